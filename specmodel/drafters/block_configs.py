@@ -77,16 +77,9 @@ _LEFT_OVER = ("num_experts_per_tok", "mla_use_nope", "mla_use_output_gate", "mla
 class BlockHead(NamedTuple):
     """A head that drafts a block: the fields of its `Architecture`, and how it drafts.
 
-    Parameters
-    ----------
-    fields
-        By name, without `schema_version`, `name` and `source`.
-    is_chained
-        Whether it has a Markov head, and so is DSpark.
-    drafts_from_anchor
-        Whether the last known token drafts too, and not only the masks after it.
-    block_size
-        Tokens that it drafts at most [token].
+    `is_chained` says that it has a Markov head, and so is DSpark; `drafts_from_anchor` that the
+    last known token drafts too, and not only the masks after it; `block_size` is the most tokens
+    that it drafts [token].
     """
 
     fields: dict[str, Any]
@@ -106,27 +99,6 @@ def block_head(
 ) -> BlockHead:
     """Return what the configuration of a head describes that drafts a block.
 
-    Parameters
-    ----------
-    config
-        Content of its ``config.json``, as DFlash's and DSpark's authors write it or speculators.
-    argument
-        Name that an error should carry.
-    hidden_size, vocabulary_size
-        Those of the target that it was trained for [-] [token].
-
-    Returns
-    -------
-    BlockHead
-        The head.
-
-    Raises
-    ------
-    InputError
-        If it is for another target, or has a part that is not known here.
-
-    Notes
-    -----
     Where no layers of the target are listed, vLLM and SGLang take as many as the head has. Where a
     DSpark head does not say whether its last known token drafts, it does; one of speculators does
     not. The projection of features is taken to stay in 16 bits where layers are quantised.

@@ -74,27 +74,6 @@ def eagle3_fields(
 ) -> dict[str, Any]:
     """Return the fields of an `Architecture` that the configuration of an EAGLE-3 head describes.
 
-    Parameters
-    ----------
-    config
-        Content of its ``config.json``, as SGLang and SpecForge write it or as speculators does.
-    argument
-        Name that an error should carry.
-    hidden_size, vocabulary_size
-        Those of the target that it was trained for [-] [token].
-
-    Returns
-    -------
-    dict
-        Fields by name, without `schema_version`, `name` and `source`.
-
-    Raises
-    ------
-    InputError
-        If it is a head of another kind or target, or has a part that is not known here.
-
-    Notes
-    -----
     Queries, keys and values of the first layer, or their latents, read the embedding beside what
     the target computed; those of further layers the width of the head alone.
     """

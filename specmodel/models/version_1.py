@@ -55,23 +55,6 @@ def upgraded(data: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]
 
     Version 1 does not say which layers are dense or windowed: here they are the first ones, which
     changes no sum over layers.
-
-    Parameters
-    ----------
-    data
-        Fields by name.
-    fields
-        Names of the fields that version 2 has.
-
-    Returns
-    -------
-    dict
-        Fields of `Architecture`.
-
-    Raises
-    ------
-    InputError
-        If a field is unknown or does not fit.
     """
     known = {*fields, *_Shape.model_fields} - {"layers"}
     for key, value in data.items():

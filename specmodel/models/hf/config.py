@@ -45,37 +45,7 @@ def architecture_fields(
     *,
     is_dtype_given: bool = False,
 ) -> dict[str, Any]:
-    """Return the fields of an `Architecture` that a configuration describes.
-
-    Parameters
-    ----------
-    config
-        Content of a ``config.json``.
-    argument
-        Name that an error should carry.
-    beside
-        Content of the ``hf_quant_config.json`` beside it, if there is one.
-    is_dtype_given
-        Whether a dtype of weights takes the place of a quantisation that is not understood.
-
-    Returns
-    -------
-    dict
-        Fields by name, without `schema_version`, `name` and `source`.
-
-    Raises
-    ------
-    InputError
-        If the family is unknown, a key is missing or of the wrong kind, keys contradict each
-        other, or a key that could change the shape is not understood.
-
-    Examples
-    --------
-    >>> architecture_fields({"model_type": "gpt2"}, "config")
-    Traceback (most recent call last):
-    ...
-    specmodel.base.errors.InputError: config model_type: got 'gpt2'; expected a family ...
-    """
+    """Return the fields of an `Architecture` that a configuration describes."""
     reader = Reader(_text_config(config, argument), argument)
     if is_draft_head(config):
         expected = "a model of its own, as this is a draft head: the drafter of its target"

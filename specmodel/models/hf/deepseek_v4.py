@@ -16,29 +16,7 @@ _SOURCES = ("kv_source_layer_ids", "index_source_layer_ids")
 
 
 def by_ratios(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return kinds of layers by their ratios, or as `layer_types` lists them.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        Not needed.
-    listed
-        What `layer_types` says, with which the ratios must agree; empty if it says nothing.
-    num_layers
-        Layers [-].
-
-    Returns
-    -------
-    list of str
-        A kind for each layer.
-
-    Raises
-    ------
-    InputError
-        If a ratio is not known, there are not as many as layers, or the list says otherwise.
-    """
+    """Return kinds of layers by their ratios, or as `layer_types` lists them."""
     del family
     if reader.get(_KEY) is None and listed:
         _check_rates(reader)
@@ -52,29 +30,7 @@ def by_ratios(reader: Reader, family: Family, listed: list[str], num_layers: int
 def by_shared_entries(
     reader: Reader, family: Family, listed: list[str], num_layers: int
 ) -> list[str]:
-    """Return kinds of layers where compressed entries are made by some and read by those after.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        Not needed.
-    listed
-        What `layer_types` says, which must be nothing, as no names are known.
-    num_layers
-        Layers [-].
-
-    Returns
-    -------
-    list of str
-        A kind for each layer.
-
-    Raises
-    ------
-    InputError
-        If a ratio is not known, or kinds are listed.
-    """
+    """Return kinds of layers where compressed entries are made by some and read by those after."""
     del family
     if listed:
         raise reader.fault("layer_types", f"none, as {_KEY} says the kinds of these layers")
@@ -101,29 +57,7 @@ def _ratios(reader: Reader, num_layers: int, known: tuple[int, ...]) -> list[int
 def compressed_mixers(
     reader: Reader, family: Family, kinds: list[str], window: int | None
 ) -> list[dict[str, Any]]:
-    """Return the attention of each layer.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        Not needed.
-    kinds
-        Kind of each layer.
-    window
-        Not needed: every layer has it, whatever its kind [token].
-
-    Returns
-    -------
-    list of dict
-        Fields of the record of each layer's mixer.
-
-    Raises
-    ------
-    InputError
-        If a size is missing or does not fit.
-    """
+    """Return the attention of each layer."""
     del family, window
     if reader.is_family(_SHARED):
         return _sharing_mixers(reader, len(kinds))
@@ -175,30 +109,12 @@ def _sources(reader: Reader, compressed: list[int]) -> tuple[set[int], set[int]]
 
 
 def compressed_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what is around the layers: residual streams, a module, and the cache.
+    """Return what is around the layers: residual streams, an MTP module, the dtype of the cache.
 
-    Parameters
-    ----------
-    reader
-        The configuration.
-    layers
-        Fields of each layer; a module has the feed-forward block of the last.
+    Engines keep the cache in 8 bits unless told otherwise, as vLLM 0.33 has it
+    (``models/deepseek_v4/attention.py``). The entries of V4.1 have 8 bits throughout, as on
+    data-center Blackwell; other GPUs keep them as those of V4, 11 % larger.
 
-    Returns
-    -------
-    dict
-        Fields of an `Architecture`. Engines keep the cache in 8 bits unless told otherwise, as vLLM
-        0.33 has it (``models/deepseek_v4/attention.py``). The entries of V4.1 have 8 bits
-        throughout, as on data-center Blackwell; other GPUs keep them as those of V4, 11 % larger.
-
-    Raises
-    ------
-    InputError
-        If a size does not fit, or the checkpoint is quantised and nothing says what dtype experts
-        have.
-
-    Notes
-    -----
     The first layers (`num_hash_layers`, three) choose experts by a hash of the token instead of
     scores. They have a router all the same, and are counted as the others: a hash of tokens that
     differ chooses as evenly, and the share of experts that tokens of a sequence have in common is

@@ -28,35 +28,7 @@ def is_draft_head(config: Mapping[str, Any]) -> bool:
 def mtp_fields(
     config: Mapping[str, Any], argument: str, *, untold: int = 0, has_own_layer: bool = False
 ) -> dict[str, Any]:
-    """Return the fields of an `Architecture` about its modules for multi-token prediction.
-
-    Parameters
-    ----------
-    config
-        Content of a ``config.json``, of the language model.
-    argument
-        Name that an error should carry.
-    untold
-        Modules of a checkpoint where no key says how many [-].
-    has_own_layer
-        Whether modules of the family are not like the target, which is read elsewhere.
-
-    Returns
-    -------
-    dict
-        Fields by name; no number of modules for a checkpoint with one.
-
-    Raises
-    ------
-    InputError
-        If a number is none, a switch is not true or false, or the block is not like the target:
-        with embeddings of its own, or layers that do not attend to all that came before.
-
-    Examples
-    --------
-    >>> mtp_fields({"num_nextn_predict_layers": 3}, "config")
-    {'num_mtp_modules': 3}
-    """
+    """Return the fields of an `Architecture` about its modules for multi-token prediction."""
     key = next((name for name in MTP_COUNTS if config.get(name) is not None), None)
     count = config[key] if key else untold
     if type(count) is not int or not 0 <= count <= MOST_LAYERS:

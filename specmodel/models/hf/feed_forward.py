@@ -14,27 +14,7 @@ from specmodel.models.hf.reader import Reader
 
 
 def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
-    """Return the feed-forward block of each layer, None where there is none.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        How its family names the parts of the shape.
-    num_layers
-        Layers [-].
-
-    Returns
-    -------
-    list of dict or None
-        Fields of the record of each layer's block.
-
-    Raises
-    ------
-    InputError
-        If a size is missing or does not fit, or keys contradict each other.
-    """
+    """Return the feed-forward block of each layer, None where there is none."""
     if family.own_rules in _OWN:
         return _OWN[family.own_rules](reader, num_layers)
     made: dict[str, dict[str, Any]] = {}

@@ -21,31 +21,22 @@ class Format(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a record of quantisation says.
-
-    Parameters
-    ----------
-    every
-        Format of every linear layer that no other part of the record is of; None: left as it is.
-    experts
-        Format of routed experts, where it is another one.
-    targets
-        Formats of modules that are listed, with the key of each list.
-    kept
-        Lists of modules that are left as they are, by key.
-    has_head, needs_head
-        Whether `every` is also that of the LM head; whether the record has to say so by name.
-    kv_dtype
-        Dtype of the KV cache; None where nothing is said of it.
-    """
+    """What a record of quantisation says: which matrices get which formats."""
 
     every: Format | None = None
+    """Of each linear layer that no other field names; None leaves those in 16 bits."""
     experts: Format | None = None
+    """Of routed experts, where it is another."""
     targets: tuple[tuple[str, list[Any], Format], ...] = ()
+    """Lists of modules with a format of their own: key of the list, names, format."""
     kept: Mapping[str, Any] = field(default_factory=dict)
+    """Lists of modules that are not quantised, by key."""
     has_head: bool = False
+    """Whether `every` holds for the LM head too."""
     needs_head: bool = False
+    """Whether the record must say by name what becomes of the LM head."""
     kv_dtype: str | None = None
+    """Of the KV cache; None where the record does not say."""
 
 
 _SUSPECT_KEY = re.compile(
@@ -74,17 +65,7 @@ _QUARK_DTYPES = {"fp4": ("float", 4), "fp8_e4m3": ("float", 8), "int8": ("int", 
 
 
 class Source:
-    """A record of quantisation, and how errors name it.
-
-    Parameters
-    ----------
-    config
-        The record.
-    name
-        Its file and key.
-    dtype
-        Dtype of what is not quantised.
-    """
+    """A record of quantisation, and how errors name it."""
 
     def __init__(self, config: Any, name: str, dtype: str) -> None:
         if not isinstance(config, dict):
@@ -123,25 +104,7 @@ class Source:
 
 
 def read_recipe(source: Source, expert_dtype: object = None) -> Recipe:
-    """Return what a record says.
-
-    Parameters
-    ----------
-    source
-        The record.
-    expert_dtype
-        What the configuration says of routed experts outside of the record, if anything.
-
-    Returns
-    -------
-    Recipe
-        Formats of matrices.
-
-    Raises
-    ------
-    InputError
-        If the method or a key is not known.
-    """
+    """Return what a record says."""
     method, given = _method(source), _dtype_of_experts(source, expert_dtype)
     if given is not None and method != "fp8":
         raise source.fault("expert_dtype", f"none, as with {method} it is not known here", given)

@@ -21,27 +21,6 @@ def gemma_mixers(
 
     Where `attention_k_eq_v` is true, they have no matrix of values. The last
     `num_kv_shared_layers` layers read the cache of the last layer of their kind before them.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        How its family names the parts of the shape.
-    kinds
-        Kind of each layer; the last one is full whatever is listed, as in transformers.
-    window
-        Of the layers that have one, None if none has [token].
-
-    Returns
-    -------
-    list of dict
-        Fields of the record of each layer's mixer.
-
-    Raises
-    ------
-    InputError
-        If a size is missing or does not fit, or keys contradict each other.
     """
     del family
     kinds = [*kinds[:-1], FULL]
@@ -51,25 +30,7 @@ def gemma_mixers(
 
 
 def gemma_blocks(reader: Reader, num_layers: int) -> list[dict[str, Any] | None]:
-    """Return the feed-forward block of each layer: dense, and experts beside it where there are.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    num_layers
-        Layers [-].
-
-    Returns
-    -------
-    list of dict
-        Fields of the record of each layer's block.
-
-    Raises
-    ------
-    InputError
-        If a size is missing or does not fit, or keys contradict each other.
-    """
+    """Return the feed-forward block of each layer: dense, and experts beside it where there are."""
     ffn_size, num_readers = reader.whole("intermediate_size"), _given_readers(reader)
     is_double = reader.flag("use_double_wide_mlp", False) and num_readers > 0
     if not reader.flag("enable_moe_block", False):
@@ -96,25 +57,10 @@ def gemma_blocks(reader: Reader, num_layers: int) -> list[dict[str, Any] | None]
 
 
 def gemma_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return embeddings for each layer, if any, and say in each layer how many norms it has.
+    """Return the embeddings of each layer, if any, and write into each layer how many norms it has.
 
-    Parameters
-    ----------
-    reader
-        The configuration.
-    layers
-        Fields of each layer; they get `num_norms`: one before and one after each part, three more
-        for experts beside a block, one after what embeddings for the layer add.
-
-    Returns
-    -------
-    dict
-        Fields of an `Architecture`.
-
-    Raises
-    ------
-    InputError
-        If a size is missing or does not fit.
+    One before and one after each part, three more for experts beside a dense block, one after
+    what the embedding of the layer adds.
     """
     size = reader.whole("hidden_size_per_layer_input", _LAYER_INPUT_SIZE, minimum=0)
     vocabulary_size = reader.whole("vocab_size_per_layer_input", _LAYER_VOCABULARY_SIZE)
@@ -131,25 +77,8 @@ def assistant_fields(
 ) -> dict[str, Any]:
     """Return the fields of an `Architecture` that the configuration of an assistant describes.
 
-    Parameters
-    ----------
-    config
-        Content of its ``config.json``.
-    argument
-        Name that an error should carry.
-    hidden_size, vocabulary_size
-        Those of the target that it was trained for [-] [token].
-
-    Returns
-    -------
-    dict
-        Fields by name, without `schema_version`, `name` and `source`. Its projection is both of
-        those that each pass has: of the target's embedding and state, and back to its width.
-
-    Raises
-    ------
-    InputError
-        If it is an assistant of another target, or has a part that is not known here.
+    Its input projection stands for the two that each pass has: from the target's embedding and
+    hidden state to the width of the head, and back.
     """
     outer = Reader({"tie_word_embeddings": True, **config}, argument)
     if outer.flag("use_ordered_embeddings", False):

@@ -34,29 +34,7 @@ _SPARSE = "sparse_attention_config"
 
 
 def mimo_kinds(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return the kind of each layer by a pattern of ones for windows, or as listed.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        How its family names the parts of the shape.
-    listed
-        Kinds of layers that are listed by name, which must agree with the pattern; none if empty.
-    num_layers
-        Layers [-].
-
-    Returns
-    -------
-    list of str
-        Kind of each layer.
-
-    Raises
-    ------
-    InputError
-        If neither is given, or they contradict each other.
-    """
+    """Return the kind of each layer by a pattern of ones for windows, or as listed."""
     del family
     key = "hybrid_layer_pattern"
     if reader.get(key) is None:
@@ -75,29 +53,6 @@ def mimo_mixers(
 ) -> list[dict[str, Any]]:
     """Return the attention of each layer, by keys of their own for layers with a window.
 
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        How its family names the parts of the shape.
-    kinds
-        Kind of each layer.
-    window
-        Of the layers that have one, None if none has [token].
-
-    Returns
-    -------
-    list of dict
-        Fields of the record of each layer's mixer.
-
-    Raises
-    ------
-    InputError
-        If a size is missing or does not fit, or keys contradict each other.
-
-    Notes
-    -----
     Sinks, one number for each head, are left out. Without keys of their own, layers with a window
     have twice the key-value heads, as in transformers 5.23.
     """
@@ -123,29 +78,7 @@ def mimo_mixers(
 def block_sparse_kinds(
     reader: Reader, family: Family, listed: list[str], num_layers: int
 ) -> list[str]:
-    """Return the kind of each layer by a list of ones for those with an indexer, or as listed.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        How its family names the parts of the shape.
-    listed
-        Kinds of layers that are listed by name, which must agree with that list; none if empty.
-    num_layers
-        Layers [-].
-
-    Returns
-    -------
-    list of str
-        Kind of each layer.
-
-    Raises
-    ------
-    InputError
-        If neither is given, or they contradict each other.
-    """
+    """Return the kind of each layer by a list of ones for those with an indexer, or as listed."""
     del family
     own, key = _sparse(reader), "sparse_attention_freq"
     if own.get(key) is None:
@@ -167,29 +100,6 @@ def block_sparse_mixers(
 ) -> list[dict[str, Any]]:
     """Return the attention of each layer: grouped, to all entries or to blocks of them.
 
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        How its family names the parts of the shape.
-    kinds
-        Kind of each layer.
-    window
-        None, as no layer has one [token].
-
-    Returns
-    -------
-    list of dict
-        Fields of the record of each layer's mixer.
-
-    Raises
-    ------
-    InputError
-        If a size is missing or does not fit, or a part is not known here.
-
-    Notes
-    -----
     Blocks that are always selected, the first or the last of a context, are among those that are
     chosen and not beside them: engines give them the best scores (vLLM 0.33,
     ``minimax_m3/common/ops/index_topk.py``; SGLang 0.5.23,
@@ -242,27 +152,6 @@ def windowed_mtp_layer(
     Lists of layers may go on with those of modules, or have lists of their own beside them
     (`mtp_layer_types`, `mtp_mlp_layer_types`).
 
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        How its family names the parts of the shape.
-    mixers
-        Fields of the mixer of each layer of the target.
-
-    Returns
-    -------
-    dict
-        Fields of a group of layers.
-
-    Raises
-    ------
-    InputError
-        If modules differ from each other, or have experts.
-
-    Notes
-    -----
     As vLLM 0.33 (``mimo_v2_mtp.py``, ``step3p5_mtp.py``) and SGLang 0.5.23
     (``mimo_v2_nextn.py``) build it.
     """

@@ -20,29 +20,7 @@ _HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
 
 
 def inkling_kinds(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return which layers have a window, by name, by number or every so many.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        Not needed.
-    listed
-        What `layer_types` says; empty if it says nothing.
-    num_layers
-        Layers [-].
-
-    Returns
-    -------
-    list of str
-        A kind for each layer.
-
-    Raises
-    ------
-    InputError
-        If names and numbers differ.
-    """
+    """Return which layers have a window, by name, by number or every so many."""
     del family
     named = [_NAMES.get(kind, kind) for kind in listed]
     local = reader.layer_numbers(_LOCAL)
@@ -59,29 +37,7 @@ def inkling_kinds(reader: Reader, family: Family, listed: list[str], num_layers:
 def inkling_mixers(
     reader: Reader, family: Family, kinds: list[str], window: int | None
 ) -> list[dict[str, Any]]:
-    """Return the attention of each layer, by keys of their own for layers with a window.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        Not needed.
-    kinds
-        Kind of each layer.
-    window
-        Of the layers that have one, None if none has [token].
-
-    Returns
-    -------
-    list of dict
-        Fields of the record of each layer's mixer.
-
-    Raises
-    ------
-    InputError
-        If a size is missing or does not fit.
-    """
+    """Return the attention of each layer, by keys of their own for layers with a window."""
     del family
     made = {FULL: _heads(reader, "")}
     if SLIDING in kinds:
@@ -90,25 +46,7 @@ def inkling_mixers(
 
 
 def inkling_blocks(reader: Reader, num_layers: int) -> list[dict[str, Any] | None]:
-    """Return the feed-forward block of each layer: dense in the first, or as listed.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    num_layers
-        Layers [-].
-
-    Returns
-    -------
-    list of dict
-        Fields of the record of each layer's block.
-
-    Raises
-    ------
-    InputError
-        If a size is missing or does not fit, or keys contradict each other.
-    """
+    """Return the feed-forward block of each layer: dense in the first, or as listed."""
     width, of_expert = _widths(reader)
     leading = reader.whole("dense_mlp_idx", 0, minimum=0)
     dense = [i < leading for i in range(num_layers)]
@@ -137,25 +75,6 @@ def inkling_blocks(reader: Reader, num_layers: int) -> list[dict[str, Any] | Non
 def inkling_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
     """Add what stands beside the attention of each layer; return the layer of modules that draft.
 
-    Parameters
-    ----------
-    reader
-        The configuration.
-    layers
-        With their mixers and blocks; as many are added.
-
-    Returns
-    -------
-    dict
-        Fields of an `Architecture`.
-
-    Raises
-    ------
-    InputError
-        If a size does not fit, or modules differ from each other.
-
-    Notes
-    -----
     Modules have dense blocks. What stands beside their attention is left out: 1 % of their weights.
     """
     kernel = reader.whole("sconv_kernel_size", 4)

@@ -20,23 +20,7 @@ _GRANULARITY = "gated_attention_proj_granularity_type"
 
 
 def kimi_delta(reader: Reader) -> dict[str, Any]:
-    """Return Kimi delta attention as Kimi's models and GLM-5.3-Flash have it.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-
-    Returns
-    -------
-    dict
-        Fields of the record.
-
-    Raises
-    ------
-    InputError
-        If a size is missing or does not fit, or a key of `linear_attn_config` is not known.
-    """
+    """Return Kimi delta attention as Kimi's models and GLM-5.3-Flash have it."""
     nested = _nested(reader)
     if nested is None:
         return _fields(reader, _GENERIC)
@@ -49,23 +33,7 @@ def kimi_delta(reader: Reader) -> dict[str, Any]:
 
 
 def ling_delta(reader: Reader) -> dict[str, Any]:
-    """Return Kimi delta attention as Ling-3.0 has it: one matrix each makes its gates.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-
-    Returns
-    -------
-    dict
-        Fields of the record.
-
-    Raises
-    ------
-    InputError
-        If a size is missing, as in Ling-2.5, whose layers are another linear attention.
-    """
+    """Return Kimi delta attention as Ling-3.0 has it: one matrix each makes its gates."""
     if reader.get(_LING[-1]) is None:
         expected = "its width, as linear attention without a short convolution is not known here"
         raise reader.fault(_LING[-1], expected)
@@ -74,25 +42,7 @@ def ling_delta(reader: Reader) -> dict[str, Any]:
 
 
 def gate_size(reader: Reader, v_head_dim: int) -> int:
-    """Return the numbers of a head in the output gate of latent attention, 0 if it has none [-].
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    v_head_dim
-        Width of a head's values [-].
-
-    Returns
-    -------
-    int
-        One for each value, or one for a head [-].
-
-    Raises
-    ------
-    InputError
-        If a key says something else.
-    """
+    """Return the numbers of a head in the output gate of latent attention, 0 if it has none [-]."""
     if reader.flag("mla_use_output_gate", False):
         return v_head_dim
     kind = reader.get(_GRANULARITY, "head_wise" if reader.is_family("bailing_hybrid") else None)
@@ -103,23 +53,7 @@ def gate_size(reader: Reader, v_head_dim: int) -> int:
 
 
 def residuals(reader: Reader) -> dict[str, Any]:
-    """Return what stands in place of one residual stream, if keys of Kimi's or GLM's say so.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-
-    Returns
-    -------
-    dict
-        The field of an `Architecture`, or nothing.
-
-    Raises
-    ------
-    InputError
-        If a size does not fit, or keys of both kinds are there.
-    """
+    """Return what stands in place of one residual stream, if keys of Kimi's or GLM's say so."""
     block = reader.whole("attn_res_block_size", 0)
     streams = reader.whole("hc_mult", 1)
     streams = streams if reader.flag("mhc", False) else 1
@@ -132,29 +66,7 @@ def residuals(reader: Reader) -> dict[str, Any]:
 
 
 def by_lists(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return kinds of layers by the two lists of `linear_attn_config`, if it is there.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        Whose first layer in these lists is its `interval`.
-    listed
-        What `layer_types` says, with which the lists must agree; empty if it says nothing.
-    num_layers
-        Layers [-].
-
-    Returns
-    -------
-    list of str
-        A kind for each layer.
-
-    Raises
-    ------
-    InputError
-        If a layer is in no list or in both, or nothing says which layers are which.
-    """
+    """Return kinds of layers by the two lists of `linear_attn_config`, if it is there."""
     delta = _delta_layers(reader, family, num_layers)
     if delta is None:
         if listed:
@@ -188,29 +100,7 @@ def _numbers(nested: Reader, key: str, first: int) -> set[int]:
 
 
 def by_groups(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return kinds of layers where each so many end on full attention, as do those left over.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        Not needed.
-    listed
-        What `layer_types` says, with which the groups must agree; empty if it says nothing.
-    num_layers
-        Layers [-].
-
-    Returns
-    -------
-    list of str
-        A kind for each layer.
-
-    Raises
-    ------
-    InputError
-        If the groups and the list differ.
-    """
+    """Return kinds of layers where each so many end on full attention, as do those left over."""
     del family
     size = reader.whole("layer_group_size")
     grouped = num_layers // size * size

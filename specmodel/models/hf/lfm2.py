@@ -14,29 +14,7 @@ _DEFAULT_MULTIPLE = 256
 
 
 def by_convolution(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return the kind of each layer, by name or by the numbers of those that attend.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        Not needed.
-    listed
-        What `layer_types` says; empty if it says nothing.
-    num_layers
-        Layers [-].
-
-    Returns
-    -------
-    list of str
-        A kind for each layer.
-
-    Raises
-    ------
-    InputError
-        If nothing says which layers attend, or both do and differ.
-    """
+    """Return the kind of each layer, by name or by the numbers of those that attend."""
     del family
     named = [_NAMES.get(kind, kind) for kind in listed]
     attending = reader.layer_numbers(_NUMBERS)
@@ -51,23 +29,7 @@ def by_convolution(reader: Reader, family: Family, listed: list[str], num_layers
 
 
 def short_convolution(reader: Reader) -> dict[str, Any]:
-    """Return the short convolution of a layer, which is as wide as the model.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-
-    Returns
-    -------
-    dict
-        Fields of the record of the mixer.
-
-    Raises
-    ------
-    InputError
-        If its window is missing, or it has another width.
-    """
+    """Return the short convolution of a layer, which is as wide as the model."""
     hidden_size = reader.whole("hidden_size")
     for key in ("conv_dim", "conv_dim_out"):
         if reader.whole(key, hidden_size) != hidden_size:
@@ -77,23 +39,7 @@ def short_convolution(reader: Reader) -> dict[str, Any]:
 
 
 def adjusted_ffn_size(reader: Reader) -> int:
-    """Return the width of dense blocks, two thirds of what is told or as it is told.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-
-    Returns
-    -------
-    int
-        The width [-].
-
-    Raises
-    ------
-    InputError
-        If a number is missing or does not fit.
-    """
+    """Return the width of dense blocks, two thirds of what is told or as it is told."""
     size = reader.whole("intermediate_size")
     if not reader.flag("block_auto_adjust_ff_dim", True):
         return size

@@ -22,23 +22,7 @@ _UNQUANTISED = "disable_quant_module"
 
 
 def num_single_layers(reader: Reader) -> int:
-    """Return the layers with a mixer and a dense block: two in each double layer [-].
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-
-    Returns
-    -------
-    int
-        Layers, those with experts aside [-].
-
-    Raises
-    ------
-    InputError
-        If the number of double layers is missing, or another number contradicts it.
-    """
+    """Return the layers with a mixer and a dense block: two in each double layer [-]."""
     double = reader.whole("num_layers")
     told = reader.whole("num_hidden_layers", double)
     if told not in (double, 2 * double):
@@ -47,25 +31,7 @@ def num_single_layers(reader: Reader) -> int:
 
 
 def single_blocks(reader: Reader, num_layers: int) -> list[dict[str, Any] | None]:
-    """Return the dense block of each layer with a mixer.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    num_layers
-        Layers with a mixer [-].
-
-    Returns
-    -------
-    list of dict
-        Fields of the record of each layer's block.
-
-    Raises
-    ------
-    InputError
-        If the width is missing, or told twice and not the same.
-    """
+    """Return the dense block of each layer with a mixer."""
     other = reader.get("intermediate_size")
     width = reader.whole(
         "ffn_hidden_size", other if other is None else reader.whole("intermediate_size")
@@ -78,26 +44,6 @@ def single_blocks(reader: Reader, num_layers: int) -> list[dict[str, Any] | None
 def longcat_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
     """Add the layers with experts to those with mixers; return what else an `Architecture` has.
 
-    Parameters
-    ----------
-    reader
-        The configuration.
-    layers
-        Layers with a mixer and a dense block; as many with experts are added for each two.
-
-    Returns
-    -------
-    dict
-        Fields: the layer of a module for multi-token prediction, which has no experts, and
-        embeddings of the last tokens.
-
-    Raises
-    ------
-    InputError
-        If a size is missing or does not fit, or zero experts do something.
-
-    Notes
-    -----
     As vLLM 0.33 (``longcat_flash.py``, ``longcat_flash_mtp.py``) builds it.
     """
     count, chosen = reader.whole("n_routed_experts", minimum=2), reader.whole("num_experts_per_tok")
@@ -122,20 +68,7 @@ def longcat_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, An
 
 
 def check_quantisation(reader: Reader, beside: Mapping[str, Any] | None) -> None:
-    """Refuse lists of modules, whose names count double layers.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    beside
-        Content of the ``hf_quant_config.json`` beside it, if there is one.
-
-    Raises
-    ------
-    InputError
-        If there is a list.
-    """
+    """Refuse lists of modules, whose names count double layers."""
     expected = "none, as names in double layers are not read: say weight_dtype"
     records = {
         "quantization_config": reader.config.get("quantization_config"),

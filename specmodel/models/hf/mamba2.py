@@ -36,23 +36,7 @@ def num_layers(reader: Reader, family: Family) -> int:
 
 
 def block_types(reader: Reader) -> list[str]:
-    """Return the purpose of each layer: mamba, attention, moe or mlp.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-
-    Returns
-    -------
-    list of str
-        By layer, as names or letters say it.
-
-    Raises
-    ------
-    InputError
-        If neither is given, one of them is not known, or they or the number of layers disagree.
-    """
+    """Return the purpose of each layer: mamba, attention, moe or mlp."""
     listed, by_letter = reader.get(_LISTED), _by_letter(reader)
     if listed is None and not by_letter:
         raise reader.fault(_LISTED, f"{' or '.join(_NAMES)} for each layer")
@@ -79,20 +63,7 @@ def _by_letter(reader: Reader) -> list[str]:
 
 
 def check_module(config: Mapping[str, Any], argument: str) -> None:
-    """Refuse a module for multi-token prediction other than attention and then experts.
-
-    Parameters
-    ----------
-    config
-        Content of a ``config.json``.
-    argument
-        Name that an error should carry.
-
-    Raises
-    ------
-    InputError
-        If it has layers of other purposes, or another number of them.
-    """
+    """Refuse a module for multi-token prediction other than attention and then experts."""
     for key, known in (
         ("mtp_layers_block_type", (["attention", MOE], [FULL, MOE])),
         ("mtp_hybrid_override_pattern", ("*E",)),
@@ -109,29 +80,7 @@ def by_block_type(reader: Reader, family: Family, listed: list[str], num_layers:
 
 
 def side_by_side(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return attention and a state space in turn, which are two of a layer.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        Not needed.
-    listed
-        Kinds of layers that are listed, which must be none.
-    num_layers
-        Twice the layers of the model [-].
-
-    Returns
-    -------
-    list of str
-        Kind of each.
-
-    Raises
-    ------
-    InputError
-        If kinds of layers are listed.
-    """
+    """Return attention and a state space in turn, which are two of a layer."""
     del family
     if listed:
         raise reader.fault("layer_types", "none, as all layers have both")
@@ -139,37 +88,14 @@ def side_by_side(reader: Reader, family: Family, listed: list[str], num_layers: 
 
 
 def share_norms(family: Family, layers: list[dict[str, Any]]) -> None:
-    """Take the norm from attention that reads what a state space beside it reads.
-
-    Parameters
-    ----------
-    family
-        Whose layers may have both side by side.
-    layers
-        Fields of each layer, which are changed.
-    """
+    """Take the norm from attention that reads what a state space beside it reads."""
     if family.plan == SIDE_BY_SIDE:
         for layer in layers:
             layer |= {} if layer["feed_forward"] else {"num_norms": 0}
 
 
 def refuse_quantised(reader: Reader, family: Family, beside: Mapping[str, Any] | None) -> None:
-    """Refuse a quantised model of such layers, as which its lists name is not known here.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        Whose layers may have both side by side.
-    beside
-        Content of the ``hf_quant_config.json`` beside it, if there is one.
-
-    Raises
-    ------
-    InputError
-        If it is one.
-    """
+    """Refuse a quantised model of such layers, as which its lists name is not known here."""
     if family.plan == SIDE_BY_SIDE and (reader.get("quantization_config") or beside):
         expected = "none, as names of such layers are not known here: --weight-dtype says it"
         raise reader.fault("quantization_config", expected)
@@ -197,23 +123,7 @@ def by_number(reader: Reader, family: Family, listed: list[str], num_layers: int
 
 
 def nemotron(reader: Reader) -> dict[str, Any]:
-    """Return the state space of a layer by the keys of Nemotron.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-
-    Returns
-    -------
-    dict
-        Fields of the record of the mixer.
-
-    Raises
-    ------
-    InputError
-        If a size is missing or does not fit.
-    """
+    """Return the state space of a layer by the keys of Nemotron."""
     keys = ("mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel")
     return _fields(reader, keys)
 
@@ -223,44 +133,13 @@ def mamba(reader: Reader) -> dict[str, Any]:
 
     The state has the dtype of the model where none is given, as vLLM 0.33 and transformers keep it;
     SGLang 0.5.23 takes 32 bits.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-
-    Returns
-    -------
-    dict
-        Fields of the record of the mixer.
-
-    Raises
-    ------
-    InputError
-        If a size is missing or does not fit.
     """
     inner = reader.whole("mamba_expand", 2) * reader.whole("hidden_size")
     return _by_inner_size(reader, inner, "mamba_expand x hidden_size")
 
 
 def falcon(reader: Reader) -> dict[str, Any]:
-    """Return the state space of a layer by the keys of Falcon-H1, whose width may be given.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-
-    Returns
-    -------
-    dict
-        Fields of the record of the mixer.
-
-    Raises
-    ------
-    InputError
-        If a size is missing or does not fit.
-    """
+    """Return the state space of a layer by the keys of Falcon-H1, whose width may be given."""
     if reader.get("mamba_d_ssm") is None:
         return mamba(reader)
     return _by_inner_size(reader, reader.whole("mamba_d_ssm"), "mamba_d_ssm")

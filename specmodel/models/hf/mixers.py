@@ -44,27 +44,7 @@ _INDEXERS = ("full", "shared", "F", "S")
 
 
 def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
-    """Return what mixes the tokens in each layer, None where nothing does.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        How its family names the parts of the shape.
-    num_layers
-        Layers [-].
-
-    Returns
-    -------
-    list of dict or None
-        Fields of the record of each layer's mixer.
-
-    Raises
-    ------
-    InputError
-        If a size is missing or does not fit, or keys contradict each other.
-    """
+    """Return what mixes the tokens in each layer, None where nothing does."""
     kinds, window = _layer_kinds(reader, family, num_layers)
     if family.own_rules in _OWN:
         return [*_OWN[family.own_rules](reader, family, kinds, window)]
@@ -88,25 +68,7 @@ def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, An
 
 
 def attention(reader: Reader, family: Family) -> dict[str, Any]:
-    """Return the attention to a whole context that a model's layers have.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        How its family names the parts of the shape.
-
-    Returns
-    -------
-    dict
-        Fields of the record of attention.
-
-    Raises
-    ------
-    InputError
-        If a size is missing or does not fit.
-    """
+    """Return the attention to a whole context that a model's layers have."""
     if family.attention == "latent":
         return {"kind": "latent_attention"} | _latent_heads(reader, family)
     num_heads, hidden_size = reader.whole("num_attention_heads"), reader.whole("hidden_size")

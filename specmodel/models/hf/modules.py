@@ -185,38 +185,14 @@ class _Hits:
 
 
 class Modules:
-    """The matrices of a model, by layer and group, as lists of names see them.
-
-    Parameters
-    ----------
-    layers
-        Each layer by itself, with its `mixer` and `feed_forward`.
-    """
+    """The matrices of a model, by layer and group, as lists of names see them."""
 
     def __init__(self, layers: Sequence[Mapping[str, Any]]) -> None:
         self.layers = layers
         self.groups = [_groups(layer) for layer in layers]
 
     def named(self, key: str, entries: Any) -> "Named":
-        """Return what a list of names is of.
-
-        Parameters
-        ----------
-        key
-            Where the list stands, for errors.
-        entries
-            The list.
-
-        Returns
-        -------
-        Named
-            What it names, by layer.
-
-        Raises
-        ------
-        InputError
-            If it is no list of names, or one of them is not known.
-        """
+        """Return what a list of names is of."""
         if not isinstance(entries, list | tuple):
             raise InputError(key, entries, "a list of names")
         found = Named(self, key)
@@ -266,15 +242,7 @@ class Modules:
 
 
 class Named:
-    """What a list of names is of: groups of matrices by layer, the LM head, the MTP block.
-
-    Parameters
-    ----------
-    modules
-        The matrices of the model.
-    key
-        Where the list stands, for errors.
-    """
+    """What a list of names is of: groups of matrices by layer, the LM head, the MTP block."""
 
     def __init__(self, modules: Modules, key: str) -> None:
         self.modules, self.key = modules, key
@@ -307,13 +275,7 @@ class Named:
             self._hits.setdefault(name, _Hits()).layers.update(layers)
 
     def holds(self, layer: int, group: str) -> bool:
-        """Tell whether it names a group of a layer: all of it, or none.
-
-        Raises
-        ------
-        InputError
-            If it names some of the group's matrices.
-        """
+        """Tell whether it names a group of a layer: all of it, or none."""
         namings = self.modules.groups[layer].get(group, ())
         whole = any(all(self._has(layer, name) for name in names) for names in namings)
         decisive = {name for names in namings for name in names} - {*_APART}

@@ -19,29 +19,10 @@ _MULTIPLE = 256
 def searched_mixers(
     reader: Reader, family: Family, kinds: list[str], window: int | None
 ) -> list[dict[str, Any] | None]:
-    """Return the attention of each layer, None where a search left it out.
+    """Return the attention of each layer, None where the search left it out.
 
-    Parameters
-    ----------
-    reader
-        The configuration.
-    family
-        Not needed.
-    kinds
-        One for each layer.
-    window
-        Not needed: layers have windows of their own [token].
-
-    Returns
-    -------
-    list of dict or None
-        Fields of the record of each layer's mixer.
-
-    Raises
-    ------
-    InputError
-        If a layer has something that is not known here, such as a matrix in place of attention,
-        which vLLM 0.33 does not run either (``nemotron_nas.py``).
+    A matrix in place of attention is refused; vLLM 0.33 does not run it either
+    (``nemotron_nas.py``).
     """
     del family, window
     heads, hidden_size = reader.whole("num_attention_heads"), reader.whole("hidden_size")
@@ -62,25 +43,7 @@ def searched_mixers(
 
 
 def searched_blocks(reader: Reader, num_layers: int) -> list[dict[str, Any] | None]:
-    """Return the feed-forward block of each layer, None where a search left it out.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-    num_layers
-        Layers [-].
-
-    Returns
-    -------
-    list of dict or None
-        Fields of the record of each layer's block.
-
-    Raises
-    ------
-    InputError
-        If a layer has neither width nor multiplier, or something that is not known here.
-    """
+    """Return the feed-forward block of each layer, None where a search left it out."""
     hidden_size = reader.whole("hidden_size")
     return [
         None

@@ -55,40 +55,6 @@ def checkpoint_dtypes(
     Activations take the dtype of the routed experts' arithmetic, or of dense blocks where nothing
     routes, as most of it is there; arithmetic on wider weights is done in the dtype of these. Where
     that of mixers is narrower, their activations have a dtype of their own.
-
-    Parameters
-    ----------
-    config
-        Content of a ``config.json``, that of a language model in a wrapper taken out of it.
-    argument
-        Name that an error should carry.
-    dtype
-        Dtype of what is not quantised: embedding, router and norms, at least.
-    layers
-        Each layer by itself, in order.
-    beside
-        Content of the ``hf_quant_config.json`` beside it, if there is one.
-    has_tied_embeddings
-        Whether the LM head is the embedding, which is not quantised.
-
-    Returns
-    -------
-    tuple
-        Fields of an `Architecture`, and the layers with the dtypes of their own that they have.
-
-    Raises
-    ------
-    InputError
-        If a record of quantisation is not understood, names part of what has one dtype here, or
-        disagrees with the other one.
-
-    Examples
-    --------
-    >>> config = {"quantization_config": {"quant_method": "awq", "bits": 4}}
-    >>> layers = [{"mixer": {"kind": "attention"}, "feed_forward": {"kind": "dense"}}]
-    >>> fields, _ = checkpoint_dtypes(config, "config", "bf16", layers)
-    >>> fields["weight_dtype"], fields["embedding_dtype"]
-    ('int4', 'bf16')
     """
     modules, has_mtp = Modules(layers), any(config.get(key) for key in MTP_COUNTS)
     ends = _Ends(has_tied_embeddings, has_mtp)
