@@ -12,7 +12,7 @@ import click
 import specmodel
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.text import align
-from specmodel.cli.settings import SETTINGS
+from specmodel.cli.settings import SETTINGS, ignore_option
 from specmodel.show.report import off_by
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ def list_command(kind: str) -> None:
 
 
 @click.command(context_settings=SETTINGS)
+@ignore_option("name")
 @click.argument("name")
 def show(name: str) -> None:
     """Show a hardware, architecture, engine or acceptance record as TOML.

@@ -3,7 +3,8 @@
 import shutil
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -169,7 +170,33 @@ def where_options(
         option("engine", f"  [default: {engine}]"),
         option("host_speed"),
         option("stack"),
+        ignore_option("target", "drafter"),
     )
+
+
+def ignore_option(*names: str) -> Callable[[Command], Command]:
+    """Add the option that leaves keys out of the ``config.json`` files that some options name."""
+
+    def add(command: Command) -> Command:
+        @wraps(command)
+        def run(*, ignore_config_key: tuple[str, ...], **options: Any) -> Any:
+            if not ignore_config_key:
+                return command(**options)
+            from specmodel.models.hf.files import check_ignored, ignoring
+
+            models = [(n, path) for n in names for path in (options.get(n) or "").split(",")]
+            check_ignored("ignore_config_key", ignore_config_key, models)
+            with ignoring(ignore_config_key):
+                return command(**options)
+
+        return click.option(
+            "--ignore-config-key",
+            multiple=True,
+            metavar="KEY",
+            help="Read config.json as if this key, which may change the shape, was not in it.",
+        )(cast(Command, run))
+
+    return add
 
 
 def acceptance_options(*, one_length: bool = True) -> Callable[[Command], Command]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from specmodel.base.errors import InputError
-from specmodel.cli.settings import OPTIONS, SETTINGS, option
+from specmodel.cli.settings import OPTIONS, SETTINGS, ignore_option, option
 
 if TYPE_CHECKING:
     from specmodel.answers.sweeps import Plan
@@ -33,7 +33,7 @@ def _axis_options(command: Command) -> Command:
         metavar = "VALUE" if name in _SINGLE else "VALUES"
         add = option(name, type=str, metavar=metavar, required=name in _REQUIRED)
         command = add(command)
-    return command
+    return ignore_option("target", "drafter")(command)
 
 
 @click.command(context_settings=SETTINGS)

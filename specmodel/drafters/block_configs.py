@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from specmodel.models.hf.families import Family
 from specmodel.models.hf.head_parts import (
+    HEAD_KEYS,
     check_target,
     draft_vocabulary,
     ffn_size,
@@ -130,7 +130,7 @@ def block_head(
     size = _block_size(reader, name) - (not from_anchor)
     if size < 1:
         raise reader.fault("block_size", "a block in which some token is drafted")
-    reader.refuse_other_keys(Family(harmless=_LEFT_OVER))
+    reader.refuse_other_keys([*HEAD_KEYS.split(), *_LEFT_OVER])
     return BlockHead(fields, markov is not None, from_anchor, size)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from specmodel.base.errors import InputError
 from specmodel.drafters.block_configs import BLOCK_CLASSES
-from specmodel.models.hf.families import Family
 from specmodel.models.hf.head_parts import (
+    HEAD_KEYS,
     check_target,
     draft_vocabulary,
     ffn_size,
@@ -99,7 +99,7 @@ def eagle3_fields(
         "input_projection_size": _num_taps(reader, width, hidden_size) * hidden_size,
         "layers": layers,
     }
-    reader.refuse_other_keys(Family(harmless=_LEFT_OVER if is_latent else ()))
+    reader.refuse_other_keys([*HEAD_KEYS.split(), *(_LEFT_OVER if is_latent else ())])
     return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
 
 

@@ -1,6 +1,6 @@
 """Architectures: a decoder, target or drafter, as a list of groups of layers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -98,6 +98,8 @@ class Architecture(Record):
         What stands in place of one residual stream.
     markov
         Of a block drafter, what makes its tokens depend on each other.
+    ignored_config_keys
+        Keys of the ``config.json`` that were not read, as asked for.
     """
 
     schema_version: Literal[2]
@@ -128,6 +130,7 @@ class Architecture(Record):
     reads_target_cache: bool = False
     residuals: Residuals | None = None
     markov: MarkovHead | None = None
+    ignored_config_keys: Annotated[tuple[str, ...], Field(strict=False)] = ()
     layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
 
     @model_validator(mode="wrap")
@@ -180,7 +183,12 @@ class Architecture(Record):
 
     @classmethod
     def from_hf_config(
-        cls, path: str | Path, argument: str = "target", *, weight_dtype: str | None = None
+        cls,
+        path: str | Path,
+        argument: str = "target",
+        *,
+        weight_dtype: str | None = None,
+        ignore_keys: Collection[str] = (),
     ) -> Self:
         """Return the architecture that a model's public ``config.json`` describes.
 
@@ -194,6 +202,8 @@ class Architecture(Record):
             Dtype of the weights of linear layers, which overrides what the checkpoint says of
             them; a record of quantisation beside ``config.json`` is not read then, and one in it
             is passed over if it is not understood.
+        ignore_keys
+            Keys that are read as if they were not in the file, at whatever depth they stand.
 
         Returns
         -------
@@ -203,7 +213,8 @@ class Architecture(Record):
         Raises
         ------
         InputError
-            If the family, a key that could change the shape, or a quantisation is not understood.
+            If the family, a key or a quantisation is not understood, or a key to be ignored is not
+            in the file.
 
         Examples
         --------
@@ -215,7 +226,7 @@ class Architecture(Record):
         from specmodel.models.hf.config import architecture_fields  # tables for this path only
         from specmodel.models.hf.files import read_config
 
-        file, is_given = read_config(path, argument), weight_dtype is not None
+        file, is_given = read_config(path, argument, ignore_keys), weight_dtype is not None
         beside = None if is_given else file.quantisation()
         fields = architecture_fields(file.content, file.argument, beside, is_dtype_given=is_given)
         own = records.build(cls, file.with_origin(fields), file.argument)
@@ -555,7 +566,11 @@ def _counted(parts: Iterable[tuple[_Part | None, int]]) -> dict[_Part, int]:
 
 
 def load_architecture(
-    name: str | Path, argument: str = "target", *, weight_dtype: str | None = None
+    name: str | Path,
+    argument: str = "target",
+    *,
+    weight_dtype: str | None = None,
+    ignore_keys: Collection[str] = (),
 ) -> Architecture:
     """Return an architecture by name or path.
 
@@ -568,6 +583,8 @@ def load_architecture(
         Name that an error should carry.
     weight_dtype
         Dtype of the weights; what is stored if None.
+    ignore_keys
+        Keys of a ``config.json`` that are read as if they were not in it.
 
     Returns
     -------
@@ -586,7 +603,11 @@ def load_architecture(
     """
     if records.is_path(name, argument) and Path(name).suffix != ".toml":
         records.check_no_id(str(name), FOLDER, argument)
-        return Architecture.from_hf_config(name, argument, weight_dtype=weight_dtype)
+        return Architecture.from_hf_config(
+            name, argument, weight_dtype=weight_dtype, ignore_keys=ignore_keys
+        )
+    if ignore_keys:
+        raise InputError("ignore_keys", ignore_keys, f"none, as {name} is no config.json")
     own = records.load(Architecture, name, FOLDER, argument)
     return own.with_changes(argument, {"weight_dtype": weight_dtype} if weight_dtype else {})
 

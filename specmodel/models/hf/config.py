@@ -82,7 +82,7 @@ def architecture_fields(
         fields |= _OWN_FIELDS[family.own_rules](reader, layers)
     share_norms(family, layers)
     dtype = reader.dtype()
-    reader.refuse_other_keys(family)
+    reader.refuse_other_keys(family.harmless)
     is_tied = fields["has_tied_embeddings"]
     try:
         dtypes, layers = _dtypes(reader, family, layers, dtype, beside, is_tied=is_tied)

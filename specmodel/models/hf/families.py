@@ -190,8 +190,11 @@ _LING = replace(
         "router_type",
         "use_mla_nope",
         "mtp_loss_scaling_factor",
+        "kda_lower_bound",
+        "kda_safe_gate",
     ),
 )
+_HYPER = ("hc_eps", "hc_sinkhorn_iters")
 _DEEPSEEK_V4 = replace(
     _DEEPSEEK,
     dense_layers=None,
@@ -203,6 +206,8 @@ _DEEPSEEK_V4 = replace(
     harmless=(
         *_DEEPSEEK.harmless,
         "compress_rope_theta",
+        *_HYPER,
+        "num_hash_layers",
         "num_key_value_heads",
         "first_k_dense_replace",
         "moe_layer_freq",
@@ -223,6 +228,11 @@ _OLMOE = Family(experts="num_experts", expert_size="intermediate_size", dense_si
 _GRANITE_MOE = replace(_MIXTRAL, kv_heads=None, has_windows=False)
 _GRANITE_SHARED = replace(_GRANITE_MOE, shared_size="shared_intermediate_size")
 _MAMBA = (
+    "time_step_floor",
+    "time_step_limit",
+    "time_step_max",
+    "time_step_min",
+    "time_step_rank",
     "mamba_chunk_size",
     "mamba_conv_bias",
     "mamba_d_conv",
@@ -252,7 +262,14 @@ _LONGCAT = Family(
     attention="latent",
     own_rules="LongCat",
     untold_mtp=1,
-    harmless=(*_GROUPED_CHOICE, *_MTP, "mla_scale_q_lora", "mla_scale_kv_lora", "router_bias"),
+    harmless=(
+        *_GROUPED_CHOICE,
+        *_MTP,
+        "mla_scale_q_lora",
+        "mla_scale_kv_lora",
+        "router_bias",
+        "disable_quant_module",
+    ),
 )
 _INKLING = Family(
     own_rules="Inkling",
@@ -269,7 +286,23 @@ _INKLING = Family(
         "rms_norm_eps_moe_gate",
         "shared_expert_sink",
         "shared_experts_size",
+        "chain_hidden_post_norm",
+        "logits_mup_width_multiplier",
+        "model_max_length",
+        "unpadded_vocab_size",
     ),
+)
+_CONVOLUTIONS = (
+    "block_dim",
+    "block_mlp_init_scale",
+    "block_norm_eps",
+    "block_out_init_scale",
+    "block_use_swiglu",
+    "block_use_xavier_init",
+    "conv_bias",
+    "conv_use_xavier_init",
+    "num_heads",
+    "use_pos_enc",
 )
 _LFM2 = Family(
     kv_heads=8,
@@ -278,8 +311,18 @@ _LFM2 = Family(
     kinds=(FULL, LINEAR, "conv", "short_conv"),
     plan="convolutions",
     own_rules="LFM2",
+    harmless=_CONVOLUTIONS,
 )
 
+_MINIMAX_SCALES = (
+    "layernorm_full_attention_alpha",
+    "layernorm_full_attention_beta",
+    "layernorm_linear_attention_beta",
+    "layernorm_mlp_alpha",
+    "layernorm_mlp_beta",
+    "postnorm",
+    "shared_moe_mode",
+)
 _MINIMAX = Family(
     experts="num_local_experts",
     expert_size="intermediate_size",
@@ -288,7 +331,17 @@ _MINIMAX = Family(
     linear="lightning",
     kinds=(FULL, LINEAR),
     plan="by type",
-    harmless=("layernorm_linear_attention_alpha", "layernorm_linear_attention_beta"),
+    harmless=(
+        *_MINIMAX_SCALES,
+        "layernorm_linear_attention_alpha",
+        "block_size",
+        "full_attn_alpha_factor",
+        "full_attn_beta_factor",
+        "linear_attn_alpha_factor",
+        "linear_attn_beta_factor",
+        "mlp_alpha_factor",
+        "mlp_beta_factor",
+    ),
 )
 _MINIMAX_M3 = Family(
     experts="num_local_experts",
@@ -367,10 +420,16 @@ FAMILIES = {
         experts="num_experts",
         expert_size="moe_intermediate_size",
         dense_layers="number",
-        harmless=("use_expert_bias",),
+        harmless=(*_CONVOLUTIONS, "use_expert_bias"),
     ),
     "nemotron-nas": Family(dense_size=None, own_rules="search", harmless=("block_configs",)),
-    "opt": Family(dense_size="ffn_dim", ties_embeddings=True, is_gated=False, positions_offset=2),
+    "opt": Family(
+        dense_size="ffn_dim",
+        ties_embeddings=True,
+        is_gated=False,
+        positions_offset=2,
+        harmless=("_remove_final_layer_norm",),
+    ),
     "mixtral": _MIXTRAL,
     "phimoe": _MIXTRAL,
     "granitemoe": _GRANITE_MOE,
@@ -398,6 +457,12 @@ FAMILIES = {
         plan="side by side",
         harmless=(
             *_MAMBA,
+            "attention_in_multiplier",
+            "attention_out_multiplier",
+            "key_multiplier",
+            "lm_head_multiplier",
+            "mlp_multipliers",
+            "projectors_bias",
             "mamba_norm_before_gate",
             "mamba_rms_norm",
             "ssm_multipliers",
@@ -425,6 +490,9 @@ FAMILIES = {
             "moe_shared_expert_overlap",
             "mamba_hidden_act",
             "use_mamba_kernels",
+            "chunk_size",
+            "expand",
+            "use_conv_bias",
         ),
     ),
     "granitemoe_swa": replace(_GRANITE_SHARED, has_windows=True, plan="listed"),
@@ -451,6 +519,11 @@ FAMILIES = {
         harmless=(
             *_DEEPSEEK_V4.harmless,
             "candidate_topk_blocks",
+            "candidate_block_size",
+            "candidate_source_layer_id",
+            "dspark_markov_rank",
+            "dspark_noise_token_id",
+            "dspark_target_layer_ids",
             "engram_vocab_size",
             "engram_pad_token_id",
             "engram_compressed_vocab_size",
@@ -465,7 +538,13 @@ FAMILIES = {
         plan="lists",
         interval=0,
         has_residuals=True,
-        harmless=(*_SPARSE.harmless, "mla_use_nope", "index_kpool_always_select_tail"),
+        harmless=(
+            *_SPARSE.harmless,
+            *_HYPER,
+            "mla_use_nope",
+            "index_kpool_always_select_tail",
+            "linear_lower_bound",
+        ),
     ),
     "kimi_k2": _DEEPSEEK_V2,
     "kimi_linear": _KIMI_LINEAR,
@@ -503,7 +582,15 @@ FAMILIES = {
     "afmoe": replace(
         _DEEPSEEK,
         dense_layers="number",
-        harmless=(*_DEEPSEEK.harmless, "num_expert_groups"),
+        harmless=(
+            *_DEEPSEEK.harmless,
+            "num_expert_groups",
+            "load_balance_coeff",
+            "num_limited_groups",
+            "route_norm",
+            "score_func",
+            "use_grouped_mm",
+        ),
         head_dim=128,
         has_output_gate=True,
         has_windows=True,
@@ -565,7 +652,12 @@ FAMILIES = {
         dense_size="prefix_dense_intermediate_size",
         dense_layers="leading",
         num_leading=0,
-        harmless=("shared_expert_combination_strategy", "expert_selection_fn"),
+        harmless=(
+            "shared_expert_combination_strategy",
+            "expert_selection_fn",
+            "sliding_window_pattern",
+            "prefix_dense_sliding_window_pattern",
+        ),
     ),
     "hunyuan_v1_moe": Family(
         experts="num_experts",
@@ -589,7 +681,7 @@ FAMILIES = {
         kv_heads=8,
         head_dim=128,
         attention_types="attn_type_list",
-        harmless=("layernorm_linear_attention_beta", "shared_moe_mode", *_MTP),
+        harmless=(*_MINIMAX_SCALES, *_MTP),
     ),
     "minimax": _MINIMAX,
     "minimax_m1": _MINIMAX,

@@ -18,6 +18,7 @@ def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[
     if family.own_rules in _OWN:
         return _OWN[family.own_rules](reader, num_layers)
     made: dict[str, dict[str, Any]] = {}
+    reader.pass_over("intermediate_size", str(family.dense_size))  # where no layer has such a block
     kinds, count, size = _kinds(reader, family, num_layers), family.experts, family.expert_size
     if count and size and _has_experts(reader, family):
         made[MOE] = _experts(reader, family, count, size)

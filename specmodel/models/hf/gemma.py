@@ -93,9 +93,9 @@ def assistant_fields(
     layers = _layers_of_assistant(reader, family)
     if reader.whole("vocab_size") != vocabulary_size:
         raise reader.fault("vocab_size", f"that of the target, {vocabulary_size}")
-    reader.get("vocab_size_per_layer_input")
+    reader.pass_over("vocab_size_per_layer_input", "hidden_size")
     dtype = reader.dtype() if reader.config.get("dtype") else outer.dtype()
-    reader.refuse_other_keys(family)
+    reader.refuse_other_keys(family.harmless)
     fields = {
         "hidden_size": reader.whole("hidden_size"),
         "vocabulary_size": vocabulary_size,

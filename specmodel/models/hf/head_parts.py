@@ -9,6 +9,18 @@ MOST_LAYERS = 64
 
 _WINDOWED = "sliding_attention"
 
+HEAD_KEYS = """
+    aux_hidden_state_layer_ids block_size confidence_head_with_markov dflash_config draft_vocab_size
+    dspark_bonus_anchor dspark_config eagle_aux_hidden_state_layer_ids eagle_config
+    enable_confidence_head fc_norm has_no_defaults_at_init mask_token mask_token_id
+    max_window_layers modal_type norm_before_fc norm_before_residual norm_output
+    num_aux_hidden_states num_target_layers parallel_drafting pard_token
+    ptd_token_id speculators_config speculators_model_type speculators_version
+    swa_window_size target_hidden_size target_layer_ids target_model_type transformer_layer_config
+    use_aux_hidden_state use_swa
+"""
+"""Keys of draft heads that decide nothing by themselves, or are read where they stand."""
+
 
 def check_target(reader: Reader, width: int, hidden_size: int, vocabulary_size: int) -> None:
     """Refuse a head for another target, naming the key that says so."""
@@ -38,6 +50,7 @@ def grouped(reader: Reader, width: int) -> dict[str, Any]:
 
 def latent(reader: Reader) -> dict[str, Any]:
     """Return the fields of attention over latents."""
+    reader.pass_over("num_key_value_heads")
     sizes = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
     return {
         "kind": "latent_attention",
@@ -58,6 +71,7 @@ def windows(reader: Reader, num_layers: int) -> list[int | None]:
 
 def ffn_size(reader: Reader) -> int:
     """Return the width of the block, which SGLang takes from another key for Llama 4."""
+    reader.pass_over("intermediate_size", "intermediate_size_mlp")
     is_llama4 = reader.config["model_type"] == "llama4_text"
     return reader.whole("intermediate_size_mlp" if is_llama4 else "intermediate_size")
 

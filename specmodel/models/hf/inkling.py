@@ -40,6 +40,7 @@ def inkling_mixers(
     """Return the attention of each layer, by keys of their own for layers with a window."""
     del family
     made = {FULL: _heads(reader, "")}
+    reader.pass_over(*(f"swa_{name}" for name in (*_HEADS, "v_head_dim")))
     if SLIDING in kinds:
         made[SLIDING] = _heads(reader, "swa_") | {"window": window}
     return [made[kind] for kind in kinds]

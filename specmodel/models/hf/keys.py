@@ -1,28 +1,67 @@
-"""Keys of a ``config.json`` that mean the same, nothing, or too much, and families not read."""
+"""Keys of a ``config.json`` that change no shape or mean the same, and wrappers of families."""
 
-import re
-
-SUSPECT_KEY = re.compile(
-    r"expert|moe|router|topk|top_k_|mlp_only|mlp_layer_types|sparse|first_k|lora_rank|mla|linear_"
-    r"|mamba|ssm|nextn|mtp|quantiz|compress|attention_chunk|attn_type|no_rope|hybrid|per_layer"
-    r"|text_config|ffn_config|qk_nope|v_head_dim|index_|shared_inter|^sliding_window$|output_gate"
-    r"|indexer|kv_shared|kv_source|k_eq_v|block_configs|block_type|layer_period|layer_offset"
-    r"|num_dense_layers|attention_other|hc_mult|use_cla|global_head_dim|attn_res|ngram|full_attention_interval"
-)
-"""Keys that could change a shape; those a family does not list are refused."""
-
-HARMLESS_KEYS = {
-    "norm_topk_prob",
-    "output_router_logits",
-    "router_aux_loss_coef",
-    "router_jitter_noise",
-    "input_jitter_noise",
-    "expert_capacity",
-    "moe_router_dtype",
-    "router_scaling_factor",
-    "for_llm_compressor",
+_HARMLESS = {
+    "bookkeeping": """
+        _attn_implementation _attn_implementation_autoset _commit_hash _experts_implementation
+        _name_or_path architectures attn_implementation auto_map finetuning_task for_llm_compressor
+        gradient_checkpointing id2label ignore_index is_decoder label2id model_type name_or_path
+        num_labels output_attentions output_hidden_states output_router_logits prefix problem_type
+        return_dict task_specific_params tf_legacy_loss tokenizer_class torchscript
+        transformers_version use_bfloat16 use_cache
+    """,
+    "tokens": """
+        begin_suppress_tokens bos_token_id decoder_start_token_id eod_token_id eos_token_id
+        forced_bos_token_id forced_eos_token_id pad_token_id sep_token_id suppress_tokens
+    """,
+    "generation": """
+        bad_words_ids cache_implementation diversity_penalty do_sample early_stopping
+        encoder_no_repeat_ngram_size encoder_repetition_penalty epsilon_cutoff eta_cutoff
+        exponential_decay_length_penalty length_penalty max_length max_new_tokens min_length
+        min_new_tokens min_p no_repeat_ngram_size num_beam_groups num_beams num_logits_to_keep
+        num_return_sequences remove_invalid_values repetition_penalty return_dict_in_generate
+        temperature top_k top_p typical_p
+    """,
+    "positions": """
+        attn_temperature_tuning floor_scale initial_context_length layer_rope_theta
+        log_scaling_alpha log_scaling_n_floor max_position_embeddings
+        original_max_position_embeddings partial_rotary_factor position_embedding_type
+        rope_interleave rope_parameters rope_scaling rope_theta rotary_dim swa_rope_theta
+    """,
+    "activations, norms, biases and scales": """
+        activation_function activation_situ_beta add_swa_attention_sink_bias attention_bias
+        attention_multiplier attention_out_bias attention_value_scale attn_logit_softcapping
+        attn_scale clip_qkv do_layer_norm_before embedding_multiplier enable_bias
+        final_logit_softcapping hidden_act hidden_activation layer_norm_elementwise_affine
+        layer_norm_eps layer_norm_epsilon layernorm_epsilon lm_head_bias logit_scale logits_scaling
+        mlp_bias mlp_hidden_act mup_enabled norm_eps normalization_function output_multiplier
+        post_norm_eps qk_norm_type qk_scale_factor qkv_bias query_pre_attn_scalar residual_in_fp32
+        residual_multiplier rms_norm_eps swiglu_alpha swiglu_limit swiglu_limits
+        swiglu_limits_shared use_bias use_gemma_norm use_qk_norm
+    """,
+    "routing": """
+        expert_capacity input_jitter_noise moe_router_dtype n_group norm_topk_prob route_scale
+        routed_scaling_factor router_aux_loss_coef router_jitter_noise router_scaling_factor
+        scoring_func use_routing_bias
+    """,
+    "training": """
+        attention_dropout aux_loss_alpha dropout ep_size hidden_dropout init_method init_std
+        initializer_range layerdrop pretraining_tp rescale_prenorm_residual residual_dropout seq_aux
+        z_loss_coefficient
+    """,
+    "parts that see and hear": """
+        audio_token_id boa_token_id boi_token_id boi_token_index eoa_token_id eoa_token_index
+        eoi_token_id eoi_token_index image_end_token_id image_grid_pinpoints image_placeholder
+        image_seq_length image_start_token_id image_token_id image_token_index
+        media_placeholder_token_id mm_tokens_per_image multimodal_projector_bias out_hidden_size
+        process_image_mode projector_hidden_act projector_hidden_size use_bidirectional_attention
+        use_unified_vision_chunk video_end_token_id video_placeholder video_start_token_id
+        video_token_id video_token_index vision_end_token_id vision_feature_layer
+        vision_feature_select_strategy vision_soft_tokens_per_image vision_start_token_id
+    """,
 }
-"""Keys that change no shape, in any family."""
+"""Keys that change no shape, whatever the family, by what they are about."""
+
+HARMLESS_KEYS = frozenset(" ".join(_HARMLESS.values()).split())
 
 _SAME = (
     ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),

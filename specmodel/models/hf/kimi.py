@@ -43,6 +43,7 @@ def ling_delta(reader: Reader) -> dict[str, Any]:
 
 def gate_size(reader: Reader, v_head_dim: int) -> int:
     """Return the numbers of a head in the output gate of latent attention, 0 if it has none [-]."""
+    reader.pass_over(_GRANULARITY)
     if reader.flag("mla_use_output_gate", False):
         return v_head_dim
     kind = reader.get(_GRANULARITY, "head_wise" if reader.is_family("bailing_hybrid") else None)

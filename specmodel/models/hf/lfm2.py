@@ -41,6 +41,7 @@ def short_convolution(reader: Reader) -> dict[str, Any]:
 def adjusted_ffn_size(reader: Reader) -> int:
     """Return the width of dense blocks, two thirds of what is told or as it is told."""
     size = reader.whole("intermediate_size")
+    reader.pass_over("block_ffn_dim_multiplier", "block_multiple_of")
     if not reader.flag("block_auto_adjust_ff_dim", True):
         return size
     factor = reader.get("block_ffn_dim_multiplier")

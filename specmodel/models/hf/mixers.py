@@ -88,6 +88,7 @@ def attention(reader: Reader, family: Family) -> dict[str, Any]:
 
 
 def _latent_heads(reader: Reader, family: Family) -> dict[str, Any]:
+    reader.pass_over("head_dim", "num_key_value_heads", "qk_head_dim")
     missing = 0 if family.has_query_latent else None
     has_query_latent = reader.get("q_lora_rank", missing) is not None
     v_head_dim = reader.whole("v_head_dim")
@@ -268,6 +269,8 @@ def _layer_kinds(reader: Reader, family: Family, num_layers: int) -> tuple[list[
         reader.by_layer(family.attention_types, num_layers, (1,), hint)
     kinds = _planned(reader, family, num_layers)
     is_planned = bool(kinds)
+    if family.first_windowed is not None:
+        reader.pass_over("max_window_layers")
     key, default = family.window_key, family.sliding_window
     window = reader.get(key, default)
     if family.window_switch and not reader.flag(family.window_switch, False):

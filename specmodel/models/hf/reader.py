@@ -1,11 +1,12 @@
 """Values of a ``config.json`` by their keys: of the right kind, and none left that matters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.models.hf.families import FAMILIES, Family
-from specmodel.models.hf.keys import ALIASES, HARMLESS_KEYS, OTHER_KINDS, SUSPECT_KEY
+from specmodel.models.hf.keys import ALIASES, HARMLESS_KEYS, OTHER_KINDS
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
@@ -19,7 +20,7 @@ class Reader:
         self.config, self.argument = config, argument
         self.trailing = 0
         """Layers for several tokens that lists of layers may end with."""
-        self._known = {"quantization_config", "expert_dtype", *HARMLESS_KEYS}
+        self._known = {"quantization_config", "expert_dtype"}
 
     def fault(self, key: str, expected: str) -> InputError:
         """Return the error that names a key with its value, to be raised."""
@@ -57,14 +58,23 @@ class Reader:
             raise self.fault("model_type", expected)
         return FAMILIES[name]
 
-    def refuse_other_keys(self, family: Family) -> None:
-        """Refuse a key that was not read though it looks as if it changed the shape."""
+    def pass_over(self, *keys: str) -> None:
+        """Take keys as known that decide nothing in this configuration."""
+        self._known.update(keys)
+
+    def refuse_other_keys(self, harmless: Iterable[str]) -> None:
+        """Refuse a key that says something, but was neither read nor is known to be harmless."""
+        known = self._known.union(HARMLESS_KEYS, harmless)
         for key, value in self.config.items():
-            is_other = key not in self._known and key not in family.harmless
-            if is_other and value and SUSPECT_KEY.search(key):
-                model_type = self.config["model_type"]
-                expected = f"no such key, as its meaning in a {model_type} model is not known here"
-                raise self.fault(key, expected)
+            if value and key not in known:
+                model_type = self.config.get("model_type")
+                close = get_close_matches(key, known, n=1, cutoff=0.85)
+                meant = f", or perhaps {close[0]} is meant" if close else ""
+                raise self.fault(
+                    key,
+                    f"no such key, as its meaning in a {model_type} model is not known here{meant};"
+                    f" --ignore-config-key {key} leaves it out",
+                )
 
     def whole(self, key: str, default: int | None = None, *, minimum: int = 1) -> int:
         """Return a whole number, or the default where the key is missing or null."""

@@ -1,0 +1,88 @@
+"""``--ignore-config-key``: for every command that reads a model, target or drafter."""
+
+import json
+
+import pytest
+
+from specmodel import cli
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 4,
+    "intermediate_size": 2048,
+    "vocab_size": 32000,
+}
+WHERE = "--target {path} --drafter ngram --hardware h100_sxm"
+POINT = f"{WHERE} --batch-size 2 --draft-length 2 --acceptance-rate 0.5"
+RANGE = f"{WHERE} --batch-size 2 --acceptance-rate 0.5"
+COMMANDS = {
+    "predict": f"predict {POINT}",
+    "explain": f"explain {POINT}",
+    "decode": "decode --target {path} --hardware h100_sxm --batch-size 2",
+    "best-draft-length": f"best-draft-length {RANGE}",
+    "break-even": f"break-even {WHERE} --batch-size 2 --draft-length 2",
+    "compare": f"compare {RANGE}",
+    "sweet-spot": f"sweet-spot {RANGE} --draft-length 2",
+    "sensitivity": f"sensitivity {POINT}",
+    "schedule": f"schedule --for vllm {WHERE} --acceptance-rate 0.5",
+    "cost-table": f"cost-table --for vllm {WHERE} --draft-length 2".replace("ngram", "parallel"),
+    "sweep": f"sweep {POINT} --columns speedup",
+    "show": "show {path}",
+}
+SILENT = {"sweep", "cost-table", "schedule"}
+"""Their output is data that an engine or a program reads."""
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(LLAMA | {"zeta_dense_every": 4}), encoding="utf-8")
+    return file
+
+
+def run(capsys, words):
+    status = cli.main(words.split())
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_key_is_ignored_and_said(capsys, path, name):
+    words = COMMANDS[name].format(path=path)
+    status, _, error = run(capsys, words)
+    assert status == 2
+    assert "--ignore-config-key zeta_dense_every leaves it out" in error
+    status, out, error = run(capsys, f"{words} --ignore-config-key zeta_dense_every")
+    assert (status, error.count("error")) == (0, 0)
+    if name not in SILENT:
+        assert "zeta_dense_every" in out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_key_that_no_file_has_is_refused(capsys, path, name):
+    words = COMMANDS[name].format(path=path)
+    status, out, error = run(capsys, f"{words} --ignore-config-key eta")
+    assert (status, out) == (2, "")
+    assert "--ignore-config-key: got 'eta'; expected a key of" in error
+    assert "config.json" in error
+
+
+def test_a_key_of_a_drafter(capsys, path):
+    words = RANGE.replace(
+        "--target {path} --drafter ngram", "--target mixtral-8x7b --drafter {path}"
+    )
+    status, out, _ = run(
+        capsys,
+        f"predict {words} --draft-length 2 --ignore-config-key zeta_dense_every".format(path=path),
+    )
+    assert status == 0
+    assert "ignored_config_key zeta_dense_every" in " ".join(out.split())
+
+
+def test_no_file_at_all(capsys):
+    words = COMMANDS["predict"].format(path="qwen3-32b")
+    status, _, error = run(capsys, f"{words} --ignore-config-key eta")
+    assert status == 2
+    assert "--ignore-config-key: got 'eta'; expected none, as" in error

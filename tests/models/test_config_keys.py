@@ -1,0 +1,127 @@
+"""Keys of a config.json that nobody knows: named and refused, or ignored where asked to."""
+
+import json
+
+import pytest
+
+from specmodel.base.errors import InputError
+from specmodel.cost.deploying import deploy, resolve
+from specmodel.models.architecture import Architecture, load_architecture
+from specmodel.models.hf.files import ignoring
+from specmodel.models.hf.keys import HARMLESS_KEYS
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 4,
+    "intermediate_size": 2048,
+    "vocab_size": 32000,
+}
+ZETA = {"zeta_dense_every": 4}
+WRAPPED = {
+    "model_type": "qwen3_5",
+    "text_config": LLAMA | {"model_type": "qwen3_5_text", "layer_types": ["full_attention"] * 4},
+}
+NOTHING = [None, False, 0, 0.0, "", [], {}]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_config(config, folder="model"):
+        path = tmp_path / folder
+        path.mkdir(exist_ok=True)
+        (path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        return path
+
+    return write_config
+
+
+def test_an_unknown_key_is_refused_with_its_value_and_a_remedy(write):
+    with pytest.raises(InputError) as caught:
+        Architecture.from_hf_config(write(LLAMA | ZETA))
+    assert str(caught.value) == (
+        "target config.json zeta_dense_every: got 4; expected no such key, as its meaning in a"
+        " llama model is not known here; --ignore-config-key zeta_dense_every leaves it out"
+    )
+
+
+@pytest.mark.parametrize("value", NOTHING)
+def test_a_key_that_says_nothing_passes(write, value):
+    assert Architecture.from_hf_config(write(LLAMA | {"zeta_dense_every": value})).num_layers == 4
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("num_key_value_head", "num_key_value_heads"),
+        ("tie_word_embedding", "tie_word_embeddings"),
+        ("rope_thetas", "rope_theta"),
+    ],
+)
+def test_what_looks_like_a_typing_error_is_told(write, typed, meant):
+    with pytest.raises(InputError, match=f"{typed}: got 3; .*perhaps {meant} is meant"):
+        Architecture.from_hf_config(write(LLAMA | {typed: 3}))
+
+
+def test_keys_of_a_wrapper_and_of_its_model_are_refused(write):
+    for config in (WRAPPED | ZETA, WRAPPED | {"text_config": WRAPPED["text_config"] | ZETA}):
+        with pytest.raises(InputError, match="zeta_dense_every: got 4"):
+            Architecture.from_hf_config(write(config))
+
+
+def test_parts_that_see_or_hear_are_not_read(write):
+    config = WRAPPED | {"vision_config": ZETA, "audio_config": ZETA}
+    assert Architecture.from_hf_config(write(config)).num_layers == 4
+
+
+@pytest.mark.parametrize("key", sorted(HARMLESS_KEYS))
+def test_a_harmless_key_changes_nothing(write, key):
+    plain = Architecture.from_hf_config(write(LLAMA))
+    assert Architecture.from_hf_config(write(LLAMA | {key: LLAMA.get(key, 7)})) == plain
+
+
+# Keys that are ignored
+
+
+def test_an_ignored_key_is_as_if_it_were_not_there(write):
+    plain = Architecture.from_hf_config(write(LLAMA))
+    told = Architecture.from_hf_config(write(LLAMA | ZETA), ignore_keys=("zeta_dense_every",))
+    assert told.ignored_config_keys == ("zeta_dense_every",)
+    assert told.model_copy(update={"ignored_config_keys": ()}) == plain
+    assert load_architecture(write(LLAMA | ZETA), ignore_keys=("zeta_dense_every",)) == told
+
+
+def test_a_nested_key_is_ignored(write):
+    config = WRAPPED | {"text_config": WRAPPED["text_config"] | ZETA}
+    model = Architecture.from_hf_config(write(config), ignore_keys=["zeta_dense_every"])
+    assert model.ignored_config_keys == ("zeta_dense_every",)
+
+
+def test_an_ignored_key_that_is_not_there_is_refused(write):
+    with pytest.raises(InputError, match=r"ignore_keys: got 'zeta'; .*zeta_dense_every"):
+        Architecture.from_hf_config(write(LLAMA | ZETA), ignore_keys=("zeta",))
+
+
+def test_ignored_keys_are_of_no_shipped_architecture():
+    with pytest.raises(InputError, match=r"ignore_keys: got \('zeta',\); expected none, as"):
+        load_architecture("mixtral-8x7b", ignore_keys=("zeta",))
+
+
+def test_what_was_ignored_is_assumed(write):
+    model = Architecture.from_hf_config(write(LLAMA | ZETA), ignore_keys=("zeta_dense_every",))
+    _, assumed = deploy(target=model, hardware="h100_sxm")
+    assert assumed["ignored_config_key"] == "zeta_dense_every"
+    _, assumed = deploy(target=write(LLAMA), hardware="h100_sxm")
+    assert "ignored_config_key" not in assumed
+
+
+def test_keys_of_target_and_drafter_are_ignored_together(write):
+    names = {"target": write(LLAMA | ZETA), "hardware": "h100_sxm"}
+    names["drafter"] = write(LLAMA | ZETA | {"eta_rank": 2}, "draft")
+    with ignoring(["zeta_dense_every", "eta_rank"]):
+        _, assumed = resolve(names)
+    assert assumed["ignored_config_key"] == "zeta_dense_every, eta_rank"
+    with pytest.raises(InputError, match="zeta_dense_every: got 4"):
+        resolve(names)
