@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from specmodel.models.hf.head_parts import (
-    HEAD_KEYS,
     check_target,
     draft_vocabulary,
     ffn_size,
@@ -19,6 +18,7 @@ from specmodel.models.hf.head_parts import (
     num_layers_of,
     windows,
 )
+from specmodel.models.hf.keys import HEAD_KEYS
 from specmodel.models.hf.quantization import checkpoint_dtypes
 from specmodel.models.hf.reader import Reader
 
@@ -71,7 +71,7 @@ _OWN_MODULE = re.compile(
 _TAPS = ("target_layer_ids", "aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids")
 _UNKNOWN = ("projector_type", "conv_kernel_size", "selector_rank")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts")
-_LEFT_OVER = ("num_experts_per_tok", "mla_use_nope", "mla_use_output_gate", "mla_use_qk_norm")
+_LEFT_OVER = "num_experts_per_tok mla_use_nope mla_use_output_gate mla_use_qk_norm"
 
 
 class BlockHead(NamedTuple):
@@ -130,7 +130,7 @@ def block_head(
     size = _block_size(reader, name) - (not from_anchor)
     if size < 1:
         raise reader.fault("block_size", "a block in which some token is drafted")
-    reader.refuse_other_keys([*HEAD_KEYS.split(), *_LEFT_OVER])
+    reader.refuse_other_keys(HEAD_KEYS + _LEFT_OVER)
     return BlockHead(fields, markov is not None, from_anchor, size)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from specmodel.base.errors import InputError
 from specmodel.drafters.block_configs import BLOCK_CLASSES
 from specmodel.models.hf.head_parts import (
-    HEAD_KEYS,
     check_target,
     draft_vocabulary,
     ffn_size,
@@ -20,6 +19,7 @@ from specmodel.models.hf.head_parts import (
     num_layers_of,
     windows,
 )
+from specmodel.models.hf.keys import HEAD_KEYS
 from specmodel.models.hf.reader import Reader
 
 _GROUPED = (
@@ -49,17 +49,10 @@ _MASK_KEYS = ("pard_token", "ptd_token_id", "mask_token_id")
 """Keys of the mask with which a head drafts all tokens in one pass."""
 
 _UNKNOWN = ("quantization_config", "num_experts", "num_local_experts")
-_LEFT_OVER = (
-    "n_routed_experts",
-    "n_shared_experts",
-    "num_experts_per_tok",
-    "moe_intermediate_size",
-    "moe_layer_freq",
-    "first_k_dense_replace",
-    "topk_group",
-    "topk_method",
-    "num_nextn_predict_layers",
-)
+_LEFT_OVER = """
+    first_k_dense_replace moe_intermediate_size moe_layer_freq n_routed_experts n_shared_experts
+    num_experts_per_tok num_nextn_predict_layers topk_group topk_method
+"""
 """Keys of the target's family that a head over latents carries: its block is dense all the same."""
 
 _DEFAULT_TAPS = 3
@@ -99,7 +92,7 @@ def eagle3_fields(
         "input_projection_size": _num_taps(reader, width, hidden_size) * hidden_size,
         "layers": layers,
     }
-    reader.refuse_other_keys([*HEAD_KEYS.split(), *(_LEFT_OVER if is_latent else ())])
+    reader.refuse_other_keys(HEAD_KEYS + (_LEFT_OVER if is_latent else ""))
     return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
 
 

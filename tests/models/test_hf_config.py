@@ -9,7 +9,7 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.models.architecture import Architecture, load_architecture
 from specmodel.models.hf.drafting import mtp_fields
-from specmodel.models.hf.keys import OTHER_KINDS
+from specmodel.models.hf.families import OTHER_KINDS
 
 
 def shape(hidden, layers, heads, kv_heads, vocabulary, **keys):

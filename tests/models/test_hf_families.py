@@ -15,8 +15,7 @@ import pytest
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.models.architecture import Architecture, load_architecture
-from specmodel.models.hf.families import FAMILIES
-from specmodel.models.hf.keys import OTHER_KINDS, WRAPPERS
+from specmodel.models.hf.families import FAMILIES, OTHER_KINDS, WRAPPERS
 
 TABLE = json.loads((Path(__file__).parents[1] / "data/configurations.json").read_text())
 READ, REFUSED = TABLE["read"], TABLE["refused"]

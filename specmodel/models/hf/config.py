@@ -9,31 +9,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmodel.base.errors import InputError
-from specmodel.models.hf.deepseek_v4 import compressed_fields
 from specmodel.models.hf.drafting import is_draft_head, mtp_fields
-from specmodel.models.hf.families import Family
-from specmodel.models.hf.feed_forward import feed_forwards
-from specmodel.models.hf.gemma import gemma_fields
-from specmodel.models.hf.geometries import windowed_mtp_layer
-from specmodel.models.hf.inkling import INKLING, inkling_fields
-from specmodel.models.hf.keys import FLAT, WRAPPERS
+from specmodel.models.hf.families import FLAT, WRAPPERS
 from specmodel.models.hf.kimi import residuals
-from specmodel.models.hf.longcat import LONGCAT, check_quantisation, longcat_fields
-from specmodel.models.hf.mamba2 import num_layers, refuse_quantised, share_norms
-from specmodel.models.hf.mixers import mixers
+from specmodel.models.hf.mimo import windowed_mtp_layer
+from specmodel.models.hf.mixers import layer_kinds
+from specmodel.models.hf.own_rules import rules_of
 from specmodel.models.hf.quantization import checkpoint_dtypes
 from specmodel.models.hf.reader import Reader
 
 _SHARED_KEYS = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config")
 """Keys that may stand inside, outside, or in both if they agree."""
-
-_OWN_FIELDS = {
-    "Gemma": gemma_fields,
-    "DeepSeek-V4": compressed_fields,
-    LONGCAT: longcat_fields,
-    INKLING: inkling_fields,
-}
-"""What families have beside layers, which these rules may change or add to."""
 
 _OTHER_PARTS = {"text_config", "vision_config", "audio_config"}
 
@@ -51,7 +37,8 @@ def architecture_fields(
         expected = "a model of its own, as this is a draft head: the drafter of its target"
         raise reader.fault("architectures", expected)
     family = reader.family()
-    count = num_layers(reader, family)
+    rules = rules_of(family)
+    num_layers = rules.num_layers(reader)
     if family.lists_mtp:
         reader.trailing = reader.whole("num_nextn_predict_layers", 0, minimum=0)
     drafting = mtp_fields(
@@ -69,47 +56,32 @@ def architecture_fields(
         fields |= residuals(reader)
     if family.positions_offset is not None:
         fields |= _positions(reader, family.positions_offset, fields["hidden_size"])
-    blocks = feed_forwards(reader, family, count)
-    found = mixers(reader, family, count)
-    layers = [
-        {"mixer": one, "feed_forward": block} for one, block in zip(found, blocks, strict=True)
-    ]
+    blocks = rules.blocks(reader, family, num_layers)
+    mixers = rules.mixers(reader, family, *layer_kinds(reader, family, num_layers))
     if family.has_windowed_mtp:
-        fields["mtp_layer"] = windowed_mtp_layer(
-            reader, family, [mixer for mixer in found if mixer]
-        )
-    if family.own_rules in _OWN_FIELDS:
-        fields |= _OWN_FIELDS[family.own_rules](reader, layers)
-    share_norms(family, layers)
+        fields["mtp_layer"] = windowed_mtp_layer(reader, family, [m for m in mixers if m])
+    layers = [
+        {"mixer": mixer, "feed_forward": block} for mixer, block in zip(mixers, blocks, strict=True)
+    ]
+    fields |= rules.fields(reader, layers)
     dtype = reader.dtype()
     reader.refuse_other_keys(family.harmless)
-    is_tied = fields["has_tied_embeddings"]
     try:
-        dtypes, layers = _dtypes(reader, family, layers, dtype, beside, is_tied=is_tied)
+        rules.check_quantisation(reader, beside)
+        dtypes, layers = checkpoint_dtypes(
+            reader.config,
+            argument,
+            dtype,
+            layers,
+            beside=beside,
+            has_tied_embeddings=fields["has_tied_embeddings"],
+        )
     except InputError:
         if not is_dtype_given:
             raise
         dtypes, layers = checkpoint_dtypes({}, argument, dtype, layers)
-    # what a family says of its cache holds against the dtype of its checkpoint
+    # the dtype that a family keeps its cache in holds against that of its checkpoint
     return dtypes | fields | {"layers": _grouped(layers)}
-
-
-def _dtypes(
-    reader: Reader,
-    family: Family,
-    layers: list[dict[str, Any]],
-    dtype: str,
-    beside: Mapping[str, Any] | None,
-    *,
-    is_tied: bool,
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the dtypes that the checkpoint's records of quantisation give, and the layers."""
-    if family.own_rules == LONGCAT:
-        check_quantisation(reader, beside)
-    refuse_quantised(reader, family, beside)
-    return checkpoint_dtypes(
-        reader.config, reader.argument, dtype, layers, beside=beside, has_tied_embeddings=is_tied
-    )
 
 
 def _positions(reader: Reader, offset: int, hidden_size: int) -> dict[str, Any]:

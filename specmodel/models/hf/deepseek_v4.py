@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from specmodel.models.hf.families import COMPRESSED, SLIDING, Family
+from specmodel.models.hf.family import COMPRESSED, SLIDING, Family
 from specmodel.models.hf.reader import Reader
 
 _RATIOS = {0: SLIDING, 4: COMPRESSED[0], 128: COMPRESSED[1]}
@@ -17,21 +17,17 @@ _SOURCES = ("kv_source_layer_ids", "index_source_layer_ids")
 
 def by_ratios(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
     """Return kinds of layers by their ratios, or as `layer_types` lists them."""
-    del family
     if reader.get(_KEY) is None and listed:
         _check_rates(reader)
         return listed
     kinds = [_RATIOS[ratio] for ratio in _ratios(reader, num_layers, tuple(_RATIOS))]
-    if listed not in ([], kinds):
-        raise reader.fault("layer_types", f"the kinds that {_KEY} gives")
-    return kinds
+    return reader.agreed(listed, kinds, f"the kinds that {_KEY} gives")
 
 
 def by_shared_entries(
     reader: Reader, family: Family, listed: list[str], num_layers: int
 ) -> list[str]:
     """Return kinds of layers where compressed entries are made by some and read by those after."""
-    del family
     if listed:
         raise reader.fault("layer_types", f"none, as {_KEY} says the kinds of these layers")
     ratios = _ratios(reader, num_layers, _SHARED_RATIOS)
@@ -58,7 +54,6 @@ def compressed_mixers(
     reader: Reader, family: Family, kinds: list[str], window: int | None
 ) -> list[dict[str, Any]]:
     """Return the attention of each layer."""
-    del family, window
     if reader.is_family(_SHARED):
         return _sharing_mixers(reader, len(kinds))
     made = {SLIDING: _heads(reader)}
@@ -184,8 +179,7 @@ def _heads(reader: Reader) -> dict[str, Any]:
     if reader.whole("num_key_value_heads", 1) != 1:
         raise reader.fault("num_key_value_heads", "1, as all heads share one key")
     heads, groups = reader.whole("num_attention_heads"), reader.whole("o_groups")
-    if heads % groups:
-        raise reader.fault("o_groups", f"a divisor of num_attention_heads = {heads}")
+    reader.check_divides("o_groups", groups, "num_attention_heads", heads)
     return {
         "kind": "compressed_attention",
         "num_heads": heads,

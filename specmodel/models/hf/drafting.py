@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmodel.base.errors import InputError
-from specmodel.models.hf.families import FULL, INDEXED, MTP_COUNTS
+from specmodel.models.hf.family import FULL, INDEXED, MTP_COUNTS
 from specmodel.models.hf.head_parts import MOST_LAYERS
 from specmodel.models.hf.mamba2 import check_module
 

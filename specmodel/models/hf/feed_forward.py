@@ -3,60 +3,33 @@
 from collections.abc import Callable
 from typing import Any
 
-from specmodel.models.hf.families import Family
-from specmodel.models.hf.gemma import gemma_blocks
-from specmodel.models.hf.inkling import INKLING, inkling_blocks
-from specmodel.models.hf.lfm2 import adjusted_ffn_size
-from specmodel.models.hf.longcat import LONGCAT, single_blocks
-from specmodel.models.hf.mamba2 import BLOCK_TYPES, MLP, MOE, SIDE_BY_SIDE, block_types
-from specmodel.models.hf.nas import searched_blocks
+from specmodel.models.hf.family import Family
 from specmodel.models.hf.reader import Reader
 
 
 def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
-    """Return the feed-forward block of each layer, None where there is none."""
-    if family.own_rules in _OWN:
-        return _OWN[family.own_rules](reader, num_layers)
-    made: dict[str, dict[str, Any]] = {}
-    reader.pass_over("intermediate_size", str(family.dense_size))  # where no layer has such a block
-    kinds, count, size = _kinds(reader, family, num_layers), family.experts, family.expert_size
-    if count and size and _has_experts(reader, family):
-        made[MOE] = _experts(reader, family, count, size)
-    if MLP in kinds:
-        width = _dense_size(reader, family)
-        made[MLP] = {"kind": "dense", "is_gated": family.is_gated, "ffn_size": width}
-    return [made.get(kind) for kind in kinds]
+    """Return the fields of each layer's feed-forward block."""
+    reader.pass_over("intermediate_size", str(family.dense_size))  # if no layer has such a block
+    has_experts = bool(family.experts)
+    if family.may_lack_experts:
+        has_experts = bool(reader.get(str(family.experts)))
+    dense = _dense_layers(reader, family, num_layers) if has_experts else [True] * num_layers
+    experts = experts_block(reader, family) if has_experts else None
+    block = dense_block(reader, family) if any(dense) else None
+    return [block if is_dense else experts for is_dense in dense]
 
 
-def _kinds(reader: Reader, family: Family, num_layers: int) -> list[str]:
-    """Return the kind of block of each layer, of those that are known; others have none."""
-    if family.plan == BLOCK_TYPES:
-        return block_types(reader)
-    if family.plan == SIDE_BY_SIDE:
-        return ["", MLP] * (num_layers // 2)
-    if _has_experts(reader, family):
-        return [MLP if dense else MOE for dense in _dense_layers(reader, family, num_layers)]
-    return [MLP] * num_layers
-
-
-def _dense_size(reader: Reader, family: Family) -> int:
-    """Return the width of dense blocks."""
+def dense_block(reader: Reader, family: Family) -> dict[str, Any]:
+    """Return the fields of a dense block."""
     if family.dense_size is None:
         raise reader.fault("model_type", "a family whose layers all route")
-    is_adjusted = family.own_rules == "LFM2"
-    return adjusted_ffn_size(reader) if is_adjusted else reader.whole(family.dense_size)
+    width = reader.whole(family.dense_size)
+    return {"kind": "dense", "is_gated": family.is_gated, "ffn_size": width}
 
 
-def _has_experts(reader: Reader, family: Family) -> bool:
-    """Tell whether any layer may route, so that keys of experts are read."""
-    if family.plan == BLOCK_TYPES:
-        return MOE in block_types(reader)
-    return (
-        bool(reader.get(str(family.experts))) if family.may_lack_experts else bool(family.experts)
-    )
-
-
-def _experts(reader: Reader, family: Family, count_key: str, size_key: str) -> dict[str, Any]:
+def experts_block(reader: Reader, family: Family) -> dict[str, Any]:
+    """Return the fields of a block of experts, by the keys that the family has for them."""
+    count_key, size_key = str(family.experts), str(family.expert_size)
     fields: dict[str, Any] = {
         "kind": "experts",
         "num_experts": reader.whole_in_all(count_key),
@@ -82,6 +55,16 @@ def _experts(reader: Reader, family: Family, count_key: str, size_key: str) -> d
     return fields | {"num_shared_experts": num_shared, "shared_expert_size": size}
 
 
+def chosen_experts(
+    reader: Reader, count_key: str, chosen_key: str = "num_experts_per_tok", *, minimum: int = 2
+) -> dict[str, Any]:
+    """Return the number of experts and how many of them a token uses, as fields of a block."""
+    count, chosen = reader.whole(count_key, minimum=minimum), reader.whole(chosen_key)
+    if chosen > count:
+        raise reader.fault(chosen_key, f"at most {count_key}")
+    return {"kind": "experts", "num_experts": count, "experts_per_token": chosen}
+
+
 def _dense_layers(reader: Reader, family: Family, num_layers: int) -> list[bool]:
     """Return which layers are dense, by the family's rule, by a list, or by both if they agree."""
     key, by_rule = None, [False] * num_layers
@@ -89,20 +72,32 @@ def _dense_layers(reader: Reader, family: Family, num_layers: int) -> list[bool]
         key, by_rule = _RULES[family.dense_layers](reader, family, num_layers)
     if reader.get("mlp_layer_types") is None:
         return by_rule
-    types = reader.by_layer("mlp_layer_types", num_layers, ("sparse", "dense"))
-    listed = [kind == "dense" for kind in types]
+    listed = listed_as_dense(reader, num_layers)
     if key and listed != by_rule:
         value = reader.get(key)
         raise reader.fault("mlp_layer_types", f"the layers that {key} = {value} makes dense")
     return listed
 
 
+def listed_as_dense(reader: Reader, num_layers: int) -> list[bool]:
+    """Return which layers `mlp_layer_types` calls dense."""
+    types = reader.by_layer("mlp_layer_types", num_layers, ("sparse", "dense"))
+    return [kind == "dense" for kind in types]
+
+
 _Rule = tuple[str | None, list[bool]]
-"""The key that says which layers are dense, None if none is given, and these."""
+"""The key that decides which layers are dense, None if none is given, and which these are."""
+
+
+def _dense_every(reader: Reader, family: Family, num_layers: int) -> _Rule:
+    """Make each n-th layer dense, where n is what the family's `dense_every` says."""
+    key = str(family.dense_every)
+    step = reader.whole(key)
+    return key, [(i + 1) % step == 0 for i in range(num_layers)]
 
 
 def _dense_by_step(reader: Reader, family: Family, num_layers: int) -> _Rule:
-    del family
+    """Make all layers dense but each so many-th, and those that are listed."""
     step = reader.whole("decoder_sparse_step", 1)
     listed = reader.layer_numbers("mlp_only_layers") or set[int]()
     key = "decoder_sparse_step" if step > 1 else "mlp_only_layers" if listed else None
@@ -110,6 +105,7 @@ def _dense_by_step(reader: Reader, family: Family, num_layers: int) -> _Rule:
 
 
 def _dense_leading(reader: Reader, family: Family, num_layers: int) -> _Rule:
+    """Make the first layers dense, and of the others those that `moe_layer_freq` leaves out."""
     key = "first_k_dense_replace"
     is_listed = reader.get("mlp_layer_types") is not None
     num_leading = reader.whole(key, 0 if is_listed else family.num_leading, minimum=0)
@@ -126,14 +122,12 @@ def _dense_leading(reader: Reader, family: Family, num_layers: int) -> _Rule:
 
 
 def _dense_by_number(reader: Reader, family: Family, num_layers: int) -> _Rule:
-    del family
     num_dense = reader.whole("num_dense_layers", minimum=0)
     return "num_dense_layers", [i < num_dense for i in range(num_layers)]
 
 
 def _dense_outside(reader: Reader, family: Family, num_layers: int) -> _Rule:
-    """Return the layers before a first and after a last that route, and those left out between."""
-    del family
+    """Make the layers dense before a first and after a last that route, or between their steps."""
     first = reader.whole("moe_layer_start_index", minimum=0)
     last = num_layers - 1
     if reader.get("moe_layer_end_index") != -1:
@@ -147,7 +141,7 @@ def _dense_outside(reader: Reader, family: Family, num_layers: int) -> _Rule:
 
 
 def _dense_unless_enumerated(reader: Reader, family: Family, num_layers: int) -> _Rule:
-    """Return the layers that are not among those whose numbers a text or list names."""
+    """Make the layers dense whose numbers a list, or a text with commas, leaves out."""
     key = "moe_layers_enum"
     value = reader.get(key)
     if value is None:
@@ -164,7 +158,6 @@ def _dense_unless_enumerated(reader: Reader, family: Family, num_layers: int) ->
 
 
 def _dense_interleaved(reader: Reader, family: Family, num_layers: int) -> _Rule:
-    del family
     step = reader.whole("interleave_moe_layer_step", 1)
     listed = reader.layer_numbers("moe_layers")
     sparse = range(step - 1, num_layers, step) if listed is None else listed
@@ -173,18 +166,11 @@ def _dense_interleaved(reader: Reader, family: Family, num_layers: int) -> _Rule
 
 _RULES: dict[str, Callable[[Reader, Family, int], _Rule]] = {
     "by step": _dense_by_step,
-    "leading": _dense_leading,
-    "number": _dense_by_number,
+    "enumerated": _dense_unless_enumerated,
+    "every": _dense_every,
     "from start to end": _dense_outside,
     "interleaved": _dense_interleaved,
-    "enumerated": _dense_unless_enumerated,
+    "leading": _dense_leading,
+    "number": _dense_by_number,
 }
-"""Rules for which layers are dense."""
-
-_OWN: dict[str, Callable[[Reader, int], list[dict[str, Any] | None]]] = {
-    "Gemma": gemma_blocks,
-    LONGCAT: single_blocks,
-    INKLING: inkling_blocks,
-    "search": searched_blocks,
-}
-"""Rules of families whose blocks have keys of their own."""
+"""Rules for which layers are dense, by their names in the column `dense_layers`."""

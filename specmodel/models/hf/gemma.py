@@ -6,7 +6,9 @@ And its assistants, draft heads that attend to caches of their target.
 from collections.abc import Mapping
 from typing import Any
 
-from specmodel.models.hf.families import FAMILIES, FULL, SLIDING, Family
+from specmodel.models.hf.families import FAMILIES
+from specmodel.models.hf.family import FULL, SLIDING, Family
+from specmodel.models.hf.feed_forward import chosen_experts
 from specmodel.models.hf.reader import Reader
 
 _HEAD_DIM, _FULL_HEAD_DIM, _KV_HEADS = 256, 512, 4
@@ -22,14 +24,13 @@ def gemma_mixers(
     Where `attention_k_eq_v` is true, they have no matrix of values. The last
     `num_kv_shared_layers` layers read the cache of the last layer of their kind before them.
     """
-    del family
     kinds = [*kinds[:-1], FULL]
     own = _mixers_of_kinds(reader, kinds, window)
     first_reader = len(kinds) - _num_readers(reader, kinds)
     return own[:first_reader] + [_reader_of(mixer) for mixer in own[first_reader:]]
 
 
-def gemma_blocks(reader: Reader, num_layers: int) -> list[dict[str, Any] | None]:
+def gemma_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
     """Return the feed-forward block of each layer: dense, and experts beside it where there are."""
     ffn_size, num_readers = reader.whole("intermediate_size"), _given_readers(reader)
     is_double = reader.flag("use_double_wide_mlp", False) and num_readers > 0
@@ -42,17 +43,12 @@ def gemma_blocks(reader: Reader, num_layers: int) -> list[dict[str, Any] | None]
         raise reader.fault(
             "use_double_wide_mlp", "false, as experts are beside blocks of one width"
         )
-    fields: dict[str, Any] = {
-        "kind": "experts",
-        "num_experts": reader.whole("num_experts"),
-        "experts_per_token": reader.whole("top_k_experts"),
+    fields = chosen_experts(reader, "num_experts", "top_k_experts", minimum=1) | {
         "expert_size": reader.whole("moe_intermediate_size"),
         "num_shared_experts": 1,
         "shared_expert_size": ffn_size,
         "is_shared_apart": True,
     }
-    if fields["experts_per_token"] > fields["num_experts"]:
-        raise reader.fault("top_k_experts", "at most num_experts")
     return [fields] * num_layers
 
 

@@ -9,18 +9,6 @@ MOST_LAYERS = 64
 
 _WINDOWED = "sliding_attention"
 
-HEAD_KEYS = """
-    aux_hidden_state_layer_ids block_size confidence_head_with_markov dflash_config draft_vocab_size
-    dspark_bonus_anchor dspark_config eagle_aux_hidden_state_layer_ids eagle_config
-    enable_confidence_head fc_norm has_no_defaults_at_init mask_token mask_token_id
-    max_window_layers modal_type norm_before_fc norm_before_residual norm_output
-    num_aux_hidden_states num_target_layers parallel_drafting pard_token
-    ptd_token_id speculators_config speculators_model_type speculators_version
-    swa_window_size target_hidden_size target_layer_ids target_model_type transformer_layer_config
-    use_aux_hidden_state use_swa
-"""
-"""Keys of draft heads that decide nothing by themselves, or are read where they stand."""
-
 
 def check_target(reader: Reader, width: int, hidden_size: int, vocabulary_size: int) -> None:
     """Refuse a head for another target, naming the key that says so."""
@@ -37,8 +25,7 @@ def grouped(reader: Reader, width: int) -> dict[str, Any]:
     """Return the fields of attention with groups of heads."""
     num_heads = reader.whole("num_attention_heads")
     num_kv_heads = reader.whole("num_key_value_heads", num_heads)
-    if num_heads % num_kv_heads:
-        raise reader.fault("num_key_value_heads", f"a divisor of num_attention_heads = {num_heads}")
+    reader.check_divides("num_key_value_heads", num_kv_heads, "num_attention_heads", num_heads)
     head_dim = width // num_heads if width % num_heads == 0 else None
     return {
         "kind": "attention",

@@ -6,11 +6,9 @@ Its own files and transformers 5 name widths differently, as vLLM 0.33 (``models
 
 from typing import Any
 
-from specmodel.models.hf.families import FULL, SLIDING, Family
+from specmodel.models.hf.family import FULL, SLIDING, Family
+from specmodel.models.hf.feed_forward import chosen_experts, listed_as_dense
 from specmodel.models.hf.reader import Reader
-
-INKLING = "Inkling"
-"""Name of the rules."""
 
 _NAMES = {"hybrid": FULL, "hybrid_sliding": SLIDING}
 _LOCAL = "local_layer_ids"
@@ -21,7 +19,6 @@ _HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
 
 def inkling_kinds(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
     """Return which layers have a window, by name, by number or every so many."""
-    del family
     named = [_NAMES.get(kind, kind) for kind in listed]
     local = reader.layer_numbers(_LOCAL)
     if local is None and named:
@@ -29,16 +26,13 @@ def inkling_kinds(reader: Reader, family: Family, listed: list[str], num_layers:
     if local is None:
         local = {i for i in range(num_layers) if (i + 1) % _EVERY}
     kinds = [SLIDING if i in local else FULL for i in range(num_layers)]
-    if named not in ([], kinds):
-        raise reader.fault("layer_types", f"windows in the layers that {_LOCAL} lists")
-    return kinds
+    return reader.agreed(named, kinds, f"windows in the layers that {_LOCAL} lists")
 
 
 def inkling_mixers(
     reader: Reader, family: Family, kinds: list[str], window: int | None
 ) -> list[dict[str, Any]]:
     """Return the attention of each layer, by keys of their own for layers with a window."""
-    del family
     made = {FULL: _heads(reader, "")}
     reader.pass_over(*(f"swa_{name}" for name in (*_HEADS, "v_head_dim")))
     if SLIDING in kinds:
@@ -46,26 +40,20 @@ def inkling_mixers(
     return [made[kind] for kind in kinds]
 
 
-def inkling_blocks(reader: Reader, num_layers: int) -> list[dict[str, Any] | None]:
+def inkling_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
     """Return the feed-forward block of each layer: dense in the first, or as listed."""
     width, of_expert = _widths(reader)
     leading = reader.whole("dense_mlp_idx", 0, minimum=0)
     dense = [i < leading for i in range(num_layers)]
     if reader.get("mlp_layer_types") is not None:
-        types = reader.by_layer("mlp_layer_types", num_layers, ("sparse", "dense"))
-        listed = [kind == "dense" for kind in types]
+        listed = listed_as_dense(reader, num_layers)
         if reader.get("dense_mlp_idx") is not None and listed != dense:
             raise reader.fault("mlp_layer_types", f"dense in the first {leading} layers")
         dense = listed
     block = {"kind": "dense", "ffn_size": width}
-    count, chosen = reader.whole("n_routed_experts", minimum=2), reader.whole("num_experts_per_tok")
-    if chosen > count:
-        raise reader.fault("num_experts_per_tok", "at most n_routed_experts")
+    chosen = chosen_experts(reader, "n_routed_experts")
     num_shared = reader.whole("n_shared_experts", 0, minimum=0)
-    experts = {
-        "kind": "experts",
-        "num_experts": count,
-        "experts_per_token": chosen,
+    experts = chosen | {
         "expert_size": of_expert,
         "num_shared_experts": num_shared,
         "shared_expert_size": of_expert if num_shared else 0,
@@ -115,9 +103,8 @@ def _module(reader: Reader) -> dict[str, Any]:
 
 def _heads(reader: Reader, prefix: str) -> dict[str, Any]:
     heads, kv_heads, width = (reader.whole(f"{prefix}{name}") for name in _HEADS)
-    if heads % kv_heads:
-        expected = f"a divisor of {prefix}num_attention_heads = {heads}"
-        raise reader.fault(f"{prefix}num_key_value_heads", expected)
+    names = f"{prefix}num_key_value_heads", f"{prefix}num_attention_heads"
+    reader.check_divides(names[0], kv_heads, names[1], heads)
     return {
         "kind": "attention",
         "num_heads": heads,

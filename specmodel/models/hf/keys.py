@@ -63,6 +63,18 @@ _HARMLESS = {
 
 HARMLESS_KEYS = frozenset(" ".join(_HARMLESS.values()).split())
 
+HEAD_KEYS = """
+    aux_hidden_state_layer_ids block_size confidence_head_with_markov dflash_config draft_vocab_size
+    dspark_bonus_anchor dspark_config eagle_aux_hidden_state_layer_ids eagle_config
+    enable_confidence_head fc_norm has_no_defaults_at_init mask_token mask_token_id
+    max_window_layers modal_type norm_before_fc norm_before_residual norm_output
+    num_aux_hidden_states num_target_layers parallel_drafting pard_token
+    ptd_token_id speculators_config speculators_model_type speculators_version
+    swa_window_size target_hidden_size target_layer_ids target_model_type transformer_layer_config
+    use_aux_hidden_state use_swa
+"""
+"""Keys of draft heads that decide nothing by themselves, or are read where they stand."""
+
 _SAME = (
     ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     (
@@ -92,41 +104,3 @@ _SAME = (
 
 ALIASES = {key: tuple(name for name in keys if name != key) for keys in _SAME for key in keys}
 """Other names of a key, which must agree with it."""
-
-OTHER_KINDS = {
-    "linear attention": ("bailing_moe_linear", "olmo_hybrid"),
-    "state-space layers": (
-        "mamba", "mamba2", "falcon_mamba", "jamba", "zamba", "zamba2", "nemotron_h_puzzle",
-    ),
-    "streams and low-rank blocks beside its layers (altup_num_inputs, laurel_rank)": ("gemma3n",),
-    "short convolutions in its layers": ("inkling2",),
-}  # fmt: skip
-"""Families with layers that are not known here, by what these are and the key that they have."""
-
-WRAPPERS = {
-    "llama4": ("llama4_text",),
-    "qwen3_vl": ("qwen3_vl_text",),
-    "qwen3_vl_moe": ("qwen3_vl_moe_text",),
-    "qwen3_5": ("qwen3_5_text",),
-    "qwen3_5_moe": ("qwen3_5_moe_text",),
-    "kimi_k25": ("kimi_k2", "deepseek_v3"),
-    "kimi_k3": ("kimi_linear",),
-    "glm5_next": ("glm5_next_text",),
-    "deepseek_v41": ("deepseek_v41_text",),
-    "bailing_moe_v3_vl": ("bailing_hybrid",),
-    "mistral3": ("mistral", "ministral3", "mistral4", "deepseek_v3"),
-    "kimi_vl": ("deepseek_v3",),
-    "glm4v": ("glm4v_text",),
-    "glm4v_moe": ("glm4v_moe_text",),
-    "gemma3": ("gemma3_text",),
-    "gemma4": ("gemma4_text",),
-    "muse_glimmer": ("muse_glimmer_text",),
-    "minimax_m3_vl": ("minimax_m3", "minimax_m3_text", "minimax_m3_vl_text"),
-    "step3p7": ("step3p5",),
-    "lfm2_vl": ("lfm2", "lfm2_moe"),
-    "inkling_mm_model": ("inkling_text", "inkling_model"),
-}
-"""Models that see, and the families that the model in their `text_config` may have."""
-
-FLAT = {"step3p7": "step3p5"}
-"""Of these, what is also published as its language model alone, by the family of that."""

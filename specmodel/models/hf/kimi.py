@@ -8,7 +8,7 @@ transformers 5 writes them under names of its own, and Ling has a third set of n
 
 from typing import Any
 
-from specmodel.models.hf.families import FULL, LINEAR, Family
+from specmodel.models.hf.family import FULL, LINEAR, Family
 from specmodel.models.hf.reader import Reader
 
 _NESTED = "linear_attn_config"
@@ -21,7 +21,7 @@ _GRANULARITY = "gated_attention_proj_granularity_type"
 
 def kimi_delta(reader: Reader) -> dict[str, Any]:
     """Return Kimi delta attention as Kimi's models and GLM-5.3-Flash have it."""
-    nested = _nested(reader)
+    nested = reader.nested(_NESTED)
     if nested is None:
         return _fields(reader, _GENERIC)
     is_full = nested.flag("use_full_rank_gate", False)
@@ -80,10 +80,10 @@ def by_lists(reader: Reader, family: Family, listed: list[str], num_layers: int)
 
 def _delta_layers(reader: Reader, family: Family, num_layers: int) -> set[int] | None:
     """Return the numbers, from 0, of layers that the lists make linear; None without lists."""
-    nested = _nested(reader)
+    nested = reader.nested(_NESTED)
     if nested is None or all(nested.get(key) is None for key in _LISTS):
         return None
-    first = family.interval or 0
+    first = family.first_layer
     delta, full = (_numbers(nested, key, first) for key in _LISTS)
     if delta & full or delta | full != set(range(num_layers)):
         last = num_layers - 1 + first
@@ -102,23 +102,10 @@ def _numbers(nested: Reader, key: str, first: int) -> set[int]:
 
 def by_groups(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
     """Return kinds of layers where each so many end on full attention, as do those left over."""
-    del family
     size = reader.whole("layer_group_size")
     grouped = num_layers // size * size
     kinds = [FULL if (i + 1) % size == 0 or i >= grouped else LINEAR for i in range(num_layers)]
-    if listed not in ([], kinds):
-        raise reader.fault("layer_types", f"the last of each {size} layers {FULL}")
-    return kinds
-
-
-def _nested(reader: Reader) -> Reader | None:
-    """Return the object that has the sizes, None if there is none."""
-    value = reader.get(_NESTED)
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        raise reader.fault(_NESTED, "an object")
-    return Reader(value, f"{reader.argument} {_NESTED}")
+    return reader.agreed(listed, kinds, f"the last of each {size} layers {FULL}")
 
 
 def _fields(reader: Reader, names: tuple[str, ...]) -> dict[str, Any]:

@@ -2,11 +2,8 @@
 
 from typing import Any
 
-from specmodel.models.hf.families import FULL, LINEAR, Family
+from specmodel.models.hf.family import FULL, LINEAR, Family
 from specmodel.models.hf.reader import Reader
-
-CONVOLUTIONS = "convolutions"
-"""Name of the rule for models whose layers convolve or attend."""
 
 _NAMES = {"conv": LINEAR, "short_conv": LINEAR}
 _NUMBERS = "full_attn_idxs"
@@ -14,8 +11,7 @@ _DEFAULT_MULTIPLE = 256
 
 
 def by_convolution(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return the kind of each layer, by name or by the numbers of those that attend."""
-    del family
+    """Return the kind of each layer, by name or by the numbers of those with attention."""
     named = [_NAMES.get(kind, kind) for kind in listed]
     attending = reader.layer_numbers(_NUMBERS)
     if attending is None:
@@ -23,13 +19,11 @@ def by_convolution(reader: Reader, family: Family, listed: list[str], num_layers
             raise reader.fault("layer_types", f"conv or {FULL} for each of {num_layers} layers")
         return named
     kinds = [FULL if i in attending else LINEAR for i in range(num_layers)]
-    if named not in ([], kinds):
-        raise reader.fault("layer_types", f"{FULL} in the layers that {_NUMBERS} lists")
-    return kinds
+    return reader.agreed(named, kinds, f"{FULL} in the layers that {_NUMBERS} lists")
 
 
 def short_convolution(reader: Reader) -> dict[str, Any]:
-    """Return the short convolution of a layer, which is as wide as the model."""
+    """Return the fields of a short convolution, which is as wide as the model."""
     hidden_size = reader.whole("hidden_size")
     for key in ("conv_dim", "conv_dim_out"):
         if reader.whole(key, hidden_size) != hidden_size:
@@ -38,8 +32,13 @@ def short_convolution(reader: Reader) -> dict[str, Any]:
     return {"kind": "short_convolution", "num_channels": hidden_size, "conv_kernel": kernel}
 
 
-def adjusted_ffn_size(reader: Reader) -> int:
-    """Return the width of dense blocks, two thirds of what is told or as it is told."""
+def lfm2_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
+    """Return the dense block of each layer."""
+    return [{"kind": "dense", "is_gated": True, "ffn_size": _ffn_size(reader)}] * num_layers
+
+
+def _ffn_size(reader: Reader) -> int:
+    """Return the width of dense blocks: two thirds of the key, rounded up, or all of it [-]."""
     size = reader.whole("intermediate_size")
     reader.pass_over("block_ffn_dim_multiplier", "block_multiple_of")
     if not reader.flag("block_auto_adjust_ff_dim", True):

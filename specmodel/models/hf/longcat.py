@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmodel.base.errors import InputError
+from specmodel.models.hf.family import Family
+from specmodel.models.hf.feed_forward import chosen_experts
 from specmodel.models.hf.reader import Reader
-
-LONGCAT = "LongCat"
-"""Name of the rules."""
 
 _RATIOS = ("ngram_vocab_size_ratio", "oe_vocab_size_ratio")
 _SPLITS = ("emb_split_num", "oe_split_num")
@@ -30,7 +29,7 @@ def num_single_layers(reader: Reader) -> int:
     return 2 * double
 
 
-def single_blocks(reader: Reader, num_layers: int) -> list[dict[str, Any] | None]:
+def single_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
     """Return the dense block of each layer with a mixer."""
     other = reader.get("intermediate_size")
     width = reader.whole(
@@ -46,14 +45,9 @@ def longcat_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, An
 
     As vLLM 0.33 (``longcat_flash.py``, ``longcat_flash_mtp.py``) builds it.
     """
-    count, chosen = reader.whole("n_routed_experts", minimum=2), reader.whole("num_experts_per_tok")
-    if chosen > count:
-        raise reader.fault("num_experts_per_tok", "at most n_routed_experts")
+    chosen = chosen_experts(reader, "n_routed_experts")
     num_zero = reader.whole("zero_expert_num", 0, minimum=0)
-    experts = {
-        "kind": "experts",
-        "num_experts": count,
-        "experts_per_token": chosen,
+    experts = chosen | {
         "expert_size": reader.whole("moe_intermediate_size"),
         "num_zero_experts": num_zero,
     }

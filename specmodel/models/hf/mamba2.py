@@ -1,38 +1,26 @@
-"""Models with layers of Mamba-2 in a ``config.json``: their sizes, and which layers they are."""
+"""Models with layers of Mamba-2 in a ``config.json``: their sizes, and which layers they are.
+
+Layers of Nemotron-H have one purpose each. Those of Falcon-H1 have attention and a state space side
+by side, which read the same: each counts as two layers, the first of which has attention alone.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 from specmodel.base.errors import InputError
-from specmodel.models.hf.families import FULL, LINEAR, Family
-from specmodel.models.hf.longcat import LONGCAT, num_single_layers
+from specmodel.models.hf.family import FULL, LINEAR, Family
+from specmodel.models.hf.feed_forward import dense_block, experts_block
 from specmodel.models.hf.reader import Reader
 
-BLOCK_TYPES = "block types"
-"""Name of the rule for models whose layers have one purpose each."""
-
-SIDE_BY_SIDE = "side by side"
-"""Name of the rule for models whose layers have attention and a state space that read the same.
-Each counts as two layers, of which the first has attention alone and the second all else."""
-
-MOE, MLP = "moe", "mlp"
-_LETTERS = {"M": "mamba", "*": "attention", "E": MOE, "-": MLP}
+_LETTERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
 _NAMES = tuple(_LETTERS.values())
 _OTHER_NAMES = {LINEAR: "mamba", FULL: "attention"}
-"""Names that transformers 5 writes instead, by what is meant in a model of such layers."""
+"""Names that transformers 5 writes instead, by what they mean in a model of such layers."""
 _LISTED, _PATTERN = "layers_block_type", "hybrid_override_pattern"
 _MIXERS = {"mamba": LINEAR, "attention": FULL}
 
 
-def num_layers(reader: Reader, family: Family) -> int:
-    """Return the layers of a model, which may be listed, and count as two if side by side [-]."""
-    if family.plan == BLOCK_TYPES:
-        return len(block_types(reader))
-    if family.own_rules == LONGCAT:
-        return num_single_layers(reader)
-    if family.plan == SIDE_BY_SIDE:
-        return 2 * reader.whole("num_hidden_layers")
-    return reader.whole("num_hidden_layers")
+# Nemotron-H
 
 
 def block_types(reader: Reader) -> list[str]:
@@ -53,7 +41,7 @@ def block_types(reader: Reader) -> list[str]:
 
 
 def _by_letter(reader: Reader) -> list[str]:
-    """Return the purposes that a pattern has letters for, none if there is no pattern."""
+    """Return the purposes by the letters of a pattern, none if there is no pattern."""
     pattern = reader.get(_PATTERN)
     if pattern is None:
         return []
@@ -62,10 +50,26 @@ def _by_letter(reader: Reader) -> list[str]:
     return [_LETTERS[letter] for letter in pattern]
 
 
+def by_block_type(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+    """Return the kind of mixer of each layer that has one purpose, an empty name for none."""
+    return [_MIXERS.get(block, "") for block in block_types(reader)]
+
+
+def nemotron_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
+    """Return the feed-forward block of each layer that is nothing but one, None for others."""
+    reader.pass_over("intermediate_size")
+    blocks, made = block_types(reader), dict[str, dict[str, Any]]()
+    if "moe" in blocks:
+        made["moe"] = experts_block(reader, family)
+    if "mlp" in blocks:
+        made["mlp"] = dense_block(reader, family)
+    return [made.get(block) for block in blocks]
+
+
 def check_module(config: Mapping[str, Any], argument: str) -> None:
-    """Refuse a module for multi-token prediction other than attention and then experts."""
+    """Refuse an MTP module other than attention and then experts."""
     for key, known in (
-        ("mtp_layers_block_type", (["attention", MOE], [FULL, MOE])),
+        ("mtp_layers_block_type", (["attention", "moe"], [FULL, "moe"])),
         ("mtp_hybrid_override_pattern", ("*E",)),
     ):
         if config.get(key) is not None and config[key] not in known:
@@ -73,63 +77,67 @@ def check_module(config: Mapping[str, Any], argument: str) -> None:
             raise InputError(f"{argument} {key}", config[key], expected)
 
 
-def by_block_type(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return the kind of mixer of each layer that has one purpose, an empty name for none."""
-    del family, listed, num_layers
-    return [_MIXERS.get(block, "") for block in block_types(reader)]
+# Falcon-H1
 
 
 def side_by_side(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return attention and a state space in turn, which are two of a layer."""
-    del family
+    """Return attention and a state space in turn, two for each layer of the model."""
     if listed:
         raise reader.fault("layer_types", "none, as all layers have both")
     return [FULL, LINEAR] * (num_layers // 2)
 
 
-def share_norms(family: Family, layers: list[dict[str, Any]]) -> None:
-    """Take the norm from attention that reads what a state space beside it reads."""
-    if family.plan == SIDE_BY_SIDE:
-        for layer in layers:
-            layer |= {} if layer["feed_forward"] else {"num_norms": 0}
+def falcon_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
+    """Return the feed-forward block of each second layer; attention beside it has none."""
+    return [None, dense_block(reader, family)] * (num_layers // 2)
 
 
-def refuse_quantised(reader: Reader, family: Family, beside: Mapping[str, Any] | None) -> None:
-    """Refuse a quantised model of such layers, as which its lists name is not known here."""
-    if family.plan == SIDE_BY_SIDE and (reader.get("quantization_config") or beside):
+def share_norms(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Take the norm from attention, which reads what the norm of the state space made."""
+    for layer in layers:
+        layer |= {} if layer["feed_forward"] else {"num_norms": 0}
+    return {}
+
+
+def refuse_quantised(reader: Reader, beside: Mapping[str, Any] | None) -> None:
+    """Refuse a quantised model of such layers: what its lists name them is not known."""
+    if reader.get("quantization_config") or beside:
         expected = "none, as names of such layers are not known here: --weight-dtype says it"
         raise reader.fault("quantization_config", expected)
 
 
+# Granite and Bamba
+
+
 def by_name(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
     """Return listed kinds of layers, in which state spaces and attention may have short names."""
-    del family
     if not listed:
         raise reader.fault("layer_types", f"{num_layers} times mamba or attention, listed")
     return [_MIXERS.get(kind, kind) for kind in listed]
 
 
 def by_number(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return state spaces in all layers but those whose numbers are listed."""
-    del family
+    """Return attention in the layers whose numbers are listed, state spaces in the others."""
     key = "attn_layer_indices"
     attending = reader.layer_numbers(key)
     if attending is None:
         raise reader.fault(key, "the numbers of the layers with attention")
     kinds = [FULL if i in attending else LINEAR for i in range(num_layers)]
-    if [_MIXERS.get(kind, kind) for kind in listed] not in ([], kinds):
-        raise reader.fault("layer_types", f"the layers that {key} gives attention")
-    return kinds
+    named = [_MIXERS.get(kind, kind) for kind in listed]
+    return reader.agreed(named, kinds, f"the layers that {key} gives attention")
+
+
+# sizes of a state space
 
 
 def nemotron(reader: Reader) -> dict[str, Any]:
-    """Return the state space of a layer by the keys of Nemotron."""
+    """Return the fields of a state space by the keys of Nemotron."""
     keys = ("mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel")
     return _fields(reader, keys)
 
 
 def mamba(reader: Reader) -> dict[str, Any]:
-    """Return the state space of a layer by the keys of Granite and Bamba.
+    """Return the fields of a state space by the keys of Granite and Bamba.
 
     The state has the dtype of the model where none is given, as vLLM 0.33 and transformers keep it;
     SGLang 0.5.23 takes 32 bits.
@@ -139,7 +147,7 @@ def mamba(reader: Reader) -> dict[str, Any]:
 
 
 def falcon(reader: Reader) -> dict[str, Any]:
-    """Return the state space of a layer by the keys of Falcon-H1, whose width may be given."""
+    """Return the fields of a state space by the keys of Falcon-H1, which may give its width."""
     if reader.get("mamba_d_ssm") is None:
         return mamba(reader)
     return _by_inner_size(reader, reader.whole("mamba_d_ssm"), "mamba_d_ssm")
@@ -147,9 +155,7 @@ def falcon(reader: Reader) -> dict[str, Any]:
 
 def _by_inner_size(reader: Reader, inner: int, name: str) -> dict[str, Any]:
     heads, head_dim = reader.whole("mamba_n_heads"), reader.get("mamba_d_head", "auto")
-    expected = f"a divisor of {name} = {inner}"
-    if inner % heads:
-        raise reader.fault("mamba_n_heads", expected)
+    reader.check_divides("mamba_n_heads", heads, name, inner)
     if head_dim not in ("auto", None, inner // heads):
         expected = f"{name} / mamba_n_heads = {inner // heads}, or auto"
         raise reader.fault("mamba_d_head", expected)
@@ -162,16 +168,15 @@ def _by_inner_size(reader: Reader, inner: int, name: str) -> dict[str, Any]:
 def _fields(
     reader: Reader, keys: tuple[str, str, str, str, str], head_dim: int | None = None
 ) -> dict[str, Any]:
-    """Return the fields of a mixer by the keys of heads, their width, groups, state and window."""
-    of_heads, of_width, of_groups, of_state, of_window = keys
+    """Return the fields of a mixer by the keys of heads, their width, groups, state and kernel."""
+    of_heads, of_width, of_groups, of_state, of_kernel = keys
     heads, groups = reader.whole(of_heads), reader.whole(of_groups)
-    if heads % groups:
-        raise reader.fault(of_groups, f"a divisor of {of_heads} = {heads}")
+    reader.check_divides(of_groups, groups, of_heads, heads)
     return {
         "kind": "mamba2",
         "num_state_heads": heads,
         "state_head_dim": head_dim or reader.whole(of_width),
         "num_state_groups": groups,
         "state_dim": reader.whole(of_state),
-        "conv_kernel": reader.whole(of_window),
+        "conv_kernel": reader.whole(of_kernel),
     }

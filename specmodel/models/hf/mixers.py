@@ -1,33 +1,19 @@
-"""What mixes the tokens in each layer of a ``config.json``: attention of some kind, or a state."""
+"""What mixes the tokens in each layer of a ``config.json``: attention of some kind, or a state.
 
-from collections.abc import Callable, Sequence
+Which layer is of which kind is listed (`layer_types`), or follows from a plan. A plan takes the
+kinds that are listed, none if the list is missing, and the number of layers; it returns a kind for
+each layer, and refuses a list that contradicts what its own keys say.
+"""
+
+from collections.abc import Callable
 from typing import Any
 
-from specmodel.models.hf.deepseek_v4 import (
-    by_ratios,
-    by_shared_entries,
-    compressed_mixers,
-)
-from specmodel.models.hf.families import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
-from specmodel.models.hf.gemma import gemma_mixers
-from specmodel.models.hf.geometries import (
-    block_sparse_kinds,
-    block_sparse_mixers,
-    mimo_kinds,
-    mimo_mixers,
-)
-from specmodel.models.hf.inkling import INKLING, inkling_kinds, inkling_mixers
-from specmodel.models.hf.kimi import (
-    by_groups,
-    by_lists,
-    gate_size,
-    kimi_delta,
-    ling_delta,
-)
-from specmodel.models.hf.lfm2 import CONVOLUTIONS, by_convolution, short_convolution
+from specmodel.models.hf.deepseek_v4 import by_ratios, by_shared_entries
+from specmodel.models.hf.family import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
+from specmodel.models.hf.inkling import inkling_kinds
+from specmodel.models.hf.kimi import by_groups, by_lists, gate_size, kimi_delta, ling_delta
+from specmodel.models.hf.lfm2 import by_convolution, short_convolution
 from specmodel.models.hf.mamba2 import (
-    BLOCK_TYPES,
-    SIDE_BY_SIDE,
     by_block_type,
     by_name,
     by_number,
@@ -36,18 +22,18 @@ from specmodel.models.hf.mamba2 import (
     nemotron,
     side_by_side,
 )
-from specmodel.models.hf.nas import searched_mixers
+from specmodel.models.hf.mimo import mimo_kinds
+from specmodel.models.hf.minimax_m3 import block_sparse_kinds
 from specmodel.models.hf.reader import Reader
 
 _STATE_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _INDEXERS = ("full", "shared", "F", "S")
 
 
-def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
-    """Return what mixes the tokens in each layer, None where nothing does."""
-    kinds, window = _layer_kinds(reader, family, num_layers)
-    if family.own_rules in _OWN:
-        return [*_OWN[family.own_rules](reader, family, kinds, window)]
+def mixers(
+    reader: Reader, family: Family, kinds: list[str], window: int | None
+) -> list[dict[str, Any] | None]:
+    """Return the fields of each layer's mixer by its kind, None where nothing mixes tokens."""
     made: dict[str, dict[str, Any]] = {}
     if not {FULL, SLIDING, CHUNKED}.isdisjoint(kinds):
         made[FULL] = attention(reader, family)
@@ -56,7 +42,7 @@ def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, An
         made[LINEAR] = {"state_dtype": _state_dtype(reader)} | _LINEAR[family.linear](reader)
     if not set(INDEXED).isdisjoint(kinds):
         made |= dict.fromkeys(INDEXED, _sparse_attention(reader, family))
-        owns = _own_indexers(reader, num_layers)
+        owns = _own_indexers(reader, len(kinds))
         return [
             made[kind] if has_indexer or kind == LINEAR else made[kind] | {"has_indexer": False}
             for kind, has_indexer in zip(kinds, owns, strict=True)
@@ -74,8 +60,7 @@ def attention(reader: Reader, family: Family) -> dict[str, Any]:
     num_heads, hidden_size = reader.whole("num_attention_heads"), reader.whole("hidden_size")
     head_dim = family.head_dim or (hidden_size // num_heads if hidden_size % num_heads == 0 else 0)
     num_kv_heads = reader.whole("num_key_value_heads", family.kv_heads or num_heads)
-    if num_heads % num_kv_heads:
-        raise reader.fault("num_key_value_heads", f"a divisor of num_attention_heads = {num_heads}")
+    reader.check_divides("num_key_value_heads", num_kv_heads, "num_attention_heads", num_heads)
     fields = {
         "kind": "attention",
         "num_heads": num_heads,
@@ -114,8 +99,8 @@ def _gated_delta_net(reader: Reader) -> dict[str, Any]:
         "value_head_dim": reader.whole("linear_value_head_dim"),
         "conv_kernel": reader.whole("linear_conv_kernel_dim"),
     }
-    if fields["num_value_heads"] % fields["num_key_heads"]:
-        raise reader.fault(key_heads, f"a divisor of {value_heads} = {fields['num_value_heads']}")
+    num_heads = fields["num_key_heads"], fields["num_value_heads"]
+    reader.check_divides(key_heads, num_heads[0], value_heads, num_heads[1])
     return fields
 
 
@@ -251,19 +236,8 @@ _HEADS: dict[str, Callable[[Reader, list[str]], list[int]]] = {
 """Rules for the heads of each layer where these differ."""
 
 
-_OWN: dict[str, Callable[..., Sequence[dict[str, Any] | None]]] = {
-    "Gemma": gemma_mixers,
-    "MiMo": mimo_mixers,
-    "search": searched_mixers,
-    "DeepSeek-V4": compressed_mixers,
-    "blocks": block_sparse_mixers,
-    INKLING: inkling_mixers,
-}
-"""Rules of families whose layers differ in more than their heads or window."""
-
-
-def _layer_kinds(reader: Reader, family: Family, num_layers: int) -> tuple[list[str], int | None]:
-    """Return the kind of each layer, and the window of those that have one, None if none has."""
+def layer_kinds(reader: Reader, family: Family, num_layers: int) -> tuple[list[str], int | None]:
+    """Return the kind of each layer, and the length of windows, None if none has one [token]."""
     if family.attention_types:
         hint = ": layers of another type have linear attention"
         reader.by_layer(family.attention_types, num_layers, (1,), hint)
@@ -276,7 +250,7 @@ def _layer_kinds(reader: Reader, family: Family, num_layers: int) -> tuple[list[
     if family.window_switch and not reader.flag(family.window_switch, False):
         return _without_windows(kinds or [family.kinds[0]] * num_layers), None
     if not is_planned:
-        kinds = _unplanned(reader, family, num_layers, window is not None)
+        kinds = _by_window(reader, family, num_layers, window is not None)
     if kinds == _without_windows(kinds) and (is_planned or window is None):
         return kinds, None
     if window is None:
@@ -286,8 +260,16 @@ def _layer_kinds(reader: Reader, family: Family, num_layers: int) -> tuple[list[
     return kinds, reader.whole(key, default)
 
 
-def _unplanned(reader: Reader, family: Family, num_layers: int, has_window: bool) -> list[str]:
-    """Return the kinds of layers by the window alone, which the first layers may go without."""
+def _planned(reader: Reader, family: Family, num_layers: int) -> list[str]:
+    """Return the kinds of layers as listed or planned, none if neither says any."""
+    listed: list[str] = []
+    if reader.get("layer_types") is not None:
+        listed = reader.by_layer("layer_types", num_layers, family.kinds)
+    return _PLANS[family.plan](reader, family, listed, num_layers) if family.plan else listed
+
+
+def _by_window(reader: Reader, family: Family, num_layers: int, has_window: bool) -> list[str]:
+    """Return a window in all layers if there is one, but for the first where a key says so."""
     first = 0
     if family.first_windowed is not None:
         first = reader.whole("max_window_layers", family.first_windowed, minimum=0)
@@ -298,16 +280,8 @@ def _without_windows(kinds: list[str]) -> list[str]:
     return [FULL if kind in (SLIDING, CHUNKED) else kind for kind in kinds]
 
 
-def _planned(reader: Reader, family: Family, num_layers: int) -> list[str]:
-    """Return the kinds of layers as listed or by the family's rule; none if neither says any."""
-    listed: list[str] = []
-    if reader.get("layer_types") is not None:
-        listed = reader.by_layer("layer_types", num_layers, family.kinds)
-    return _RULES[family.plan](reader, family, listed, num_layers) if family.plan else listed
-
-
 def _by_interval(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return layers of which one in so many is of the first kind, the last of each so many."""
+    """Return the first kind for the last of each so many layers."""
     key = family.interval_key
     value = reader.get(key) if key else None
     interval = family.interval if value is None else _interval(reader, str(key))
@@ -324,7 +298,7 @@ def _by_interval(reader: Reader, family: Family, listed: list[str], num_layers: 
 
 
 def _interval(reader: Reader, key: str) -> int:
-    """Return of how many layers one is of the first kind: a number, or letters L before a G."""
+    """Return an interval of layers: a number, or letters such as LLLG, of which G is the last."""
     value = reader.get(key)
     is_text = isinstance(value, str) and value == "L" * (len(value) - 1) + "G"
     return len(value) if is_text else reader.whole(key)
@@ -333,53 +307,48 @@ def _interval(reader: Reader, key: str) -> int:
 def _by_rotary_embedding(
     reader: Reader, family: Family, listed: list[str], num_layers: int
 ) -> list[str]:
-    """Return layers that have a window where they have a rotary embedding."""
+    """Return chunks in layers with a rotary embedding, which have a 1 in `no_rope_layers`."""
     if not reader.get("no_rope_layers"):
         return listed or _by_interval(reader, family, [], num_layers)
     rotary = reader.by_layer("no_rope_layers", num_layers, (0, 1))
-    reader.get(str(family.interval_key))
+    reader.pass_over(str(family.interval_key))
     kinds = [family.kinds[has_rope] for has_rope in rotary]
-    if listed not in ([], kinds):
-        raise reader.fault("layer_types", "the layers that no_rope_layers gives a 1 in chunks")
-    return kinds
+    return reader.agreed(listed, kinds, "the layers that no_rope_layers gives a 1 in chunks")
 
 
 def _by_type(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return layers by a list of ones for attention and zeros for linear attention, or as named."""
+    """Return attention for ones of `attn_type_list`, linear attention for zeros, or as listed."""
     key = "attn_type_list"
     if reader.get(key) is None:
         return listed or _as_listed(reader, family, listed, num_layers)
     types = reader.by_layer(key, num_layers, (0, 1))
     kinds = [FULL if is_full else LINEAR for is_full in types]
-    if listed not in ([], kinds):
-        raise reader.fault("layer_types", f"the layers with a 1 in {key} {FULL}")
-    return kinds
+    return reader.agreed(listed, kinds, f"the layers with a 1 in {key} {FULL}")
 
 
 def _as_listed(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return layers that must be listed, as the family has no rule that is known here."""
-    del family
+    """Return the kinds that are listed; a missing list is refused."""
     if not listed:
         raise reader.fault("layer_types", f"{num_layers} kinds of layers, listed")
     return listed
 
 
-_RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
-    "interval": _by_interval,
-    "by rotary embedding": _by_rotary_embedding,
-    "listed": _as_listed,
-    "MiMo": mimo_kinds,
-    "compress ratios": by_ratios,
+_PLANS: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
+    "block types": by_block_type,
     "blocks": block_sparse_kinds,
-    "shared entries": by_shared_entries,
-    "by type": _by_type,
-    BLOCK_TYPES: by_block_type,
-    SIDE_BY_SIDE: side_by_side,
     "by name": by_name,
     "by number": by_number,
-    CONVOLUTIONS: by_convolution,
-    INKLING: inkling_kinds,
-    "lists": by_lists,
+    "by rotary embedding": _by_rotary_embedding,
+    "by type": _by_type,
+    "compress ratios": by_ratios,
+    "convolutions": by_convolution,
     "groups": by_groups,
+    "Inkling": inkling_kinds,
+    "interval": _by_interval,
+    "listed": _as_listed,
+    "lists": by_lists,
+    "MiMo": mimo_kinds,
+    "shared entries": by_shared_entries,
+    "side by side": side_by_side,
 }
-"""Rules for the kind of each layer, which must agree with what is listed."""
+"""Plans by their names in the column `plan`."""

@@ -6,7 +6,7 @@ Layers may lack attention, or have feed-forward blocks of widths of their own.
 from typing import Any
 
 from specmodel.base.errors import InputError
-from specmodel.models.hf.families import Family
+from specmodel.models.hf.family import Family
 from specmodel.models.hf.reader import Reader
 
 _KEY = "block_configs"
@@ -24,7 +24,6 @@ def searched_mixers(
     A matrix in place of attention is refused; vLLM 0.33 does not run it either
     (``nemotron_nas.py``).
     """
-    del family, window
     heads, hidden_size = reader.whole("num_attention_heads"), reader.whole("hidden_size")
     usual = hidden_size // heads if hidden_size % heads == 0 else None
     head_dim = reader.whole("head_dim", usual)
@@ -42,7 +41,7 @@ def searched_mixers(
     return found
 
 
-def searched_blocks(reader: Reader, num_layers: int) -> list[dict[str, Any] | None]:
+def searched_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
     """Return the feed-forward block of each layer, None where a search left it out."""
     hidden_size = reader.whole("hidden_size")
     return [

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from specmodel.base.errors import InputError
 from specmodel.layers.work import wider_dtype
-from specmodel.models.hf.families import MTP_COUNTS
+from specmodel.models.hf.family import MTP_COUNTS
 from specmodel.models.hf.formats import (
     MIXED,
     MOE_ALGO,

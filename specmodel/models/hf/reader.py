@@ -1,12 +1,13 @@
-"""Values of a ``config.json`` by their keys: of the right kind, and none left that matters."""
+"""Values of a ``config.json`` by their keys, checked; keys that nobody knows are refused."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Self
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.models.hf.families import FAMILIES, Family
-from specmodel.models.hf.keys import ALIASES, HARMLESS_KEYS, OTHER_KINDS
+from specmodel.models.hf.families import FAMILIES, OTHER_KINDS
+from specmodel.models.hf.family import Family
+from specmodel.models.hf.keys import ALIASES, HARMLESS_KEYS
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
@@ -14,25 +15,25 @@ _MAX_SIZE = 10**7
 
 
 class Reader:
-    """Values of a configuration by their keys, which are known once they were read."""
+    """Values of a configuration by their keys, each of which is known once it was asked for."""
 
     def __init__(self, config: Mapping[str, Any], argument: str) -> None:
         self.config, self.argument = config, argument
         self.trailing = 0
-        """Layers for several tokens that lists of layers may end with."""
+        """MTP modules that lists of layers may end with [-]."""
+        self._other_names: Mapping[str, str] = {}
         self._known = {"quantization_config", "expert_dtype"}
 
     def fault(self, key: str, expected: str) -> InputError:
         """Return the error that names a key with its value, to be raised."""
-        names = (key, *ALIASES.get(key, ()))
-        given = next((name for name in names if self.config.get(name) is not None), key)
+        given = next((n for n in self._names(key) if self.config.get(n) is not None), key)
         name = key if key in self.config else given
         return InputError(f"{self.argument} {name}", self.config.get(name), expected)
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a value by its key or another name of it, all of which must agree."""
-        names = (key, *ALIASES.get(key, ()))
-        self._known |= {*names}
+        names = self._names(key)
+        self._known.update(names)
         given = [name for name in names if self.config.get(name) is not None]
         for name in given[1:]:
             if self.config[name] != self.config[given[0]]:
@@ -40,12 +41,30 @@ class Reader:
                 raise self.fault(name, f"{expected} for it")
         return self.config[given[0]] if given else self.config.get(key, default)
 
+    def _names(self, key: str) -> tuple[str, ...]:
+        """Return a key and its other names, those of the family first."""
+        own = (self._other_names[key],) if key in self._other_names else ()
+        return (key, *own, *ALIASES.get(key, ()))
+
+    def pass_over(self, *keys: str) -> None:
+        """Take keys as known that decide nothing in this configuration."""
+        self._known.update(keys)
+
+    def nested(self, key: str) -> Self | None:
+        """Return a reader of the object under a key, None where there is none."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.fault(key, "an object")
+        return type(self)(value, f"{self.argument} {key}")
+
     def is_family(self, name: str) -> bool:
-        """Tell whether the model's family is of a name."""
+        """Tell whether the model's family has this name."""
         return str(self.config.get("model_type")).removesuffix("_text") == name
 
     def family(self) -> Family:
-        """Return how the model's family names the parts of its shape."""
+        """Return the row of the model's family, whose names of keys hold from now on."""
         model_type = self.config.get("model_type")
         name = model_type.removesuffix("_text") if isinstance(model_type, str) else None
         for kind, families in OTHER_KINDS.items():
@@ -56,15 +75,12 @@ class Reader:
             near = nearest(str(model_type or ""), FAMILIES)
             expected = f"a family that is read: {near}, or a TOML architecture"
             raise self.fault("model_type", expected)
+        self._other_names = FAMILIES[name].other_names
         return FAMILIES[name]
 
-    def pass_over(self, *keys: str) -> None:
-        """Take keys as known that decide nothing in this configuration."""
-        self._known.update(keys)
-
-    def refuse_other_keys(self, harmless: Iterable[str]) -> None:
+    def refuse_other_keys(self, harmless: str) -> None:
         """Refuse a key that says something, but was neither read nor is known to be harmless."""
-        known = self._known.union(HARMLESS_KEYS, harmless)
+        known = self._known.union(HARMLESS_KEYS, harmless.split())
         for key, value in self.config.items():
             if value and key not in known:
                 model_type = self.config.get("model_type")
@@ -86,7 +102,7 @@ class Reader:
         return value
 
     def whole_in_all(self, key: str, *, minimum: int = 1) -> int:
-        """Return a whole number that is listed for each layer, the same in all, or given once."""
+        """Return a whole number that is given once, or for each layer and the same in all."""
         value = self.get(key)
         if not isinstance(value, list):
             return self.whole(key, minimum=minimum)
@@ -98,7 +114,7 @@ class Reader:
         return value[0]
 
     def count(self, key: str) -> int:
-        """Return a number of parts, where null means none but a missing key means nothing."""
+        """Return a number of parts: 0 where it is null, an error where the key is missing."""
         return 0 if self.get(key, "missing") is None else self.whole_in_all(key, minimum=0)
 
     def flag(self, key: str, default: bool) -> bool:
@@ -123,7 +139,7 @@ class Reader:
     def by_layer(
         self, key: str, num_layers: int, known: Sequence[int | str], hint: str = ""
     ) -> list[Any]:
-        """Return a list with one of the known values for each layer, the first if it is missing."""
+        """Return one of the known values for each layer, the first where the list is missing."""
         listed, kind = self.get(key), type(known[0])
         if listed is None:
             return [known[0]] * num_layers
@@ -140,6 +156,17 @@ class Reader:
             expected = f"num_hidden_layers = {num_layers} entries, each {each}"
             raise InputError(f"{self.argument} {key}", f"{len(listed)} entries", expected)
         return listed
+
+    def agreed(self, listed: list[str], kinds: list[str], expected: str) -> list[str]:
+        """Return kinds of layers, with which those that `layer_types` lists, if any, must agree."""
+        if listed not in ([], kinds):
+            raise self.fault("layer_types", expected)
+        return kinds
+
+    def check_divides(self, key: str, divisor: int, name: str, number: int) -> None:
+        """Refuse a number by its key that does not divide another, which has a name."""
+        if number % divisor:
+            raise self.fault(key, f"a divisor of {name} = {number}")
 
     def dtype(self) -> str:
         """Return the dtype of what is not quantised, bf16 where none is given."""

@@ -1,0 +1,127 @@
+"""The columns of the table of families: what a row may say of a family's ``config.json``."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+FULL, SLIDING, CHUNKED, LINEAR = (
+    "full_attention",
+    "sliding_attention",
+    "chunked_attention",
+    "linear_attention",
+)
+INDEXED = ("indexed_attention", "deepseek_sparse_attention")
+"""Kinds of layers in `layer_types` whose attention reads what an indexer selects."""
+COMPRESSED = ("compressed_sparse_attention", "heavily_compressed_attention")
+"""Kinds with compressed entries in the cache, of which only the first has an indexer."""
+BLOCKS = "minimax_m3_sparse"
+"""Block-sparse attention, as transformers 5.23 calls it."""
+
+MTP_COUNTS = (
+    "num_mtp_modules",
+    "num_nextn_predict_layers",
+    "mtp_num_hidden_layers",
+    "num_mtp_layers",
+)
+"""Keys of the number of MTP modules; the first that is given counts: MiniMax-M3 has seven modules
+of one layer each, and says both numbers."""
+
+MTP_KEYS = f"""
+    {" ".join(MTP_COUNTS)} mtp_layer_types mtp_mlp_layer_types mtp_transformer_layers
+    mtp_use_dedicated_embeddings use_mtp
+"""
+"""Keys of MTP modules, for families whose rows list them as harmless."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A row of `FAMILIES`: how one family names the parts of its shape.
+
+    A column that ends on "key" in its description holds a key of ``config.json``. None says that
+    the family has no such part, or that the reader's usual key or number holds.
+    """
+
+    # feed-forward blocks
+    dense_size: str | None = "intermediate_size"
+    """Width of dense blocks: key."""
+    is_gated: bool = True
+    """Whether blocks have three matrices (SwiGLU), not two."""
+    experts: str | None = None
+    """Number of routed experts: key."""
+    expert_size: str | None = None
+    """Width of a routed expert: key."""
+    latent_size: str | None = None
+    """Width that experts read and write where it is not the model's: key."""
+    num_shared: str | None = None
+    """Number of shared experts: key; one if None and `shared_size` is given."""
+    shared_size: str | None = None
+    """Width of a shared expert: key."""
+    may_lack_experts: bool = False
+    """Whether models of this family with 0 experts are dense."""
+    dense_layers: str | None = None
+    """Which layers are dense in an MoE model: name of a rule of `feed_forward.py`."""
+    dense_every: str | None = None
+    """Of the rule "every": n, where each n-th layer is dense: key."""
+    num_leading: int | None = None
+    """Of the rule "leading": how many leading layers are dense where no key says it."""
+
+    # attention
+    attention: str = "grouped"
+    """Form of attention: grouped, latent or sparse (latent with an indexer)."""
+    has_query_latent: bool = True
+    """Of latent attention: whether queries have a latent where `q_lora_rank` is missing."""
+    kv_heads: int | None = None
+    """Key-value heads where no key says it; as many as query heads if None."""
+    head_dim: int | None = None
+    """Width of a head where no key says it; hidden_size / heads if None."""
+    has_output_gate: bool = False
+    """Whether attention may have a gate as wide as its queries."""
+    heads: str | None = None
+    """Rule for query heads that differ between layers: listed, or of windows."""
+    linear: str = "gated delta net"
+    """Which linear attention or state space its linear layers have, by the names of `mixers.py`."""
+
+    # kinds of layers
+    kinds: tuple[str, ...] = (FULL, SLIDING)
+    """Kinds that `layer_types` may list, the usual one first."""
+    plan: str | None = None
+    """Which layer is of which kind where nothing is listed: name of a rule of `mixers.py`."""
+    interval: int | None = None
+    """Of the plan "interval": each so many layers, the last is of the first kind."""
+    interval_key: str | None = None
+    """The same number: key."""
+    first_layer: int = 0
+    """Of the plan "lists": the number of the first layer in these lists."""
+    attention_types: str | None = None
+    """List that must name full attention for each layer: key."""
+    has_windows: bool = False
+    """Whether layers may have a sliding window."""
+    window_key: str = "sliding_window"
+    """Length of the window: key."""
+    sliding_window: int | None = None
+    """Length of the window where no key says it [token]."""
+    window_switch: str | None = None
+    """Whether windows are used at all: key, false where it is missing."""
+    first_windowed: int | None = None
+    """First layer with a window where `max_window_layers` is missing."""
+
+    # modules for multi-token prediction
+    lists_mtp: bool = False
+    """Whether lists of layers may go on with those of MTP modules."""
+    untold_mtp: int = 0
+    """MTP modules of its checkpoints where no key says it."""
+    has_windowed_mtp: bool = False
+    """Whether MTP modules have a window and a dense block."""
+
+    # the rest
+    own_rules: str | None = None
+    """Rules of `own_rules.py` that read what no column can say."""
+    ties_embeddings: bool = False
+    """Whether the LM head is the embedding where `tie_word_embeddings` is missing."""
+    positions_offset: int | None = None
+    """Of learned positions: entries beyond `max_position_embeddings`."""
+    has_residuals: bool = False
+    """Whether keys may replace the single residual stream."""
+    other_names: Mapping[str, str] = field(default_factory=dict)
+    """Its names of keys, by the usual name, such as {"num_experts_per_tok": "zeta_topk"}."""
+    harmless: str = ""
+    """Its keys that change no shape, separated by spaces; those of all families are elsewhere."""

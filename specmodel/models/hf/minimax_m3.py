@@ -1,0 +1,91 @@
+"""MiniMax-M3 in a ``config.json``: in most layers, an indexer selects blocks of the context."""
+
+from typing import Any
+
+from specmodel.models.hf.family import BLOCKS, FULL, Family
+from specmodel.models.hf.mimo import grouped_heads
+from specmodel.models.hf.reader import Reader
+
+_INDEXER = {
+    "index_num_heads": "sparse_num_index_heads",
+    "index_head_dim": "sparse_index_dim",
+    "block_size": "sparse_block_size",
+    "topk_blocks": "sparse_topk_blocks",
+}
+"""Sizes of an indexer of blocks, and keys of checkpoints for them."""
+
+_OUTSIDE = (
+    *("index_n_heads", "index_head_dim", "index_block_size", "index_topk_blocks"),
+    "index_local_blocks",
+)
+"""Keys that transformers 5.23 writes outside of the object in which checkpoints have them."""
+
+_WITHOUT_SHAPE = (
+    *("sparse_init_block", "sparse_local_block", "index_local_blocks"),
+    *("sparse_score_type", "sparse_attention_freq", "sparse_disable_index_value"),
+)
+
+_SPARSE = "sparse_attention_config"
+
+
+def block_sparse_kinds(
+    reader: Reader, family: Family, listed: list[str], num_layers: int
+) -> list[str]:
+    """Return the kind of each layer by a list of ones for those with an indexer, or as listed."""
+    own, key = _sparse(reader), "sparse_attention_freq"
+    if own.get(key) is None:
+        if not listed:
+            raise own.fault(key, f"{num_layers} entries, 1 for a layer with an indexer, else 0")
+        return listed
+    kinds = [BLOCKS if is_sparse else FULL for is_sparse in own.by_layer(key, num_layers, (0, 1))]
+    reader.agreed(listed, kinds, f"the layers with a 1 in {_SPARSE}.{key} {BLOCKS}")
+    disabled = own.by_layer("sparse_disable_index_value", num_layers, (1, 0))
+    if any(kind == BLOCKS and not is_off for kind, is_off in zip(kinds, disabled, strict=True)):
+        expected = "1 in all layers with an indexer, as others are not known here"
+        raise own.fault("sparse_disable_index_value", expected)
+    return kinds
+
+
+def block_sparse_mixers(
+    reader: Reader, family: Family, kinds: list[str], window: int | None
+) -> list[dict[str, Any] | None]:
+    """Return the grouped attention of each layer: to all entries, or to blocks of them.
+
+    Blocks that are always selected, the first or the last of a context, are among those that are
+    chosen and not beside them: engines give them the best scores (vLLM 0.33,
+    ``minimax_m3/common/ops/index_topk.py``; SGLang 0.5.23,
+    ``minimax_sparse/decode/flash_with_topk_idx.py``), as transformers 5.23 does.
+    """
+    own = _sparse(reader)
+    if not own.flag("use_sparse_attention", True):
+        raise own.fault("use_sparse_attention", "true, as engines pass over it")
+    if reader.flag("attention_output_gate", False):
+        raise reader.fault("attention_output_gate", "false, as gates are not known here")
+    same = reader.whole("moe_intermediate_size", reader.whole(str(family.expert_size)))
+    if same != reader.whole(str(family.expert_size)):
+        expected = f"the same as {family.expert_size}, which engines take"
+        raise reader.fault("moe_intermediate_size", expected)
+    sizes = {
+        "num_attention_heads": reader.whole("num_attention_heads"),
+        "num_key_value_heads": reader.whole("num_key_value_heads"),
+        "head_dim": reader.whole("head_dim", family.head_dim),
+    }
+    full = grouped_heads(reader, "", sizes | {"v_head_dim": sizes["head_dim"]})
+    index = {field: own.whole(key) for field, key in _INDEXER.items()}
+    if index["index_num_heads"] % full["num_kv_heads"]:
+        expected = f"a multiple of num_key_value_heads = {full['num_kv_heads']}"
+        raise own.fault("sparse_num_index_heads", expected)
+    own.refuse_other_keys(family.harmless)
+    sparse = full | {"kind": "block_sparse_attention"} | index
+    return [sparse if kind == BLOCKS else full for kind in kinds]
+
+
+def _sparse(reader: Reader) -> Reader:
+    """Return a reader of the object about block-sparse attention and of the same keys outside."""
+    nested = reader.nested(_SPARSE)
+    keys = ("model_type", *_OUTSIDE)
+    flat = {key: reader.get(key) for key in keys}
+    own = {key: value for key, value in flat.items() if value is not None}
+    found = Reader(own | dict(nested.config if nested else {}), f"{reader.argument} {_SPARSE}")
+    found.pass_over(*_WITHOUT_SHAPE)
+    return found

@@ -1,0 +1,88 @@
+"""What the own rules of a family provide: the functions that read its ``config.json``.
+
+Most families have none: the rules of all read what the columns of their rows name. A family whose
+layers no column describes has a module of its own, whose functions stand here in their place.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from specmodel.models.hf import (
+    deepseek_v4,
+    gemma,
+    inkling,
+    lfm2,
+    longcat,
+    mamba2,
+    mimo,
+    minimax_m3,
+    nas,
+)
+from specmodel.models.hf.family import Family
+from specmodel.models.hf.feed_forward import feed_forwards
+from specmodel.models.hf.mixers import mixers
+from specmodel.models.hf.reader import Reader
+
+_Layer = dict[str, Any]
+"""Fields of a layer, or of a part of it."""
+
+
+def _no_fields(reader: Reader, layers: list[_Layer]) -> dict[str, Any]:
+    return {}
+
+
+def _no_check(reader: Reader, beside: Mapping[str, Any] | None) -> None:
+    pass
+
+
+class Rules(NamedTuple):
+    """Functions that read a configuration; by default those of all families."""
+
+    num_layers: Callable[[Reader], int] = lambda reader: reader.whole("num_hidden_layers")
+    """Number of layers [-]."""
+    blocks: Callable[[Reader, Family, int], list[_Layer | None]] = feed_forwards
+    """Feed-forward block of each layer, from the number of layers; None for no block."""
+    mixers: Callable[[Reader, Family, list[str], int | None], list[_Layer | None]] = mixers
+    """Mixer of each layer, from their kinds and the length of windows; None for no mixer."""
+    fields: Callable[[Reader, list[_Layer]], dict[str, Any]] = _no_fields
+    """Other fields of the `Architecture`; it may change the layers."""
+    check_quantisation: Callable[[Reader, Mapping[str, Any] | None], None] = _no_check
+    """Refuses records of quantisation, in and beside the file, that its layers cannot have."""
+
+
+_OWN = {
+    None: Rules(),
+    "DeepSeek-V4": Rules(
+        mixers=deepseek_v4.compressed_mixers, fields=deepseek_v4.compressed_fields
+    ),
+    "Falcon-H1": Rules(
+        num_layers=lambda reader: 2 * reader.whole("num_hidden_layers"),
+        blocks=mamba2.falcon_blocks,
+        fields=mamba2.share_norms,
+        check_quantisation=mamba2.refuse_quantised,
+    ),
+    "Gemma": Rules(blocks=gemma.gemma_blocks, mixers=gemma.gemma_mixers, fields=gemma.gemma_fields),
+    "Inkling": Rules(
+        blocks=inkling.inkling_blocks,
+        mixers=inkling.inkling_mixers,
+        fields=inkling.inkling_fields,
+    ),
+    "LFM2": Rules(blocks=lfm2.lfm2_blocks),
+    "LongCat": Rules(
+        num_layers=longcat.num_single_layers,
+        blocks=longcat.single_blocks,
+        fields=longcat.longcat_fields,
+        check_quantisation=longcat.check_quantisation,
+    ),
+    "MiMo": Rules(mixers=mimo.mimo_mixers),
+    "MiniMax-M3": Rules(mixers=minimax_m3.block_sparse_mixers),
+    "Nemotron-H": Rules(
+        num_layers=lambda reader: len(mamba2.block_types(reader)), blocks=mamba2.nemotron_blocks
+    ),
+    "search": Rules(blocks=nas.searched_blocks, mixers=nas.searched_mixers),
+}
+
+
+def rules_of(family: Family) -> Rules:
+    """Return the functions that read configurations of a family."""
+    return _OWN[family.own_rules]
