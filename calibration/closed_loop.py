@@ -63,21 +63,29 @@ class Setting:
     acceptance_rate: float = 0.8
 
 
-def model(name: str, hidden_size: int, layers: int, **shape: int) -> Architecture:
-    fields = {"schema_version": 1, "source": "closed loop", "head_dim": 64, "num_layers": layers,
-              "hidden_size": hidden_size, "num_heads": hidden_size // 64,
-              "vocabulary_size": 8192} | shape  # fmt: skip
-    return Architecture(name=name, **fields)  # type: ignore[arg-type] # by name
+def model(
+    name: str, hidden_size: int, layers: int, block: dict[str, object], **sizes: int
+) -> Architecture:
+    mixer = {"kind": "attention", "head_dim": 64, "num_heads": hidden_size // 64} | sizes
+    fields = {
+        "schema_version": 2,
+        "name": name,
+        "source": "closed loop",
+        "hidden_size": hidden_size,
+        "vocabulary_size": mixer.pop("vocabulary_size", 8192),
+        "layers": [{"count": layers, "mixer": mixer, "feed_forward": block}],
+    }
+    return Architecture.model_validate(fields)
 
 
-def moe(h: int, w: int, experts: int, k: int, layers: int, **others: int) -> Architecture:
-    shape = {"num_kv_heads": 4, "num_experts": experts, "experts_per_token": k, "expert_size": w}
-    return model(f"MoE {h}x{w}, {k} of {experts}", h, layers, **(shape | others))
+def moe(h: int, w: int, experts: int, k: int, layers: int, **sizes: int) -> Architecture:
+    block = {"kind": "experts", "num_experts": experts, "experts_per_token": k, "expert_size": w}
+    return model(f"MoE {h}x{w}, {k} of {experts}", h, layers, block, **{"num_kv_heads": 4} | sizes)
 
 
-def dense(h: int, w: int, layers: int, **others: int) -> Architecture:
-    shape = {"num_kv_heads": 2, "num_dense_layers": layers, "dense_ffn_size": w}
-    return model(f"dense {h}x{w}", h, layers, **(shape | others))
+def dense(h: int, w: int, layers: int, **sizes: int) -> Architecture:
+    block = {"kind": "dense", "ffn_size": w}
+    return model(f"dense {h}x{w}", h, layers, block, **{"num_kv_heads": 2} | sizes)
 
 
 LARGE = {"head_dim": 128, "vocabulary_size": 151_936}

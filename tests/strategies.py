@@ -1,6 +1,7 @@
 """Random architectures, hardware and layouts for property tests."""
 
 from hypothesis import strategies as st
+from shapes import plain_shape
 
 from specmodel.cost.forward import pass_work
 from specmodel.layers.batch import Layout, sequence_group
@@ -111,30 +112,36 @@ def architectures(draw: st.DrawFn) -> Architecture:
     dense_layers = draw(st.integers(0, num_layers))
     windowed_layers = draw(st.integers(0, num_layers))
     window = draw(st.integers(16, 100_000)) if windowed_layers else None
-    model = Architecture(
-        schema_version=1,
-        name="random",
-        source="hypothesis",
-        hidden_size=64 * draw(st.integers(2, 128)),
-        num_layers=num_layers,
-        num_heads=kv_heads * draw(st.integers(1, 16)),
-        num_kv_heads=kv_heads,
-        head_dim=draw(st.sampled_from([64, 128])),
-        vocabulary_size=draw(st.integers(1000, 200_000)),
-        has_gated_ffn=draw(st.booleans()),
-        num_dense_layers=dense_layers,
-        dense_ffn_size=draw(st.integers(256, 30_000)),
-        num_experts=num_experts,
-        experts_per_token=draw(st.integers(1, min(num_experts, 16))),
-        expert_size=draw(st.integers(256, 20_000)),
-        num_shared_experts=draw(st.integers(0, 2)),
-        shared_expert_size=1024,
-        sliding_window=window,
-        num_sliding_layers=windowed_layers,
-        latent=draw(st.none() | LATENTS),
-        weight_dtype=draw(WEIGHTS),
-        expert_dtype=draw(st.none() | WEIGHTS),
-        activation_dtype=draw(st.sampled_from(["bf16", "fp8"])),
+    heads = {
+        "num_heads": kv_heads * draw(st.integers(1, 16)),
+        "num_kv_heads": kv_heads,
+        "head_dim": draw(st.sampled_from([64, 128])),
+    }
+    latent = draw(st.none() | LATENTS)
+    latents = {"kind": "latent_attention", "num_heads": heads["num_heads"], **(latent or {})}
+    model = Architecture.model_validate(
+        plain_shape(
+            name="random",
+            hidden_size=64 * draw(st.integers(2, 128)),
+            vocabulary_size=draw(st.integers(1000, 200_000)),
+            num_layers=num_layers,
+            mixer=latents if latent else {"kind": "attention", **heads},
+            num_sliding_layers=0 if latent else windowed_layers,
+            window=window,
+            num_dense_layers=dense_layers,
+            ffn_size=draw(st.integers(256, 30_000)),
+            is_gated=draw(st.booleans()),
+            experts={
+                "num_experts": num_experts,
+                "experts_per_token": draw(st.integers(1, min(num_experts, 16))),
+                "expert_size": draw(st.integers(256, 20_000)),
+                "num_shared_experts": draw(st.integers(0, 2)),
+                "shared_expert_size": 1024,
+            },
+            weight_dtype=draw(WEIGHTS),
+            expert_dtype=draw(st.none() | WEIGHTS),
+            activation_dtype=draw(st.sampled_from(["bf16", "fp8"])),
+        )
     )
     if model.is_moe:
         model = model.with_changes("target", {"latent_size": draw(st.sampled_from([0, 256]))})

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from specmodel.models.hf.formats import KEPT_KEYS
 from specmodel.models.hf.head_parts import (
     check_target,
     draft_vocabulary,
@@ -57,9 +58,6 @@ _OWN_KEYS = {
     "use_swa",
 }
 """Keys of `dflash_config` and `dspark_config` that are read, or change no shape."""
-
-_LEFT_OUT = ("ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert")
-"""Keys of what is not quantised."""
 
 _OWN_MODULE = re.compile(
     r"(?:re:)?\^?(?:\.\*)?\*?(?:model\.|encoder\.)?"
@@ -170,7 +168,7 @@ def _without_own_modules(config: Mapping[str, Any]) -> dict[str, Any]:
     What only such heads have is not quantised here, and the LM head is the target's.
     """
     record = config.get("quantization_config")
-    lists = {key: record.get(key) for key in _LEFT_OUT} if isinstance(record, dict) else {}
+    lists = {key: record.get(key) for key in KEPT_KEYS} if isinstance(record, dict) else {}
     listed = {key: names for key, names in lists.items() if isinstance(names, list)}
     kept = {
         key: [*(name for name in names if not _OWN_MODULE.fullmatch(str(name))), "lm_head"]

@@ -1,45 +1,25 @@
-"""Architectures: a decoder, target or drafter, as a list of groups of layers."""
+"""Architectures: what decoders, targets or drafters, weigh and keep; how they are read."""
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
-from functools import cached_property
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
-from pydantic import Field, model_validator
-from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from specmodel.base import records
-from specmodel.base.dtypes import BYTES_PER_ELEMENT, Dtype, StorageDtype
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.records import Record
 from specmodel.base.units import FloatArray, check
-from specmodel.layers.attention import Count, Size
-from specmodel.layers.batch import Layout, Stream
-from specmodel.layers.embeddings import LayerInputs, NgramInputs, NgramMemory
-from specmodel.layers.feed_forward import RoutedExperts
-from specmodel.layers.group import (
-    FeedForward,
-    LayerGroup,
-    Mixer,
-    MixerPart,
-    Stored,
-    stored_parts,
-)
-from specmodel.layers.grouped import GroupedAttention
-from specmodel.layers.markov import MarkovHead
-from specmodel.layers.residuals import Residuals
-from specmodel.layers.sparse import SparseAttention
+from specmodel.layers.batch import Layout
+from specmodel.models.shape import Shape
 
 FOLDER = Path(__file__).parent / "data/architectures"
 
-_Part = TypeVar("_Part")
 _MOST_CUTS = 1025
 """Degrees of parallelism below this are offered where one does not do [-]."""
 
 
-class Architecture(Record):
+class Architecture(Shape):
     """Shape of one decoder: its groups of layers in order, what is around them, and dtypes.
 
     Parameter counts leave out biases and rotary tables (below 0.1 % in every model that ships).
@@ -47,7 +27,7 @@ class Architecture(Record):
     Parameters
     ----------
     schema_version
-        Version of this schema, 2; files of version 1 are read as well.
+        Version of this schema, 2.
     name, source
         Name for people; where the shape comes from.
     hidden_size
@@ -101,85 +81,6 @@ class Architecture(Record):
     ignored_config_keys
         Keys of the ``config.json`` that were not read, as asked for.
     """
-
-    schema_version: Literal[2]
-    name: str
-    source: str
-    hidden_size: Size
-    vocabulary_size: Size
-    has_tied_embeddings: bool = False
-    embedding_size: Size | None = None
-    max_positions: Count = 0
-    input_projection_size: Count = 0
-    weight_dtype: StorageDtype = "bf16"
-    attention_dtype: StorageDtype | None = None
-    expert_dtype: StorageDtype | None = None
-    embedding_dtype: StorageDtype | None = None
-    head_dtype: StorageDtype | None = None
-    mtp_dtype: StorageDtype | None = None
-    activation_dtype: Dtype = "bf16"
-    attention_activation_dtype: Dtype | None = None
-    kv_dtype: StorageDtype = "bf16"
-    other_kv_dtype: StorageDtype | None = None
-    num_mtp_modules: Count = 1
-    mtp_layer: LayerGroup | None = None
-    shares_mtp_index: bool = False
-    layer_inputs: LayerInputs | None = None
-    ngram_inputs: NgramInputs | None = None
-    ngram_memory: NgramMemory | None = None
-    reads_target_cache: bool = False
-    residuals: Residuals | None = None
-    markov: MarkovHead | None = None
-    ignored_config_keys: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _read(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        if isinstance(data, Mapping) and data.get("schema_version") == 1:
-            from specmodel.models.version_1 import upgraded  # only old files need it
-
-            return handler(upgraded(data, cls.model_fields))
-        return handler(data)
-
-    @model_validator(mode="after")
-    def _check_experts(self) -> Self:
-        kinds = {part for part in self.feed_forwards if isinstance(part, RoutedExperts)}
-        if len(kinds) > 1:
-            expected = "the same experts in all layers that route, so that a union is one number"
-            raise InputError("layers", f"{len(kinds)} kinds of experts", expected)
-        return self
-
-    @model_validator(mode="after")
-    def _check_indexer(self) -> Self:
-        sparse = [mixer for mixer in self.mixers if isinstance(mixer, SparseAttention)]
-        if sparse and not any(mixer.has_indexer for mixer in sparse):
-            expected = "true in one layer at least, as nothing else selects what the others read"
-            raise InputError("has_indexer", False, expected)
-        return self
-
-    @model_validator(mode="after")
-    def _check_caches(self) -> Self:
-        if self.reads_target_cache:
-            return self
-        if not self.caches_read <= self.caches_kept:
-            expected = "true in a layer of the same heads and window, for the others to read"
-            raise InputError("has_own_cache", False, expected)
-        return self
-
-    @model_validator(mode="after")
-    def _check_head(self) -> Self:
-        if self.has_tied_embeddings and self.head_dtype not in (None, self.outer_dtype):
-            expected = f"{self.outer_dtype}, as the LM head is the embedding transposed"
-            raise InputError("head_dtype", self.head_dtype, expected)
-        return self
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy as pydantic does, which forgets what was computed from its fields."""
-        copied = super().model_copy(update=update, deep=deep)
-        for name in copied.__dict__.keys() - type(self).model_fields.keys():
-            del copied.__dict__[name]
-        return copied
 
     @classmethod
     def from_hf_config(
@@ -265,134 +166,6 @@ class Architecture(Record):
             for part in parts:
                 part.update({key: value} if key in part else {})
         return groups
-
-    @property
-    def num_layers(self) -> int:
-        """Layers of all groups [-]."""
-        return sum(group.count for group in self.layers)
-
-    @cached_property
-    def mixers(self) -> dict[Mixer, int]:
-        """How many layers have each mixer, in order of appearance [-]."""
-        return _counted((group.mixer, group.count) for group in self.layers)
-
-    @property
-    def caches_kept(self) -> set[tuple[int, int, int, int | None]]:
-        """What caches of keys and values are like that its layers keep."""
-        grouped = (mixer for mixer in self.mixers if isinstance(mixer, GroupedAttention))
-        return {mixer.cached for mixer in grouped if mixer.has_own_cache}
-
-    @property
-    def caches_read(self) -> set[tuple[int, int, int, int | None]]:
-        """What caches are like that layers read which keep none."""
-        grouped = (mixer for mixer in self.mixers if isinstance(mixer, GroupedAttention))
-        return {mixer.cached for mixer in grouped if not mixer.has_own_cache}
-
-    @cached_property
-    def feed_forwards(self) -> dict[FeedForward, int]:
-        """How many layers have each feed-forward block, in order of appearance [-]."""
-        return _counted((group.feed_forward, group.count) for group in self.layers)
-
-    @cached_property
-    def parts(self) -> dict[Stored, int]:
-        """How many layers have each mixer, then each feed-forward block, in its dtypes [-]."""
-        mixers = replace(
-            self.stream,
-            weight_dtype=self.attention_dtype or self.weight_dtype,
-            activation_dtype=self.attention_activation_dtype or self.activation_dtype,
-        )
-        return stored_parts(self.layers, self.stream, mixers)
-
-    @cached_property
-    def experts(self) -> RoutedExperts | None:
-        """Routed experts of its MoE layers, where there is a choice of them."""
-        parts = (part for part in self.feed_forwards if isinstance(part, RoutedExperts))
-        return next((part for part in parts if part.is_routed), None)
-
-    @property
-    def is_moe(self) -> bool:
-        """Whether any layer routes tokens to one of several experts."""
-        return self.experts is not None
-
-    @property
-    def num_experts(self) -> int:
-        """Routed experts of each MoE layer; 1 where there are none [-]."""
-        return self.experts.num_experts if self.experts else 1
-
-    @property
-    def experts_per_token(self) -> int:
-        """Routed experts that a token uses; 1 where there are none [-]."""
-        return self.experts.experts_per_token if self.experts else 1
-
-    @property
-    def mean_experts_per_token(self) -> float:
-        """Likewise, less those without weights, a mean [-]."""
-        return self.experts.mean_experts_per_token if self.experts else 1
-
-    @property
-    def activation_ratio(self) -> float:
-        """Share of the routed experts that a token uses, MoESD's ρ [-]."""
-        return self.experts.activation_ratio if self.experts else 1.0
-
-    @property
-    def outer_dtype(self) -> StorageDtype:
-        """Dtype of embedding and router, and of the LM head where it has none of its own."""
-        return self.embedding_dtype or self._unquantised_dtype
-
-    @property
-    def input_projection_dtype(self) -> StorageDtype:
-        """Dtype of the projection of a draft head, which no checkpoint or engine quantises."""
-        return self._unquantised_dtype
-
-    @cached_property
-    def stream(self) -> Stream:
-        """What all layers share."""
-        return Stream(
-            hidden_size=self.hidden_size,
-            weight_dtype=self.weight_dtype,
-            expert_dtype=self.expert_dtype or self.weight_dtype,
-            outer_dtype=self.outer_dtype,
-            activation_dtype=self.activation_dtype,
-            kv_dtype=self.kv_dtype,
-        )
-
-    @cached_property
-    def arithmetic_dtypes(self) -> tuple[tuple[str, str, str], ...]:
-        """Dtypes of activations and of what they meet: field, dtype, and that of the arithmetic."""
-        stream, told = self.stream, dict(self.own_dtypes)
-        met = [(field, dtype, stream) for field, dtype in (*stream.dtypes.items(), *told.items())]
-        met += [
-            ("attention_dtype", dtype, stored.stream)
-            for stored in self.parts
-            for dtype in (stored.stream.weight_dtype, stored.output_dtype)
-            if dtype and isinstance(stored.part, MixerPart)
-        ]
-        return tuple((field, dtype, of.arithmetic_dtype(dtype)) for field, dtype, of in met)
-
-    @cached_property
-    def own_dtypes(self) -> tuple[tuple[str, str], ...]:
-        """Dtypes of parts that differ from those of `stream`, each with its field."""
-        found = []
-        for stored in self.parts:
-            dtype, is_mixer = stored.stream.weight_dtype, isinstance(stored.part, MixerPart)
-            if dtype != self.weight_dtype:
-                found.append(("attention_dtype" if is_mixer else "ffn_dtype", dtype))
-            if stored.output_dtype:
-                found.append(("output_dtype", stored.output_dtype))
-        for field in ("head_dtype", "attention_activation_dtype"):
-            if getattr(self, field):
-                found.append((field, getattr(self, field)))
-        return tuple(dict.fromkeys(found))
-
-    @cached_property
-    def num_norms(self) -> int:
-        """Norms of all layers and before the LM head [-]."""
-        return sum(group.norms for group in self.layers) + 1
-
-    @cached_property
-    def num_blocks(self) -> int:
-        """Mixers and feed-forward blocks of all layers [-]."""
-        return sum(self.mixers.values()) + sum(self.feed_forwards.values())
 
     @property
     def embedding_parameters(self) -> int:
@@ -523,11 +296,6 @@ class Architecture(Record):
         layout.check_groups(f"{prefix}expert_parallel")
 
     @property
-    def _unquantised_dtype(self) -> StorageDtype:
-        """Dtype of linear layers, but not below 16 bits."""
-        return self.weight_dtype if BYTES_PER_ELEMENT[self.weight_dtype] >= 2 else "bf16"
-
-    @property
     def _embedding_width(self) -> int:
         return self.embedding_size or self.hidden_size
 
@@ -554,15 +322,6 @@ class Architecture(Record):
         inputs += self.ngram_memory.parameters(h) if self.ngram_memory else 0
         chained = self.markov.parameters(h, self.vocabulary_size) if self.markov else 0
         return mixers + inputs + mixed + chained + (self.input_projection_size + self.num_norms) * h
-
-
-def _counted(parts: Iterable[tuple[_Part | None, int]]) -> dict[_Part, int]:
-    """Return how many layers have each part, in order of appearance; None is no part."""
-    counts: dict[_Part, int] = {}
-    for part, count in parts:
-        if part is not None:
-            counts[part] = counts.get(part, 0) + count
-    return counts
 
 
 def load_architecture(

@@ -5,18 +5,19 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from shapes import plain_shape
+
 from decoder import Decoder, Pass, Speculator, State, decode, speculate
 from specmodel.base.errors import InputError
 from specmodel.measure.kernels import layers
 from specmodel.models.architecture import Architecture
 
 CPU = torch.device("cpu")
-SMALL = {
-    "schema_version": 1, "source": "test", "hidden_size": 32, "num_layers": 2, "num_heads": 4,
-    "num_kv_heads": 2, "head_dim": 8, "vocabulary_size": 40,
-}  # fmt: skip
-MOE = Architecture(name="moe", num_experts=6, experts_per_token=2, expert_size=16, **SMALL)
-DENSE = Architecture(name="dense", num_dense_layers=2, dense_ffn_size=24, **SMALL)
+HEADS = {"kind": "attention", "num_heads": 4, "num_kv_heads": 2, "head_dim": 8}
+SMALL = {"hidden_size": 32, "num_layers": 2, "mixer": HEADS, "vocabulary_size": 40}
+EXPERTS = {"num_experts": 6, "experts_per_token": 2, "expert_size": 16}
+MOE = Architecture.model_validate(plain_shape(name="moe", experts=EXPERTS, **SMALL))
+DENSE = Architecture.model_validate(plain_shape(name="dense", ffn_size=24, **SMALL))
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,8 @@ pytest.importorskip("filelock")
 if not torch.cuda.is_available():  # elsewhere test_measure_on_standin runs the same lines
     pytest.skip("needs a CUDA GPU", allow_module_level=True)
 
+from shapes import plain_shape
+
 from decoder import Decoder, Pass
 from specmodel.cli import main
 from specmodel.measure.kernels import layers
@@ -20,11 +22,16 @@ from specmodel.models.architecture import Architecture
 
 pytestmark = pytest.mark.gpu
 GPU = torch.device("cuda")
-SHAPE = {
-    "schema_version": 1, "source": "test", "hidden_size": 256, "num_layers": 2, "num_heads": 4,
-    "num_kv_heads": 2, "head_dim": 64, "vocabulary_size": 512,
-}  # fmt: skip
-MOE = Architecture(name="moe", num_experts=8, experts_per_token=2, expert_size=128, **SHAPE)
+MOE = Architecture.model_validate(
+    plain_shape(
+        name="moe",
+        hidden_size=256,
+        num_layers=2,
+        mixer={"kind": "attention", "num_heads": 4, "num_kv_heads": 2, "head_dim": 64},
+        vocabulary_size=512,
+        experts={"num_experts": 8, "experts_per_token": 2, "expert_size": 128},
+    )
+)
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 4, 16])

@@ -19,6 +19,7 @@ import cuda_install
 import cuda_standin
 from cuda_install import Group
 from cuda_standin import CUDAGraph, Gpu
+from shapes import plain_shape
 
 from decoder import Decoder, Pass
 from specmodel.base.errors import InputError
@@ -34,12 +35,11 @@ from specmodel.models.architecture import Architecture
 
 CUDA = torch.device("cuda")
 POINTS = suite("cuda", "tiny")
-SHAPE = {
-    "schema_version": 1, "source": "test", "hidden_size": 64, "num_layers": 2, "num_heads": 4,
-    "num_kv_heads": 2, "head_dim": 16, "vocabulary_size": 64,
-}  # fmt: skip
-MOE = Architecture(name="moe", num_experts=8, experts_per_token=2, expert_size=32, **SHAPE)
-DENSE = Architecture(name="dense", num_dense_layers=2, dense_ffn_size=64, **SHAPE)
+HEADS = {"kind": "attention", "num_heads": 4, "num_kv_heads": 2, "head_dim": 16}
+SHAPE = {"hidden_size": 64, "num_layers": 2, "mixer": HEADS, "vocabulary_size": 64}
+EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_size": 32}
+MOE = Architecture.model_validate(plain_shape(name="moe", experts=EXPERTS, **SHAPE))
+DENSE = Architecture.model_validate(plain_shape(name="dense", ffn_size=64, **SHAPE))
 
 
 def of(component: str, index: int = -1) -> Point:

@@ -6,7 +6,6 @@ from pydantic import ValidationError
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
-from specmodel.layers.batch import Layout
 from specmodel.models.architecture import (
     Architecture,
     list_architectures,
@@ -28,26 +27,24 @@ def by_name(row):
     return row["architecture"]
 
 
-def dense_shape(**changes):
-    return {
-        "schema_version": 1,
-        "name": "dense",
-        "source": "made up",
-        "hidden_size": 64,
-        "num_layers": 4,
-        "num_heads": 8,
-        "num_kv_heads": 2,
-        "head_dim": 16,
-        "vocabulary_size": 1000,
-        "num_dense_layers": 4,
-        "dense_ffn_size": 256,
-        **changes,
-    }
+ATTENTION = {"kind": "attention", "num_heads": 8, "num_kv_heads": 2, "head_dim": 16}
+EXPERTS = {"kind": "experts", "num_experts": 8, "experts_per_token": 2, "expert_size": 32}
+DENSE = {"kind": "dense", "ffn_size": 256}
+
+
+def grouped_shape(*layers, **changes):
+    outer = {"hidden_size": 64, "vocabulary_size": 1000} | changes
+    return {"schema_version": 2, "name": "g", "source": "made up", **outer, "layers": list(layers)}
+
+
+def dense_shape(mixer=ATTENTION, block=DENSE, **changes):
+    return grouped_shape({"count": 4, "mixer": mixer, "feed_forward": block}, **changes)
 
 
 def moe_shape(**changes):
-    experts = {"num_experts": 8, "experts_per_token": 2, "expert_size": 32}
-    return dense_shape(num_dense_layers=0, dense_ffn_size=0, **experts) | changes
+    inner = {name for name in changes if "expert" in name}
+    experts = EXPERTS | {name: changes.pop(name) for name in inner}
+    return dense_shape(block=experts, **changes)
 
 
 def build(shape):
@@ -118,7 +115,7 @@ def test_narrow_embedding_has_two_projections():
 
 
 def test_ungated_feed_forward_has_two_matrices():
-    gated, ungated = build(dense_shape()), build(dense_shape(has_gated_ffn=False))
+    gated, ungated = build(dense_shape()), build(dense_shape(block=DENSE | {"is_gated": False}))
     assert gated.total_parameters - ungated.total_parameters == 4 * 64 * 256
 
 
@@ -142,35 +139,40 @@ def test_all_experts_active_is_all_parameters_but_the_embedding():
     [
         ("experts_per_token", {"experts_per_token": 9}),
         ("experts_per_token", {"experts_per_token": 0}),
-        ("num_kv_heads", {"num_kv_heads": 3}),
-        ("num_kv_heads", {"num_kv_heads": 16}),
-        ("num_dense_layers", {"num_dense_layers": 5, "dense_ffn_size": 256}),
-        ("num_sliding_layers", {"num_sliding_layers": 5, "sliding_window": 128}),
-        ("dense_ffn_size", {"num_dense_layers": 1}),
+        ("num_kv_heads", {"mixer": ATTENTION | {"num_kv_heads": 3}}),
+        ("num_kv_heads", {"mixer": ATTENTION | {"num_kv_heads": 16}}),
+        ("window", {"mixer": ATTENTION | {"window": 0}}),
         ("expert_size", {"expert_size": 0}),
         ("shared_expert_size", {"num_shared_experts": 1}),
-        ("sliding_window", {"num_sliding_layers": 4}),
-        ("sliding_window", {"num_sliding_layers": 4, "sliding_window": 0}),
         ("num_experts", {"num_experts": 0}),
         ("hidden_size", {"hidden_size": 0}),
         ("hidden_size", {"hidden_size": "64"}),
         ("hidden_size", {"hidden_size": 64.0}),
-        ("num_layers", {"num_layers": True}),
         ("vocabulary_size", {"vocabulary_size": -1}),
-        ("has_gated_ffn", {"has_gated_ffn": 1}),
         ("weight_dtype", {"weight_dtype": "float16"}),
         ("schema_version", {"schema_version": 3}),
         ("num_expert", {"num_expert": 8}),
+        ("num_layers", {"num_layers": 8}),
     ],
 )
 def test_refuses(field, changes):
-    with pytest.raises(InputError, match=rf"target\.{field}: got"):
+    with pytest.raises(InputError, match=rf"target\.(layers\b.*\.)?{field}: got"):
         build(moe_shape(**changes))
 
 
 @pytest.mark.parametrize(
-    "field", [field for field in dense_shape() if field not in {"num_dense_layers", "name"}]
+    ("field", "value"), [("count", 0), ("count", True), ("count", 4.0), ("is_gated", 1)]
 )
+def test_refuses_in_a_group(field, value):
+    group = {"count": 4, "mixer": ATTENTION, "feed_forward": DENSE}
+    changed = group | (
+        {field: value} if field in group else {"feed_forward": DENSE | {field: value}}
+    )
+    with pytest.raises(InputError, match=rf"target\.layers\b.*\.{field}: got {value}"):
+        build(grouped_shape(changed))
+
+
+@pytest.mark.parametrize("field", [field for field in dense_shape() if field != "name"])
 def test_refuses_missing(field):
     shape = dense_shape()
     del shape[field]
@@ -178,121 +180,17 @@ def test_refuses_missing(field):
         build(shape)
 
 
-def test_dense_shape_without_dense_layers_is_refused():
-    with pytest.raises(InputError, match="expert_size"):
-        build(dense_shape(num_dense_layers=0))
-
-
-# Files of version 1
-
-VERSION_1 = {
-    "qwen3-30b-a3b": """
-        hidden_size = 2048
-        num_layers = 48
-        num_heads = 32
-        num_kv_heads = 4
-        head_dim = 128
-        vocabulary_size = 151936
-        num_experts = 128
-        experts_per_token = 8
-        expert_size = 768
-        """,
-    "gpt-oss-20b": """
-        hidden_size = 2880
-        num_layers = 24
-        num_heads = 64
-        num_kv_heads = 8
-        head_dim = 64
-        vocabulary_size = 201088
-        num_experts = 32
-        experts_per_token = 4
-        expert_size = 2880
-        num_sliding_layers = 12
-        sliding_window = 128
-        expert_dtype = "mxfp4"
-        """,
-    "deepseek-v3": """
-        hidden_size = 7168
-        num_layers = 61
-        num_heads = 128
-        num_kv_heads = 128
-        head_dim = 128
-        vocabulary_size = 129280
-        num_experts = 256
-        experts_per_token = 8
-        expert_size = 2048
-        num_shared_experts = 1
-        shared_expert_size = 2048
-        num_dense_layers = 3
-        dense_ffn_size = 18432
-        weight_dtype = "fp8_block"
-        embedding_dtype = "bf16"
-        activation_dtype = "fp8"
-
-        [latent]
-        kv_lora_rank = 512
-        q_lora_rank = 1536
-        qk_nope_head_dim = 128
-        qk_rope_head_dim = 64
-        v_head_dim = 128
-        """,
-    "opt-350m": """
-        hidden_size = 1024
-        num_layers = 24
-        num_heads = 16
-        num_kv_heads = 16
-        head_dim = 64
-        vocabulary_size = 50272
-        embedding_size = 512
-        max_positions = 2050
-        has_tied_embeddings = true
-        has_gated_ffn = false
-        num_dense_layers = 24
-        dense_ffn_size = 4096
-        weight_dtype = "fp16"
-        activation_dtype = "fp16"
-        kv_dtype = "fp16"
-        """,
-}
-"""Shipped models as version 1 had them: plain, with windows, with latents, and around layers."""
-
-
-@pytest.mark.parametrize("name", VERSION_1)
-def test_file_of_version_1_gives_the_same_numbers(name, tmp_path):
+def test_a_file_of_version_1_is_refused_by_the_version_that_is_read(tmp_path):
     path = tmp_path / "old.toml"
-    head = 'schema_version = 1\nname = "old"\nsource = "made up"\n'
-    path.write_text(head + VERSION_1[name], encoding="utf-8")
-    old, new = load_architecture(path), load_architecture(name)
-    assert (old.mixers, old.feed_forwards) == (new.mixers, new.feed_forwards)
-    labels = {"name", "source", "num_mtp_modules"}
-    assert old.model_dump(exclude=labels) == new.model_dump(exclude=labels)
-    assert old.total_parameters == new.total_parameters
-    assert old.active_parameters == new.active_parameters
-    assert old.weight_bytes(Layout()) == new.weight_bytes(Layout())
-    assert old.sequence_bytes(5000.0) == new.sequence_bytes(5000.0)
-
-
-def test_layers_of_version_1_that_are_dense_and_windowed_overlap():
-    """Which layers are dense or windowed is not said: the first ones, which changes no sum."""
-    shape = moe_shape(
-        num_dense_layers=1, dense_ffn_size=256, num_sliding_layers=3, sliding_window=8
+    path.write_text(
+        'schema_version = 1\nname = "old"\nsource = "made up"\nhidden_size = 64\nnum_layers = 4\n',
+        encoding="utf-8",
     )
-    model = build(shape)
-    kinds = [(g.count, g.mixer.window, g.feed_forward.kind) for g in model.layers]
-    assert kinds == [(1, 8, "dense"), (2, 8, "experts"), (1, None, "experts")]
+    with pytest.raises(InputError, match=r"old\.toml\.schema_version: got 1; expected 2$"):
+        load_architecture(path)
 
 
 # Groups of layers
-
-ATTENTION = {"kind": "attention", "num_heads": 8, "num_kv_heads": 2, "head_dim": 16}
-EXPERTS = {"kind": "experts", "num_experts": 8, "experts_per_token": 2, "expert_size": 32}
-DENSE = {"kind": "dense", "ffn_size": 256}
-
-
-def grouped_shape(*layers):
-    """A shape of version 2."""
-    outer = {"hidden_size": 64, "vocabulary_size": 1000}
-    return {"schema_version": 2, "name": "g", "source": "made up", **outer, "layers": list(layers)}
 
 
 def test_groups_are_the_sum_of_their_parts():
@@ -382,8 +280,7 @@ def test_unknown_name_is_refused(name):
 
 
 def write_toml(path, shape):
-    lines = (f"{key} = {value!r}" for key, value in shape.items())
-    path.write_text("\n".join(lines), encoding="utf-8")
+    path.write_text(records.toml_text(build(shape)), encoding="utf-8")
 
 
 def test_toml_file(tmp_path):
@@ -394,8 +291,12 @@ def test_toml_file(tmp_path):
 
 def test_toml_file_error_names_file_and_field(tmp_path):
     path = tmp_path / "mine.toml"
-    write_toml(path, moe_shape(experts_per_token=9))
-    with pytest.raises(InputError, match=r"drafter .*mine\.toml\.experts_per_token: got 9"):
+    write_toml(path, moe_shape())
+    text = path.read_text(encoding="utf-8").replace(
+        "experts_per_token = 2", "experts_per_token = 9"
+    )
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"drafter .*mine\.toml\..*experts_per_token: got 9"):
         load_architecture(path, "drafter")
 
 

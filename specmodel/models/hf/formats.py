@@ -39,6 +39,9 @@ class Recipe:
     """Of the KV cache; None where the record does not say."""
 
 
+KEPT_KEYS = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
+"""Keys of lists of modules that are not quantised."""
+
 _SUSPECT_KEY = re.compile(
     r"lm_head|embed|sparsity|transform|to_quantize|override|mixed|extra_config|moe_quant"
 )
@@ -159,24 +162,24 @@ def _fp8(source: Source) -> Recipe:
     if source.config.get(MOE_ALGO) is not None:
         source.one_of(MOE_ALGO, ("NVFP4",))
         return Recipe(every, _algorithm(source, "group_size", source.config, "NVFP4"))
-    kept = source.lists("ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules")
+    kept = source.lists(*KEPT_KEYS)
     return Recipe(every, kept=kept)
 
 
 def _mxfp4(source: Source) -> Recipe:
     """MXFP4 as gpt-oss has it: of routed experts alone."""
-    kept = source.lists("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
+    kept = source.lists(*KEPT_KEYS)
     return Recipe(experts=Format("mxfp4", source.dtype), kept=kept)
 
 
 def _awq(source: Source) -> Recipe:
-    kept = source.lists("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
+    kept = source.lists(*KEPT_KEYS)
     return Recipe(_weights_alone(source, bool(source.config.get("zero_point", True))), kept=kept)
 
 
 def _gptq(source: Source) -> Recipe:
     """GPTQ; zero points of a symmetric checkpoint are not kept by the kernels that read it."""
-    kept = source.lists("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
+    kept = source.lists(*KEPT_KEYS)
     rules = source.config.get("dynamic")
     if rules:
         if not isinstance(rules, dict) or not all(rule.startswith("-:") for rule in rules):

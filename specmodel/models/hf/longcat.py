@@ -11,12 +11,12 @@ from typing import Any
 from specmodel.base.errors import InputError
 from specmodel.models.hf.family import Family
 from specmodel.models.hf.feed_forward import chosen_experts
+from specmodel.models.hf.formats import KEPT_KEYS
 from specmodel.models.hf.reader import Reader
 
 _RATIOS = ("ngram_vocab_size_ratio", "oe_vocab_size_ratio")
 _SPLITS = ("emb_split_num", "oe_split_num")
 _NEIGHBOURS = ("emb_neighbor_num", "oe_neighbor_num")
-_LISTS = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules", "config_groups")
 _UNQUANTISED = "disable_quant_module"
 
 
@@ -70,7 +70,7 @@ def check_quantisation(reader: Reader, beside: Mapping[str, Any] | None) -> None
     }
     for name, record in records.items():
         given = record if isinstance(record, dict) else {}
-        listed = next((key for key in _LISTS if given.get(key)), None)
+        listed = next((key for key in (*KEPT_KEYS, "config_groups") if given.get(key)), None)
         if listed:
             raise InputError(f"{reader.argument} {name}.{listed}", given[listed], expected)
     if any(records.values()) and reader.get(_UNQUANTISED):

@@ -1,0 +1,32 @@
+"""Fields of architectures whose layers are alike but for a few leading ones."""
+
+from itertools import pairwise
+from typing import Any
+
+
+def plain_shape(
+    *,
+    num_layers: int,
+    mixer: dict[str, Any],
+    num_dense_layers: int = 0,
+    num_sliding_layers: int = 0,
+    window: int | None = None,
+    ffn_size: int = 0,
+    experts: dict[str, Any] | None = None,
+    is_gated: bool = True,
+    **fields: Any,
+) -> dict[str, Any]:
+    """The first layers are dense, or have a window; the others have experts, if there are any."""
+    num_dense = num_dense_layers if experts else num_layers
+    dense = {"kind": "dense", "ffn_size": ffn_size, "is_gated": is_gated}
+    routed = {"kind": "experts", "is_gated": is_gated, **(experts or {})}
+    ends = sorted({0, num_dense, num_sliding_layers, num_layers})
+    layers = [
+        {
+            "count": end - start,
+            "mixer": mixer | ({"window": window} if start < num_sliding_layers else {}),
+            "feed_forward": dense if start < num_dense else routed,
+        }
+        for start, end in pairwise(ends)
+    ]
+    return {"schema_version": 2, "name": "made up", "source": "tests", "layers": layers, **fields}
