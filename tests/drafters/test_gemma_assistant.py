@@ -69,6 +69,13 @@ def test_its_kind_is_its_own(read):
     assert drafter_kind(read(), TARGET) == "assistant"
 
 
+def test_an_unknown_key_is_refused(read):
+    with pytest.raises(InputError, match="config.json zeta: got 2; expected no such key"):
+        read(zeta=2)
+    with pytest.raises(InputError, match="text_config zeta: got 2; expected no such key"):
+        read(text={"zeta": 2})
+
+
 def test_it_keeps_nothing_and_reads_what_the_target_keeps(read):
     drafter = read()
     (head,) = drafter.architectures

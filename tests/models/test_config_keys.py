@@ -1,12 +1,14 @@
 """Keys of a config.json that nobody knows: named and refused, or ignored where asked to."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy, resolve
 from specmodel.models.architecture import Architecture, load_architecture
+from specmodel.models.hf.families import FAMILIES
 from specmodel.models.hf.files import ignoring
 from specmodel.models.hf.keys import HARMLESS_KEYS
 
@@ -80,6 +82,28 @@ def test_parts_that_see_or_hear_are_not_read(write):
 def test_a_harmless_key_changes_nothing(write, key):
     plain = Architecture.from_hf_config(write(LLAMA))
     assert Architecture.from_hf_config(write(LLAMA | {key: LLAMA.get(key, 7)})) == plain
+
+
+def test_a_family_with_keys_of_its_own_is_one_row(write, monkeypatch):
+    row = replace(
+        FAMILIES["qwen3_moe"],
+        experts="zeta_experts",
+        dense_layers="every",
+        dense_every="zeta_dense_every",
+        other_names={"num_experts_per_tok": "zeta_topk"},
+        harmless="zeta_scale",
+    )
+    monkeypatch.setitem(FAMILIES, "zeta", row)
+    own = {"model_type": "zeta", "zeta_experts": 32, "zeta_topk": 4, "zeta_scale": 0.5}
+    config = LLAMA | ZETA | own | {"num_hidden_layers": 9, "moe_intermediate_size": 256}
+    model = Architecture.from_hf_config(write(config))
+    assert [(part.kind, n) for part, n in model.feed_forwards.items()] == [
+        ("experts", 7),
+        ("dense", 2),
+    ]
+    assert (model.num_experts, model.experts_per_token) == (32, 4)
+    with pytest.raises(InputError, match="zeta_topk: got 4; .*the same as num_experts_per_tok = 5"):
+        Architecture.from_hf_config(write(config | {"num_experts_per_tok": 5}))
 
 
 # Keys that are ignored

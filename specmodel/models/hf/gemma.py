@@ -6,7 +6,6 @@ And its assistants, draft heads that attend to caches of their target.
 from collections.abc import Mapping
 from typing import Any
 
-from specmodel.models.hf.families import FAMILIES
 from specmodel.models.hf.family import FULL, SLIDING, Family
 from specmodel.models.hf.feed_forward import chosen_experts
 from specmodel.models.hf.reader import Reader
@@ -85,13 +84,16 @@ def assistant_fields(
     text = config.get("text_config")
     if not isinstance(text, dict) or text.get("model_type") != "gemma4_text":
         raise outer.fault("text_config", "an object of model_type gemma4_text")
-    reader, family = Reader(text, f"{argument} text_config"), FAMILIES["gemma4"]
-    layers = _layers_of_assistant(reader, family)
+    reader = Reader(text, f"{argument} text_config")
+    layers = _layers_of_assistant(reader)
     if reader.whole("vocab_size") != vocabulary_size:
         raise reader.fault("vocab_size", f"that of the target, {vocabulary_size}")
     reader.pass_over("vocab_size_per_layer_input", "hidden_size")
-    dtype = reader.dtype() if reader.config.get("dtype") else outer.dtype()
-    reader.refuse_other_keys(family.harmless)
+    of_outer, of_text = outer.dtype(), reader.dtype()
+    dtype = of_text if reader.config.get("dtype") else of_outer
+    outer.pass_over("text_config")
+    outer.refuse_other_keys("centroid_intermediate_top_k num_centroids")
+    reader.refuse_other_keys("")
     fields = {
         "hidden_size": reader.whole("hidden_size"),
         "vocabulary_size": vocabulary_size,
@@ -103,7 +105,7 @@ def assistant_fields(
     return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
 
 
-def _layers_of_assistant(reader: Reader, family: Family) -> list[dict[str, Any]]:
+def _layers_of_assistant(reader: Reader) -> list[dict[str, Any]]:
     """Return the layers of an assistant, none of which has a cache."""
     num_layers = reader.whole("num_hidden_layers")
     for key, expected in (
