@@ -1,4 +1,4 @@
-"""Architectures: what decoders, targets or drafters, weigh and keep; how they are read."""
+"""Architectures: the bytes and parameters of a decoder, target or drafter; how it is read."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -151,7 +151,7 @@ class Architecture(Shape):
             raise InputError(name, error.value, error.expected) from None
 
     def _changed_layers(self, argument: str, changes: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the layers with fields replaced in all mixers and blocks that have them."""
+        """Return the layers with fields replaced in each mixer and block that has them."""
         groups = [group.model_dump() for group in self.layers]
         parts = [group[name] or {} for group in groups for name in ("mixer", "feed_forward")]
         known = set(type(self).model_fields).union(*parts) - {"kind"}
@@ -266,7 +266,7 @@ class Architecture(Shape):
         return sum(each, np.zeros(()))
 
     def check_layout(self, layout: Layout, prefix: str = "") -> None:
-        """Say in one line if the model cannot be spread so.
+        """Refuse a layout over GPUs that the model cannot be cut into.
 
         Parameters
         ----------

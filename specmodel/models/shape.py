@@ -108,13 +108,13 @@ class Shape(Record):
 
     @property
     def caches_kept(self) -> set[tuple[int, int, int, int | None]]:
-        """What caches of keys and values are like that its layers keep."""
+        """Geometry of the key-value caches that its layers keep."""
         grouped = (mixer for mixer in self.mixers if isinstance(mixer, GroupedAttention))
         return {mixer.cached for mixer in grouped if mixer.has_own_cache}
 
     @property
     def caches_read(self) -> set[tuple[int, int, int, int | None]]:
-        """What caches are like that layers read which keep none."""
+        """Geometry of the caches of other layers that layers without a cache read."""
         grouped = (mixer for mixer in self.mixers if isinstance(mixer, GroupedAttention))
         return {mixer.cached for mixer in grouped if not mixer.has_own_cache}
 
@@ -125,7 +125,7 @@ class Shape(Record):
 
     @cached_property
     def parts(self) -> dict[Stored, int]:
-        """How many layers have each mixer, then each feed-forward block, in its dtypes [-]."""
+        """How many layers have each mixer and feed-forward block, as stored in its dtypes [-]."""
         mixers = replace(
             self.stream,
             weight_dtype=self.attention_dtype or self.weight_dtype,
@@ -156,7 +156,7 @@ class Shape(Record):
 
     @property
     def mean_experts_per_token(self) -> float:
-        """Likewise, less those without weights, a mean [-]."""
+        """Mean experts with weights that a token uses; zero experts have none [-]."""
         return self.experts.mean_experts_per_token if self.experts else 1
 
     @property
@@ -176,7 +176,7 @@ class Shape(Record):
 
     @cached_property
     def stream(self) -> Stream:
-        """What all layers share."""
+        """Width and dtypes that all layers share."""
         return Stream(
             hidden_size=self.hidden_size,
             weight_dtype=self.weight_dtype,
@@ -188,7 +188,7 @@ class Shape(Record):
 
     @cached_property
     def arithmetic_dtypes(self) -> tuple[tuple[str, str, str], ...]:
-        """Dtypes of activations and of what they meet: field, dtype, and that of the arithmetic."""
+        """Each dtype of activations or weights: its field, and the dtype that is computed in."""
         stream, told = self.stream, dict(self.own_dtypes)
         met = [(field, dtype, stream) for field, dtype in (*stream.dtypes.items(), *told.items())]
         met += [
@@ -231,7 +231,7 @@ class Shape(Record):
 
 
 def _counted(parts: Iterable[tuple[_Part | None, int]]) -> dict[_Part, int]:
-    """Return how many layers have each part, in order of appearance; None is no part."""
+    """Return how many layers have each part, in order of appearance; None is skipped."""
     counts: dict[_Part, int] = {}
     for part, count in parts:
         if part is not None:

@@ -70,7 +70,7 @@ def test_its_kind_is_its_own(read):
 
 
 def test_an_unknown_key_is_refused(read):
-    with pytest.raises(InputError, match="config.json zeta: got 2; expected no such key"):
+    with pytest.raises(InputError, match=r"config\.json zeta: got 2; expected no such key"):
         read(zeta=2)
     with pytest.raises(InputError, match="text_config zeta: got 2; expected no such key"):
         read(text={"zeta": 2})

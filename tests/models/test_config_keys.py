@@ -102,7 +102,7 @@ def test_a_family_with_keys_of_its_own_is_one_row(write, monkeypatch):
         ("dense", 2),
     ]
     assert (model.num_experts, model.experts_per_token) == (32, 4)
-    with pytest.raises(InputError, match="zeta_topk: got 4; .*the same as num_experts_per_tok = 5"):
+    with pytest.raises(InputError, match=r"zeta_topk: got 4; .*as num_experts_per_tok = 5"):
         Architecture.from_hf_config(write(config | {"num_experts_per_tok": 5}))
 
 

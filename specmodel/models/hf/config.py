@@ -1,8 +1,7 @@
-"""Reader of the ``config.json`` that comes with a model: an explicit table of families and keys.
+"""Reader of the ``config.json`` that comes with a model: from its keys to an `Architecture`.
 
-Nothing is guessed: a family that is not in the table, or a key that hints at experts, another kind
-of attention or quantisation and is not listed for its family, is refused by name. Layers for
-multi-token prediction are drafters and no part of the shape.
+Nothing is guessed: a family that is not in the table, or a key that is neither read nor known to be
+harmless, is refused by name. MTP modules are drafters and no part of the shape.
 """
 
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from specmodel.models.hf.quantization import checkpoint_dtypes
 from specmodel.models.hf.reader import Reader
 
 _SHARED_KEYS = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config")
-"""Keys that may stand inside, outside, or in both if they agree."""
+"""Keys that wrappers may have outside of `text_config`, inside, or in both if they agree."""
 
 _OTHER_PARTS = {"text_config", "vision_config", "audio_config"}
 
@@ -31,7 +30,11 @@ def architecture_fields(
     *,
     is_dtype_given: bool = False,
 ) -> dict[str, Any]:
-    """Return the fields of an `Architecture` that a configuration describes."""
+    """Return the fields of an `Architecture` that a configuration describes.
+
+    `beside` is the content of its ``hf_quant_config.json``, if there is one. If the dtype of
+    weights is given elsewhere, a quantisation that is not understood is passed over.
+    """
     reader = Reader(_text_config(config, argument), argument)
     if is_draft_head(config):
         expected = "a model of its own, as this is a draft head: the drafter of its target"
@@ -85,7 +88,7 @@ def architecture_fields(
 
 
 def _positions(reader: Reader, offset: int, hidden_size: int) -> dict[str, Any]:
-    """Return the table of positions, and the width of the other table where it is narrower."""
+    """Return the number of learned positions, and the width of embeddings if it is narrower."""
     embedding_size = reader.whole("word_embed_proj_dim", hidden_size)
     return {
         "max_positions": reader.whole("max_position_embeddings") + offset,
@@ -94,10 +97,7 @@ def _positions(reader: Reader, offset: int, hidden_size: int) -> dict[str, Any]:
 
 
 def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return layers that are alike together, in the order in which they first appear.
-
-    One that has neither a mixer nor a block does nothing, and is none.
-    """
+    """Return groups of layers that are alike, in order of appearance, without empty layers."""
     groups: list[dict[str, Any]] = []
     for parts in (layer for layer in layers if layer["mixer"] or layer["feed_forward"]):
         same = next((group for group in groups if group | parts == group), None)
@@ -109,7 +109,7 @@ def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
-    """Return the configuration of the language model, which models that see nest in theirs."""
+    """Return the configuration of the language model, which wrappers nest in `text_config`."""
     config = _unwrapped(config)
     outer_type = config.get("model_type")
     if not isinstance(outer_type, str) or outer_type not in WRAPPERS:
@@ -129,7 +129,7 @@ def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
 
 
 def _unwrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a configuration with the family of its language model, if it is that alone."""
+    """Return a wrapper that holds no `text_config` with the family of its language model."""
     has_layers = config.get("num_hidden_layers") is not None and config.get("text_config") is None
     family = FLAT.get(str(config.get("model_type")))
     return {**config, "model_type": family} if family and has_layers else config

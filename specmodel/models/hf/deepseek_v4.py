@@ -1,4 +1,4 @@
-"""DeepSeek-V4 and V4.1 in a ``config.json``: layers with entries, and what is around them."""
+"""DeepSeek-V4 and V4.1 in a ``config.json``: compressed entries in the cache, residual streams."""
 
 from typing import Any
 
@@ -6,17 +6,17 @@ from specmodel.models.hf.family import COMPRESSED, SLIDING, Family
 from specmodel.models.hf.reader import Reader
 
 _RATIOS = {0: SLIDING, 4: COMPRESSED[0], 128: COMPRESSED[1]}
-"""Kind of a layer by the tokens that one of its entries stands for; 0 for none."""
+"""Kind of a layer by how many tokens one compressed entry stands for; 0 if it has none."""
 
 _KEY = "compress_ratios"
 _SHARED = "deepseek_v41"
 _SHARED_RATIOS = (0, 1, 2)
 _SOURCES = ("kv_source_layer_ids", "index_source_layer_ids")
-"""Layers that make entries, and that select, where layers share these (V4.1)."""
+"""V4.1: lists of the layers that make entries, and of those that select some, for others too."""
 
 
 def by_ratios(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return kinds of layers by their ratios, or as `layer_types` lists them."""
+    """Return the kind of each layer by its compression ratio, or as listed."""
     if reader.get(_KEY) is None and listed:
         _check_rates(reader)
         return listed
@@ -27,7 +27,7 @@ def by_ratios(reader: Reader, family: Family, listed: list[str], num_layers: int
 def by_shared_entries(
     reader: Reader, family: Family, listed: list[str], num_layers: int
 ) -> list[str]:
-    """Return kinds of layers where compressed entries are made by some and read by those after."""
+    """Return the kind of each layer of V4.1, by its compression ratio alone."""
     if listed:
         raise reader.fault("layer_types", f"none, as {_KEY} says the kinds of these layers")
     ratios = _ratios(reader, num_layers, _SHARED_RATIOS)
@@ -35,7 +35,7 @@ def by_shared_entries(
 
 
 def _ratios(reader: Reader, num_layers: int, known: tuple[int, ...]) -> list[int]:
-    """Return the ratio of each layer; those of modules, which follow, must be 0."""
+    """Return the ratio of each layer; those of MTP modules, which follow, must be 0."""
     ratios = reader.get(_KEY)
     modules = reader.whole("num_nextn_predict_layers", 0, minimum=0)
     lengths = (num_layers, num_layers + modules)
@@ -73,9 +73,10 @@ def _index(reader: Reader) -> dict[str, int]:
 
 
 def _sharing_mixers(reader: Reader, num_layers: int) -> list[dict[str, Any]]:
-    """Return the attention of each layer, of which some make entries, or select, for others.
+    """Return the attention of each layer of V4.1, where layers share entries and selections.
 
-    A layer reads the entries of the last that makes some, and what the last has selected that does.
+    A layer reads the entries that the last layer made which makes any, and of these what the last
+    layer with an indexer selected.
     """
     ratios = _ratios(reader, num_layers, _SHARED_RATIOS)
     makers, choosers = _sources(reader, [i for i, ratio in enumerate(ratios) if ratio])
@@ -91,7 +92,7 @@ def _sharing_mixers(reader: Reader, num_layers: int) -> list[dict[str, Any]]:
 
 
 def _sources(reader: Reader, compressed: list[int]) -> tuple[set[int], set[int]]:
-    """Return the layers that make entries, and those that select, of those with a ratio."""
+    """Return the layers that make entries and those that select, among those with a ratio."""
     makers, choosers = (reader.layer_numbers(key) or set[int]() for key in _SOURCES)
     for key, found in zip(_SOURCES, (makers, choosers), strict=True):
         if not found.issuperset(compressed[:1]):
@@ -167,7 +168,10 @@ def _memory(reader: Reader, streams: int) -> dict[str, Any]:
 
 
 def _check_expert_dtype(reader: Reader) -> None:
-    """Refuse a checkpoint whose experts vLLM takes to have 4 bits and SGLang looks up."""
+    """Refuse a checkpoint that does not give the dtype of experts.
+
+    vLLM then takes 4 bits, SGLang looks into the weights.
+    """
     record = reader.get("quantization_config")
     inner = record.get("expert_dtype") if isinstance(record, dict) else None
     if reader.get("expert_dtype") is None and inner is None:
@@ -175,7 +179,7 @@ def _check_expert_dtype(reader: Reader) -> None:
 
 
 def _heads(reader: Reader) -> dict[str, Any]:
-    """Return attention to a window alone; all layers have these matrices."""
+    """Return attention over a window alone, whose matrices all layers have."""
     if reader.whole("num_key_value_heads", 1) != 1:
         raise reader.fault("num_key_value_heads", "1, as all heads share one key")
     heads, groups = reader.whole("num_attention_heads"), reader.whole("o_groups")
@@ -193,7 +197,7 @@ def _heads(reader: Reader) -> dict[str, Any]:
 
 
 def _check_rates(reader: Reader) -> None:
-    """Refuse other ratios than those of the kinds that transformers 5 lists."""
+    """Refuse compression rates, as transformers 5 writes them, that the kinds do not have."""
     key = "compress_rates"
     known = {kind: ratio for ratio, kind in _RATIOS.items()}
     rates = reader.get(key) or {}

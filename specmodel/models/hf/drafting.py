@@ -1,4 +1,4 @@
-"""What a ``config.json`` says of drafting: whether it is a draft head, and modules of a target."""
+"""Drafting in a ``config.json``: whether it is a draft head, and MTP modules of a target."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ _HEAD_KEYS = (
 
 
 def is_draft_head(config: Mapping[str, Any]) -> bool:
-    """Tell whether a configuration is that of a head, which looks like a model of few layers."""
+    """Tell whether a configuration describes a draft head, which looks like a small model."""
     names = str(config.get("architectures")).lower()
     has_key = any(config.get(key) for key in _HEAD_KEYS)
     return has_key or any(part in names for part in _NAME_PARTS)
@@ -28,7 +28,11 @@ def is_draft_head(config: Mapping[str, Any]) -> bool:
 def mtp_fields(
     config: Mapping[str, Any], argument: str, *, untold: int = 0, has_own_layer: bool = False
 ) -> dict[str, Any]:
-    """Return the fields of an `Architecture` about its modules for multi-token prediction."""
+    """Return the fields of an `Architecture` about its MTP modules.
+
+    `untold` is their number where no key says it [-]; `has_own_layer` says that they are not like
+    the target's layers and are read elsewhere. One module is the default of an `Architecture`.
+    """
     key = next((name for name in MTP_COUNTS if config.get(name) is not None), None)
     count = config[key] if key else untold
     if type(count) is not int or not 0 <= count <= MOST_LAYERS:
@@ -43,7 +47,7 @@ def mtp_fields(
 
 
 def _check_mtp_layers(config: Mapping[str, Any], argument: str, *, has_own_layer: bool) -> None:
-    """Refuse modules that are not made of the target's attention, experts, embedding and head."""
+    """Refuse MTP modules whose attention, experts, embedding or head are not the target's."""
     key = "mtp_use_dedicated_embeddings"
     if config.get(key) not in (None, False):
         expected = "false, as modules with an embedding of their own are not known here"

@@ -20,7 +20,7 @@ OTHER_KINDS = {
     "streams and low-rank blocks beside its layers (altup_num_inputs, laurel_rank)": ("gemma3n",),
     "short convolutions in its layers": ("inkling2",),
 }  # fmt: skip
-"""Families with layers that are not known here, by what these are and the key that they have."""
+"""Families that are refused, by what they have that no layer here describes."""
 
 WRAPPERS = {
     "llama4": ("llama4_text",),
@@ -45,7 +45,7 @@ WRAPPERS = {
     "lfm2_vl": ("lfm2", "lfm2_moe"),
     "inkling_mm_model": ("inkling_text", "inkling_model"),
 }
-"""Models that see, and the families that the model in their `text_config` may have."""
+"""Models that see: by their `model_type`, the families that their `text_config` may have."""
 
 FLAT = {"step3p7": "step3p5"}
-"""Of these, what is also published as its language model alone, by the family of that."""
+"""Wrappers that are also published as the language model alone, and the family of that."""

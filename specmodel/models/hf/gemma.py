@@ -12,13 +12,13 @@ from specmodel.models.hf.reader import Reader
 
 _HEAD_DIM, _FULL_HEAD_DIM, _KV_HEADS = 256, 512, 4
 _LAYER_INPUT_SIZE, _LAYER_VOCABULARY_SIZE = 256, 262_144
-"""What transformers 5.23 takes for keys that are missing."""
+"""Defaults of transformers 5.23 for keys that are missing."""
 
 
 def gemma_mixers(
     reader: Reader, family: Family, kinds: list[str], window: int | None
 ) -> list[dict[str, Any]]:
-    """Return the attention of each layer: full layers have heads of their own.
+    """Return the attention of each layer; layers with full attention have heads of their own.
 
     Where `attention_k_eq_v` is true, they have no matrix of values. The last
     `num_kv_shared_layers` layers read the cache of the last layer of their kind before them.
@@ -91,7 +91,7 @@ def assistant_fields(
     reader.pass_over("vocab_size_per_layer_input", "hidden_size")
     of_outer, of_text = outer.dtype(), reader.dtype()
     dtype = of_text if reader.config.get("dtype") else of_outer
-    outer.pass_over("text_config")
+    outer.pass_over("text_config", "tie_word_embeddings")
     outer.refuse_other_keys("centroid_intermediate_top_k num_centroids")
     reader.refuse_other_keys("")
     fields = {
@@ -128,7 +128,7 @@ def _layers_of_assistant(reader: Reader) -> list[dict[str, Any]]:
 
 
 def _mixers_of_kinds(reader: Reader, kinds: list[str], window: int | None) -> list[dict[str, Any]]:
-    """Return the attention of each layer as if none read the cache of another."""
+    """Return the attention of each layer as if each had a cache of its own."""
     num_heads = reader.whole("num_attention_heads")
     sizes = {
         "num_kv_heads": reader.whole("num_key_value_heads", _KV_HEADS),
@@ -147,13 +147,13 @@ def _mixers_of_kinds(reader: Reader, kinds: list[str], window: int | None) -> li
 
 
 _OVERRIDES = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
-"""Keys that full layers override, and other names for what they override them with."""
+"""Keys that layers with full attention override, each by a key of its own."""
 
 
 def _full_sizes(
     reader: Reader, num_kv_heads: int, kinds: list[str], *, has_values: bool
 ) -> dict[str, int]:
-    """Return the heads of full layers, by keys of their own or as what each layer overrides."""
+    """Return the heads of full layers, by their own keys or by overrides of each layer."""
     own = {
         "head_dim": reader.whole("global_head_dim", _FULL_HEAD_DIM),
         "num_key_value_heads": reader.whole("num_global_key_value_heads", num_kv_heads),
@@ -170,7 +170,7 @@ def _full_sizes(
 
 
 def _overridden(reader: Reader, kinds: list[str]) -> dict[str, int]:
-    """Return what full layers override, as transformers 5 writes it: the same in all of them."""
+    """Return the overrides of full layers, as transformers 5 writes them: the same for all."""
     given = reader.get("per_layer_config")
     if given is None:
         return {}
@@ -197,7 +197,7 @@ def _given_readers(reader: Reader) -> int:
 
 
 def _num_readers(reader: Reader, kinds: list[str]) -> int:
-    """Return how many of the last layers read caches of others: of each kind, there must be one."""
+    """Return how many of the last layers read caches of earlier layers of their kind [-]."""
     count = _given_readers(reader)
     if count and not set(kinds[-count:]) <= set(kinds[:-count]):
         expected = f"fewer, so that of each kind a layer keeps what later ones of {len(kinds)} read"

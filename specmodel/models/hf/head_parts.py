@@ -1,4 +1,4 @@
-"""Parts that configurations of draft heads have in common, whatever their kind."""
+"""What readers of draft heads share: the target, attention, windows, width and vocabulary."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _WINDOWED = "sliding_attention"
 
 
 def check_target(reader: Reader, width: int, hidden_size: int, vocabulary_size: int) -> None:
-    """Refuse a head for another target, naming the key that says so."""
+    """Refuse a head that was trained for another target."""
     is_told = reader.config.get("target_hidden_size") is not None
     for key, needed in (
         ("target_hidden_size" if is_told else "hidden_size", hidden_size),
@@ -47,7 +47,7 @@ def latent(reader: Reader) -> dict[str, Any]:
 
 
 def windows(reader: Reader, num_layers: int) -> list[int | None]:
-    """Return the window of each layer, which its type says, None for the whole context."""
+    """Return the window of each layer by its type, None for the whole context [token]."""
     types = reader.by_layer("layer_types", num_layers, ("full_attention", _WINDOWED))
     is_windowed = reader.get("sliding_window") and reader.get("use_sliding_window", True)
     if is_windowed and reader.get("layer_types") is None:
@@ -57,7 +57,7 @@ def windows(reader: Reader, num_layers: int) -> list[int | None]:
 
 
 def ffn_size(reader: Reader) -> int:
-    """Return the width of the block, which SGLang takes from another key for Llama 4."""
+    """Return the width of the dense block, for Llama 4 by the key that SGLang takes [-]."""
     reader.pass_over("intermediate_size", "intermediate_size_mlp")
     is_llama4 = reader.config["model_type"] == "llama4_text"
     return reader.whole("intermediate_size_mlp" if is_llama4 else "intermediate_size")

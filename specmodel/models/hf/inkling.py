@@ -13,7 +13,7 @@ from specmodel.models.hf.reader import Reader
 _NAMES = {"hybrid": FULL, "hybrid_sliding": SLIDING}
 _LOCAL = "local_layer_ids"
 _EVERY = 6
-"""Of how many layers one attends to all entries where nothing says which [-]."""
+"""Each so many-th layer has full attention where no key says which [-]."""
 _HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
 
 
@@ -62,7 +62,7 @@ def inkling_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict
 
 
 def inkling_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Add what stands beside the attention of each layer; return the layer of modules that draft.
+    """Add the mixers beside attention as layers; return the layer of MTP modules.
 
     Modules have dense blocks. What stands beside their attention is left out: 1 % of their weights.
     """
@@ -88,7 +88,7 @@ def inkling_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, An
 
 
 def _module(reader: Reader) -> dict[str, Any]:
-    """Return the layer of a module that drafts, all of which attend alike."""
+    """Return the layer of an MTP module; all modules must attend alike."""
     key, modules = "mtp_local_layer_ids", reader.whole("num_mtp_layers", 0, minimum=0)
     local = reader.get(key) or []
     if not isinstance(local, list) or sorted(local) not in ([], list(range(modules))):

@@ -1,4 +1,4 @@
-"""Keys of a ``config.json`` that change no shape or mean the same, and wrappers of families."""
+"""Keys of a ``config.json`` that change no shape, and keys with several names."""
 
 _HARMLESS = {
     "bookkeeping": """
@@ -73,7 +73,7 @@ HEAD_KEYS = """
     swa_window_size target_hidden_size target_layer_ids target_model_type transformer_layer_config
     use_aux_hidden_state use_swa
 """
-"""Keys of draft heads that decide nothing by themselves, or are read where they stand."""
+"""Keys of draft heads that change no shape, or are read before others are checked."""
 
 _SAME = (
     ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
@@ -103,4 +103,4 @@ _SAME = (
 )
 
 ALIASES = {key: tuple(name for name in keys if name != key) for keys in _SAME for key in keys}
-"""Other names of a key, which must agree with it."""
+"""Other names of each key; values under several names must agree."""

@@ -1,6 +1,4 @@
-"""Kimi's models in a ``config.json``, and those of others that have Kimi's layers.
-
-Which layers have Kimi delta attention, its sizes, gates beside it, and how residuals are kept.
+"""Kimi delta attention in a ``config.json``, of Kimi's models and others; gates and residuals.
 
 Kimi's own files and GLM-5.3-Flash nest sizes and lists of layers in `linear_attn_config`;
 transformers 5 writes them under names of its own, and Ling has a third set of names.
@@ -33,7 +31,7 @@ def kimi_delta(reader: Reader) -> dict[str, Any]:
 
 
 def ling_delta(reader: Reader) -> dict[str, Any]:
-    """Return Kimi delta attention as Ling-3.0 has it: one matrix each makes its gates."""
+    """Return Kimi delta attention as Ling-3.0 has it, whose gates need one matrix each."""
     if reader.get(_LING[-1]) is None:
         expected = "its width, as linear attention without a short convolution is not known here"
         raise reader.fault(_LING[-1], expected)
@@ -42,7 +40,7 @@ def ling_delta(reader: Reader) -> dict[str, Any]:
 
 
 def gate_size(reader: Reader, v_head_dim: int) -> int:
-    """Return the numbers of a head in the output gate of latent attention, 0 if it has none [-]."""
+    """Return the width per head of the output gate of latent attention, 0 for no gate [-]."""
     reader.pass_over(_GRANULARITY)
     if reader.flag("mla_use_output_gate", False):
         return v_head_dim
@@ -54,7 +52,7 @@ def gate_size(reader: Reader, v_head_dim: int) -> int:
 
 
 def residuals(reader: Reader) -> dict[str, Any]:
-    """Return what stands in place of one residual stream, if keys of Kimi's or GLM's say so."""
+    """Return what replaces the single residual stream, by keys of Kimi or GLM; {} for nothing."""
     block = reader.whole("attn_res_block_size", 0)
     streams = reader.whole("hc_mult", 1)
     streams = streams if reader.flag("mhc", False) else 1
@@ -67,7 +65,7 @@ def residuals(reader: Reader) -> dict[str, Any]:
 
 
 def by_lists(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return kinds of layers by the two lists of `linear_attn_config`, if it is there."""
+    """Return the kind of each layer by the two lists of `linear_attn_config`, or as listed."""
     delta = _delta_layers(reader, family, num_layers)
     if delta is None:
         if listed:
@@ -101,7 +99,10 @@ def _numbers(nested: Reader, key: str, first: int) -> set[int]:
 
 
 def by_groups(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return kinds of layers where each so many end on full attention, as do those left over."""
+    """Return linear attention in groups of layers that end on full attention.
+
+    Layers after the last whole group have full attention.
+    """
     size = reader.whole("layer_group_size")
     grouped = num_layers // size * size
     kinds = [FULL if (i + 1) % size == 0 or i >= grouped else LINEAR for i in range(num_layers)]
@@ -109,7 +110,7 @@ def by_groups(reader: Reader, family: Family, listed: list[str], num_layers: int
 
 
 def _fields(reader: Reader, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return heads, their width and the width of the convolution by their names."""
+    """Return the fields of Kimi delta attention by the keys of heads, their width and kernel."""
     heads, head_dim, width = (reader.whole(name) for name in names)
     return {
         "kind": "kimi_delta_attention",

@@ -1,8 +1,9 @@
-"""LongCat in a ``config.json``: layers with two mixers and dense blocks and one set of experts.
+"""LongCat in a ``config.json``: double layers of two mixers, two dense blocks and one MoE block.
 
-Experts read what the first mixer made, and add to what the second block makes, so that messages
-between GPUs may hide behind what is in between; no engine counts on it, and nothing here does. Each
-double layer is two layers with latent attention and a dense block, and one with experts alone.
+The MoE block reads the output of the first mixer, and its own is added after the second dense
+block, so that communication may overlap with what is in between; no engine counts on it, and
+nothing here does. A double layer counts as two layers with latent attention and a dense block, and one layer
+with experts alone.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ _UNQUANTISED = "disable_quant_module"
 
 
 def num_single_layers(reader: Reader) -> int:
-    """Return the layers with a mixer and a dense block: two in each double layer [-]."""
+    """Return the number of layers with a mixer: two for each double layer [-]."""
     double = reader.whole("num_layers")
     told = reader.whole("num_hidden_layers", double)
     if told not in (double, 2 * double):
@@ -41,9 +42,10 @@ def single_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[
 
 
 def longcat_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Add the layers with experts to those with mixers; return what else an `Architecture` has.
+    """Add the layers with experts alone; return the MTP layer and embeddings of n-grams.
 
-    As vLLM 0.33 (``longcat_flash.py``, ``longcat_flash_mtp.py``) builds it.
+    As vLLM 0.33 (``longcat_flash.py``, ``longcat_flash_mtp.py``) builds them; an MTP module has no
+    experts.
     """
     chosen = chosen_experts(reader, "n_routed_experts")
     num_zero = reader.whole("zero_expert_num", 0, minimum=0)
@@ -62,7 +64,7 @@ def longcat_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, An
 
 
 def check_quantisation(reader: Reader, beside: Mapping[str, Any] | None) -> None:
-    """Refuse lists of modules, whose names count double layers."""
+    """Refuse lists of modules: their names count double layers."""
     expected = "none, as names in double layers are not read: say weight_dtype"
     records = {
         "quantization_config": reader.config.get("quantization_config"),
@@ -78,7 +80,7 @@ def check_quantisation(reader: Reader, beside: Mapping[str, Any] | None) -> None
 
 
 def _ngrams(reader: Reader) -> dict[str, Any]:
-    """Return the embeddings of the last tokens, if a number of rows is told, by either name."""
+    """Return the embeddings of n-grams, {} if no key gives their number of rows."""
     key = next((name for name in _RATIOS if reader.get(name) is not None), None)
     if key is None:
         return {}

@@ -54,7 +54,7 @@ def mixers(
 
 
 def attention(reader: Reader, family: Family) -> dict[str, Any]:
-    """Return the attention to a whole context that a model's layers have."""
+    """Return the fields of attention to the whole context, grouped or latent."""
     if family.attention == "latent":
         return {"kind": "latent_attention"} | _latent_heads(reader, family)
     num_heads, hidden_size = reader.whole("num_attention_heads"), reader.whole("hidden_size")
@@ -139,7 +139,7 @@ def _sparse_attention(reader: Reader, family: Family) -> dict[str, Any]:
 
 
 def _own_indexers(reader: Reader, num_layers: int) -> list[bool]:
-    """Return which layers have an indexer; the others take what the last such layer selected."""
+    """Return which layers have an indexer; others reuse the selection of the last that has."""
     said = _said_of_indexers(reader, num_layers)
     key, owns = next(iter(said.items()))
     if not owns[0]:
@@ -152,7 +152,7 @@ def _own_indexers(reader: Reader, num_layers: int) -> list[bool]:
 
 
 def _said_of_indexers(reader: Reader, num_layers: int) -> dict[str, list[bool]]:
-    """Return which layers have an indexer by each key that says it; by the usual rule if none."""
+    """Return which layers have an indexer by each key that says it, or by the default rule."""
     said: dict[str, list[bool]] = {}
     if reader.get("indexer_types") is not None:
         kinds = reader.by_layer("indexer_types", num_layers, _INDEXERS[:2])
@@ -168,7 +168,7 @@ def _said_of_indexers(reader: Reader, num_layers: int) -> dict[str, list[bool]]:
 
 
 def _indexers_of_pattern(reader: Reader, num_layers: int) -> list[bool]:
-    """Return which layers have an indexer by the letters or names of a pattern."""
+    """Return which layers have an indexer by letters F and S, or names full and shared."""
     key = "index_topk_pattern"
     pattern = reader.get(key)
     letters = pattern if isinstance(pattern, str | list) else ""
@@ -178,7 +178,7 @@ def _indexers_of_pattern(reader: Reader, num_layers: int) -> list[bool]:
 
 
 def _listed_heads(reader: Reader, kinds: list[str]) -> list[int]:
-    """Return the query heads of each layer, each of which has a gate of one number."""
+    """Return the query heads of each layer, as listed; a gate has one number per head."""
     if reader.get("gating", True) not in (True, "per-head"):
         raise reader.fault("gating", "true or per-head")
     key = "num_attention_heads_per_layer"
@@ -193,7 +193,7 @@ def _listed_heads(reader: Reader, kinds: list[str]) -> list[int]:
 
 
 def _heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
-    """Return the query heads of each layer, where those of layers with a window are apart."""
+    """Return the query heads of each layer, where layers with a window have their own number."""
     key, windowed = _heads_with_a_window(reader)
     full, num_kv_heads = reader.whole("num_attention_heads"), reader.whole("num_key_value_heads")
     if type(windowed) is not int or windowed < 1 or windowed % num_kv_heads:
@@ -207,9 +207,9 @@ def _heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
 
 
 def _heads_with_a_window(reader: Reader) -> tuple[str, Any]:
-    """Return what is given as the query heads of layers with a window, and the key that has it.
+    """Return the key of the query heads of layers with a window, and its value.
 
-    As many as in others if nothing is, as in transformers 5.23 and vLLM 0.33.
+    As many as other layers have if nothing is given, as in transformers 5.23 and vLLM 0.33.
     """
     key, other = "num_sliding_attention_heads", reader.get("attention_other_setting")
     if isinstance(other, dict) and reader.get(key) is None:

@@ -1,4 +1,4 @@
-"""Layers of many sizes in a ``config.json``: `block_configs` of models that a search cut (DeciLM).
+"""Models from an architecture search (DeciLM) in a ``config.json``: sizes by layer.
 
 Layers may lack attention, or have feed-forward blocks of widths of their own.
 """
@@ -53,7 +53,7 @@ def searched_blocks(reader: Reader, family: Family, num_layers: int) -> list[dic
 
 
 def _ffn_size(part: Reader, hidden_size: int) -> int:
-    """Return the width of a block, which a multiplier gives in steps: 4 is that of GPT-2."""
+    """Return the width of a block, by a multiplier, of which 4 is the usual, or as given [-]."""
     factor = part.get("ffn_mult")
     if factor is None:
         return part.whole("intermediate_size")
@@ -63,7 +63,7 @@ def _ffn_size(part: Reader, hidden_size: int) -> int:
 
 
 def _parts(reader: Reader, name: str, known: tuple[str, ...], num_layers: int) -> list[Reader]:
-    """Return what each layer has of a part; what is not known of it is refused by its key."""
+    """Return a reader of a part of each layer; a key of it that is not known is refused."""
     listed = reader.get(_KEY)
     if not isinstance(listed, list) or len(listed) != num_layers:
         shown = f"{len(listed)} entries" if isinstance(listed, list) else listed
