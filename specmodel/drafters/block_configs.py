@@ -64,7 +64,7 @@ _OWN_MODULE = re.compile(
     r"(?:lm_head|fc|main_proj|context_proj|hidden_norm|markov_head|confidence_head|mask_embedding)"
     r"(?:\.\w+)*\.?\*?\$?"
 )
-"""Modules that only such heads have, and the LM head, as they are named there."""
+"""Names of modules that only such heads have, and of the LM head."""
 
 _TAPS = ("target_layer_ids", "aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids")
 _UNKNOWN = ("projector_type", "conv_kernel_size", "selector_rank")
@@ -87,7 +87,7 @@ class BlockHead(NamedTuple):
 
 
 def is_block_head(config: Mapping[str, Any]) -> bool:
-    """Tell whether a configuration is that of a head that drafts a block and is read here."""
+    """Tell whether a configuration describes a head that drafts a block, of a class known here."""
     names = config.get("architectures")
     return isinstance(names, list) and len(names) == 1 and names[0] in BLOCK_CLASSES
 
@@ -95,7 +95,7 @@ def is_block_head(config: Mapping[str, Any]) -> bool:
 def block_head(
     config: Mapping[str, Any], argument: str, *, hidden_size: int, vocabulary_size: int
 ) -> BlockHead:
-    """Return what the configuration of a head describes that drafts a block.
+    """Return the head that a configuration describes, trained for a target of these sizes.
 
     Where no layers of the target are listed, vLLM and SGLang take as many as the head has. Where a
     DSpark head does not say whether its last known token drafts, it does; one of speculators does
@@ -133,7 +133,7 @@ def block_head(
 
 
 def _flat(config: Mapping[str, Any], argument: str) -> Reader:
-    """Return a reader of a configuration with what it nests beside the rest."""
+    """Return a reader of a configuration in which nested objects are laid beside the rest."""
     whole = {"model_type": "qwen3", **config}
     for key in ("transformer_layer_config", *_OWN_CONFIGS):
         nested = config.get(key)
@@ -152,7 +152,7 @@ def _flat(config: Mapping[str, Any], argument: str) -> Reader:
 
 
 def _windowed(reader: Reader) -> dict[str, Any]:
-    """Return the keys of windows as a model has them."""
+    """Return the keys of windows under the names that models have for them."""
     kinds, own = reader.config.get("layer_types"), reader.config.get("swa_window_size")
     window = own if own is not None else reader.config.get("sliding_window")
     is_listed = isinstance(kinds, list) and "sliding_attention" in kinds
@@ -163,9 +163,9 @@ def _windowed(reader: Reader) -> dict[str, Any]:
 
 
 def _without_own_modules(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration whose quantisation leaves out what layers of a model have, and ends.
+    """Return a configuration whose lists of unquantised modules name parts of layers alone.
 
-    What only such heads have is not quantised here, and the LM head is the target's.
+    Modules that only such heads have are taken as unquantised, and the LM head is the target's.
     """
     record = config.get("quantization_config")
     lists = {key: record.get(key) for key in KEPT_KEYS} if isinstance(record, dict) else {}
@@ -178,7 +178,7 @@ def _without_own_modules(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return layers that are alike and follow each other together."""
+    """Return groups of neighbouring layers that are alike."""
     groups: list[dict[str, Any]] = []
     for parts in layers:
         if groups and groups[-1] | parts == groups[-1]:
@@ -201,7 +201,7 @@ def _markov(reader: Reader, vocabulary_size: int) -> dict[str, Any]:
 
 
 def _num_taps(reader: Reader, num_layers: int) -> int:
-    """Return how many layers of the target are read, 0 if what it computed is taken as it is."""
+    """Return of how many target layers a head reads features, 0 for the last hidden state alone."""
     if not reader.flag("use_aux_hidden_state", True):
         return 0
     for key in _TAPS:
@@ -222,6 +222,6 @@ def _drafts_from_anchor(reader: Reader, name: str) -> bool:
 
 
 def _block_size(reader: Reader, name: str) -> int:
-    """Return the tokens of a block, of which the first may be one that is known [token]."""
+    """Return the tokens of a block, of which the first may be the last known token [token]."""
     key = "block_size" if reader.config.get("dspark_block_size") is None else "dspark_block_size"
     return reader.whole(key, _DFLASH_BLOCK if name in _DFLASH else None)

@@ -1,8 +1,8 @@
 """Reader of the ``config.json`` of an EAGLE-3 head, sequential or with masks (P-EAGLE).
 
-A head looks like a model of few layers. Heads are known by the names of their classes, as in the
-registries of vLLM 0.33.0 and SGLang 0.5.23 and in speculators 0.9.0. What another class would make
-of the same keys is refused by name.
+A head looks like a model of few layers. It is known by the name of its class, as in the registries
+of vLLM 0.33.0 and SGLang 0.5.23 and in speculators 0.9.0; other classes, for which the same keys
+may mean something else, are refused.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ _GROUPED = (
     "Eagle3Speculator",
     "Eagle3DraftModel",
 )
-"""Classes of EAGLE-3 heads whose attention has groups of heads."""
+"""Classes of EAGLE-3 heads with grouped attention."""
 
 _MASKED = (
     "PEagleDraftModel",
@@ -43,7 +43,7 @@ _MASKED = (
 """Classes of EAGLE-3 heads that draft with masks in one pass (P-EAGLE)."""
 
 _LATENT = ("Eagle3DeepseekV2ForCausalLM", "Eagle3DeepseekV3ForCausalLM")
-"""Classes of EAGLE-3 heads with attention over latents, as EAGLE-3.1 for Kimi-K2.5."""
+"""Classes of EAGLE-3 heads with latent attention, such as EAGLE-3.1 for Kimi-K2.5."""
 
 _MASK_KEYS = ("pard_token", "ptd_token_id", "mask_token_id")
 """Keys of the mask with which a head drafts all tokens in one pass."""
@@ -53,7 +53,7 @@ _LEFT_OVER = """
     first_k_dense_replace moe_intermediate_size moe_layer_freq n_routed_experts n_shared_experts
     num_experts_per_tok num_nextn_predict_layers topk_group topk_method
 """
-"""Keys of the target's family that a head over latents carries: its block is dense all the same."""
+"""Keys of the target's experts that heads with latent attention carry; their block is dense."""
 
 _DEFAULT_TAPS = 3
 
@@ -107,7 +107,7 @@ def drafts_with_masks(config: Mapping[str, Any]) -> bool:
 
 
 def _is_latent(config: Mapping[str, Any], reader: Reader) -> bool:
-    """Tell whether a head attends over latents; refuse what is no sequential EAGLE-3 head."""
+    """Tell whether a head has latent attention; refuse classes that are no EAGLE-3 head."""
     names = config.get("architectures")
     if isinstance(names, list) and len(names) == 1 and names[0] in (*_GROUPED, *_MASKED, *_LATENT):
         if config.get("speculators_model_type") in (None, "eagle3", "peagle"):
@@ -125,7 +125,7 @@ def _refuse_unknown(reader: Reader, is_latent: bool) -> None:
 
 
 def _num_taps(reader: Reader, width: int, hidden_size: int) -> int:
-    """Return how many features of the target a head projects, 0 if it takes the last as it is."""
+    """Return of how many target layers a head reads features, 0 for the last hidden state alone."""
     own = reader.config.get("eagle_config")
     if not isinstance(own, dict | None):
         raise reader.fault("eagle_config", "an object")

@@ -1,7 +1,7 @@
-"""Ways of quantising, as a checkpoint's record says them: which matrices get which dtypes.
+"""Methods of quantisation, as records of checkpoints describe them: dtypes of matrices.
 
-Each method has a reader, which returns a `Recipe`: what engines do with that record. What a record
-says that is not known here is refused by its key.
+Each method has a reader, which returns a `Recipe`: what engines make of that record. A key that is
+not known here is refused by name.
 """
 
 import re
@@ -45,15 +45,15 @@ KEPT_KEYS = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modu
 _SUSPECT_KEY = re.compile(
     r"lm_head|embed|sparsity|transform|to_quantize|override|mixed|extra_config|moe_quant"
 )
-"""Keys that change what is quantised in ways that no method is read with."""
+"""Keys that change what is quantised, and that no reader of a method knows."""
 
 _MODELOPT = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "W4A16_NVFP4", "MXFP8")
 _MODELOPT_FP8 = {"MXFP8": "mxfp8", "FP8_PB_WO": "fp8_block"}
 MOE_ALGO = "moe_quant_algo"
-"""Key of the algorithm of experts alone beside another method for the rest, as of DeepSeek-V4."""
+"""Key of an algorithm for experts alone, beside another method for the rest: DeepSeek-V4."""
 
 MIXED = "MIXED_PRECISION"
-"""Algorithm of a record that lists its layers, each with its own."""
+"""Name of the algorithm of records in which each layer has its own."""
 
 _KV_DTYPES = {"FP8": "fp8", "NVFP4": "fp4"}
 _TENSOR_DTYPES = {
@@ -62,7 +62,7 @@ _TENSOR_DTYPES = {
     ("int", 8): {None: "int8", 128: "int8_g128"},
     ("int", 4): {None: "int4", 32: "int4_g32", 64: "int4_g64", 128: "int4_g128"},
 }
-"""Dtypes of weights by type and bits, and by how many elements share a scale."""
+"""Dtypes of weights by type and bits, then by how many elements share a scale."""
 
 _QUARK_DTYPES = {"fp4": ("float", 4), "fp8_e4m3": ("float", 8), "int8": ("int", 8)}
 
@@ -81,11 +81,11 @@ class Source:
         return f"{self.name}.{key}"
 
     def fault(self, key: str, expected: str, value: object = None) -> InputError:
-        """Return the error that a value is at fault, that of the key if None is given."""
+        """Return the error that names a value, by default that of the key."""
         return InputError(self.key(key), self.config.get(key) if value is None else value, expected)
 
     def one_of(self, key: str, known: Collection[str], value: object = None) -> str:
-        """Return the value of a key, upper case or not, if it is known."""
+        """Return the value of a key, in whatever case, if it is one of those known."""
         value = self.config.get(key) if value is None else value
         for name in known:
             if isinstance(value, str) and value.upper() == name.upper():
@@ -93,12 +93,12 @@ class Source:
         raise self.fault(key, f"one of: {', '.join(known)}", value)
 
     def lists(self, *keys: str) -> dict[str, Any]:
-        """Return the lists that there are of some keys, with how errors name them."""
+        """Return the lists under some keys that are not empty, by their names in errors."""
         found = {self.key(key): self.config[key] for key in keys if self.config.get(key)}
         return {key: value for key, value in found.items() if value}
 
     def refuse(self, *keys: str) -> None:
-        """Refuse keys that change what is read here in ways not known."""
+        """Refuse keys whose effect is not known, unless they say nothing."""
         for key in keys:
             value = self.config.get(key)
             is_dense = isinstance(value, dict) and value.get("format") == "dense"
@@ -107,7 +107,7 @@ class Source:
 
 
 def read_recipe(source: Source, expert_dtype: object = None) -> Recipe:
-    """Return what a record says."""
+    """Return the recipe of a record; `expert_dtype` is what stands outside of it about experts."""
     method, given = _method(source), _dtype_of_experts(source, expert_dtype)
     if given is not None and method != "fp8":
         raise source.fault("expert_dtype", f"none, as with {method} it is not known here", given)
@@ -131,7 +131,7 @@ def _method(source: Source) -> str:
 
 
 def _dtype_of_experts(source: Source, expert_dtype: object) -> object:
-    """Return the dtype of routed experts that is given in a record, or else outside of it."""
+    """Return the dtype of routed experts, given in the record or outside of it."""
     inner = source.config.get("expert_dtype")
     if None not in (inner, expert_dtype) and inner != expert_dtype:
         raise source.fault("expert_dtype", f"the same as expert_dtype = {expert_dtype!r} outside")
@@ -139,14 +139,14 @@ def _dtype_of_experts(source: Source, expert_dtype: object) -> object:
 
 
 def _with_experts(recipe: Recipe, source: Source, given: object) -> Recipe:
-    """Return a recipe in which routed experts have the dtype that a configuration gives them."""
+    """Return a recipe whose routed experts have a dtype that is given."""
     if source.one_of("expert_dtype", ("fp4", "fp8"), given) == "fp8" or recipe.experts:
         return recipe
     return Recipe(recipe.every, Format("mxfp4", "fp8"), kept=recipe.kept)
 
 
 def _fp8(source: Source) -> Recipe:
-    """FP8 as DeepSeek and Qwen ship it: of every linear layer but the LM head.
+    """FP8 as DeepSeek and Qwen ship it: every linear layer but the LM head.
 
     With `MOE_ALGO`, what else ModelOpt writes is of routed experts alone, as vLLM 0.33 reads it
     (``models/deepseek_v4/quant_config.py``).
@@ -167,7 +167,7 @@ def _fp8(source: Source) -> Recipe:
 
 
 def _mxfp4(source: Source) -> Recipe:
-    """MXFP4 as gpt-oss has it: of routed experts alone."""
+    """MXFP4 as gpt-oss ships it: routed experts alone."""
     kept = source.lists(*KEPT_KEYS)
     return Recipe(experts=Format("mxfp4", source.dtype), kept=kept)
 
@@ -178,7 +178,7 @@ def _awq(source: Source) -> Recipe:
 
 
 def _gptq(source: Source) -> Recipe:
-    """GPTQ; zero points of a symmetric checkpoint are not kept by the kernels that read it."""
+    """GPTQ; kernels drop the zero points of symmetric checkpoints."""
     kept = source.lists(*KEPT_KEYS)
     rules = source.config.get("dynamic")
     if rules:
@@ -189,7 +189,7 @@ def _gptq(source: Source) -> Recipe:
 
 
 def _weights_alone(source: Source, has_zero_points: bool) -> Format:
-    """Return the format of integer weights in groups that meet activations of 16 bits."""
+    """Return the format of integer weights in groups with activations of 16 bits."""
     source.refuse("quantized_layers")
     bits = source.config.get("bits", source.config.get("w_bit"))
     if type(bits) is not int or bits not in (4, 8):
@@ -208,7 +208,7 @@ def _weights_alone(source: Source, has_zero_points: bool) -> Format:
 
 
 def _modelopt(source: Source) -> Recipe:
-    """ModelOpt, in either file: of every linear layer and the LM head, or of those listed."""
+    """ModelOpt, in either file: every linear layer and the LM head, or those listed."""
     algo = source.one_of("quant_algo", (*_MODELOPT, MIXED))
     kept = source.lists("ignore") or source.lists("exclude_modules", "ignored_layers")
     kv_dtype = _modelopt_kv(source)
@@ -243,7 +243,7 @@ def _algorithm(source: Source, key: str, spec: Mapping[str, Any], algo: str) -> 
 
 
 def _modelopt_kv(source: Source) -> str | None:
-    """Return the dtype of the KV cache, as either key of ModelOpt has it."""
+    """Return the dtype of the KV cache by either key of ModelOpt, None if neither is there."""
     scheme = source.config.get("kv_cache_scheme")
     if isinstance(scheme, dict):
         return _tensor_dtype(source, "kv_cache_scheme", scheme)
@@ -299,7 +299,7 @@ def _tensor_dtype(source: Source, key: str, spec: Any) -> str:
 
 
 def _type_and_bits(source: Source, key: str, spec: Any) -> tuple[str, int]:
-    """Return the type and bits of elements, by which their dtypes are known."""
+    """Return the type and bits of elements, which must be known."""
     form = [spec.get("type"), spec.get("num_bits")] if isinstance(spec, dict) else []
     for known in _TENSOR_DTYPES:
         if [*known] == form:
@@ -308,12 +308,12 @@ def _type_and_bits(source: Source, key: str, spec: Any) -> tuple[str, int]:
 
 
 def _is_in(group: object, known: Mapping[int | None, str]) -> bool:
-    """Tell whether a size of groups is known; a file may hold anything."""
+    """Tell whether a size of groups is known; the value may be of any type."""
     return group is None or (type(group) is int and group in known)
 
 
 def _activation_dtype(source: Source, key: str, spec: Any) -> str:
-    """Return the dtype of activations, whatever of them share a scale."""
+    """Return the dtype of activations, whichever share a scale."""
     if spec is None:
         return source.dtype
     form = {**spec, "group_size": None, "strategy": None} if isinstance(spec, dict) else spec
@@ -321,7 +321,7 @@ def _activation_dtype(source: Source, key: str, spec: Any) -> str:
 
 
 def _quark(source: Source) -> Recipe:
-    """Quark, as AMD ships MXFP4 and FP8: one format of every linear layer but those excluded."""
+    """Quark, as AMD ships MXFP4 and FP8: one format for all linear layers but those excluded."""
     source.refuse("layer_quant_config", "layer_type_quant_config", "kv_cache_quant_config")
     export = source.config.get("export")
     if isinstance(export, dict) and export.get("kv_cache_group"):

@@ -2,8 +2,8 @@
 
 The MoE block reads the output of the first mixer, and its own is added after the second dense
 block, so that communication may overlap with what is in between; no engine counts on it, and
-nothing here does. A double layer counts as two layers with latent attention and a dense block, and one layer
-with experts alone.
+nothing here does. A double layer counts as two layers with latent attention and a dense block, and
+one layer with experts alone.
 """
 
 from collections.abc import Mapping

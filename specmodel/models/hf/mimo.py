@@ -24,7 +24,7 @@ def mimo_kinds(reader: Reader, family: Family, listed: list[str], num_layers: in
 
 def mimo_mixers(
     reader: Reader, family: Family, kinds: list[str], window: int | None
-) -> list[dict[str, Any] | None]:
+) -> list[dict[str, Any]]:
     """Return the attention of each layer; layers with a window have keys of their own (swa_).
 
     Without these keys, they have twice the key-value heads, as in transformers 5.23. Sinks, one

@@ -48,7 +48,7 @@ def block_sparse_kinds(
 
 def block_sparse_mixers(
     reader: Reader, family: Family, kinds: list[str], window: int | None
-) -> list[dict[str, Any] | None]:
+) -> list[dict[str, Any]]:
     """Return the grouped attention of each layer: to all entries, or to blocks of them.
 
     Blocks that are always selected, the first or the last of a context, are among those that are

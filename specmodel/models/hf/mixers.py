@@ -26,7 +26,6 @@ from specmodel.models.hf.mimo import mimo_kinds
 from specmodel.models.hf.minimax_m3 import block_sparse_kinds
 from specmodel.models.hf.reader import Reader
 
-_STATE_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _INDEXERS = ("full", "shared", "F", "S")
 
 
@@ -115,10 +114,7 @@ def _lightning(reader: Reader) -> dict[str, Any]:
 
 def _state_dtype(reader: Reader) -> str:
     """Return the dtype of a recurrent state, which engines keep in 32 bits if nothing is said."""
-    state_dtype = reader.get("mamba_ssm_dtype") or "float32"
-    if not isinstance(state_dtype, str) or state_dtype not in _STATE_DTYPES:
-        raise reader.fault("mamba_ssm_dtype", f"one of: {', '.join(_STATE_DTYPES)}")
-    return _STATE_DTYPES[state_dtype]
+    return reader.known_dtype("mamba_ssm_dtype") or "fp32"
 
 
 def _sparse_attention(reader: Reader, family: Family) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Names that checkpoints give to the matrices of a layer, and what lists of names say of them.
+"""Names of matrices in checkpoints, and which of them a list of names means.
 
-A list names modules, globs or regexes, of one layer or of all. An entry that matches no name known
-here is refused: engines pass over such an entry, but what it is of may be a part of the model.
+An entry of a list is a name, a glob or a regex, for one layer or for all. An entry that matches no
+name known here is refused: engines pass over it, but it may mean a part of the model.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any
 from specmodel.base.errors import InputError
 
 ANY = "4242"
-"""A layer, or an expert, that only a pattern for all of them matches."""
+"""Stands for the number of a layer or expert that only a pattern for all of them matches."""
 
 MIXER, OUTPUT, EXPERTS, SHARED, DENSE = (
     "attention",
@@ -26,7 +26,7 @@ after it, and those of the feed-forward block."""
 
 HEAD = "LM head"
 BESIDE = "experts beside a dense block"
-"""Names of experts that are no part of a layer's block, whose name is that of shared ones."""
+"""Experts whose names are outside of the block `mlp`, which is then the shared expert."""
 
 _PREFIXES = ("", "model.", "language_model.model.", "model.language_model.", "language_model.")
 _BLOCKS = ("mlp", "block_sparse_moe", "feed_forward", "ffn")
@@ -177,7 +177,7 @@ _EXPERT = re.compile(r"\bexperts\.(\d{1,7})(?=\.|$)")
 
 @dataclass
 class _Hits:
-    """Which layers of a module entries name, all of them or some, and which of its experts."""
+    """Layers in which entries name a module, all or some, and which of its experts."""
 
     all_layers: bool = False
     layers: set[int] = field(default_factory=set)
@@ -185,14 +185,14 @@ class _Hits:
 
 
 class Modules:
-    """The matrices of a model, by layer and group, as lists of names see them."""
+    """The matrices of a model by layer and group."""
 
     def __init__(self, layers: Sequence[Mapping[str, Any]]) -> None:
         self.layers = layers
         self.groups = [_groups(layer) for layer in layers]
 
     def named(self, key: str, entries: Any) -> "Named":
-        """Return what a list of names is of."""
+        """Return what a list of names means; `key` names the list in errors."""
         if not isinstance(entries, list | tuple):
             raise InputError(key, entries, "a list of names")
         found = Named(self, key)
@@ -203,7 +203,7 @@ class Modules:
     def _by_layer(
         self, key: str, entries: Iterable[Any], found: "Named"
     ) -> dict[str, list[tuple[int, int]]]:
-        """Return entries with any layer and expert in place of theirs, and those they name."""
+        """Return entries without their numbers, each with the layers and experts that it names."""
         numbers: dict[str, list[tuple[int, int]]] = {}
         for entry in entries:
             if not isinstance(entry, str):
@@ -232,9 +232,9 @@ class Modules:
         return numbers
 
     def _layers_of(self, number: str, is_glob: bool) -> list[int]:
-        """Return the layers that a number is of; before a star it is how they begin.
+        """Return the layer of a number, or all layers whose numbers begin with it before a star.
 
-        The layer after the last is the block for multi-token prediction.
+        The layer after the last is the MTP module.
         """
         if not is_glob:
             return [int(number)]
@@ -242,17 +242,17 @@ class Modules:
 
 
 class Named:
-    """What a list of names is of: groups of matrices by layer, the LM head, the MTP block."""
+    """What a list of names means: groups of matrices by layer, the LM head, MTP modules."""
 
     def __init__(self, modules: Modules, key: str) -> None:
         self.modules, self.key = modules, key
         self.has_head = self.has_mtp = False
         self.as_written: dict[str, str] = {}
-        """The first entry of those that are alike but for the layer and the expert."""
+        """The first entry of those that differ in layer and expert alone."""
         self._hits: dict[str, _Hits] = {}
 
     def add(self, entry: str, numbers: list[tuple[int, int]]) -> None:
-        """Add what an entry, with any layer in place of its own, names in some layers."""
+        """Add the modules that an entry without numbers names in some layers."""
         names, of_layers = self._matches(entry)
         self.has_mtp |= _is_regex(entry) and all(map(self._pattern(entry).fullmatch, _MTP_NAMES))
         is_known = any(known.search(entry) for known in (_UNQUANTISED, _OUTSIDE, _MTP))
@@ -275,7 +275,7 @@ class Named:
             self._hits.setdefault(name, _Hits()).layers.update(layers)
 
     def holds(self, layer: int, group: str) -> bool:
-        """Tell whether it names a group of a layer: all of it, or none."""
+        """Tell whether it names a whole group of matrices of a layer; a part of one is refused."""
         namings = self.modules.groups[layer].get(group, ())
         whole = any(all(self._has(layer, name) for name in names) for names in namings)
         decisive = {name for names in namings for name in names} - {*_APART}
@@ -305,7 +305,7 @@ class Named:
         return hits.all_layers or layer in hits.layers or is_of_expert
 
     def _matches(self, entry: str) -> tuple[set[str], dict[str, set[int]]]:
-        """Return the modules that an entry names in any layer, and those of single layers."""
+        """Return the modules that an entry names in all layers, and in single layers."""
         pattern = self._pattern(entry)
         names = {
             n for n in (*_ALL_NAMES, *_HEADS) if any(pattern.fullmatch(p + n) for p in _PREFIXES)
@@ -324,7 +324,7 @@ class Named:
         return any(pattern.fullmatch(prefix + own) for prefix in _PREFIXES)
 
     def _pattern(self, entry: str) -> re.Pattern[str]:
-        """Return what an entry matches: a name also those below it."""
+        """Return the pattern of an entry; a name also matches those below it."""
         if _is_regex(entry):
             text = f"(?:{entry.removeprefix('re:')}).*"
         else:
@@ -358,7 +358,7 @@ def _groups(layer: Mapping[str, Any]) -> dict[str, Namings]:
 
 
 def _existing(inputs: Namings, mixer: Mapping[str, Any]) -> Namings:
-    """Return the matrices before a core without those that attention to other keys lacks."""
+    """Return the names before a core without matrices that the mixer lacks."""
     missing = set()
     if not mixer.get("has_value_projection", True):
         missing = {"self_attn.v_proj"}
@@ -368,7 +368,7 @@ def _existing(inputs: Namings, mixer: Mapping[str, Any]) -> Namings:
 
 
 def _general_expert(entry: str) -> tuple[str, int]:
-    """Return an entry with any expert in place of its own, and that one, -1 for all."""
+    """Return an entry without the number of its expert, and that number, -1 for all."""
     match = _EXPERT.search(entry)
     if match is None:
         return entry, -1

@@ -4,7 +4,7 @@ Most families have none: the rules of all read what the columns of their rows na
 layers no column describes has a module of its own, whose functions stand here in their place.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from specmodel.models.hf import (
@@ -42,7 +42,7 @@ class Rules(NamedTuple):
     """Number of layers [-]."""
     blocks: Callable[[Reader, Family, int], list[_Layer | None]] = feed_forwards
     """Feed-forward block of each layer, from the number of layers; None for no block."""
-    mixers: Callable[[Reader, Family, list[str], int | None], list[_Layer | None]] = mixers
+    mixers: Callable[[Reader, Family, list[str], int | None], Sequence[_Layer | None]] = mixers
     """Mixer of each layer, from their kinds and the length of windows; None for no mixer."""
     fields: Callable[[Reader, list[_Layer]], dict[str, Any]] = _no_fields
     """Other fields of the `Architecture`; it may change the layers."""

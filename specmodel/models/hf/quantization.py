@@ -50,7 +50,11 @@ def checkpoint_dtypes(
     beside: Mapping[str, Any] | None = None,
     has_tied_embeddings: bool = False,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the dtypes of a checkpoint: those of an `Architecture`, and those of single layers.
+    """Return the dtypes of a checkpoint: fields of an `Architecture`, and layers with their own.
+
+    `config` is that of the language model, `dtype` that of what is not quantised, `layers` one
+    mapping for each layer, `beside` the content of ``hf_quant_config.json``. A tied LM head is not
+    quantised.
 
     Activations take the dtype of the routed experts' arithmetic, or of dense blocks where nothing
     routes, as most of it is there; arithmetic on wider weights is done in the dtype of these. Where
@@ -75,9 +79,9 @@ def checkpoint_dtypes(
 def _records(
     config: Mapping[str, Any], argument: str, beside: Mapping[str, Any] | None
 ) -> list[tuple[str, Any]]:
-    """Return the records of quantisation that there are, each with how errors name it.
+    """Return the records of quantisation with their names in errors.
 
-    Of a record for experts alone, the file beside it repeats no more than these.
+    Where a record has an algorithm for experts alone, the file beside it repeats only that.
     """
     own, other = config.get(_KEY), _beside(beside, argument)
     if other is not None and isinstance(own, dict) and own.get("quant_algo") == MIXED:
@@ -88,7 +92,7 @@ def _records(
 
 
 def _unquantised(config: Mapping[str, Any], argument: str, dtype: str) -> dict[str, Any]:
-    """Return the dtypes of an architecture where no record says that anything is quantised."""
+    """Return the dtypes of an unquantised checkpoint."""
     if config.get("expert_dtype") is not None:
         expected = f"none, as there is no {_KEY}"
         raise InputError(f"{argument} expert_dtype", config["expert_dtype"], expected)
@@ -129,14 +133,14 @@ def _check_agreement(own: "_Checkpoint", other: "_Checkpoint") -> None:
 
 
 class _Ends(NamedTuple):
-    """What stands around the layers: a head that is the embedding, a block for drafting."""
+    """Whether the LM head is the embedding, and whether there are MTP modules."""
 
     has_tied_head: bool
     has_mtp: bool
 
 
 class _Checkpoint:
-    """The dtypes of all matrices, by one record: `fields` of the model, and `layers`."""
+    """The dtypes of all matrices by one record: `fields` of the model, and its `layers`."""
 
     def __init__(
         self, recipe: Recipe, name: str, dtype: str, modules: Modules, ends: _Ends
@@ -178,7 +182,7 @@ class _Checkpoint:
     def _activations(
         self, formats: list[dict[str, Format]], experts: Format | None, mixed: str
     ) -> dict[str, str | None]:
-        """Return the dtypes of activations: those of most arithmetic, and of mixers if apart."""
+        """Return the dtype of most activations, and that inside mixers where it differs."""
         of_most = experts or _most_common(_of_groups(formats, DENSE)) or self.plain
         mixed_with = _most_common(_of_groups(formats, MIXER)) or of_most
         narrow = wider_dtype(mixed_with.activations, mixed)
@@ -205,7 +209,7 @@ class _Checkpoint:
         return self.recipe.every or self.plain
 
     def _check_any(self, formats: list[dict[str, Format]]) -> None:
-        """Refuse a record that quantises nothing that the model has."""
+        """Refuse a record that quantises no matrix of the model."""
         if all(form == self.plain for by_group in formats for form in by_group.values()):
             expected = f"a quantisation of {MIXER}, or of routed {EXPERTS} or {DENSE}"
             raise InputError(self.name, "nothing quantised", expected)
@@ -230,14 +234,14 @@ class _Checkpoint:
         return self.dtype
 
     def _leaves_mtp(self) -> bool:
-        """Tell whether the block for multi-token prediction is left as it is."""
+        """Tell whether the MTP modules are not quantised."""
         if any(named.has_mtp for named in self.kept):
             return True
         return self.recipe.every is None and not any(named.has_mtp for named, _ in self.targets)
 
 
 def _of_layer(formats: Mapping[str, Format], mixed: str, weight: str) -> dict[str, str]:
-    """Return the dtypes of a layer that are its own."""
+    """Return the dtypes of a layer that differ from those of the model."""
     found = {}
     mixer, output = formats.get(MIXER), formats.get(OUTPUT)
     if mixer and mixer.weights != mixed:
@@ -251,20 +255,20 @@ def _of_layer(formats: Mapping[str, Format], mixed: str, weight: str) -> dict[st
 
 
 def _of_groups(formats: Sequence[Mapping[str, Format]], *groups: str) -> list[Format]:
-    """Return the formats of some groups of matrices, of the layers that have these, in order."""
+    """Return the formats of some groups of matrices in all layers that have them."""
     return [by_group[group] for by_group in formats for group in groups if group in by_group]
 
 
 def _unless(usual: str, dtype: str) -> str | None:
-    """Return a dtype, None if it is the one that holds where nothing is said."""
+    """Return a dtype, None if it is the usual one."""
     return None if dtype == usual else dtype
 
 
 def _most_common_weights(formats: Sequence[Format]) -> str | None:
-    """Return the dtype that most formats have for weights; None if there is no format."""
+    """Return the commonest dtype of weights, None for no formats."""
     return _most_common([form.weights for form in formats])
 
 
 def _most_common(values: Sequence[_Value]) -> _Value | None:
-    """Return the value that is there most often, the first of those; None if there is none."""
+    """Return the commonest value, the first of several; None for no values."""
     return Counter(values).most_common(1)[0][0] if values else None

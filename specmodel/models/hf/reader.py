@@ -173,9 +173,13 @@ class Reader:
         old, new = self.get("torch_dtype"), self.get("dtype")
         if None not in (old, new) and old != new:
             raise self.fault("torch_dtype", f"the same as dtype = {new!r}")
-        key, value = ("dtype", new) if old is None else ("torch_dtype", old)
+        return self.known_dtype("dtype" if old is None else "torch_dtype") or "bf16"
+
+    def known_dtype(self, key: str) -> str | None:
+        """Return the dtype under a key by the name that it has here, None if it is missing."""
+        value = self.get(key)
         if value is None:
-            return "bf16"
+            return None
         if not isinstance(value, str) or value not in _DTYPES:
             raise self.fault(key, f"one of: {', '.join(_DTYPES)}")
         return _DTYPES[value]
