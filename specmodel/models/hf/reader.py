@@ -1,7 +1,6 @@
 """Values of a ``config.json`` by their keys, checked; keys that nobody knows are refused."""
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Self
 
 from specmodel.base.errors import InputError, nearest
@@ -83,6 +82,8 @@ class Reader:
         known = self._known.union(HARMLESS_KEYS, harmless.split())
         for key, value in self.config.items():
             if value and key not in known:
+                from difflib import get_close_matches  # where it fails alone
+
                 model_type = self.config.get("model_type")
                 close = get_close_matches(key, known, n=1, cutoff=0.85)
                 meant = f", or perhaps {close[0]} is meant" if close else ""
