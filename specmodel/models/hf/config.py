@@ -10,6 +10,7 @@ from typing import Any
 from specmodel.base.errors import InputError
 from specmodel.models.hf.drafting import is_draft_head, mtp_fields
 from specmodel.models.hf.families import FLAT, WRAPPERS
+from specmodel.models.hf.family import Family
 from specmodel.models.hf.kimi import residuals
 from specmodel.models.hf.mimo import windowed_mtp_layer
 from specmodel.models.hf.mixers import layer_kinds
@@ -44,21 +45,7 @@ def architecture_fields(
     num_layers = rules.num_layers(reader)
     if family.lists_mtp:
         reader.trailing = reader.whole("num_nextn_predict_layers", 0, minimum=0)
-    drafting = mtp_fields(
-        reader.config,
-        argument,
-        untold=family.untold_mtp,
-        has_own_layer=family.has_windowed_mtp,
-    )
-    fields = drafting | {
-        "hidden_size": reader.whole("hidden_size"),
-        "vocabulary_size": reader.whole("vocab_size"),
-        "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),
-    }
-    if family.has_residuals:
-        fields |= residuals(reader)
-    if family.positions_offset is not None:
-        fields |= _positions(reader, family.positions_offset, fields["hidden_size"])
+    fields = _outer_fields(reader, family)
     blocks = rules.blocks(reader, family, num_layers)
     mixers = rules.mixers(reader, family, *layer_kinds(reader, family, num_layers))
     if family.has_windowed_mtp:
@@ -85,6 +72,26 @@ def architecture_fields(
         dtypes, layers = checkpoint_dtypes({}, argument, dtype, layers)
     # the dtype that a family keeps its cache in holds against that of its checkpoint
     return dtypes | fields | {"layers": _grouped(layers)}
+
+
+def _outer_fields(reader: Reader, family: Family) -> dict[str, Any]:
+    """Return the fields of what is around the layers, and of MTP modules."""
+    fields = mtp_fields(
+        reader.config,
+        reader.argument,
+        untold=family.untold_mtp,
+        has_own_layer=family.has_windowed_mtp,
+    )
+    fields |= {
+        "hidden_size": reader.whole("hidden_size"),
+        "vocabulary_size": reader.whole("vocab_size"),
+        "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),
+    }
+    if family.has_residuals:
+        fields |= residuals(reader)
+    if family.positions_offset is not None:
+        fields |= _positions(reader, family.positions_offset, fields["hidden_size"])
+    return fields
 
 
 def _positions(reader: Reader, offset: int, hidden_size: int) -> dict[str, Any]:
