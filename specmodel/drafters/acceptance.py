@@ -66,7 +66,7 @@ def load_acceptance(
     near = _of_the_same_shape(model, kind)
     told = f"{near}, of a model of the same shape, or " if near else ""
     expected = f"an acceptance_rate, as none is published for {name} with {kind}: {told}one of"
-    raise InputError("acceptance", preset, f"{expected} {_listed()}")
+    raise InputError("acceptance", preset, f"{expected} {', '.join(list_acceptance())}")
 
 
 def _of_the_same_shape(target: Architecture | str | Path, kind: str) -> str:
@@ -93,12 +93,10 @@ def _named(preset: str, kind: str) -> Acceptance:
     known = {published.name: published for published in published_acceptance()}
     found = next((known[word] for word in spellings(preset) if word in known), None)
     if found is None:
-        expected = f"{PRESET} or one of {_listed()}; a rate is an acceptance_rate"
+        expected = (
+            f"{PRESET} or one of {', '.join(list_acceptance())}; a rate is an acceptance_rate"
+        )
         raise InputError("acceptance", preset, expected)
     if found.drafter != kind:
         raise InputError("acceptance", preset, f"one of {kind}, as the drafter is, or numbers")
     return found.acceptance
-
-
-def _listed() -> str:
-    return ", ".join(list_acceptance())
