@@ -83,10 +83,8 @@ class LatentHeads(Record):
         return matrix_work(run, layers, weights=weights, values=values, depth=depth, kernels=3)
 
     def absorbed_projections(self, run: Pass, layers: int, batch: Batch, dtype: str) -> Work:
-        """Return the work of key and value projections, absorbed into queries and outputs.
-
-        They are one batched product before the core and one after it, with the same arithmetic.
-        """
+        """Return the work of key and value projections, absorbed into queries and outputs."""
+        # They are one batched product before the core and one after it, with the same arithmetic.
         heads = self.num_heads / run.layout.tensor_parallel
         depth = self.qk_nope_head_dim + self.kv_lora_rank
         values = 2 * heads * self.kv_lora_rank

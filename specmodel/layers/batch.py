@@ -183,11 +183,9 @@ class SequenceGroup:
         return plain + self.speculating_share * (speculating - plain)
 
     def mean_of_verified(self, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        """Return the mean of a function of the tokens after which a sequence could go on.
-
-        These are the tokens with logits, any of which may be the last accepted; of a chunk of a
-        prompt without logits, the last token.
-        """
+        """Return the mean of a function of the tokens after which a sequence could go on."""
+        # These are the tokens with logits, any of which may be the last accepted; of a chunk of a
+        # prompt without logits, the last token.
         if self.logits_per_sequence is None:
             return self.mean(of)
         return of(np.maximum(self.logits_per_sequence, 1.0))
@@ -245,14 +243,13 @@ class Batch:
     @cached_property
     def num_logits(self) -> FloatArray:
         """Tokens whose logits are computed [token]."""
-        if all(group.logits_per_sequence is None for group in self.groups):
-            return self.num_tokens
-
-        def logits(group: SequenceGroup) -> FloatArray:
-            given = group.logits_per_sequence
-            return group.mean(lambda tokens: tokens) if given is None else given
-
-        return self.total(logits)
+        return self.total(
+            lambda group: (
+                group.mean(lambda tokens: tokens)
+                if group.logits_per_sequence is None
+                else group.logits_per_sequence
+            )
+        )
 
     def total(self, of: Callable[[SequenceGroup], FloatArray]) -> FloatArray:
         """Return the sum over all sequences of a function of their group."""
@@ -265,10 +262,8 @@ class Batch:
         return self.total(of) / self.num_sequences
 
     def of_kind(self, *, prompts: bool) -> "Batch | None":
-        """Return what kernels for prompts, or for decoding, take; None if no point has any.
-
-        A group that is of the kind at some points only has `NO_SEQUENCE` at the others.
-        """
+        """Return what kernels for prompts, or for decoding, take; None if no point has any."""
+        # A group that is of the kind at some points only has `NO_SEQUENCE` at the others.
         kept, shares = [], [ZERO]
         for group in self.groups:
             share = group.prompt_share if prompts else 1 - group.prompt_share

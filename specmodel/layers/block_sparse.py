@@ -90,11 +90,9 @@ class BlockSparseAttention(GroupedHeads):
         return entries * (self._entry_bytes(stream, tensor_parallel) + self.index_bytes)
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
-        """Return the work of some layers in a pass, by component.
-
-        All but the indexer has one kind, since whole layers were timed, and names of its own: other
-        layers of the same model have grouped attention.
-        """
+        """Return the work of some layers in a pass, by component."""
+        # one kind but for the indexer, as whole layers were timed; names unlike those of grouped
+        # attention, which other layers of the same model have
         return {
             "block_sparse_projections": self._projections(run, layers),
             "indexer": self._indexer(run, layers),
@@ -111,10 +109,8 @@ class BlockSparseAttention(GroupedHeads):
         return self._kv_elements(tensor_parallel) * BYTES_PER_ELEMENT[stream.kv_dtype]
 
     def _projections(self, run: Pass, layers: int) -> Work:
-        """Return the work of the matrices, and of norms, rotation and storing between them.
-
-        Weights below 16 bits take kernels of their own, which quantise the inputs of two matrices.
-        """
+        """Return the work of the matrices, and of norms, rotation and storing between them."""
+        # weights below 16 bits take kernels of their own, which quantise the inputs of two matrices
         stream, n = run.stream, run.layout.tensor_parallel
         outputs = self.output_size / n
         index = self._index_queries(n) + self.index_head_dim
@@ -188,7 +184,6 @@ class BlockSparseAttention(GroupedHeads):
     def _reads(self, group: SequenceGroup, compute_capability: float | None) -> FloatArray:
         """Return the entries a mean sequence reads; one from the GPU's cache counts as its cost."""
         first = np.minimum(group.context_length + 1, self.reach)
-        again: FloatArray | float = FROM_CACHE
-        if 10 <= (compute_capability or 0) < 12:
-            again = FROM_CACHE + group.prompt_share * (TOGETHER - FROM_CACHE)
+        shared = group.prompt_share * (10 <= (compute_capability or 0) < 12)
+        again = FROM_CACHE + shared * (TOGETHER - FROM_CACHE)
         return first + again * (query_key_pairs(group, self.reach) - first)

@@ -1,8 +1,7 @@
 """Work, on one GPU, of blocks that models and measured kernels have in common; numbers or arrays.
 
-Names of arguments: `value_bytes` and `residual_bytes` are sizes of an activation inside a block and
-between layers [B]; `dtype` is that of the arithmetic, `stored_dtype` that of weights; all counts
-(`width`, `layers`, `kernels`, ...) are of this GPU [-].
+`value_bytes` and `residual_bytes` are sizes of an activation inside a block and between layers [B],
+`dtype` that of the arithmetic, `stored_dtype` that of weights; counts are those of the GPU [-].
 """
 
 from dataclasses import replace

@@ -1,9 +1,8 @@
 """Attention to a window of tokens and to compressed entries of all before them (DeepSeek-V4).
 
-All heads share one key, which is also the value. A layer keeps the last tokens as they are, and one
-entry for every `ratio` tokens: a weighted mean of what a compressor makes of each. With few entries
-(HCA, ratio 128) a token attends to all of them; with many (CSA, ratio 4), to the best that an
-indexer selects.
+All heads share one key, also the value. A layer keeps the last tokens as they are, and an entry for
+every `ratio` tokens: a weighted mean of what a compressor makes of each. A token attends to all of
+few entries (HCA, ratio 128), and of many (CSA, ratio 4) to the best that an indexer selects.
 """
 
 from dataclasses import replace
@@ -134,11 +133,9 @@ class CompressedAttention(Record):
         return self._wide_weights(stream.hidden_size) * wider
 
     def entry_bytes(self, kv_dtype: str) -> float:
-        """Return the size of a token in the window, or of an entry, in one layer [B].
-
-        In 8 bits the rotary part keeps 16, and the rest carries scales (``fp8_ds_mla`` in vLLM). In
-        mxfp8 or 4 bits, both parts have the same dtype.
-        """
+        """Return the size of a token in the window, or of an entry, in one layer [B]."""
+        # In 8 bits the rotary part keeps 16, and the rest carries scales (``fp8_ds_mla`` in vLLM).
+        # In mxfp8 or 4 bits, both parts have the same dtype.
         if kv_dtype not in ("fp8", "fp8_block"):
             return self.head_dim * BYTES_PER_ELEMENT[kv_dtype]
         rest = self.head_dim - self.rotary_dim
@@ -152,10 +149,8 @@ class CompressedAttention(Record):
     def sequence_bytes(
         self, entries: FloatArray, stream: Stream, tensor_parallel: int
     ) -> FloatArray:
-        """Return the bytes one layer keeps on each GPU: window, entries and compressors [B].
-
-        Compressors keep in 32 bits what they made of the tokens of an incomplete entry.
-        """
+        """Return the bytes one layer keeps on each GPU: window, entries and compressors [B]."""
+        # Compressors keep in 32 bits what they made of the tokens of an incomplete entry.
         del tensor_parallel
         each = self.entry_bytes(stream.kv_dtype)
         kept = np.minimum(entries, self.window) * each
@@ -167,10 +162,8 @@ class CompressedAttention(Record):
     def reserved_bytes(
         self, tokens: FloatArray, states: StateKeeping, stream: Stream, tensor_parallel: int
     ) -> FloatArray:
-        """Return the bytes reserved for a sequence that verifies `tokens` at once [B].
-
-        Window and compressors keep as many tokens more as are drafted, since these may be rejected.
-        """
+        """Return the bytes reserved for a sequence that verifies `tokens` at once [B]."""
+        # window and compressors keep as many tokens more as are drafted, which may be rejected
         del states
         state = self.state_bytes if self._makes_entries else 0.0
         more = (tokens - 1) * (self.entry_bytes(stream.kv_dtype) + state)
@@ -187,11 +180,8 @@ class CompressedAttention(Record):
         return float(hidden_size * self.head_dim), float(self.head_dim)
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
-        """Return the work of some layers in a pass, by component.
-
-        All but the indexer has one kind, and the dtype of the KV cache, by which whole layers were
-        timed.
-        """
+        """Return the work of some layers in a pass, by component."""
+        # one kind and the KV cache's dtype but for the indexer: whole layers were timed by these
         found = {"attention_projections": self._projections(run, layers)}
         if self._makes_entries:
             found["compressor"] = self._compressor(run, layers)
@@ -241,13 +231,10 @@ class CompressedAttention(Record):
 
     @property
     def _compressed_widths(self) -> tuple[int, ...]:
-        """Widths of what compressors make: of keys, and of index keys that have a compressor [-].
-
-        Doubled where each token counts in two entries.
-        """
+        """Widths that compressors make: of keys, and of index keys that have a compressor [-]."""
         if not self._makes_entries:
             return ()
-        wide = 1 + self.has_overlap
+        wide = 1 + self.has_overlap  # each token counts in two entries
         own_index = self._selects and self.is_index_compressed
         return (wide * self.head_dim, *((wide * self.index_head_dim,) if own_index else ()))
 
@@ -257,11 +244,9 @@ class CompressedAttention(Record):
         return (1 + (self.ratio > 1)) * sum(self._compressed_widths)
 
     def _wide_weights(self, hidden_size: int) -> int:
-        """Weights that are not quantised: of compressors and of index heads [-].
-
-        A compressor has a norm, and a bias for each place in an entry; that of V4.1, whose index
-        keys are made from entries, has no biases.
-        """
+        """Weights that are not quantised: of compressors and of index heads [-]."""
+        # A compressor has a norm, and a bias for each place in an entry; that of V4.1, whose index
+        # keys are made from entries, has no biases.
         places = self.ratio if self.ratio > 1 and self.is_index_compressed else 0
         norms = self.head_dim if self._makes_entries else 0
         found = hidden_size * self._compressor_values + places * sum(self._compressed_widths)
@@ -291,10 +276,8 @@ class CompressedAttention(Record):
         return replace(found, kind=_KIND, stored_dtype=stream.kv_dtype)
 
     def _compressor(self, run: Pass, layers: int) -> Work:
-        """Return the work of the 16-bit matrices, and of making entries from their results.
-
-        What they make of a token is written in 32 bits, and read for each entry it counts in.
-        """
+        """Return the work of the 16-bit matrices, and of making entries from their results."""
+        # What they make of a token is written in 32 bits, and read for each entry it counts in.
         stream, made = run.stream, self._compressor_values
         dtype = absorbed_dtype(stream)
         kept = (2 + self.has_overlap) * made * _STATE_BYTES
@@ -311,11 +294,9 @@ class CompressedAttention(Record):
         return replace(found, kind=_KIND, dtype=dtype, stored_dtype=stream.kv_dtype)
 
     def _core(self, run: Pass, layers: int) -> Work:
-        """Return the work of attention to the window and to entries.
-
-        What all tokens of a sequence read counts once, as the GPU's cache serves the rest; what
-        each selects counts for each. Kernels compute in 16 bits, on at least `HEADS` heads.
-        """
+        """Return the work of attention to the window and to entries."""
+        # What all tokens of a sequence read counts once, as the GPU's cache serves the rest; what
+        # each selects counts for each. Kernels compute in 16 bits, on at least `HEADS` heads.
         replica, stream = run.replica, run.stream
         pairs = replica.total(self._pairs)
         read = replica.total(self._entries_read)

@@ -125,11 +125,8 @@ class RoutedExperts(Record):
         return hidden_size * self._choices if self.is_routed else 0
 
     def weight_bytes(self, stream: Stream, layout: Layout) -> float:
-        """Return the bytes of one layer on each GPU [B].
-
-        Router and latent projections are on all GPUs, in 16 bits or more where the rest is
-        quantised.
-        """
+        """Return the bytes of one layer on each GPU [B]."""
+        # router and latent projections are on all GPUs, in 16 bits or more where others have less
         h, n = stream.hidden_size, layout.tensor_parallel
         gpus = layout.num_gpus if self.is_routed else n
         routed = self.num_experts * self.expert_parameters(h) / gpus
@@ -140,24 +137,20 @@ class RoutedExperts(Record):
         )
 
     def reductions(self, layout: Layout) -> int:
-        """Return the all-reduces that follow one layer [-].
-
-        Where attention is data-parallel and experts are whole, the all-to-all sums over experts,
-        and only shared experts, which are cut, need an all-reduce. Where experts are cut, a
-        reduce-scatter sums over replicas, and an all-reduce over the GPUs of each.
-        """
+        """Return the all-reduces that follow one layer [-]."""
+        # Where attention is data-parallel and experts are whole, the all-to-all sums over experts,
+        # and only shared experts, which are cut, need an all-reduce. Where experts are cut, a
+        # reduce-scatter sums over replicas, and an all-reduce over the GPUs of each.
         is_whole = layout.replicas > 1 and not layout.gathers_tokens and self.is_routed
         of_routed = int(not is_whole)
         of_shared = int(bool(self.num_shared_experts) and (is_whole or self.is_shared_apart))
         return (of_routed + of_shared) * int(layout.tensor_parallel > 1)
 
     def active_experts(self, batch: Batch, routing: Routing) -> FloatArray:
-        """Return the distinct experts that a pass loads in each layer [-].
-
-        Where a group speculates only by chance, its share of speculating sequences is a mean over
-        passes in which some do. The union over all passes is a mean of these and of plain passes,
-        each as often as it happens: the first therefore follows from the other two.
-        """
+        """Return the distinct experts that a pass loads in each layer [-]."""
+        # Where a group speculates only by chance, its share of speculating sequences is a mean over
+        # passes in which some do. The union over all passes is a mean of these and of plain passes,
+        # each as often as it happens: the first therefore follows from the other two.
         uncertain = [group for group in batch.groups if not group.always_speculates]
         if not uncertain:
             return self._union(batch, routing, ONE)
@@ -243,11 +236,9 @@ class RoutedExperts(Record):
         )
 
     def _latents(self, run: Pass, layers: int) -> Work:
-        """Return the work of the matrices to the width of routed experts and back, on every GPU.
-
-        GPUs sum after the second matrix, which is linear, together with the shared experts (vLLM
-        0.33, ``models/nemotron_h.py``, ``reduce_commutative``).
-        """
+        """Return the work of the matrices to the width of routed experts and back, on every GPU."""
+        # GPUs sum after the second matrix, which is linear, together with the shared experts (vLLM
+        # 0.33, ``models/nemotron_h.py``, ``reduce_commutative``).
         if not self.latent_size:
             return Work()
         h = run.stream.hidden_size
@@ -301,24 +292,20 @@ class RoutedExperts(Record):
         )
 
     def _handed_on(self, run: Pass, layers: int) -> Work:
-        """Return the work of zero experts: tokens are scaled, then added to what the others made.
-
-        vLLM 0.33 (``zero_expert_router.py``) then lets expert 0 compute these choices in vain. That
-        is left out: it loads at most one expert more.
-        """
+        """Return the work of zero experts: tokens are scaled, then added to what others made."""
+        # vLLM 0.33 (``zero_expert_router.py``) then lets expert 0 compute these choices in vain.
+        # That is left out: it loads at most one expert more.
         if not self.num_zero_experts:
             return Work()
         return between_matrices(run, layers, (2 + 3) * run.stream.hidden_size, kernels=2)
 
     def _busiest_pairs(self, run: Pass) -> FloatArray:
-        """Return the token-expert pairs of the busiest rank, from moments of an expert's tokens.
-
-        The tokens of an expert are a sum over independent sequences. In a sequence of q tokens,
-        each uses an expert with chance p, and two of them with covariance ``c p (1 - p)``: the
-        variance is ``p (1 - p) q (1 + (q - 1) c)``, by the factor `clumping` above that of
-        independent tokens. Unequal popularity adds the variance of T p between experts. The third
-        moment takes clumped tokens as Poisson counts of clumps.
-        """
+        """Return the token-expert pairs of the busiest rank, from moments of an expert's tokens."""
+        # The tokens of an expert are a sum over independent sequences. In a sequence of q tokens,
+        # each uses an expert with chance p, and two of them with covariance ``c p (1 - p)``: the
+        # variance is ``p (1 - p) q (1 + (q - 1) c)``, by the factor `clumping` above that of
+        # independent tokens. Unequal popularity adds the variance of T p between experts. The third
+        # moment takes clumped tokens as Poisson counts of clumps.
         c, inclusion = run.routing.correlation, np.atleast_1d(self._inclusion(run.routing))
         T, E, k = run.batch.num_tokens, self.num_experts, self.mean_experts_per_token
         clumped = run.batch.mean(lambda group: group.mean(lambda q: q * (1 + (q - 1) * c)))
@@ -346,12 +333,10 @@ class RoutedExperts(Record):
         return messages.message(message, sent, collectives=2 * layers, rounds=2 * layers)
 
     def _gather_scatter(self, run: Pass, layers: int) -> Work:
-        """Return the work of gathering all replicas' tokens, and scattering sums of cut experts.
-
-        As vLLM 0.14 (``AgRsAll2AllManager`` in ``device_communicators/all2all.py``) and SGLang
-        0.5.23 (``layers/dp_attention.py``) do, in 16 bits. Both together send as much as an
-        all-reduce over the replicas, in as many hops.
-        """
+        """Return the work of gathering all replicas' tokens, and scattering sums of cut experts."""
+        # As vLLM 0.14 (``AgRsAll2AllManager`` in ``device_communicators/all2all.py``) and SGLang
+        # 0.5.23 (``layers/dp_attention.py``) do, in 16 bits. Both together send as much as an
+        # all-reduce over the replicas, in as many hops.
         layout, stream = run.layout, run.stream
         if not layout.gathers_tokens:
             return Work()

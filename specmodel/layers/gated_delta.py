@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.layers import blocks
 from specmodel.layers.attention import Size
@@ -54,14 +55,11 @@ class GatedDeltaNet(RecurrentMixer):
         """Elements of the state of a sequence in one layer [-]."""
         return self.num_value_heads * self.key_head_dim * self.value_head_dim
 
-    @property
-    def record_size(self) -> int:
-        """Elements recorded of a token in one layer: keys, what they changed, and gates [-]."""
-        return (
-            self.num_key_heads * self.key_head_dim
-            + self.num_value_heads * self.value_head_dim
-            + self.num_value_heads
-        )
+    def record_bytes(self, tensor_parallel: int = 1) -> float:
+        """Return the size of a token's record in 32 bits: keys, what they changed, gates [B]."""
+        keys = self.num_key_heads * self.key_head_dim
+        recorded = keys + self.output_size + self.num_value_heads
+        return recorded / tensor_parallel * BYTES_PER_ELEMENT["fp32"]
 
     @property
     def conv_channels(self) -> int:

@@ -125,10 +125,8 @@ class Stored:
         return size + self.part.output_size * stream.hidden_size / n * wider
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
-        """Return the work of some layers in a pass of this part's stream, by component.
-
-        A matrix after the core that has a dtype of its own is a component of its own.
-        """
+        """Return the work of some layers in a pass of this part's stream, by component."""
+        # A matrix after the core that has a dtype of its own is a component of its own.
         found = self.part.work(run, layers)
         if self.output_dtype is None or isinstance(self.part, FeedForwardPart):
             return found

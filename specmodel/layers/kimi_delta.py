@@ -42,10 +42,8 @@ class KimiDeltaAttention(SquareStates):
     has_low_rank_gate: bool = True
 
     def record_bytes(self, tensor_parallel: int = 1) -> float:
-        """Return the size of the record of a token: keys, what they changed, and gates [B].
-
-        Changes have 32 bits, keys and gates 16 (``KDARecoverSSMRecords`` in vLLM 0.33).
-        """
+        """Return the size of the record of a token: keys, what they changed, and gates [B]."""
+        # Changes have 32 bits, keys and gates 16 (``KDARecoverSSMRecords`` in vLLM 0.33).
         each = BYTES_PER_ELEMENT["fp32"] + 2 * BYTES_PER_ELEMENT["bf16"]
         return self.output_size / tensor_parallel * each
 

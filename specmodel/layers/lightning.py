@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.layers import blocks
 from specmodel.layers.batch import Pass
 from specmodel.layers.matrices import between_matrices, matrix_work
@@ -36,10 +37,9 @@ class LightningAttention(SquareStates):
     kind: Literal["lightning_attention"] = "lightning_attention"
     conv_kernel: Literal[1] = 1
 
-    @property
-    def record_size(self) -> int:
-        """Elements recorded of a token in one layer: keys and values [-]."""
-        return 2 * self.output_size
+    def record_bytes(self, tensor_parallel: int = 1) -> float:
+        """Return the size of a token's record in 32 bits: keys and values [B]."""
+        return 2 * self.output_size / tensor_parallel * BYTES_PER_ELEMENT["fp32"]
 
     @property
     def conv_channels(self) -> int:

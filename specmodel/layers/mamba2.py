@@ -64,10 +64,8 @@ class Mamba2(RecurrentMixer):
         return self.output_size * self.state_dim
 
     def record_bytes(self, tensor_parallel: int = 1) -> float:
-        """Return the size of the record of a token: values, vectors into states, and steps [B].
-
-        Steps have 32 bits, all else 16 (``append_replayssm_ring`` in vLLM 0.33).
-        """
+        """Return the size of the record of a token: values, vectors into states, and steps [B]."""
+        # Steps have 32 bits, all else 16 (``append_replayssm_ring`` in vLLM 0.33).
         values = self.output_size / tensor_parallel + self._vectors(tensor_parallel)
         steps = self.num_state_heads / tensor_parallel
         return values * BYTES_PER_ELEMENT["bf16"] + steps * BYTES_PER_ELEMENT["fp32"]

@@ -1,7 +1,7 @@
 """What recurrent mixers share: a sequence keeps a state of fixed size, whatever its context.
 
-A pass reads the state of each sequence once, and writes it as `StateKeeping` says: by default after
-each verified token. Beside it a sequence keeps a window of past tokens for a convolution.
+A pass reads the state of each sequence once, and writes it as `StateKeeping` says. Beside the state
+a sequence keeps a window of past tokens for a convolution.
 """
 
 from abc import abstractmethod
@@ -36,11 +36,6 @@ class RecurrentMixer(Record):
         return 0
 
     @property
-    def record_size(self) -> int:
-        """Elements recorded of a token in one layer, to repeat its change of the state [-]."""
-        return 0
-
-    @property
     @abstractmethod
     def conv_channels(self) -> int:
         """Values of a token that the convolution runs over [-]."""
@@ -68,8 +63,9 @@ class RecurrentMixer(Record):
         return self.state_size / tensor_parallel * BYTES_PER_ELEMENT[self.state_dtype]
 
     def record_bytes(self, tensor_parallel: int = 1) -> float:
-        """Return the size of the record of a token in one layer: `record_size` in 32 bits [B]."""
-        return self.record_size / tensor_parallel * BYTES_PER_ELEMENT["fp32"]
+        """Return the size of a token's record, by which its change of the state is repeated [B]."""
+        del tensor_parallel
+        return 0.0
 
     def past_token_bytes(self, stream: Stream, tensor_parallel: int = 1) -> float:
         """Return the bytes that the convolution keeps of a past token [B]."""
@@ -84,10 +80,8 @@ class RecurrentMixer(Record):
         return self.conv_channels * self.conv_kernel
 
     def convolution(self, run: Pass, layers: int, *, cached: int = 0) -> Work:
-        """Return the work of convolutions, which keep a window after each token, in some layers.
-
-        The first is written but for `cached` rows, each later one adds a row to it [-].
-        """
+        """Return the work of convolutions, which keep a window after each token, in some layers."""
+        # The first is written but for `cached` rows, each later one adds a row to it [-].
         return blocks.short_convolution(
             batch_size=run.replica.num_sequences,
             num_tokens=run.num_tokens,

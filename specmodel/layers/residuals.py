@@ -98,11 +98,9 @@ class HyperConnections(Record):
         return found + self._before(run, 1, self.num_streams) if self.has_head else found
 
     def _before(self, run: Pass, num_blocks: int, made: int) -> Work:
-        """Return the work before blocks, of making `made` numbers of a token and summing streams.
-
-        Streams are read for the numbers, and again for the sum. Two kernels do it; iterations,
-        which make the numbers sum up in both directions, take as long as two more.
-        """
+        """Return the work before blocks: `made` numbers of a token are made, streams summed."""
+        # Streams are read for the numbers, and again for the sum. Two kernels do it; iterations,
+        # which make the numbers sum up in both directions, take as long as two more.
         weights = num_blocks * made * self.num_streams * run.stream.hidden_size
         numbers = Work(
             flop=run.num_tokens * (2 * weights),
@@ -163,11 +161,9 @@ class AttentionResiduals(Record):
         )
 
     def _sums_read(self, num_layers: int, num_blocks: int) -> float:
-        """Return the sums read before all blocks and the LM head [-].
-
-        The mixer of layer i, from 0, reads ``ceil(i / b)`` of them, its feed-forward block
-        ``ceil((i + 1) / b)``.
-        """
+        """Return the sums read before all blocks and the LM head [-]."""
+        # The mixer of layer i, from 0, reads ``ceil(i / b)`` of them, its feed-forward block
+        # ``ceil((i + 1) / b)``.
         stored = [-(-i // self.block_layers) for i in range(num_layers + 1)]
         in_layers = sum(stored[:-1]) + sum(stored[1:])
         return in_layers * num_blocks / (2 * num_layers) + stored[-1]

@@ -102,11 +102,9 @@ class SparseAttention(LatentHeads):
         return own + self._indexer_weights(hidden_size)
 
     def entry_bytes(self, kv_dtype: str) -> float:
-        """Return the size of what attention reads of a token in one layer [B].
-
-        Latents below 16 bits carry scales. The rotary part of a key has 16 bits beside 8-bit
-        latents, and 8 beside 4-bit ones.
-        """
+        """Return the size of what attention reads of a token in one layer [B]."""
+        # Latents below 16 bits carry scales. The rotary part of a key has 16 bits beside 8-bit
+        # latents, and 8 beside 4-bit ones.
         latent = self.kv_lora_rank * BYTES_PER_ELEMENT[kv_dtype]
         if BYTES_PER_ELEMENT[kv_dtype] < 1:
             return latent + self.qk_rope_head_dim
@@ -128,12 +126,9 @@ class SparseAttention(LatentHeads):
         return entries * (self.entry_bytes(stream.kv_dtype) + self.index_bytes)
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
-        """Return the work of some layers in a pass, by component.
-
-        All but the indexer has one kind, as whole layers were timed: small kernels between matrices
-        take as long as these. The dtype of the KV cache decides which kernel attends, and so the
-        fit.
-        """
+        """Return the work of some layers in a pass, by component."""
+        # One kind but for the indexer, as whole layers were timed, in which small kernels take as
+        # long as matrices. The KV cache's dtype decides which kernel attends, and so the fit.
         found = {"attention_projections": self._all_projections(run, layers)}
         if self.has_indexer:
             width = self.index_num_heads * self.index_head_dim
@@ -160,11 +155,9 @@ class SparseAttention(LatentHeads):
         return (1 + (self.index_pool > 1)) * self.index_head_dim
 
     def _all_projections(self, run: Pass, layers: int) -> Work:
-        """Return the work of the matrices, those of the indexer included.
-
-        Weights below 16 bits take kernels of their own, which quantise the inputs of three
-        matrices: hidden values, the latent of queries, and the output of attention.
-        """
+        """Return the work of the matrices, those of the indexer included."""
+        # Weights below 16 bits take kernels of their own, which quantise the inputs of three
+        # matrices: hidden values, the latent of queries, and the output of attention.
         stream = run.stream
         dtype = stream.weight_dtype
         found = self.projections(run, layers)
@@ -187,11 +180,9 @@ class SparseAttention(LatentHeads):
         return replace(found + quantising, kind=_KIND, stored_dtype=stream.kv_dtype)
 
     def _core(self, run: Pass, layers: int) -> Work:
-        """Return the work of attention to the entries that each token gathers for itself.
-
-        Kernels compute in 16 bits whatever the cache holds, on whole lists of `index_topk` entries
-        and on at least `HEADS` heads; entries that are not there are not read.
-        """
+        """Return the work of attention to the entries that each token gathers for itself."""
+        # Kernels compute in 16 bits whatever the cache holds, on whole lists of `index_topk`
+        # entries and on at least `HEADS` heads; entries that are not there are not read.
         replica, stream = run.replica, run.stream
         gathered = replica.total(lambda group: query_key_pairs(group, self.index_topk))
         heads = self.num_heads / run.layout.tensor_parallel

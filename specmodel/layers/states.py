@@ -1,9 +1,8 @@
 """How engines keep recurrent states while drafted tokens are verified, in a pass and in memory.
 
 A state cannot be cut back as a KV cache can: what a rejected token did to it stays. Engines either
-write the state after each verified token, so that the one after the last accepted token is there,
-or keep one state and short records of the tokens, which are replayed once it is known how many
-were accepted.
+write the state after each verified token, to go on from that of the last accepted one, or keep one
+state and short records of the tokens, of which they then replay those that were accepted.
 """
 
 from dataclasses import dataclass
