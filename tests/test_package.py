@@ -166,11 +166,24 @@ def test_exported_names_are_there_and_no_others(name: str) -> None:
         package.predictt  # noqa: B018 - reading it is the test
 
 
-def test_docstrings_name_every_argument_and_unit() -> None:
+def exported() -> set[object]:
+    """What the fronts export: functions and classes, and those of exported modules."""
+    packages = [importlib.import_module(name) for name in FRONTS if name != "specmodel"]
+    values = [getattr(p, name) for p in packages for name in getattr(p, "__all__", [])]
+    modules = {value.__name__ for value in values if inspect.ismodule(value)}
+    of_modules = [value for module, _, value in PUBLIC if module in modules]
+    is_code = [each for each in values if inspect.isfunction(each) or inspect.isclass(each)]
+    return {*is_code, *of_modules}
+
+
+def test_docstrings_of_what_is_exported_name_every_argument_and_unit() -> None:
+    """Everywhere else a line says what a function does."""
+    at_fronts = exported()
     missing = [
         f"{module}.{name}: {what}"
         for module, name, value in PUBLIC
         for what in _missing_from_docstring(value)
+        if value in at_fronts or what == "no docstring"
     ]
     assert missing == []
 

@@ -10,23 +10,23 @@ from specmodel.cost.deployment import Deployment
 from specmodel.prediction.evaluate import LIMITS, Evaluation
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_Values: TypeAlias = Callable[[Evaluation], Array]
+_Source: TypeAlias = Callable[[Evaluation], Array] | None
 
 
 @dataclass(frozen=True)
 class Column:
     """One column of a prediction, wherever columns appear: attributes, tables, JSON, CSV, sweeps.
 
-    `of` takes its values from an evaluation; in a column of `words` they are indices into these.
-    `title` heads it in the printed table, which lacks columns without one. `form` is a unit, "s" or
-    "B", for numbers with a metric prefix, or a template such as ``{:.2f}``. Columns `beside` are
-    printed in the same cell; throughput_plain is the throughput without speculation.
+    In a column of `words`, values are indices into these. `title` heads it in the printed table,
+    which lacks columns without one. `form` is a unit, "s" or "B", for numbers with a metric prefix,
+    or a template such as ``{:.2f}``. Columns `beside` are printed in the same cell;
+    throughput_plain is the throughput without speculation.
     """
 
     name: str
     unit: str
     meaning: str
-    of: _Values
+    source: _Source = None
     has_interval: bool = False
     is_whole: bool = False
     words: tuple[str, ...] = ()
@@ -35,13 +35,17 @@ class Column:
     beside: tuple[str, ...] = ()
     is_shown: Callable[[Deployment], bool] = lambda _: True
 
+    def of(self, evaluation: Evaluation) -> Array:
+        """Return its values, those of the same name unless it has another source."""
+        return self.source(evaluation) if self.source else getattr(evaluation, self.name)
+
 
 def _point(name: str, unit: str, meaning: str, title: str = "") -> Column:
     return Column(name, unit, meaning, lambda e: e.points[name], is_whole=True, title=title)
 
 
-def _uncertain(name: str, unit: str, meaning: str, of: _Values, **shown: Any) -> Column:
-    return Column(name, unit, meaning, of, has_interval=True, **shown)
+def _uncertain(name: str, unit: str, meaning: str, source: _Source = None, **shown: Any) -> Column:
+    return Column(name, unit, meaning, source, has_interval=True, **shown)
 
 
 COLUMNS = (
@@ -49,12 +53,7 @@ COLUMNS = (
     _point("draft_length", "token", "drafted per sequence and step", "draft\nlength"),
     _point("verify_tokens", "token", "of each sequence in the verify pass"),
     _point("context_length", "token", "KV entries of each sequence before the step", "context"),
-    Column(
-        "tokens_per_step",
-        "token",
-        "emitted per sequence and step, the target's own included",
-        lambda e: e.tokens_per_step,
-    ),
+    Column("tokens_per_step", "token", "emitted per sequence and step, the target's own included"),
     Column(
         "step_efficiency",
         "-",
@@ -81,39 +80,29 @@ COLUMNS = (
         "forward_time",
         "s",
         "plain pass, which is the time per output token without speculation",
-        lambda e: e.forward_time,
         title="TPOT\nplain>with",
         form="s",
         beside=("tpot",),
     ),
-    _uncertain("verify_time", "s", "verify pass", lambda e: e.verify_time, form="s"),
-    _uncertain("draft_time", "s", "all drafting of a step", lambda e: e.draft_time, form="s"),
+    _uncertain("verify_time", "s", "verify pass", form="s"),
+    _uncertain("draft_time", "s", "all drafting of a step", form="s"),
     Column(
         "reject_time", "s", "rejection sampling of a step", lambda e: e.times.reject_time, form="s"
     ),
-    _uncertain(
-        "step_time", "s", "drafting, verification and rejection", lambda e: e.step_time, form="s"
-    ),
+    _uncertain("step_time", "s", "drafting, verification and rejection", form="s"),
     _uncertain(
         "target_efficiency",
         "-",
         "plain pass over verify pass: 1 = verifying is free",
-        lambda e: e.target_efficiency,
         title="target\neff.",
         form="{:.3f}",
     ),
-    _uncertain(
-        "relative_step_time",
-        "-",
-        "step over plain pass, Cascade's cost",
-        lambda e: e.relative_step_time,
-    ),
+    _uncertain("relative_step_time", "-", "step over plain pass, Cascade's cost"),
     _uncertain("utility", "-", "tokens per step over relative step time", lambda e: e.speedup),
     _uncertain(
         "speedup",
         "-",
         "time without over time with speculation for the same tokens",
-        lambda e: e.speedup,
         title="speedup",
         form="{:.2f}",
     ),
@@ -141,7 +130,6 @@ COLUMNS = (
         "break_even_acceptance_rate",
         "-",
         "rate from which speculation pays; NaN where none does",
-        lambda e: e.break_even_acceptance_rate,
         title="break\neven",
         form="{:.2f}",
     ),
@@ -149,7 +137,6 @@ COLUMNS = (
         "best_draft_length",
         "token",
         "draft length with the largest speedup, 0 for none",
-        lambda e: e.best_draft_length,
         is_whole=True,
         title="best\ndraft",
     ),
@@ -198,7 +185,7 @@ DECODE_COLUMNS = (
     _plain(
         "limited_by",
         meaning="what takes the largest share of a pass",
-        of=lambda e: e.limit_of_plain,
+        source=lambda e: e.limit_of_plain,
     ),
     _plain("memory_bytes", title="memory", form="B"),
     _plain("max_batch_size", title="largest\nbatch"),

@@ -51,15 +51,13 @@ def decode(  # noqa: PLR0913 - all keyword-only: what decides the answer is name
 
     Parameters
     ----------
-    target, hardware, engine, stack, host_speed
+    target, hardware, engine, stack, host_speed, memory_utilization, state_rollback
         As in `specmodel.predict` [-].
     batch_size, context_length, prompt_length, output_length
         As in `specmodel.predict`, broadcasting [request] [token] [token] [token].
     weight_dtype, activation_dtype, kv_dtype, attention_dtype, expert_dtype, embedding_dtype
         As in `specmodel.predict`.
-    routing_correlation, popularity, memory_utilization, state_rollback
-        As in `specmodel.predict` [-].
-    tensor_parallel, data_parallel, expert_parallel
+    routing_correlation, popularity, tensor_parallel, data_parallel, expert_parallel
         As in `specmodel.predict` [-].
     interval
         Whether to add central 80 % intervals, by a Monte Carlo with a fixed seed.
@@ -70,11 +68,6 @@ def decode(  # noqa: PLR0913 - all keyword-only: what decides the answer is name
         Arrays of the shape to which the arguments broadcast: tpot, throughput, limited_by (what
         takes the largest share of a step), memory_bytes, max_batch_size; with lengths of prompt and
         output also prefill_time, that of a whole prompt while every other replica prefills one too.
-
-    Raises
-    ------
-    InputError
-        In one line: the argument, its value and what would do.
 
     Examples
     --------

@@ -27,14 +27,11 @@ class Prediction:
 
     Parameters
     ----------
-    values
-        Columns by name; those of words hold indices into `Column.words`.
-    evaluation
-        What they were computed from.
-    assumptions
-        What was assumed because it was not given, by argument.
-    warnings
-        What the reader must know, one sentence each.
+    values, evaluation
+        Columns by name, indices into `Column.words` for words, and what they were computed from.
+    assumptions, warnings
+        What was assumed as it was not given, by argument; what the reader must know, a sentence
+        each.
     intervals
         Central 80 % intervals by column, where they were asked for.
     shown

@@ -76,6 +76,12 @@ def test_no_kernel_walks_more_than_the_limit(kernels: float) -> None:
         assert walk == pytest.approx(kernels * steps * 1e-9, rel=2e-6)
 
 
+def test_kernels_that_no_limit_is_known_of_are_cut_at_a_thousand_million() -> None:
+    k = KernelParameters(depth_time=1e-9)
+    assert k.walked(np.zeros(()), 1e9, 1.0) == pytest.approx(0.5, rel=1e-12)
+    assert k.walked(np.zeros(()), 1e3, 1.0) == pytest.approx(1e-6, rel=2e-6)
+
+
 def test_walking_overlaps_with_streaming() -> None:
     """At an exponent of 2 as the sides of a right triangle; infinite, the longer one is taken."""
     for sharpness, expected in [(2.0, 5e-6), (math.inf, 4e-6), (4.0, (3**4 + 4**4) ** 0.25 * 1e-6)]:

@@ -79,7 +79,7 @@ def test_mean_is_the_sum_over_chances_of_each_number_accepted(rate: float, lengt
 def test_the_least_bound_is_named_where_several_lengths_were_measured() -> None:
     """Half of the steps have a proposal of at most 2 or 4 tokens: 2 or 3 tokens a step."""
     given = Acceptance(tokens_per_step=[2.5, 2.5], measured_draft_length=[2, 4])
-    with pytest.raises(InputError, match="at most 2, as 0.5 of the steps"):
+    with pytest.raises(InputError, match=r"at most 2, as 0\.5 of the steps"):
         given.where_proposed(0.5)
     share = Acceptance(step_efficiency=[0.9, 0.9], measured_draft_length=[2, 4])
     with pytest.raises(InputError, match=r"at most 0\.6, as 0\.5 of the steps"):

@@ -13,6 +13,7 @@ from specmodel.algebra.roofline import KernelParameters
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.cost.forward import pass_work
 from specmodel.cost.passes import component_time, pass_time
+from specmodel.cost.prefill import carried_prefill
 from specmodel.layers.batch import Layout, sequence_group
 from specmodel.layers.work import PassWork, Work
 from specmodel.machines.engine import Overheads
@@ -151,3 +152,14 @@ def test_moments_of_an_experts_tokens_are_those_drawn(
         of_trials = (moved**power).mean(axis=1)
         error = 4 * of_trials.std() / math.sqrt(trials) + slack * of_trials.mean()
         assert abs(float(formula) - of_trials.mean()) <= error
+
+
+def test_prefill_of_the_others_while_each_makes_its_tokens() -> None:
+    """Of 101 requests the other hundred prefill 0.1 s each while one makes a thousand tokens."""
+    carried = carried_prefill(np.array([0.1, 0.1]), np.array([101.0, 1.0]), np.array(1000.0))
+    np.testing.assert_allclose(carried, [0.01, 0.0], rtol=1e-12)
+
+
+def test_at_the_ridge_point_the_data_sheet_takes_the_eighth_root_of_two() -> None:
+    work = Work(flop=5e9, weight_bytes=5e6)
+    assert seconds(work) == pytest.approx(5 * 2**0.125 * US, rel=1e-12)
