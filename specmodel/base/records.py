@@ -30,24 +30,9 @@ class Record(BaseModel):
     )
 
     def with_changes(self, argument: str, changes: Mapping[str, object]) -> Self:
-        """Return a validated copy with fields replaced.
+        """Return a validated copy with fields replaced, by names that are dotted for nested tables.
 
-        Parameters
-        ----------
-        argument
-            Name that an error should carry.
-        changes
-            New values by field name, dotted for nested tables.
-
-        Returns
-        -------
-        Self
-            The changed record.
-
-        Raises
-        ------
-        InputError
-            If a field is unknown or a value does not fit.
+        Errors carry `argument` before the name of the field that is unknown or does not fit.
         """
         if not changes:
             return self
