@@ -47,9 +47,7 @@ _NUMBERS: dict[str, dict[str, Any]] = {
     "value": {"above": 1e-12, "maximum": 1e6},
     "draft_length": {"above": -1, "minimum": 0, "maximum": 1e6, "whole": True},
     "context_length": {"above": -1, "minimum": 0, "maximum": 1e9},
-    "tensor_parallel": {"maximum": 1e6, "whole": True},
-    "expert_parallel": {"maximum": 1e6, "whole": True},
-    "data_parallel": {"maximum": 1e6, "whole": True},
+    **{name: {"maximum": 1e6, "whole": True} for name in DEGREES},
 }
 _STARTS = (0.3, 0.5, 0.65, 0.8)
 

@@ -160,10 +160,10 @@ def _engine_run(values: Mapping[str, Any], source: str, own: Mapping[str, Any]) 
     completed = positive_in(values, "completed", source, "finished requests")
     tpot = _tpot(values, source)
     duration = positive_in(values, "duration", source, "seconds above 0")
-    output_tokens = positive_in(
-        values, "total_output_tokens", source, "a positive number of tokens"
+    output_tokens, prompt_tokens = (
+        positive_in(values, f"total_{kind}_tokens", source, "a positive number of tokens")
+        for kind in ("output", "input")
     )
-    prompt_tokens = positive_in(values, "total_input_tokens", source, "a positive number of tokens")
     asked = values.get("max_concurrency")
     if asked is not None:
         asked = positive_in(values, "max_concurrency", source, "requests at once, or null")

@@ -40,16 +40,7 @@ _VERSIONS = ("engine_version", "overlap_or_graph_notes")
 """Columns that tell which profile of an engine holds; they may be left out."""
 _TEXTS = (
     *PAIRS[:6],
-    "id",
-    "row",
-    "dtype",
-    "model",
-    "system",
-    "backend",
-    "kv_dtype",
-    "which",
-    "mtp",
-    "host",
+    *("id", "row", "dtype", "model", "system", "backend", "kv_dtype", "which", "mtp", "host"),
     *_VERSIONS,
 )
 _DATA_PARALLEL = ("dp attention", "dp", "data parallel")
@@ -232,7 +223,7 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
 
 def _profile(values: Mapping[str, Any], engine: str) -> tuple[str, dict[str, Any]]:
     """Return the profile of an engine's host, and the fields that its row says to differ."""
-    told = ["" if pd.isna(values.get(name)) else str(values.get(name)) for name in _VERSIONS]
+    told = [_said(values.get(name)) for name in _VERSIONS]
     found: tuple[str, dict[str, Any]] = _known(lambda name: profile_of(name, *told), engine)
     return found
 
@@ -282,9 +273,8 @@ def _where(
     """Return model, GPU, kernels and dtypes of a row; without a stack, default kernels stand in."""
     target, hardware = _known(shipped_model, model), _known(shipped_gpu, system)
     stack = _known(stack_of, engine)
-    shape, cache = load_architecture(target), values.get("kv_dtype")
-    texts = ["" if pd.isna(text) else str(text) for text in (label, cache)]
-    dtypes: dict[str, Any] = _known(lambda text: dtypes_of(text, shape, stack, texts[1]), texts[0])
+    shape, cache = load_architecture(target), _said(values.get("kv_dtype"))
+    dtypes: dict[str, Any] = _known(lambda text: dtypes_of(text, shape, stack, cache), _said(label))
     own = {"stack": stack} if stack in load_hardware(hardware).fitted else {}
     return {"target": target, "hardware": hardware} | own | dtypes
 
@@ -293,21 +283,16 @@ def _layout(gpus: int, spread: int, is_parallel: bool) -> dict[str, int]:
     """Return degrees as `deploy` takes them."""
     if gpus % spread:
         raise InputError("serving.expert_parallel", spread, f"a divisor of the {gpus} GPUs")
-    tensor_parallel, data_parallel = (1, gpus) if is_parallel else (gpus, 1)
-    return {
-        "tensor_parallel": tensor_parallel,
-        "data_parallel": data_parallel,
-        "expert_parallel": spread,
-    }
+    tensor, data = (1, gpus) if is_parallel else (gpus, 1)
+    return {"tensor_parallel": tensor, "data_parallel": data, "expert_parallel": spread}
 
 
 def _labels(
     values: Mapping[str, Any], where: Mapping[str, Any], model: str, dtype: str, engine: str
 ) -> dict[str, str]:
-    text = "" if pd.isna(values[dtype]) else str(values[dtype])
     return {
         "model": str(values[model]),
-        "dtype": text,
+        "dtype": _said(values[dtype]),
         "engine": str(values[engine]),
         "hardware": where["hardware"],
     }
@@ -320,12 +305,17 @@ def _known(find: Callable[[str], Any], name: str) -> Any:
         raise _NotTaken(f"{error.argument} {name}: expected {error.expected}") from None
 
 
+def _said(cell: Any) -> str:
+    """Return what a cell says, empty if it is blank."""
+    return "" if pd.isna(cell) else str(cell)
+
+
 def _text(values: Mapping[str, Any], name: str) -> str:
-    """Return the text of a cell."""
-    value = values[name]
-    if pd.isna(value) or not str(value).strip(" :"):
+    """Return the text of a cell that must say something."""
+    text = _said(values[name])
+    if not text.strip(" :"):
         raise _NotTaken(f"it has no {name}")
-    return str(value)
+    return text
 
 
 def _number(

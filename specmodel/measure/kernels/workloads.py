@@ -19,7 +19,7 @@ VALUE_BYTES = 2
 ROUTINGS = 8  # draws of the routing that the calls of a point take in turn [-]
 LAUNCHES = 50  # kernels in a row whose launches are timed [-]
 
-Call = Callable[[int], None]
+Call = Callable[[int], object]
 """Does the work; the argument counts the calls, so that each can take other inputs."""
 
 _TILE = 2**24
@@ -131,20 +131,12 @@ def _launch(s: dict[str, int], arena: Arena) -> Workload:
 def _gemm(s: dict[str, int], arena: Arena) -> Workload:
     inputs, outputs = s["input_size"], s["output_size"]
     x = arena.fresh(s["num_tokens"], inputs)
-
-    def call(_: int) -> None:
-        F.linear(x, arena.take(outputs, inputs))
-
-    return Workload(call)
+    return Workload(lambda _: F.linear(x, arena.take(outputs, inputs)))
 
 
 def _elementwise(s: dict[str, int], arena: Arena) -> Workload:
     x, residual = (arena.fresh(s["num_tokens"], s["hidden_size"]).clone() for _ in range(2))
-
-    def call(_: int) -> None:
-        layers.add_norm(x, residual, arena.take(s["hidden_size"]))
-
-    return Workload(call)
+    return Workload(lambda _: layers.add_norm(x, residual, arena.take(s["hidden_size"])))
 
 
 def _attention(s: dict[str, int], arena: Arena) -> Workload:

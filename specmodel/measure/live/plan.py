@@ -178,7 +178,7 @@ def budget(plan: Plan, rounds: dict[int, list[Run]]) -> Budget:
     plan
         Tells the requests of a run.
     rounds
-        Runs that are left, by the number of their round.
+        Runs that are left, by the number of their round [-].
 
     Returns
     -------
@@ -202,10 +202,8 @@ def seconds_of(
 
     Parameters
     ----------
-    run
-        The run.
-    requests
-        Timed requests in each slot [request].
+    run, requests
+        The run, and its timed requests in each slot [request].
     first_token, tpot
         Times of a single request, for a load that has not run yet [s].
     known
