@@ -61,22 +61,24 @@ def judge_serving(
 def told_of(
     rows: Sequence[Served], tell: Callable[[list[Served]], list[dict[str, Any]]]
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return what is told of rows, and reasons by row where a model refuses a layout.
+    """Return what is told of rows, and reasons by row where a model refuses a layout."""
+    found, refused = list[dict[str, Any]](), dict[str, str]()
+    for together in alike(rows):
+        try:
+            found += tell(together)
+        except InputError as error:
+            refused |= {row.row: f"{error.argument}: {error.expected}" for row in together}
+    return found, refused
 
-    Plain rows of one deployment come together, as it is resolved once, and pairs one by one.
-    """
+
+def alike(rows: Sequence[Served]) -> list[list[Served]]:
+    """Return plain rows of one deployment together, to be resolved once, and pairs one by one."""
     together: dict[tuple[Any, ...], list[Served]] = {}
     for row in rows:
         is_pair = row.tokens_per_step is not None
         key = (*sorted(map(_named, row.deployment.items())), row.row if is_pair else None)
         together.setdefault(key, []).append(row)
-    found, refused = list[dict[str, Any]](), dict[str, str]()
-    for alike in together.values():
-        try:
-            found += tell(alike)
-        except InputError as error:
-            refused |= {row.row: f"{error.argument}: {error.expected}" for row in alike}
-    return found, refused
+    return list(together.values())
 
 
 def described(
