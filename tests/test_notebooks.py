@@ -94,3 +94,18 @@ def test_what_a_notebook_reads_is_what_was_measured() -> None:
     medians = read_measurements(copied / "timings.csv")
     repeats = read_measurements(measured / "cpu.csv")
     pd.testing.assert_frame_equal(medians, repeats[list(medians)])
+
+
+def test_the_evaluation_that_a_notebook_reads_is_the_one_of_the_results() -> None:
+    """At the settings that its head names."""
+    import pandas as pd
+
+    table = pd.read_csv(ROOT / "notebooks/data/cascade_claims.csv", comment="#", index_col="claim")
+    results = pd.read_csv(ROOT / "calibration/results/cascade/claims.csv")
+    own = results.query(
+        "routing_correlation == 0.18 and output_tokens == 512 and first_draft_length == 2"
+    ).set_index("look_up")
+    shown = table.drop(columns="paper")
+    pd.testing.assert_frame_equal(
+        shown, own.loc[list(shown), list(shown.index)].T, check_names=False
+    )
