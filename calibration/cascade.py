@@ -6,6 +6,7 @@ task take 75 s on two cores.
 
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -17,10 +18,11 @@ from cascade_suite import DEFAULT_FIRST, PAPER, SuiteSettings
 from program import carry_out
 from specmodel.base.text import Columns, align, wrap
 from specmodel.base.units import check
-from specmodel.cli.settings import SETTINGS, check_forms, form_options
-from specmodel.cli.simulate import plain_rows, progress_bar
+from specmodel.cli.answering import answering
+from specmodel.cli.settings import SETTINGS
+from specmodel.cli.simulate import progress_bar
 from specmodel.cli.trace import DEFAULT_REQUESTS, MOST
-from specmodel.show.report import json_text
+from specmodel.show.forms import Answer, records
 
 
 @click.command("cascade", context_settings=SETTINGS)
@@ -42,24 +44,30 @@ from specmodel.show.report import json_text
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all that is drawn.")
 @click.option("--workers", type=int, default=1, show_default=True, help="Processes.")
-@form_options()
-def main(*, requests: int, workers: int, as_json: bool, as_csv: bool, **given: Any) -> None:
+@answering()
+def main(*, requests: int, workers: int, **options: Any) -> Answer:
     """Redo Cascade's evaluation: 5 MoEs, 7 workloads, fixed draft lengths against the policy."""
-    check_forms(as_json, as_csv)
     check("requests", requests, minimum=1, maximum=MOST, whole=True)
+    named = {field.name for field in fields(SuiteSettings)}
+    given = {name: value for name, value in options.items() if name in named}
     settings = suite.SuiteSettings(num_requests=requests, **given)
     with progress_bar(settings.num_cases) as bar:
         pairs = suite.cascade_suite(settings, workers=workers, progress=bar.update)
     claims, choices = suite.suite_claims(pairs), suite.suite_choices(pairs)
-    if as_json:
-        tables = {"pairs": pairs, "claims": claims, "choices": choices}
-        rows = {name: plain_rows(table) for name, table in tables.items()}
-        click.echo(json_text({"settings": vars(settings), "paper": PAPER} | rows))
-    elif as_csv:
-        click.echo(claims.to_csv(index=False), nl=False)
-    else:
+    tables = {"pairs": pairs, "claims": claims, "choices": choices}
+
+    def page() -> str:
         texts = [_claims_table(settings, claims), _choices_table(settings, choices)]
-        click.echo("\n\n".join([_opening(settings), *texts]))
+        return "\n\n".join([_opening(settings), *texts])
+
+    return Answer(
+        page=page,
+        fields=lambda: (
+            {"settings": vars(settings), "paper": PAPER}
+            | {name: records(table) for name, table in tables.items()}
+        ),
+        rows=lambda: records(claims),
+    )
 
 
 def _opening(settings: SuiteSettings) -> str:

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 
 _PLAIN = {"√": "sqrt ", "×": "x", "–": "-", "…": "..."}
-"""What stands for characters of ours that a terminal does not have."""
+"""Replacements of our own characters on terminals that lack them."""
 
 
 def run() -> int:
-    """Run as a program."""
+    """Run as the program ``specmodel``; Ctrl-C and SIGTERM end it without a traceback."""
     import codecs
     import gc
 
@@ -30,17 +30,9 @@ def run() -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command line, by default with the words that the process was started with.
 
-    Parameters
-    ----------
-    arguments
-        Words after the program's name, by default those of the process.
-
-    Returns
-    -------
-    int
-        Exit status: 0, 2 for what cannot be used, 130 for Ctrl-C, 1 for a closed pipe.
+    The exit status is 0, 2 for input that cannot be used, 130 for Ctrl-C, 1 for a closed pipe.
     """
     try:
         from specmodel.cli.commands import carry_out
@@ -55,7 +47,7 @@ def _interrupt(_signal: int, _frame: object) -> None:
 
 
 def _open_closed_streams() -> None:
-    """Open what the shell has closed, so that no file takes its place; writing to it fails."""
+    """Open the standard streams that the shell closed, so that no other file gets their number."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDONLY if number < 2 else os.O_WRONLY)
@@ -68,7 +60,7 @@ def _open_closed_streams() -> None:
 
 
 def _plain(error: UnicodeEncodeError) -> tuple[str, int]:
-    """Return what stands for characters that the encoding of a stream does not have."""
+    """Replace characters that the encoding of a stream lacks, and return where to go on."""
     lost = error.object[error.start : error.end]
     kept = (_PLAIN.get(c) or c.encode("unicode_escape").decode() for c in lost)
     return "".join(kept), error.end

@@ -1,28 +1,35 @@
-"""Command that reads acceptance off a running engine. Nothing heavy is imported before."""
+"""``specmodel acceptance``: acceptance read off a running engine."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
+from specmodel import measure
 from specmodel.base.errors import InputError
-from specmodel.base.text import align, wrap
-from specmodel.cli.settings import SETTINGS
+from specmodel.base.text import wrap
+from specmodel.cli import settings
+from specmodel.cli.answering import answering
+from specmodel.cli.settings import own
+from specmodel.show.forms import Answer, table
 
-if TYPE_CHECKING:
-    from specmodel.measure.scrapes import MeasuredAcceptance
-
+_COLUMNS = {
+    "position": "{position}",
+    "accepted": "{accepted}",
+    "of drafts": "{share:.4f}",
+    "if all before": "{rate:.4f}",
+}
 _NGRAM = (
     "Steps without a draft are not counted. With --drafter ngram, give predict the first line below"
     " and the --proposal-rate: it reads --tokens-per-step as a mean over all steps."
 )
 
 
-@click.command(context_settings=SETTINGS)
+@settings.command()
 @click.argument("file")
 @click.argument("later", required=False)
-@click.option("--model", metavar="NAME", help="Which model_name, where there are several.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def acceptance(file: str, later: str | None, model: str | None, *, as_json: bool) -> None:
+@own("model", "NAME", "Which model_name, where there are several.")
+@answering(rows=None)
+def acceptance(file: str, later: str | None, model: str | None, **_forms: bool) -> Answer:
     """Read acceptance off a running vLLM, ready for predict.
 
     FILE is a saved scrape of its metrics; with LATER, what was counted between the two. The
@@ -35,28 +42,25 @@ def acceptance(file: str, later: str | None, model: str | None, *, as_json: bool
       curl -s http://localhost:8000/metrics > after.prom
       specmodel acceptance ./before.prom ./after.prom
     """
-    from specmodel.measure.scrapes import scraped_acceptance
-
     for path in (file, later):
         if path == "-" or (path and "://" in path):
             url = path if path != "-" else "http://localhost:8000/metrics"
             raise InputError("file", path, f"a saved scrape: curl -s {url} > run.prom")
-    measured = scraped_acceptance(file, later, model)
-    click.echo(_json(measured) if as_json else _text(measured))
+    measured = measure.scraped_acceptance(file, later, model)
+    return Answer(page=lambda: _text(measured), fields=lambda: _fields(measured))
 
 
-def _json(measured: "MeasuredAcceptance") -> str:
-    from specmodel.show.report import json_text
-
+def _fields(measured: "measure.MeasuredAcceptance") -> dict[str, Any]:
+    """Return the fields of JSON."""
     figures = {f: v.tolist() if hasattr(v, "tolist") else v for f, v in vars(measured).items()}
     name = {"model_name": figures.pop("model_name")}
     units = {f: "token" if "token" in f or f.endswith("length") else "-" for f in figures}
     warnings = list(filter(None, [_warning(measured)]))
     head = name | {"warnings": warnings, "units": units}
-    return json_text(head | figures | {"predict": _options(measured)})
+    return head | figures | {"predict": _options(measured)}
 
 
-def _text(measured: "MeasuredAcceptance") -> str:
+def _text(measured: "measure.MeasuredAcceptance") -> str:
     name = measured.model_name if measured.model_name.isprintable() else repr(measured.model_name)
     engines = f" of {measured.num_engines} engines" if measured.num_engines > 1 else ""
     summary = [
@@ -66,20 +70,16 @@ def _text(measured: "MeasuredAcceptance") -> str:
         ("mean draft length", measured.mean_draft_length, f"at most {measured.max_draft_length}"),
     ]
     lines = [f"{title:17}  {value:.4f}  {meaning}" for title, value, meaning in summary]
-    reached = measured.accepted_by_position
-    table = align(
-        [
-            ("position", [f"{i + 1}" for i in range(len(reached))]),
-            ("accepted", [f"{count}" for count in reached]),
-            ("of drafts", [f"{count / measured.num_drafts:.4f}" for count in reached]),
-            ("if all before", [f"{rate:.4f}" for rate in measured.acceptance_by_position]),
-        ]
-    )
+    reached = zip(measured.accepted_by_position, measured.acceptance_by_position, strict=True)
+    rows = [
+        {"position": i, "accepted": count, "share": count / measured.num_drafts, "rate": rate}
+        for i, (count, rate) in enumerate(reached, 1)
+    ]
     warning = _warning(measured)
     sections = [
         wrap(f"{name}: {measured.num_drafts} drafts{engines}"),
         "\n".join(lines),
-        table,
+        table(rows, _COLUMNS),
         *([wrap(f"Warning: {warning}.")] if warning else []),
         wrap(_NGRAM),
         "\n".join(["To predict, give one of:", *_options(measured)]),
@@ -87,8 +87,8 @@ def _text(measured: "MeasuredAcceptance") -> str:
     return "\n\n".join(sections)
 
 
-def _warning(measured: "MeasuredAcceptance") -> str:
-    """Return what short drafts do to the figures, if there are some."""
+def _warning(measured: "measure.MeasuredAcceptance") -> str:
+    """Return how drafts shorter than the longest one bias the figures; empty if there are none."""
     longest = measured.max_draft_length
     if measured.num_draft_tokens >= measured.num_drafts * longest:
         return ""
@@ -100,7 +100,7 @@ def _warning(measured: "MeasuredAcceptance") -> str:
     )
 
 
-def _options(measured: "MeasuredAcceptance") -> list[str]:
+def _options(measured: "measure.MeasuredAcceptance") -> list[str]:
     """Return what can be pasted behind ``specmodel predict``."""
     rates = ",".join(f"{round(rate, 4):g}" for rate in measured.acceptance_by_position.tolist())
     # Not at the mean draft length: it need not be whole, and the engine is asked for the longest.

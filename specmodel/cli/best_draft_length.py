@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from specmodel import answers
 from specmodel.base.ranges import ranges_text
-from specmodel.cli import answers, settings
-from specmodel.show import report
+from specmodel.cli import settings
+from specmodel.cli.answering import answering
+from specmodel.show import forms, report
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,10 +16,14 @@ if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
 
 
-@answers.command(
-    settings.acceptance_options(), "context_length", "max_draft_length", batch_size="1:512:x2"
-)
-def best_draft_length(**options: Any) -> answers.Answer:
+@settings.command()
+@settings.where_options()
+@settings.option("batch_size", default="1:512:x2")
+@settings.acceptance_options()
+@settings.options("context_length", "max_draft_length")
+@settings.detail_options()
+@answering()
+def best_draft_length(**options: Any) -> forms.Answer:
     """Find the best draft length.
 
     The one with the largest speedup, by batch size and context.
@@ -28,17 +34,17 @@ def best_draft_length(**options: Any) -> answers.Answer:
           --hardware h100_sxm --tensor-parallel 2 --acceptance-rate 0.7 \\
           --context-length 512,4096,16384
     """
-    from specmodel.answers.curves import best_draft_lengths
+    from specmodel.cli.options import lengths_from
 
-    p = answers.lengths_from(options)
-    best = best_draft_lengths(p)
-    return {"": p}, best, lambda: report.answer_page(p, verdict(best, p), table(best))
+    p = lengths_from(options)
+    best = answers.best_draft_lengths(p)
+    return report.answer(p, best, lambda: (verdict(best, p), table(best)))
 
 
 def verdict(best: pd.DataFrame, prediction: Prediction) -> str:
-    """Return in a sentence which lengths are best."""
+    """Say in one sentence which draft lengths are best, and where they gain most."""
     pays, denial = report.verbs(prediction.deployment)
-    rows = [row | {"draft_length": None} for row in report.records(answers.fitting(best))]
+    rows = [row | {"draft_length": None} for row in forms.records(report.fitting(best))]
     top = max(rows, key=lambda row: row["speedup"])
     if round(top["speedup"], 2) <= 1:
         return f"Speculation {denial} with any draft length: at most {top['speedup']:.2f}x."
@@ -54,8 +60,8 @@ def verdict(best: pd.DataFrame, prediction: Prediction) -> str:
 
 
 def table(best: pd.DataFrame) -> str:
-    """Return the largest speedup and its draft length where they fit, contexts across."""
-    contexts = answers.fitting(best).groupby("context_length")
-    columns = {f"context\n{context}": rows for context, rows in contexts}
-    cells = answers.by_batch_size(best["batch_size"], columns, answers.speedup_cell)
+    """Return the largest speedup and its draft length, batch sizes down and contexts across."""
+    contexts = report.fitting(best).groupby("context_length")
+    columns = {f"context\n{context}": forms.records(rows) for context, rows in contexts}
+    cells = forms.by_batch_size(best["batch_size"], columns, report.SPEEDUP)
     return f"Speedup (draft length):\n{cells}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from specmodel.cli import answers
-from specmodel.show import report
+from specmodel import answers
+from specmodel.cli import settings
+from specmodel.cli.answering import answering
+from specmodel.show import forms, report
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -13,8 +15,14 @@ if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
 
 
-@answers.command("proposal_rate", "context_length", batch_size="1:512:x2", draft_length="1:8")
-def break_even(**options: Any) -> answers.Answer:
+@settings.command()
+@settings.where_options()
+@settings.option("batch_size", default="1:512:x2")
+@settings.option("draft_length", words=settings.DRAFTED, default="1:8")
+@settings.options("proposal_rate", "context_length")
+@settings.detail_options()
+@answering()
+def break_even(**options: Any) -> forms.Answer:
     """Find the acceptance that is needed.
 
     The acceptance rate from which speculation pays, by batch size and draft length.
@@ -24,21 +32,21 @@ def break_even(**options: Any) -> answers.Answer:
       specmodel break-even --target qwen3-30b-a3b --drafter eagle3 \\
           --hardware h100_sxm --engine sglang
     """
-    from specmodel.answers import curves
+    from specmodel.cli.options import drafted_from
 
     # the rate that is needed does not depend on the one predicted with: any will do
-    p = answers.drafted_from(options | {"acceptance_rate": 0.0})
-    least = curves.break_even(p)
-    return {"": p}, least, lambda: report.answer_page(p, verdict(least, p), table(least))
+    p = drafted_from(options | {"acceptance_rate": 0.0})
+    least = answers.break_even(p)
+    return report.answer(p, least, lambda: (verdict(least, p), table(least)))
 
 
 def verdict(least: pd.DataFrame, prediction: Prediction) -> str:
-    """Return in a sentence or two what is needed at the easiest and the hardest points."""
+    """Say which acceptance rate is needed at the easiest and at the hardest point."""
     pays, _ = report.verbs(prediction.deployment)
-    kept = answers.fitting(least).rename(columns={"break_even_acceptance_rate": "rate"})
+    kept = report.fitting(least).rename(columns={"break_even_acceptance_rate": "rate"})
     least_rates = kept.groupby(["batch_size", "context_length"])["rate"].min()
     easiest = least_rates.reset_index().assign(draft_length=None)
-    rows, able = report.records(easiest), report.records(easiest.dropna(subset="rate"))
+    rows, able = forms.records(easiest), forms.records(easiest.dropna(subset="rate"))
     if not able:
         return "No acceptance rate makes speculation pay."
     low, high = (f(able, key=lambda row: row["rate"]) for f in (min, max))
@@ -53,15 +61,12 @@ def verdict(least: pd.DataFrame, prediction: Prediction) -> str:
 
 
 def table(least: pd.DataFrame) -> str:
-    """Return the least acceptance rate by batch size where it fits, draft lengths across."""
-    kept, blocks = answers.fitting(least), []
+    """Return the acceptance rate needed, batch sizes down and draft lengths across."""
+    kept, blocks = report.fitting(least), []
     for context, rows in kept.groupby("context_length"):
         title = f"context {context}\n" if kept["context_length"].nunique() > 1 else ""
-        columns = {f"length\n{length}": cells for length, cells in rows.groupby("draft_length")}
-        blocks.append(title + answers.by_batch_size(least["batch_size"], columns, _rate))
+        lengths = rows.groupby("draft_length")
+        columns = {f"length\n{length}": forms.records(group) for length, group in lengths}
+        form = "{break_even_acceptance_rate:.2f}"
+        blocks.append(title + forms.by_batch_size(least["batch_size"], columns, form))
     return "\n\n".join(blocks)
-
-
-def _rate(row: Any) -> str:
-    rate = row.break_even_acceptance_rate
-    return "-" if rate != rate else f"{rate:.2f}"

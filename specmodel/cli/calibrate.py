@@ -1,4 +1,4 @@
-"""The command calibrate: time the kernels of this machine and fit a profile to them."""
+"""``specmodel calibrate``: time the kernels of this machine and fit a profile to them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from specmodel import __version__, machines
 from specmodel.base.text import wrap
-from specmodel.cli.settings import SETTINGS
+from specmodel.cli import settings
+from specmodel.cli.settings import own
 from specmodel.measure.kernels.suite import COMPONENTS
 
 if TYPE_CHECKING:
@@ -25,24 +27,18 @@ if TYPE_CHECKING:
     from specmodel.measure.kernels.suite import Device, Length
 
 _FIRST_LINE, _LINES = 10.0, 60.0
-"""Where there is no terminal: seconds until the pace is said, and between two such lines."""
+"""Without a terminal: time to the first line about the pace, and between two lines [s]."""
 
 
-@click.command(context_settings=SETTINGS)
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), required=True, help="What to time.")
-@click.option("--output", required=True, metavar="FILE.toml", help="Hardware profile to write.")
+@settings.command()
+@own("device", ["cpu", "cuda"], "What to time.", required=True)
+@own("output", "FILE.toml", "Hardware profile to write.", required=True)
 @click.option("--quick", "length", flag_value="quick", default="quick", help="Minutes (default).")
 @click.option("--full", "length", flag_value="full", help="More repeats and points.")
 @click.option("--tiny", "length", flag_value="tiny", hidden=True)
-@click.option(
-    "--hardware",
-    metavar="NAME|PATH",
-    help="Profile to start from.  [default: the device's, if any]",
-)
-@click.option(
-    "--again", multiple=True, type=click.Choice(COMPONENTS), help="Time this anew; repeatable."
-)
-@click.option("--dry-run", is_flag=True, help="List what is left to time, and time nothing.")
+@own("hardware", "NAME|PATH", "Profile to start from.  [default: the device's, if any]")
+@own("again", list(COMPONENTS), "Time this anew; repeatable.", multiple=True)
+@own("dry_run", bool, "List what is left to time, and time nothing.")
 def calibrate(
     device: Device,
     output: str,
@@ -63,17 +59,15 @@ def calibrate(
       specmodel calibrate --device cuda --output ./mine.toml
       specmodel predict --hardware ./mine.toml --stack torch ...
     """
-    from specmodel import __version__
     from specmodel.base.files import write_text
     from specmodel.cli.fit import fit_text
     from specmodel.fit.calibration import calibrate_rows, check_output
-    from specmodel.machines.hardware import load_hardware
     from specmodel.measure.kernels.device import find_device
     from specmodel.measure.kernels.session import run_suite
 
     rows = check_output(output)
     if hardware is not None:
-        load_hardware(hardware)
+        machines.load_hardware(hardware)
     if dry_run:
         click.echo(_left_text(rows, device, length, again))
         return
@@ -100,7 +94,7 @@ def calibrate(
 
 
 def _left_text(rows: Path, device: Device, length: Length, again: tuple[str, ...]) -> str:
-    """Return what is left to time, a line a point."""
+    """Return how many repeats are left to time, a line for each point."""
     from specmodel.measure.kernels.device import find_device
     from specmodel.measure.kernels.rows import RowFile
     from specmodel.measure.kernels.session import left_to_time
@@ -117,7 +111,7 @@ def _left_text(rows: Path, device: Device, length: Length, again: tuple[str, ...
 
 
 def _followed(timings: Iterator[Progress], start: Progress) -> Iterator[Progress]:
-    """Pass timings on and tell their pace: in a bar, or a line a minute without a terminal."""
+    """Yield the timings and show their pace: as a bar, or without a terminal a line a minute."""
     began = time.monotonic()
 
     def pace(progress: Progress | None) -> str:
@@ -146,7 +140,7 @@ def _followed(timings: Iterator[Progress], start: Progress) -> Iterator[Progress
 
 
 def _commit() -> str | None:
-    """Return the commit of the checkout that this file is in; None if it is installed."""
+    """Return the commit of the checkout that runs; None for an installed package."""
     import subprocess
 
     root = Path(__file__).parents[2]
@@ -161,7 +155,7 @@ def _commit() -> str | None:
 
 
 def calibration_text(made: Calibration, timed: int, total: int) -> str:
-    """Return what a calibration was made of, and what speaks against it, in lines for people."""
+    """Return how many timings a calibration has, how noisy they are, and its warnings."""
     noise = made.noise
     agreement = (
         f" Repeats of a point differ by {noise.raw:.1%}, "
@@ -192,7 +186,7 @@ def _link(link: Link) -> str:
 
 
 def _left_out_text(fits: Mapping[tuple[str, str], KernelFitting]) -> str:
-    """Return the errors on shapes left out of the fits, in one sentence."""
+    """Say in one sentence how wrong the fits are on shapes left out of them."""
     told = [
         f"{kind} {fitting.fit.mean_error:.1%} (median {fitting.fit.median_error:.1%})"
         for (kind, _), fitting in fits.items()

@@ -11,18 +11,19 @@ import click
 
 import specmodel
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.text import align
 from specmodel.cli.settings import SETTINGS, ignore_option
+from specmodel.replay import traces
+from specmodel.show.forms import table
 from specmodel.show.report import off_by
 
 if TYPE_CHECKING:
     from specmodel.base.records import Record
 
 MOST_NAMED = 200
-"""Characters of names that an error lists."""
+"""Longest list of known names in an error [-]."""
 
 Row = dict[str, str]
-"""What tells one record from the others of its kind, by title; its name comes first."""
+"""A row of a listing: cells by title, the name of the record first."""
 
 
 def _hardware_row(name: str) -> Row:
@@ -54,7 +55,7 @@ def _architecture_row(name: str) -> Row:
 
 
 def _engine_rows() -> Iterable[Row]:
-    """Yield what each engine was fitted on and how wrong it is, on as many lines as that takes."""
+    """Yield what each engine was fitted on and how wrong it is, wrapped over several rows."""
     names = specmodel.list_engines()
     for name in names:
         engine = specmodel.load_engine(name)
@@ -85,10 +86,8 @@ def _acceptance_rows() -> Iterable[Row]:
 
 
 def _preset_rows() -> Iterable[Row]:
-    from specmodel.replay.traces import list_presets, load_preset
-
-    for name in list_presets():
-        process = load_preset(name)
+    for name in traces.list_presets():
+        process = traces.load_preset(name)
         row = {"name": name, "of": process.name, "proposals": f"{process.proposal_share:.0%}"}
         if process.measured is not None:
             shown = process.measured
@@ -118,8 +117,7 @@ def list_command(kind: str) -> None:
         )
     rows = list(_ROWS[kind]())
     names = list(rows[0])
-    columns = [(name, [row[name] for row in rows]) for name in names]
-    click.echo(align(columns, left=[names[0], names[-1]]))
+    click.echo(table(rows, {name: f"{{{name}}}" for name in names}, left=[names[0], names[-1]]))
 
 
 @click.command(context_settings=SETTINGS)
@@ -139,30 +137,28 @@ def show(name: str) -> None:
 
 
 def _read(path: str) -> Record:
-    """Return the record of a file, whose kind is told by a key that no other kind has."""
+    """Return the record in a file; its kind follows from a key that only this kind has."""
     from specmodel.base.records import read_mapping
-    from specmodel.replay.traces import load_preset
 
     keys: Any = read_mapping(Path(path), "name") if path.endswith(".toml") else ["hidden_size"]
     if "memory" in keys:
         return specmodel.load_hardware(path)
     if "survival" in keys:
-        return load_preset(path)
+        return traces.load_preset(path)
     if "hidden_size" in keys:
         return specmodel.load_architecture(path, "name")
     return specmodel.load_engine(path)
 
 
 def _find(name: str) -> Record:
-    """Return the record of a kind that ships under a name."""
+    """Return the record that ships under a name, whichever kind it is."""
     from specmodel.base.records import spellings
-    from specmodel.replay.traces import list_presets, load_preset
 
     kinds: list[tuple[Iterable[str], Callable[[str], Record]]] = [
         (specmodel.list_hardware(), specmodel.load_hardware),
         (specmodel.list_architectures(), specmodel.load_architecture),
         (specmodel.list_engines(), specmodel.load_engine),
-        (list_presets(), load_preset),
+        (traces.list_presets(), traces.load_preset),
     ]
     known = {shipped: load for names, load in kinds for shipped in names}
     for spelling in spellings(name):
@@ -177,7 +173,7 @@ def _find(name: str) -> Record:
 
 
 def _notes(record: Record) -> Row:
-    """Return what follows from a record, by title."""
+    """Return figures derived from a record, by title."""
     if isinstance(record, specmodel.Architecture):
         from specmodel.drafters.published import usual_drafter
 

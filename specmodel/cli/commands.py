@@ -1,4 +1,4 @@
-"""Commands by name, each imported when it is typed, and what becomes of their errors."""
+"""The commands by name, imported when they are typed, and how their errors are printed."""
 
 import errno
 import os
@@ -19,17 +19,17 @@ _COMMANDS = (
     *("simulate", "sweep"),
     *("sweet-spot", "trace", "validate"),
 )
-"""Commands in a module of their name."""
+"""Commands that have a module of their own name."""
 _HOME = {name: name.replace("-", "_") for name in _COMMANDS} | dict.fromkeys(
     ("list", "show"), "catalog"
 )
 
 _MOVED = {"dataset": "python calibration/dataset.py of a checkout, where it is now"}
-"""Commands that were here, and what to type instead."""
+"""Commands that have moved, and what to run instead."""
 
 
 class _Commands(click.Group):
-    """Commands that are imported when they are typed."""
+    """A group of commands, each imported when it is typed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_HOME)
@@ -70,7 +70,7 @@ def main_group() -> None:
 
 
 def _error_line(error: InputError, words: Sequence[str]) -> str:
-    """Name the option as typed: ``--batch-size``, ``--hardware memory.peak_bytes_per_s``."""
+    """Return an error that names the option as it is typed, such as ``--batch-size``."""
     name, rest = re.split(r"[. ]|$", error.argument, maxsplit=1)
     for parameter in _command(words).params:
         is_option = isinstance(parameter, click.Option)
@@ -81,7 +81,7 @@ def _error_line(error: InputError, words: Sequence[str]) -> str:
 
 
 def _command(words: Sequence[str]) -> click.Command:
-    """Return the command that was typed."""
+    """Return the command or subcommand that was typed."""
     command: click.Command = main_group
     context = click.Context(main_group)
     for word in words:
@@ -92,7 +92,7 @@ def _command(words: Sequence[str]) -> click.Command:
 
 
 def carry_out(words: Sequence[str]) -> int:
-    """Run a command and return the exit status; what cannot be used is said in one line."""
+    """Run a command and return its exit status; an error is printed in one line."""
     try:
         return _status(words)
     except InputError as error:
@@ -111,7 +111,7 @@ def carry_out(words: Sequence[str]) -> int:
 
 
 def _status(words: Sequence[str]) -> int:
-    """Run a command and return its status; one without any of its words explains itself."""
+    """Run a command and return its status; a group without arguments prints its help."""
     try:
         status = main_group.main(words, prog_name="specmodel", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -122,7 +122,7 @@ def _status(words: Sequence[str]) -> int:
 
 
 def _let_go() -> None:
-    """Drop what standard output cannot take, which would be tried again at the end."""
+    """Drop what standard output cannot take; Python would try to write it again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -130,7 +130,7 @@ def _let_go() -> None:
 
 
 def _short(message: str, words: Sequence[str]) -> str:
-    """Return a message in one line, in which what was typed at length is cut, but for paths."""
+    """Return a message in one line, with long arguments cut unless they are paths."""
     line = in_one_line(message)
     for part in (part for word in words for part in (word, *word.split("="))):
         if len(part) > 80 and not os.path.lexists(part):

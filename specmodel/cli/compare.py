@@ -7,35 +7,33 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from specmodel import answers
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_numbers, ranges_text, runs
 from specmodel.base.text import wrap
-from specmodel.cli import answers
-from specmodel.show import report
+from specmodel.cli import settings
+from specmodel.cli.answering import answering
+from specmodel.show import forms, report
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from specmodel.prediction.outcome import Prediction
 
+_RATES = "P(token accepted, all before it were): one for all, or one for each drafter."
 
-@answers.command(
-    "acceptance",
-    click.option(
-        "--acceptance-rate",
-        metavar="VALUES",
-        help="P(token accepted, all before it were): one for all, or one for each drafter.",
-    ),
-    "proposal_rate",
-    click.option(
-        "--context-length", metavar="VALUE", help="KV entries before the step.  [default: 1024]"
-    ),
-    "max_draft_length",
-    batch_size="1:512:x2",
-)
-def compare(**options: Any) -> answers.Answer:
+
+@settings.command()
+@settings.where_options()
+@settings.option("batch_size", default="1:512:x2")
+@settings.option("acceptance")
+@settings.own("acceptance_rate", "VALUES", _RATES)
+@settings.option("proposal_rate")
+@settings.own("context_length", "VALUE", "KV entries before the step.  [default: 1024]")
+@settings.option("max_draft_length")
+@settings.detail_options()
+@answering()
+def compare(**options: Any) -> forms.Answer:
     """Compare targets, drafters, GPUs or engines.
 
     Each may be a list; every alternative has its best draft length.
@@ -45,17 +43,18 @@ def compare(**options: Any) -> answers.Answer:
       specmodel compare --target qwen3-30b-a3b --drafter ngram,eagle3 \\
           --acceptance-rate 0.4,0.7 --hardware h100_sxm,h200_sxm
     """
-    from specmodel.answers import curves
-
     predictions = alternatives_from(options)
     if len({context for p in predictions.values() for context in p.context_length.ravel()}) > 1:
         raise InputError("context_length", options["context_length"], "one context length")
-    best = curves.compare(predictions)
-    return predictions, best, lambda: page(predictions, verdict(best), table(best))
+    best = answers.compare(predictions)
+    return report.comparison(
+        predictions, best, lambda: page(predictions, verdict(best), table(best))
+    )
 
 
 def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
-    """Return a prediction for each combination, by those of its names that others do not share."""
+    """Return a prediction for each combination, named by what differs between combinations."""
+    from specmodel.cli.options import lengths_from
     from specmodel.cost.deploying import LOOKUP
     from specmodel.drafters.names import LOOKUPS
 
@@ -76,7 +75,7 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
         if named["drafter"] not in LOOKUPS:
             case |= dict.fromkeys(LOOKUP)
         case |= idle.get(named["engine"], {})
-        found[", ".join(told) or labels["target"][named["target"]]] = answers.lengths_from(case)
+        found[", ".join(told) or labels["target"][named["target"]]] = lengths_from(case)
     return found
 
 
@@ -88,13 +87,13 @@ def _listed(name: str, text: str | None) -> list[Any]:
 
 
 def _without_host(engines: list[str | None]) -> dict[str | None, dict[str, None]]:
-    """Return what differs of engines without overheads: no host, if another one has a host."""
+    """Return changed options by engine: a host speed only for engines that have a host."""
     idle = {name for name in engines if name in (None, "ideal")}
     return {} if idle == {*engines} else {name: {"host_speed": None} for name in idle}
 
 
 def _rates(options: dict[str, Any], drafters: list[str]) -> dict[str, float | None]:
-    """Return the acceptance rate of each drafter; none if that is taken which is published."""
+    """Return the acceptance rate of each drafter; None where the published one is taken."""
     text = options["acceptance_rate"]
     if (text is None) == (options["acceptance"] is None):
         given = None if text is None else ["--acceptance", "--acceptance-rate"]
@@ -109,7 +108,7 @@ def _rates(options: dict[str, Any], drafters: list[str]) -> dict[str, float | No
 
 
 def _labels(values: list[Any]) -> dict[Any, str]:
-    """Return what to call each: a name, or the stem of a path if no other has the same."""
+    """Return the labels of alternatives: names, or the stems of paths if these differ."""
     from specmodel.base.records import is_path
 
     short = {value: Path(value).stem if value and is_path(value) else value for value in values}
@@ -117,7 +116,7 @@ def _labels(values: list[Any]) -> dict[Any, str]:
 
 
 def page(predictions: Mapping[str, Prediction], verdict: str, table: str) -> str:
-    """Return a comparison: what all alternatives rest on, then what only one of them does."""
+    """Return the page: first what holds for all alternatives, last what holds for one only."""
     told = {
         name: [*report.behind(p.deployment), *(f"Warning: {warning}." for warning in p.warnings)]
         for name, p in predictions.items()
@@ -135,15 +134,15 @@ def page(predictions: Mapping[str, Prediction], verdict: str, table: str) -> str
 
 
 def _in_all(items: Mapping[str, Collection[Any]]) -> list[Any]:
-    """Return the items of the first alternative that all others have too."""
+    """Return the items that all alternatives have."""
     first, *others = items.values()
     return [item for item in first if all(item in other for other in others)]
 
 
 def verdict(best: pd.DataFrame) -> str:
-    """Return which alternative gains most, and which is fastest, by batch size."""
+    """Say which alternative has the largest speedup, and which is fastest, by batch size."""
     sizes, gains, times = [], [], []
-    for size, rows in answers.fitting(best).groupby("batch_size"):
+    for size, rows in report.fitting(best).groupby("batch_size"):
         sizes.append(int(str(size)))
         top = rows.iloc[int(rows["speedup"].argmax())]
         gains.append(top["alternative"] if round(top["speedup"], 2) > 1 else "none")
@@ -156,7 +155,7 @@ def verdict(best: pd.DataFrame) -> str:
 
 
 def _by_size(winners: list[str], sizes: list[int]) -> str:
-    """Name the winner of each run of batch sizes."""
+    """Name the winners, neighbouring batch sizes with the same one together."""
     found = runs(winners)
     if len(found) == 1:
         return f"{winners[0]} at every batch size"
@@ -164,14 +163,10 @@ def _by_size(winners: list[str], sizes: list[int]) -> str:
 
 
 def table(best: pd.DataFrame) -> str:
-    """Return alternatives side by side: speedup, best length, time per token; numbered."""
+    """Return numbered alternatives side by side: speedup, best draft length, time per token."""
     numbers = {name: f"[{i}]" for i, name in enumerate(best["alternative"].unique(), 1)}
-    kept = answers.fitting(best)
-    columns = {number: kept[kept["alternative"] == name] for name, number in numbers.items()}
+    kept = report.fitting(best)
+    rows = {n: forms.records(kept[kept["alternative"] == name]) for name, n in numbers.items()}
     legend = [f"{number} {name}" for name, number in numbers.items()]
-    cells = answers.by_batch_size(best["batch_size"], columns, _cell)
+    cells = forms.by_batch_size(best["batch_size"], rows, report.SPEEDUP + " {tpot:s}")
     return "\n".join([*legend, "Speedup (draft length) and time per token:", cells])
-
-
-def _cell(row: Any) -> str:
-    return f"{answers.speedup_cell(row)} {report.seconds(row.tpot)}"

@@ -1,18 +1,18 @@
-"""``specmodel cost-table``: its options, and what steps take in words, as a table, JSON and CSV."""
+"""``specmodel cost-table``: what steps take by tokens verified, as adaptive engines read it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_values
 from specmodel.base.text import align_blocks, wrap
 from specmodel.cli import settings
+from specmodel.cli.answering import answering
 from specmodel.prediction.table import seconds
 from specmodel.show import report
+from specmodel.show.forms import Answer
 
 if TYPE_CHECKING:
     from specmodel.answers.cost_tables import CostTable
@@ -38,28 +38,23 @@ _VLLM_CAVEATS = (
 )
 
 
-@click.command(name="cost-table", context_settings=settings.SETTINGS)
-@click.option(
-    "--for",
-    "dialect",
-    required=True,
-    type=click.Choice(["sglang", "vllm"]),
-    help="Whose adaptive verification.",
+@settings.command()
+@settings.own(
+    "for", ["sglang", "vllm"], "Whose adaptive verification.", to="dialect", required=True
 )
-@click.option(
-    "--form",
-    type=click.Choice(_FORMS),
-    help="Of SGLang's table: times by requests and by tokens, or rates by tokens alone."
+@settings.own(
+    "form",
+    list(_FORMS),
+    "Of SGLang's table: times by requests and by tokens, or rates by tokens alone."
     "  [default: additive]",
 )
-@settings.where_options(required=True, engine="that of --for")
-@settings.option("draft_length", required=True, help="Tokens drafted per sequence and step.")
+@settings.where_options(engine="that of --for")
+@settings.option("draft_length", words=settings.DRAFTED, required=True)
 @settings.option("batch_size", f"  [default: {_SIZES}]")
 @settings.option("context_length")
 @settings.detail_options()
-@click.option("--fragment-only", is_flag=True, help="Print SGLang's JSON only.")
-@settings.form_options(", a row a step")
-def cost_table(*, as_json: bool, as_csv: bool, fragment_only: bool, **options: Any) -> None:
+@answering(rows=", a row a step", fragment="Print SGLang's JSON only.")
+def cost_table(**options: Any) -> Answer:
     """Tabulate what a step takes by tokens verified.
 
     For engines that verify as much of a draft as pays: seconds by requests of one replica, tokens
@@ -74,29 +69,23 @@ def cost_table(*, as_json: bool, as_csv: bool, fragment_only: bool, **options: A
           --drafter parallel --hardware h200_sxm --draft-length 7 \\
           --context-length 1024,8192,65536 --csv
     """
-    if as_json + as_csv + fragment_only > 1:
-        name = "csv" if as_csv else "fragment_only"
-        raise InputError(name, True, "one of --json, --csv and --fragment-only")
-    costs = costs_from(options, needs_file=fragment_only)
-    if as_json:
-        click.echo(to_json(costs))
-    elif as_csv:
-        rows = costs.table.rows()
-        click.echo(report.csv_text(rows, rows[0]))
-        settings.echo_warnings(costs.prediction.warnings)
-    elif fragment_only:
-        click.echo(costs.fragment)
-        settings.echo_warnings(costs.prediction.warnings)
-    else:
-        parts = [_for_engine(costs), steps_table(costs.table)]
-        click.echo(report.page(costs.prediction, verdict(costs), *parts))
+    costs = costs_from(options)
+    return Answer(
+        page=lambda: report.page(
+            costs.prediction, verdict(costs), _for_engine(costs), steps_table(costs.table)
+        ),
+        fields=lambda: _fields(costs),
+        rows=costs.table.rows,
+        warnings=costs.prediction.warnings,
+        fragment=costs.fragment,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Costs:
-    """What steps take, SGLang's table of it with its largest error, and what it was made from.
+    """Times of steps, and the file for SGLang with its largest error.
 
-    There is no table of SGLang's for another engine, or at several contexts.
+    The file is empty for another engine and at several contexts.
     """
 
     dialect: str
@@ -106,13 +95,13 @@ class Costs:
     prediction: Prediction
 
 
-def costs_from(options: dict[str, Any], *, needs_file: bool = False) -> Costs:
-    """Return what the options of the command line ask for; a file that is needed must be one."""
+def costs_from(options: dict[str, Any]) -> Costs:
+    """Return the table that the options ask for, with SGLang's file where there is one."""
     from specmodel.answers.cost_tables import cost_table
     from specmodel.cli.options import deployment_from, with_engine_of_dialect
     from specmodel.prediction.predicting import predict_deployed
 
-    name = options["dialect"]
+    name, needs_file = options["dialect"], options["fragment_only"]
     if name == "vllm" and (options["form"] or needs_file):
         argument, value = ("fragment_only", True) if needs_file else ("form", options["form"])
         expected = "none with --for vllm, which reads no table but measures its own; --csv has it"
@@ -141,7 +130,7 @@ def costs_from(options: dict[str, Any], *, needs_file: bool = False) -> Costs:
 
 
 def _axes(options: dict[str, Any]) -> tuple[int, list[int], list[int]]:
-    """Return the draft length, batch sizes and contexts, not too many of them in all."""
+    """Return the draft length, batch sizes and contexts; refuse too many points."""
     from specmodel.cli.options import MAX_POINTS
     from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH
 
@@ -160,14 +149,14 @@ def _axes(options: dict[str, Any]) -> tuple[int, list[int], list[int]]:
 
 
 def _assumed(options: dict[str, Any], contexts: list[int], *, has_form: bool) -> dict[str, Any]:
-    """Return by name what the user did not give."""
+    """Return the values taken for options that were not given."""
     told: dict[str, Any] = {"batch_size": _SIZES, "context_length": contexts[0]}
     told |= {"form": _FORMS[0]} if has_form else {}
     return {key: value for key, value in told.items() if options[key] is None}
 
 
 def _for_sglang(table: CostTable, options: dict[str, Any]) -> tuple[str, float]:
-    """Return SGLang's file, and how far a step that it reads off is from its own, at most."""
+    """Return SGLang's file, and its largest relative error over the steps of the table."""
     from specmodel.answers.cost_tables import costs_step_time, costs_text, sglang_costs
     from specmodel.drafters.by_name import drafter_kind
 
@@ -180,7 +169,7 @@ def _for_sglang(table: CostTable, options: dict[str, Any]) -> tuple[str, float]:
 
 
 def verdict(costs: Costs) -> list[str]:
-    """Return what verifying takes, how much of that the table keeps, and what contexts do."""
+    """Say how a step grows with the tokens verified and with the context."""
     table = costs.table
     step, most = table.step_time, table.draft_length + 1
     told = []
@@ -204,7 +193,7 @@ def verdict(costs: Costs) -> list[str]:
 
 
 def _for_engine(costs: Costs) -> str:
-    """Return what the engine is to be given, and what it does otherwise."""
+    """Say how the engine takes the table, and where it behaves differently."""
     if costs.dialect == "vllm":
         return wrap(_VLLM_CAVEATS)
     if not costs.fragment:
@@ -214,7 +203,7 @@ def _for_engine(costs: Costs) -> str:
 
 
 def steps_table(table: CostTable) -> str:
-    """Return the time of a step by context, requests and tokens verified of each."""
+    """Return the times of steps, a table for each context."""
     blocks = []
     for context, times in zip(table.context_length.tolist(), table.step_time, strict=True):
         columns = [
@@ -226,12 +215,12 @@ def steps_table(table: CostTable) -> str:
     return "\n\n".join(blocks)
 
 
-def to_json(costs: Costs) -> str:
-    """Return the times as JSON, in SI units."""
+def _fields(costs: Costs) -> dict[str, Any]:
+    """Return the fields of JSON, in SI units."""
     from specmodel.answers.cost_tables import COLUMN_UNITS
 
     is_sglang = costs.dialect == "sglang"
-    fields = {
+    own = {
         "for": costs.dialect,
         "fragment": costs.fragment or None,
         "place": _SGLANG_PLACE if costs.fragment else None,
@@ -241,4 +230,4 @@ def to_json(costs: Costs) -> str:
         "units": COLUMN_UNITS,
         "rows": costs.table.rows(),
     }
-    return report.json_text(report.case_fields(costs.prediction) | fields)
+    return report.case_fields(costs.prediction) | own

@@ -1,31 +1,28 @@
-"""``specmodel decode``: plain decoding, as tables, as JSON and CSV."""
+"""``specmodel decode``: plain decoding at operating points."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from specmodel.cli import settings
-from specmodel.cli.predict import component_tables, to_csv, to_json
-from specmodel.prediction.table import Row, seconds, table
-from specmodel.show import report
+from specmodel.cli.answering import answering
+from specmodel.cli.predict import answer
+from specmodel.prediction.table import Row, seconds
+from specmodel.show import forms, report
 
 if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
 
 
-@click.command(context_settings=settings.SETTINGS)
-@settings.where_options(required=True, has_drafter=False)
+@settings.command()
+@settings.where_options(has_drafter=False)
 @settings.option("batch_size", required=True)
 @settings.load_options()
 @settings.detail_options(has_drafter=False)
-@click.option("--interval", is_flag=True, help="Add central 80 % intervals.")
-@click.option(
-    "--components", is_flag=True, help="Add the breakdown of each pass; CSV has it alone."
-)
-@settings.form_options()
-def decode(*, as_json: bool, as_csv: bool, components: bool, **options: Any) -> None:
+@settings.own("interval", bool, "Add central 80 % intervals.")
+@settings.own("components", bool, "Add the breakdown of each pass; CSV has it alone.")
+@answering()
+def decode(*, components: bool, **options: Any) -> forms.Answer:
     """Predict decoding without speculation: TPOT, throughput, memory.
 
     With the lengths of prompts and outputs, each step carries its share of the prefill of other
@@ -39,25 +36,13 @@ def decode(*, as_json: bool, as_csv: bool, components: bool, **options: Any) -> 
           --tensor-parallel 8 --batch-size 64 --prompt-length 8192 \\
           --output-length 1024 --components
     """
-    settings.check_forms(as_json, as_csv)
     from specmodel.cli.options import decode_from
 
-    decoded = decode_from(options)
-    if as_json:
-        click.echo(to_json(decoded, with_components=components))
-    elif as_csv:
-        click.echo(to_csv(decoded, only_components=components))
-        settings.echo_warnings(decoded.warnings)
-    else:
-        parts = [
-            table(decoded, settings.screen_width()),
-            component_tables(decoded) if components else "",
-        ]
-        click.echo(report.page(decoded, verdict(decoded), *parts))
+    return answer(decode_from(options), verdict, with_components=components)
 
 
 def verdict(decoded: Prediction) -> list[str]:
-    """Return in a few sentences what a token takes, at most how many, and what limits it."""
+    """Say how long a token takes, the largest throughput, and what limits both."""
     rows = decoded.rows()
     fitting = [row for row in rows if row["batch_size"] <= row["max_batch_size"]]
     opening = "" if fitting else "Nothing fits in memory. If it did: "

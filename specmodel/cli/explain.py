@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from specmodel import answers
 from specmodel.base.errors import InputError
 from specmodel.base.text import Columns, align_blocks
-from specmodel.cli import answers, settings
+from specmodel.cli import settings
+from specmodel.cli.answering import answering
 from specmodel.show import report
-
-if TYPE_CHECKING:
-    from specmodel.answers import Explanation
+from specmodel.show.forms import Answer
 
 MOST_EXPLAINED = 5
 """Most points explained side by side [-]."""
@@ -24,10 +24,15 @@ _TITLES = {
 }
 
 
-@answers.command(
-    settings.acceptance_options(), "context_length", batch_size=None, draft_length=None
-)
-def explain(**options: Any) -> answers.Answer:
+@settings.command()
+@settings.where_options()
+@settings.option("batch_size", required=True)
+@settings.option("draft_length", words=settings.DRAFTED, required=True)
+@settings.acceptance_options()
+@settings.option("context_length")
+@settings.detail_options()
+@answering()
+def explain(**options: Any) -> Answer:
     """Explain what limits the speedup.
 
     What takes how much from target efficiency and speedup. Contributions are Shapley values: they
@@ -39,23 +44,21 @@ def explain(**options: Any) -> answers.Answer:
           --hardware h200_sxm --engine sglang --batch-size 1,16,128 \\
           --draft-length 3 --acceptance-rate 0.7
     """
-    from specmodel.answers.explaining import explain as explained
+    from specmodel.cli.options import drafted_from
 
-    p = answers.drafted_from(options)
-    most, expected = (
-        MOST_EXPLAINED,
-        f"at most {MOST_EXPLAINED} points side by side, or --json or --csv",
-    )
-    if options["as_json"] or options["as_csv"]:
-        most, expected = MOST_PRINTED, f"at most {MOST_PRINTED} points"
+    p = drafted_from(options)
+    most, expected = MOST_PRINTED, f"at most {MOST_PRINTED} points"
+    if not (options["as_json"] or options["as_csv"]):
+        most = MOST_EXPLAINED
+        expected = f"at most {most} points side by side, or --json or --csv"
     if p.speedup.size > most:
         raise InputError("batch_size", f"{p.speedup.size} points", expected)
-    found = explained(p)
-    return {"": p}, found.to_frame(), lambda: report.answer_page(p, verdict(found), tables(found))
+    found = answers.explain(p)
+    return report.answer(p, found.to_frame(), lambda: (verdict(found), tables(found)))
 
 
-def verdict(explanation: Explanation) -> str:
-    """Return for each point what takes most."""
+def verdict(explanation: answers.Explanation) -> str:
+    """Say for each point which terms cost the most speedup."""
     sentences, rows = [], explanation.prediction.rows()
     for i, row in enumerate(rows):
         terms = {name: float(values.ravel()[i]) for name, values in explanation.speedup.items()}
@@ -69,8 +72,8 @@ def verdict(explanation: Explanation) -> str:
     return " ".join(sentences)
 
 
-def tables(explanation: Explanation) -> str:
-    """Return the two waterfalls, a column for each point."""
+def tables(explanation: answers.Explanation) -> str:
+    """Return the waterfalls of target efficiency and speedup, a column for each point."""
     rows, blocks = explanation.prediction.rows(), []
     many_contexts = len({row["context_length"] for row in rows}) > 1
     for quantity, terms in explanation.waterfalls.items():
@@ -85,7 +88,7 @@ def tables(explanation: Explanation) -> str:
 
 
 def _step(term: str, value: float) -> str:
-    """Return a step of a waterfall; one that rounds to nothing is left open."""
+    """Return a cell of a waterfall; empty for a term that rounds to zero."""
     if term in ("ideal", "predicted"):
         return f"{value:.3f}"
     return "" if abs(value) < 5e-4 else f"{value:+.3f}"

@@ -1,4 +1,4 @@
-"""The command fit: kernels of a stack, or overheads of an engine, fitted to measurements."""
+"""``specmodel fit``: kernels of a stack, or overheads of an engine, fitted to measurements."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from specmodel import machines, measure
 from specmodel.base.errors import InputError
 from specmodel.base.text import wrap
-from specmodel.cli.fit_engine import check_apart, engine
-from specmodel.cli.settings import SETTINGS
+from specmodel.cli.fit_engine import engine
+from specmodel.cli.settings import SETTINGS, own, refuse_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class FitGroup(click.Group):
-    """A group whose command may be left out: ``fit FILE`` means ``fit kernels FILE``."""
+    """A group with a default command: ``fit FILE`` means ``fit kernels FILE``."""
 
     default = "kernels"
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Take what names no command as the arguments of the first."""
+        """Put the default command in front of words that name none."""
         if args and args[0] not in self.commands:
             args = [self.default, *args]
         return super().resolve_command(ctx, args)
@@ -50,12 +51,10 @@ fit.add_command(engine)
 
 @fit.command(context_settings=SETTINGS)
 @click.argument("measurements")
-@click.option("--output", required=True, metavar="FILE", help="Hardware profile to write.")
-@click.option("--hardware", metavar="NAME|PATH", help="Profile to start from.  [default: measured]")
-@click.option(
-    "--measured-on", metavar="NAME", help="Says that a table of another device will do: its chip."
-)
-@click.option("--source", metavar="TEXT", help="What was measured.  [default: the file's name]")
+@own("output", "FILE", "Hardware profile to write.", required=True)
+@own("hardware", "NAME|PATH", "Profile to start from.  [default: measured]")
+@own("measured_on", "NAME", "Says that a table of another device will do: its chip.")
+@own("source", "TEXT", "What was measured.  [default: the file's name]")
 def kernels(
     measurements: str,
     output: str,
@@ -70,19 +69,17 @@ def kernels(
     from specmodel.base.files import write_text
     from specmodel.base.records import spellings
     from specmodel.fit.kernels import fit_kernels, fitted_stack
-    from specmodel.machines.hardware import load_hardware
     from specmodel.machines.profiles import hardware_text, with_stack
-    from specmodel.measure.measurements import read_measurements
 
-    check_apart(output, measurements)
-    table = read_measurements(measurements)
+    refuse_inputs("output", output, {"the measurements": measurements})
+    table = measure.read_measurements(measurements)
     device, stack, version = (str(table[n].iloc[0]) for n in ("hardware", "stack", "version"))
     name = hardware or device
     if device not in spellings(Path(name).stem) and measured_on != device:
         expected = f"{device}, as measured, or --measured-on {device} with it"
         raise InputError("hardware", name, expected)
     text = hardware_text(name)
-    fits = fit_kernels(table, load_hardware(name))
+    fits = fit_kernels(table, machines.load_hardware(name))
     source = source or f"{Path(measurements).name}, measured on {device}"
     record = fitted_stack(fits, version=version, source=source, date=date.today().isoformat())
     write_text(output, with_stack(text, stack, record))

@@ -1,4 +1,4 @@
-"""The command fit engine: overheads of an engine from a user's own benchmark files, or by name."""
+"""``specmodel fit engine``: overheads of an engine from benchmark files of a user, or by name."""
 
 from __future__ import annotations
 
@@ -8,40 +8,39 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specmodel import fit, machines
 from specmodel.base.errors import InputError
 from specmodel.base.text import align, wrap
 from specmodel.cli import settings
-from specmodel.show.report import assumed_text, heading, seconds
+from specmodel.cli.settings import own, refuse_inputs
+from specmodel.fit import measured
+from specmodel.prediction.table import seconds
+from specmodel.show.report import assumed_text, heading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
 
-    from specmodel.fit import EngineFitting, EngineUpdate
-    from specmodel.fit.measured import Run
     from specmodel.fit.update import Moved
 
 _WITH_VARY = ("name", "engine", "stack", "source", "version", "vary", "leave_out")
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
 
 
-@click.command(context_settings=settings.SETTINGS)
+@settings.command()
 @click.argument("measurements", nargs=-1, required=True)
-@click.option("--output", required=True, metavar="FILE", help="Engine profile to write.")
-@click.option("--name", help="Name of the engine, for people.  [default: the profile's]")
+@own("output", "FILE", "Engine profile to write.", required=True)
+@own("name", str, "Name of the engine, for people.  [default: the profile's]")
 @settings.where_options(required=False, engine="by the files")
-@click.option("--draft-length", type=int, help="Of runs whose files do not tell it.")
-@settings.option("tree_width")
-@settings.option("verify_tokens")
-@click.option("--context-length", type=int, help="KV entries of a sequence.  [default: the files']")
+@own("draft_length", int, "Of runs whose files do not tell it.")
+@settings.options("tree_width", "verify_tokens")
+@own("context_length", int, "KV entries of a sequence.  [default: the files']")
 @settings.detail_options()
-@click.option("--source", metavar="TEXT", help="What was measured.  [default: the files' names]")
-@click.option("--version", default="", metavar="TEXT", help="Version of the engine measured.")
-@click.option("--vary", multiple=True, help="Fit overheads by name instead, to one table; repeat.")
-@click.option(
-    "--leave-out", multiple=True, metavar="COLUMN", help="With --vary: leave out in turn."
-)
+@own("source", "TEXT", "What was measured.  [default: the files' names]")
+@own("version", "TEXT", "Version of the engine measured.", default="", show_default=False)
+@own("vary", str, "Fit overheads by name instead, to one table; repeat.", multiple=True)
+@own("leave_out", "COLUMN", "With --vary: leave out in turn.", multiple=True)
 def engine(measurements: tuple[str, ...], output: str, **options: Any) -> None:
     """Fit an engine to benchmarks of your own server: one plain and one speculative run do.
 
@@ -66,7 +65,7 @@ def engine(measurements: tuple[str, ...], output: str, **options: Any) -> None:
           --vary pass_time --vary draft_pass_time --vary reject_time
     """
     for path in measurements:
-        check_apart(output, path)
+        refuse_inputs("output", output, {"the measurements": path})
     if options["vary"]:
         text = _by_name(measurements, output, options)
     else:
@@ -74,38 +73,24 @@ def engine(measurements: tuple[str, ...], output: str, **options: Any) -> None:
     click.echo(f"{text}\n\nWritten: {output}")
 
 
-def check_apart(output: str, measurements: str) -> None:
-    """Refuse to write over what is read."""
-    if Path(output).resolve() == Path(measurements).resolve():
-        raise InputError("output", output, "another file than the measurements")
-
-
 def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> str:
-    """Move a profile to a user's runs, write it and say what became of it."""
+    """Update a shipped profile by a user's runs, write it, and return what to print."""
     from specmodel.base.files import write_text
     from specmodel.base.records import toml_text
     from specmodel.cli.options import settings_from
     from specmodel.cost.deploying import resolve
-    from specmodel.fit import update_engine
-    from specmodel.fit.measured import (
-        check_model,
-        need_plain,
-        read_benchmarks,
-        served_runs,
-    )
-    from specmodel.machines.engine import load_engine
 
     _check_given(options)
-    runs = [_with_length(run, options) for run in read_benchmarks(paths)]
-    check_model(runs, options["target"])
-    need_plain(runs)
+    runs = [_with_length(run, options) for run in measured.read_benchmarks(paths)]
+    measured.check_model(runs, options["target"])
+    measured.need_plain(runs)
     name, told = _start(runs, options)
     values = options | settings_from(options["changes"])
     _, assumed = resolve(values | {"engine": name}, prefix="set ")
-    base = load_engine(name)
-    rows = served_runs(runs, values | {"engine": name})
+    base = machines.load_engine(name)
+    rows = measured.served_runs(runs, values | {"engine": name})
     how = {"date": date.today().isoformat(), "version": options["version"] or _version(runs)}
-    update = update_engine(rows, base, **how)
+    update = fit.update_engine(rows, base, **how)
     names = ", ".join(Path(path).name for path in paths)
     told_by = {
         "name": options["name"] or f"{base.name}, own runs",
@@ -119,7 +104,7 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
     notes = [wrap(f"Note: {run.batch_note}.") for run in runs if run.batch_note]
     notes += [wrap(text) for text in _unlike_texts(update)]
     parts = [
-        f"{heading(deployment)}\n{wrap(f'From the profile {base.name}: {told}.')}",
+        f"{wrap(heading(deployment))}\n{wrap(f'From the profile {base.name}: {told}.')}",
         _runs_table(runs, update),
         "\n".join(notes),
         _moved_text(update.moved),
@@ -139,16 +124,16 @@ def _check_given(options: dict[str, Any]) -> None:
         raise InputError("leave_out", options["leave_out"][0], "--vary with it")
 
 
-def _with_length(run: Run, options: dict[str, Any]) -> Run:
-    """Return a run with the draft length that was typed, where its file tells none."""
+def _with_length(run: measured.Run, options: dict[str, Any]) -> measured.Run:
+    """Return a run with the draft length that was typed, if its file has none."""
     if run.draft_length is not None or options["draft_length"] is None:
         return run
     length, width, verified = (options[name] for name in _DRAFTING)
     return run.drafting(length, topk=width or 1, verify_tokens=verified)
 
 
-def _start(runs: Sequence[Run], options: dict[str, Any]) -> tuple[str, str]:
-    """Return the profile to start from, and why that one."""
+def _start(runs: Sequence[measured.Run], options: dict[str, Any]) -> tuple[str, str]:
+    """Return the profile to start from, and why it was chosen."""
     from specmodel.fit.measured.spellings import profile_of
 
     if options["engine"]:
@@ -163,15 +148,14 @@ def _start(runs: Sequence[Run], options: dict[str, Any]) -> tuple[str, str]:
     return found.pop(), f"the files are of {' '.join(filter(None, [made, version]))}"
 
 
-def _version(runs: Sequence[Run]) -> str:
-    """Return the version that files name, empty if none or several are named."""
+def _version(runs: Sequence[measured.Run]) -> str:
+    """Return the engine version in the files; empty if there are none or several."""
     named = {f"{run.engine} {run.version}" for run in runs if run.version}
     return named.pop() if len(named) == 1 else ""
 
 
-def _runs_table(runs: Sequence[Run], update: EngineUpdate) -> str:
+def _runs_table(runs: Sequence[measured.Run], update: fit.EngineUpdate) -> str:
     """Return each run measured and predicted, before and after."""
-    show = [seconds if run.quantity == "step_time" else "{:.3f}".format for run in runs]
     errors = update.predicted / update.measured - 1
     return align(
         [
@@ -180,7 +164,7 @@ def _runs_table(runs: Sequence[Run], update: EngineUpdate) -> str:
             ("draft\nlength", [str(run.draft_length) for run in runs]),
             ("tokens\na step", [f"{run.tokens_per_step:.3g}" for run in runs]),
             *(
-                (title, [f(float(v)) for f, v in zip(show, values, strict=True)])
+                (title, [_value(run.quantity, v) for run, v in zip(runs, values, strict=True)])
                 for title, values in (
                     ("\nmeasured", update.measured),
                     ("predicted\nbefore", update.before),
@@ -194,13 +178,13 @@ def _runs_table(runs: Sequence[Run], update: EngineUpdate) -> str:
 
 
 def _short(source: str) -> str:
-    """Return the end of where a run was read."""
+    """Return the name of a run's file, cut at the front."""
     name = Path(source).name
     return name if len(name) <= 26 else f"...{name[-23:]}"
 
 
-def _unlike_texts(update: EngineUpdate) -> list[str]:
-    """Return what runs tell that hosts known do not, and that it is not all."""
+def _unlike_texts(update: fit.EngineUpdate) -> list[str]:
+    """Return notes on runs that no known host explains, or that overheads do not explain."""
     texts = []
     if update.is_unlike_known:
         per_request = float(update.profile.overheads.on_host().reject_time_per_request)
@@ -220,7 +204,7 @@ def _unlike_texts(update: EngineUpdate) -> list[str]:
 
 
 def _moved_text(moved: Sequence[Moved]) -> str:
-    """Return what the runs told, and what they left open."""
+    """Return which parameters the runs moved, and which they leave open."""
     told = [item for item in moved if not item.is_open]
     lines = ["What the runs moved, with the 80 % that it was, and is, known to:"]
     rows = [
@@ -234,7 +218,7 @@ def _moved_text(moved: Sequence[Moved]) -> str:
 
 
 def _ends(name: str, value: float, spread: float) -> str:
-    """Return a value and the central 80 % of what it may be."""
+    """Return a value and its central 80 % interval."""
     from math import exp
 
     show = seconds if name.endswith("time") or "_per_" in name else "{:.2f}".format
@@ -243,11 +227,9 @@ def _ends(name: str, value: float, spread: float) -> str:
 
 
 def _by_name(paths: Sequence[str], output: str, options: dict[str, Any]) -> str:
-    """Fit overheads by name to one table, write the engine and say how well they fit."""
+    """Fit the overheads of --vary to one table, write the engine, and return what to print."""
     from specmodel.base.files import write_text
     from specmodel.base.records import toml_text
-    from specmodel.fit.engine import fit_engine, read_serving
-    from specmodel.machines.engine import load_engine
 
     if len(paths) > 1:
         raise InputError("measurements", " ".join(paths), "one table with --vary")
@@ -257,19 +239,19 @@ def _by_name(paths: Sequence[str], output: str, options: dict[str, Any]) -> str:
             raise InputError(argument, value, "none with --vary, whose table says what ran")
     if options["name"] is None:
         raise InputError("name", None, "a name of the engine, with --vary")
-    table = read_serving(paths[0])
+    table = fit.read_serving(paths[0])
     changes = {"name": options["name"], "source": options["source"] or Path(paths[0]).name}
     if options["stack"]:
         changes["stack"] = options["stack"]
-    base = load_engine(options["engine"] or "ideal").with_changes("engine", changes)
+    base = machines.load_engine(options["engine"] or "ideal").with_changes("engine", changes)
     today = date.today().isoformat()
     how = {name: options[name] for name in ("leave_out", "version")}
-    fitting = fit_engine(table, base, options["vary"], date=today, **how)
+    fitting = fit.fit_engine(table, base, options["vary"], date=today, **how)
     write_text(output, toml_text(fitting.profile) + "\n")
     return f"{_engine_text(fitting)}\n\n{_row_text(fitting, table)}"
 
 
-def _engine_text(fitting: EngineFitting) -> str:
+def _engine_text(fitting: fit.EngineFitting) -> str:
     """Return fitted overheads, errors and warnings."""
     fit = fitting.profile.fit
     found = [f"  {name} = {value:.4g} s" for name, value in fitting.result.parameters.items()]
@@ -281,16 +263,16 @@ def _engine_text(fitting: EngineFitting) -> str:
     return "\n".join(lines)
 
 
-def _row_text(fitting: EngineFitting, table: pd.DataFrame) -> str:
+def _row_text(fitting: fit.EngineFitting, table: pd.DataFrame) -> str:
     """Return each row measured and predicted, as an aligned table."""
-    quantity, measured = table["quantity"].tolist(), table["value"].astype(float)
+    quantity, values = table["quantity"].tolist(), table["value"].astype(float)
     return align(
         [
             ("target", [Path(str(name)).name[:17] for name in table["target"]]),
             ("quantity", quantity),
             ("batch\nsize", [_range_of(str(sizes).split()) for sizes in table["batch_size"]]),
             ("draft\nlength", [f"{length:g}" for length in table["draft_length"].astype(float)]),
-            ("measured", list(map(_value, quantity, measured))),
+            ("measured", list(map(_value, quantity, values))),
             ("predicted", list(map(_value, quantity, fitting.predicted))),
             ("error", [f"{error:+.1%}" for error in fitting.result.residuals]),
         ],
@@ -299,7 +281,9 @@ def _row_text(fitting: EngineFitting, table: pd.DataFrame) -> str:
 
 
 def _value(quantity: str, value: float) -> str:
-    return seconds(value) if quantity in ("forward_time", "step_time") else f"{value:.3f}"
+    """Return a time, or a ratio, as a cell."""
+    is_time = quantity in ("forward_time", "step_time")
+    return seconds(float(value)) if is_time else f"{value:.3f}"
 
 
 def _range_of(sizes: list[str]) -> str:

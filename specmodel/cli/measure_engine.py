@@ -1,4 +1,4 @@
-"""The command measure-engine: time a running server, for fit engine."""
+"""``specmodel measure-engine``: a running server timed, for ``fit engine``."""
 
 from __future__ import annotations
 
@@ -13,97 +13,68 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specmodel import __version__
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_values
-from specmodel.cli.settings import SETTINGS
+from specmodel.cli import settings
+from specmodel.cli.settings import own
+from specmodel.measure import live
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specmodel.measure.live import Done, Log, Plan, Run, Server, Told
-
 _FIRST_LINE, _LINES = 10.0, 60.0
-"""Seconds until the time that is left is said, and between two such lines."""
+"""Time to the first line about the time left, and between two lines [s]."""
 _POLL = 2.0
-"""Between two looks at a server that is to be restarted [s]."""
+"""Time between two looks at a server that is being restarted [s]."""
 _PROBE_TOKENS = 16
 """Output of the request whose pace tells how long all will take [token]."""
 _LISTS = ("draft_length", "concurrency", "prompt_length", "output_length")
+_METHOD = (
+    "How the server drafts, for the options it is started with: eagle, eagle3, mtp, draft_model,"
+    " dflash or ngram."
+)
+_SEED = "Of prompts, for draft lengths to meet the same ones; without prefix caching."
 
 
-@click.command("measure-engine", context_settings=SETTINGS)
+@settings.command()
 @click.argument("url")
-@click.option("--output", required=True, metavar="FILE.csv", help="Summary to write.")
-@click.option("--model", metavar="NAME", help="As served.  [default: the only one]")
-@click.option(
-    "--draft-length",
-    default="0",
-    metavar="VALUES",
-    help="Rounds: tokens drafted a step, 0 for none.  [default: 0]",
-)
-@click.option(
-    "--concurrency",
-    default="1,4,16",
-    metavar="VALUES",
-    help="Requests at once.  [default: 1,4,16]",
-)
-@click.option(
-    "--prompt-length",
-    default="1024",
-    metavar="VALUES",
-    help="Tokens of a prompt.  [default: 1024]",
-)
-@click.option(
-    "--output-length",
-    default="256",
-    metavar="VALUES",
-    help="Tokens of an answer.  [default: 256]",
-)
-@click.option("--repeats", default=3, help="Runs of each load, interleaved.  [default: 3]")
-@click.option("--requests", default=2, help="Timed requests of each slot.  [default: 2]")
-@click.option(
-    "--method",
-    default="eagle3",
-    metavar="NAME",
-    help="How the server drafts, for the options it is started with: eagle, eagle3, mtp,"
-    " draft_model, dflash or ngram.  [default: eagle3]",
-)
-@click.option("--draft-model", default="", metavar="NAME|PATH", help="What drafts, likewise.")
-@click.option("--temperature", type=float, help="Of sampling.  [default: the server's]")
+@own("output", "FILE.csv", "Summary to write.", required=True)
+@own("model", "NAME", "As served.  [default: the only one]")
+@own("draft_length", "VALUES", "Rounds: tokens drafted a step, 0 for none.", default="0")
+@own("concurrency", "VALUES", "Requests at once.", default="1,4,16")
+@own("prompt_length", "VALUES", "Tokens of a prompt.", default="1024")
+@own("output_length", "VALUES", "Tokens of an answer.", default="256")
+@own("repeats", int, "Runs of each load, interleaved.", default=3)
+@own("requests", int, "Timed requests of each slot.", default=2)
+@own("method", "NAME", _METHOD, default="eagle3")
+@own("draft_model", "NAME|PATH", "What drafts, likewise.", default="", show_default=False)
+@own("temperature", float, "Of sampling.  [default: the server's]")
 @click.option("--stream/--no-stream", default=True, help="Whether answers are streamed.")
-@click.option(
-    "--stream-interval",
-    type=click.IntRange(min=1),
-    help="Tokens of an event, where the server can be told: less work for both.",
+@own(
+    "stream_interval",
+    click.IntRange(min=1),
+    "Tokens of an event, where the server can be told: less work for both.",
 )
-@click.option(
-    "--prompt-form",
-    type=click.Choice(["ids", "text", "chat"]),
-    help="What prompts are.  [default: the first that the server takes]",
+@own(
+    "prompt_form",
+    ["ids", "text", "chat"],
+    "What prompts are.  [default: the first that the server takes]",
 )
-@click.option(
-    "--token-ids",
-    default="100:20000",
-    metavar="LOW:HIGH",
-    help="Bounds of the ids in prompts.  [default: 100:20000]",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    help="Of prompts, for draft lengths to meet the same ones; without prefix caching.",
-)
-@click.option(
-    "--api-key",
+@own("token_ids", "LOW:HIGH", "Bounds of the ids in prompts.", default="100:20000")
+@own("seed", click.IntRange(min=0), _SEED)
+@own(
+    "api_key",
+    "KEY",
+    "Better in the environment variable OPENAI_API_KEY.",
     envvar="OPENAI_API_KEY",
-    metavar="KEY",
-    help="Better in the environment variable OPENAI_API_KEY.",
 )
-@click.option("--ca-file", metavar="FILE", help="Certificates to trust, of a server with its own.")
-@click.option("--timeout", default=600.0, help="Seconds for an answer.  [default: 600]")
-@click.option("--wait", default=60.0, help="Minutes for a restart.  [default: 60]")
-@click.option("--most-tokens", type=int, help="Refuse to ask for more, in and out.")
-@click.option("--most-minutes", type=float, help="Stop before a run that would take longer.")
-@click.option("--dry-run", is_flag=True, help="Print the budget and ask nothing of the server.")
+@own("ca_file", "FILE", "Certificates to trust, of a server with its own.")
+@own("timeout", float, "Seconds for an answer.  [default: 600]", default=600.0, show_default=False)
+@own("wait", float, "Minutes for a restart.  [default: 60]", default=60.0, show_default=False)
+@own("most_tokens", int, "Refuse to ask for more, in and out.")
+@own("most_minutes", float, "Stop before a run that would take longer.")
+@own("dry_run", bool, "Print the budget and ask nothing of the server.")
 def measure_engine(url: str, output: str, **options: Any) -> None:
     """Time a running vLLM, SGLang or server like them, for `fit engine`.
 
@@ -123,11 +94,10 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
           --drafter eagle3 --hardware h200_sxm --output mine.toml
     """
     from specmodel.base.units import check
-    from specmodel.cli.served import served_text
-    from specmodel.measure.live import Plan, launch_options
+    from specmodel.show.server_loads import served_text
 
     values = {name: parse_values(name, options[name]) for name in _LISTS}
-    plan = Plan(
+    plan = live.Plan(
         draft_lengths=values["draft_length"],
         concurrencies=values["concurrency"],
         prompt_lengths=values["prompt_length"],
@@ -140,7 +110,7 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
     for name in ("wait", "temperature"):
         check(name, options[name] or 0.0, minimum=0.0, maximum=1e6)
     for engine in ("vllm", "sglang"):
-        launch_options(engine, 1, options["method"], options["draft_model"])
+        live.launch_options(engine, 1, options["method"], options["draft_model"])
     work = _Work(url, _rows_of(output), plan, options)
     if options["dry_run"]:
         click.echo(work.dry_text())
@@ -164,7 +134,7 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
 
 
 def _rows_of(output: str) -> Path:
-    """Return where the rows of a summary are, if it can be written."""
+    """Return the file of single requests beside the summary; refuse what cannot be written."""
     from specmodel.base.files import check_writable
 
     path = Path(output)
@@ -179,11 +149,10 @@ def _rows_of(output: str) -> Path:
 
 
 def _summarised(rows: list[dict[str, str]], output: str) -> pd.DataFrame | None:
-    """Write the summary of the runs that are done, and return it; None if there is none."""
+    """Write and return the summary of the finished runs; None without any."""
     from specmodel.base.files import write_text
-    from specmodel.measure.live import summary
 
-    table = summary(rows)
+    table = live.summary(rows)
     if table.empty:
         return None
     write_text(output, table.to_csv(index=False, float_format="%.6g"))
@@ -191,7 +160,7 @@ def _summarised(rows: list[dict[str, str]], output: str) -> pd.DataFrame | None:
 
 
 def _end_on_signals() -> None:
-    """Let the signal that ends a program end its work first, as Ctrl-C does."""
+    """Make SIGTERM cancel the work in an orderly way, as Ctrl-C does."""
     task = asyncio.current_task()
     with suppress(NotImplementedError, RuntimeError, ValueError):  # not on every system or thread
         if task is not None:
@@ -200,13 +169,13 @@ def _end_on_signals() -> None:
 
 @dataclass
 class _Work:
-    """What is to be measured, and how far it has come."""
+    """The runs of a plan that are done and left, and the pace so far."""
 
     url: str
     rows: Path
-    plan: Plan
+    plan: live.Plan
     options: dict[str, Any]
-    left: dict[int, list[Run]] = field(default_factory=dict)
+    left: dict[int, list[live.Run]] = field(default_factory=dict)
     known: dict[tuple[int, ...], float] = field(default_factory=dict)
     pace: tuple[float, float] = (0.0, 0.0)
     found: list[dict[str, str]] = field(default_factory=list)
@@ -218,22 +187,19 @@ class _Work:
         self._due = self.begun + _FIRST_LINE
 
     async def measured(self) -> None:
-        """Do what is left, round by round."""
-        from specmodel import __version__
-        from specmodel.measure.live import Log, connected
-
+        """Do the runs that are left, round by round."""
         options = self.options
         how = {name: options[name] for name in ("stream_interval", "temperature")}
         how["streams"] = options["stream"]
         access = {name: options[name] for name in ("api_key", "ca_file", "timeout")}
         _end_on_signals()
-        async with connected(self.url, **access, **how) as server:
+        async with live.connected(self.url, **access, **how) as server:
             told = await server.told(options["model"])
             self._check_length(told)
             session = {"specmodel": __version__, "url": server.url, "seed": options["seed"]}
             session["started"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             identity = {"model": told.model, "engine": told.engine} | how
-            with Log(self.rows, identity, session) as log:
+            with live.Log(self.rows, identity, session) as log:
                 self.found, self.left = log.rows, self.plan.left(log.done)
                 self._check_budget()
                 while self.left:
@@ -243,16 +209,14 @@ class _Work:
                 log.note_session(ended=time.strftime("%Y-%m-%dT%H:%M:%S%z"))
 
     def kept(self) -> str:
-        """Return how many runs are in the table."""
+        """Say how many runs are in the file of requests."""
         done = self.total - sum(map(len, self.left.values()))
         return f"{done} of {self.total} runs are in {self.rows}"
 
     def dry_text(self) -> str:
-        """Return what is left and with what options the server is to be started for it."""
-        from specmodel.measure.live import Log
-
+        """Return what is left to do, and the server options for each round."""
         if self.rows.exists():
-            log = Log(self.rows, {}, {})
+            log = live.Log(self.rows, {}, {})
             log.read()
             self.left = self.plan.left(log.done)
         lines = [self._budget_text()]
@@ -262,29 +226,27 @@ class _Work:
         return "\n".join(lines)
 
     def _launch(self, engine: str, number: int) -> str:
-        from specmodel.measure.live import launch_options
-
         length = self.plan.draft_lengths[number]
-        return launch_options(engine, length, self.options["method"], self.options["draft_model"])
+        return live.launch_options(
+            engine, length, self.options["method"], self.options["draft_model"]
+        )
 
-    def _check_length(self, told: Told) -> None:
-        """Refuse sequences that the server does not take."""
+    def _check_length(self, told: live.Told) -> None:
+        """Refuse sequences longer than the server's context."""
         longest = max(self.plan.prompt_lengths) + max(self.plan.output_lengths)
         if told.context_length is not None and longest > told.context_length:
             expected = f"at most {told.context_length} with the output, as the server has it"
             raise InputError("prompt_length", longest, expected)
 
     def _check_budget(self) -> None:
-        """Refuse to ask for more tokens than are allowed."""
+        """Refuse to ask for more tokens than --most-tokens."""
         most, asked = self.options["most_tokens"], self._budget()
         if most is not None and asked.prompt_tokens + asked.output_tokens > most:
             expected = f"at least {asked.prompt_tokens + asked.output_tokens}, what this asks for"
             raise InputError("most_tokens", most, expected)
 
     def _budget(self) -> Any:
-        from specmodel.measure.live import budget
-
-        return budget(self.plan, self.left)
+        return live.budget(self.plan, self.left)
 
     def _budget_text(self) -> str:
         asked = self._budget()
@@ -294,8 +256,8 @@ class _Work:
             f" {asked.prompt_tokens:,} tokens in and {asked.output_tokens:,} out"
         )
 
-    async def _ready(self, server: Server, told: Told) -> tuple[int, Told]:
-        """Return a round that the server is ready for, once it is restarted for one."""
+    async def _ready(self, server: live.Server, told: live.Told) -> tuple[int, live.Told]:
+        """Wait until the server has the draft length of a round that is left; return the round."""
         plan, shown, end = self.plan, "", time.monotonic() + 60.0 * self.options["wait"]
         while True:
             length = told.drafts.draft_length
@@ -319,10 +281,10 @@ class _Work:
                 if error.argument != "url":
                     raise
 
-    async def _round(self, server: Server, told: Told, number: int, log: Log) -> bool:
-        """Do the runs of a round; tell whether there is time for more."""
-        from specmodel.measure.live import drive
-
+    async def _round(
+        self, server: live.Server, told: live.Told, number: int, log: live.Log
+    ) -> bool:
+        """Do the runs of a round; return whether there is time for more."""
         prompts = await self._prompts(server)
         await self._probe(server, prompts)
         engine = f"{told.engine or 'server'} {told.version}".strip()
@@ -330,7 +292,7 @@ class _Work:
         minutes = f"at least {self._seconds_left() / 60:.1f} min at the pace of one request"
         click.echo(f"{told.model}, {engine}, {what}\n{self._budget_text()};\n{minutes}", err=True)
         most = self.options["most_minutes"]
-        async for done in drive(server, told, self.plan, self.left[number], log, prompts):
+        async for done in live.drive(server, told, self.plan, self.left[number], log, prompts):
             if done.is_run:
                 self._note(done)
             if most is not None and self.left and not self._has_time(60.0 * most):
@@ -338,31 +300,27 @@ class _Work:
         return True
 
     def _has_time(self, most: float) -> bool:
-        """Tell whether there is time for the next run."""
-        from specmodel.measure.live import seconds_of
-
+        """Return whether the next run ends within so much time [s]."""
         run = next(run for runs in self.left.values() for run in runs)
-        needed = seconds_of(run, self.plan.requests, *self.pace, self.known)
+        needed = live.seconds_of(run, self.plan.requests, *self.pace, self.known)
         return time.monotonic() - self.begun + needed <= most
 
-    async def _prompts(self, server: Server) -> Any:
-        """Return what makes prompts of the form that the server takes."""
-        from specmodel.measure.live import fitted_words, random_ids, random_words
-
+    async def _prompts(self, server: live.Server) -> Any:
+        """Return a maker of prompts in the form that the server takes."""
         bounds = parse_values("token_ids", self.options["token_ids"].replace(":", ","))
         if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1]:
             raise InputError("token_ids", self.options["token_ids"], "LOW:HIGH")
         seed = self.options["seed"]  # without, new ones each time: none are in a cache of prefixes
         lowest, highest = map(int, bounds)
-        ids, words = random_ids(lowest, highest, seed), random_words(seed)
+        ids, words = live.random_ids(lowest, highest, seed), live.random_words(seed)
         samples: dict[Any, Any] = {"ids": ids(8), "text": words(8), "chat": words(8)}
         form = self.options["prompt_form"]
         found = await server.find_form({form: samples[form]} if form else samples)
         if found == "ids":
             return ids
-        return await fitted_words(server, words, self.plan.prompt_lengths)
+        return await live.fitted_words(server, words, self.plan.prompt_lengths)
 
-    async def _probe(self, server: Server, prompts: Any) -> None:
+    async def _probe(self, server: live.Server, prompts: Any) -> None:
         """Measure the pace of a single request."""
         prompt = prompts(min(self.plan.prompt_lengths))
         answer = await server.complete(prompt, _PROBE_TOKENS)
@@ -372,13 +330,11 @@ class _Work:
         self.pace = (first, (answer.latency - first) / (_PROBE_TOKENS - 1))
 
     def _seconds_left(self) -> float:
-        from specmodel.measure.live import seconds_of
-
         runs = [run for runs in self.left.values() for run in runs]
-        return sum(seconds_of(run, self.plan.requests, *self.pace, self.known) for run in runs)
+        return sum(live.seconds_of(run, self.plan.requests, *self.pace, self.known) for run in runs)
 
-    def _note(self, done: Done) -> None:
-        """Note that a run is done, and tell how much is left from time to time."""
+    def _note(self, done: live.Done) -> None:
+        """Take a finished run off the list, and print from time to time how much is left."""
         number = done.run.round
         self.left[number] = [run for run in self.left[number] if run != done.run]
         self.left = {n: runs for n, runs in self.left.items() if runs}

@@ -1,11 +1,12 @@
-"""What is typed as options, as records, deployments, predictions and axes of a sweep.
+"""Typed options turned into records, deployments, predictions and axes of a sweep.
 
-`options` are always the values of the shared options by name, None where nothing was typed. What
-cannot be used is an `InputError` that names its option.
+`options` are always the values of the shared options by name, None for those not typed. An option
+that cannot be used raises an `InputError` with its name.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -31,7 +32,7 @@ _PARSERS = {int: parse_values, "VALUES": parse_values, float: parse_numbers, "RA
 
 
 def predict_from(options: dict[str, Any]) -> Prediction:
-    """Return what is asked for; its axes run over context, then draft length, then batch size."""
+    """Return the prediction asked for; axes are context, then draft length, then batch size."""
     grid = _grid_from(options)
     deployment, assumed = deployment_from(options)
     return predict_deployed(
@@ -44,15 +45,35 @@ def predict_from(options: dict[str, Any]) -> Prediction:
 
 
 def decode_from(options: dict[str, Any]) -> Prediction:
-    """Return what is asked for of plain decoding, on the axes of `predict_from`."""
+    """Return the prediction of plain decoding asked for, with axes as in `predict_from`."""
     grid = _grid_from(options)
     from specmodel.prediction.decoding import decode_deployed
 
     return decode_deployed(*deployment_from(options), interval=options["interval"], **grid)
 
 
+def drafted_from(options: dict[str, Any]) -> Prediction:
+    """Return the prediction asked for; refuse a draft length of 0."""
+    # the best draft length is not printed, so that no longer drafts need be evaluated
+    prediction = predict_from(options | {"max_draft_length": 1})
+    if not prediction.draft_length.all():
+        raise InputError("draft_length", options["draft_length"], "at least 1")
+    return prediction
+
+
+def lengths_from(options: dict[str, Any]) -> Prediction:
+    """Return the prediction asked for at all draft lengths from 1 to the longest considered."""
+    asked = options["max_draft_length"]
+    longest = longest_draft(options)
+    prediction = predict_from(
+        options | {"draft_length": f"1:{longest}", "max_draft_length": longest}
+    )
+    assumed = {"max_draft_length": longest} if asked is None else {}
+    return replace(prediction, assumptions=prediction.assumptions | assumed)
+
+
 def _grid_from(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the coordinates that were typed, each along an axis of its own."""
+    """Return the coordinates that were typed, each along its own axis."""
     axes = {
         name: parse_values(name, options[name]) for name in _AXES if options.get(name) is not None
     }
@@ -65,23 +86,12 @@ def _grid_from(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def deployment_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any]]:
-    """Return what is deployed, and what was assumed, as `deploy` gives them."""
+    """Return the deployment, and by argument what was assumed of it."""
     return resolve(options | settings_from(options["changes"]), prefix="set ")
 
 
 def with_engine_of_dialect(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return options by which an answer for an engine is of that engine, unless another is typed.
-
-    Parameters
-    ----------
-    options
-        The engine that the answer is for as ``dialect``, which is the name of its profile too.
-
-    Returns
-    -------
-    tuple
-        Options, and by argument what was assumed.
-    """
+    """Return options with the engine of --for unless --engine is typed, and what was assumed."""
     name = options["dialect"]
     if options["engine"] is not None:
         return options, {}
@@ -89,7 +99,7 @@ def with_engine_of_dialect(options: dict[str, Any]) -> tuple[dict[str, Any], dic
 
 
 def acceptance_from(options: dict[str, Any]) -> Acceptance:
-    """Return the acceptance, of which exactly one form must be given."""
+    """Return the acceptance; exactly one form of it must be given."""
     given = _given_acceptance(options)
     if "acceptance" in given:
         return published_from(options)
@@ -103,7 +113,7 @@ def acceptance_from(options: dict[str, Any]) -> Acceptance:
 
 
 def _given_acceptance(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the one form of acceptance that was given."""
+    """Return the one form of acceptance that was typed, by name."""
     forms = ("acceptance", *FORMS)
     given = {n: options[n] for n in forms if options.get(n) is not None}
     if len(given) != 1:
@@ -113,7 +123,7 @@ def _given_acceptance(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def published_from(options: dict[str, Any]) -> Acceptance:
-    """Return the acceptance that is published of one target with one drafter, or under a name."""
+    """Return a published acceptance: of the target with the drafter, or by its name."""
     from specmodel.drafters.acceptance import load_acceptance
 
     for name in ("target", "drafter"):
@@ -125,29 +135,17 @@ def published_from(options: dict[str, Any]) -> Acceptance:
     return load_acceptance(options["target"], options["drafter"], options["acceptance"])
 
 
-def longest_draft(acceptance: Acceptance, asked: int | None, block: int | None) -> int:
-    """Return the longest draft to consider.
+def longest_draft(options: dict[str, Any]) -> int:
+    """Return the longest draft to consider, typed or default [token].
 
-    Parameters
-    ----------
-    acceptance
-        Of the drafted tokens.
-    asked
-        What was typed, None if nothing was [token].
-    block
-        What the drafter drafts at most, None if it goes on as long as asked [token].
-
-    Returns
-    -------
-    int
-        At most as long as acceptance is known for, and as the drafter drafts [token].
-
-    Raises
-    ------
-    InputError
-        If more was asked for, or acceptance was measured at no stated length.
+    It is at most what acceptance is known for and what the drafter drafts at once.
     """
-    acceptance.measured_at([1, 2])  # lengths differ, so that a measured one must have been given
+    from specmodel.drafters.by_name import longest_block
+
+    block = longest_block(options["drafter"], options["target"])
+    asked: int | None = options["max_draft_length"]
+    acceptance = acceptance_from(options)
+    acceptance.measured_at([1, 2])  # with two lengths: refuses an unknown measured length
     known = int(acceptance.max_draft_length)
     if asked is None:
         return min(DEFAULT_MAX_DRAFT_LENGTH, known, block or known)
@@ -161,7 +159,7 @@ def longest_draft(acceptance: Acceptance, asked: int | None, block: int | None) 
 
 
 def axes_from(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the axes of a sweep: values by parameter, dotted for a field of a record."""
+    """Return the axes of a sweep by parameter, with dotted names for fields of records."""
     given = _given_acceptance(options)
     axes: dict[str, Any] = {}
     if "acceptance" in given:
@@ -180,7 +178,7 @@ def _words(_argument: str, text: str) -> list[str]:
 
 
 def _listed(argument: str, text: str) -> list[Any]:
-    """Return the values of a list or range, whichever kind they are."""
+    """Return the values of a list or range: whole numbers, numbers or words."""
     if ":" in text:
         try:
             return list(parse_values(argument, text))
@@ -190,7 +188,7 @@ def _listed(argument: str, text: str) -> list[Any]:
 
 
 def settings_from(settings: Sequence[str]) -> dict[str, object]:
-    """Return what ``--set KEY=VALUE`` replaces, by the dotted name of the field."""
+    """Return the values of ``--set KEY=VALUE`` by dotted field."""
     changes: dict[str, object] = {}
     for setting in settings:
         key, has_value, value = (part.strip() for part in setting.partition("="))
@@ -203,7 +201,7 @@ def settings_from(settings: Sequence[str]) -> dict[str, object]:
 
 
 def literal(text: str) -> object:
-    """Return a typed value as a truth value, a number or as it stands."""
+    """Return a typed value as bool, int or float if it reads as one, else as text."""
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):

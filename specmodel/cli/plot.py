@@ -1,4 +1,4 @@
-"""The command that draws figures."""
+"""``specmodel plot``: a table of another command as a figure."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -7,30 +7,27 @@ import click
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import parse_numbers, parse_values
-from specmodel.cli.settings import SETTINGS
+from specmodel.cli import settings
+from specmodel.cli.settings import own
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LEAST_WIDTH, MOST_WIDTH = 3.0, 20.0
-"""Inches within which a figure can be read."""
+"""Widths between which a figure can be read, in inches."""
 
 
-@click.command(context_settings=SETTINGS)
+@settings.command()
 @click.argument("kind")
 @click.argument("table", required=False)
-@click.option("--output", required=True, metavar="FILE", help="PDF, SVG or PNG, by its suffix.")
-@click.option("--width", type=float, help="Inches.  [default: 3.3, a column of a paper]")
-@click.option(
-    "--outcome",
-    metavar="NAME",
-    help="Of tornado and sobol: speedup or target_efficiency.  [default: speedup]",
-)
-@click.option(
-    "--where",
+@own("output", "FILE", "PDF, SVG or PNG, by its suffix.", required=True)
+@own("width", float, "Inches.  [default: 3.3, a column of a paper]")
+@own("outcome", "NAME", "Of tornado and sobol: speedup or target_efficiency.  [default: speedup]")
+@own(
+    "where",
+    "COLUMN=VALUES",
+    "Draw these rows only, e.g. draft_length=1,3,5 or target=olmoe-1b-7b.",
     multiple=True,
-    metavar="COLUMN=VALUES",
-    help="Draw these rows only, e.g. draft_length=1,3,5 or target=olmoe-1b-7b.",
 )
 def plot(
     kind: str,
@@ -72,22 +69,22 @@ def plot(
     if name not in KINDS:
         known = nearest(kind.replace("_", "-"), [known.replace("_", "-") for known in KINDS])
         raise InputError("kind", kind, f"one of {known}")
-    settings = {}
+    choices = {}
     if outcome is not None:
         if name not in ("tornado", "sobol"):
             raise InputError("outcome", outcome, f"none with {kind}")
-        settings["outcome"] = outcome.replace("-", "_")
+        choices["outcome"] = outcome.replace("-", "_")
     inches = COLUMN_WIDTH if width is None else width
     if not LEAST_WIDTH <= inches <= MOST_WIDTH:
         raise InputError("width", width, f"inches from {LEAST_WIDTH:g} to {MOST_WIDTH:g}")
     check_figure("output", output)
     rows = _chosen(_table(name, table), where)
-    save_figure(name, rows, output, "output", width=inches, **settings)
+    save_figure(name, rows, output, "output", width=inches, **choices)
     click.echo(f"Wrote {output}.")
 
 
 def _table(kind: str, path: str | None) -> "pd.DataFrame":
-    """Return the table from the file or pipe, or the one of the package."""
+    """Return the table of a file or pipe, or the measured unions that ship."""
     from specmodel.base.tables import parse_csv, read_table
     from specmodel.show.plots.frames import ARGUMENT, TEXT
 
@@ -103,7 +100,7 @@ def _table(kind: str, path: str | None) -> "pd.DataFrame":
 
 
 def _chosen(table: "pd.DataFrame", where: tuple[str, ...]) -> "pd.DataFrame":
-    """Return the rows whose columns have one of the values asked for, of each column."""
+    """Return the rows that match every COLUMN=VALUES."""
     from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 
     for text in where:

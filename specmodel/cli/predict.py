@@ -1,39 +1,36 @@
-"""``specmodel predict``: its options, and a prediction in words, as tables, as JSON and CSV."""
+"""``specmodel predict``: target efficiency and speedup at operating points."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from specmodel import answers
 from specmodel.base.ranges import ranges_text, runs
 from specmodel.base.text import Columns, align
 from specmodel.cli import settings
-from specmodel.prediction.table import SECONDS, Row, cell, table, varies
-from specmodel.show import report
+from specmodel.cli.answering import answering, screen_width
+from specmodel.prediction.table import Row, columns_of, varies
+from specmodel.show import forms, report
 
 if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
 
 
-@click.command(context_settings=settings.SETTINGS)
-@settings.where_options(required=True)
-@settings.option("batch_size", required=True)
-@settings.option("draft_length", required=True)
+@settings.command()
+@settings.where_options()
+@settings.options("batch_size", "draft_length", required=True)
 @settings.acceptance_options()
 @settings.load_options()
-@settings.option("verify_tokens")
-@settings.option("tree_width")
+@settings.options("verify_tokens", "tree_width")
 @settings.option(
-    "max_draft_length", help="Longest draft considered for the best one.  [default: 10]"
+    "max_draft_length", words="Longest draft considered for the best one.  [default: 10]"
 )
 @settings.detail_options()
-@click.option("--interval", is_flag=True, help="Add central 80 % intervals.")
-@click.option(
-    "--components", is_flag=True, help="Add the breakdown of each pass; CSV has it alone."
-)
-@settings.form_options()
-def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) -> None:
+@settings.own("interval", bool, "Add central 80 % intervals.")
+@settings.own("components", bool, "Add the breakdown of each pass; CSV has it alone.")
+@answering()
+def predict(*, components: bool, **options: Any) -> forms.Answer:
     """Predict target efficiency and speedup of speculative decoding.
 
     Give exactly one form of acceptance. All but the rate and the rates by position hold at the
@@ -48,25 +45,42 @@ def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) ->
           --proposal-rate 0.4 --hardware l40s --batch-size 1 --draft-length 1:5 \\
           --tokens-per-step 1.4 --measured-draft-length 3 --json
     """
-    settings.check_forms(as_json, as_csv)
     from specmodel.cli.options import predict_from
 
     prediction = predict_from(options)
-    if as_json:
-        click.echo(to_json(prediction, with_components=components))
-    elif as_csv:
-        click.echo(to_csv(prediction, only_components=components))
-        settings.echo_warnings(prediction.warnings)
-    else:
-        parts = [
-            table(prediction, settings.screen_width()),
-            component_tables(prediction) if components else "",
-        ]
-        click.echo(report.page(prediction, verdict(prediction), *parts))
+    return answer(prediction, verdict, with_components=components)
+
+
+def answer(
+    prediction: Prediction, words: Callable[[Prediction], list[str]], *, with_components: bool
+) -> forms.Answer:
+    """Return a prediction in all forms, with the times of components if asked for."""
+
+    def page() -> str:
+        parts = [component_tables(prediction)] if with_components else []
+        return report.page(
+            prediction, words(prediction), prediction.to_text(screen_width()), *parts
+        )
+
+    def fields() -> dict[str, Any]:
+        rows = prediction.rows()
+        if with_components:
+            for row, passes in zip(rows, _components(prediction), strict=True):
+                row["components"] = passes
+        return report.case_fields(prediction) | {"units": prediction.units(), "rows": rows}
+
+    def rows() -> list[Row]:
+        return (
+            forms.records(answers.pass_components(prediction))
+            if with_components
+            else prediction.rows()
+        )
+
+    return forms.Answer(page=page, fields=fields, rows=rows, warnings=prediction.warnings)
 
 
 def verdict(prediction: Prediction) -> list[str]:
-    """Return in a few sentences whether speculation pays, where, how much, and why not more."""
+    """Say whether and where speculation pays, by how much, and what limits it."""
     drafted = [row for row in prediction.rows() if row["draft_length"]]
     if not drafted:
         return ["No draft, no speculation: speedup 1 by definition."]
@@ -83,7 +97,7 @@ def verdict(prediction: Prediction) -> list[str]:
 
 
 def _gain(best: Row, rows: list[Row], verbs: tuple[str, str]) -> str:
-    """Say whether speculation pays, and where most and least."""
+    """Say whether speculation pays, and where it gains most and least."""
     pays, denial = verbs
     worst = min(rows, key=lambda row: row["speedup"])
     if round(best["speedup"], 2) <= 1:
@@ -99,7 +113,7 @@ def _at(row: Row, rows: list[Row]) -> str:
 
 
 def _paying(rows: list[Row]) -> str:
-    """Return batch sizes that pay, runs of neighbours as ranges; or a count if more varies."""
+    """Return the batch sizes that pay as ranges; how many points, if more than these vary."""
     paying = [row["batch_size"] for row in rows if round(row["speedup"], 2) > 1]
     if varies("draft_length", rows) or varies("context_length", rows):
         return f"{len(paying)} of {len(rows)} points"
@@ -110,57 +124,30 @@ def _paying(rows: list[Row]) -> str:
 
 
 def component_tables(prediction: Prediction) -> str:
-    """Return the time of each component of each pass, a table a point."""
-    rows, blocks = prediction.rows(), []
+    """Return the times of components by pass, a table for each point."""
+    points, blocks = prediction.rows(), []
     title = "batch size {batch_size}, context {context_length}"
-    if "draft_length" in rows[0]:
+    if "draft_length" in points[0]:
         title = "batch size {batch_size}, draft length {draft_length}, context {context_length}"
-    for row, passes in zip(rows, _components(prediction), strict=True):
-        names = list(dict.fromkeys(name for times in passes.values() for name in times))
-        columns: Columns = [("component", [*names, "total"])]
+    for point, passes in zip(points, _components(prediction), strict=True):
+        names = [*dict.fromkeys(name for times in passes.values() for name in times), "total"]
+        columns: Columns = [("component", names)]
         for kind, times in passes.items():
             total = sum(times.values())
-            spent = [*map(times.get, names), total]
-            shares = [None if time is None else 100 * time / total for time in spent]
-            columns.append(
-                (
-                    kind.replace("first draft pass", "first\ndraft"),
-                    [cell([time], SECONDS) for time in spent],
-                )
-            )
-            columns.append(("%", [cell([share], "{:.0f}") for share in shares]))
-        blocks.append(f"{title.format_map(row)}\n{align(columns, left=['component'])}")
+            spent = [(times | {"total": total}).get(name) for name in names]
+            rows = [{"time": t, "share": None if t is None else 100 * t / total} for t in spent]
+            head = kind.replace("first draft pass", "first\ndraft")
+            columns += columns_of(rows, [(head, "{time:s}"), ("%", "{share:.0f}")])
+        blocks.append(f"{title.format_map(point)}\n{align(columns, left=['component'])}")
     return "\n\n".join(blocks)
 
 
 def _components(prediction: Prediction) -> list[dict[str, dict[str, float]]]:
-    """Return for each point the seconds of each component, and of the host, by pass."""
-    from specmodel.answers import pass_components
-
-    table = pass_components(prediction)
+    """Return for each point, by pass, the times of components and host [s]."""
+    table = answers.pass_components(prediction)
     points: list[dict[str, dict[str, float]]] = [{} for _ in range(prediction.batch_size.size)]
     each = len(table) // len(points)  # the same components at every point
     spent = table[["pass", "component", "time"]].itertuples(index=False, name=None)
     for i, (kind, component, seconds) in enumerate(spent):
         points[i // each].setdefault(kind, {})[component] = seconds
     return points
-
-
-def to_json(prediction: Prediction, *, with_components: bool = False) -> str:
-    """Return the prediction as JSON; what has no meaning is null, never NaN."""
-    rows = prediction.rows()
-    if with_components:
-        for row, passes in zip(rows, _components(prediction), strict=True):
-            row["components"] = passes
-    fields = report.case_fields(prediction) | {"units": prediction.units(), "rows": rows}
-    return report.json_text(fields)
-
-
-def to_csv(prediction: Prediction, *, only_components: bool = False) -> str:
-    """Return the points as CSV, or instead the components of their passes."""
-    if not only_components:
-        return report.csv_text(prediction.rows(), prediction.units())
-    from specmodel.answers import pass_components
-
-    text: str = pass_components(prediction).to_csv(index=False)
-    return text.rstrip("\n")

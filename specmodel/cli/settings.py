@@ -1,10 +1,9 @@
-"""Options that several commands share, declared once, and what every command does alike."""
+"""Options: those that several commands share, and how a command declares its own."""
 
-import shutil
-import sys
-from collections.abc import Callable, Iterable
-from functools import wraps
-from typing import Any, TypeVar, cast
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial, wraps
+from typing import Any
 
 import click
 
@@ -107,7 +106,10 @@ _DETAIL: _Options = {
     "lookup_time": (float, "Host seconds to look up one sequence (ngram).  [default: 0]"),
 }
 OPTIONS = _WHERE | _POINT | _ACCEPTANCE | _DETAIL
-"""By name: the type of a number, or what stands for a text in the help; and the help."""
+"""By name: the type, or a metavar for text; and the help."""
+
+DRAFTED = "Tokens drafted per sequence and step."
+"""Help of the draft length where it cannot be 0."""
 
 _LISTS = {
     "target": ["list_architectures"],
@@ -115,18 +117,21 @@ _LISTS = {
     "hardware": ["list_hardware"],
     "engine": ["list_engines"],
 }
-"""What lists the names that complete an option."""
+"""Functions of the package that list the names that an option takes."""
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Add = Callable[[Any], Any]
+"""A decorator that adds options to a command."""
+
+command = partial(click.command, context_settings=SETTINGS)
 
 
 def flag(name: str) -> str:
-    """Return an option as typed: with dashes in front of its name as an argument, and inside."""
+    """Return an option as it is typed: ``--batch-size`` of batch_size."""
     return "--" + name.replace("_", "-")
 
 
-def completer(kind: str) -> Callable[..., list[str]]:
-    """Complete names of shipped records for the shell."""
+def _completer(kind: str) -> Callable[..., list[str]]:
+    """Return a function that completes names of shipped records for the shell."""
 
     def complete(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
         names = [name for names in _LISTS[kind] for name in getattr(specmodel, names)()]
@@ -135,49 +140,58 @@ def completer(kind: str) -> Callable[..., list[str]]:
     return complete
 
 
-def option(name: str, more: str = "", **changes: Any) -> Callable[[Command], Command]:
-    """Add one of `OPTIONS`; `more` follows its help, `changes` are what `click.option` takes."""
-    kind, words = OPTIONS[name]
-    settings: dict[str, Any] = {"help": words + more}
-    settings["metavar" if isinstance(kind, str) else "type"] = kind
+def own(name: str, kind: Any, words: str, *, to: str = "", **changes: Any) -> Add:
+    """Add an option of one command.
+
+    `kind` is a type, a list of choices, or a metavar for text; `words` are the help; `to` is the
+    name of the argument, if another. Other settings are those of `click.option`.
+    """
+    settings: dict[str, Any] = {"help": words, "show_default": changes.get("default") is not None}
+    if kind is bool:
+        settings = {"help": words, "is_flag": True}
+    elif isinstance(kind, list):
+        settings["type"] = click.Choice(kind)
+    else:
+        settings["metavar" if isinstance(kind, str) else "type"] = kind
+    return click.option(flag(name), *filter(None, [to]), **settings | changes)
+
+
+def option(name: str, more: str = "", *, words: str = "", **changes: Any) -> Add:
+    """Add one of `OPTIONS`; `words` replace its help, and `more` is added to it."""
+    kind, told = OPTIONS[name]
     if name in _LISTS:
-        settings["shell_complete"] = completer(name)
-    return click.option(flag(name), **settings | changes)
+        changes["shell_complete"] = _completer(name)
+    return own(name, kind, (words or told) + more, **changes)
 
 
-def where_options(
-    *, required: bool, engine: str = "ideal", has_drafter: bool = True
-) -> Callable[[Command], Command]:
+def options(*names: str | Add, **changes: Any) -> Add:
+    """Add options in this order; those given by name are of `OPTIONS`, with changes as in `own`."""
+    adding = [option(name, **changes) if isinstance(name, str) else name for name in names]
+
+    def add(command: Any) -> Any:
+        for decorate in reversed(adding):
+            command = decorate(command)
+        return command
+
+    return add
+
+
+def where_options(*, required: bool = True, engine: str = "ideal", has_drafter: bool = True) -> Add:
     """Add the options that name target, drafter, hardware, engine and kernels.
 
-    Parameters
-    ----------
-    required
-        Whether target, drafter and hardware must be given.
-    engine
-        What the help calls the default engine.
-    has_drafter
-        Whether there is a drafter.
-
-    Returns
-    -------
-    Callable
-        Decorator of a command.
+    `engine` is what the help calls the default engine.
     """
     names = ("target", "drafter", "hardware") if has_drafter else ("target", "hardware")
-    return _adding(
-        *(option(name, required=required) for name in names),
-        option("engine", f"  [default: {engine}]"),
-        option("host_speed"),
-        option("stack"),
-        ignore_option("target", "drafter"),
-    )
+    named = options(*names, required=required)
+    ignore = ignore_option("target", "drafter")
+    return options(named, option("engine", f"  [default: {engine}]"), "host_speed", "stack", ignore)
 
 
-def ignore_option(*names: str) -> Callable[[Command], Command]:
+def ignore_option(*names: str) -> Add:
     """Add the option that leaves keys out of the ``config.json`` files that some options name."""
+    words = "Read config.json as if this key, which may change the shape, was not in it."
 
-    def add(command: Command) -> Command:
+    def add(command: Any) -> Any:
         @wraps(command)
         def run(*, ignore_config_key: tuple[str, ...], **options: Any) -> Any:
             if not ignore_config_key:
@@ -189,83 +203,58 @@ def ignore_option(*names: str) -> Callable[[Command], Command]:
             with ignoring(ignore_config_key):
                 return command(**options)
 
-        return click.option(
-            "--ignore-config-key",
-            multiple=True,
-            metavar="KEY",
-            help="Read config.json as if this key, which may change the shape, was not in it.",
-        )(cast(Command, run))
+        return own("ignore_config_key", "KEY", words, multiple=True)(run)
 
     return add
 
 
-def acceptance_options(*, one_length: bool = True) -> Callable[[Command], Command]:
-    """Add the options that say how often drafted tokens are accepted, in exactly one form.
+def acceptance_options(*, one_length: bool = True) -> Add:
+    """Add the forms of acceptance.
 
-    Parameters
-    ----------
-    one_length
-        Whether there is a ``--draft-length`` at which it may have been measured.
-
-    Returns
-    -------
-    Callable
-        Decorator of a command.
+    If the command has one draft length, acceptance counts as measured there unless told otherwise.
     """
     more = {"measured_draft_length": "  [default: --draft-length]"} if one_length else {}
-    return _adding(*(option(name, more.get(name, "")) for name in _ACCEPTANCE))
+    return options(*(option(name, more.get(name, "")) for name in _ACCEPTANCE))
 
 
-def load_options() -> Callable[[Command], Command]:
-    """Add the options that say how long contexts, prompts and outputs are."""
-    return _adding(*map(option, ("context_length", "prompt_length", "output_length")))
+def load_options() -> Add:
+    """Add the lengths of contexts, prompts and outputs."""
+    return options("context_length", "prompt_length", "output_length")
 
 
-def detail_options(*, has_drafter: bool = True) -> Callable[[Command], Command]:
-    """Add the options that say how the target runs: parallelism, dtypes, routing, what-ifs."""
+def detail_options(*, has_drafter: bool = True) -> Add:
+    """Add what says how the target runs: parallelism, dtypes, routing, --set."""
     left_out = () if has_drafter else ("draft_tensor_parallel", "mtp_dtype", "lookup_time")
-    changes = click.option(
-        "--set",
-        "changes",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="What if: a field of hardware, engine"
-        f"{', target or drafter' if has_drafter else ' or target'}, e.g."
-        " hardware.memory.peak_bytes_per_s=6e12.",
-    )
-    return _adding(*(option(name) for name in _DETAIL if name not in left_out), changes)
+    records = "engine, target or drafter" if has_drafter else "engine or target"
+    words = f"What if: a field of hardware, {records}, e.g. hardware.memory.peak_bytes_per_s=6e12."
+    changes = own("set", "KEY=VALUE", words, to="changes", multiple=True)
+    return options(*(name for name in _DETAIL if name not in left_out), changes)
 
 
-def form_options(rows: str = "") -> Callable[[Command], Command]:
-    """Add the options for programs; `rows` says what a row of the CSV is."""
-    return _adding(
-        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-        click.option("--csv", "as_csv", is_flag=True, help=f"Print CSV{rows}."),
-    )
+def given(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return which of these options were typed."""
+    return {name: options[name] for name in names if options.get(name) not in (None, ())}
 
 
-def check_forms(as_json: bool, as_csv: bool) -> None:
-    """Refuse both at once."""
-    if as_json and as_csv:
-        raise InputError("csv", True, "one of --json and --csv")
+def refuse_given(options: Mapping[str, Any], names: Iterable[str], expected: str) -> None:
+    """Refuse the first of these options that was typed, because it would be without effect."""
+    for name, value in given(options, names).items():
+        raise InputError(name, value, expected)
 
 
-def screen_width() -> int:
-    """Return the columns of the terminal, 80 where there is none [-]."""
-    is_watched = sys.stdout.isatty()
-    return max(40, shutil.get_terminal_size().columns) if is_watched else 80
+def refuse_inputs(argument: str, output: str, inputs: Mapping[str, str | None]) -> None:
+    """Refuse to write a file that is read, under another name or by a link too."""
+    for kind, path in inputs.items():
+        if path is not None and _is_same(path, output):
+            raise InputError(argument, output, f"another file than {kind}")
 
 
-def echo_warnings(warnings: Iterable[str]) -> None:
-    """Print warnings beside what a program reads."""
-    for warning in warnings:
-        click.echo(f"specmodel: warning: {warning}", err=True)
+def _is_same(one: str, other: str) -> bool:
+    from pathlib import Path  # slow to import, and not needed for help
 
-
-def _adding(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    def add(command: Command) -> Command:
-        for decorate in reversed(options):
-            command = decorate(command)
-        return command
-
-    return add
+    try:
+        return Path(one).samefile(other)
+    except OSError:  # one is not there yet, or is a link to itself
+        return os.path.realpath(one) == os.path.realpath(other)
+    except ValueError:  # what no file can be named
+        return False

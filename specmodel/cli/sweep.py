@@ -1,4 +1,4 @@
-"""The command that sweeps."""
+"""``specmodel sweep``: predictions of every combination, printed or written."""
 
 import logging
 import signal
@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from specmodel.base.errors import InputError
-from specmodel.cli.settings import OPTIONS, SETTINGS, ignore_option, option
+from specmodel.cli import settings
+from specmodel.cli.settings import OPTIONS, option, own
 
 if TYPE_CHECKING:
     from specmodel.answers.sweeps import Plan
@@ -24,47 +25,35 @@ _REQUIRED = ("target", "drafter", "hardware", "batch_size", "draft_length")
 _SINGLE = ("measured_draft_length", "max_draft_length")
 """Options with one value for the whole sweep."""
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+_AXES = [
+    option(
+        name,
+        type=str,
+        metavar="VALUE" if name in _SINGLE else "VALUES",
+        required=name in _REQUIRED,
+    )
+    for name in OPTIONS
+]
+"""Every shared option, which here takes a list or range."""
+_CHANGES = (
+    "Fields of hardware, engine, target or drafter, e.g."
+    " hardware.memory.peak_bytes_per_s=3e12,4e12."
+)
+_OUTPUT = "NAME.csv, NAME.parquet, or a folder NAME/ of Parquet parts.  [default: CSV, printed]"
 
 
-def _axis_options(command: Command) -> Command:
-    """Add every shared option, which here takes a list or range."""
-    for name in reversed(OPTIONS):
-        metavar = "VALUE" if name in _SINGLE else "VALUES"
-        add = option(name, type=str, metavar=metavar, required=name in _REQUIRED)
-        command = add(command)
-    return ignore_option("target", "drafter")(command)
-
-
-@click.command(context_settings=SETTINGS)
-@_axis_options
-@click.option(
-    "--set",
-    "changes",
-    multiple=True,
-    metavar="KEY=VALUES",
-    help="Fields of hardware, engine, target or drafter, e.g."
-    " hardware.memory.peak_bytes_per_s=3e12,4e12.",
-)
-@click.option("--columns", metavar="LIST", help="Columns wanted.  [default: all]")
-@click.option("--interval", is_flag=True, help="Add central 80 % intervals.")
-@click.option(
-    "--skip-impossible",
-    is_flag=True,
-    help="Leave out combinations that cannot be, and say which.",
-)
-@click.option(
-    "--output",
-    metavar="FILE",
-    help="NAME.csv, NAME.parquet, or a folder NAME/ of Parquet parts.  [default: CSV, printed]",
-)
-@click.option("--overwrite", is_flag=True, help="Replace what has that name.")
-@click.option("--workers", type=int, help="Threads.  [default: one for each core]")
-@click.option("--scheduler", metavar="ADDRESS", help="A Dask cluster in place of threads.")
-@click.option(
-    "--worker-timeout", type=float, help="Seconds it may be without workers.  [default: 60]"
-)
-@click.option("--yes", is_flag=True, help="Compute more than 1,000,000,000 points.")
+@settings.command()
+@settings.options(*_AXES, settings.ignore_option("target", "drafter"))
+@own("set", "KEY=VALUES", _CHANGES, to="changes", multiple=True)
+@own("columns", "LIST", "Columns wanted.  [default: all]")
+@own("interval", bool, "Add central 80 % intervals.")
+@own("skip_impossible", bool, "Leave out combinations that cannot be, and say which.")
+@own("output", "FILE", _OUTPUT)
+@own("overwrite", bool, "Replace what has that name.")
+@own("workers", int, "Threads.  [default: one for each core]")
+@own("scheduler", "ADDRESS", "A Dask cluster in place of threads.")
+@own("worker_timeout", float, "Seconds it may be without workers.  [default: 60]")
+@own("yes", bool, "Compute more than 1,000,000,000 points.")
 def sweep(
     *,
     output: str | None,
@@ -124,7 +113,7 @@ def sweep(
 
 
 def _plan(*, columns: str | None, interval: bool, skip_impossible: bool, **options: Any) -> "Plan":
-    """Return the sweep that the options ask for; an error of ``--set`` says so."""
+    """Return the sweep that the options ask for; an error about a field names ``--set``."""
     from specmodel.answers.sweeps import plan_sweep
     from specmodel.cli.options import axes_from
 
@@ -143,7 +132,7 @@ def _plan(*, columns: str | None, interval: bool, skip_impossible: bool, **optio
 
 @contextmanager
 def _without_log() -> Iterator[None]:
-    """Keep Dask's log off the screen, as one line of ours says what ended a sweep."""
+    """Silence Dask's log; how a sweep ended is printed in one line."""
     logging.disable()
     try:
         yield
@@ -153,7 +142,7 @@ def _without_log() -> Iterator[None]:
 
 @contextmanager
 def _stopping() -> Iterator[None]:
-    """Take a request to end, as of a batch system, for Ctrl-C: what was written is kept."""
+    """Treat SIGTERM and SIGHUP, as of a batch system, as Ctrl-C: what was written is kept."""
     asking = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     if threading.current_thread() is not threading.main_thread():
         asking = []  # only the main one may say what a signal does
@@ -167,7 +156,7 @@ def _stopping() -> Iterator[None]:
 
 @contextmanager
 def _progress(num_points: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar and the rate on a terminal."""
+    """Show a bar with the rate, on a terminal."""
     start = time.perf_counter()
     bar: Any = click.progressbar(
         length=num_points,

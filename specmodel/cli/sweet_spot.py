@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from specmodel.cli import answers, settings
+from specmodel import answers
+from specmodel.cli import settings
+from specmodel.cli.answering import answering
 from specmodel.show import report
+from specmodel.show.forms import Answer
 from specmodel.show.sweet_spots import table, verdict
 
 
-@answers.command(
-    settings.acceptance_options(), "context_length", batch_size="1:512", draft_length=None
-)
-def sweet_spot(**options: Any) -> answers.Answer:
+@settings.command("sweet-spot")
+@settings.where_options()
+@settings.option("batch_size", default="1:512")
+@settings.option("draft_length", words=settings.DRAFTED, required=True)
+@settings.acceptance_options()
+@settings.option("context_length")
+@settings.detail_options()
+@answering()
+def sweet_spot(**options: Any) -> Answer:
     """Find the batch sizes where speculation pays.
 
     And where it pays most. Batch sizes that do not fit in memory are left out.
@@ -23,8 +31,8 @@ def sweet_spot(**options: Any) -> answers.Answer:
           --hardware h200_sxm --engine sglang --draft-length 1,3,5 \\
           --acceptance-rate 0.7
     """
-    from specmodel.answers.curves import sweet_spots
+    from specmodel.cli.options import drafted_from
 
-    p = answers.drafted_from(options)
-    spots = sweet_spots(p)
-    return {"": p}, spots, lambda: report.answer_page(p, verdict(spots, p), table(spots))
+    p = drafted_from(options)
+    spots = answers.sweet_spots(p)
+    return report.answer(p, spots, lambda: (verdict(spots, p), table(spots)))

@@ -1,10 +1,5 @@
-"""Commands about acceptance traces, and requests by what ``--trace`` names.
+"""``specmodel trace``: acceptance traces made and described; requests that ``--trace`` names."""
 
-Nothing heavy is imported before they run.
-"""
-
-import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +7,12 @@ import click
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.text import Columns, align, wrap
-from specmodel.cli.settings import SETTINGS
+from specmodel.cli.settings import SETTINGS, own, refuse_inputs
+from specmodel.replay import traces
+from specmodel.show.forms import table
 
 if TYPE_CHECKING:
     from specmodel.replay.blocks import Source
-    from specmodel.replay.traces import AcceptanceProcess, Trace
     from specmodel.replay.traces.statistics import TraceStatistics
 
 DEFAULT_REQUESTS = 300
@@ -26,6 +22,8 @@ MOST = 10**7
 MOST_POSITIONS = 10**11
 """Most output tokens of all requests drawn [token]."""
 
+_OUTPUT = "Trace to write: .jsonl or .parquet."
+
 _FIGURES = {
     "proposal_share": "posi-\ntions",
     "autocorrelation": "\nr1",
@@ -33,7 +31,7 @@ _FIGURES = {
     "smallest_tokens_per_step": "least\nmean",
     "largest_tokens_per_step": "most\nmean",
 }
-"""Titles of the figures beside tokens per step."""
+"""Statistics beside tokens per step, and the titles of their columns."""
 
 
 @click.group(context_settings=SETTINGS)
@@ -49,24 +47,12 @@ def trace() -> None:
 
 @trace.command(context_settings=SETTINGS)
 @click.argument("input_", metavar="INPUT.jsonl")
-@click.option("--output", required=True, metavar="FILE", help="Trace to write: .jsonl or .parquet.")
-@click.option(
-    "--min-ngram", type=int, default=3, show_default=True, help="Fewest last tokens looked for."
-)
-@click.option(
-    "--max-ngram", type=int, default=5, show_default=True, help="Most, which are tried first."
-)
-@click.option(
-    "--match",
-    type=click.Choice(["first", "last"]),
-    default="first",
-    show_default=True,
-    help="Which of several earlier occurrences is taken.",
-)
-@click.option(
-    "--max-proposal", type=int, default=20, show_default=True, help="Longest proposal, in tokens."
-)
-@click.option("--tokenizer", metavar="FILE", help="tokenizer.json that encodes texts.")
+@own("output", "FILE", _OUTPUT, required=True)
+@own("min_ngram", int, "Fewest last tokens looked for.", default=3)
+@own("max_ngram", int, "Most, which are tried first.", default=5)
+@own("match", ["first", "last"], "Which of several earlier occurrences is taken.", default="first")
+@own("max_proposal", int, "Longest proposal, in tokens.", default=20)
+@own("tokenizer", "FILE", "tokenizer.json that encodes texts.")
 def ngram(input_: str, output: str, tokenizer: str | None, **options: Any) -> None:
     """Compute the exact trace of a prompt-lookup drafter.
 
@@ -81,14 +67,13 @@ def ngram(input_: str, output: str, tokenizer: str | None, **options: Any) -> No
       specmodel trace ngram ./requests.jsonl --min-ngram 2 --match last \\
           --output ./ngram.parquet
     """
-    from specmodel.replay.traces import ngram_trace, read_tokens, write_trace
     from specmodel.replay.traces.files import trace_suffix
 
     refuse_inputs("output", output, {"the input": input_, "the tokenizer": tokenizer})
     trace_suffix(output, "output")
-    prompts, outputs = read_tokens(input_, tokenizer)
-    made = ngram_trace(prompts, outputs, metadata={"source": Path(input_).name}, **options)
-    write_trace(made, output)
+    prompts, outputs = traces.read_tokens(input_, tokenizer)
+    made = traces.ngram_trace(prompts, outputs, metadata={"source": Path(input_).name}, **options)
+    traces.write_trace(made, output)
     click.echo(_steps_table(made))
     sizes = "the last {max_ngram} to {min_ngram} tokens, {match} match".format(**options)
     click.echo(f"Look-up of {sizes}, at most {made.max_draft_length} proposed")
@@ -96,8 +81,8 @@ def ngram(input_: str, output: str, tokenizer: str | None, **options: Any) -> No
     click.echo(f"Written: {output}")
 
 
-def _steps_table(trace: "Trace") -> str:
-    """Return what a look-up gives at fixed draft lengths, step by step."""
+def _steps_table(trace: "traces.Trace") -> str:
+    """Return tokens per step and the share of steps that propose, by draft length."""
     from specmodel.replay.traces.statistics import DRAFT_LENGTHS, steps_at
 
     lengths = [length for length in DRAFT_LENGTHS if length <= trace.max_draft_length]
@@ -110,15 +95,10 @@ def _steps_table(trace: "Trace") -> str:
 
 @trace.command(context_settings=SETTINGS)
 @click.argument("preset")
-@click.option("--output", required=True, metavar="FILE", help="Trace to write: .jsonl or .parquet.")
-@click.option("--requests", default=DEFAULT_REQUESTS, show_default=True, help="Requests to draw.")
-@click.option(
-    "--output-tokens",
-    default=DEFAULT_OUTPUT_TOKENS,
-    show_default=True,
-    help="Output tokens of each.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the draws.")
+@own("output", "FILE", _OUTPUT, required=True)
+@own("requests", int, "Requests to draw.", default=DEFAULT_REQUESTS)
+@own("output_tokens", int, "Output tokens of each.", default=DEFAULT_OUTPUT_TOKENS)
+@own("seed", int, "Of the draws.", default=0)
 def sample(preset: str, output: str, requests: int, output_tokens: int, seed: int) -> None:
     """Draw a trace from a preset, or from a TOML file like one.
 
@@ -126,13 +106,12 @@ def sample(preset: str, output: str, requests: int, output_tokens: int, seed: in
     Example:
       specmodel trace sample code-ngram --requests 100 --output ./code.jsonl
     """
-    from specmodel.replay.traces import write_trace
     from specmodel.replay.traces.files import trace_suffix
 
     refuse_inputs("output", output, {"the preset": preset})
     trace_suffix(output, "output")
     drawn = _drawn(preset, requests, output_tokens, seed)
-    write_trace(drawn, output)
+    traces.write_trace(drawn, output)
     click.echo(f"{requests} requests of {output_tokens} tokens\nWritten: {output}")
 
 
@@ -147,63 +126,44 @@ def describe(names: tuple[str, ...]) -> None:
     Example:
       specmodel trace describe code-ngram math-ngram
     """
-    from specmodel.replay.traces import load_preset, read_trace, trace_statistics
     from specmodel.replay.traces.files import SUFFIXES
 
     rows = []
     for name in names:
         is_file = Path(name).suffix in SUFFIXES
-        statistics = trace_statistics(read_trace(name) if is_file else _drawn(name, 1000, 512, 0))
+        statistics = traces.trace_statistics(
+            traces.read_trace(name) if is_file else _drawn(name, 1000, 512, 0)
+        )
         rows.append((Path(name).name, statistics))
-        measured = None if is_file else load_preset(name).measured
+        measured = None if is_file else traces.load_preset(name).measured
         if measured is not None:
             rows.append(("  measured", measured))
     click.echo(_statistics_table(rows))
 
 
-def refuse_inputs(argument: str, output: str, inputs: Mapping[str, str | None]) -> None:
-    """Refuse to write a file that is read, under another name or by a link too."""
-    for kind, path in inputs.items():
-        if path is not None and _is_same(Path(path), Path(output)):
-            raise InputError(argument, output, f"another file than {kind}")
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:  # one is not there yet, or is a link to itself
-        return os.path.realpath(one) == os.path.realpath(other)
-    except ValueError:  # what no file can be named
-        return False
-
-
 def _statistics_table(rows: list[tuple[str, "TraceStatistics"]]) -> str:
-    """Return a row for each trace in at most 80 columns, and what the columns are."""
+    """Return a row for each trace, and what its columns mean."""
     from specmodel.replay.traces.statistics import DRAFT_LENGTHS
 
-    columns: Columns = [("trace", [name[:26] for name, _ in rows])]
-    for length in DRAFT_LENGTHS:
-        by_length = [dict(zip(f.draft_lengths, f.tokens_per_step, strict=True)) for _, f in rows]
-        columns.append((f"\n{length}", [_optional(each.get(length)) for each in by_length]))
-    for name, title in _FIGURES.items():
-        columns.append((title, [_optional(getattr(each, name)) for _, each in rows]))
+    columns = {"trace": "{trace}"} | {f"\n{n}": f"{{at_{n}:.2f}}" for n in DRAFT_LENGTHS}
+    columns |= {title: f"{{{name}:.2f}}" for name, title in _FIGURES.items()}
+    told = []
+    for name, found in rows:
+        by_length = dict(zip(found.draft_lengths, found.tokens_per_step, strict=True))
+        row = {f"at_{length}": by_length.get(length) for length in DRAFT_LENGTHS}
+        told.append({"trace": name[:26]} | row | {n: getattr(found, n) for n in _FIGURES})
     note = (
         "Tokens per step at each fixed draft length; share of positions with a proposal; at draft"
         " length 3: lag-1 autocorrelation, correlation of windows of 16 steps, and the means of"
         " the slowest and the fastest request."
     )
-    return f"{align(columns, left=('trace',))}\n\n{wrap(note)}"
+    return f"{table(told, columns, left=['trace'])}\n\n{wrap(note)}"
 
 
-def _optional(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> "Trace":
+def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> "traces.Trace":
     import numpy as np
 
     from specmodel.base.units import check
-    from specmodel.replay.traces import load_preset, sample_trace
     from specmodel.replay.traces.files import check_positions
 
     for name, value, least in (
@@ -212,33 +172,23 @@ def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> "Trace"
         check(name, value, minimum=least, whole=True)
     check_positions(requests * output_tokens, "requests")
     generator = np.random.default_rng(seed)
-    return sample_trace(load_preset(preset), requests, output_tokens, generator)
+    return traces.sample_trace(traces.load_preset(preset), requests, output_tokens, generator)
 
 
 def named_requests(name: str, sizes: dict[str, int]) -> tuple["Source", str, list[str]]:
-    """Return the requests of a trace or of a mix of presets.
+    """Return the requests of a trace, or drawn from presets that are joined by +.
 
-    Parameters
-    ----------
-    name
-        A file, or presets joined by +.
-    sizes
-        The numbers of requests and of output_tokens to draw from presets, if given [-].
-
-    Returns
-    -------
-    tuple
-        Requests, how they read in a heading, and the presets that ship among them.
+    Also return a heading, and which of the presets ship with the package. `sizes` are the requests
+    and output_tokens to draw, if typed [request] [token].
     """
     from specmodel.base.units import check
     from specmodel.replay import Sample
-    from specmodel.replay.traces import list_presets, read_trace
     from specmodel.replay.traces.files import SUFFIXES
 
     if Path(name).suffix in SUFFIXES:
         for option, size in sizes.items():
             raise InputError(option, size, "none, as the trace has its own")
-        trace = read_trace(name)
+        trace = traces.read_trace(name)
         return trace, f"{Path(name).name}, {trace.num_requests} requests", []
     presets = [preset.strip() for preset in name.split("+")]
     sizes = {"requests": DEFAULT_REQUESTS, "output_tokens": DEFAULT_OUTPUT_TOKENS} | sizes
@@ -251,18 +201,17 @@ def named_requests(name: str, sizes: dict[str, int]) -> tuple["Source", str, lis
     processes = [_process(preset) for preset in presets]
     sample = Sample(processes=processes, num_requests=requests, output_tokens=length)
     heading = f"{' + '.join(presets)}, {requests} requests of {length} tokens"
-    return sample, heading, [preset for preset in presets if preset in list_presets()]
+    return sample, heading, [preset for preset in presets if preset in traces.list_presets()]
 
 
-def _process(preset: str) -> "AcceptanceProcess":
-    """Return a preset by name or file; errors call it a trace, as the option does."""
+def _process(preset: str) -> "traces.AcceptanceProcess":
+    """Return a preset by name or file; errors name the option --trace."""
     from specmodel.base.records import is_path, load
-    from specmodel.replay.traces import AcceptanceProcess, list_presets
     from specmodel.replay.traces.files import SUFFIXES
     from specmodel.replay.traces.synthetic import FOLDER
 
-    if preset not in list_presets() and not is_path(preset):
-        known = nearest(preset, list_presets())
+    if preset not in traces.list_presets() and not is_path(preset):
+        known = nearest(preset, traces.list_presets())
         expected = f"a {' or '.join(SUFFIXES)} file, or a preset such as {known}"
         raise InputError("trace", preset, expected)
-    return load(AcceptanceProcess, preset, FOLDER, "trace")
+    return load(traces.AcceptanceProcess, preset, FOLDER, "trace")

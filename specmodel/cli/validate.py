@@ -1,33 +1,34 @@
-"""The command validate: errors on timings of kernels, and on measurements of whole engines."""
+"""``specmodel validate``: errors on timings of kernels, and on measurements of whole engines."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
+from specmodel import machines, measure
 from specmodel.base.errors import InputError
-from specmodel.base.text import align
-from specmodel.cli.settings import SETTINGS
+from specmodel.cli import settings
+from specmodel.cli.settings import own, refuse_given
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _TITLES = {"percentile_90_error": "90 %", "mean_error": "mean", "median_error": "median"}
+_SHARES = {*_TITLES, "bias"}
 
 
-@click.command(context_settings=SETTINGS)
+@settings.command()
 @click.argument("profile", required=False)
 @click.argument("measurements", required=False)
-@click.option("--serving", metavar="FILE", help="Judge whole engines: a table of measured ones.")
-@click.option("--ttft", is_flag=True, help="Judge times to the first token, with --serving.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with --serving.")
-@click.option("--stack", metavar="NAME", help="Whose kernels.  [default: the table's]")
-@click.option("--max-error", type=float, help="Status 1 if a component's mean error is above.")
-@click.option("--figure", metavar="FILE", help="Predicted against measured: PNG, PDF or SVG.")
-@click.option("--with-fallbacks", is_flag=True, help="Judge fallback kernels too.")
+@own("serving", "FILE", "Judge whole engines: a table of measured ones.")
+@own("ttft", bool, "Judge times to the first token, with --serving.")
+@own("json", bool, "Print JSON, with --serving.", to="as_json")
+@own("stack", "NAME", "Whose kernels.  [default: the table's]")
+@own("max_error", float, "Status 1 if a component's mean error is above.")
+@own("figure", "FILE", "Predicted against measured: PNG, PDF or SVG.")
+@own("with_fallbacks", bool, "Judge fallback kernels too.")
 def validate(  # noqa: PLR0913 - the options of a command
     profile: str | None,
     measurements: str | None,
@@ -55,23 +56,22 @@ def validate(  # noqa: PLR0913 - the options of a command
     requests at once and prompts of at least 4000 tokens are judged by that.
     """
     from specmodel.fit.validation import ALL_ROWS, error_table, predict_measured
-    from specmodel.machines.hardware import load_hardware
-    from specmodel.measure.measurements import read_measurements
     from specmodel.show.plots.figures import save_figure
 
     if max_error is not None and not 0 <= max_error < math.inf:
         raise InputError("max_error", max_error, "a number of at least 0")
     if serving is not None:
-        given = {"profile": profile, "stack": stack, "with_fallbacks": with_fallbacks or None}
-        _refuse(given, "none with --serving")
+        others = {"profile": profile, "stack": stack, "with_fallbacks": with_fallbacks or None}
+        refuse_given(others, others, "none with --serving")
         _judge_engines(serving, max_error, figure, ttft=ttft, as_json=as_json)
         return
-    _refuse({"json": as_json or None, "ttft": ttft or None}, "--serving FILE with it")
+    others = {"json": as_json or None, "ttft": ttft or None}
+    refuse_given(others, others, "--serving FILE with it")
     if profile is None or measurements is None:
         missing = "PROFILE" if profile is None else "MEASUREMENTS"
         raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")
-    hardware = load_hardware(profile, "profile")
-    table = read_measurements(measurements)
+    hardware = machines.load_hardware(profile, "profile")
+    table = measure.read_measurements(measurements)
     judged = predict_measured(table, hardware, stack, with_fallbacks=with_fallbacks)
     errors = error_table(judged)
     if figure is not None:
@@ -80,26 +80,20 @@ def validate(  # noqa: PLR0913 - the options of a command
     _check_error(errors[errors["rows"] == ALL_ROWS]["mean_error"].max(), max_error)
 
 
-def _refuse(given: Mapping[str, object], expected: str) -> None:
-    """Refuse the first option that was given where it says nothing."""
-    for name, value in given.items():
-        if value is not None:
-            raise InputError(name, value, expected)
-
-
 def _judge_engines(
     path: str, max_error: float | None, figure: str | None, *, ttft: bool, as_json: bool
 ) -> None:
-    """Print the errors on a table of measured engines."""
-    from specmodel.cli.serving import serving_page
+    """Print how wrong predictions are on a table of measured engines."""
+    from specmodel.cli.serving import judged_engines
+    from specmodel.show import forms
     from specmodel.show.plots.figures import save_figure
 
-    page, document, judged = serving_page(path, ttft=ttft)
+    judged, answer = judged_engines(path, ttft=ttft)
     if figure is not None:
         times = judged[judged["quantity"] != "speedup"]
         drawn = times.rename(columns={"measured": "latency", "model": "component"})
         save_figure("predicted_against_measured", drawn, figure)
-    click.echo(document if as_json else page)
+    click.echo(forms.as_json(answer) if as_json else forms.as_text(answer))
     _check_error(float(judged["error"].abs().mean()), max_error)
 
 
@@ -110,9 +104,10 @@ def _check_error(error: float, most: float | None) -> None:
 
 
 def _error_text(errors: pd.DataFrame) -> str:
-    """Return errors by component and tokens as an aligned table."""
-    columns = []
-    for name, values in errors.items():
-        form = "{:.1%}" if name == "bias" or name in _TITLES else "{}"
-        columns.append((_TITLES.get(str(name), str(name)), [form.format(v) for v in values]))
-    return align(columns, left=["component", "dtype", "rows"])
+    """Return errors by component and tokens as a table."""
+    from specmodel.show.forms import records, table
+
+    columns = {
+        _TITLES.get(n, n): f"{{{n}:.1%}}" if n in _SHARES else f"{{{n}}}" for n in map(str, errors)
+    }
+    return table(records(errors), columns, left=["component", "dtype", "rows"])

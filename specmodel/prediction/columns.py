@@ -8,6 +8,7 @@ import numpy as np
 
 from specmodel.cost.deployment import Deployment
 from specmodel.prediction.evaluate import LIMITS, Evaluation
+from specmodel.prediction.table import Form, Row
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _Source: TypeAlias = Callable[[Evaluation], Array] | None
@@ -18,9 +19,9 @@ class Column:
     """One column of a prediction, wherever columns appear: attributes, tables, JSON, CSV, sweeps.
 
     In a column of `words`, values are indices into these. `title` heads it in the printed table,
-    which lacks columns without one. `form` is a unit, "s" or "B", for numbers with a metric prefix,
-    or a template such as ``{:.2f}``. Columns `beside` are printed in the same cell;
-    throughput_plain is the throughput without speculation.
+    which lacks columns without one; coordinates are in it only where they vary. `form` is how a
+    cell reads, as in `prediction.table`; plainly if empty. `spare` is when the column is dropped
+    from a table that is too wide: 1 first, 0 never [-].
     """
 
     name: str
@@ -31,9 +32,10 @@ class Column:
     is_whole: bool = False
     words: tuple[str, ...] = ()
     title: str = ""
-    form: str = "{}"
-    beside: tuple[str, ...] = ()
+    form: Form = ""
     is_shown: Callable[[Deployment], bool] = lambda _: True
+    is_coordinate: bool = False
+    spare: int = 0
 
     def of(self, evaluation: Evaluation) -> Array:
         """Return its values, those of the same name unless it has another source."""
@@ -41,11 +43,24 @@ class Column:
 
 
 def _point(name: str, unit: str, meaning: str, title: str = "") -> Column:
-    return Column(name, unit, meaning, lambda e: e.points[name], is_whole=True, title=title)
+    return Column(
+        name,
+        unit,
+        meaning,
+        lambda e: e.points[name],
+        is_whole=True,
+        title=title,
+        is_coordinate=name != "batch_size",
+    )
 
 
 def _uncertain(name: str, unit: str, meaning: str, source: _Source = None, **shown: Any) -> Column:
     return Column(name, unit, meaning, source, has_interval=True, **shown)
+
+
+def _throughputs(row: Row) -> str:
+    """Return the throughput without and with speculation."""
+    return f"{row['batch_size'] / row['forward_time']:.0f}>{row['throughput']:.0f}"
 
 
 COLUMNS = (
@@ -66,8 +81,8 @@ COLUMNS = (
         "distinct experts per layer that a plain pass loads",
         lambda e: e.times.forward.active_experts,
         title="experts\nloaded",
-        form="{:.0f}>{:.0f}",
-        beside=("active_experts_verify",),
+        form="{active_experts:.0f}>{active_experts_verify:.0f}",
+        spare=1,
         is_shown=lambda d: d.target.is_moe,
     ),
     Column(
@@ -81,21 +96,20 @@ COLUMNS = (
         "s",
         "plain pass, which is the time per output token without speculation",
         title="TPOT\nplain>with",
-        form="s",
-        beside=("tpot",),
+        form="{forward_time:s}>{tpot:s}",
+        spare=7,
     ),
-    _uncertain("verify_time", "s", "verify pass", form="s"),
-    _uncertain("draft_time", "s", "all drafting of a step", form="s"),
-    Column(
-        "reject_time", "s", "rejection sampling of a step", lambda e: e.times.reject_time, form="s"
-    ),
-    _uncertain("step_time", "s", "drafting, verification and rejection", form="s"),
+    _uncertain("verify_time", "s", "verify pass"),
+    _uncertain("draft_time", "s", "all drafting of a step"),
+    Column("reject_time", "s", "rejection sampling of a step", lambda e: e.times.reject_time),
+    _uncertain("step_time", "s", "drafting, verification and rejection"),
     _uncertain(
         "target_efficiency",
         "-",
         "plain pass over verify pass: 1 = verifying is free",
         title="target\neff.",
-        form="{:.3f}",
+        form="{target_efficiency:.3f}",
+        spare=3,
     ),
     _uncertain("relative_step_time", "-", "step over plain pass, Cascade's cost"),
     _uncertain("utility", "-", "tokens per step over relative step time", lambda e: e.speedup),
@@ -104,7 +118,7 @@ COLUMNS = (
         "-",
         "time without over time with speculation for the same tokens",
         title="speedup",
-        form="{:.2f}",
+        form="{speedup:.2f}",
     ),
     _uncertain(
         "tpot", "s", "time per output token of a request", lambda e: e.step_time / e.tokens_per_step
@@ -115,8 +129,8 @@ COLUMNS = (
         "output tokens of all requests",
         lambda e: e.points["batch_size"] * e.tokens_per_step / e.step_time,
         title="tokens/s\nplain>with",
-        form="{1:.0f}>{0:.0f}",
-        beside=("throughput_plain",),
+        form=_throughputs,
+        spare=5,
     ),
     Column(
         "limited_by",
@@ -125,13 +139,15 @@ COLUMNS = (
         lambda e: e.limit,
         words=LIMITS,
         title="limited\nby",
+        spare=4,
     ),
     Column(
         "break_even_acceptance_rate",
         "-",
         "rate from which speculation pays; NaN where none does",
         title="break\neven",
-        form="{:.2f}",
+        form="{break_even_acceptance_rate:.2f}",
+        spare=2,
     ),
     Column(
         "best_draft_length",
@@ -139,6 +155,7 @@ COLUMNS = (
         "draft length with the largest speedup, 0 for none",
         is_whole=True,
         title="best\ndraft",
+        spare=6,
     ),
     Column(
         "memory_bytes",
@@ -165,29 +182,41 @@ LOAD_COLUMNS = (
         "pass of one prompt; steps carry their shares of it",
         lambda e: e.prefill.total_time if e.prefill else np.full((), np.nan),
         title="prefill",
-        form="s",
+        form="{prefill_time:s}",
     ),
 )
 """Further columns of an answer where steps carry prefill."""
 
 
+def interval_of(column: Column) -> Column:
+    """Return how the interval of a column prints."""
+    low, high = f"{column.name}_low", f"{column.name}_high"
+    is_time = column.unit == "s"
+    form = f"{{{low}:s}}>{{{high}:s}}" if is_time else f"{{{low}:.2f}}-{{{high}:.2f}}"
+    return replace(column, title="80 %\ninterval", form=form, spare=8)
+
+
 def _plain(name: str, **changes: Any) -> Column:
     column = next(column for column in COLUMNS if column.name == name)
-    return replace(column, **({"beside": ()} | changes))
+    return replace(column, **changes)
 
 
 DECODE_COLUMNS = (
     _plain("batch_size"),
     _plain("context_length"),
-    _plain("active_experts", form="{:.0f}", meaning="distinct experts per layer that a pass loads"),
-    _plain("tpot", title="TPOT", form="s"),
-    _plain("throughput", title="tokens/s", form="{:.0f}"),
+    _plain(
+        "active_experts",
+        form="{active_experts:.0f}",
+        meaning="distinct experts per layer that a pass loads",
+    ),
+    _plain("tpot", title="TPOT", form="{tpot:s}"),
+    _plain("throughput", title="tokens/s", form="{throughput:.0f}"),
     _plain(
         "limited_by",
         meaning="what takes the largest share of a pass",
         source=lambda e: e.limit_of_plain,
     ),
-    _plain("memory_bytes", title="memory", form="B"),
+    _plain("memory_bytes", title="memory", form="{memory_bytes:B}"),
     _plain("max_batch_size", title="largest\nbatch"),
 )
 """Columns of decoding without speculation, in the order of tables."""

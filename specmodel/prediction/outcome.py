@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specmodel.base.text import align, wrap
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import StepTimes
-from specmodel.prediction.columns import COLUMNS, Array, Column
+from specmodel.prediction.columns import COLUMNS, Array, Column, interval_of
 from specmodel.prediction.evaluate import Evaluation
 from specmodel.prediction.intervals import Interval
+from specmodel.prediction.table import Row, columns_of, fitted, varies
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,11 +58,9 @@ class Prediction:
         return np.asarray(np.array(words)[values]) if words else values
 
     def __str__(self) -> str:
-        from specmodel.prediction.table import table
-
         size, most = self.batch_size.size, 60
         rest = f"\nThe first {most} of {size} points; to_frame() has all." if size > most else ""
-        return table(self, most=most) + rest
+        return self.to_text(most=most) + rest
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._by_name})
@@ -100,7 +100,7 @@ class Prediction:
                 found[f"{name}_high"] = np.ravel(self.intervals[name].high)
         return found
 
-    def rows(self, most: int | None = None) -> list[dict[str, Any]]:
+    def rows(self, most: int | None = None) -> list[Row]:
         """Return one plain dict a point, at most so many; None stands for what has no meaning."""
         columns: dict[str, list[Any]] = {}
         for name, array in self.columns().items():
@@ -111,6 +111,44 @@ class Prediction:
                 values = [None if value is None else int(value) for value in values]
             columns[name] = values
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def to_text(self, width: int = 80, most: int | None = None) -> str:
+        """Return the points as a table of text.
+
+        Parameters
+        ----------
+        width
+            Most characters of a line; columns that have no room are named below the table [-].
+        most
+            Most points, the first ones; all of them if None [-].
+
+        Returns
+        -------
+        str
+            Lines, the last one without an end.
+        """
+        rows = self.rows(most)
+        shown = [
+            column
+            for column in self._titled()
+            if column.is_shown(self.deployment)
+            and (not column.is_coordinate or varies(column.name, rows))
+        ]
+        forms = ((column.title, column.form or f"{{{column.name}}}") for column in shown)
+        spare = sorted((column.spare, column.title) for column in shown if column.spare)
+        titles = (title for _, title in spare)
+        columns, left_out = fitted(columns_of(rows, forms), titles, width)
+        told = ", ".join(title.replace("\n", " ") for title in left_out)
+        return align(columns) + (f"\n{wrap(f'No room for: {told}.')}" if told else "")
+
+    def _titled(self) -> list[Column]:
+        """Return the columns with a title, words last, the interval behind its column."""
+        columns = sorted((c for c in self.shown if c.title), key=lambda c: bool(c.words))
+        leading = "speedup" if "speedup" in self._by_name else "tpot"
+        if leading in (self.intervals or {}):
+            place = [column.name for column in columns].index(leading) + 1
+            columns.insert(place, interval_of(self._by_name[leading]))
+        return columns
 
     def to_frame(self) -> pd.DataFrame:
         """Return the points as a tidy table, one row each, columns as in `units`."""

@@ -119,7 +119,7 @@ def drafters_for(target: str) -> list[str]:
 
 
 def png(shown: View) -> bytes:
-    """Return the picture as a PNG, for 900 pixels of a page on a screen with twice as many dots."""
+    """Return the picture as a PNG, 900 pixels wide on a page of a high-resolution screen."""
     from matplotlib import rc_context
 
     written = BytesIO()

@@ -1,16 +1,16 @@
-"""Words that several commands share: what runs where, why, how sure, what was assumed.
+"""Words that several commands share: the deployment, reasons, errors, assumptions.
 
 Imports nothing heavy, as commands import it before they know whether only their help is wanted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-from specmodel import __version__
 from specmodel.base.text import wrap
-from specmodel.prediction.table import Row as Row, cells as cells, seconds as seconds, varies
+from specmodel.prediction.table import Row, varies
+from specmodel.show.forms import Answer, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,17 +19,39 @@ if TYPE_CHECKING:
     from specmodel.machines.engine import EngineFit
     from specmodel.prediction.outcome import Prediction
 
-JSON_SCHEMA_VERSION = 1
-
-_OF = ("host", "target")
-"""What is left out of fits of engines, that which says most of another deployment first."""
+_LEFT_OUT = ("host", "target")
+"""Kinds of left-out error that are told, the one that matters most to a user first."""
 
 _IDEAL = "Engine 'ideal' has no overhead: an upper bound on throughput."
 _IDEAL_DRAFTS = " On the speedup, overhead of each pass acts up, of drafting and rejection down."
 
 
+_UNITS = {
+    **dict.fromkeys(("peak_batch_size", "near_peak_first", "near_peak_last"), "request"),
+    "largest_batch_size": "request",
+    "peak_speedup": "-",
+    "value": "-",
+    "tpot_plain": "s",
+    **dict.fromkeys(("throughput_plain", "throughput_per_gpu"), "token/s"),
+}
+"""Units of columns of answers that a prediction does not have."""
+
+
+class _Case(Protocol):
+    """What an answer rests on, such as a prediction."""
+
+    @property
+    def deployment(self) -> Deployment: ...
+
+    @property
+    def assumptions(self) -> Mapping[str, Any]: ...
+
+    @property
+    def warnings(self) -> Sequence[str]: ...
+
+
 def heading(deployment: Deployment) -> str:
-    """Return target, drafter if there is one, and GPUs, wrapped to 80 columns."""
+    """Return the names of target, drafter and GPUs."""
     d = deployment
     count = d.layout.num_gpus
     gpus = f"{count} x {d.hardware.name}" if count > 1 else d.hardware.name
@@ -38,17 +60,17 @@ def heading(deployment: Deployment) -> str:
         named = [f"{name} parallel {n}" for name, n in degrees.items() if n > 1]
         gpus += f" ({', '.join([f'tensor parallel {d.tensor_parallel}', *named])})"
     models = f"{d.target.name} + {d.drafter.name}" if d.has_drafter else d.target.name
-    return wrap(f"{models} on {gpus}")
+    return f"{models} on {gpus}"
 
 
 def verbs(deployment: Deployment) -> tuple[str, str]:
-    """Return what speculation does where it gains, and where not: without overheads, it may."""
+    """Return the verbs for a gain and for none; "may" for an engine without overheads."""
     may = deployment.engine.is_ideal
     return ("may pay", "may not pay") if may else ("pays", "does not pay")
 
 
 def why(row: Row, rows: list[Row], prediction: Prediction) -> str:
-    """Return in a sentence what decides the speedup of one of the rows of a prediction."""
+    """Say in one sentence what decides the speedup of a row of a prediction."""
     parts = [f"At {place(row, rows)}: target efficiency {row['target_efficiency']:.2f}"]
     if prediction.deployment.target.is_moe:
         total = prediction.deployment.target.num_experts
@@ -65,7 +87,7 @@ def why(row: Row, rows: list[Row], prediction: Prediction) -> str:
 
 
 def place(row: Row, rows: list[Row]) -> str:
-    """Return the batch size of a point, and of its other coordinates those that vary."""
+    """Name a point: its batch size, and its draft length and context if they vary."""
     place = f"batch size {row['batch_size']}"
     for title, name in (("draft length", "draft_length"), ("context", "context_length")):
         if name in row and varies(name, rows):
@@ -74,7 +96,7 @@ def place(row: Row, rows: list[Row]) -> str:
 
 
 def behind(deployment: Deployment) -> list[str]:
-    """Say in a sentence each whose kernels and engine were taken, and how wrong they were."""
+    """Say whose kernels and engine were taken and how wrong they are, a sentence each."""
     engine = deployment.engine
     told = f"Engine: {engine.name}"
     if engine.fit:
@@ -84,14 +106,16 @@ def behind(deployment: Deployment) -> list[str]:
 
 
 def off_by(fit: EngineFit) -> str:
-    """Say how wrong an engine was on what it was fitted on, and on what was left out."""
+    """Say how wrong an engine is on the rows it was fitted on, and on those left out."""
     errors = fit.left_out_error
     told = f"off by {fit.mean_error:.0%} on the rows it was fitted on"
-    return told + next((f", {errors[of]:.0%} on a {of} left out" for of in _OF if of in errors), "")
+    return told + next(
+        (f", {errors[of]:.0%} on a {of} left out" for of in _LEFT_OUT if of in errors), ""
+    )
 
 
 def _kernels(deployment: Deployment) -> str:
-    """Say whose kernels were taken, and how wrong they were on what was not fitted."""
+    """Say whose kernels were taken, and how wrong they are."""
     from specmodel.cost.kinds import kernels_of
     from specmodel.layers.kinds import KINDS, MAIN_KINDS
     from specmodel.machines.kernels import TYPICAL
@@ -118,43 +142,59 @@ def _kernels(deployment: Deployment) -> str:
     return f"Kernels: {name}, fitted; off by {errors} on {judged}."
 
 
-def page(prediction: Prediction, words: Iterable[str], *parts: str) -> str:
-    """Return an answer for people: what runs where, words, warnings, parts, what was assumed.
+def page(case: _Case, words: Iterable[str], *parts: str, notes: Iterable[str] = ()) -> str:
+    """Return the page of an answer: heading, words, warnings, parts, notes, assumptions.
 
-    Parameters
-    ----------
-    prediction
-        What the answer rests on.
-    words
-        The verdict, a paragraph each.
-    *parts
-        Tables and the like, at most 80 columns wide; an empty one is left out.
-
-    Returns
-    -------
-    str
-        At most 80 columns wide.
+    `words` and `notes` are paragraphs, to be wrapped; `parts` are tables, printed as they are.
     """
-    opening = "\n".join([heading(prediction.deployment), *map(wrap, words)])
-    warnings = map(warning_text, prediction.warnings)
-    sections = [opening, *warnings, *parts, assumed_text(prediction.assumptions)]
-    return "\n\n".join(filter(None, sections))
+    opening = "\n".join(map(wrap, [heading(case.deployment), *words]))
+    warnings = [wrap(f"Warning: {warning}.") for warning in case.warnings]
+    closing = "\n".join([*map(wrap, notes), assumed_text(case.assumptions)])
+    return "\n\n".join(filter(None, [opening, *warnings, *parts, closing]))
 
 
 def answer_page(prediction: Prediction, verdict: str, *parts: str) -> str:
-    """Return the page of an answer, whose verdict says first if nothing fits in memory."""
+    """Return the page of an answer; its verdict starts with whether anything fits in memory."""
     if (prediction.batch_size > prediction.max_batch_size).all():
         verdict = f"Nothing fits in memory. If it did: {verdict[:1].lower()}{verdict[1:]}"
     return page(prediction, [verdict, *behind(prediction.deployment)], *parts)
 
 
-def warning_text(warning: str) -> str:
-    """Return a warning, wrapped to 80 columns."""
-    return wrap(f"Warning: {warning}.")
+def answer(
+    prediction: Prediction, found: pd.DataFrame, parts: Callable[[], tuple[str, ...]]
+) -> Answer:
+    """Return a table found from one prediction, in all forms; `parts` are verdict and tables."""
+    return comparison({"": prediction}, found, lambda: answer_page(prediction, *parts()))
+
+
+def comparison(
+    predictions: Mapping[str, Prediction], found: pd.DataFrame, page: Callable[[], str]
+) -> Answer:
+    """Return a table found from several predictions by name, in all forms."""
+
+    def fields() -> dict[str, Any]:
+        from specmodel.prediction.columns import COLUMN_UNITS
+
+        cases = [{"alternative": name} | case_fields(p) for name, p in predictions.items()]
+        known = COLUMN_UNITS | _UNITS
+        units = {name: known[name] for name in found if name in known}
+        return {"cases": cases, "units": units, "rows": records(found)}
+
+    warnings = dict.fromkeys(warning for p in predictions.values() for warning in p.warnings)
+    return Answer(page=page, fields=fields, rows=lambda: records(found), warnings=[*warnings])
+
+
+SPEEDUP = "{speedup:.2f} ({best_draft_length})"
+"""Form of cells with a speedup and the draft length that gives it."""
+
+
+def fitting(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that fit in memory; all rows if none does."""
+    return rows[rows["fits"]] if rows["fits"].any() else rows
 
 
 def assumed_text(assumed: Mapping[str, Any]) -> str:
-    """Return by name what was assumed as the user did not give it, wrapped to 80 columns."""
+    """Return what was assumed, wrapped to 80 columns."""
     from specmodel.algebra.acceptance import PLAUSIBLE_PROPOSAL_RATES
     from specmodel.algebra.experts import PLAUSIBLE_ROUTING_CORRELATIONS
 
@@ -169,42 +209,17 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
     return wrap(f"Assumed: {', '.join(words) or 'nothing'}.").replace("\xa0", " ")
 
 
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return a dict for each row."""
-    return cast(list[dict[str, Any]], frame.to_dict("records"))
-
-
-def csv_text(rows: Iterable[Row], names: Iterable[str]) -> str:
-    """Return rows as CSV under a line of names; what is None stays empty."""
-    import csv
-    import io
-
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(names), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().rstrip("\n")
-
-
-def json_text(fields: dict[str, Any]) -> str:
-    """Return strict JSON, with the version of its form and of the package in front."""
-    import json
-
-    document = {"schema_version": JSON_SCHEMA_VERSION, "version": __version__} | fields
-    return json.dumps(document, indent=2, allow_nan=False)
-
-
-def case_fields(prediction: Prediction) -> dict[str, Any]:
-    """Return what a prediction is about, what was assumed, and what must be known."""
+def case_fields(case: _Case) -> dict[str, Any]:
+    """Return deployment, assumptions and warnings for JSON."""
     return {
-        "deployment": deployment_fields(prediction.deployment),
-        "assumptions": prediction.assumptions,
-        "warnings": list(prediction.warnings),
+        "deployment": deployment_fields(case.deployment),
+        "assumptions": case.assumptions,
+        "warnings": list(case.warnings),
     }
 
 
 def deployment_fields(deployment: Deployment) -> dict[str, Any]:
-    """Return every number and word that decides, to tell a saved file from another."""
+    """Return every setting of a deployment, so that saved files can be told apart."""
     from dataclasses import fields
 
     from specmodel.cost.deploying import PART_DTYPES

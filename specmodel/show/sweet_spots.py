@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specmodel.base.ranges import ranges_text
-from specmodel.base.text import Columns, align
-from specmodel.show.report import place, records, verbs
+from specmodel.prediction.table import Form, Row
+from specmodel.show import forms
+from specmodel.show.report import place, verbs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def verdict(spots: pd.DataFrame, prediction: Prediction) -> str:
-    """Return in a sentence or two where speculation pays most."""
+    """Say where speculation pays, and where most."""
     pays, denial = verbs(prediction.deployment)
-    rows = records(spots)
+    rows = forms.records(spots)
     best = max(rows, key=lambda row: row["peak_speedup"])
     where = place(best | {"batch_size": best["peak_batch_size"]}, rows)
     if round(best["peak_speedup"], 2) <= 1:
@@ -30,19 +31,19 @@ def verdict(spots: pd.DataFrame, prediction: Prediction) -> str:
 
 
 def table(spots: pd.DataFrame) -> str:
-    """Return the sweet spots, a row for each curve."""
-    rows = records(spots)
-    near = [_near_peak(row) if row["peak_speedup"] > 1 else "-" for row in rows]
-    columns: Columns = [
-        ("draft\nlength", list(map(str, spots["draft_length"]))),
-        ("context", list(map(str, spots["context_length"]))),
-        ("peak\nspeedup", list(map("{:.2f}".format, spots["peak_speedup"]))),
-        ("at batch\nsize", list(map(str, spots["peak_batch_size"]))),
-        ("peak/√2\nat", near),
-        ("pays at", [ranges or "-" for ranges in spots["paying"]]),
-    ]
-    return align(columns, left=["pays at"])
+    """Return a row for each curve."""
+    return forms.table(forms.records(spots), _COLUMNS, left=["pays at"])
 
 
-def _near_peak(row: dict[str, Any]) -> str:
+def _near_peak(row: Row) -> str:
     return ranges_text([(row["near_peak_first"], row["near_peak_last"])])
+
+
+_COLUMNS: dict[str, Form] = {
+    "draft\nlength": "{draft_length}",
+    "context": "{context_length}",
+    "peak\nspeedup": "{peak_speedup:.2f}",
+    "at batch\nsize": "{peak_batch_size}",
+    "peak/√2\nat": lambda row: _near_peak(row) if row["peak_speedup"] > 1 else "-",
+    "pays at": lambda row: row["paying"] or "-",
+}

@@ -554,7 +554,8 @@ def test_bare_program_shows_help_and_fails(capsys):
 
 
 @pytest.mark.parametrize(
-    "place", ["specmodel.cli.options.predict_deployed", "specmodel.cli.predict.table"]
+    "place",
+    ["specmodel.cli.options.predict_deployed", "specmodel.prediction.outcome.Prediction.to_text"],
 )
 def test_interrupt_is_silent(place, monkeypatch, capsys):
     def interrupt(*_arguments, **_options):

@@ -27,7 +27,6 @@ from specmodel.prediction import intervals
 from specmodel.prediction.columns import COLUMN_UNITS
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predict
-from specmodel.prediction.table import table
 
 ENGINE = EngineProfile(
     schema_version=1, name="test", source="invented for tests", kernel_time=2e-6, pass_time=3e-4,
@@ -504,7 +503,7 @@ def test_intervals_are_those_of_errors_left_out_and_count_nothing_twice(monkeypa
 def test_a_prediction_prints_as_the_table_of_the_command() -> None:
     p = qwen2(draft_length=[[0], [4]])
     printed = str(p)
-    assert printed == table(p, 80)
+    assert printed == p.to_text(80)
     lines = printed.splitlines()
     assert all(len(line) <= 80 for line in lines)
     head = " ".join(lines[:2])

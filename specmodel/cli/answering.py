@@ -1,0 +1,70 @@
+"""The decorator of commands that answer: --json, --csv, and printing the form asked for."""
+
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, cast
+
+import click
+
+from specmodel.base.errors import InputError
+from specmodel.cli import settings
+from specmodel.show.forms import Answer, as_csv, as_json, as_text
+
+
+def answering(
+    rows: str | None = "", fragment: str = ""
+) -> Callable[[Callable[..., Answer]], Callable[..., None]]:
+    """Add --json and --csv to a function, and print its answer in the form asked for.
+
+    `rows` is added to the help of --csv; None leaves --csv out. `fragment` is the help of
+    --fragment-only, which is left out without.
+    """
+    flags = [
+        *([settings.own("fragment_only", bool, fragment)] if fragment else []),
+        settings.own("json", bool, "Print JSON.", to="as_json"),
+        *([] if rows is None else [settings.own("csv", bool, f"Print CSV{rows}.", to="as_csv")]),
+    ]
+
+    def decorate(function: Callable[..., Answer]) -> Callable[..., None]:
+        @settings.options(*flags)
+        @wraps(function)
+        def run(**options: Any) -> None:
+            forms = {name: options.get(name) for name in ("as_csv", "fragment_only", "as_json")}
+            _check_one(forms, has_fragment=bool(fragment))
+            answer = function(**options)
+            if forms["as_json"]:
+                click.echo(as_json(answer))
+            elif forms["as_csv"]:
+                click.echo(as_csv(answer))
+                echo_warnings(answer.warnings)
+            elif forms["fragment_only"]:
+                click.echo(answer.fragment, nl=bool(answer.fragment))
+                echo_warnings([*answer.warnings, *answer.caveats])
+            else:
+                click.echo(as_text(answer))
+
+        return cast(Callable[..., None], run)
+
+    return decorate
+
+
+def _check_one(forms: dict[str, Any], *, has_fragment: bool) -> None:
+    """Refuse to print more than one form."""
+    asked = [name.removeprefix("as_") for name, is_asked in forms.items() if is_asked]
+    if len(asked) > 1:
+        known = "--json, --csv and --fragment-only" if has_fragment else "--json and --csv"
+        raise InputError(asked[0], True, f"one of {known}")
+
+
+def echo_warnings(warnings: Iterable[str]) -> None:
+    """Print warnings on standard error, a line each."""
+    for warning in warnings:
+        click.echo(f"specmodel: warning: {warning}", err=True)
+
+
+def screen_width() -> int:
+    """Return the columns of the terminal, 80 where there is none [-]."""
+    is_watched = sys.stdout.isatty()
+    return max(40, shutil.get_terminal_size().columns) if is_watched else 80

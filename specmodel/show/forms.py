@@ -1,0 +1,87 @@
+"""The forms of an answer: a page for people, JSON and CSV for programs.
+
+Imports nothing heavy, as commands import it before they know whether only their help is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from specmodel import __version__
+from specmodel.base.text import Columns, align, align_blocks
+from specmodel.prediction.table import Form, Row, columns_of, filler
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+JSON_SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a command answers. Each form is made only when it is printed.
+
+    `page` is the text for people, `fields` the JSON, `rows` the CSV, and `fragment` what an engine
+    reads. `warnings` go to standard error beside CSV and fragment, `caveats` beside the fragment.
+    """
+
+    page: Callable[[], str]
+    fields: Callable[[], Mapping[str, Any]]
+    rows: Callable[[], Sequence[Row]] = list
+    warnings: Collection[str] = ()
+    fragment: str = ""
+    caveats: Collection[str] = ()
+
+
+def as_text(answer: Answer) -> str:
+    """Return an answer for people, at most 80 columns wide or as wide as the terminal."""
+    return answer.page()
+
+
+def as_json(answer: Answer) -> str:
+    """Return an answer as JSON."""
+    return json_text(answer.fields())
+
+
+def as_csv(answer: Answer) -> str:
+    """Return the rows of an answer as CSV, with a header; None is an empty cell."""
+    import csv
+    import io
+
+    rows, text = answer.rows(), io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().rstrip("\n")
+
+
+def json_text(fields: Mapping[str, Any]) -> str:
+    """Return strict JSON that starts with the versions of its schema and of the package."""
+    import json
+
+    document = {"schema_version": JSON_SCHEMA_VERSION, "version": __version__, **fields}
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
+def records(frame: pd.DataFrame) -> list[Row]:
+    """Return a dict for each row of a table, with None in place of NaN."""
+    plain = frame.astype(object).where(frame.notna(), None)
+    return cast(list[Row], plain.to_dict("records"))
+
+
+def table(rows: Sequence[Row], forms: Mapping[str, Form], left: Collection[str] = ()) -> str:
+    """Return rows as a table of columns by title; those titled in `left` are aligned left."""
+    return align(columns_of(rows, forms.items()), left)
+
+
+def by_batch_size(
+    batch_sizes: Iterable[int], groups: Mapping[str, Iterable[Row]], form: Form
+) -> str:
+    """Return a table with batch sizes down and groups of rows across."""
+    sizes, fill, columns = sorted(set(batch_sizes)), filler(form), Columns()
+    for title, rows in groups.items():
+        cells = {row["batch_size"]: fill(row) for row in rows}
+        columns.append((title, [cells.get(size, "-") for size in sizes]))
+    return align_blocks(("batch\nsize", list(map(str, sizes))), columns)
