@@ -11,6 +11,7 @@ from test_parallel import draw_counts, uniform_counts
 from specmodel.algebra import ranks
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.algebra.routing import zipf_popularity
+from specmodel.cost.deploying import deploy
 from specmodel.cost.forward import pass_work
 from specmodel.cost.passes import component_time, pass_time
 from specmodel.cost.prefill import carried_prefill
@@ -163,3 +164,12 @@ def test_prefill_of_the_others_while_each_makes_its_tokens() -> None:
 def test_at_the_ridge_point_the_data_sheet_takes_the_eighth_root_of_two() -> None:
     work = Work(flop=5e9, weight_bytes=5e6)
     assert seconds(work) == pytest.approx(5 * 2**0.125 * US, rel=1e-12)
+
+
+def test_typical_all_reduces_are_assumed_only_where_matrices_are_cut() -> None:
+    """Nobody timed all-reduces on an A800; replicas of whole matrices have none."""
+    told = {"target": "qwen3-30b-a3b", "hardware": "a800_sxm_80gb"}
+    _, cut = deploy(**told, tensor_parallel=2)
+    _, apart = deploy(**told, data_parallel=2, expert_parallel=2)
+    assert cut["all_reduce"] == "typical of other stacks or GPUs"
+    assert "all_reduce" not in apart
