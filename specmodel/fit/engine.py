@@ -40,8 +40,7 @@ BOUNDS = {
 }
 """Smallest and largest overhead tried [s]."""
 
-PLAUSIBLE = (0.05, 20.0)
-"""Accepted range of the median of predicted over measured, after the fit [-]."""
+PLAUSIBLE = (0.05, 20.0)  # accepted median of predicted over measured, after the fit [-]
 
 _NUMBERS: dict[str, dict[str, Any]] = {
     "value": {"above": 1e-12, "maximum": 1e6},

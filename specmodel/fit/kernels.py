@@ -88,9 +88,7 @@ NOT_ON_CPU = {"experts": "tile_width", "elementwise": "activation_efficiency"}
 ATTENTION_ARITHMETIC = (0.005, 1.0, 0.1)
 """Bounds and start of attention's compute efficiency, where several query tokens were timed [-]."""
 
-SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Exponents tried: powers of two, which are cheap to take [-]."""
-
+SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)  # exponents tried: powers of two are cheap to take [-]
 _ALWAYS = ("memory_efficiency", "compute_efficiency")  # recorded whether fitted or held
 _UNCUT = "depth_limit"  # no limit if it is at its upper bound: kernels do not cut depths
 _WALK = ("depth_time", _UNCUT)

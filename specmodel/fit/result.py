@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from specmodel.base.units import FloatArray
 
-ROBUST_SCALE = 0.05
-"""Relative error from which a point counts less, in fits with a soft-L1 loss [-]."""
-
+ROBUST_SCALE = 0.05  # error from which a point counts less, in fits with a soft-L1 loss [-]
 _ASIDE = 0.3  # distance of a second start from the first, as a logarithm, down and up in turn [-]
 
 _LOOSE = 3e-3

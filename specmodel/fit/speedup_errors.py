@@ -11,9 +11,7 @@ import numpy as np
 from specmodel.base.units import FloatArray
 from specmodel.fit.measured.tables import Served
 
-VERIFY_SPREAD = 0.05
-"""Spread of steps with a draft beside plain ones of one target and host: kernels' errors [-]."""
-
+VERIFY_SPREAD = 0.05  # spread of steps with a draft beside plain ones: kernels' errors [-]
 RUN_SPREAD = 0.06  # spread of a measured speedup or step [-]
 ONE_LOAD = 1.25  # batches and contexts that differ by a smaller factor are of one load [-]
 

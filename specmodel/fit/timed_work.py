@@ -32,8 +32,7 @@ there."""
 
 Columns = dict[str, FloatArray]
 
-PLAUSIBLE = (0.3, 100.0)
-"""Accepted range of the median latency, relative to the time by the data sheet [-]."""
+PLAUSIBLE = (0.3, 100.0)  # accepted median latency over the time by the data sheet [-]
 
 
 def work_of(kind: str, table: pd.DataFrame) -> Work:

@@ -23,8 +23,7 @@ from specmodel.fit.steps import MeasuredSteps, fitted_on, measured_steps
 from specmodel.machines.engine import FACTORS, EngineProfile
 from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
 
-ENGINE_SPREAD = 0.5
-"""Spread of an engine's seconds around the mean engine: the most likely of 0.3, 0.5, 0.8 [-]."""
+ENGINE_SPREAD = 0.5  # of an engine's seconds: the most likely of 0.3, 0.5, 0.8 [-]
 
 HOST_SPREAD = 0.7
 """Spread of a host's speed around the mean host: the one at which the 80 % intervals of hosts left
@@ -35,19 +34,14 @@ FACTOR_SPREADS = {"host_speed": HOST_SPREAD, "gpu_time_factor": DEPLOYMENT_SPREA
 
 _SMALL = 1e-6
 MOST_APART = 5.0  # a run may differ from the fit by such a factor at most [-]
-
-OPEN = 0.8
-"""An overhead that keeps more than this share of its spread was not determined by the runs [-]."""
+OPEN = 0.8  # what keeps more of its spread was not determined by the runs [-]
 
 PER_REQUEST = "reject_time_per_request"
 """What differs most between engines: early vLLM took ten times as long as today's (MoESD), and
 one on a CPU a hundred times, as it verified a hybrid's states one sequence after another."""
 
-UNKNOWN_SPREAD = 5.0
-"""Standard deviation of the logarithm of a time about which nothing is known [-]."""
-
-STILL_MISSED = 0.75
-"""Share of the error with known hosts that may remain where `PER_REQUEST` explains it [-]."""
+UNKNOWN_SPREAD = 5.0  # of the logarithm of a time about which nothing is known [-]
+STILL_MISSED = 0.75  # share of the error that may remain where `PER_REQUEST` explains it [-]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

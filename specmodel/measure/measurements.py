@@ -104,8 +104,7 @@ ROLES = ("fit", "spread", "judge", "fallback", "skip")
 spread; rows of other shapes, which judge the fit; fallback kernels, judged on request; rows
 to skip, which timed something else than the kernel."""
 
-COLD_SHARE = 1.5
-"""Weights or KV smaller than this multiple of the last-level cache may be read from it [-]."""
+COLD_SHARE = 1.5  # below this multiple of the last-level cache, weights or KV may stay in it [-]
 
 _SIZE: dict[str, Any] = {"maximum": 1e12, "whole": True}
 _BOUNDS: dict[str, dict[str, Any]] = {

@@ -11,9 +11,7 @@ import pandas as pd
 from specmodel.base.errors import InputError
 from specmodel.base.units import LARGEST_NUMBER
 
-LEAST_MILLISECONDS = 0.2
-"""No engine makes a token of a large model in less; a column with less is in seconds."""
-
+LEAST_MILLISECONDS = 0.2  # no engine makes a token of a large model in less: such are seconds
 PLAUSIBLE = (1e-3, 1e6)  # least and most of a measured time in milliseconds, and of a speedup [-]
 
 

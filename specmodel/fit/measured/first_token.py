@@ -19,14 +19,9 @@ from specmodel.fit.measured.tables import Served, ServingTable
 from specmodel.machines.engine import first_token_constants
 from specmodel.prediction.decoding import decode_deployed
 
-MOST_REQUESTS = 4
-"""With more requests at once, a first token waits in queues more than for its prefill [request]."""
-
-LEAST_PROMPT = 4000
-"""With shorter prompts, the engine's constant counts more than the prefill [token]."""
-
-LEAST_MILLISECONDS = 5.0
-"""No engine answers such a prompt in less; a column with less is in seconds."""
+MOST_REQUESTS = 4  # with more at once, queues count more than prefill [request]
+LEAST_PROMPT = 4000  # below, the engine's constant counts more than prefill [token]
+LEAST_MILLISECONDS = 5.0  # no engine answers such a prompt in less: such are seconds
 
 
 def judge_first_tokens(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str]]:

@@ -12,8 +12,7 @@ from specmodel.base.units import LARGEST_NUMBER
 from specmodel.fit.measured.spellings import shipped_model
 from specmodel.fit.measured.tables import DEFAULT_CONTEXT, Served
 
-MOST_APART = 0.1
-"""Share by which the batch that ran may differ from the one asked for without a note [-]."""
+MOST_APART = 0.1  # share by which the batch may differ from the one asked for without a note [-]
 
 
 @dataclass(frozen=True, kw_only=True)

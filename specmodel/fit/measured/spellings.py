@@ -58,8 +58,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
 }
 """By dtype, what such checkpoints change; those of mxfp4 and int4 change a single field."""
 
-_CHANGES_OF_MOE = {"fp4": {"target.attention_dtype": "bf16"}}
-"""What they change as well in models with experts."""
+_CHANGES_OF_MOE = {"fp4": {"target.attention_dtype": "bf16"}}  # with experts, also
 
 
 def shipped_model(name: str) -> str:

@@ -24,9 +24,7 @@ from specmodel.fit.measured.spellings import (
 from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
 
-MOST_QUEUED = 0.3
-"""A row whose requests spend a larger share of time in queues measures no batch of its size [-]."""
-
+MOST_QUEUED = 0.3  # with more time in queues, a row measures no batch of its size [-]
 DEFAULT_CONTEXT = 1000  # context where a table of pairs has no lengths [token]
 
 PLAIN = ("model", "dtype", "system", "backend", "gpus", "isl", "osl", "concurrency")

@@ -27,9 +27,7 @@ OUT_OF_MEMORY = "out of memory"  # note of a point that does not fit into the me
 NO_KERNEL = "no grouped kernel before Hopper"
 """Note of experts on a GPU where torch runs one expert after another and waits for the host."""
 
-FLASH_TOLERANCE = 0.05
-"""Largest difference between attention in bf16 and in fp32 that rounding explains [-]."""
-
+FLASH_TOLERANCE = 0.05  # largest error of attention in bf16 that rounding explains [-]
 LEAST_SECONDS = 3e-3  # short calls are repeated until one timing takes about this long [s]
 MOST_CALLS = 200  # most calls in one timing [-]
 

@@ -16,9 +16,7 @@ from specmodel.base.errors import InputError
 from specmodel.measure.kernels import device as devices
 from specmodel.measure.kernels.suite import ALL_REDUCE
 
-SIZES = (2**11, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23, 2**26)
-"""Sizes of the tensor that is reduced [B]."""
-
+SIZES = (2**11, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23, 2**26)  # of the reduced tensor [B]
 REPEATS = 20  # timings of each size [-]
 TIMEOUT = 120.0  # a rank that waits longer than this for the others fails [s]
 

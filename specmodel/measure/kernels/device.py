@@ -14,9 +14,7 @@ from specmodel.machines.hardware import list_hardware, profiles_by_reported_name
 from specmodel.measure.kernels.suite import DTYPE, SUITE_VERSION, Device
 
 STACK = "torch"  # name of the kernel stack that is timed
-
-BUSY_SHARE = 0.25
-"""Share of the processor or GPU that others use from which a device counts as busy [-]."""
+BUSY_SHARE = 0.25  # share of a device in use by others from which it counts as busy [-]
 
 _THROTTLED = {0x8: "slowdown", 0x20: "hot", 0x40: "hot", 0x80: "power brake"}
 _DEFAULT_CACHE = 2**25

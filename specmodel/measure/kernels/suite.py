@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-SUITE_VERSION = "1"
-"""Changes with the points, or with what is timed at one; versions are not mixed in a file."""
+SUITE_VERSION = "1"  # changes with the points or their work; a file has one version
 
 REPEATS = {
     "cpu": {"tiny": 2, "quick": 25, "full": 40},
@@ -86,8 +85,7 @@ _REFERENCES: dict[str, Sizes] = {
     "elementwise": {"num_tokens": 1},
 }
 """Columns that vary among the points of a group, with their values in the group's reference."""
-COMPONENTS = (*_SHAPES, ALL_REDUCE)
-"""What is timed; all-reduces only where there are several GPUs."""
+COMPONENTS = (*_SHAPES, ALL_REDUCE)  # what is timed; all-reduces only with several GPUs
 
 _EXPERTS = {
     "cpu": {

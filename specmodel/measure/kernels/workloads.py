@@ -18,9 +18,7 @@ TORCH_DTYPE = torch.bfloat16
 VALUE_BYTES = 2
 ROUTINGS = 8  # draws of the routing that the calls of a point take in turn [-]
 LAUNCHES = 50  # kernels in a row whose launches are timed [-]
-
-Call = Callable[[int], object]
-"""Does the work; the argument counts the calls, so that each can take other inputs."""
+Call = Callable[[int], object]  # its argument counts the calls, so that inputs can vary
 
 _TILE = 2**24
 _SPREAD = 0.02

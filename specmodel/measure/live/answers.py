@@ -23,8 +23,7 @@ from specmodel.base.errors import cut, in_one_line
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
-MOST_BYTES = 32 * 1024
-"""Most bytes that are left to the kernel at a time, as its buffers are limited [B]."""
+MOST_BYTES = 32 * 1024  # most that is left to the kernel, whose buffers are limited [B]
 LIVE_EVENTS = 4  # so many events before the expected end, each event is read as it arrives [-]
 LOOK = 2.0  # longest time that a stream is left alone [s]
 EVENT, _DONE, _ERROR = b"data: ", b"data: [DONE]", b'data: {"error"'

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 Form = Literal["ids", "text", "chat"]  # a prompt is token ids, text, or a message of a chat
 
 
-_BUFFER = 2**20
-"""The client stops reading beyond so much of an answer: more than the kernel keeps [B]."""
+_BUFFER = 2**20  # the client stops reading beyond it: more than the kernel keeps [B]
 _TLS_CLOSES = 0.25  # time in which connections with TLS close, which aiohttp does not wait for [s]
 _PATHS = {"ids": "/v1/completions", "text": "/v1/completions", "chat": "/v1/chat/completions"}
 

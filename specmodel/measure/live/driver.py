@@ -18,8 +18,7 @@ from specmodel.measure.live.engines import Scrape, growth
 from specmodel.measure.live.log import Log
 from specmodel.measure.live.plan import ROLES, Plan, Request, Run, slots_of, warm_up_of
 
-SETTLED = 3.0
-"""Longest wait for counters to include ended requests, and for a server to become idle [s]."""
+SETTLED = 3.0  # longest wait for counters of ended requests, or for an idle server [s]
 POLL = 0.05  # time between two looks at the counters [s]
 
 WORDS = (

@@ -11,8 +11,7 @@ from typing import Any
 from specmodel.base.appended import AppendedRows
 from specmodel.measure.live.plan import Run
 
-KEY = tuple(field.name for field in fields(Run))
-"""Columns that identify a run, in the order of `Run.key`."""
+KEY = tuple(field.name for field in fields(Run))  # columns that identify a run, as `Run.key`
 COUNTED = (
     *("requests", "drafts", "draft_tokens", "accepted_tokens", "accepted_by_position"),
     *("cached_tokens", "preemptions", "engine_tpot"),

@@ -17,10 +17,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import check
 
 WARM_UP_TOKENS = 8  # output of a request that only warms up [token]
-
-MOST = 1_000_000
-"""Most tokens of a prompt or an output [token], and most requests at once [request]."""
-
+MOST = 1_000_000  # most tokens of a prompt or an output [token], or requests at once [request]
 MOST_REQUESTS = 100_000  # most requests of all runs together [request]
 
 

@@ -11,9 +11,7 @@ import pandas as pd
 
 from specmodel.measure.live.log import KEY, counted_rows
 
-NEAR_WHOLE = 0.05
-"""A run of one draft length may have a mean draft length that differs by so much [token]."""
-
+NEAR_WHOLE = 0.05  # how far a run's mean draft length may be from its draft length [token]
 LOAD = KEY[:-1]  # columns that identify a load and round
 
 COLUMNS = (
