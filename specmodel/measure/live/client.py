@@ -8,7 +8,7 @@ import os
 import ssl
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -194,12 +194,9 @@ class Server:
         """Return the object at a path; an empty one where there is none, unless it is needed."""
         status, body = await self._get(path)
         if status == 200:
-            try:
-                found = json.loads(body)
-            except ValueError:
-                found = None
-            if isinstance(found, dict):
-                return found
+            with suppress(ValueError):
+                if isinstance(found := json.loads(body), dict):
+                    return found
         if is_needed:
             raise self._strange(f"{path}, not status {status}" if status != 200 else path)
         return {}
