@@ -66,7 +66,7 @@ def rows_in(sizes: pd.DataFrame, shapes: Collection[tuple[int, ...]]) -> pd.Seri
 def roles_of(
     is_fitted: pd.Series, is_timed: pd.Series, is_fallback: pd.Series | None = None
 ) -> pd.Series:
-    """Return the role of each row: "fit", "judge", "fallback", or "skip" if it tells nothing."""
+    """Return each row's role: "fit", "judge", "fallback", or "skip" where it tells nothing."""
     roles = pd.Series("judge", is_fitted.index).mask(is_fitted, "fit")
     if is_fallback is not None:
         roles = roles.mask(is_fallback, "fallback")
