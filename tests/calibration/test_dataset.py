@@ -1,5 +1,6 @@
 """The script that writes published timings as a table, and lists what there is."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -92,7 +93,16 @@ def test_it_writes_a_table_that_fit_reads(do) -> None:
 
 def test_it_runs_as_a_program(tmp_path) -> None:
     command = [sys.executable, str(SCRIPT), "t4", "trtllm", "1", "--output", "out.csv"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    root = SCRIPT.parents[1]
+    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("dataset: error: ")
     assert len(done.stderr.splitlines()) == 1
