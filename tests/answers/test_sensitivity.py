@@ -116,6 +116,7 @@ def test_one_changed_input_is_a_changed_record(case):
     deployment = deployed(case)
     items = [i for i in list_inputs(deployment, POINT).values() if not i.name.endswith("error")]
     assert len(items) > 20
+    base = predict(**CASES[case], **SHAPE)
     for item in items:
         value = AXES.get(item.name, 0.9 * item.value)
         if item.value == 0 and item.name.startswith("engine."):
@@ -124,7 +125,6 @@ def test_one_changed_input_is_a_changed_record(case):
             value = 0.7
         ours = evaluate(deployment, POINT, {item.name: [value, item.value]})
         theirs = changed_prediction(case, item.name, value)
-        base = predict(**CASES[case], **SHAPE)
         for output in OUTPUTS:
             expected = [getattr(theirs, output), getattr(base, output)]
             assert ours[output] == pytest.approx(np.array(expected), rel=1e-12), item.name

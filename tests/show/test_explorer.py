@@ -118,6 +118,8 @@ def test_drafters_suit_their_target(target: str) -> None:
         if drafter.architectures and not drafter.is_head:
             assert drafter.architectures[0].vocabulary_size == model.vocabulary_size
             assert 4 * drafter.architectures[0].total_parameters <= model.active_parameters
+    place = list_architectures().index(target)  # each target once, and each drafter several times
+    for name in (offered[place % len(offered)], offered[-1]):
         values = DEFAULTS | {"target": target, "drafter": name, "tensor_parallel": 1}
         assert np.isfinite(view(values).table["speedup"]).all()
 

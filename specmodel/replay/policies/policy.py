@@ -2,8 +2,7 @@
 
 import inspect
 import numbers
-from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +63,7 @@ class OneLane:
         self._lanes.observe(np.array([emitted_tokens]), np.array([step_time]))
 
 
-def arguments_of(function: Callable[..., object]) -> set[str]:
+def arguments_of(function: Any) -> set[str]:
     """Return the arguments that a class or function takes by name, if it tells."""
     try:
         return set(inspect.signature(function).parameters)

@@ -51,7 +51,7 @@ def read_trace(path: str | Path) -> Trace:
     longest, requests, positions = header["max_draft_length"], [], 0
     for where, row in rows:
         _only_keys(row, COLUMNS, where)
-        requests.append(check_request(*(row[name] for name in COLUMNS), longest, where))
+        requests.append(check_request(row[COLUMNS[0]], row[COLUMNS[1]], longest, where))
         positions += len(requests[-1][0])
         check_positions(positions, where)
     if len(requests) != header["num_requests"]:
