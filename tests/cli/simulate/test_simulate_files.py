@@ -53,10 +53,11 @@ def test_what_is_no_policy_is_not_called(capsys):
 
 def test_the_folder_is_on_the_path_only_while_a_policy_of_the_users_is_imported(folder):
     """A module there that is named as a standard one is not taken for it, by workers neither."""
-    program = "import sys; from specmodel import cli; sys.exit(cli.main())"
+    program = "import sys; from specmodel import cli; from specmodel.replay import blocks;"
+    program += " blocks.BLOCK_REQUESTS = 30; sys.exit(cli.main())"
     for policies in ("none,cascade", f"none,{MINE}:Helped"):
         typed = shlex.split(f"{MEASURED} --policy {policies} --workers 2 --trace code-ngram")
-        sizes = ["--requests", "9000", "--output-tokens", "2"]
+        sizes = ["--requests", "100", "--output-tokens", "2"]
         command = [sys.executable, "-P", "-c", program, *typed, *sizes]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (result.returncode, result.stderr) == (0, "")
@@ -110,9 +111,9 @@ def test_a_policy_without_a_name_of_its_own_is_found_by_workers_too(run, monkeyp
 
 
 def test_workers_change_nothing(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 500)
+    monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 50)
     command = (
-        f"{MEASURED} --trace code-ngram --requests 1200 --output-tokens 4"
+        f"{MEASURED} --trace code-ngram --requests 120 --output-tokens 4"
         f" --policy none,cascade,{MINE}:Given,{MINE}:Fixed:length=1 --csv --records {tmp_path}"
     )
     outs = [run(f"{command}/{workers}.csv --workers {workers}") for workers in (1, 2)]
