@@ -86,7 +86,7 @@ class Block:
         generator = stream(self.seed, TRACE, self.number)
         parts, step = [], len(sample.processes)
         for i, process in enumerate(sample.processes):
-            # request r of the whole replay is of process r modulo their number
+            # request r of the whole replay is drawn from process r modulo their number
             count = len(range(self.first + (i - self.first) % step, self.last, step))
             if count:
                 parts.append(sample_trace(process, count, sample.output_tokens, generator))

@@ -287,7 +287,7 @@ def _on_path(folder: Path | None) -> Iterator[None]:
 
 
 def _check_methods(policy: object, kind: str, name: str) -> None:
-    """Refuse what has not the methods of a policy."""
+    """Refuse an object or class without the methods of a policy."""
     if not all(callable(getattr(policy, method, None)) for method in ("propose", "observe")):
         expected = "a policy with propose() and observe(emitted_tokens, step_time)"
         raise InputError(f"policy {name}", f"a {kind}", expected)

@@ -124,7 +124,7 @@ def png(shown: View) -> bytes:
 
     written = BytesIO()
     with rc_context({"font.size": 8}):
-        # weakly compressed: it goes no further than the page, so that time counts more than size
+        # weakly compressed: the picture stays on the page, so time counts more than size
         draw(shown).savefig(written, format="png", pil_kwargs={"compress_level": 1})
     return written.getvalue()
 
@@ -136,7 +136,7 @@ def draw(shown: View) -> Figure:
 
     figure = Figure(figsize=(6.9, 2.6), dpi=_DOTS_PER_INCH)
     FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
-    # with fixed margins, as a layout that measures the text takes as long as the drawing itself
+    # with fixed margins: a layout that measures the text takes as long as the drawing
     figure.subplots_adjust(left=0.075, right=0.985, bottom=0.3, top=0.96, wspace=0.2)
     left, right = figure.subplots(1, 2)
     plots.speedup(shown.table, left)

@@ -79,7 +79,7 @@ def sweep_to_file(
         NAME.csv or NAME.parquet for one file, NAME/ for a folder of Parquet parts, which are
         encoded where they are computed: the choice past one machine.
     overwrite
-        Whether what has the name may be replaced; a folder only if it holds nothing but parts.
+        Whether an older file may be replaced; a folder only if it holds nothing but parts.
     workers, client, worker_timeout
         As for `sweep` [-] [s].
     progress
@@ -90,7 +90,7 @@ def sweep_to_file(
     InputError
         If the output cannot be written, or a cluster is lost: then what was written is kept.
     SweepInterrupted
-        On Ctrl-C; what was written is kept likewise.
+        On Ctrl-C; what was written is kept too.
     """
     kind, path = _kind(output), Path(output)
     working = path.with_name(f"{path.stem}.partial{path.suffix}")
@@ -294,7 +294,7 @@ def _kind(output: str | Path) -> str:
 
 
 def _check_free(path: Path, kind: str, *, overwrite: bool) -> None:
-    """Refuse a name that is taken, unless what has it is a sweep and may be replaced."""
+    """Refuse a name that is taken, unless by a sweep that may be replaced."""
     if path.exists() and not (overwrite and _is_replaceable(path, kind)):
         expected = "a name that is not taken" if overwrite else "another name, or overwrite"
         raise InputError(_ARGUMENT, str(path), expected)
@@ -321,7 +321,7 @@ def _refusing(output: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # the system's words, as those of Arrow also tell of its own calls
+        # the system's own message: that of Arrow also names calls inside Arrow
         reason = os.strerror(error.errno) if error.errno else str(error)
         expected = f"a place with room that can be written ({reason})"
         raise InputError(_ARGUMENT, str(output), expected) from None

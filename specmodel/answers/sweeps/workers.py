@@ -102,7 +102,7 @@ def dask_workers(client: Client | str, worker_timeout: float = WORKER_TIMEOUT) -
     address = str(client.scheduler.address) if client.scheduler else str(client)
     try:
         _check_workers(client, address, worker_timeout)
-        # Dask's executor would wait forever for what is lost with the scheduler
+        # Dask's executor would wait forever for results that are lost with the scheduler
         wait = partial(_result, client, worker_timeout)
         yield partial(client.submit, pure=False), lambda: sum(client.nthreads().values()), wait
     except distributed.KilledWorker as error:
@@ -123,7 +123,7 @@ def _result(client: Client, worker_timeout: float, future: Any) -> Any:
     while True:
         with suppress(TimeoutError):
             wait(future, timeout=_LOOK)
-            # what is done is lost again if its worker leaves before it is fetched
+            # a finished result is lost again if its worker leaves before it is fetched
             return future.result(timeout=worker_timeout)
         if client.nthreads():
             last_seen = time.monotonic()

@@ -250,7 +250,7 @@ def _spread_normals(size: int, generator: np.random.Generator) -> Latent:
     """
     ranks = (generator.permutation(size) + generator.random(size)) / size
     inside = np.clip(ranks, 1e-15, 1 - 1e-15)
-    # 0.2 us a request, where an import of scipy's quantile costs 0.1 s
+    # 0.2 us a request, while an import of scipy's quantile costs 0.1 s
     return np.array([*map(NormalDist().inv_cdf, inside.tolist())], dtype=np.float32)
 
 

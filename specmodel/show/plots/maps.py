@@ -106,7 +106,7 @@ def _write(ax: Axes, mesh: Any, cells: pd.DataFrame, write: Callable[[float], st
     style: Style = {"ha": "center", "va": "center", "size": SMALL}
     for (i, j), value in np.ndenumerate(cells.to_numpy()):
         if not np.isnan(value):
-            # how light a colour appears: red, green and blue count as in analogue television
+            # perceived lightness of a colour: the weights of red, green and blue of ITU-R BT.601
             is_light = np.dot(mesh.to_rgba(value)[:3], (0.3, 0.59, 0.11)) > 0.46
             colour = "black" if is_light else "white"
             ax.text(j + 0.5, i + 0.5, write(value), color=colour, **style)

@@ -111,7 +111,7 @@ def set_ticks(axis: XAxis | YAxis, choices: Iterable[Mapping[float, float]]) -> 
         axis.set_ticks(list(ticks), labels)
         places = ax.transData.transform([(place, place) for place in ticks])[:, along]
         widths = size * np.array([1.0 if along else _DIGIT * len(label) for label in labels])
-        # a fifth to spare, as the layout may still narrow the axes for what stands beside them
+        # a fifth to spare: the layout may still narrow the axes for labels beside them
         if (np.abs(np.diff(places)) > 0.6 * (widths[1:] + widths[:-1])).all():
             return
 
@@ -175,7 +175,7 @@ def rows_that_fit(ax: Axes, lines: int) -> int:
     from matplotlib.font_manager import FontProperties
 
     line = 1.2 * FontProperties(size=SMALL).get_size_in_points() * ax.figure.dpi / 72
-    # the layout may take ten lines from what the axes has, for its legend, ticks and label
+    # the layout may take ten lines off the axes for its legend, ticks and label
     return max(1, int((1.25 * ax.bbox.height - 10 * line) / (line * lines)))
 
 
