@@ -104,3 +104,33 @@ def test_logits_of_several_nodes_cross_the_network_once():
     reduced = 3 * 500 * (2 * 80 + 1) * 8192 * 2
     crossing = 2 * (1 / 2) / 8  # an all-reduce of two, of what each GPU of a node has
     assert messages.network_bytes == pytest.approx(crossing * reduced + crossing / 2 * 3 * row)
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_embeddings_for_each_layer_are_made_and_gathered_for_all_tokens(gpus):
+    """A table of 256 values a layer, as in Gemma: of all tokens, where logits are of the last only.
+
+    One matrix, cut over GPUs, makes as much of a token again, which is gathered; a sum and a gate
+    read two values and write one. Of each layer, two matrices go to 256 values and back.
+    """
+    size, made, tokens = 256, LAYERS * 256, 3 * 500
+    group = sequence_group(batch_size=3, tokens_per_sequence=500, logits_per_sequence=1)
+    bare = load_architecture("llama-3.1-8b")
+    inputs = {"vocabulary_size": VOCABULARY, "size": size}
+    model = bare.with_changes("target", {"layer_inputs": inputs})
+    parts, less = (pass_work(one, group, layout=Layout(gpus)).components for one in (model, bare))
+    around = H + made / gpus + LAYERS * (H + size + size + H)
+    assert parts["layer_inputs"].activation_bytes == tokens * around * 2
+    assert parts["layer_inputs"].depth == H + LAYERS * (H + size)
+    assert parts["layer_inputs"].kernels == 1 + 2 * LAYERS
+    more = parts["elementwise"].activation_bytes - less["elementwise"].activation_bytes
+    assert more == tokens * 2 * (2 + 1) * made * 2
+    looked_up = parts["embedding"].activation_bytes - less["embedding"].activation_bytes
+    assert looked_up == tokens * 2 * made * 2
+    if gpus > 1:
+        sent, before = parts["all_reduce"], less["all_reduce"]
+        gathered = tokens * made * 2 * (gpus - 1) / gpus
+        assert sent.link_bytes - before.link_bytes == pytest.approx(gathered, rel=1e-12)
+        assert sent.reduced_bytes - before.reduced_bytes == tokens * made * 2
+        assert (sent.collectives, sent.reductions) == (2, before.reductions + 1)
+        assert sent.link_hops - before.link_hops == gpus - 1
