@@ -298,16 +298,14 @@ class CompressedAttention(Record):
         # What all tokens of a sequence read counts once, as the GPU's cache serves the rest; what
         # each selects counts for each. Kernels compute in 16 bits, on at least `HEADS` heads.
         replica, stream = run.replica, run.stream
-        pairs = replica.total(self._pairs)
-        read = replica.total(self._entries_read)
         heads = self.num_heads / run.layout.tensor_parallel
         padded = max(heads, HEADS)
         written = 1 + (1 / self.ratio if self._makes_entries else 0.0)
         return Work(
-            flop=pairs * (4 * padded * self.head_dim * layers),
+            flop=replica.total(self._pairs) * (4 * padded * self.head_dim * layers),
             activation_bytes=run.num_tokens
             * ((3 * padded + heads) * self.head_dim * layers * stream.residual_bytes),
-            cache_bytes=(read + run.num_tokens * written)
+            cache_bytes=(replica.total(self._entries_read) + run.num_tokens * written)
             * (layers * self.entry_bytes(stream.kv_dtype)),
             rows=run.num_tokens,
             kernels=5 * layers,

@@ -11,7 +11,7 @@ The dtype of a part's weights is the `weight_dtype` of the stream that it is giv
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -132,7 +132,7 @@ class Stored:
             return found
         stream = run.stream
         inputs = self.part.output_size / run.layout.tensor_parallel
-        of_one = {
+        of_one: dict[str, Any] = {
             "weights": inputs * stream.hidden_size,
             "values": inputs + stream.hidden_size,
             "depth": inputs,
@@ -155,12 +155,14 @@ def stored_parts(layers: Iterable[LayerGroup], stream: Stream, mixers: Stream) -
     # Blocks without a dtype of their own see `stream`, mixers see `mixers`.
     counts: dict[Stored, int] = {}
     groups, mixers = tuple(layers), stream if mixers == stream else mixers
-    found = [(g.count, g.mixer, mixers, g.mixer_dtype, g.output_dtype) for g in groups]
-    found += [(g.count, g.feed_forward, stream, g.ffn_dtype, None) for g in groups]
-    for count, part, of, own, output in found:
+    found: list[tuple[LayerGroup, MixerPart | FeedForwardPart | None, Stream, str | None]]
+    found = [(group, group.mixer, mixers, group.mixer_dtype) for group in groups]
+    found += [(group, group.feed_forward, stream, group.ffn_dtype) for group in groups]
+    for group, part, of, own in found:
         if part is not None:
+            output = group.output_dtype if part is group.mixer else None
             dtype = own or of.weight_dtype
             seen = of if dtype == of.weight_dtype else replace(of, weight_dtype=dtype)
             key = Stored(part, seen, output if output != dtype else None)
-            counts[key] = counts.get(key, 0) + count
+            counts[key] = counts.get(key, 0) + group.count
     return counts

@@ -73,6 +73,26 @@ def test_key_value_heads_are_copied_beyond_their_number():
 # Passes
 
 
+@pytest.mark.parametrize("degree", [1, 4])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+def test_values_between_the_matrices(dtype, degree):
+    """Made: queries, keys and values, queries and the key of the index. All but values are normed.
+
+    What two matrices read is quantised by kernels of their own: 16 bits in, 8 out.
+    """
+    model = of_layers(SPARSE).with_changes("target", {"weight_dtype": dtype})
+    layout = Layout(tensor_parallel=degree)
+    part = components(layout, model=model, batch_size=7)["block_sparse_projections"]
+    queries, keys, index = 64 * 128 / degree, 4 * 128 / degree, 4 * 128 / degree + 128
+    handed_on = H + queries + 2 * keys + index + queries + H
+    normed_and_turned = 2 * (queries + keys + index)
+    quantised = (H + queries) * (2 + 1) if dtype == "fp8" else 0
+    moved = 2 * (handed_on + normed_and_turned) + quantised
+    assert part.activation_bytes == pytest.approx(7 * LAYERS * moved, rel=1e-12)
+    assert part.kernels == LAYERS * (5 if dtype == "fp8" else 3)
+    assert part.depth == LAYERS * (H + queries)
+
+
 def test_decoding_reads_all_index_keys_and_the_best_blocks():
     found = components(batch_size=4, context_length=100_000)
     assert found["indexer"].memory_cause == "index"

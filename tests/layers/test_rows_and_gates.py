@@ -15,7 +15,9 @@ from specmodel.layers import (
     Mamba2,
     ShortConvolution,
 )
+from specmodel.layers.attention import latent_arithmetic
 from specmodel.layers.batch import Batch, Layout, Pass, Routing, Stream, sequence_group
+from specmodel.layers.states import NATIVE, StateKeeping
 from specmodel.models.architecture import load_architecture
 
 H, TOKENS, LAYERS = 4096, 6, 5
@@ -87,11 +89,12 @@ def test_every_gpu_routes_all_tokens_in_16_bits(name, gpus):
 # Gates of mixers
 
 
-def work_of(mixer, gpus):
-    """Six tokens in five layers; a copy of 16 bits of all weights and activations."""
+def work_of(mixer, gpus, *, tokens=1, states=NATIVE):
+    """Six sequences in five layers; weights and activations have 16 bits."""
     stream = Stream(H, *("bf16",) * 5)
-    group = sequence_group(batch_size=TOKENS, context_length=100.0)
-    run = Pass(stream, Batch((group,)), Layout(gpus), Routing(np.zeros(())), np.ones(()))
+    group = sequence_group(batch_size=TOKENS, tokens_per_sequence=tokens, context_length=100.0)
+    routing = Routing(np.zeros(()))
+    run = Pass(stream, Batch((group,)), Layout(gpus), routing, np.ones(()), states)
     return mixer.work(run, LAYERS)
 
 
@@ -137,6 +140,22 @@ def test_gate_of_latent_attention(gate, gpus):
     assert_moved(parts["attention_projections"], H + made + heads * 128 + H, 3)
 
 
+@pytest.mark.parametrize(
+    ("capability", "kv_dtype", "dtype"),
+    [
+        (9.0, "fp8", "bf16"),  # H200
+        (10.0, "fp8", "fp8"),  # B200
+        (10.3, "fp8", "fp8"),  # B300
+        (12.0, "fp8", "bf16"),  # RTX PRO 6000
+        (None, "fp8", "bf16"),
+        (10.0, "bf16", "bf16"),
+        (10.0, "fp32", "fp32"),
+    ],
+)
+def test_only_data_center_blackwell_computes_on_latents_of_8_bits(capability, kv_dtype, dtype):
+    assert latent_arithmetic(kv_dtype, capability) == dtype
+
+
 @pytest.mark.parametrize("gpus", [1, 4])
 def test_gates_of_recurrent_mixers(gpus):
     """A norm with a gate follows each recurrence; Lightning's has a kernel on q, k, v before it.
@@ -159,6 +178,59 @@ def test_gates_of_recurrent_mixers(gpus):
     }  # fmt: skip
     for mixer, (times, kernels) in moved.items():
         assert_moved(work_of(mixer, gpus)["elementwise"], times * size / gpus, kernels)
+
+
+STATE_BYTES = 32 * 128 * 128 * 4
+RECURRENCES = [
+    # values a token, operations for each element of the state, bytes of the record of a token
+    (
+        GatedDeltaNet(
+            num_key_heads=16, num_value_heads=32, key_head_dim=128, value_head_dim=128,
+            conv_kernel=4,
+        ),
+        2 * 16 * 128 + 2 * 32 * 128 + 2 * 32,  # queries and keys, values and results, two gates
+        8,
+        (16 * 128 + 32 * 128 + 32) * 4,
+    ),
+    (
+        KimiDeltaAttention(num_heads=32, head_dim=128, conv_kernel=4),
+        4 * 32 * 128 + 32 * 128 + 32,  # and a gate for each element of a key
+        8,
+        32 * 128 * (4 + 2 + 2),
+    ),
+    (LightningAttention(num_heads=32, head_dim=128), 4 * 32 * 128, 6, 2 * 32 * 128 * 4),
+    (
+        Mamba2(
+            num_state_heads=64, state_head_dim=64, num_state_groups=8, state_dim=128, conv_kernel=4
+        ),
+        2 * 64 * 64 + 2 * 8 * 128 + 64,
+        6,
+        (64 * 64 + 8 * 128) * 2 + 64 * 4,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+@pytest.mark.parametrize(
+    ("states", "moved", "recorded"),
+    [
+        (StateKeeping(), 1 + 4, 0),  # read, and written after each of four tokens
+        (StateKeeping("replay", "aligned"), 1 + 1, 3),  # a record of all but the first
+        (StateKeeping("native", "scratch"), 1 + 4 + 2, 0),  # the accepted one is copied
+    ],
+)
+@pytest.mark.parametrize(("mixer", "values", "operations", "record"), RECURRENCES)
+def test_a_gpu_has_its_share_of_a_recurrence(
+    mixer, values, operations, record, states, moved, recorded, gpus
+):
+    part = work_of(mixer, gpus, tokens=4, states=states)["recurrence"]
+    state = STATE_BYTES / 4
+    assert part.flop == TOKENS * 4 * LAYERS * operations * state / gpus
+    assert part.activation_bytes == TOKENS * 4 * LAYERS * values * 2 / gpus
+    each = moved * STATE_BYTES + recorded * 2 * record  # written, and read
+    assert part.cache_bytes == TOKENS * LAYERS * each / gpus
+    heads = 64 if isinstance(mixer, Mamba2) else 32
+    assert part.groups == TOKENS * LAYERS * heads / gpus
 
 
 @pytest.mark.parametrize("gpus", [1, 4])
