@@ -51,9 +51,11 @@ def plain(target: Decoder, batch: int) -> Pass:
     return Pass(target, cache_of(target, batch), 1)
 
 
-@pytest.mark.parametrize("architecture", [MOE, DENSE], ids=["moe", "dense"])
-@pytest.mark.parametrize("is_own_drafter", [True, False])
-@pytest.mark.parametrize(("batch", "gamma"), [(1, 1), (3, 4)])
+@pytest.mark.parametrize(
+    ("architecture", "is_own_drafter", "batch", "gamma"),
+    [(MOE, True, 3, 4), (MOE, False, 1, 1), (DENSE, True, 1, 1), (DENSE, False, 3, 4)],
+    ids=["moe-own", "moe-other", "dense-own", "dense-other"],
+)
 def test_speculation_emits_what_plain_decoding_does(
     architecture: Architecture, is_own_drafter: bool, batch: int, gamma: int
 ) -> None:

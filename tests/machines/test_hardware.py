@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from published_tables import read_table
 from pydantic import ValidationError
+from sampled import sampled
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
@@ -88,13 +89,13 @@ def test_ridge_point_of_h100_sxm():
     assert load_hardware("h100_sxm").ridge_point("bf16") == pytest.approx(989e12 / 3.35e12)
 
 
-@pytest.mark.parametrize("name", list_hardware())
 @pytest.mark.parametrize(
-    ("bandwidth_factor", "rate_factor"),
-    [(1e-9, 1), (1e-12, 1), (1, 1e-12), (1, 1e-9), (1e-9, 1e-12)],
-    ids=["GB/s", "TB/s", "TFLOP/s", "GFLOP/s", "GB/s and TFLOP/s"],
+    ("name", "factors"),
+    sampled(list_hardware(), [(1e-9, 1), (1e-12, 1), (1, 1e-12), (1, 1e-9), (1e-9, 1e-12)]),
 )
-def test_wrong_units_are_refused(name, bandwidth_factor, rate_factor):
+def test_wrong_units_are_refused(name, factors):
+    """Such as GB/s, TB/s, TFLOP/s, GFLOP/s, and GB/s with TFLOP/s."""
+    bandwidth_factor, rate_factor = factors
     data = toml_data(name)
     data["memory"]["peak_bytes_per_s"] *= bandwidth_factor
     for peak in data["dtype"].values():
@@ -186,8 +187,7 @@ def test_compute_dtype_is_the_next_wider(name, dtype, expected):
     assert profile.ridge_point(dtype) == profile.ridge_point(expected)
 
 
-@pytest.mark.parametrize("name", list_hardware())
-@pytest.mark.parametrize("dtype", ["fp32", "bfloat16", ""])
+@pytest.mark.parametrize(("name", "dtype"), sampled(list_hardware(), ["fp32", "bfloat16", ""]))
 def test_no_narrower_dtype_stands_in(name, dtype):
     with pytest.raises(InputError, match="activation_dtype"):
         load_hardware(name).compute_dtype(dtype)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from planted import H200, KINDS, SHAPES, planted, points
+from sampled import sampled
 from strategies import one_layer, pass_of
 
 from specmodel.algebra.roofline import KernelParameters
@@ -312,13 +313,15 @@ def test_groups_are_components_by_dtype() -> None:
     assert sum(len(rows) for *_, rows in found) == sum(map(len, parts))
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("factor", "unit"),
-    [(1e3, "milliseconds"), (1e6, "microseconds"), (1e9, "microseconds"), (1 / 60, "minutes")],
+    ("kind", "wrong"),
+    sampled(
+        list(KINDS),
+        [(1e3, "milliseconds"), (1e6, "microseconds"), (1e9, "microseconds"), (1 / 60, "minutes")],
+    ),
 )
-def test_another_unit_is_suspected(kind: str, factor: float, unit: str) -> None:
-    table = planted(kind)
+def test_another_unit_is_suspected(kind: str, wrong: tuple[float, str]) -> None:
+    table, (factor, unit) = planted(kind), wrong
     table = check_measurements(table.assign(latency=factor * table["latency"]))
     for judge in (check_plausible, fit_kernels):
         message = refusal(judge, table, H200)
@@ -328,11 +331,12 @@ def test_another_unit_is_suspected(kind: str, factor: float, unit: str) -> None:
         assert "0.3 to 100" in message
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("times", "is_taken"), [(0.29, False), (0.31, True), (99, True), (101, False)]
+    ("kind", "case"),
+    sampled(list(KINDS), [(0.29, False), (0.31, True), (99, True), (101, False)]),
 )
-def test_times_of_the_data_sheet_that_are_taken(kind: str, times: float, is_taken: bool) -> None:
+def test_times_of_the_data_sheet_that_are_taken(kind: str, case: tuple[float, bool]) -> None:
+    times, is_taken = case
     sheet = predicted_time(kind, points(kind), H200, KernelParameters(sharpness=np.inf))
     table = check_measurements(planted(kind).assign(latency=times * sheet))
     if is_taken:
@@ -396,9 +400,10 @@ def assert_same_work(kind: str, row: dict[str, object], part, *, leave_out=()) -
         assert getattr(work, name) == getattr(part, name)
 
 
-@pytest.mark.parametrize("tokens", [1, 7, 300])
-@pytest.mark.parametrize("name", ["mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-120b"])
-@pytest.mark.parametrize("dtype", [None, "fp8"])
+@pytest.mark.parametrize(
+    ("name", "tokens", "dtype"),
+    sampled(["mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-120b"], [1, 7, 300], [None, "fp8"]),
+)
 def test_experts_timed_are_those_of_one_layer(name: str, tokens: int, dtype: str | None) -> None:
     model = load_architecture(name)
     changes = {}
