@@ -30,22 +30,22 @@ _FASTEST_PCIE = 7e10
 class Noise:
     """How well repeats of a point agree: relative differences, medians over points [-]."""
 
-    raw: float
-    ratio: float
-    split_half: float
+    raw: float  # standard deviation of times
+    ratio: float  # standard deviation of their ratios to the reference
+    split_half: float  # difference between the medians of odd and of even repeats
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Calibration:
     """A profile made of timings."""
 
-    text: str
-    fits: Mapping[tuple[str, str], KernelFitting]
+    text: str  # in TOML
+    fits: Mapping[tuple[str, str], KernelFitting]  # by kind and dtype
     noise: Noise
-    launch_times: Mapping[str, float]
-    skipped: Mapping[str, str]
-    links: tuple[Link | None, Link] | None
-    flags: Sequence[str]
+    launch_times: Mapping[str, float]  # of a kernel that does next to nothing, by how [s]
+    skipped: Mapping[str, str]  # points that could not be timed, and why
+    links: tuple[Link | None, Link] | None  # of the profile, and as all-reduces show it
+    flags: Sequence[str]  # what speaks against the timings
 
 
 def check_output(output: str | Path) -> Path:

@@ -30,18 +30,18 @@ class MeasuredSteps:
 
     plain_time: FloatArray
     verify_time: FloatArray
-    draft_time: FloatArray
-    prefill_time: FloatArray
-    prefills: FloatArray
+    draft_time: FloatArray  # of all draft passes of a step [s]
+    prefill_time: FloatArray  # of one prompt, by the draft model too if there is one [s]
+    prefills: FloatArray  # prompts of other requests for each token that a request makes [-]
     draft_passes: FloatArray
     draft_length: FloatArray
-    requests: FloatArray
+    requests: FloatArray  # of one replica [request]
     tokens_per_step: FloatArray
     is_tree: np.ndarray
-    hides_plain: np.ndarray
-    hides_draft: np.ndarray
-    is_ratio: np.ndarray
-    measured: FloatArray
+    hides_plain: np.ndarray  # whether the host works beside the GPU in plain steps
+    hides_draft: np.ndarray  # and in steps with a draft
+    is_ratio: np.ndarray  # whether a speedup was measured, and not the time of a step
+    measured: FloatArray  # time of a step, plain where nothing is drafted [s], or speedup [-]
 
     def predicted(
         self, overheads: Overheads, verify_factor: FloatArray | float = 1.0

@@ -49,15 +49,15 @@ _DRAFTERS = ("eagle3", "eagle", "mtp")
 class Served:
     """One row: what ran, and what was measured of it."""
 
-    row: str
-    labels: Mapping[str, str]
-    deployment: Mapping[str, Any]
-    points: Mapping[str, float]
-    tokens_per_step: float | None = None
-    quantity: str
+    row: str  # its name or number
+    labels: Mapping[str, str]  # model, dtype and engine in the table's words; profile of the GPU
+    deployment: Mapping[str, Any]  # as `cost.deploying.resolve` takes it
+    points: Mapping[str, float]  # batch size, lengths and, of a pair, draft and verify tokens
+    tokens_per_step: float | None = None  # of a pair
+    quantity: str  # tpot or step_time [s], or speedup [-]
     measured: float
-    first_token: float | None = None
-    plain_step: float | None = None
+    first_token: float | None = None  # time to the first token of plain decoding [s]
+    plain_step: float | None = None  # time of a pair's step without speculation [s]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,7 @@ class Done:
     run: Run
     requests: int
     seconds: float
-    is_run: bool
+    is_run: bool  # whether it is the run, and not its warm-up
 
 
 def random_ids(lowest: int, highest: int, seed: int | None = None) -> Prompts:
