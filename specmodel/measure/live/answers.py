@@ -27,8 +27,7 @@ MOST_BYTES = 32 * 1024  # most that is left to the kernel, whose buffers are lim
 LIVE_EVENTS = 4  # so many events before the expected end, each event is read as it arrives [-]
 LOOK = 2.0  # longest time that a stream is left alone [s]
 EVENT, _DONE, _ERROR = b"data: ", b"data: [DONE]", b'data: {"error"'
-"""The start of each event of a stream, of the one that ends it, and of one that reports an
-error."""
+"""How each event of a stream begins, the one that ends it, and one that reports an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
