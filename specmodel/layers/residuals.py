@@ -13,6 +13,7 @@ from pydantic import Field
 from specmodel.algebra.roofline import Value
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import Record
+from specmodel.layers import blocks
 from specmodel.layers.batch import Pass, Stream
 from specmodel.layers.matrices import between_matrices
 from specmodel.layers.work import Kind, Work
@@ -94,26 +95,38 @@ class HyperConnections(Record):
     def work(self, run: Pass, num_layers: int, num_blocks: int) -> Work:
         """Return the work of mixing in a pass, with the norms before blocks."""
         del num_layers
-        found = self._before(run, num_blocks, self._made) + self._moved(run, num_blocks, kernels=1)
-        return found + self._before(run, 1, self.num_streams) if self.has_head else found
+        tokens, stream = run.num_tokens, run.stream
+        found = self.before(tokens, stream, num_blocks) + self.after(tokens, stream, num_blocks)
+        return found + self.before(tokens, stream, 1, self.num_streams) if self.has_head else found
 
-    def _before(self, run: Pass, num_blocks: int, made: int) -> Work:
-        """Return the work before blocks: `made` numbers of a token are made, streams summed."""
-        # Streams are read for the numbers, and again for the sum. Two kernels do it; iterations,
-        # which make the numbers sum up in both directions, take as long as two more.
-        weights = num_blocks * made * self.num_streams * run.stream.hidden_size
+    def before(
+        self, num_tokens: Value, stream: Stream, num_blocks: int, made: int | None = None
+    ) -> Work:
+        """Return the work before blocks: numbers are made of a token, and its streams summed."""
+        # Streams are read for the numbers (`made`; those of a block if None), and again for the
+        # sum. Two kernels do it; iterations, which make the numbers sum up in both directions, take
+        # as long as two more.
+        weights = num_blocks * (made or self._made) * self.num_streams * stream.hidden_size
         numbers = Work(
-            flop=run.num_tokens * (2 * weights),
-            weight_bytes=weights * BYTES_PER_ELEMENT[_MIXER_DTYPE],
+            flop=num_tokens * (2 * weights), weight_bytes=weights * BYTES_PER_ELEMENT[_MIXER_DTYPE]
         )
-        return self._moved(run, num_blocks, kernels=4) + numbers
+        return self._moved(num_tokens, stream, num_blocks, kernels=4) + numbers
 
-    def _moved(self, run: Pass, num_blocks: int, *, kernels: int) -> Work:
+    def after(self, num_tokens: Value, stream: Stream, num_blocks: int) -> Work:
+        """Return the work after blocks, whose results are added to streams that are mixed."""
+        return self._moved(num_tokens, stream, num_blocks, kernels=1)
+
+    def _moved(self, num_tokens: Value, stream: Stream, num_blocks: int, *, kernels: int) -> Work:
         """Return the traffic of all streams in and out, and of one; a block of threads a token."""
-        h = run.stream.hidden_size
-        wide = self.num_streams * h
-        found = between_matrices(run, num_blocks, 2 * wide + h, kernels=kernels)
-        return replace(found, depth=num_blocks * wide, kind=self.kind, dtype="bf16")
+        wide = self.num_streams * stream.hidden_size
+        found = blocks.between(
+            num_tokens,
+            values=num_blocks * (2 * wide + stream.hidden_size),
+            value_bytes=stream.residual_bytes,
+            kernels=kernels * num_blocks,
+            dtype="bf16",
+        )
+        return replace(found, depth=num_blocks * wide, kind=self.kind)
 
     @property
     def _made(self) -> int:
