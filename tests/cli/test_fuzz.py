@@ -7,7 +7,7 @@ import pytest
 
 from specmodel import cli
 
-SEED, COUNT = 20261122, 2000
+SEED, COUNT = 20261122, 600
 
 
 def test_what_the_fuzz_starts_from_works(tmp_path, monkeypatch, capsys) -> None:
