@@ -131,6 +131,25 @@ def test_weights_of_a_layer():
         assert shared.weights(7168, degree) == own
 
 
+@pytest.mark.parametrize("pool", [1, 2, 4])
+def test_pooled_index_keys_have_weights_of_their_own(pool):
+    """A matrix makes as many weights of a token as its key has, and each place has as many."""
+    pooled = GLM.model_copy(update={"index_pool": pool})
+    more = pooled.weights(6144) - GLM.weights(6144)
+    assert more == (6144 * 128 + pool * 128 if pool > 1 else 0)
+    assert pooled.index_bytes == 132 / pool
+
+
+VLLM_INDEXER = {
+    "indexer": (
+        *("k_norm", "rotary_emb", "per_token_group_quant_fp8", "weights_scale"),
+        *("indexer_k_quant_and_cache", "fp8_paged_mqa_logits"),
+    ),
+    "index_selection": ("top_k_per_row", "convert_indices"),
+}
+"""What a decode step of `Indexer` runs beside its matrices."""
+
+
 def test_indexer_without_a_latent_of_queries_is_refused():
     with pytest.raises(InputError, match=r"q_lora_rank: got 0; expected at least 1"):
         build(SparseAttention, DEEPSEEK.model_dump() | {"q_lora_rank": 0}, "")
@@ -142,6 +161,23 @@ def components(architecture=DEEPSEEK_V32, capability=HOPPER, layout=None, **sequ
         architecture, sequence_group(**sequences), layout=layout, compute_capability=capability
     )
     return found.components
+
+
+def test_indexer_launches_what_vllm_does():
+    """Four layers with an indexer each, and one of four."""
+    layers = [[group(4, GLM)], [group(1, GLM), group(3, GLM_SHARED)]]
+    every, first = (
+        components(model("GLM", 6144, 1000, each), batch_size=5, context_length=9000)
+        for each in layers
+    )
+    for name, kernels in VLLM_INDEXER.items():
+        assert every[name].kernels == 4 * len(kernels)
+        assert first[name].kernels == len(kernels)
+    own, shared = (found["attention_projections"] for found in (every, first))
+    # queries are made of their latent; the key and weights of heads of hidden values
+    assert own.depth - shared.depth == 3 * (2048 + 6144 + 6144)
+    read_and_made = 2048 + 6144 + (32 * 128 + 128 + 32)
+    assert own.activation_bytes - shared.activation_bytes == 5 * 3 * read_and_made * 2
 
 
 def test_decoding_reads_all_index_keys_and_gathers_the_best():

@@ -233,6 +233,10 @@ def test_tables_are_looked_up_and_matrices_multiplied(read):
     assert looked_up == 5 * 2 * 256 * 2
     assert other["ngram_projections"].weight_bytes == 8 * 32 * 256 * 2
     assert other["ngram_projections"].flop == 2 * 5 * 8 * 32 * 256
+    # rows of 32 in, and the model's width of each out; their mean with the token's own is written
+    assert other["ngram_projections"].activation_bytes == 5 * (8 * 32 + 8 * 256) * 2
+    mean = other["elementwise"].activation_bytes - one["elementwise"].activation_bytes
+    assert mean == 5 * (8 + 1 + 1) * 256 * 2
     reductions = pass_of(model, batch_size=1, layout=Layout(2)).components["all_reduce"].reductions
     assert reductions == 4 + 4 + 2 + 2
 
