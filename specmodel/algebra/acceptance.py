@@ -22,11 +22,6 @@ def conditional_acceptance(cumulative_acceptance: Numeric) -> FloatArray:
 
     `cumulative_acceptance` is P(at least i tokens accepted), i = 1, 2, … on the last axis. A
     position that is never reached gets 0.
-
-    Examples
-    --------
-    >>> conditional_acceptance([0.8, 0.6, 0.3]).round(3).tolist()
-    [0.8, 0.75, 0.5]
     """
     reached = np.atleast_1d(
         check("cumulative_acceptance", cumulative_acceptance, minimum=0, maximum=1)
@@ -47,8 +42,6 @@ def acceptance_from_lengths(tokens_per_step: Numeric) -> FloatArray:
 
     Examples
     --------
-    >>> acceptance_from_lengths([1.8, 2.4, 2.7]).round(3).tolist()
-    [0.8, 0.75, 0.5]
     >>> rates = acceptance_from_lengths([1.8, 2.4, 2.3, 2.6])  # less with three than with two
     >>> expected_tokens_per_step_by_position(rates, [1, 2, 3, 4]).round(3).tolist()
     [1.8, 2.4, 2.5, 2.6]
@@ -78,12 +71,6 @@ def acceptance_of_blocks(tokens_per_step: Numeric) -> FloatArray:
 
     For drafters that make all tokens at once: each length is a draft of its own, so that one length
     says nothing about another. Only the mean is known, and one rate is taken for all positions.
-
-    Examples
-    --------
-    >>> table = acceptance_of_blocks([1.8, 2.4, 2.3])  # less with three than with two
-    >>> expected_tokens_per_step_by_position(table, [1, 2, 3]).round(3).tolist()
-    [1.8, 2.4, 2.3]
     """
     tokens = _checked_lengths(tokens_per_step)
     rates = speculation.solve_acceptance_rate(tokens, np.arange(1, tokens.size + 1))
@@ -97,11 +84,6 @@ def expected_tokens_per_step_by_position(
 
     `acceptance_by_position` is one list, or a square table with the rates of drafts of n tokens in
     row n. Draft lengths are whole and not longer than the list.
-
-    Examples
-    --------
-    >>> float(expected_tokens_per_step_by_position([0.5, 0.5, 0.0], 2))
-    1.75
     """
     rates = check("acceptance_by_position", acceptance_by_position, minimum=0, maximum=1)
     most = rates.shape[-1] if rates.ndim else 0
@@ -131,8 +113,7 @@ def proposals(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the chance that any sequence has a proposal, and the share that then has one [-].
 
-    Sequences propose independently of each other: the chance is ``1 - (1 - r)^B``, the mean share
-    is r over that chance.
+    Sequences propose independently: the chance is ``1 - (1 - r)^B``, the mean share r over that.
     """
     if np.ndim(proposal_rate) == 0 and proposal_rate == 1:
         return np.ones(()), np.ones(())
@@ -154,13 +135,11 @@ class Acceptance:
     ----------
     acceptance_rate
         P(token accepted, all before it were), any shape [-].
-    tokens_per_step, step_efficiency, accepted_fraction
-        As measured at `measured_draft_length`; the rate is solved from them [token] [-] [-].
+    tokens_per_step, step_efficiency, accepted_fraction, measured_draft_length
+        As measured at that draft length; the rate is solved from them [token] [-] [-] [token].
     acceptance_by_position
         Conditional rates of positions 1, 2, …: one list, or, for drafters that make a block at
         once, a square table with the rates of drafts of n tokens in row n [-].
-    measured_draft_length
-        Draft length at which the middle three were measured [token].
     source
         Where published numbers are from.
 

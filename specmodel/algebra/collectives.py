@@ -14,10 +14,8 @@ class AllReduceParameters:
 
     Parameters
     ----------
-    one_shot_latency, two_shot_latency
-        Least time of one all-reduce by each algorithm [s].
-    one_shot_hop_latency, two_shot_hop_latency
-        Added for each other GPU that takes part [s].
+    one_shot_latency, two_shot_latency, one_shot_hop_latency, two_shot_hop_latency
+        Least time by each algorithm, and what each other GPU that takes part adds [s].
     one_shot_efficiency, two_shot_efficiency
         Achieved over peak bandwidth of the link [-].
     contention
@@ -45,23 +43,18 @@ def all_reduce_time(
 
     Engines choose between two algorithms (R. Thakur et al., "Optimization of collective
     communication operations in MPICH," Int. J. High Performance Computing Applications, vol. 19,
-    no. 1, 2005). One-shot: each GPU reads the whole tensor of every other one and adds them up,
-    ``n - 1`` times its bytes and one wait. Two-shot: each reduces a part and then gathers the
-    others' parts, ``2 (n - 1) / n`` times its bytes (as much as a ring) and more waits. Small
-    tensors are therefore faster by the first, large ones by the second.
+    no. 1, 2005). One-shot, faster for small tensors: each GPU reads the whole tensor of every other
+    one, ``n - 1`` times its bytes and one wait. Two-shot: each reduces a part and gathers the
+    others' parts, ``2 (n - 1) / n`` times its bytes (as much as a ring) and more waits.
 
     Parameters
     ----------
-    reduced_bytes
-        Size of all the tensors together, any shape [B].
-    num_gpus
-        GPUs that take part [-].
-    peak_bytes_per_s
-        Peak of the link, one direction of a GPU [B/s].
+    reduced_bytes, peak_bytes_per_s
+        Size of all the tensors together [B], and peak of the link, one direction of a GPU [B/s].
+    num_gpus, count
+        GPUs that take part, and number of all-reduces [-].
     parameters
         Latencies and efficiencies.
-    count
-        Number of all-reduces [-].
 
     Returns
     -------

@@ -24,10 +24,9 @@ from specmodel.base.units import FloatArray, Numeric, check, unwrap
 
 TYPICAL_ROUTING_CORRELATION = 0.18
 """Assumed when nothing is known [-]: the median of three models with measured unions (0.16, 0.18,
-0.29; six points in all) taken with equally popular experts, as times of measured engines ask for
-(`calibration/popularity.py`). Routers trained hard for balance are nearer to 0. Beside
-popularity that falls with rank to the power -0.5 it would be 0.16
-(`unions.fitted_correlations`)."""
+0.29; six points in all) taken with equally popular experts, as times of measured engines ask for.
+Routers trained hard for balance are nearer to 0. Beside popularity that falls with rank to the
+power -0.5 it would be 0.16 (`fitted_correlations` of `calibration/popularity.py`)."""
 
 PLAUSIBLE_ROUTING_CORRELATIONS = (0.0, 0.3)
 """Range of published models [-]."""
@@ -57,9 +56,9 @@ def active_experts(
     Parameters
     ----------
     num_tokens
-        Tokens in the pass, real-valued, any shape [token].
+        Tokens in the pass, real-valued [token].
     num_experts, experts_per_token
-        Routed experts of the layer, and how many of them each token uses, above 0 [-].
+        Routed experts of the layer, and how many of them each token uses [-].
 
     Returns
     -------
@@ -83,20 +82,13 @@ def tokens_per_expert(
 
     Parameters
     ----------
-    num_tokens
-        Tokens in the pass, above 0 [token].
-    num_experts, experts_per_token
-        Routed experts of the layer and how many each token uses [-].
+    num_tokens, num_experts, experts_per_token
+        As for `active_experts`, tokens above 0 [token] [-].
 
     Returns
     -------
     FloatArray
         T_exp, ``t k / N(t)``, at least 1 from one token on [token].
-
-    Examples
-    --------
-    >>> float(tokens_per_expert(1, 64, 8))
-    1.0
     """
     t = check("num_tokens", num_tokens, above=0)
     E, k = check_experts(num_experts, experts_per_token)
@@ -110,10 +102,8 @@ def saturation_tokens(
 
     Parameters
     ----------
-    num_experts, experts_per_token
-        Routed experts of the layer and how many each token uses [-].
-    share
-        Share of the experts that counts as full activation, in (0, 1) [-].
+    num_experts, experts_per_token, share
+        As for `active_experts`, and the share of the experts that counts as full activation [-].
 
     Returns
     -------
@@ -157,7 +147,7 @@ def expert_use(
     Returns
     -------
     FloatArray
-        Probability of use, of the shape to which the arguments broadcast [-].
+        Probability of use [-].
 
     Examples
     --------
@@ -194,14 +184,10 @@ def correlated_active_experts(
 
     Parameters
     ----------
-    batch_size
-        Sequences in the batch, above 0 [request].
-    tokens_per_sequence
-        Tokens of each sequence in the pass [token].
-    num_experts, experts_per_token
-        Routed experts of the layer and how many each token uses [-].
-    routing_correlation
-        From 0 (independent) to 1 (all tokens use the first one's experts) [-].
+    batch_size, tokens_per_sequence
+        Sequences in the batch [request], and tokens of each in the pass [token].
+    num_experts, experts_per_token, routing_correlation
+        As for `active_experts` and `expert_use` [-].
 
     Returns
     -------

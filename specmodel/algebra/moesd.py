@@ -25,14 +25,10 @@ class MoESDParameters:
 
     Parameters
     ----------
-    bias
-        Loading dense parameters [s].
-    k1, k2, k3
-        Growth with tokens, cost of an activated expert, growth with tokens per expert [s].
-    draft_bias, draft_k
-        Loading the drafter and its growth with the batch [s].
-    reject_bias, reject_k
-        Rejection sampling, fixed and per request [s].
+    bias, k1, k2, k3
+        Loading dense parameters, growth with tokens, an expert loaded, growth with its tokens [s].
+    draft_bias, draft_k, reject_bias, reject_k
+        Loading the drafter and its growth with the batch; rejection, fixed and per request [s].
     lam
         λ, share of the ridge point at which growth turns linear [-].
     s
@@ -62,10 +58,8 @@ def growth(t: Numeric, threshold: Numeric, base: Numeric) -> FloatArray:
 
     Parameters
     ----------
-    t
-        Tokens, in all or per expert, any shape [token].
-    threshold
-        λ RP, where growth turns linear [token].
+    t, threshold
+        Tokens, in all or per expert, and λ RP, where growth turns linear [token].
     base
         s, at least 1; to the power of `threshold` it must not overflow [-].
 
@@ -100,10 +94,8 @@ def forward_time(
 
     Parameters
     ----------
-    num_tokens
-        Tokens in the pass, above 0, any shape [token].
-    parameters
-        The ten parameters.
+    num_tokens, parameters
+        Tokens in the pass [token], and the ten parameters.
     ridge_point
         RP of the hardware [FLOP/B].
     num_experts, experts_per_token
@@ -139,12 +131,8 @@ def draft_pass_time(
 
     Parameters
     ----------
-    batch_size
-        Sequences in the batch, any shape [request].
-    parameters
-        The ten parameters.
-    ridge_point
-        RP of the hardware [FLOP/B].
+    batch_size, parameters, ridge_point
+        Sequences in the batch [request], the ten parameters, and RP of the hardware [FLOP/B].
 
     Returns
     -------
@@ -161,10 +149,8 @@ def reject_time(batch_size: Numeric, parameters: MoESDParameters) -> FloatArray:
 
     Parameters
     ----------
-    batch_size
-        Sequences in the batch, any shape [request].
-    parameters
-        The ten parameters.
+    batch_size, parameters
+        Sequences in the batch [request], and the ten parameters.
 
     Returns
     -------
@@ -194,15 +180,11 @@ def speedup(
     Parameters
     ----------
     batch_size, draft_length
-        Sequences in the batch [request] and tokens drafted, at least 1 [token].
+        Sequences in the batch [request] and tokens drafted [token].
     step_efficiency
         σ [-].
-    parameters
-        The ten parameters.
-    ridge_point
-        RP of the hardware [FLOP/B].
-    num_experts, experts_per_token
-        Routed experts of a layer and how many each token uses [-].
+    parameters, ridge_point, num_experts, experts_per_token
+        As for `forward_time` [FLOP/B] [-].
 
     Returns
     -------

@@ -37,10 +37,9 @@ def busiest_experts(active_experts: FloatArray, num_experts: int, ranks: int) ->
 
     Parameters
     ----------
-    active_experts
-        Distinct experts that the pass loads on all ranks, any shape [-].
-    num_experts, ranks
-        Routed experts of the layer, and ranks they are spread over evenly [-].
+    active_experts, num_experts, ranks
+        Distinct experts that the pass loads on all ranks, routed experts of the layer, and ranks
+        they are spread over evenly [-].
 
     Returns
     -------
@@ -73,8 +72,8 @@ def busiest_tokens(
     Parameters
     ----------
     mean, variance, third
-        Mean, variance and third central moment of the tokens of an expert, over experts and passes,
-        any shape [token].
+        Mean, variance and third central moment of an expert's tokens, over experts and passes
+        [token].
     num_experts, ranks
         Routed experts of the layer, and ranks they are spread over evenly [-].
 
@@ -103,13 +102,11 @@ def busiest_share(
 
     Parameters
     ----------
-    size
-        Members of each rank, at least 1 and the same for all, any shape [-].
+    size, ranks
+        Members of each rank, the same for all, and ranks [-].
     share, chance
         Mean share of all members that are marked, given that some are, and the chance that any is;
         members are marked independently [-].
-    ranks
-        Ranks [-].
 
     Returns
     -------
@@ -138,11 +135,6 @@ def all_reduce(ranks: int, gpus_per_node: int) -> Message:
     -------
     Message
         Shares of the reduced tensor, and hops.
-
-    Examples
-    --------
-    >>> all_reduce(8, 8).link_share
-    1.75
     """
     inside = min(ranks, gpus_per_node)
     nodes = -(-ranks // inside)
@@ -166,11 +158,6 @@ def all_to_all(ranks: int, gpus_per_node: int) -> Message:
     -------
     Message
         Shares of what one other GPU gets, and hops.
-
-    Examples
-    --------
-    >>> all_to_all(16, 8).network_share
-    8.0
     """
     inside = min(ranks, gpus_per_node)
     return Message(inside - 1.0, float(ranks - inside), 2, 2 if ranks > inside else 0)
@@ -183,10 +170,8 @@ def rank_share(
 
     Parameters
     ----------
-    num_experts, experts_per_token
-        Routed experts of the layer and how many each token uses [-].
-    ranks
-        Ranks that the experts are spread over evenly [-].
+    num_experts, experts_per_token, ranks
+        Routed experts of the layer, how many each token uses, and ranks they are spread over [-].
     num_zero_experts
         Experts that compute nothing and are on no rank, but that a token may choose as well [-].
 
@@ -194,11 +179,6 @@ def rank_share(
     -------
     float
         The chance; E counts all experts that there are to choose from [-].
-
-    Examples
-    --------
-    >>> round(rank_share(128, 8, 8), 3)
-    0.667
     """
     choices = num_experts + num_zero_experts
     others = choices - num_experts // ranks

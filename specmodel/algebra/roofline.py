@@ -28,8 +28,9 @@ class KernelParameters:
 
     Parameters
     ----------
-    launch_time
-        Fixed time of each kernel, before its work [s].
+    launch_time, group_time
+        Added for each kernel, and for each independent group, such as an expert, that work falls
+        into [s].
     memory_efficiency, compute_efficiency
         Achieved over peak, of streaming weights or KV and of arithmetic [-].
     activation_efficiency
@@ -42,8 +43,6 @@ class KernelParameters:
         rows. Kernels pad rows to whole tiles: few rows cost a tile, many nearly their number [-].
     tile_width
         Reading a matrix of width w takes as long as one ``(w^2 + tile_width^2)^(1/2)`` wide [-].
-    group_time
-        Added for each independent group that the work falls into, such as an expert [s].
     ramp_time
         Reads much shorter than this take twice their time, much longer ones this much more [s].
     depth_time, depth_limit
@@ -118,10 +117,8 @@ def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: float) -> F
 
     Parameters
     ----------
-    first, second
-        Times that overlap, not negative, any shapes [s].
-    sharpness
-        Exponent p; infinity gives the textbook roofline [-].
+    first, second, sharpness
+        Times that overlap [s], and the exponent p; infinity gives the textbook roofline [-].
 
     Returns
     -------

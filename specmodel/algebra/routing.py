@@ -27,10 +27,9 @@ def zipf_popularity(num_experts: int, experts_per_token: float, exponent: Numeri
 
     Parameters
     ----------
-    num_experts, experts_per_token
-        Routed experts of the layer and how many each token uses, a mean [-].
-    exponent
-        0 for equally popular experts; larger is more skewed; any shape [-].
+    num_experts, experts_per_token, exponent
+        Routed experts of the layer, the mean number that each token uses, and the exponent: 0 for
+        equally popular experts, larger is more skewed [-].
 
     Returns
     -------
@@ -60,8 +59,7 @@ def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: f
     Parameters
     ----------
     popularity
-        Probability that a token uses each expert, from 0 to 1 and summing to `experts_per_token`;
-        experts on the last axis, draws on others [-].
+        Probability that a token uses each expert; experts on the last axis, draws on others [-].
     num_experts, experts_per_token
         Routed experts of the layer and how many each token uses, a mean [-].
 
@@ -90,11 +88,9 @@ def union_by_expert(batch_size: FloatArray, use: FloatArray) -> FloatArray:
 
     Parameters
     ----------
-    batch_size
-        Sequences in the batch [request].
-    use
-        Probability that one sequence uses each expert, from `experts.expert_use`, experts on the
-        last axis [-].
+    batch_size, use
+        Sequences in the batch [request], and the probability that one uses each expert, from
+        `experts.expert_use`, experts on the last axis [-].
 
     Returns
     -------
@@ -136,13 +132,8 @@ def sample_routing(
 
     Parameters
     ----------
-    batch_size, tokens_per_sequence
-        Sequences [request] and tokens of each [token].
-    num_experts, experts_per_token
-        Routed experts of the layer and how many each token uses [-].
-    routing_correlation
-        Between two tokens of a sequence in the use of an expert: 0 independent, 1 all as the first
-        [-].
+    batch_size, tokens_per_sequence, num_experts, experts_per_token, routing_correlation
+        As for `experts.correlated_active_experts` [request] [token] [-].
     generator
         Source of the draws.
 

@@ -27,23 +27,19 @@ MAX_DRAFT_LENGTH = 1000
 
 
 def expected_tokens_per_step(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArray:
-    """Return the expected number of tokens emitted per sequence and step.
+    """Return the expected number of tokens emitted per sequence and step, the target's own too.
 
-    Eq. 1 of Leviathan et al., ``(1 - α^(γ+1)) / (1 - α)``, in a form that stays accurate to
-    rounding as α approaches 1. Each drafted token is accepted with the same probability, given that
-    all before it were; the target's own token always comes on top.
+    Eq. 1 of Leviathan et al., ``(1 - α^(γ+1)) / (1 - α)``, accurate to rounding as α approaches 1.
 
     Parameters
     ----------
-    acceptance_rate
-        P(token accepted, all before it were), any shape [-].
-    draft_length
-        Tokens drafted per sequence and step, broadcasting with `acceptance_rate` [token].
+    acceptance_rate, draft_length
+        P(token accepted, all before it were) [-], and tokens drafted in each step [token].
 
     Returns
     -------
     FloatArray
-        Expected tokens per step, from 1 to `draft_length + 1` [token].
+        From 1 to `draft_length + 1` [token].
 
     Examples
     --------
@@ -60,10 +56,8 @@ def step_efficiency(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArr
 
     Parameters
     ----------
-    acceptance_rate
-        P(token accepted, all before it were), any shape [-].
-    draft_length
-        Tokens drafted per sequence and step, broadcasting with `acceptance_rate` [token].
+    acceptance_rate, draft_length
+        As for `expected_tokens_per_step` [-] [token].
 
     Returns
     -------
@@ -84,10 +78,8 @@ def accepted_fraction(acceptance_rate: Numeric, draft_length: Numeric) -> FloatA
 
     Parameters
     ----------
-    acceptance_rate
-        P(token accepted, all before it were), any shape [-].
-    draft_length
-        Tokens drafted per sequence and step, at least 1 [token].
+    acceptance_rate, draft_length
+        As for `expected_tokens_per_step`, the length at least 1 [-] [token].
 
     Returns
     -------
@@ -104,14 +96,12 @@ def accepted_fraction(acceptance_rate: Numeric, draft_length: Numeric) -> FloatA
 
 
 def solve_acceptance_rate(tokens_per_step: Numeric, draft_length: Numeric) -> FloatArray:
-    """Return the acceptance rate that gives `tokens_per_step`, the inverse of the expectation.
+    """Return the acceptance rate that gives `tokens_per_step`: `expected_tokens_per_step` inverted.
 
     Parameters
     ----------
-    tokens_per_step
-        Tokens emitted per sequence and step, from 1 to `draft_length + 1` [token].
-    draft_length
-        Draft length at which they were measured, at least 1 [token].
+    tokens_per_step, draft_length
+        Tokens emitted per sequence and step, and the draft length they were measured at [token].
 
     Returns
     -------
@@ -138,10 +128,8 @@ def target_efficiency(forward_time: Numeric, verify_time: Numeric) -> FloatArray
 
     Parameters
     ----------
-    forward_time
-        Pass of one token per sequence [s].
-    verify_time
-        Verify pass of the same batch [s].
+    forward_time, verify_time
+        Pass of one token per sequence, and verify pass of the same batch [s].
 
     Returns
     -------
@@ -156,10 +144,8 @@ def relative_step_time(forward_time: Numeric, step_time: Numeric) -> FloatArray:
 
     Parameters
     ----------
-    forward_time
-        Pass of one token per sequence [s].
-    step_time
-        Drafting, verification and rejection together [s].
+    forward_time, step_time
+        Pass of one token per sequence; drafting, verification and rejection together [s].
 
     Returns
     -------
@@ -170,24 +156,17 @@ def relative_step_time(forward_time: Numeric, step_time: Numeric) -> FloatArray:
 
 
 def utility(tokens_per_step: Numeric, relative_step_time: Numeric) -> FloatArray:
-    """Return Cascade's utility: benefit over cost. It equals the speedup.
+    """Return Cascade's utility, benefit over cost, which equals the speedup.
 
     Parameters
     ----------
-    tokens_per_step
-        Tokens emitted per sequence and step [token].
-    relative_step_time
-        Time of a step relative to a plain pass [-].
+    tokens_per_step, relative_step_time
+        Tokens emitted per sequence and step [token], and its time relative to a plain pass [-].
 
     Returns
     -------
     FloatArray
         Utility; speculation pays above 1 [-].
-
-    Examples
-    --------
-    >>> float(utility(3.2, 2.0))
-    1.6
     """
     tokens = check("tokens_per_step", tokens_per_step, minimum=0)
     return tokens / check("relative_step_time", relative_step_time, above=0)
@@ -208,12 +187,8 @@ def speedup(
     ----------
     tokens_per_step
         Tokens emitted per sequence and step [token].
-    forward_time, verify_time
-        Plain pass and verify pass of the target [s].
-    draft_time
-        All drafting of one step [s].
-    reject_time
-        Rejection sampling of one step [s].
+    forward_time, verify_time, draft_time, reject_time
+        Plain pass and verify pass; all drafting and rejection sampling of one step [s].
 
     Returns
     -------
@@ -238,10 +213,8 @@ def break_even_acceptance_rate(
 
     Parameters
     ----------
-    relative_step_time
-        Time of a step relative to a plain pass [-].
-    draft_length
-        Tokens drafted per sequence and step [token].
+    relative_step_time, draft_length
+        Time of a step relative to a plain pass [-], and tokens drafted in it [token].
     proposal_rate
         Share of the steps that have a proposal; the others emit one token [-].
 
@@ -267,21 +240,19 @@ def break_even_acceptance_rate(
 
 
 def best_draft_length(speedup: Numeric, draft_length: Numeric, axis: int = -1) -> FloatArray:
-    """Return the draft length with the largest speedup; 0 where none exceeds 1.
+    """Return the draft length with the largest speedup, the first of equals; 0 if none is above 1.
 
     Parameters
     ----------
-    speedup
-        Speedup at each candidate, candidates on `axis` [-].
-    draft_length
-        The candidates, rising, one for each entry of `axis` [token].
+    speedup, draft_length
+        Speedups [-] of candidate lengths, which rise [token].
     axis
         Axis of `speedup` that runs over the candidates [-].
 
     Returns
     -------
     FloatArray
-        Best length with `axis` removed; the shortest of equals [token].
+        Best length, with `axis` removed [token].
 
     Examples
     --------
