@@ -47,14 +47,12 @@ class CostTable:
 
     Parameters
     ----------
-    draft_length
-        Tokens drafted for each request in every step [token].
-    context_length
-        KV entries of each request before the step, rising; shape (c,) [token].
-    batch_size
-        Requests of one replica, rising; shape (n,) [request].
+    draft_length, context_length, batch_size
+        Tokens drafted for each request in every step [token]; KV entries of each before the step,
+        rising [token]; requests of one replica, rising [request].
     draft_time, verify_time, reject_time
-        All drafting, target pass, and rejection sampling; shape (c, n, draft_length + 1) [s].
+        All drafting, target pass, and rejection sampling, by context length, batch size and
+        verified tokens [s].
     """
 
     draft_length: int
@@ -94,22 +92,18 @@ def cost_table(
 ) -> CostTable:
     """Return what steps take by context, requests and verified tokens of each request.
 
-    All requests of a step verify the same number of tokens, 1 to ``draft_length + 1``.
+    All requests of a step verify the same number of tokens, 1 to ``draft_length + 1``. Times are
+    those of `predict` at the same points: without prefill of other requests, and smooth where an
+    engine pads to the next size of its CUDA graphs. Rejection is charged for the whole draft,
+    however little of it is verified.
 
     Parameters
     ----------
-    deployment
-        What runs where; it drafts chains, by passes of its own.
-    draft_length
-        Tokens drafted for each request in every step, however few are verified [token].
+    deployment, draft_length
+        What runs where, drafting chains by passes of its own, and the tokens drafted for each
+        request in every step, however few are verified [token].
     batch_size, context_length
         Requests of one replica [request], and KV entries of each before the step [token].
-
-    Notes
-    -----
-    Times are those of `predict` at the same points: without prefill of other requests, and smooth
-    where an engine pads to the next size of its CUDA graphs. Rejection is charged for the whole
-    draft, however little of it is verified.
 
     Examples
     --------
@@ -162,14 +156,11 @@ def sglang_costs(table: CostTable, form: str = "additive") -> dict[str, Any]:
     table
         At one context: SGLang's tables have none.
     form
-        "additive": a constant, a time by requests and a time by tokens, each interpolated linearly.
-        "rates": steps per second by tokens; between two entries the lower one holds.
-
-    Notes
-    -----
-    The rate of a number of tokens is that of the fewest requests that have it, as in SGLang's own
-    profiler. The additive form is fitted to all steps by least squares of relative errors; its
-    parts never fall, because more requests or tokens never take less time.
+        "additive": a constant, a time by requests and a time by tokens, each interpolated linearly,
+        fitted to all steps by least squares of relative errors; no part falls, because more
+        requests or tokens never take less time. "rates": steps per second by tokens, those of the
+        fewest requests that have so many, as in SGLang's own profiler; between two entries the
+        lower one holds.
     """
     if form not in FORMS:
         raise InputError("form", form, " or ".join(FORMS))

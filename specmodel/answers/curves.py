@@ -28,11 +28,9 @@ class SweetSpot:
     ----------
     peak_batch_size, peak_speedup
         The batch size with the largest speedup, and that speedup [request] [-].
-    paying
-        First and last batch size of each run of neighbours whose speedup is above 1 [request].
-    near_peak
-        First and last of the run around the peak whose speedup is at least the peak's over √2,
-        MoESD's range of batch sizes [request].
+    paying, near_peak
+        First and last batch size of each run of neighbours with a speedup above 1, and of the run
+        around the peak with at least the peak's over √2, MoESD's range of batch sizes [request].
     """
 
     peak_batch_size: int

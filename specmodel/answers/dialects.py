@@ -19,17 +19,14 @@ class Dialect:
 
     Parameters
     ----------
-    name
-        Name of the engine, for people.
+    name, caveats
+        The engine's name, for people, and a sentence for each case in which it deviates.
     write, place
         Write a schedule that drafts somewhere for a kind of drafter and the number of its modules
         [-], and say where that text goes, and what else must be set.
-    caveats
-        A sentence for each case in which the engine deviates from the schedule.
-    drafters
-        Kinds of drafters whose draft length it can change; any if empty.
-    longest_first
-        Whether no draft may be longer than that at batch size 1.
+    drafters, longest_first
+        Kinds of drafters whose draft length it can change, any if empty; whether no draft may be
+        longer than that at batch size 1.
     """
 
     name: str

@@ -36,13 +36,11 @@ class Schedule:
 
     Parameters
     ----------
-    draft_length
-        Tokens drafted at each batch size, 0 for none [token].
-    speedup
-        Predicted with them, 1 where there are none [-].
+    draft_length, speedup
+        Tokens drafted at each batch size, 0 for none [token], and the speedup with them [-].
     best_draft_length, best_speedup
-        The length with the largest speedup at each batch size, without regard to changes between
-        neighbours [token], and that speedup [-].
+        The same with the largest speedup at each batch size, without regard to changes between
+        neighbours [token] [-].
     single_draft_length, single_speedup
         The one length for all batch sizes whose mean speedup is largest, 0 for none [token], and
         the speedup with it at each [-].
@@ -109,7 +107,9 @@ def draft_length_schedule(
 
     A length is allowed at a batch size if its speedup is within the tolerance of the best there
     and not below 1. Of all schedules of allowed lengths, those with the fewest changes of length
-    are kept, and of these the one that loses least.
+    are kept, and of these the one that loses least. This is exact, by dynamic programming over
+    batch sizes: what is minimised depends on the schedule so far only through the length it ends
+    in. Means and losses weight batch size B by 1/B: equally likely sizes on a logarithmic scale.
 
     Parameters
     ----------
@@ -120,15 +120,8 @@ def draft_length_schedule(
     tolerance
         Share of the best speedup that may be given up at a batch size, from 0 to below 1 [-].
     longest_first
-        Whether no draft may be longer than that at batch size 1. Its length is then chosen for
-        the best mean over batch sizes, even if it is not the best, or does not pay, at 1.
-
-    Notes
-    -----
-    Means and losses weight batch size B by 1/B: batch sizes are equally likely on a logarithmic
-    scale. The schedule is exact, by dynamic programming over batch sizes: what is minimised depends
-    on the schedule so far only through the length it ends in. With `longest_first`, this is
-    repeated for each length at batch size 1, as the longest allowed.
+        Whether no draft may be longer than that at batch size 1. Each length is then tried there,
+        and the best mean over batch sizes decides, even if that length does not pay at 1.
 
     Examples
     --------

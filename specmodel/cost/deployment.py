@@ -35,14 +35,12 @@ class Deployment:
 
     Parameters
     ----------
-    target, drafter
-        The model served and what drafts for it, `NO_DRAFTER` if nothing does.
-    hardware, engine
-        One GPU, and the overheads of the serving stack.
-    kernels
-        How the kernels of the stack use the GPU; the data sheet if nothing is known.
-    overheads
-        Overheads of the engine, or draws of them; those of its profile if None.
+    target, drafter, hardware, engine
+        The model served and what drafts for it (`NO_DRAFTER` if nothing does), on one kind of GPU,
+        under a serving stack.
+    kernels, overheads
+        How the kernels of the stack use the GPU, by default as its data sheet says; overheads of
+        the engine, or draws of them, by default those of its profile.
     tensor_parallel, data_parallel
         GPUs that the target's matrices are cut over, and replicas of these, as few as needed if
         None [-].
@@ -52,19 +50,8 @@ class Deployment:
         [-].
     draft_tensor_parallel
         GPUs that a draft model is cut over; a head follows the target [-].
-    routing_correlation
-        How far tokens of one sequence share experts, from 0 to 1; a number, or an array of draws
-        that broadcasts with the points [-].
-    popularity
-        Probability that a token uses each expert of the target; equal if None [-].
-    memory_utilization
-        Share of a GPU's memory that weights and cache may fill; engines keep the rest for
-        activations, graphs and buffers [-].
-    tree_width
-        Drafted tokens that follow each one: 1 in chains; above, a draft is a tree with levels of so
-        many tokens, of which the likeliest are verified [-].
-    state_rollback
-        How recurrent states get back to the last accepted token: "native" or "replay".
+    routing_correlation, popularity, memory_utilization, tree_width, state_rollback
+        As in `specmodel.predict`; the correlation may be draws that broadcast with the points [-].
     """
 
     target: Architecture

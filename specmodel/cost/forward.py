@@ -53,14 +53,12 @@ def pass_work(
 
     Parameters
     ----------
-    architecture, layout, states
-        The model, how it is spread over GPUs, and what the pass does with recurrent states.
-    sequences
-        What the pass carries: one group of sequences that are alike, or several.
-    routing_correlation
-        How far tokens of one sequence share experts, from 0 to 1 [-].
-    popularity
-        Probability that a token uses each expert, shape (num_experts,); equal if None [-].
+    architecture, sequences, layout, states
+        The model, the group or groups of sequences that the pass carries, how the model is spread
+        over GPUs, and what the pass does with recurrent states.
+    routing_correlation, popularity
+        How far tokens of one sequence share experts, and how likely a token uses each one, as in
+        `specmodel.predict` [-].
     compute_capability
         Of the GPU; decides which kernels it runs, None for a device without one [-].
     part

@@ -38,17 +38,14 @@ class StepTimes:
 
     Parameters
     ----------
-    plain_pass, verify_pass
-        Plain pass, and verify pass of a batch in which some sequence has a proposal, both with all
-        of the host's time.
-    draft_passes
-        Passes of each part of the drafter, with all host time; none for a look-up on the host.
+    plain_pass, verify_pass, draft_passes
+        Plain pass, verify pass of a batch in which some sequence has a proposal, and passes of each
+        part of the drafter (none for a look-up), with all of the host's time.
     speculating_chance
         Chance that any sequence has a proposal: 0 without a draft, below 1 for n-gram look-up [-].
-    tree_time
-        Building and masking a tree on the GPU [s].
-    lookup_time, rejection_time
-        What the host takes for look-ups, and for the draft of a step beside its passes [s].
+    tree_time, lookup_time, rejection_time
+        Building and masking a tree on the GPU; look-ups on the host, and what else the host does
+        for the draft of a step beside its passes [s].
     hides_host
         Which steps have the host work beside the GPU, as in `EngineProfile`.
     """
@@ -172,14 +169,11 @@ def step_times(
 
     Parameters
     ----------
-    deployment
-        What runs where.
-    batch_size, draft_length
-        Sequences decoded together [request]; tokens drafted for each, 0 for none [token].
-    verify_tokens
-        Tokens of each sequence in the verify pass; 1 where `draft_length` is 0 [token].
-    context_length
-        KV entries of each sequence before the step [token].
+    deployment, batch_size
+        What runs where, and sequences decoded together [request].
+    draft_length, verify_tokens, context_length
+        Tokens drafted for each sequence and verified (1 without a draft), and its KV entries
+        before the step [token].
     known
         Times of the same deployment, batch sizes and contexts at other draft lengths, of which
         passes that do not depend on the length are taken.

@@ -22,10 +22,8 @@ class MemoryUse:
     ----------
     deployment
         What runs where; a drafter cut over fewer GPUs than the target fills those GPUs most.
-    context_length
-        KV entries of each sequence before the step, any shape [token].
-    verify_tokens
-        Most tokens that a step adds [token].
+    context_length, verify_tokens
+        KV entries of each sequence before the step, and most tokens that a step adds [token].
     """
 
     deployment: Deployment

@@ -148,10 +148,8 @@ def pass_time(
 
     Parameters
     ----------
-    work
-        Work of the pass on each GPU.
-    hardware, kernels
-        The GPU, and how kernels use it, by kind and dtype.
+    work, hardware, kernels
+        Work of the pass on each GPU, the GPU, and how kernels use it, by kind and dtype.
     overheads
         Seconds of the engine, of which those of a kernel and of a pass count here.
 

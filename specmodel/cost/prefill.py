@@ -19,13 +19,6 @@ def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
     `target_pass` with what came before as context. Two chunks of a prompt of 16,384 take 1 % longer
     than one pass (dense), 3 % (MoE) or 6 % (latent attention, which makes keys and values of the
     first chunk anew), eight chunks of 65,536 take 2, 4 and 14 %.
-
-    Examples
-    --------
-    >>> from specmodel.cost.deploying import deploy
-    >>> d, _ = deploy(target="llama-3.1-8b", hardware="h100_sxm", stack="datasheet")
-    >>> float(prefill_pass(d, 8192).total_time.round(3))
-    0.148
     """
     tokens = check("prompt_length", prompt_length, minimum=1)
     return _waiting(deployment, target_pass(deployment, _prompts(deployment, tokens)))

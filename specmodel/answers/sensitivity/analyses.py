@@ -27,6 +27,10 @@ about 1e-16 / step, and of curvature, about the square of the step, are equally 
 def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
     """Return by how many per cent the outcome rises if an input rises by one per cent.
 
+    ``d ln(output) / d ln(input)`` by central differences, one-sided where the value is at a bound
+    of the input. Draft length counts as continuous: at a whole length, where the slope jumps, it is
+    the mean of the slopes on both sides, at 1 the one above.
+
     Parameters
     ----------
     deployment, point
@@ -37,12 +41,6 @@ def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
     DataFrame
         A row for each input that is not 0, with columns input, value, unit and, for each of
         `OUTPUTS`, the logarithmic derivative; the largest effect on the speedup first.
-
-    Notes
-    -----
-    ``d ln(output) / d ln(input)`` by central differences, one-sided where the value is at a bound
-    of the input. Draft length counts as continuous: at a whole length, where the slope jumps, it is
-    the mean of the slopes on both sides, at 1 the one above.
     """
     items = [item for item in list_inputs(deployment, point).values() if item.value > 0]
     centres = np.array([_centre(item) for item in items])
@@ -62,10 +60,9 @@ def tornado(
 
     Parameters
     ----------
-    deployment, point
-        What runs where, and the operating point, where the other inputs stay.
-    ranges
-        Ranges by name of the input, as `uncertain_ranges` gives them.
+    deployment, point, ranges
+        What runs where, the operating point, where the other inputs stay, and ranges by name, as
+        `uncertain_ranges` gives them.
 
     Returns
     -------
@@ -97,14 +94,11 @@ def sobol(
 
     Parameters
     ----------
-    deployment, point, ranges
-        As for `tornado`; inputs vary independently.
-    samples
-        A power of two; ``samples * (inputs + 2)`` points are computed [-].
-    generator
-        Source of the draws.
-    outputs
-        Some of `OUTPUTS`; each must vary over the ranges.
+    deployment, point, ranges, generator
+        As for `tornado`, inputs varying independently, and the source of the draws.
+    samples, outputs
+        A power of two: ``samples * (inputs + 2)`` points are computed [-]; those of `OUTPUTS` asked
+        for, each of which must vary over the ranges.
 
     Returns
     -------

@@ -27,7 +27,15 @@ OUTPUTS = ("speedup", "target_efficiency")
 def evaluate(
     deployment: Deployment, point: OperatingPoint, values: Mapping[str, Numeric]
 ) -> dict[str, FloatArray]:
-    """Return speedup and target efficiency with some inputs changed.
+    """Return speedup and target efficiency, at most 1, with some inputs changed.
+
+    Batch size, draft and context length are real-valued here: between whole draft lengths the
+    expected union of experts is interpolated.
+
+    Errors are factors on the times of kernels of a kind. A plain and a verify pass take ``error /
+    sqrt(verify_error)`` and ``error * sqrt(verify_error)``: a common error and a difference, which
+    are independent, as Sobol' indices require (see `calibrated_ranges`). Where the engine was not
+    fitted, ``deployment.error`` multiplies the time of GPUs in all passes, and not host time.
 
     Parameters
     ----------
@@ -40,18 +48,6 @@ def evaluate(
     -------
     dict
         An array of that length for each of `OUTPUTS` [-].
-
-    Notes
-    -----
-    Batch size, draft and context length are real-valued here: between whole draft lengths the
-    expected union of experts is interpolated. Target efficiency is at most 1, as in the intervals
-    of a prediction, because errors drawn separately could make a verify pass shorter than a plain
-    one.
-
-    Errors are factors on the times of kernels of a kind. A plain and a verify pass take ``error /
-    sqrt(verify_error)`` and ``error * sqrt(verify_error)``: a common error and a difference, which
-    are independent, as Sobol' indices require (see `calibrated_ranges`). Where the engine was not
-    fitted, ``deployment.error`` multiplies the time of GPUs in all passes, and not host time.
     """
     known = list_inputs(deployment, point)
     arrays = {n: find_input(known, n, "values").check(v) for n, v in values.items()}

@@ -60,22 +60,6 @@ def sobol_indices(
 ) -> SobolIndices:
     """Return first-order and total Sobol' indices of a function of independent inputs.
 
-    Parameters
-    ----------
-    function
-        Takes points of shape (inputs, n) and returns values of shape (outputs, n) or (n,).
-    distributions
-        Law of each input.
-    samples
-        Rows of each of the two sample matrices, a power of two; the function is evaluated at
-        ``samples * (inputs + 2)`` points [-].
-    generator
-        Source of the scrambling and of the resamples.
-    outputs
-        Names of the outputs, for errors.
-
-    Notes
-    -----
     With two independent sample matrices A and B, and A_i that is A with the column of input i taken
     from B, the estimators are (b) and (f) of Table 2 in Saltelli et al. [1]_, the latter due to
     Jansen, both over the variance of f::
@@ -90,19 +74,22 @@ def sobol_indices(
     function and of a product of four, at least 92 held with 256 samples, and all with 1024 and
     4096.
 
+    Parameters
+    ----------
+    function, outputs
+        Takes points of shape (inputs, n) and returns values of shape (outputs, n) or (n,); names of
+        the outputs, for errors.
+    distributions, generator
+        Law of each input, and the source of the scrambling and of the resamples.
+    samples
+        Rows of each of the two sample matrices, a power of two; the function is evaluated at
+        ``samples * (inputs + 2)`` points [-].
+
     References
     ----------
     .. [1] A. Saltelli et al., "Variance based sensitivity analysis of model output. Design and
        estimator for the total sensitivity index," Computer Physics Communications, vol. 181,
        no. 2, pp. 259-270, 2010.
-
-    Examples
-    --------
-    >>> from scipy.stats import uniform
-    >>> indices = sobol_indices(lambda x: x[0] + 2 * x[1], [uniform(), uniform()], samples=4096,
-    ...                         generator=np.random.default_rng(0))
-    >>> indices.first_order.round(1).tolist()
-    [[0.2, 0.8]]
     """
     if samples not in _SAMPLES:
         expected = f"a power of two from {_SAMPLES[0]} to {_SAMPLES[-1]}"

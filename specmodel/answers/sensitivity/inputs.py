@@ -60,10 +60,8 @@ class OperatingPoint:
 
     Parameters
     ----------
-    batch_size, context_length
-        Sequences decoded together [request], and KV entries of each before the step [token].
-    draft_length
-        Tokens drafted per sequence and step, at least 1 [token].
+    batch_size, draft_length, context_length
+        As in `specmodel.predict`, single numbers; at least one token is drafted [request] [token].
     acceptance
         Acceptance rate [-], or an `Acceptance` in any form: one number, or rates by position.
     """
@@ -105,12 +103,8 @@ class Input:
 
     Parameters
     ----------
-    name
-        Dotted name, as in profiles.
-    value
-        Value at the operating point, in its unit [-].
-    unit
-        One of the SI units of the library.
+    name, value, unit
+        Dotted name, as in profiles; value at the operating point, in one of the SI units [-].
     minimum, maximum
         Closed bounds; a minimum of None is an open one at 0 [-].
     """
@@ -131,21 +125,18 @@ class Input:
 def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Input]:
     """Return every continuous input, by name, that the outcome at a point may depend on.
 
-    Inputs of the point come first, then those of hardware, engine and kernels, then errors. With
-    acceptance by position there is neither `acceptance_rate` nor `draft_length`.
+    Inputs of the point come first (with acceptance by position neither `acceptance_rate` nor
+    `draft_length`), then those of hardware, engine and kernels, then errors: factors around 1.
+    ``kernels.<kind>.error`` is one on the time of kernels of that kind in both passes of the target
+    (under a fitted engine, whose errors are of whole steps, in draft passes too), ``verify_error``
+    one on the verify pass over the plain pass, ``draft_error`` one on draft passes, and
+    ``engine.error`` one on the time of a step under a fitted engine. The data sheet's kernels have
+    no inputs but these factors.
 
     Parameters
     ----------
     deployment, point
         What runs where, and the operating point.
-
-    Notes
-    -----
-    Errors are factors around 1. ``kernels.<kind>.error`` is one on the time of kernels of that kind
-    in both passes of the target (under a fitted engine, whose errors are of whole steps, in draft
-    passes too), ``kernels.<kind>.verify_error`` one on the verify pass over the plain pass,
-    ``kernels.<kind>.draft_error`` one on draft passes, and ``engine.error`` one on the time of a
-    step under a fitted engine. The data sheet's kernels have no inputs but these factors.
     """
     target, drafter = works_of(deployment)
     found = [

@@ -36,12 +36,10 @@ class Range:
 
     Parameters
     ----------
-    low, high
-        Ends of a uniform law, or of the central 80 % of another one [-].
+    low, high, minimum, maximum
+        Ends of a uniform law, or of the central 80 % of another one; bounds of quantiles [-].
     law, source
         Law of the value, and where it is known from.
-    minimum, maximum
-        Bounds to which quantiles are clipped [-].
     """
 
     low: float
@@ -78,23 +76,20 @@ def uncertain_ranges(
 ) -> dict[str, Range]:
     """Return the ranges of what is uncertain, by name: as given, and from the calibration.
 
-    Parameters
-    ----------
-    deployment, point
-        What runs where, and the operating point.
-    given
-        Low and high end of uniform laws, by name of `list_inputs`; they replace other ranges [-].
-    routing_is_known
-        Whether the routing correlation of the model was measured. If not, and unless one of them is
-        given, it is uniform between those of published models, and so is the popularity exponent.
-
-    Notes
-    -----
     Errors of kernels are lognormal, overheads of an engine normal and not negative, as for the
     intervals of a prediction: ends are of the central 80 %. Parameters of kernels have no range
     unless one is given: their uncertainty is in the errors, measured on shapes left out of the fit.
     Overheads are taken as independent, at the marginal variances of the fit. In truth they
     correlate, mostly so that their effects cancel: the outcome varies somewhat less than this says.
+
+    Parameters
+    ----------
+    deployment, point, given
+        What runs where, the operating point, and low and high end of uniform laws, by name of
+        `list_inputs`, which replace other ranges [-].
+    routing_is_known
+        Whether the routing correlation of the model was measured. If not, and unless one of them is
+        given, it is uniform between those of published models, and so is the popularity exponent.
     """
     known = list_inputs(deployment, point)
     found = calibrated_ranges(deployment, point)
@@ -116,13 +111,6 @@ def uncertain_ranges(
 def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str, Range]:
     """Return the ranges, by name of the input, that the fits of kernels and engine give, if any.
 
-    Parameters
-    ----------
-    deployment, point
-        What runs where, and the operating point: errors of passes correlate by their tokens.
-
-    Notes
-    -----
     The errors of kernels are those of the intervals of a prediction, written as independent
     factors. In the plain and in the verify pass, a kind has errors with logarithms e and e'. Both
     are a term of standard deviation c, common to a shape, plus one of r of the pass itself, and
@@ -130,6 +118,11 @@ def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str
     e' - e have covariance ``(Var e' - Var e) / 2 = 0`` and, being normal, are independent, with
     variances ``c^2 + r^2 (1 + ρ) / 2`` and ``2 r^2 (1 - ρ)``. So m is the input error, d the input
     verify_error, and the passes take m - d/2 and m + d/2.
+
+    Parameters
+    ----------
+    deployment, point
+        What runs where, and the operating point: errors of passes correlate by their tokens.
     """
     known = list_inputs(deployment, point)
     ends = {n: math.exp(_CENTRAL_END * s) for n, s in _error_spreads(deployment, point).items()}

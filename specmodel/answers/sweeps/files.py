@@ -68,29 +68,20 @@ def sweep_to_file(
 ) -> None:
     """Compute a sweep of any size and write it while it is computed, in float32.
 
-    If the process is killed outright, a CSV or the parts of a folder can be read. A single Parquet
-    file cannot, because its index comes last: take a folder for a sweep of hours.
+    If it is interrupted, or a cluster is lost, what was written is kept. If the process is killed
+    outright, a CSV or the parts of a folder can be read. A single Parquet file cannot, because its
+    index comes last: take a folder for a sweep of hours.
 
     Parameters
     ----------
-    plan
-        The sweep.
-    output
-        NAME.csv or NAME.parquet for one file, NAME/ for a folder of Parquet parts, which are
-        encoded where they are computed: the choice past one machine.
-    overwrite
-        Whether an older file may be replaced; a folder only if it holds nothing but parts.
+    plan, output, overwrite
+        The sweep; NAME.csv or NAME.parquet for one file, NAME/ for a folder of Parquet parts, which
+        are encoded where they are computed: the choice past one machine; whether an older file may
+        be replaced, a folder only if it holds nothing but parts.
     workers, client, worker_timeout
         As for `sweep` [-] [s].
     progress
         Called with the number of points of each part that is done [-].
-
-    Raises
-    ------
-    InputError
-        If the output cannot be written, or a cluster is lost: then what was written is kept.
-    SweepInterrupted
-        On Ctrl-C; what was written is kept too.
     """
     kind, path = _kind(output), Path(output)
     working = path.with_name(f"{path.stem}.partial{path.suffix}")

@@ -71,17 +71,14 @@ class Plan:
 
     Parameters
     ----------
-    deployments
-        Labels and deployment for each combination of the parameters that say what runs where.
+    deployments, skipped
+        Labels and deployment for each combination of the parameters that say what runs where; the
+        combinations that are impossible, and why, one line each.
     points, acceptance
         Axes of the grid that each deployment is computed on: whole numbers, outermost first, and
         then rates, or what they are solved from [-].
-    settings
-        Arguments of `predict` that are the same for all points.
-    columns
-        Columns of the result, beside the labels.
-    skipped
-        Combinations that are impossible, and why, one line each.
+    settings, columns
+        Arguments of `predict` that are the same for all points; columns beside the labels.
     """
 
     deployments: _Labelled
@@ -162,13 +159,11 @@ def plan_sweep(
         popularity_exponent; and, with a dot, fields of hardware, engine, target and drafter, such
         as hardware.memory.peak_bytes_per_s.
     columns
-        Columns wanted, all by default; those of the parameters always come, acceptance as a
-        rate.
-    interval
-        Whether to add central 80 % intervals, at some 10,000 points a second.
-    skip_impossible
-        Whether to leave out impossible combinations, such as a dtype on a GPU without a peak for
-        it, instead of refusing the sweep.
+        Columns wanted beside those of the parameters, which always come; all by default.
+    interval, skip_impossible
+        Whether to add central 80 % intervals, at some 10,000 points a second; whether to leave out
+        impossible combinations, such as a dtype on a GPU without a peak for it, instead of refusing
+        the sweep.
 
     Returns
     -------
