@@ -51,7 +51,7 @@ def decode(  # noqa: PLR0913 - all keyword-only: what decides the answer is name
 
     Parameters
     ----------
-    target, hardware, engine, stack, host_speed, memory_utilization, state_rollback
+    target, hardware, engine, stack, host_speed, memory_utilization, state_rollback, interval
         As in `specmodel.predict` [-].
     batch_size, context_length, prompt_length, output_length
         As in `specmodel.predict`, broadcasting [request] [token] [token] [token].
@@ -59,8 +59,6 @@ def decode(  # noqa: PLR0913 - all keyword-only: what decides the answer is name
         As in `specmodel.predict`.
     routing_correlation, popularity, tensor_parallel, data_parallel, expert_parallel
         As in `specmodel.predict` [-].
-    interval
-        Whether to add central 80 % intervals, by a Monte Carlo with a fixed seed.
 
     Returns
     -------

@@ -117,15 +117,9 @@ class Prediction:
 
         Parameters
         ----------
-        width
-            Most characters of a line; columns that have no room are named below the table [-].
-        most
-            Most points, the first ones; all of them if None [-].
-
-        Returns
-        -------
-        str
-            Lines, the last one without an end.
+        width, most
+            Most characters of a line, where columns without room are named below the table; most
+            points, the first ones, all if None [-].
         """
         rows = self.rows(most)
         shown = [

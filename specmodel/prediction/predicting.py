@@ -87,10 +87,9 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     stack
         Whose kernels: one fitted in the hardware profile, "typical" or "datasheet"; by default the
         engine's, else the profile's default, else "typical".
-    draft_length
-        Tokens drafted per sequence and step, 0 for none, any shape [token].
-    batch_size
-        Sequences decoded together, broadcasting with `draft_length` [request].
+    draft_length, batch_size
+        Tokens drafted per sequence and step, 0 for none, and sequences decoded together,
+        broadcasting [token] [request].
     acceptance
         Acceptance rate [-], or an `Acceptance` in another form, broadcasting; "preset" for what is
         published of the target with this drafter, or a name as `load_acceptance` takes it.
@@ -99,19 +98,17 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     prompt_length, output_length
         Tokens of a prompt and tokens that each request makes, where steps carry the prefill of
         other requests (`cost.prefill.carried_prefill`); none is carried by default [token].
-    verify_tokens
-        Tokens of each sequence in the verify pass, `draft_length` + 1 unless it is a tree [token].
-    tree_width
-        Tokens that follow each drafted one, 1 in chains; SGLang calls it top-k [-].
+    verify_tokens, tree_width
+        Tokens of each sequence in the verify pass, `draft_length` + 1 unless it is a tree [token];
+        tokens that follow each drafted one, 1 in chains, which SGLang calls top-k [-].
     weight_dtype, activation_dtype, kv_dtype, embedding_dtype
         Dtypes of the target; those of its architecture by default.
     attention_dtype, expert_dtype, mtp_dtype
         Dtypes of the weights of its attention (and other mixers), of its routed experts, and of its
         block for multi-token prediction; by default those of its architecture, else `weight_dtype`.
-    routing_correlation
-        How far tokens of one sequence share experts, from 0 to 1 [-].
-    popularity
-        Probability that a token uses each expert, shape (num_experts,); equal by default [-].
+    routing_correlation, popularity
+        How far tokens of one sequence share experts, from 0 to 1; probability that a token uses
+        each expert, shape (num_experts,), equal by default [-].
     tensor_parallel, data_parallel
         GPUs that the target's matrices are cut over, routed experts aside, and replicas of these,
         each with its share of the batch; their product is the number of GPUs. As few replicas as
@@ -126,20 +123,14 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     state_rollback
         How recurrent states get back to the last accepted token: "native", a state is written after
         each verified token, or "replay", one state and records of tokens are kept.
-    max_draft_length
-        Longest draft considered for `best_draft_length` [token].
-    interval
-        Whether to add central 80 % intervals, by a Monte Carlo with a fixed seed.
+    max_draft_length, interval
+        Longest draft considered for `best_draft_length` [token]; whether to add central 80 %
+        intervals, by a Monte Carlo with a fixed seed.
 
     Returns
     -------
     Prediction
         Arrays of the shape to which the arguments broadcast.
-
-    Raises
-    ------
-    InputError
-        In one line: the argument, its value and what would do.
 
     Examples
     --------

@@ -37,10 +37,8 @@ class Sample:
     ----------
     processes
         At least one; several give a mixed workload of equal parts.
-    num_requests
-        Requests in all [request].
-    output_tokens
-        Length of every output [token].
+    num_requests, output_tokens
+        Requests in all [request], and the length of every output [token].
     """
 
     processes: Sequence[AcceptanceProcess]

@@ -53,18 +53,14 @@ def simulate(
 
     Parameters
     ----------
-    source
-        A trace, or a `Sample` of requests to draw.
-    times
-        Step times; drafts longer than recorded in the trace are left out.
+    source, times, variation
+        A trace, or a `Sample` of requests to draw; step times, of which those of drafts longer than
+        recorded are left out; how much times vary, by default `Variation()`.
     policies
         Names, settings of Cascade, or classes; see `choices.choose`.
-    seed
-        Seed of all that is drawn; it gives the same records on any number of workers [-].
-    variation
-        How much times vary, by default `Variation()`.
-    workers
-        Processes to work on it; with several, all policies must be importable [-].
+    seed, workers
+        Seed of all that is drawn, and processes to work on it: any number gives the same records,
+        with several all policies must be importable [-].
     progress
         Called with the number of requests done since it was called last [request].
 
@@ -155,10 +151,8 @@ def timeline(
 
     Parameters
     ----------
-    source, times, policy, seed, variation
-        What is replayed, as `simulate` takes it [-].
-    request
-        Number of the request [-].
+    source, times, policy, request, seed, variation
+        What is replayed, as `simulate` takes it, and the number of the request [-].
 
     Returns
     -------
@@ -203,10 +197,8 @@ def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataF
 
     Parameters
     ----------
-    records
-        A table that `simulate` returned.
-    generator
-        Source of the bootstrap's draws.
+    records, generator
+        A table that `simulate` returned, and the source of the bootstrap's draws.
 
     Returns
     -------

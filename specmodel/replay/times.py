@@ -32,14 +32,11 @@ class ReplayTimes:
 
     Parameters
     ----------
-    forward_time
-        Plain pass of a deployment that never speculates [s].
-    paused_time
-        Plain pass of one that may speculate but has draft length 0 in this step: with the upkeep
-        of the drafter [s].
+    forward_time, paused_time
+        Plain pass of a deployment that never speculates; and of one that may, but has draft length
+        0 in this step: with the upkeep of the drafter [s].
     step_time
-        By the number of draft tokens verified, from 0, which is a step whose look-up found
-        nothing; shape (longest + 1,) [s].
+        By the number of draft tokens verified, from 0, a step whose look-up found nothing [s].
     expert_time
         How much longer the step would take if the pass loaded twice as many experts beyond those
         of one token; of the same shape, and less than the step takes [s].
@@ -90,14 +87,17 @@ def replay_times(
 ) -> ReplayTimes:
     """Return the times that the model predicts for a deployment at batch size 1.
 
+    A drafter that offers fewer tokens than it was asked for is taken to have made one pass for
+    each token that it offers; a model that offers none has its upkeep.
+
+    `expert_time` takes the time of a pass as linear in the number of experts that it loads, through
+    fully correlated and independent routing, which load the fewest and the most. This is right
+    within 5 % of the time where few experts are spread over GPUs, and within 0.1 % elsewhere.
+
     Parameters
     ----------
-    deployment
-        What runs where.
-    max_draft_length
-        Longest draft [token].
-    context_length
-        KV entries before a step; the same for all steps [token].
+    deployment, max_draft_length, context_length
+        What runs where, the longest draft, and KV entries before every step [token].
     drafter_upkeep
         What a model drafter adds to a plain pass, as a share of it, by drafting on without use in
         order to keep its KV cache; a look-up has none [-].
@@ -106,15 +106,6 @@ def replay_times(
     -------
     ReplayTimes
         Times of steps with a proposal; the trace says where there is one, and of how many tokens.
-
-    Notes
-    -----
-    A drafter that offers fewer tokens than it was asked for is taken to have made one pass for
-    each token that it offers; a model that offers none has its upkeep.
-
-    `expert_time` takes the time of a pass as linear in the number of experts that it loads, through
-    fully correlated and independent routing, which load the fewest and the most. This is right
-    within 5 % of the time where few experts are spread over GPUs, and within 0.1 % elsewhere.
 
     Examples
     --------

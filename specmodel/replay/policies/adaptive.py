@@ -30,17 +30,9 @@ def scheduled_draft_length(schedule: Sequence[Sequence[int]], batch_size: int) -
 
     Parameters
     ----------
-    schedule
-        Entries of first batch size, last one (included) and draft length [request] [token]. In a
-        gap, and beyond the last entry, that of the entry before holds.
-    batch_size
-        Sequences decoded together [request].
-
-    Raises
-    ------
-    InputError
-        If an entry is not three whole numbers or its range is reversed, the first range does not
-        start at 1, or two overlap: engines refuse such a schedule.
+    schedule, batch_size
+        Entries of first batch size, last one (included) [request] and draft length [token]; in a
+        gap, and beyond the last entry, that of the entry before holds; the batch size [request].
 
     Examples
     --------
@@ -90,15 +82,9 @@ class Goodput:
         Time of a step at draft length 0, 1, ... [s].
     first_acceptance_rate
         Estimate before anything was seen [-].
-    memory
-        Steps after which an observation has lost 1 - 1/e, about two thirds, of its weight [-].
-    probe_interval
-        Steps without speculation after which one token is drafted, to learn again [-].
-
-    Examples
-    --------
-    >>> Goodput([1.0, 1.1, 1.2], first_acceptance_rate=0.8).propose()
-    2
+    memory, probe_interval
+        Steps after which an observation has lost 1 - 1/e, about two thirds, of its weight; and
+        steps without speculation after which one token is drafted, to learn again [-].
     """
 
     def __init__(
@@ -164,15 +150,9 @@ class AcceptedAverage:
     ----------
     max_draft_length, first_draft_length
         Longest draft, and draft length until the warm-up is over [token].
-    weight
-        Weight of the newest step in the average [-].
-    warm_up, update_interval
-        Steps before the first change, and between changes [-].
-
-    Examples
-    --------
-    >>> AcceptedAverage(7).propose()
-    3
+    weight, warm_up, update_interval
+        Weight of the newest step in the average; steps before the first change, and between
+        changes [-].
     """
 
     def __init__(
@@ -218,16 +198,9 @@ class DiscountedBandit:
     method, generator
         "ucb" for the largest upper confidence bound, "thompson" for the largest draw, and the
         source of these draws.
-    discount
-        Weight that an observation keeps at the next step [-].
-    width
-        Width of the bound, or standard deviation of the draw, relative to the mean reward of an
-        arm seen once [-].
-
-    Examples
-    --------
-    >>> DiscountedBandit([0, 1, 3]).propose()
-    0
+    discount, width
+        Weight that an observation keeps at the next step; and the width of the bound, or standard
+        deviation of the draw, relative to the mean reward of an arm seen once [-].
     """
 
     def __init__(

@@ -30,24 +30,18 @@ class CascadeSettings:
 
     Parameters
     ----------
-    first_draft_length
-        Draft length of the very first trial; ours [token].
-    max_draft_length
-        Longest draft that is tried; ours, taken from the longest that the paper shows [token].
-    climb_step
-        Step of the hill climb; ours [token].
+    first_draft_length, max_draft_length, climb_step
+        Draft length of the very first trial; longest that is tried, the longest that the paper
+        shows; step of the hill climb; all ours [token].
     first_direction
         Where the climb goes after the first trial: up if the utility is at least 1, else down
         ("by utility"), or always "up" or "down"; ours.
-    baseline_iterations
-        Iterations without speculation that give the baseline; ours for "the first few" [-].
-    baseline_interval
-        Iterations after which the baseline is measured again, at the end of a set phase; ours for
-        "about every 100". A set phase without speculation gives a baseline for free [-].
-    trial_iterations, max_trials
-        Iterations of a trial, and most trials of a test; paper [-].
-    set_iterations
-        Iterations of a set phase; paper [-].
+    baseline_iterations, baseline_interval
+        Iterations without speculation that give the baseline, ours for "the first few", and after
+        which it is measured again, at the end of a set phase, ours for "about every 100". A set
+        phase without speculation gives a baseline for free [-].
+    trial_iterations, max_trials, set_iterations
+        Iterations of a trial, most trials of a test, iterations of a set phase; paper [-].
     tolerance
         Consecutive utilities that differ by at most this share end the test; paper [-].
     backoff_factor
@@ -57,10 +51,9 @@ class CascadeSettings:
     plain_competes
         Whether no speculation, which has utility 1, wins against trials that are all below 1. If
         not, the best trial is set, unless the climb arrived at no speculation. Ours.
-    climb
-        Whether draft lengths are climbed; if not, a test tries all from 1 to the longest.
-    early_exit
-        Whether a test ends early, at a tolerance met or a maximum passed; paper.
+    climb, early_exit
+        Whether draft lengths are climbed, or else a test tries all from 1 to the longest; whether a
+        test ends early, at a tolerance met or a maximum passed; paper.
     """
 
     first_draft_length: int = 2

@@ -60,14 +60,12 @@ def ngram_trace(
     ----------
     prompts, outputs
         One sequence of token ids for each request; a prompt may be empty, an output may not [-].
-    min_ngram, max_ngram
-        Shortest and longest run of last tokens looked for [token].
-    match
-        "first" takes the earliest of several occurrences, "last" the latest.
-    max_proposal
-        Longest proposal; it is shorter where the context ends [token].
-    metadata
-        Where the tokens come from; the options are added.
+    min_ngram, max_ngram, max_proposal
+        Shortest and longest run of last tokens looked for, and the longest proposal; it is shorter
+        where the context ends [token].
+    match, metadata
+        "first" takes the earliest of several occurrences, "last" the latest; where the tokens come
+        from, to which the options are added.
 
     Examples
     --------
@@ -213,12 +211,10 @@ def read_tokens(
 
     Parameters
     ----------
-    path
-        The file. Each line has prompt_token_ids and output_token_ids, or with a tokenizer the
-        texts prompt and output; other keys are ignored.
-    tokenizer
-        A tokenizer.json that encodes the texts, without adding special tokens. The ids that it
-        gives need not be those that were generated.
+    path, tokenizer
+        Each line has prompt_token_ids and output_token_ids, or, with a tokenizer.json that encodes
+        them without adding special tokens, the texts prompt and output; other keys are ignored. The
+        ids that it gives need not be those that were generated.
 
     Returns
     -------

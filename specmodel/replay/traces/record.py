@@ -27,17 +27,13 @@ class Trace:
 
     Parameters
     ----------
-    proposed_tokens
-        How many tokens the drafter would offer at each output position, with all requests in a
-        row; 0 where it has nothing [token].
-    accepted_tokens
-        How many of them the target would accept, of the same shape [token].
+    proposed_tokens, accepted_tokens
+        How many tokens the drafter would offer at each output position, with all requests in a row,
+        and how many of them the target would accept [token].
     output_tokens
         Length of each request's output [token].
-    max_draft_length
-        Longest draft recorded; no policy may ask for more [token].
-    metadata
-        Where the trace comes from, for people.
+    max_draft_length, metadata
+        Longest draft recorded, above which no policy may ask [token]; where the trace comes from.
     """
 
     proposed_tokens: Counts = field(repr=False)
@@ -81,10 +77,8 @@ def make_trace(
     ----------
     proposed_tokens, accepted_tokens
         One sequence a request, of the same length for both; what was accepted was proposed [token].
-    max_draft_length
-        Longest draft recorded, from 1 to 255 [token].
-    metadata
-        Where the trace comes from.
+    max_draft_length, metadata
+        As in `Trace` [token].
 
     Examples
     --------

@@ -42,20 +42,15 @@ def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS)
     """Return tokens per step at fixed draft lengths, and how acceptance clusters.
 
     Figures at draft length 3 are None if the trace does not record so long a draft, and a
-    correlation is None without two steps or windows, or where nothing varies.
+    correlation is None without two steps or windows, or where nothing varies. Correlations are
+    Pearson's, over the pairs of all requests together; steps that do not fill a window of 16 are
+    left out. The last step of a request emits no more than is left of its output, so that tokens
+    per step grow a little with the length of the output.
 
     Parameters
     ----------
-    trace
-        Any trace.
-    draft_lengths
-        Fixed draft lengths; those above the trace's longest draft are left out [token].
-
-    Notes
-    -----
-    Correlations are Pearson's, over the pairs of all requests together; steps that do not fill a
-    window of 16 are left out. The last step of a request emits no more than is left of its
-    output, so that tokens per step grow a little with the length of the output.
+    trace, draft_lengths
+        Any trace; fixed lengths, of which those above the trace's longest are left out [token].
 
     Examples
     --------

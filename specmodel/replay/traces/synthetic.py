@@ -45,15 +45,11 @@ class AcceptanceProcess(Record):
 
     Parameters
     ----------
-    schema_version
-        Version of this schema, 1.
-    name
-        Name for people.
-    source
-        Where the figures come from.
+    schema_version, name, source
+        Version of this schema, 1; name for people; where the figures come from.
     survival
         P(at least i tokens accepted) over output positions, for i = 1, 2, … up to the longest
-        draft; never rising [-].
+        draft [-].
     proposal_share
         Share of output positions where the drafter offers anything, and then a draft of full
         length. These are where the latent is highest, so at least ``survival[0]`` [-].
@@ -61,8 +57,7 @@ class AcceptanceProcess(Record):
         Parts of the latent's variance that all positions of a request, or of a regime, have in
         common [-].
     regime_tokens
-        Mean length of a regime, which ends after each token with probability
-        ``1 / regime_tokens`` [token].
+        Mean length of a regime, which may end after each token [token].
     measured
         Figures of the measured traces that the process was fitted to.
     """
@@ -100,10 +95,8 @@ def iid_process(acceptance_rate: float, max_draft_length: int = 20) -> Acceptanc
 
     Parameters
     ----------
-    acceptance_rate
-        P(token accepted, all before it were) [-].
-    max_draft_length
-        Longest draft recorded, from 1 to 255 [token].
+    acceptance_rate, max_draft_length
+        P(token accepted, all before it were) [-], and the longest draft recorded [token].
 
     Examples
     --------
@@ -124,7 +117,7 @@ def position_process(acceptance_by_position: Numeric) -> AcceptanceProcess:
     Parameters
     ----------
     acceptance_by_position
-        P(token i accepted, all before it were) for i = 1, 2, …, at most 255; one list [-].
+        P(token i accepted, all before it were) for i = 1, 2, …, one list [-].
 
     Examples
     --------
@@ -168,24 +161,17 @@ def sample_trace(
     """Draw a trace from a process.
 
     It has acceptance at every output position, even of drafts longer than the rest of the output.
-
-    Parameters
-    ----------
-    process
-        Such as `load_preset` and `iid_process` give.
-    num_requests
-        Number of requests, which are drawn together, see Notes [request].
-    output_tokens
-        Length of each output: one number for all, or one a request [token].
-    generator
-        Source of randomness; the same state gives the same trace.
-
-    Notes
-    -----
     How well the drafter does on each request is drawn so that every trace has the same share of
     easy and hard requests. Tokens per step of a few hundred requests are therefore mostly within
     1 % of those of the process, and errors that are estimated as if requests were independent
     come out too large, not too small.
+
+    Parameters
+    ----------
+    process, generator
+        Such as `load_preset` and `iid_process` give; source of randomness.
+    num_requests, output_tokens
+        Number of requests [request], and the length of each output: one for all, or a list [token].
 
     Examples
     --------
