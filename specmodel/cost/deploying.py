@@ -146,7 +146,7 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
         kernels=choose_kernels(hardware, given.get("stack"), engine.stack),
         popularity=_popularity(given, target),
         state_rollback=_rollback(chosen["state_rollback"]),
-        tree_width=_tree_width({"tree_width": 1} | given),
+        tree_width=_degree("tree_width", {"tree_width": 1} | given, MAX_TOKENS_PER_SEQUENCE),
         **{name: _single(name, chosen) for name in SHARES},
         **{name: _degree(name, chosen) for name in DEGREES if chosen[name] is not None},
     )
@@ -175,13 +175,8 @@ def _alike(target: Architecture, dtypes: Mapping[str, str]) -> Architecture:
     return target.model_copy(update={"layers": layers})
 
 
-def _degree(name: str, values: Mapping[str, Any]) -> Any:
-    return int(check(name, _single(name, values), minimum=1, whole=True))
-
-
-def _tree_width(values: Mapping[str, Any]) -> int:
-    width, most = _single("tree_width", values), MAX_TOKENS_PER_SEQUENCE
-    return int(check("tree_width", width, minimum=1, maximum=most, whole=True))
+def _degree(name: str, values: Mapping[str, Any], most: float = np.inf) -> Any:
+    return int(check(name, _single(name, values), minimum=1, maximum=most, whole=True))
 
 
 def _rollback(value: Any) -> Rollback:

@@ -224,6 +224,5 @@ DECODE_COLUMNS = (
 WITH_INTERVAL = tuple(column.name for column in COLUMNS if column.has_interval)
 """Columns that have a central interval where intervals are asked for."""
 
-BY_NAME = {column.name: column for column in COLUMNS}
 COLUMN_UNITS = {column.name: column.unit for column in COLUMNS}
 """Columns of a prediction in their order, and their units."""

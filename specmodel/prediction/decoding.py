@@ -18,7 +18,7 @@ from specmodel.models.architecture import Architecture
 from specmodel.prediction.columns import DECODE_COLUMNS
 from specmodel.prediction.evaluate import evaluate
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import as_prediction, plain_points
+from specmodel.prediction.predicting import PLAIN_ARGUMENTS, as_prediction, plain_points
 
 
 def decode(  # noqa: PLR0913 - all keyword-only: what decides the answer is named
@@ -74,14 +74,8 @@ def decode(  # noqa: PLR0913 - all keyword-only: what decides the answer is name
     >>> p.tpot.round(5).tolist(), p.limited_by.tolist()
     ([0.00452, 0.0072], ['bandwidth', 'bandwidth'])
     """
-    return decode_deployed(
-        *resolve(locals()),
-        batch_size=batch_size,
-        context_length=context_length,
-        prompt_length=prompt_length,
-        output_length=output_length,
-        interval=interval,
-    )
+    given = locals()
+    return decode_deployed(*resolve(given), **{name: given[name] for name in PLAIN_ARGUMENTS})
 
 
 def decode_deployed(

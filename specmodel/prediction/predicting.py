@@ -32,6 +32,9 @@ MOST_PROMPT = 1e7
 """Longest prompt and output that are accepted [token]."""
 DEFAULT_CONTEXT_LENGTH = 1024
 DEFAULT_MAX_DRAFT_LENGTH = 10
+PLAIN_ARGUMENTS = ("batch_size", "context_length", "prompt_length", "output_length", "interval")
+_OF_DRAFTS = ("draft_length", "acceptance", "verify_tokens", "max_draft_length")
+"""What predictions take beside a deployment: all of them, and those with drafts."""
 _EVERY_STEP = (
     "the look-up is assumed to find a proposal in every step, which is optimistic: on measured"
     " traces it does in 28 to 63 % of the steps (proposal_rate)"
@@ -139,18 +142,8 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     >>> (p.speedup > 1).tolist()
     [False, True]
     """
-    return predict_deployed(
-        *resolve(locals()),
-        draft_length=draft_length,
-        batch_size=batch_size,
-        acceptance=acceptance,
-        context_length=context_length,
-        prompt_length=prompt_length,
-        output_length=output_length,
-        verify_tokens=verify_tokens,
-        max_draft_length=max_draft_length,
-        interval=interval,
-    )
+    given, names = locals(), (*PLAIN_ARGUMENTS, *_OF_DRAFTS)
+    return predict_deployed(*resolve(given), **{name: given[name] for name in names})
 
 
 def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment

@@ -180,16 +180,16 @@ def plan_sweep(
     (1536, 2)
     """
     values = {name: _listed(name, value) for name, value in axes.items() if value is not None}
-    form = _check_names(values)
+    _check_names(values)
+    settings = {name: values[name][0] for name in SETTINGS if name in values}
+    measured = settings.pop("measured_draft_length", None)
+    forms: dict[str, Any] = {name: values.get(name) for name in FORMS}
+    acceptance = Acceptance(**forms, measured_draft_length=measured)
     points = {
         name: check(name, values.get(name, [DEFAULT_CONTEXT_LENGTH]), minimum=0, whole=True)
         for name in POINT_AXES
         if name in values or name == "context_length"
     }
-    settings = {name: values[name][0] for name in SETTINGS if name in values}
-    measured = settings.pop("measured_draft_length", None)
-    given: dict[str, Any] = {form: values[form], "measured_draft_length": measured}
-    acceptance = Acceptance(**given)
     acceptance = acceptance.measured_at(points["draft_length"])
     deployments, skipped = _deployments(values, skip_impossible=skip_impossible)
     plan = Plan(
@@ -311,8 +311,8 @@ def _check_kinds(name: str, value: Any, kinds: set[type]) -> None:
         raise InputError(name, value, "files, or popularity_exponent in its place")
 
 
-def _check_names(values: Mapping[str, list[Any]]) -> str:
-    """Refuse names that are unknown or missing; return the form of acceptance."""
+def _check_names(values: Mapping[str, list[Any]]) -> None:
+    """Refuse names that are unknown or missing."""
     known = (*NAMES, *POINT_AXES, *FORMS, *SETTINGS)
     for name, value in values.items():
         if name not in known and not _is_label(name):
@@ -324,11 +324,6 @@ def _check_names(values: Mapping[str, list[Any]]) -> str:
     for name in SETTINGS:
         if len(values.get(name, ())) > 1:
             raise InputError(name, values[name], "one value for the whole sweep")
-    forms = [name for name in FORMS if name in values]
-    if len(forms) != 1:
-        expected = "exactly one of " + ", ".join(FORMS)
-        raise InputError("acceptance", forms or None, expected)
-    return forms[0]
 
 
 def _columns(
