@@ -181,14 +181,12 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
 
 
 def break_even(prediction: Prediction) -> pd.DataFrame:
-    """Return the acceptance rate from which speculation pays at each point.
-
-    It follows from times alone: the acceptance that the prediction was made with does not matter.
+    """Return the acceptance rate from which speculation pays at each point, by times alone.
 
     Parameters
     ----------
     prediction
-        The points.
+        The points; the acceptance that they were predicted with does not matter.
 
     Returns
     -------

@@ -113,13 +113,6 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
     Names are target, hardware and any other of `NAMES`, or, with a dot, fields of the four records
     that are to be replaced, such as hardware.memory.peak_bytes_per_s; values of None and other
     names are passed over. Errors carry `prefix` before the name of a field.
-
-    Examples
-    --------
-    >>> d, _ = resolve({"target": "mixtral-8x7b", "drafter": "ngram", "hardware": "h100_sxm",
-    ...                 "hardware.memory.peak_bytes_per_s": 6e12, "proposal_rate": 0.5})
-    >>> d.hardware.memory.peak_bytes_per_s, d.drafter.proposal_rate
-    (6000000000000.0, 0.5)
     """
     changes = _changes(values)
     given = {name: values[name] for name in NAMES if values.get(name) is not None}

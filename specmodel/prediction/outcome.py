@@ -29,15 +29,14 @@ class Prediction:
 
     Parameters
     ----------
-    values, evaluation
-        Columns by name, indices into `Column.words` for words, and what they were computed from.
+    values, evaluation, shown
+        Columns by name, indices into `Column.words` for words; what they were computed from; and
+        the columns in their order.
     assumptions, warnings
         What was assumed as it was not given, by argument; what the reader must know, a sentence
         each.
     intervals
         Central 80 % intervals by column, where they were asked for.
-    shown
-        Its columns in their order.
     """
 
     values: dict[str, Array]

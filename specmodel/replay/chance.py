@@ -29,13 +29,11 @@ class Variation:
 
     Parameters
     ----------
-    timing_noise
-        Standard deviation of a step's time, relative to its mean [-].
-    request_expert_spread, step_expert_spread
-        Standard deviation, relative to the mean, of the number of experts that a verify pass
-        loads beyond those of one token: from request to request, and from step to step. Random
-        routing, with layers independent of each other, gives 0.03 to 0.09 from step to step for
-        five published MoEs [-].
+    timing_noise, request_expert_spread, step_expert_spread
+        Standard deviation, relative to the mean, of a step's time and of the number of experts that
+        a verify pass loads beyond those of one token: from request to request, and from step to
+        step. Random routing, with layers independent of each other, gives 0.03 to 0.09 from step to
+        step for five published MoEs [-].
     """
 
     timing_noise: float = 0.02

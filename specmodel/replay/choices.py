@@ -123,11 +123,6 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
         Cascade; or a class or function that gives a policy (`policy_maker`).
     folder
         Where ``my_module`` is looked for first, only while it is imported.
-
-    Examples
-    --------
-    >>> choose("cascade:tolerance=0.05").settings
-    {'tolerance': 0.05}
     """
     if isinstance(policy, Choice):
         return policy

@@ -6,18 +6,12 @@ input by itself; `sobol`, the share of the variance that each decides when all v
 >>> from specmodel import deploy
 >>> deployment, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
 >>> point = OperatingPoint(batch_size=8, draft_length=1, acceptance=0.6)
->>> list_inputs(deployment, point)["hardware.memory.peak_bytes_per_s"].value
-3350000000000.0
 >>> table = elasticities(deployment, point).set_index("input")
 >>> round(float(table.speedup["acceptance_rate"]), 6)  # 0.44 * 0.6 / 1.264
 0.208861
 >>> ranges = uncertain_ranges(deployment, point, {"acceptance_rate": (0.5, 0.7)})
->>> ranges["acceptance_rate"].ends, ranges["routing_correlation"].ends
-((0.5, 0.7), (0.0, 0.3))
 >>> float(tornado(deployment, point, ranges).set_index("input").high["acceptance_rate"])
 0.7
->>> evaluate(deployment, point, {"acceptance_rate": [0.4, 0.8]})["speedup"].round(2).tolist()
-[1.12, 1.28]
 """
 
 from typing import TYPE_CHECKING

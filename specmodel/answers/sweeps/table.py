@@ -46,8 +46,8 @@ def sweep(
     Examples
     --------
     >>> table = sweep({"target": "mixtral-8x7b", "hardware": ["h100_sxm", "h200_sxm"],
-    ...                "drafter": "ngram", "tensor_parallel": 2, "batch_size": [1, 16, 256],
-    ...                "draft_length": 3, "acceptance_rate": 0.5, "engine": "vllm-moesd-2025"})
+    ...                "drafter": "ngram", "batch_size": [1, 16, 256], "draft_length": 3,
+    ...                "acceptance_rate": 0.5, "tensor_parallel": 2})
     >>> len(table), list(table.columns[:4])
     (6, ['target', 'drafter', 'hardware', 'engine'])
     """

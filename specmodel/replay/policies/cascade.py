@@ -249,14 +249,6 @@ class Cascade(OneLane):
     ----------
     settings
         Every number of the policy.
-
-    Examples
-    --------
-    >>> policy = Cascade()
-    >>> for _ in range(4):
-    ...     policy.observe(1, 10e-3)
-    >>> policy.phase, policy.propose()
-    ('test', 2)
     """
 
     def __init__(self, settings: CascadeSettings | None = None) -> None:

@@ -138,11 +138,6 @@ def load_preset(name: str | Path) -> AcceptanceProcess:
     ----------
     name
         A name that `list_presets` gives, or the path of a TOML file, with a slash or a suffix.
-
-    Examples
-    --------
-    >>> load_preset("code-ngram").proposal_share
-    0.63
     """
     return records.load(AcceptanceProcess, name, FOLDER, "preset")
 
