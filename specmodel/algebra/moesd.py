@@ -105,13 +105,6 @@ def forward_time(
     -------
     FloatArray
         T_T [s].
-
-    Examples
-    --------
-    >>> p = MoESDParameters(bias=1, k1=0, k2=0.5, k3=0, draft_bias=0, draft_k=0, reject_bias=0,
-    ...                     reject_k=0, lam=0.5, s=1.01)
-    >>> float(forward_time(1, p, ridge_point=150, num_experts=64, experts_per_token=8))
-    5.0
     """
     p = parameters
     threshold = p.lam * check("ridge_point", ridge_point, above=0)

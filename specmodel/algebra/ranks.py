@@ -45,11 +45,6 @@ def busiest_experts(active_experts: FloatArray, num_experts: int, ranks: int) ->
     -------
     FloatArray
         Experts of the busiest rank, at most ``num_experts / ranks`` [-].
-
-    Examples
-    --------
-    >>> float(busiest_experts(np.float64(256), 256, 8))
-    32.0
     """
     N, E, r = active_experts, float(num_experts), float(ranks)
     variance = N / r * (1 - 1 / r) * np.maximum(E - N, 0) / max(E - 1, 1)
@@ -112,11 +107,6 @@ def busiest_share(
     -------
     FloatArray
         At least `share`, and one member [-].
-
-    Examples
-    --------
-    >>> float(busiest_share(np.float64(1), np.float64(0.6), np.float64(0.7), 8))
-    1.0
     """
     p, z = share * chance, _normal_maximum(ranks)
     largest = size * p + z * np.sqrt(size * p * (1 - p)) + (1 - 2 * p) * (z**2 - 1) / 6

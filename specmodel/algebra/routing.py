@@ -96,11 +96,6 @@ def union_by_expert(batch_size: FloatArray, use: FloatArray) -> FloatArray:
     -------
     FloatArray
         ``Σ_e 1 - (1 - use_e)^B``, without the last axis [-].
-
-    Examples
-    --------
-    >>> float(union_by_expert(np.array(2.0), np.array([1.0, 0.5, 0.0])))
-    1.75
     """
     shape, size = np.broadcast_shapes(batch_size.shape, use.shape[:-1]), use.shape[-1]
     axis = int(np.argmax(shape)) if shape else 0
@@ -141,11 +136,6 @@ def sample_routing(
     -------
     ndarray of int
         Distinct experts of each token, shape (batch_size, tokens_per_sequence, experts_per_token).
-
-    Examples
-    --------
-    >>> sample_routing(2, 3, 8, 2, 1.0, np.random.default_rng(0)).shape
-    (2, 3, 2)
     """
     counts = {
         "batch_size": batch_size,

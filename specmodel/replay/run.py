@@ -208,15 +208,6 @@ def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataF
         tokens_per_step, drafted tokens a step, share of steps in tests, percentiles of tpot over
         requests; and, if the oracle is there, regret: by which share the expected time is longer
         than the oracle's. Not speculating has no upkeep to pay, so that its regret may be negative.
-
-    Examples
-    --------
-    >>> records = pd.DataFrame({
-    ...     "policy": ["fixed:1"] * 2, "output_tokens": [10, 20], "steps": [8, 16],
-    ...     "test_steps": [0, 0], "drafted_tokens": [8, 16], "time": [1.0, 2.0],
-    ...     "expected_time": [1.0, 2.0], "plain_time": [1.2, 2.4]})
-    >>> float(summarise(records, np.random.default_rng(0))["speedup"].round(3).iloc[0])
-    1.2
     """
     oracle = records.loc[records["policy"] == "oracle", "expected_time"].sum()
     rows = []

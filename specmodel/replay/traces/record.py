@@ -79,12 +79,6 @@ def make_trace(
         One sequence a request, of the same length for both; what was accepted was proposed [token].
     max_draft_length, metadata
         As in `Trace` [token].
-
-    Examples
-    --------
-    >>> trace = make_trace([[2, 0, 2]], [[1, 0, 2]], max_draft_length=2)
-    >>> trace.num_requests
-    1
     """
     if not 1 <= max_draft_length <= LONGEST_DRAFT:
         raise InputError("max_draft_length", max_draft_length, f"from 1 to {LONGEST_DRAFT}")

@@ -118,11 +118,6 @@ def position_process(acceptance_by_position: Numeric) -> AcceptanceProcess:
     ----------
     acceptance_by_position
         P(token i accepted, all before it were) for i = 1, 2, …, one list [-].
-
-    Examples
-    --------
-    >>> position_process([0.8, 0.5]).survival
-    [0.8, 0.4]
     """
     rates = check("acceptance_by_position", acceptance_by_position, minimum=0, maximum=1)
     if rates.ndim != 1 or rates.size > LONGEST_DRAFT:
