@@ -10,7 +10,7 @@ from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.settings import own
-from specmodel.show.forms import Answer, table
+from specmodel.show.forms import Answer, plain_fields, table
 
 _COLUMNS = {
     "position": "{position}",
@@ -52,7 +52,7 @@ def acceptance(file: str, later: str | None, model: str | None, **_forms: bool) 
 
 def _fields(measured: "measure.MeasuredAcceptance") -> dict[str, Any]:
     """Return the fields of JSON."""
-    figures = {f: v.tolist() if hasattr(v, "tolist") else v for f, v in vars(measured).items()}
+    figures = plain_fields(measured)
     name = {"model_name": figures.pop("model_name")}
     units = {f: "token" if "token" in f or f.endswith("length") else "-" for f in figures}
     warnings = list(filter(None, [_warning(measured)]))

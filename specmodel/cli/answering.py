@@ -10,7 +10,9 @@ import click
 
 from specmodel.base.errors import InputError
 from specmodel.cli import settings
-from specmodel.show.forms import Answer, as_csv, as_json, as_text
+from specmodel.show.forms import Answer, as_csv, as_json
+
+_FORMS = ("as_csv", "fragment_only", "as_json")
 
 
 def answering(
@@ -31,31 +33,25 @@ def answering(
         @settings.options(*flags)
         @wraps(function)
         def run(**options: Any) -> None:
-            forms = {name: options.get(name) for name in ("as_csv", "fragment_only", "as_json")}
-            _check_one(forms, has_fragment=bool(fragment))
+            asked = [name for name in _FORMS if options.get(name)]
+            if len(asked) > 1:
+                known = "--json, --csv and --fragment-only" if fragment else "--json and --csv"
+                raise InputError(asked[0].removeprefix("as_"), True, f"one of {known}")
             answer = function(**options)
-            if forms["as_json"]:
+            if asked == ["as_json"]:
                 click.echo(as_json(answer))
-            elif forms["as_csv"]:
+            elif asked == ["as_csv"]:
                 click.echo(as_csv(answer))
                 echo_warnings(answer.warnings)
-            elif forms["fragment_only"]:
+            elif asked:
                 click.echo(answer.fragment, nl=bool(answer.fragment))
                 echo_warnings([*answer.warnings, *answer.caveats])
             else:
-                click.echo(as_text(answer))
+                click.echo(answer.page())
 
         return cast(Callable[..., None], run)
 
     return decorate
-
-
-def _check_one(forms: dict[str, Any], *, has_fragment: bool) -> None:
-    """Refuse to print more than one form."""
-    asked = [name.removeprefix("as_") for name, is_asked in forms.items() if is_asked]
-    if len(asked) > 1:
-        known = "--json, --csv and --fragment-only" if has_fragment else "--json and --csv"
-        raise InputError(asked[0], True, f"one of {known}")
 
 
 def echo_warnings(warnings: Iterable[str]) -> None:

@@ -14,15 +14,12 @@ from specmodel.base.errors import InputError, cut, in_one_line, nearest
 from specmodel.cli.settings import SETTINGS, flag
 
 _COMMANDS = (
-    *("acceptance", "best-draft-length", "break-even", "calibrate", "compare", "cost-table"),
-    *("decode", "explain", "fit", "measure-engine", "plot", "predict", "schedule", "sensitivity"),
-    *("simulate", "sweep"),
-    *("sweet-spot", "trace", "validate"),
+    "acceptance best-draft-length break-even calibrate compare cost-table decode explain fit"
+    " measure-engine plot predict schedule sensitivity simulate sweep sweet-spot trace validate"
 )
 """Commands that have a module of their own name."""
-_HOME = {name: name.replace("-", "_") for name in _COMMANDS} | dict.fromkeys(
-    ("list", "show"), "catalog"
-)
+_HOME = {name: name.replace("-", "_") for name in _COMMANDS.split()}
+_HOME |= {"list": "catalog", "show": "catalog"}
 
 _MOVED = {"dataset": "python calibration/dataset.py of a checkout, where it is now"}
 """Commands that have moved, and what to run instead."""

@@ -66,7 +66,7 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
             raise InputError(name, options[name], expected)
     rates = _rates(options, lists["drafter"])
     labels = {name: _labels(values) for name, values in lists.items()}
-    idle = _without_host(lists["engine"])
+    idle = {name for name in lists["engine"] if name in (None, "ideal")}
     found = {}
     for chosen in itertools.product(*lists.values()):
         named = dict(zip(names, chosen, strict=True))
@@ -74,7 +74,8 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
         case = options | named | {"acceptance_rate": rates[named["drafter"]]}
         if named["drafter"] not in LOOKUPS:
             case |= dict.fromkeys(LOOKUP)
-        case |= idle.get(named["engine"], {})
+        if named["engine"] in idle and idle != {*lists["engine"]}:
+            case["host_speed"] = None  # which only engines with a host have
         found[", ".join(told) or labels["target"][named["target"]]] = lengths_from(case)
     return found
 
@@ -84,12 +85,6 @@ def _listed(name: str, text: str | None) -> list[Any]:
     if len(set(values)) < len(values):
         raise InputError(name, text, "alternatives, each once")
     return values
-
-
-def _without_host(engines: list[str | None]) -> dict[str | None, dict[str, None]]:
-    """Return changed options by engine: a host speed only for engines that have a host."""
-    idle = {name for name in engines if name in (None, "ideal")}
-    return {} if idle == {*engines} else {name: {"host_speed": None} for name in idle}
 
 
 def _rates(options: dict[str, Any], drafters: list[str]) -> dict[str, float | None]:

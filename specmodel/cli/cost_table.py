@@ -115,9 +115,11 @@ def costs_from(options: dict[str, Any]) -> Costs:
     fragment, error = "", None
     if name == "sglang" and (needs_file or options["form"] or len(contexts) == 1):
         fragment, error = _for_sglang(table, options)
+    usual = {"batch_size": _SIZES, "context_length": contexts[0]}
+    usual |= {"form": _FORMS[0]} if fragment else {}
     prediction = predict_deployed(
         deployment,
-        told | assumed | _assumed(options, contexts, has_form=bool(fragment)),
+        told | assumed | {key: value for key, value in usual.items() if options[key] is None},
         acceptance=0.0,  # which has no part in what a step takes
         draft_length=draft_length,
         max_draft_length=draft_length,
@@ -146,13 +148,6 @@ def _axes(options: dict[str, Any]) -> tuple[int, list[int], list[int]]:
         given = {"batch sizes": len(sizes), "contexts": len(contexts), "tokens": lengths[0] + 1}
         raise InputError("batch_size", given, f"at most {MAX_POINTS} points in all, not {points}")
     return lengths[0], sizes, contexts
-
-
-def _assumed(options: dict[str, Any], contexts: list[int], *, has_form: bool) -> dict[str, Any]:
-    """Return the values taken for options that were not given."""
-    told: dict[str, Any] = {"batch_size": _SIZES, "context_length": contexts[0]}
-    told |= {"form": _FORMS[0]} if has_form else {}
-    return {key: value for key, value in told.items() if options[key] is None}
 
 
 def _for_sglang(table: CostTable, options: dict[str, Any]) -> tuple[str, float]:

@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from specmodel import machines, measure
 from specmodel.base.errors import InputError
+from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.settings import own, refuse_given
+from specmodel.prediction.table import Form, Row
+from specmodel.show import forms
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_TITLES = {"percentile_90_error": "90 %", "mean_error": "mean", "median_error": "median"}
-_SHARES = {*_TITLES, "bias"}
+_MOST_NAMED = 5
+_MEANS = ("mean", "median")
+_SPEEDS: dict[str, Form] = {
+    "host at its own speed": "{host}",
+    "rows": "{rows}",
+    "speed": "{host_speed:.2f}",
+    "mean": "{mean_error:.1%}",
+    "bias": "{bias:.1%}",
+}
+_TITLES = {
+    "value": "",
+    "percentile_90_error": "90 %",
+    "mean_error": "mean",
+    "median_error": "median",
+}
+_SHARES = {*_TITLES, "bias", "coverage"} - {"value"}
 
 
 @settings.command()
@@ -29,18 +48,7 @@ _SHARES = {*_TITLES, "bias"}
 @own("max_error", float, "Status 1 if a component's mean error is above.")
 @own("figure", "FILE", "Predicted against measured: PNG, PDF or SVG.")
 @own("with_fallbacks", bool, "Judge fallback kernels too.")
-def validate(  # noqa: PLR0913 - the options of a command
-    profile: str | None,
-    measurements: str | None,
-    stack: str | None,
-    max_error: float | None,
-    figure: str | None,
-    *,
-    with_fallbacks: bool,
-    serving: str | None,
-    ttft: bool,
-    as_json: bool,
-) -> None:
+def validate(profile: str | None, measurements: str | None, **options: Any) -> None:
     """Judge a hardware profile by a table of timings, or whole engines.
 
     Of timings, rows whose role is "judge" are judged; where a component has
@@ -55,59 +63,150 @@ def validate(  # noqa: PLR0913 - the options of a command
     With --ttft, rows of plain decoding with measured_ttft_ms, at most 4
     requests at once and prompts of at least 4000 tokens are judged by that.
     """
-    from specmodel.fit.validation import ALL_ROWS, error_table, predict_measured
-    from specmodel.show.plots.figures import save_figure
-
-    if max_error is not None and not 0 <= max_error < math.inf:
-        raise InputError("max_error", max_error, "a number of at least 0")
-    if serving is not None:
-        others = {"profile": profile, "stack": stack, "with_fallbacks": with_fallbacks or None}
-        refuse_given(others, others, "none with --serving")
-        _judge_engines(serving, max_error, figure, ttft=ttft, as_json=as_json)
-        return
-    others = {"json": as_json or None, "ttft": ttft or None}
-    refuse_given(others, others, "--serving FILE with it")
-    if profile is None or measurements is None:
-        missing = "PROFILE" if profile is None else "MEASUREMENTS"
-        raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")
-    hardware = machines.load_hardware(profile, "profile")
-    table = measure.read_measurements(measurements)
-    judged = predict_measured(table, hardware, stack, with_fallbacks=with_fallbacks)
-    errors = error_table(judged)
-    if figure is not None:
-        save_figure("predicted_against_measured", judged, figure)
-    click.echo(f"{hardware.name}\n\n{_error_text(errors)}")
-    _check_error(errors[errors["rows"] == ALL_ROWS]["mean_error"].max(), max_error)
-
-
-def _judge_engines(
-    path: str, max_error: float | None, figure: str | None, *, ttft: bool, as_json: bool
-) -> None:
-    """Print how wrong predictions are on a table of measured engines."""
-    from specmodel.cli.serving import judged_engines
-    from specmodel.show import forms
-    from specmodel.show.plots.figures import save_figure
-
-    judged, answer = judged_engines(path, ttft=ttft)
-    if figure is not None:
-        times = judged[judged["quantity"] != "speedup"]
-        drawn = times.rename(columns={"measured": "latency", "model": "component"})
-        save_figure("predicted_against_measured", drawn, figure)
-    click.echo(forms.as_json(answer) if as_json else forms.as_text(answer))
-    _check_error(float(judged["error"].abs().mean()), max_error)
-
-
-def _check_error(error: float, most: float | None) -> None:
+    most = options["max_error"]
+    if most is not None and not 0 <= most < math.inf:
+        raise InputError("max_error", most, "a number of at least 0")
+    flags = {name: options[name] or None for name in ("with_fallbacks", "ttft")}
+    if options["serving"] is not None:
+        others = {"profile": profile, "stack": options["stack"]} | flags
+        refuse_given(others, ["profile", "stack", "with_fallbacks"], "none with --serving")
+        error = _judge_engines(options)
+    else:
+        others = {"json": options["as_json"] or None} | flags
+        refuse_given(others, ["json", "ttft"], "--serving FILE with it")
+        if profile is None or measurements is None:
+            missing = "PROFILE" if profile is None else "MEASUREMENTS"
+            raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")
+        error = _judge_kernels(profile, measurements, options)
     if most is not None and error > most:
         click.echo(f"specmodel: mean error {error:.3f} is above {most:g}", err=True)
         raise click.exceptions.Exit(1)
 
 
-def _error_text(errors: pd.DataFrame) -> str:
-    """Return errors by component and tokens as a table."""
-    from specmodel.show.forms import records, table
+def _judge_kernels(profile: str, measurements: str, options: dict[str, Any]) -> float:
+    """Print how wrong a profile is on timings; return the largest mean error of a component [-]."""
+    from specmodel.fit.validation import ALL_ROWS, error_table, predict_measured
+    from specmodel.show.plots.figures import save_figure
 
+    hardware = machines.load_hardware(profile, "profile")
+    table = measure.read_measurements(measurements)
+    with_fallbacks = options["with_fallbacks"]
+    judged = predict_measured(table, hardware, options["stack"], with_fallbacks=with_fallbacks)
+    errors = error_table(judged)
+    if options["figure"] is not None:
+        save_figure("predicted_against_measured", judged, options["figure"])
+    text = _table(errors, left=["component", "dtype", "rows"])
+    click.echo(f"{hardware.name}\n\n{text}")
+    return float(errors[errors["rows"] == ALL_ROWS]["mean_error"].max())
+
+
+def _judge_engines(options: dict[str, Any]) -> float:
+    """Print how wrong predictions are on a table of engines; return their mean error [-]."""
+    from specmodel.show.plots.figures import save_figure
+
+    judged, answer = judged_engines(options["serving"], ttft=options["ttft"])
+    if options["figure"] is not None:
+        times = judged[judged["quantity"] != "speedup"]
+        drawn = times.rename(columns={"measured": "latency", "model": "component"})
+        save_figure("predicted_against_measured", drawn, options["figure"])
+    click.echo(forms.as_json(answer) if options["as_json"] else answer.page())
+    return float(judged["error"].abs().mean())
+
+
+def judged_engines(path: str, *, ttft: bool) -> tuple[pd.DataFrame, forms.Answer]:
+    """Return the judged rows of a table, and their errors as page and JSON.
+
+    With `ttft`, times to the first token are judged, else TPOT and speedups.
+    """
+    from specmodel.fit.measured.first_token import judge_first_tokens
+    from specmodel.fit.measured.judge import judge_serving, serving_errors
+    from specmodel.fit.measured.tables import read_serving
+    from specmodel.fit.own_speed import own_speeds
+
+    table = read_serving(path)
+    speeds = forms.records(own_speeds([] if ttft else table.rows))
+    judged, refused = judge_first_tokens(table) if ttft else judge_serving(table)
+    errors = serving_errors(judged)
+    not_taken, left_out = _reasons({**table.not_taken, **refused}), _left_out(judged)
+
+    def page() -> str:
+        parts = [f"{len(judged)} rows taken, {sum(map(len, not_taken.values()))} not."]
+        if left_out:
+            told = " ".join(f"{name} {left_out[f'left_out_{name}_error']:.1%}" for name in _MEANS)
+            parts.append(f"Models left out, with constants fitted to the others: {told}.")
+        parts += [f"Not taken, {why}: {_named(rows)}." for why, rows in not_taken.items()]
+        parts += _stood_in(judged)
+        parts += [f"Assumed: {name} {value}." for name, value in table.assumed.items()]
+        hosts = [forms.table(speeds, _SPEEDS, left=[*_SPEEDS][:1])] if speeds else []
+        return "\n\n".join(
+            [_table(errors, left=["group", ""]), *hosts, "\n".join(map(wrap, parts))]
+        )
+
+    def fields() -> dict[str, Any]:
+        return {
+            **{str(name): errors[name].iloc[0] for name in errors.columns[3:]},
+            **left_out,
+            "groups": _known(errors[errors["group"] != "all"]),
+            "hosts": speeds,
+            "rows": list(map(_row, _known(judged))),
+            "not_taken": [
+                {"reason": why, "count": len(rows), "rows": rows} for why, rows in not_taken.items()
+            ],
+            "assumptions": dict(table.assumed),
+        }
+
+    return judged, forms.Answer(page=page, fields=fields)
+
+
+def _reasons(not_taken: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the rows that are not taken by reason, the most frequent reason first."""
+    return {
+        reason: [row for row, why in not_taken.items() if why == reason]
+        for reason, _ in Counter(not_taken.values()).most_common()
+    }
+
+
+def _stood_in(judged: pd.DataFrame) -> list[str]:
+    """Say whose kernels stood in for those of engines that have none."""
+    from specmodel.fit.measured.spellings import stack_of
+
+    rows = judged[judged["stack"] != judged["engine"].map(stack_of)]
+    if rows.empty:
+        return []
+    counts = Counter(map(tuple, rows[["engine", "hardware", "stack"]].to_numpy()))
+    texts = [f"{who} on {gpu}: {taken} ({n})" for (who, gpu, taken), n in counts.items()]
+    return [f"No kernels of the engine, others stood in: {', '.join(texts)}."]
+
+
+def _left_out(judged: pd.DataFrame) -> dict[str, float]:
+    """Return the mean and median error with constants fitted to other models, if known."""
+    if "left_out_error" not in judged or judged["left_out_error"].isna().all():
+        return {}
+    error = judged["left_out_error"].abs()
+    return {f"left_out_{name}_error": float(getattr(error, name)()) for name in _MEANS}
+
+
+def _named(rows: list[str]) -> str:
+    more = f" and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""
+    noun = "row" if len(rows) == 1 else f"{len(rows)} rows"
+    return f"{noun} {', '.join(rows[:_MOST_NAMED])}{more}"
+
+
+def _known(frame: pd.DataFrame) -> list[Row]:
+    """Return a dict for each row, without missing values."""
+    rows = forms.records(frame)
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]
+
+
+def _row(row: Row) -> Row:
+    """Return a row with its values also under the name of the quantity."""
+    name = row["quantity"]
+    return row | {f"measured_{name}": row["measured"], name: row["predicted"]}
+
+
+def _table(errors: pd.DataFrame, left: list[str]) -> str:
+    """Return errors by what varies, shares in per cent."""
     columns = {
         _TITLES.get(n, n): f"{{{n}:.1%}}" if n in _SHARES else f"{{{n}}}" for n in map(str, errors)
     }
-    return table(records(errors), columns, left=["component", "dtype", "rows"])
+    return forms.table(forms.records(errors), columns, left)

@@ -75,7 +75,11 @@ def explorer(**start: Any) -> ipywidgets.VBox:
     for control in controls.values():
         control.observe(redraw, "value")
     redraw()
-    return ipywidgets.VBox([_columns(controls), image, words], layout={"max_width": "940px"})
+    held = list(controls.values())
+    columns = [ipywidgets.VBox(held[i : i + 4]) for i in range(0, len(held), 4)]
+    # which stand below each other on a narrow page
+    wrapped = ipywidgets.HBox(columns, layout={"flex_flow": "row wrap"})
+    return ipywidgets.VBox([wrapped, image, words], layout={"max_width": "940px"})
 
 
 def _start(given: dict[str, Any]) -> dict[str, Any]:
@@ -118,15 +122,6 @@ def _controls(values: dict[str, Any]) -> dict[str, Any]:
         control.style.description_width = "110px"
         control.layout.width, control.layout.height = "300px", "30px"
     return made
-
-
-def _columns(controls: dict[str, Any]) -> Any:
-    """Return the controls in three columns that stand below each other on a narrow page."""
-    import ipywidgets as widgets
-
-    held = list(controls.values())
-    columns = [widgets.VBox(held[i : i + 4]) for i in range(0, len(held), 4)]
-    return widgets.HBox(columns, layout={"flex_flow": "row wrap"})
 
 
 def _with(choices: list[str], given: Any) -> list[Any]:

@@ -35,11 +35,6 @@ class Answer:
     caveats: Collection[str] = ()
 
 
-def as_text(answer: Answer) -> str:
-    """Return an answer for people, at most 80 columns wide or as wide as the terminal."""
-    return answer.page()
-
-
 def as_json(answer: Answer) -> str:
     """Return an answer as JSON."""
     return json_text(answer.fields())
@@ -63,6 +58,11 @@ def json_text(fields: Mapping[str, Any]) -> str:
 
     document = {"schema_version": JSON_SCHEMA_VERSION, "version": __version__, **fields}
     return json.dumps(document, indent=2, allow_nan=False)
+
+
+def plain_fields(record: object) -> dict[str, Any]:
+    """Return the fields of a record for JSON, arrays as lists."""
+    return {n: v.tolist() if hasattr(v, "tolist") else v for n, v in vars(record).items()}
 
 
 def records(frame: pd.DataFrame) -> list[Row]:

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.text import align, wrap
+from specmodel.base.units import format_si
 from specmodel.prediction.table import Form, Row, columns_of, fitted
-from specmodel.show.forms import Answer, records
+from specmodel.show.forms import Answer, plain_fields, records
 from specmodel.show.report import assumed_text
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ _CELLS: dict[str, Form] = {
     "tokens\na step": "{tokens_per_step:.2f}",
     "drafted\na step": "{drafted_tokens_per_step:.2f}",
     "in\ntests": "{test_share:.0%}",
-    "TPOT\nmedian": lambda row: _spaced(row["tpot_p50"]),
-    "95th": lambda row: _spaced(row["tpot_p95"]),
+    "TPOT\nmedian": lambda row: format_si(row["tpot_p50"], "s"),
+    "95th": lambda row: format_si(row["tpot_p95"], "s"),
     "regret": "{regret:.0%}",
 }
 """Columns of the table for people."""
@@ -38,20 +39,15 @@ def answer(said: dict[str, Any], times: ReplayTimes, summary: pd.DataFrame) -> A
     rows = records(summary)
     return Answer(
         page=lambda: _page(said, times, rows),
-        fields=lambda: said | {"step_times": _numbers(times), "policies": rows},
+        fields=lambda: said | {"step_times": plain_fields(times), "policies": rows},
         rows=lambda: rows,
     )
-
-
-def _numbers(times: ReplayTimes) -> dict[str, Any]:
-    """Return step times for JSON."""
-    return {n: v.tolist() if hasattr(v, "tolist") else v for n, v in vars(times).items()}
 
 
 def _page(said: dict[str, Any], times: ReplayTimes, rows: list[Row]) -> str:
     """Return the page for people: first the relative step times, which decide."""
     costs = ", ".join(f"{cost:.2f}" for cost in times.step_time / times.forward_time)
-    plain = _spaced(times.forward_time)
+    plain = format_si(times.forward_time, "s")
     line = f"A plain pass takes {plain}; steps that verify 0, 1, ... draft tokens: {costs} of it."
     sections = ["\n".join([_fill(said["heading"]), wrap(line), _verdict(rows)]), _table(rows)]
     assumed = {
@@ -96,12 +92,6 @@ def _labels(names: Iterable[str], width: int = 20) -> dict[str, str]:
         mark = f" [{number}]"
         labels[name] = name.split(":")[0][: width - len(mark)] + mark
     return labels
-
-
-def _spaced(time: float) -> str:
-    from specmodel.base.units import format_si
-
-    return format_si(time, "s")
 
 
 def _fill(text: str) -> str:

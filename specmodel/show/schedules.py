@@ -219,16 +219,12 @@ def _contexts_table(plan: Plan) -> str:
         return ""
     lengths = [*plan.best_draft_length, plan.schedule.draft_length]
     columns: Columns = [("context", [*map(str, plan.context_length), "schedule"])]
-    for size in _some_sizes(int(plan.schedule.batch_size[-1])):
-        columns.append((f"{size}", [f"{by_size[size - 1]:.0f}" for by_size in lengths]))
-    return f"Best draft length by context and batch size:\n{align(columns)}"
-
-
-def _some_sizes(largest: int) -> list[int]:
-    """Return some powers of two up to the largest batch size, and that, to fit a line [request]."""
+    largest = int(plan.schedule.batch_size[-1])
     powers = [2**i for i in range(largest.bit_length()) if 2**i < largest]
     stride = -(-len(powers) // _MOST_COLUMNS) or 1
-    return [*powers[::stride], largest]
+    for size in [*powers[::stride], largest]:
+        columns.append((f"{size}", [f"{by_size[size - 1]:.0f}" for by_size in lengths]))
+    return f"Best draft length by context and batch size:\n{align(columns)}"
 
 
 def _fields(plan: Plan) -> dict[str, Any]:

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmodel.show.plots.frames import (
-    checked,
-    fits,
-    lines,
-    need_at_most,
-    need_distinct,
-    need_positive,
-    titled,
-)
+from specmodel.show.plots import frames
 from specmodel.show.plots.style import (
     COLOURS,
     DASHES,
@@ -87,12 +79,12 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
     from matplotlib.ticker import MaxNLocator
 
     numbers = ("num_experts", "experts_per_token", "tokens", "measured", "law", "independent")
-    rows = checked(table, numbers, ("model",), may_lack=("measured",))
+    rows = frames.checked(table, numbers, ("model",), may_lack=("measured",))
     models = list(rows.groupby(["model", "num_experts", "experts_per_token"], sort=False))
-    need_at_most(MOST_LINES, len(models), "models")
+    frames.need_at_most(MOST_LINES, len(models), "models")
     handles = []
     for i, ((name, total, each), part) in enumerate(models):
-        need_distinct(part, ["tokens"])
+        frames.need_distinct(part, ["tokens"])
         part, colour = part.sort_values("tokens"), COLOURS[i]
         ax.plot(part["tokens"], part["law"], color=colour, linewidth=1)
         ax.plot(part["tokens"], part["independent"], color=colour, linewidth=0.8, linestyle="--")
@@ -121,11 +113,11 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
     if "quantity" in table:
         table = table[table["quantity"] == "target_efficiency"]
     numbers = ("batch_size", "draft_length", "measured", "predicted", "spread")
-    rows = checked(table, numbers, may_lack=("spread",))
-    need_positive(rows, "batch_size")
-    need_distinct(rows, ("batch_size", "draft_length"))
+    rows = frames.checked(table, numbers, may_lack=("spread",))
+    frames.need_positive(rows, "batch_size")
+    frames.need_distinct(rows, ("batch_size", "draft_length"))
     lengths = list(rows.groupby("draft_length"))
-    need_at_most(MOST_LINES, len(lengths), "draft lengths")
+    frames.need_at_most(MOST_LINES, len(lengths), "draft lengths")
     for i, (length, part) in enumerate(lengths):
         colour, part = COLOURS[i], part.sort_values("batch_size")
         sizes = part["batch_size"]
@@ -135,7 +127,7 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
         ax.errorbar(sizes, part["measured"], yerr=part["spread"], **dots)
     counts_axis(ax, rows["batch_size"], "batch size (requests)")
     ax.set(ylabel="target efficiency", ylim=(0, 1.05))
-    legend_above(ax, titled(["draft_length"]))
+    legend_above(ax, frames.titled(["draft_length"]))
     return ax
 
 
@@ -148,8 +140,8 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
         Columns component, latency and predicted, in seconds, as `validation.predict_measured`
         gives.
     """
-    rows = checked(table, ("latency", "predicted"), ("component",))
-    need_positive(rows, "latency", "predicted")
+    rows = frames.checked(table, ("latency", "predicted"), ("component",))
+    frames.need_positive(rows, "latency", "predicted")
     low = 0.8 * min(rows["latency"].min(), rows["predicted"].min())
     high = 1.25 * max(rows["latency"].max(), rows["predicted"].max())
     line = np.array([low, high])
@@ -158,7 +150,7 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
     shape: Style = {"linestyle": "", "markeredgewidth": 0, "rasterized": True}
     shape |= {"markersize": 1.5, "alpha": 0.5} if len(rows) > _MANY else {"markersize": 3}
     kinds = list(rows.groupby("component", sort=True))
-    need_at_most(MOST_LINES, len(kinds), "components")
+    frames.need_at_most(MOST_LINES, len(kinds), "components")
     for i, (kind, part) in enumerate(kinds):
         colour = KIND_COLOURS.get(str(kind), "0.5")
         marker = KIND_MARKERS.get(str(kind), MARKERS[i])
@@ -189,7 +181,7 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
 
     unknown = ("utility", "window_utility")
     numbers = ("draft_length", "emitted_tokens", *unknown)
-    table = checked(table, numbers, ("phase",), may_lack=unknown)
+    table = frames.checked(table, numbers, ("phase",), may_lack=unknown)
     top, bottom = axes
     steps = np.arange(len(table) + 1)
     changes = np.flatnonzero(table["phase"] != table["phase"].shift())
@@ -226,9 +218,9 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, label: str) -
 
     ends = [name for name in (f"{quantity}_low", f"{quantity}_high") if name in table]
     limit = [name for name in ("max_batch_size",) if name in table]
-    rows = checked(table, ["batch_size", quantity, *ends, *limit])
-    need_positive(rows, "batch_size")
-    told, parts = lines(rows, "batch_size", quantity, MOST_LINES)
+    rows = frames.checked(table, ["batch_size", quantity, *ends, *limit])
+    frames.need_positive(rows, "batch_size")
+    told, parts = frames.lines(rows, "batch_size", quantity, MOST_LINES)
     for i, (name, part) in enumerate(parts):
         if len(ends) == 2:
             shape: Style = {"color": COLOURS[i], "alpha": 0.2 if len(parts) < 4 else 0.1}
@@ -242,7 +234,7 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, label: str) -
     handles = ax.get_legend_handles_labels()[0]
     if len(ends) == 2:
         handles.append(Patch(facecolor="0.8", label="80 % interval"))
-    if not fits(rows).all():
+    if not frames.fits(rows).all():
         pale: Style = {"color": "0.7", "markerfacecolor": "white", "marker": "o", "markersize": 3}
         handles.append(Line2D([], [], label="does not fit in memory", **pale))
     legend_above(ax, told, handles)
@@ -251,7 +243,7 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, label: str) -
 
 def _line(ax: Axes, part: pd.DataFrame, quantity: str, i: int, label: str) -> None:
     """Draw the points that fit in memory boldly, and the others palely."""
-    x, y, inside = part["batch_size"], part[quantity], fits(part)
+    x, y, inside = part["batch_size"], part[quantity], frames.fits(part)
     marker = MARKERS[i] if len(part) <= _MOST_MARKED else None
     style: Style = {"color": COLOURS[i], "linestyle": DASHES[i], "linewidth": 1, "marker": marker}
     ax.plot(x[inside], y[inside], label=label or "_none", markersize=3, **style)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from specmodel.show.plots.frames import checked, fits, need_distinct, need_single
+from specmodel.show.plots import frames
 from specmodel.show.plots.style import SMALL, Style, set_ticks, thinned
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
         As `answers.best_draft_lengths` returns it: batch_size, context_length, best_draft_length
         and fits, a row a point.
     """
-    rows = checked(table, ("batch_size", "context_length", "best_draft_length"), ("fits",))
-    rows = rows.assign(hatched=~fits(rows))
+    rows = frames.checked(table, ("batch_size", "context_length", "best_draft_length"), ("fits",))
+    rows = rows.assign(hatched=~frames.fits(rows))
     _draw(ax, rows, ("best_draft_length", "context_length"), lambda value: f"{value:g}")
     reason = "does not fit" if rows["hatched"].any() else ""
     _label(ax, "best draft length (tokens)", reason, "context_length")
@@ -46,12 +46,12 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
     """
     quantity = "break_even_acceptance_rate"
     numbers = ("batch_size", "context_length", "draft_length", quantity)
-    rows = checked(table, numbers, may_lack=(quantity,))
+    rows = frames.checked(table, numbers, may_lack=(quantity,))
     num_contexts, num_lengths = rows["context_length"].nunique(), rows["draft_length"].nunique()
     y = "context_length" if num_lengths == 1 < num_contexts else "draft_length"
     if y == "draft_length":
-        need_single(rows, "context_length")
-    too_large, hopeless = ~fits(rows), rows[quantity].isna()
+        frames.need_single(rows, "context_length")
+    too_large, hopeless = ~frames.fits(rows), rows[quantity].isna()
     rows = rows.assign(hatched=too_large | hopeless)
     # in two digits, without the 0 before the point
     _draw(ax, rows, (quantity, y), lambda value: f"{value:.2f}".removeprefix("0"))
@@ -69,7 +69,7 @@ def _draw(
     from matplotlib.ticker import MaxNLocator
 
     quantity, y = names
-    need_distinct(rows, ["batch_size", y])
+    frames.need_distinct(rows, ["batch_size", y])
     cells = rows.pivot(index=y, columns="batch_size", values=quantity)
     hatched = rows.pivot(index=y, columns="batch_size", values="hatched")
     edges = "white" if max(cells.shape) <= _MOST_EDGED else "none"

@@ -8,14 +8,7 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError
-from specmodel.show.plots.frames import (
-    ARGUMENT,
-    checked,
-    need_at_most,
-    need_distinct,
-    need_single,
-    words,
-)
+from specmodel.show.plots import frames
 from specmodel.show.plots.style import (
     GREY,
     HATCHES,
@@ -59,13 +52,15 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
         As `answers.pass_components` returns it, of one point.
     """
     numbers = (*_POINT, "time", "arithmetic_intensity", "flops_per_s", *_ROOFS)
-    rows = checked(table, numbers, ("pass", "component", "kind", "dtype"), may_lack=numbers[4:])
-    need_single(rows, *_POINT)
-    need_distinct(rows, ("pass", "component"))
+    texts = ("pass", "component", "kind", "dtype")
+    rows = frames.checked(table, numbers, texts, may_lack=numbers[4:])
+    frames.need_single(rows, *_POINT)
+    frames.need_distinct(rows, ("pass", "component"))
     is_shown = (rows["arithmetic_intensity"] > 0) & (rows["flops_per_s"] > 0)
     rows = rows[is_shown & rows["pass"].isin(["forward", "verify"])]
     if rows.empty:
-        raise InputError(ARGUMENT, "no component with arithmetic", "forward and verify passes")
+        expected = "forward and verify passes"
+        raise InputError(frames.ARGUMENT, "no component with arithmetic", expected)
     intensity = rows["arithmetic_intensity"]
     peaks = rows["peak_flops_per_s"] / rows["peak_bytes_per_s"]
     low, high = intensity.min() / 2, 3 * max(intensity.max(), peaks.max())
@@ -78,7 +73,7 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
         for pass_, place in zip(sorted(part["pass"]), places, strict=True):
             face = "white" if pass_ == "forward" else colour
             ax.plot(*place[:, None], mfc=face, linestyle="", label="_", **style)
-        label = shortened(words(str(name)), 24)
+        label = shortened(frames.words(str(name)), 24)
         handles += ax.plot([], [], linestyle="", label=label, **style)
     bottom, top = 0.4 * rows["flops_per_s"].min(), 3 * rows["peak_flops_per_s"].max()
     ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top))
@@ -98,11 +93,11 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
         draft length and context and at most six batch sizes. The seven components that take most
         are told apart.
     """
-    rows = checked(table, ("batch_size", "time"), ("pass", "component"))
-    need_single(rows, "draft_length", "context_length")
-    need_distinct(rows, ("batch_size", "pass", "component"))
+    rows = frames.checked(table, ("batch_size", "time"), ("pass", "component"))
+    frames.need_single(rows, "draft_length", "context_length")
+    frames.need_distinct(rows, ("batch_size", "pass", "component"))
     sizes = sorted(rows["batch_size"].unique())
-    need_at_most(_MOST_SIZES, len(sizes), "batch sizes")
+    frames.need_at_most(_MOST_SIZES, len(sizes), "batch sizes")
     largest = rows.groupby("component")["time"].max().sort_values(ascending=False).index
     kept = list(largest[:_MOST_SHOWN])
     rows = rows.assign(shown=rows["component"].where(rows["component"].isin(kept), "others"))
@@ -115,8 +110,8 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
     styles = _styles(rows, [n for n in (*kept, "others") if n in bars])
     for name, style in styles.items():
         heights = bars[name].to_numpy() / scale
-        style |= {"label": shortened(words(str(name)), 24), "edgecolor": "white", "linewidth": 0}
-        ax.bar(places, heights, 0.85, bottom, **style)
+        label = shortened(frames.words(str(name)), 24)
+        ax.bar(places, heights, 0.85, bottom, label=label, edgecolor="white", linewidth=0, **style)
         bottom += heights
     _bar_axis(ax, bars.index, places)
     ax.set_ylabel(f"time of a pass ({unit})")

@@ -11,14 +11,7 @@ import pandas as pd
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.units import format_si
-from specmodel.show.plots.frames import (
-    ARGUMENT,
-    checked,
-    need_at_most,
-    need_distinct,
-    titled,
-    words,
-)
+from specmodel.show.plots import frames
 from specmodel.show.plots.style import (
     COLOURS,
     GREY,
@@ -63,15 +56,15 @@ def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     axes
         Two: of target efficiency and of speedup.
     """
-    rows = checked(table, (*_POINT, "value"), ("quantity", "term"))
-    need_distinct(rows, (*_POINT, "quantity", "term"))
+    rows = frames.checked(table, (*_POINT, "value"), ("quantity", "term"))
+    frames.need_distinct(rows, (*_POINT, "quantity", "term"))
     varying = [name for name in _POINT if rows[name].nunique() > 1]
     points = list(rows.groupby(list(_POINT), sort=False))
-    need_at_most(MOST_POINTS, len(points), "points")
+    frames.need_at_most(MOST_POINTS, len(points), "points")
     for ax, quantity in zip(axes, _QUANTITIES, strict=True):
         own = rows[rows["quantity"] == quantity]
         if own.empty:
-            raise InputError(f"{ARGUMENT}.quantity", quantity, f"rows of {quantity}")
+            raise InputError(f"{frames.ARGUMENT}.quantity", quantity, f"rows of {quantity}")
         moving = own.groupby("term", sort=False)["value"].apply(lambda v: bool(v.abs().max() > 0))
         terms = list(moving[moving].index)
         for i, (_, part) in enumerate(points):
@@ -81,8 +74,8 @@ def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
             _waterfall(ax, values, (i, len(points)), label)
         rows_axis(ax, [folded(str(term), _WIDTH) for term in terms])
         ax.set_xlim(0, 1.03 * max(ax.get_xlim()[1], 1))
-        ax.set_xlabel(words(quantity))
-    legend_above(axes[0], titled(varying), side="right")
+        ax.set_xlabel(frames.words(quantity))
+    legend_above(axes[0], frames.titled(varying), side="right")
     return axes
 
 
@@ -102,8 +95,8 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     columns = ("low", "high", *ends)
     if "analysis" in table:
         table = _wide(table, "tornado", columns, outcome)
-    rows = checked(table, columns, ("input",))
-    need_distinct(rows, ("input",))
+    rows = frames.checked(table, columns, ("input",))
+    frames.need_distinct(rows, ("input",))
     swings = (rows[ends[1]] - rows[ends[0]]).abs()
     ranges = map(_range, rows["low"], rows["high"], rows.get("unit", itertools.repeat("-")))
     names = [folded(name, _WIDTH) for name in rows["input"]]
@@ -115,7 +108,7 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     ends_style: Style = {"linestyle": "", "markersize": 4, "color": COLOURS[0]}
     ax.plot(low, places, marker="o", mfc="white", label="at the low end of the range", **ends_style)
     ax.plot(high, places, marker="o", label="at the high end", **ends_style)
-    _inputs_axis(ax, shown, len(rows), words(outcome))
+    _inputs_axis(ax, shown, len(rows), frames.words(outcome))
     least, most = min(high.min(), low.min()), max(high.max(), low.max())
     margin = 0.08 * (most - least or 0.1)
     ax.set_xlim(least - margin, most + margin)
@@ -139,11 +132,13 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
         table = _wide(table, "sobol", [f"{outcome}_{name}" for name in numbers], outcome)
         table.columns = table.columns.str.removeprefix(f"{outcome}_")
         table["output"] = outcome
-    rows = checked(table, numbers, ("input", "output"))
+    rows = frames.checked(table, numbers, ("input", "output"))
     rows = rows[rows["output"] == outcome]
     if rows.empty:
-        raise InputError(f"{ARGUMENT}.output", outcome, f"rows of {outcome}, which no range moves")
-    need_distinct(rows, ("input",))
+        raise InputError(
+            f"{frames.ARGUMENT}.output", outcome, f"rows of {outcome}, which no range moves"
+        )
+    frames.need_distinct(rows, ("input",))
     rows = rows.assign(label=[folded(name, _WIDTH) for name in rows["input"]])
     shown = _largest(ax, rows, rows["total"])
     places = np.arange(len(shown))
@@ -154,7 +149,7 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
         style["xerr"] = [side.clip(lower=0).tolist() for side in (value - low, high - value)]
         style["error_kw"] = {"linewidth": 0.6, "ecolor": "0.2"}
         ax.barh(places + (i - 0.5) * 0.36, value, 0.34, linewidth=0.3, label=told, **style)
-    _inputs_axis(ax, shown, len(rows), f"share of the variance\nof {words(outcome)}")
+    _inputs_axis(ax, shown, len(rows), f"share of the variance\nof {frames.words(outcome)}")
     ax.set_xlim(0, None)
     legend_above(ax, "with 95 % intervals", side="right")
     return ax
@@ -170,9 +165,9 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
         are missing where there was one request; a row for each policy, at most 24.
     """
     ends = ("speedup_low", "speedup_high")
-    rows = checked(table, ("speedup", *ends), ("policy",), may_lack=ends)
-    need_distinct(rows, ("policy",))
-    need_at_most(MOST_POLICIES, len(rows), "policies")
+    rows = frames.checked(table, ("speedup", *ends), ("policy",), may_lack=ends)
+    frames.need_distinct(rows, ("policy",))
+    frames.need_at_most(MOST_POLICIES, len(rows), "policies")
     names = rows["policy"].astype(str)
     knows = names.str.split(":").str[0].isin(_HINDSIGHT)
     unity(ax, vertical=True)
@@ -211,15 +206,15 @@ def _waterfall(ax: Axes, values: pd.Series[float], place: tuple[int, int], label
 
 def _wide(table: pd.DataFrame, analysis: str, columns: Sequence[str], outcome: str) -> pd.DataFrame:
     """Return an analysis of a tidy table with a row for each input."""
-    rows = checked(table, ("value",), ("analysis", "input", "output", "quantity"))
+    rows = frames.checked(table, ("value",), ("analysis", "input", "output", "quantity"))
     rows = rows[rows["analysis"] == analysis].fillna({"output": ""})
     if rows.empty:
-        raise InputError(f"{ARGUMENT}.analysis", analysis, f"rows of {analysis}")
-    need_distinct(rows, ("input", "output", "quantity"))
+        raise InputError(f"{frames.ARGUMENT}.analysis", analysis, f"rows of {analysis}")
+    frames.need_distinct(rows, ("input", "output", "quantity"))
     name = (rows["output"] + "_" + rows["quantity"]).str.removeprefix("_")
     found = rows.assign(name=name)[name.isin(columns)]
     if found.empty:
-        raise InputError(f"{ARGUMENT}.output", outcome, "an outcome that some range moves")
+        raise InputError(f"{frames.ARGUMENT}.output", outcome, "an outcome that some range moves")
     wide = found.pivot(index="input", columns="name", values="value")
     if "unit" in found and "low" in columns:
         wide["unit"] = found[found["name"] == "low"].set_index("input")["unit"]
