@@ -81,7 +81,11 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
     from specmodel.cost.deploying import resolve
 
     _check_given(options)
-    runs = [_with_length(run, options) for run in measured.read_benchmarks(paths)]
+    runs = measured.read_benchmarks(paths)
+    if options["draft_length"] is not None:
+        length, width, verified = (options[name] for name in _DRAFTING)
+        typed = {"topk": width or 1, "verify_tokens": verified}
+        runs = [r.drafting(length, **typed) if r.draft_length is None else r for r in runs]
     measured.check_model(runs, options["target"])
     measured.need_plain(runs)
     name, told = _start(runs, options)
@@ -89,8 +93,9 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
     _, assumed = resolve(values | {"engine": name}, prefix="set ")
     base = machines.load_engine(name)
     rows = measured.served_runs(runs, values | {"engine": name})
-    how = {"date": date.today().isoformat(), "version": options["version"] or _version(runs)}
-    update = fit.update_engine(rows, base, **how)
+    versions = {f"{run.engine} {run.version}" for run in runs if run.version}
+    version = options["version"] or (versions.pop() if len(versions) == 1 else "")
+    update = fit.update_engine(rows, base, date=date.today().isoformat(), version=version)
     names = ", ".join(Path(path).name for path in paths)
     told_by = {
         "name": options["name"] or f"{base.name}, own runs",
@@ -116,20 +121,11 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
 def _check_given(options: dict[str, Any]) -> None:
     for name in ("target", "drafter", "hardware"):
         if options[name] is None:
-            expected = "what the files do not tell: a name or path"
-            raise InputError(name, None, expected)
+            raise InputError(name, None, "what the files do not tell: a name or path")
     if options["host_speed"] is not None:
         raise InputError("host_speed", options["host_speed"], "none: the runs tell it")
     if options["leave_out"]:
         raise InputError("leave_out", options["leave_out"][0], "--vary with it")
-
-
-def _with_length(run: measured.Run, options: dict[str, Any]) -> measured.Run:
-    """Return a run with the draft length that was typed, if its file has none."""
-    if run.draft_length is not None or options["draft_length"] is None:
-        return run
-    length, width, verified = (options[name] for name in _DRAFTING)
-    return run.drafting(length, topk=width or 1, verify_tokens=verified)
 
 
 def _start(runs: Sequence[measured.Run], options: dict[str, Any]) -> tuple[str, str]:
@@ -148,39 +144,21 @@ def _start(runs: Sequence[measured.Run], options: dict[str, Any]) -> tuple[str, 
     return found.pop(), f"the files are of {' '.join(filter(None, [made, version]))}"
 
 
-def _version(runs: Sequence[measured.Run]) -> str:
-    """Return the engine version in the files; empty if there are none or several."""
-    named = {f"{run.engine} {run.version}" for run in runs if run.version}
-    return named.pop() if len(named) == 1 else ""
-
-
 def _runs_table(runs: Sequence[measured.Run], update: fit.EngineUpdate) -> str:
     """Return each run measured and predicted, before and after."""
+    names, quantities = [Path(run.source).name for run in runs], [run.quantity for run in runs]
     errors = update.predicted / update.measured - 1
-    return align(
-        [
-            ("run", [_short(run.source) for run in runs]),
-            ("batch\nsize", [f"{run.batch_size:.3g}" for run in runs]),
-            ("draft\nlength", [str(run.draft_length) for run in runs]),
-            ("tokens\na step", [f"{run.tokens_per_step:.3g}" for run in runs]),
-            *(
-                (title, [_value(run.quantity, v) for run, v in zip(runs, values, strict=True)])
-                for title, values in (
-                    ("\nmeasured", update.measured),
-                    ("predicted\nbefore", update.before),
-                    ("\nnow", update.predicted),
-                )
-            ),
-            ("\nerror", [f"{error:+.1%}" for error in errors]),
-        ],
-        left=["run"],
-    )
-
-
-def _short(source: str) -> str:
-    """Return the name of a run's file, cut at the front."""
-    name = Path(source).name
-    return name if len(name) <= 26 else f"...{name[-23:]}"
+    columns = [
+        ("run", [name if len(name) <= 26 else f"...{name[-23:]}" for name in names]),
+        ("batch\nsize", [f"{run.batch_size:.3g}" for run in runs]),
+        ("draft\nlength", [str(run.draft_length) for run in runs]),
+        ("tokens\na step", [f"{run.tokens_per_step:.3g}" for run in runs]),
+        ("\nmeasured", list(map(_value, quantities, update.measured))),
+        ("predicted\nbefore", list(map(_value, quantities, update.before))),
+        ("\nnow", list(map(_value, quantities, update.predicted))),
+        ("\nerror", [f"{error:+.1%}" for error in errors]),
+    ]
+    return align(columns, left=["run"])
 
 
 def _unlike_texts(update: fit.EngineUpdate) -> list[str]:
@@ -244,9 +222,9 @@ def _by_name(paths: Sequence[str], output: str, options: dict[str, Any]) -> str:
     if options["stack"]:
         changes["stack"] = options["stack"]
     base = machines.load_engine(options["engine"] or "ideal").with_changes("engine", changes)
-    today = date.today().isoformat()
     how = {name: options[name] for name in ("leave_out", "version")}
-    fitting = fit.fit_engine(table, base, options["vary"], date=today, **how)
+    how["date"] = date.today().isoformat()
+    fitting = fit.fit_engine(table, base, options["vary"], **how)
     write_text(output, toml_text(fitting.profile) + "\n")
     return f"{_engine_text(fitting)}\n\n{_row_text(fitting, table)}"
 
@@ -266,25 +244,20 @@ def _engine_text(fitting: fit.EngineFitting) -> str:
 def _row_text(fitting: fit.EngineFitting, table: pd.DataFrame) -> str:
     """Return each row measured and predicted, as an aligned table."""
     quantity, values = table["quantity"].tolist(), table["value"].astype(float)
-    return align(
-        [
-            ("target", [Path(str(name)).name[:17] for name in table["target"]]),
-            ("quantity", quantity),
-            ("batch\nsize", [_range_of(str(sizes).split()) for sizes in table["batch_size"]]),
-            ("draft\nlength", [f"{length:g}" for length in table["draft_length"].astype(float)]),
-            ("measured", list(map(_value, quantity, values))),
-            ("predicted", list(map(_value, quantity, fitting.predicted))),
-            ("error", [f"{error:+.1%}" for error in fitting.result.residuals]),
-        ],
-        left=["target", "quantity"],
-    )
+    sizes = [str(of_row).split() for of_row in table["batch_size"]]
+    columns = [
+        ("target", [Path(str(name)).name[:17] for name in table["target"]]),
+        ("quantity", quantity),
+        ("batch\nsize", ["-".join(dict.fromkeys([s[0], s[-1]])) for s in sizes]),
+        ("draft\nlength", [f"{length:g}" for length in table["draft_length"].astype(float)]),
+        ("measured", list(map(_value, quantity, values))),
+        ("predicted", list(map(_value, quantity, fitting.predicted))),
+        ("error", [f"{error:+.1%}" for error in fitting.result.residuals]),
+    ]
+    return align(columns, left=["target", "quantity"])
 
 
 def _value(quantity: str, value: float) -> str:
     """Return a time, or a ratio, as a cell."""
     is_time = quantity in ("forward_time", "step_time")
     return seconds(float(value)) if is_time else f"{value:.3f}"
-
-
-def _range_of(sizes: list[str]) -> str:
-    return sizes[0] if len(sizes) == 1 else f"{sizes[0]}-{sizes[-1]}"

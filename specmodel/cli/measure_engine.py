@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -19,9 +19,6 @@ from specmodel.base.ranges import parse_values
 from specmodel.cli import settings
 from specmodel.cli.settings import own
 from specmodel.measure import live
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _FIRST_LINE, _LINES = 10.0, 60.0
 """Time to the first line about the time left, and between two lines [s]."""
@@ -93,6 +90,7 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
       specmodel fit engine ./served.csv --target gpt-oss-120b \\
           --drafter eagle3 --hardware h200_sxm --output mine.toml
     """
+    from specmodel.base.files import write_text
     from specmodel.base.units import check
     from specmodel.show.server_loads import served_text
 
@@ -121,8 +119,10 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
         click.echo(f"\nInterrupted: {work.kept()}; the same command goes on from there.", err=True)
         raise KeyboardInterrupt from None
     finally:
-        table = _summarised(work.found, output)
-    if table is None:
+        table = live.summary(work.found)
+        if not table.empty:
+            write_text(output, table.to_csv(index=False, float_format="%.6g"))
+    if table.empty:
         raise InputError("most_minutes", options["most_minutes"], "minutes for a run at least")
     click.echo(served_text(table))
     click.echo(f"\n{work.kept()}.\nWritten: {output}")
@@ -146,17 +146,6 @@ def _rows_of(output: str) -> Path:
         expected = f"a new file, or one whose rows {rows.name} are beside it; this one is kept"
         raise InputError("output", output, expected)
     return rows
-
-
-def _summarised(rows: list[dict[str, str]], output: str) -> pd.DataFrame | None:
-    """Write and return the summary of the finished runs; None without any."""
-    from specmodel.base.files import write_text
-
-    table = live.summary(rows)
-    if table.empty:
-        return None
-    write_text(output, table.to_csv(index=False, float_format="%.6g"))
-    return table
 
 
 def _end_on_signals() -> None:
@@ -195,7 +184,10 @@ class _Work:
         _end_on_signals()
         async with live.connected(self.url, **access, **how) as server:
             told = await server.told(options["model"])
-            self._check_length(told)
+            longest = max(self.plan.prompt_lengths) + max(self.plan.output_lengths)
+            if told.context_length is not None and longest > told.context_length:
+                expected = f"at most {told.context_length} with the output, as the server has it"
+                raise InputError("prompt_length", longest, expected)
             session = {"specmodel": __version__, "url": server.url, "seed": options["seed"]}
             session["started"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             identity = {"model": told.model, "engine": told.engine} | how
@@ -231,25 +223,15 @@ class _Work:
             engine, length, self.options["method"], self.options["draft_model"]
         )
 
-    def _check_length(self, told: live.Told) -> None:
-        """Refuse sequences longer than the server's context."""
-        longest = max(self.plan.prompt_lengths) + max(self.plan.output_lengths)
-        if told.context_length is not None and longest > told.context_length:
-            expected = f"at most {told.context_length} with the output, as the server has it"
-            raise InputError("prompt_length", longest, expected)
-
     def _check_budget(self) -> None:
         """Refuse to ask for more tokens than --most-tokens."""
-        most, asked = self.options["most_tokens"], self._budget()
+        most, asked = self.options["most_tokens"], live.budget(self.plan, self.left)
         if most is not None and asked.prompt_tokens + asked.output_tokens > most:
             expected = f"at least {asked.prompt_tokens + asked.output_tokens}, what this asks for"
             raise InputError("most_tokens", most, expected)
 
-    def _budget(self) -> Any:
-        return live.budget(self.plan, self.left)
-
     def _budget_text(self) -> str:
-        asked = self._budget()
+        asked = live.budget(self.plan, self.left)
         rounds = f"{len(self.left)} round{'s' if len(self.left) != 1 else ''}"
         return (
             f"{asked.runs} of {self.total} runs left in {rounds}: {asked.requests:,} requests,"

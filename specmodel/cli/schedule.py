@@ -14,7 +14,6 @@ from specmodel.show import schedules
 from specmodel.show.forms import Answer
 
 if TYPE_CHECKING:
-    from specmodel.base.units import FloatArray
     from specmodel.prediction.outcome import Prediction
 
 DEFAULT_MAX_BATCH_SIZE = 512
@@ -90,6 +89,11 @@ def plan_from(options: dict[str, Any]) -> schedules.Plan:
     unbound = chosen = answers.draft_length_schedule(gain, tolerance=tolerance)
     if form.longest_first:
         chosen = answers.draft_length_schedule(gain, tolerance=tolerance, longest_first=True)
+    # without a draft, the speedup is 1
+    lengths = np.pad(gain, ((0, 0), (0, 0), (1, 0)), constant_values=1.0)
+    gain_of_chosen = np.take_along_axis(lengths, chosen.draft_length[None, :, None], axis=-1)[
+        ..., 0
+    ]
     assumed = {given: value for given, value in used.items() if options[given] is None}
     if is_of_dialect:
         assumed["state_slots"] = slots_text(prediction.deployment.states)
@@ -100,7 +104,7 @@ def plan_from(options: dict[str, Any]) -> schedules.Plan:
         schedule=chosen,
         unbound=unbound,
         context_length=contexts,
-        speedup=_along(gain, chosen),
+        speedup=gain_of_chosen,
         best_draft_length=np.broadcast_to(prediction.best_draft_length, shape)[:, 0],
         end=end,
         prediction=replace(
@@ -150,15 +154,6 @@ def _with_its_states(options: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     if deployment.recurrent_model is None or is_as_told:
         return options, False
     return options | {"changes": (*options["changes"], f"engine.state_slots={slots}")}, True
-
-
-def _along(gain: FloatArray, schedule: answers.Schedule) -> FloatArray:
-    """Return the speedup of a schedule by context and batch size; without a draft it is 1 [-]."""
-    import numpy as np
-
-    lengths = schedule.draft_length[None, :, None]
-    taken = np.take_along_axis(gain, np.maximum(lengths - 1, 0), axis=-1)
-    return np.asarray(np.where(lengths > 0, taken, 1.0)[..., 0])
 
 
 def _largest_batch(options: dict[str, Any], contexts: list[int], longest: int) -> tuple[int, str]:

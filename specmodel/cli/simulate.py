@@ -93,7 +93,10 @@ def simulate(*, suite: str | None, **options: Any) -> Answer:
 
     _check_files(options)
     source, times, said = _replay_from(options)
-    policies = _policies(options["policies"], times)
+    lengths = range(1, min(3, times.max_draft_length) + 1)
+    usual = ["none", *(f"fixed:{k}" for k in lengths), "best-fixed", "cascade", "oracle"]
+    typed = options["policies"]
+    policies = usual if typed is None else [name.strip() for name in typed.split(",")]
     luck = {"seed": options["seed"], "variation": _variation(options, times, said["assumptions"])}
     steps = None
     if options["timeline"] is not None:
@@ -131,16 +134,12 @@ def _check_files(options: dict[str, Any]) -> None:
         if Path(options["records"]).suffix != ".csv":
             raise InputError("records", options["records"], "a .csv file")
         check_writable(options["records"], "records")
-        refuse_inputs("records", options["records"], _inputs(options))
-
-
-def _inputs(options: dict[str, Any]) -> dict[str, str | None]:
-    """Return paths that may be read, by the option that names them."""
-    names = ("trace", "step_times", "popularity", "target", "drafter", "hardware", "engine")
-    tables = [name for name in (options["policies"] or "").split(",") if name.startswith("table:")]
-    return {flag(name): options[name] for name in names} | {
-        f"that of --policy {table}": table.partition(":")[2] for table in tables
-    }
+        names = ("trace", "step_times", "popularity", "target", "drafter", "hardware", "engine")
+        inputs = {flag(name): options[name] for name in names}
+        for policy in (options["policies"] or "").split(","):
+            if policy.startswith("table:"):
+                inputs[f"that of --policy {policy}"] = policy.partition(":")[2]
+        refuse_inputs("records", options["records"], inputs)
 
 
 def _replay_from(options: dict[str, Any]) -> tuple["Source", "replay.ReplayTimes", dict[str, Any]]:
@@ -224,13 +223,6 @@ def _longest(options: dict[str, Any], known: int, block: int | None = None) -> i
         expected = f"from 1 to {known}, the longest with acceptance and a step time"
         raise InputError("max_draft_length", asked, expected)
     return int(asked)
-
-
-def _policies(typed: str | None, times: "replay.ReplayTimes") -> list[str]:
-    if typed is not None:
-        return [name.strip() for name in typed.split(",")]
-    lengths = range(1, min(3, times.max_draft_length) + 1)
-    return ["none", *(f"fixed:{k}" for k in lengths), "best-fixed", "cascade", "oracle"]
 
 
 def _steps(

@@ -201,16 +201,13 @@ def _ranges_table(schedule: answers.Schedule) -> str:
             [(row["first_batch_size"], row["last_batch_size"])]
         ),
         "draft\nlength": "{draft_length}",
-        "speedup": _speedups,
+        # the least and the largest of a range, once if they read alike
+        "speedup": lambda row: "-".join(
+            dict.fromkeys(f"{row[f'{end}_speedup']:.2f}" for end in ("min", "max"))
+        ),
         "given up\nat most": "{max_loss:.1%}",
     }
     return forms.table(_ranges(schedule), columns)
-
-
-def _speedups(row: Row) -> str:
-    """Return the least and the largest speedup of a range, once if they read alike."""
-    ends = (f"{row[f'{end}_speedup']:.2f}" for end in ("min", "max"))
-    return "-".join(dict.fromkeys(ends))
 
 
 def _contexts_table(plan: Plan) -> str:
