@@ -56,8 +56,7 @@ def _fields(measured: "measure.MeasuredAcceptance") -> dict[str, Any]:
     name = {"model_name": figures.pop("model_name")}
     units = {f: "token" if "token" in f or f.endswith("length") else "-" for f in figures}
     warnings = list(filter(None, [_warning(measured)]))
-    head = name | {"warnings": warnings, "units": units}
-    return head | figures | {"predict": _options(measured)}
+    return name | {"warnings": warnings, "units": units} | figures | {"predict": _options(measured)}
 
 
 def _text(measured: "measure.MeasuredAcceptance") -> str:

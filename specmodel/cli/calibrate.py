@@ -18,9 +18,8 @@ from specmodel.cli.settings import own
 from specmodel.measure.kernels.suite import COMPONENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from specmodel.fit import KernelFitting
     from specmodel.fit.calibration import Calibration
     from specmodel.machines.hardware import Link
     from specmodel.measure.kernels.session import Progress
@@ -90,7 +89,13 @@ def calibrate(
     click.echo(calibration_text(made, start.total - start.done, start.total))
     click.echo(f"Written: {output}, [fitted.torch]; rows: {rows}")
     click.echo(f"To predict: --hardware {output} --stack torch\n")
-    click.echo(f"{fit_text(made.fits)}\n\n{_left_out_text(made.fits)}")
+    told = [
+        f"{kind} {fitting.fit.mean_error:.1%} (median {fitting.fit.median_error:.1%})"
+        for (kind, _), fitting in made.fits.items()
+        if fitting.fit.is_held_out
+    ]
+    click.echo(f"{fit_text(made.fits)}\n")
+    click.echo(wrap(f"Mean error on shapes left out of the fit: {', '.join(told) or 'none was'}."))
 
 
 def _left_text(rows: Path, device: Device, length: Length, again: tuple[str, ...]) -> str:
@@ -183,13 +188,3 @@ def calibration_text(made: Calibration, timed: int, total: int) -> str:
 def _link(link: Link) -> str:
     fixed = link.collective_latency + 2 * (link.num_gpus - 1) * link.hop_latency
     return f"{fixed * 1e6:.3g} us and {link.efficiency * link.peak_bytes_per_s / 1e9:.4g} GB/s"
-
-
-def _left_out_text(fits: Mapping[tuple[str, str], KernelFitting]) -> str:
-    """Say in one sentence how wrong the fits are on shapes left out of them."""
-    told = [
-        f"{kind} {fitting.fit.mean_error:.1%} (median {fitting.fit.median_error:.1%})"
-        for (kind, _), fitting in fits.items()
-        if fitting.fit.is_held_out
-    ]
-    return wrap(f"Mean error on shapes left out of the fit: {', '.join(told) or 'none was'}.")

@@ -12,6 +12,7 @@ import click
 import specmodel
 from specmodel.base.errors import InputError, nearest
 from specmodel.cli.settings import SETTINGS, ignore_option
+from specmodel.drafters.names import DRAFTERS
 from specmodel.replay import traces
 from specmodel.show.forms import table
 from specmodel.show.report import off_by
@@ -67,20 +68,11 @@ def _engine_rows() -> Iterable[Row]:
             yield {"name": "" if at else name, "what": line}
 
 
-def _drafter_rows() -> Iterable[Row]:
-    from specmodel.drafters.names import DRAFTERS
-
-    for name in specmodel.list_drafters():
-        yield {"name": name, "what": DRAFTERS[name]}
-    yield {"name": "NAME|PATH", "what": "any architecture, as a model of its own"}
-
-
 def _acceptance_rows() -> Iterable[Row]:
     from specmodel.drafters.published import published_acceptance
 
     for published in sorted(published_acceptance(), key=lambda each: each.name):
-        tokens = published.tokens_per_step
-        shown = ", ".join(f"{tokens[length - 1]:.2f}" for length in (1, 3, 5, 8))
+        shown = ", ".join(f"{published.tokens_per_step[n - 1]:.2f}" for n in (1, 3, 5, 8))
         row = {"name": published.name, "target": published.target, "drafter": published.drafter}
         yield row | {"tokens a step at 1, 3, 5, 8 drafted": shown}
 
@@ -92,8 +84,8 @@ def _preset_rows() -> Iterable[Row]:
         if process.measured is not None:
             shown = process.measured
             tokens = dict(zip(shown.draft_lengths, shown.tokens_per_step, strict=True))
-            at_three = [f"{tokens[n]:.2f}" for n in (1, 3, 7)]
-            row["tokens a step at 1, 3, 7 drafted"] = ", ".join(at_three)
+            told = ", ".join(f"{tokens[n]:.2f}" for n in (1, 3, 7))
+            row["tokens a step at 1, 3, 7 drafted"] = told
         yield row
 
 
@@ -101,7 +93,10 @@ _ROWS: dict[str, Callable[[], Iterable[Row]]] = {
     "hardware": lambda: map(_hardware_row, specmodel.list_hardware()),
     "architectures": lambda: map(_architecture_row, specmodel.list_architectures()),
     "engines": _engine_rows,
-    "drafters": _drafter_rows,
+    "drafters": lambda: [
+        *({"name": name, "what": DRAFTERS[name]} for name in specmodel.list_drafters()),
+        {"name": "NAME|PATH", "what": "any architecture, as a model of its own"},
+    ],
     "acceptance": _acceptance_rows,
     "presets": _preset_rows,
 }
@@ -178,11 +173,12 @@ def _notes(record: Record) -> Row:
         from specmodel.drafters.published import usual_drafter
 
         active = f"{record.active_parameters:.4g} (LM head in, input embedding out)"
-        usual = usual_drafter(record)
-        return {
+        notes = {
             "total parameters": f"{record.total_parameters:.4g}",
             "active parameters": active,
-        } | ({"usual drafter": usual} if usual else {})
+            "usual drafter": usual_drafter(record) or "",
+        }
+        return {title: note for title, note in notes.items() if note}
     if isinstance(record, specmodel.HardwareProfile):
         ridges = [f"{dtype} {record.ridge_point(dtype):.0f}" for dtype in record.dtype]
         return {"ridge point [FLOP/B]": ", ".join(ridges)}

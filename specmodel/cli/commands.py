@@ -99,7 +99,10 @@ def carry_out(words: Sequence[str]) -> int:
     except click.Abort:
         raise KeyboardInterrupt from None
     except OSError as error:
-        _let_go()
+        try:
+            sys.stdout.flush()
+        except OSError:  # drop what it cannot take; Python would try to write it again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.EPIPE:
             return 1
         message = f"output: {error.strerror}"
@@ -116,14 +119,6 @@ def _status(words: Sequence[str]) -> int:
         status = 2
     sys.stdout.flush()
     return int(status or 0)
-
-
-def _let_go() -> None:
-    """Drop what standard output cannot take; Python would try to write it again at exit."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _short(message: str, words: Sequence[str]) -> str:

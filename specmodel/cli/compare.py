@@ -59,7 +59,12 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
     from specmodel.drafters.names import LOOKUPS
 
     names = ("target", "drafter", "hardware", "engine")
-    lists = {name: _listed(name, options[name]) for name in names}
+    lists: dict[str, list[Any]] = {}
+    for name in names:
+        text = options[name]
+        lists[name] = [None] if text is None else [word.strip() for word in text.split(",")]
+        if len({*lists[name]}) < len(lists[name]):
+            raise InputError(name, text, "alternatives, each once")
     for name in LOOKUP:
         if options[name] is not None and not {*LOOKUPS} & {*lists["drafter"]}:
             expected = "the drafter ngram or suffix with it"
@@ -78,13 +83,6 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
             case["host_speed"] = None  # which only engines with a host have
         found[", ".join(told) or labels["target"][named["target"]]] = lengths_from(case)
     return found
-
-
-def _listed(name: str, text: str | None) -> list[Any]:
-    values = [word.strip() for word in text.split(",")] if text is not None else [None]
-    if len(set(values)) < len(values):
-        raise InputError(name, text, "alternatives, each once")
-    return values
 
 
 def _rates(options: dict[str, Any], drafters: list[str]) -> dict[str, float | None]:

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 _SIZES = "1:256:x2"
 _FORMS = ("additive", "rates")
+_FOR = "Whose adaptive verification."
+_FORM = (
+    "Of SGLang's table: times by requests and by tokens, or rates by tokens alone."
+    "  [default: additive]"
+)
 _SGLANG_PLACE = (
     "a FILE, with --speculative-algorithm DSPARK --speculative-dspark-sps-table-path FILE and"
     " SGLANG_RAGGED_VERIFY_MODE=compact in the environment"
@@ -39,15 +44,8 @@ _VLLM_CAVEATS = (
 
 
 @settings.command()
-@settings.own(
-    "for", ["sglang", "vllm"], "Whose adaptive verification.", to="dialect", required=True
-)
-@settings.own(
-    "form",
-    list(_FORMS),
-    "Of SGLang's table: times by requests and by tokens, or rates by tokens alone."
-    "  [default: additive]",
-)
+@settings.own("for", ["sglang", "vllm"], _FOR, to="dialect", required=True)
+@settings.own("form", list(_FORMS), _FORM)
 @settings.where_options(engine="that of --for")
 @settings.option("draft_length", words=settings.DRAFTED, required=True)
 @settings.option("batch_size", f"  [default: {_SIZES}]")
@@ -81,7 +79,7 @@ def cost_table(**options: Any) -> Answer:
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Costs:
     """Times of steps, and the file for SGLang with its largest error.
 
@@ -109,9 +107,8 @@ def costs_from(options: dict[str, Any]) -> Costs:
     draft_length, sizes, contexts = _axes(options)
     options, told = with_engine_of_dialect(options)
     deployment, assumed = deployment_from(options)
-    table = cost_table(
-        deployment, draft_length=draft_length, batch_size=sizes, context_length=contexts
-    )
+    grid = {"batch_size": sizes, "context_length": contexts}
+    table = cost_table(deployment, draft_length=draft_length, **grid)
     fragment, error = "", None
     if name == "sglang" and (needs_file or options["form"] or len(contexts) == 1):
         fragment, error = _for_sglang(table, options)
@@ -126,9 +123,7 @@ def costs_from(options: dict[str, Any]) -> Costs:
         batch_size=table.batch_size * deployment.layout.replicas,
         context_length=table.context_length[:, None],
     )
-    return Costs(
-        dialect=name, table=table, fragment=fragment, largest_error=error, prediction=prediction
-    )
+    return Costs(name, table, fragment, error, prediction)
 
 
 def _axes(options: dict[str, Any]) -> tuple[int, list[int], list[int]]:
@@ -193,8 +188,7 @@ def _for_engine(costs: Costs) -> str:
         return wrap(_VLLM_CAVEATS)
     if not costs.fragment:
         return wrap("SGLang's table knows one context; --csv has all.")
-    told = "--fragment-only prints it."
-    return wrap(f"For SGLang, {_SGLANG_PLACE}. {told} {_SGLANG_CAVEATS}")
+    return wrap(f"For SGLang, {_SGLANG_PLACE}. --fragment-only prints it. {_SGLANG_CAVEATS}")
 
 
 def steps_table(table: CostTable) -> str:

@@ -9,6 +9,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.text import Columns, align_blocks
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
+from specmodel.prediction.table import varies
 from specmodel.show import report
 from specmodel.show.forms import Answer
 
@@ -75,12 +76,11 @@ def verdict(explanation: answers.Explanation) -> str:
 def tables(explanation: answers.Explanation) -> str:
     """Return the waterfalls of target efficiency and speedup, a column for each point."""
     rows, blocks = explanation.prediction.rows(), []
-    many_contexts = len({row["context_length"] for row in rows}) > 1
     for quantity, terms in explanation.waterfalls.items():
         columns: Columns = []
         for i, row in enumerate(rows):
             head = f"batch {row['batch_size']}\ndraft {row['draft_length']}"
-            head += f"\ncontext {row['context_length']}" if many_contexts else ""
+            head += f"\ncontext {row['context_length']}" if varies("context_length", rows) else ""
             columns.append((head, [_step(name, terms[name].ravel()[i]) for name in terms]))
         first = ("", list(terms))
         blocks.append(f"{_TITLES[quantity]}\n{align_blocks(first, columns, left=[''])}")

@@ -31,6 +31,9 @@ _METHOD = (
     "How the server drafts, for the options it is started with: eagle, eagle3, mtp, draft_model,"
     " dflash or ngram."
 )
+_INTERVAL = "Tokens of an event, where the server can be told: less work for both."
+_FORM = "What prompts are.  [default: the first that the server takes]"
+_KEY = "OPENAI_API_KEY"
 _SEED = "Of prompts, for draft lengths to meet the same ones; without prefix caching."
 
 
@@ -48,24 +51,11 @@ _SEED = "Of prompts, for draft lengths to meet the same ones; without prefix cac
 @own("draft_model", "NAME|PATH", "What drafts, likewise.", default="", show_default=False)
 @own("temperature", float, "Of sampling.  [default: the server's]")
 @click.option("--stream/--no-stream", default=True, help="Whether answers are streamed.")
-@own(
-    "stream_interval",
-    click.IntRange(min=1),
-    "Tokens of an event, where the server can be told: less work for both.",
-)
-@own(
-    "prompt_form",
-    ["ids", "text", "chat"],
-    "What prompts are.  [default: the first that the server takes]",
-)
+@own("stream_interval", click.IntRange(min=1), _INTERVAL)
+@own("prompt_form", ["ids", "text", "chat"], _FORM)
 @own("token_ids", "LOW:HIGH", "Bounds of the ids in prompts.", default="100:20000")
 @own("seed", click.IntRange(min=0), _SEED)
-@own(
-    "api_key",
-    "KEY",
-    "Better in the environment variable OPENAI_API_KEY.",
-    envvar="OPENAI_API_KEY",
-)
+@own("api_key", "KEY", f"Better in the environment variable {_KEY}.", envvar=_KEY)
 @own("ca_file", "FILE", "Certificates to trust, of a server with its own.")
 @own("timeout", float, "Seconds for an answer.  [default: 600]", default=600.0, show_default=False)
 @own("wait", float, "Minutes for a restart.  [default: 60]", default=60.0, show_default=False)
@@ -193,7 +183,11 @@ class _Work:
             identity = {"model": told.model, "engine": told.engine} | how
             with live.Log(self.rows, identity, session) as log:
                 self.found, self.left = log.rows, self.plan.left(log.done)
-                self._check_budget()
+                most, asked = self.options["most_tokens"], live.budget(self.plan, self.left)
+                tokens = asked.prompt_tokens + asked.output_tokens
+                if most is not None and tokens > most:
+                    expected = f"at least {tokens}, what this asks for"
+                    raise InputError("most_tokens", most, expected)
                 while self.left:
                     number, told = await self._ready(server, told)
                     if not await self._round(server, told, number, log):
@@ -222,13 +216,6 @@ class _Work:
         return live.launch_options(
             engine, length, self.options["method"], self.options["draft_model"]
         )
-
-    def _check_budget(self) -> None:
-        """Refuse to ask for more tokens than --most-tokens."""
-        most, asked = self.options["most_tokens"], live.budget(self.plan, self.left)
-        if most is not None and asked.prompt_tokens + asked.output_tokens > most:
-            expected = f"at least {asked.prompt_tokens + asked.output_tokens}, what this asks for"
-            raise InputError("most_tokens", most, expected)
 
     def _budget_text(self) -> str:
         asked = live.budget(self.plan, self.left)
@@ -271,21 +258,17 @@ class _Work:
         await self._probe(server, prompts)
         engine = f"{told.engine or 'server'} {told.version}".strip()
         what = f"draft length {self.plan.draft_lengths[number]}, prompts as {server.form}"
-        minutes = f"at least {self._seconds_left() / 60:.1f} min at the pace of one request"
+        minutes = f"at least {sum(self._needed()) / 60:.1f} min at the pace of one request"
         click.echo(f"{told.model}, {engine}, {what}\n{self._budget_text()};\n{minutes}", err=True)
         most = self.options["most_minutes"]
         async for done in live.drive(server, told, self.plan, self.left[number], log, prompts):
             if done.is_run:
                 self._note(done)
-            if most is not None and self.left and not self._has_time(60.0 * most):
-                return False
+            if most is not None and self.left:
+                needed = self._needed()[0] + time.monotonic() - self.begun
+                if needed > 60.0 * most:
+                    return False
         return True
-
-    def _has_time(self, most: float) -> bool:
-        """Return whether the next run ends within so much time [s]."""
-        run = next(run for runs in self.left.values() for run in runs)
-        needed = live.seconds_of(run, self.plan.requests, *self.pace, self.known)
-        return time.monotonic() - self.begun + needed <= most
 
     async def _prompts(self, server: live.Server) -> Any:
         """Return a maker of prompts in the form that the server takes."""
@@ -311,9 +294,10 @@ class _Work:
         first = answer.first_token if answer.first_token == answer.first_token else 0.0
         self.pace = (first, (answer.latency - first) / (_PROBE_TOKENS - 1))
 
-    def _seconds_left(self) -> float:
-        runs = [run for runs in self.left.values() for run in runs]
-        return sum(live.seconds_of(run, self.plan.requests, *self.pace, self.known) for run in runs)
+    def _needed(self) -> list[float]:
+        """Return how long each run that is left will take [s]."""
+        runs, known = [run for runs in self.left.values() for run in runs], self.known
+        return [live.seconds_of(run, self.plan.requests, *self.pace, known) for run in runs]
 
     def _note(self, done: live.Done) -> None:
         """Take a finished run off the list, and print from time to time how much is left."""
@@ -323,7 +307,7 @@ class _Work:
         self.known[done.run.key[:-1]] = done.seconds
         now = time.monotonic()
         if now >= self._due and self.left:
-            minutes = self._seconds_left() / 60
+            minutes = sum(self._needed()) / 60
             runs = f"{self.total - sum(map(len, self.left.values()))} of {self.total} runs"
             click.echo(f"{runs}, {minutes:.1f} min left", err=True)
             self._due = now + (_FIRST_LINE if sys.stderr.isatty() else _LINES)

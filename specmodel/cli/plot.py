@@ -1,7 +1,7 @@
 """``specmodel plot``: a table of another command as a figure."""
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 LEAST_WIDTH, MOST_WIDTH = 3.0, 20.0
 """Widths between which a figure can be read, in inches."""
 
+_WHERE = "Draw these rows only, e.g. draft_length=1,3,5 or target=olmoe-1b-7b."
+
 
 @settings.command()
 @click.argument("kind")
@@ -23,20 +25,8 @@ LEAST_WIDTH, MOST_WIDTH = 3.0, 20.0
 @own("output", "FILE", "PDF, SVG or PNG, by its suffix.", required=True)
 @own("width", float, "Inches.  [default: 3.3, a column of a paper]")
 @own("outcome", "NAME", "Of tornado and sobol: speedup or target_efficiency.  [default: speedup]")
-@own(
-    "where",
-    "COLUMN=VALUES",
-    "Draw these rows only, e.g. draft_length=1,3,5 or target=olmoe-1b-7b.",
-    multiple=True,
-)
-def plot(
-    kind: str,
-    table: str | None,
-    output: str,
-    width: float | None,
-    outcome: str | None,
-    where: tuple[str, ...],
-) -> None:
+@own("where", "COLUMN=VALUES", _WHERE, multiple=True)
+def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **options: Any) -> None:
     """Draw a table as a figure for a paper.
 
     TABLE is what another command prints with --csv; - reads it from a pipe. KIND and the command
@@ -69,11 +59,12 @@ def plot(
     if name not in KINDS:
         known = nearest(kind.replace("_", "-"), [known.replace("_", "-") for known in KINDS])
         raise InputError("kind", kind, f"one of {known}")
-    choices = {}
+    choices, outcome = {}, options["outcome"]
     if outcome is not None:
         if name not in ("tornado", "sobol"):
             raise InputError("outcome", outcome, f"none with {kind}")
         choices["outcome"] = outcome.replace("-", "_")
+    width = options["width"]
     inches = COLUMN_WIDTH if width is None else width
     if not LEAST_WIDTH <= inches <= MOST_WIDTH:
         raise InputError("width", width, f"inches from {LEAST_WIDTH:g} to {MOST_WIDTH:g}")

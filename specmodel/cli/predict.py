@@ -57,10 +57,9 @@ def answer(
     """Return a prediction in all forms, with the times of components if asked for."""
 
     def page() -> str:
-        parts = [component_tables(prediction)] if with_components else []
-        return report.page(
-            prediction, words(prediction), prediction.to_text(screen_width()), *parts
-        )
+        parts = [prediction.to_text(screen_width())]
+        parts += [component_tables(prediction)] if with_components else []
+        return report.page(prediction, words(prediction), *parts)
 
     def fields() -> dict[str, Any]:
         rows = prediction.rows()
@@ -70,11 +69,9 @@ def answer(
         return report.case_fields(prediction) | {"units": prediction.units(), "rows": rows}
 
     def rows() -> list[Row]:
-        return (
-            forms.records(answers.pass_components(prediction))
-            if with_components
-            else prediction.rows()
-        )
+        if with_components:
+            return forms.records(answers.pass_components(prediction))
+        return prediction.rows()
 
     return forms.Answer(page=page, fields=fields, rows=rows, warnings=prediction.warnings)
 

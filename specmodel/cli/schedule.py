@@ -14,29 +14,23 @@ from specmodel.show import schedules
 from specmodel.show.forms import Answer
 
 if TYPE_CHECKING:
+    from specmodel.base.units import FloatArray
     from specmodel.prediction.outcome import Prediction
 
 DEFAULT_MAX_BATCH_SIZE = 512
 """Largest batch size of a schedule where more would fit in memory [request]."""
 
+_ENGINES = ["vllm", "tensorrt-llm", "sglang"]
+_FOR = "Whose configuration the schedule is written in."
+_VERSION = "Of TensorRT-LLM, whose form changed with 1.3.  [default: the newest]"
 _CONTEXT = "KV entries per sequence before the step; several count alike.  [default: 1024]"
 _LARGEST = "Largest batch size of the schedule.  [default: what fits in memory, at most 512]"
 _TOLERANCE = "Share of the best speedup that may be given up for fewer changes.  [default: 0.01]"
 
 
 @settings.command()
-@settings.own(
-    "for",
-    ["vllm", "tensorrt-llm", "sglang"],
-    "Whose configuration the schedule is written in.",
-    to="dialect",
-    required=True,
-)
-@settings.own(
-    "engine_version",
-    "VERSION",
-    "Of TensorRT-LLM, whose form changed with 1.3.  [default: the newest]",
-)
+@settings.own("for", _ENGINES, _FOR, to="dialect", required=True)
+@settings.own("engine_version", "VERSION", _VERSION)
 @settings.where_options(engine="that of --for")
 @settings.acceptance_options(one_length=False)
 @settings.option("context_length", words=_CONTEXT)
@@ -76,9 +70,8 @@ def plan_from(options: dict[str, Any]) -> schedules.Plan:
     options, told = with_engine_of_dialect(options)
     options, is_of_dialect = _with_its_states(options)
     longest = longest_draft(options)
-    contexts = [DEFAULT_CONTEXT_LENGTH]
-    if options["context_length"] is not None:
-        contexts = parse_values("context_length", options["context_length"])
+    typed = options["context_length"]
+    contexts = [DEFAULT_CONTEXT_LENGTH] if typed is None else parse_values("context_length", typed)
     largest, end = _largest_batch(options, contexts, longest)
     tolerance = DEFAULT_TOLERANCE if options["tolerance"] is None else options["tolerance"]
     used = {"max_batch_size": largest, "max_draft_length": longest, "tolerance": tolerance}
@@ -89,11 +82,6 @@ def plan_from(options: dict[str, Any]) -> schedules.Plan:
     unbound = chosen = answers.draft_length_schedule(gain, tolerance=tolerance)
     if form.longest_first:
         chosen = answers.draft_length_schedule(gain, tolerance=tolerance, longest_first=True)
-    # without a draft, the speedup is 1
-    lengths = np.pad(gain, ((0, 0), (0, 0), (1, 0)), constant_values=1.0)
-    gain_of_chosen = np.take_along_axis(lengths, chosen.draft_length[None, :, None], axis=-1)[
-        ..., 0
-    ]
     assumed = {given: value for given, value in used.items() if options[given] is None}
     if is_of_dialect:
         assumed["state_slots"] = slots_text(prediction.deployment.states)
@@ -104,7 +92,7 @@ def plan_from(options: dict[str, Any]) -> schedules.Plan:
         schedule=chosen,
         unbound=unbound,
         context_length=contexts,
-        speedup=gain_of_chosen,
+        speedup=_along(gain, chosen),
         best_draft_length=np.broadcast_to(prediction.best_draft_length, shape)[:, 0],
         end=end,
         prediction=replace(
@@ -154,6 +142,14 @@ def _with_its_states(options: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     if deployment.recurrent_model is None or is_as_told:
         return options, False
     return options | {"changes": (*options["changes"], f"engine.state_slots={slots}")}, True
+
+
+def _along(gain: FloatArray, schedule: answers.Schedule) -> FloatArray:
+    """Return the speedup of a schedule by context and batch size; without a draft it is 1 [-]."""
+    import numpy as np
+
+    by_length = np.pad(gain, ((0, 0), (0, 0), (1, 0)), constant_values=1.0)
+    return np.take_along_axis(by_length, schedule.draft_length[None, :, None], axis=-1)[..., 0]
 
 
 def _largest_batch(options: dict[str, Any], contexts: list[int], longest: int) -> tuple[int, str]:

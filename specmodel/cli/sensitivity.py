@@ -58,12 +58,7 @@ def sensitivity_from(options: dict[str, Any]) -> sensitivities.Sensitivity:
     from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH
 
     seed = int(check("seed", options["seed"], minimum=0, whole=True))
-    given: dict[str, tuple[float, float]] = {}
-    for text in options["ranges"]:
-        name, low, high = parse_named_range("range", text)
-        if name in given:
-            raise InputError(f"range {name}", text, "one range of each input")
-        given[name] = (low, high)
+    given = _given_ranges(options["ranges"])
     deployment, assumed = deployment_from(options)
     given_point = {name: options[name] for name in sensitivities.POINT}
     if given_point["context_length"] is None:
@@ -103,3 +98,13 @@ def sensitivity_from(options: dict[str, Any]) -> sensitivities.Sensitivity:
             *deployment.warnings(np.asarray(point.batch_size), np.asarray(point.draft_length)),
         ),
     )
+
+
+def _given_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
+    given: dict[str, tuple[float, float]] = {}
+    for text in texts:
+        name, low, high = parse_named_range("range", text)
+        if name in given:
+            raise InputError(f"range {name}", text, "one range of each input")
+        given[name] = (low, high)
+    return given

@@ -130,16 +130,6 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _completer(kind: str) -> Callable[..., list[str]]:
-    """Return a function that completes names of shipped records for the shell."""
-
-    def complete(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-        names = [name for names in _LISTS[kind] for name in getattr(specmodel, names)()]
-        return sorted(name for name in names if name.startswith(start))
-
-    return complete
-
-
 def own(name: str, kind: Any, words: str, *, to: str = "", **changes: Any) -> Add:
     """Add an option of one command.
 
@@ -159,8 +149,13 @@ def own(name: str, kind: Any, words: str, *, to: str = "", **changes: Any) -> Ad
 def option(name: str, more: str = "", *, words: str = "", **changes: Any) -> Add:
     """Add one of `OPTIONS`; `words` replace its help, and `more` is added to it."""
     kind, told = OPTIONS[name]
+
+    def complete(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+        names = [each for listed in _LISTS[name] for each in getattr(specmodel, listed)()]
+        return sorted(each for each in names if each.startswith(start))
+
     if name in _LISTS:
-        changes["shell_complete"] = _completer(name)
+        changes["shell_complete"] = complete
     return own(name, kind, (words or told) + more, **changes)
 
 

@@ -26,13 +26,8 @@ _SINGLE = ("measured_draft_length", "max_draft_length")
 """Options with one value for the whole sweep."""
 
 _AXES = [
-    option(
-        name,
-        type=str,
-        metavar="VALUE" if name in _SINGLE else "VALUES",
-        required=name in _REQUIRED,
-    )
-    for name in OPTIONS
+    option(n, type=str, metavar="VALUE" if n in _SINGLE else "VALUES", required=n in _REQUIRED)
+    for n in OPTIONS
 ]
 """Every shared option, which here takes a list or range."""
 _CHANGES = (

@@ -166,10 +166,9 @@ def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> "traces
     from specmodel.base.units import check
     from specmodel.replay.traces.files import check_positions
 
-    for name, value, least in (
-        ("requests", requests, 1), ("output_tokens", output_tokens, 1), ("seed", seed, 0)
-    ):  # fmt: skip
-        check(name, value, minimum=least, whole=True)
+    check("requests", requests, minimum=1, whole=True)
+    check("output_tokens", output_tokens, minimum=1, whole=True)
+    check("seed", seed, minimum=0, whole=True)
     check_positions(requests * output_tokens, "requests")
     generator = np.random.default_rng(seed)
     return traces.sample_trace(traces.load_preset(preset), requests, output_tokens, generator)

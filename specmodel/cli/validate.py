@@ -126,12 +126,7 @@ def judged_engines(path: str, *, ttft: bool) -> tuple[pd.DataFrame, forms.Answer
     speeds = forms.records(own_speeds([] if ttft else table.rows))
     judged, refused = judge_first_tokens(table) if ttft else judge_serving(table)
     errors = serving_errors(judged)
-    reasons = {**table.not_taken, **refused}
-    not_taken = {
-        reason: [row for row, why in reasons.items() if why == reason]
-        for reason, _ in Counter(reasons.values()).most_common()
-    }
-    left_out = _left_out(judged)
+    not_taken, left_out = _reasons({**table.not_taken, **refused}), _left_out(judged)
 
     def page() -> str:
         parts = [f"{len(judged)} rows taken, {sum(map(len, not_taken.values()))} not."]
@@ -152,15 +147,7 @@ def judged_engines(path: str, *, ttft: bool) -> tuple[pd.DataFrame, forms.Answer
             **left_out,
             "groups": _known(errors[errors["group"] != "all"]),
             "hosts": speeds,
-            "rows": [
-                # with its values also under the name of the quantity
-                row
-                | {
-                    f"measured_{row['quantity']}": row["measured"],
-                    row["quantity"]: row["predicted"],
-                }
-                for row in _known(judged)
-            ],
+            "rows": list(map(_row, _known(judged))),
             "not_taken": [
                 {"reason": why, "count": len(rows), "rows": rows} for why, rows in not_taken.items()
             ],
@@ -168,6 +155,14 @@ def judged_engines(path: str, *, ttft: bool) -> tuple[pd.DataFrame, forms.Answer
         }
 
     return judged, forms.Answer(page=page, fields=fields)
+
+
+def _reasons(not_taken: dict[str, str]) -> dict[str, list[str]]:
+    """Return the rows that are not taken by reason, the most frequent reason first."""
+    return {
+        reason: [row for row, why in not_taken.items() if why == reason]
+        for reason, _ in Counter(not_taken.values()).most_common()
+    }
 
 
 def _stood_in(judged: pd.DataFrame) -> list[str]:
@@ -200,6 +195,12 @@ def _known(frame: pd.DataFrame) -> list[Row]:
     """Return a dict for each row, without missing values."""
     rows = forms.records(frame)
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
+
+
+def _row(row: Row) -> Row:
+    """Return a row with its values also under the name of the quantity."""
+    name = row["quantity"]
+    return row | {f"measured_{name}": row["measured"], name: row["predicted"]}
 
 
 def _table(errors: pd.DataFrame, left: list[str]) -> str:

@@ -50,10 +50,8 @@ def _page(said: dict[str, Any], times: ReplayTimes, rows: list[Row]) -> str:
     plain = format_si(times.forward_time, "s")
     line = f"A plain pass takes {plain}; steps that verify 0, 1, ... draft tokens: {costs} of it."
     sections = ["\n".join([_fill(said["heading"]), wrap(line), _verdict(rows)]), _table(rows)]
-    assumed = {
-        name: f"{value:g}" if isinstance(value, float) else value
-        for name, value in said["assumptions"].items()
-    }
+    values = said["assumptions"].items()
+    assumed = {name: f"{v:g}" if isinstance(v, float) else v for name, v in values}
     return "\n\n".join([*sections, assumed_text(assumed)])
 
 
@@ -68,9 +66,8 @@ def _verdict(rows: list[Row]) -> str:
         text = "Speculation does not pay under any of these policies."
     for row in rows:
         if row["policy"] == "cascade":
-            text += " Cascade: {speedup:.2f}x, {test_share:.0%} of its steps in tests.".format(
-                **row
-            )
+            told = " Cascade: {speedup:.2f}x, {test_share:.0%} of its steps in tests."
+            text += told.format_map(row)
     return _fill(text)
 
 

@@ -196,10 +196,9 @@ def _tokens(count: int) -> str:
 
 def _ranges_table(schedule: answers.Schedule) -> str:
     """Return a row for each range of batch sizes."""
+    ends = ("first_batch_size", "last_batch_size")
     columns: dict[str, Form] = {
-        "batch\nsizes": lambda row: ranges_text(
-            [(row["first_batch_size"], row["last_batch_size"])]
-        ),
+        "batch\nsizes": lambda row: ranges_text([(row[ends[0]], row[ends[1]])]),
         "draft\nlength": "{draft_length}",
         # the least and the largest of a range, once if they read alike
         "speedup": lambda row: "-".join(

@@ -142,7 +142,7 @@ def spans(ax: Any, label: str) -> list[tuple[float, float]]:
 @pytest.mark.parametrize("changes", [{}, FITS_UP_TO_119, NOTHING_FITS, {"acceptance_rate": 0.3}])
 def test_the_picture_shows_the_curves_and_shades_the_sweet_spot(changes: dict[str, Any]) -> None:
     pytest.importorskip("matplotlib")
-    from specmodel.show.explorer_view import draw
+    from specmodel.show.explorer import draw
 
     shown = view(DEFAULTS | changes)
     table, spot = shown.table, shown.spot

@@ -104,7 +104,10 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
     keys = ["batch_size", "pass", "shown"]
     bars = rows.groupby(keys)["time"].sum().unstack("shown", fill_value=0)
     bars = bars.reindex(pd.MultiIndex.from_frame(rows[keys[:2]].drop_duplicates()))
-    places = _bar_places(bars.index)
+    # side by side, with a gap after each batch size
+    of_bars = bars.index.get_level_values(0)
+    changes = np.concatenate([[0], np.cumsum(of_bars[1:] != of_bars[:-1])])
+    places = np.arange(len(bars)) + 0.9 * changes
     scale, unit = next((s for s in _SCALES if bars.sum(axis=1).max() >= s[0]), _SCALES[-1])
     bottom = np.zeros(len(bars))
     styles = _styles(rows, [n for n in (*kept, "others") if n in bars])
@@ -157,13 +160,6 @@ def _roofs(ax: Axes, rows: pd.DataFrame, x: Any) -> list[Any]:
             roof = np.minimum(ends[0], x * ends[1])
             handles += ax.plot(x, roof, label=shortened(f"{label}, fitted", 24), **dashed)
     return handles
-
-
-def _bar_places(index: pd.MultiIndex | pd.Index) -> Any:
-    """Return where bars stand: side by side, with a gap after each batch size."""
-    sizes = index.get_level_values(0)
-    changes = np.concatenate([[0], np.cumsum(sizes[1:] != sizes[:-1])])
-    return np.arange(len(index)) + 0.9 * changes
 
 
 def _bar_axis(ax: Axes, index: pd.MultiIndex | pd.Index, places: Any) -> None:
