@@ -85,7 +85,7 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
     if options["draft_length"] is not None:
         length, width, verified = (options[name] for name in _DRAFTING)
         typed = {"topk": width or 1, "verify_tokens": verified}
-        runs = [r.drafting(length, **typed) if r.draft_length is None else r for r in runs]
+        runs = tuple(r.drafting(length, **typed) if r.draft_length is None else r for r in runs)
     measured.check_model(runs, options["target"])
     measured.need_plain(runs)
     name, told = _start(runs, options)

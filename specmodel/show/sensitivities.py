@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from specmodel.answers import sensitivity
 from specmodel.base.text import align, table_width, wrap
-from specmodel.base.units import format_si
 from specmodel.prediction.table import Form, Row, columns_of
 from specmodel.show import report
 from specmodel.show.forms import Answer, records
@@ -227,6 +226,8 @@ def _rows_shown(effects: list[float]) -> int:
 
 
 def _value(value: float, unit: str) -> str:
+    from specmodel.base.units import format_si  # which imports what help does not need
+
     return f"{value:.4g}" if unit in ("-", "token", "request") else format_si(value, unit)
 
 
