@@ -19,7 +19,6 @@ from specmodel.models.hf.head_parts import (
     num_layers_of,
     windows,
 )
-from specmodel.models.hf.keys import HEAD_KEYS
 from specmodel.models.hf.quantization import checkpoint_dtypes
 from specmodel.models.hf.reader import Reader
 
@@ -128,7 +127,7 @@ def block_head(
     size = _block_size(reader, name) - (not from_anchor)
     if size < 1:
         raise reader.fault("block_size", "a block in which some token is drafted")
-    reader.refuse_other_keys(HEAD_KEYS + _LEFT_OVER)
+    reader.refuse_other_keys(_LEFT_OVER.split(), ["draft heads"])
     return BlockHead(fields, markov is not None, from_anchor, size)
 
 

@@ -19,7 +19,6 @@ from specmodel.models.hf.head_parts import (
     num_layers_of,
     windows,
 )
-from specmodel.models.hf.keys import HEAD_KEYS
 from specmodel.models.hf.reader import Reader
 
 _GROUPED = (
@@ -92,7 +91,7 @@ def eagle3_fields(
         "input_projection_size": _num_taps(reader, width, hidden_size) * hidden_size,
         "layers": layers,
     }
-    reader.refuse_other_keys(HEAD_KEYS + (_LEFT_OVER if is_latent else ""))
+    reader.refuse_other_keys(_LEFT_OVER.split() if is_latent else (), ["draft heads"])
     return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
 
 

@@ -1,16 +1,17 @@
 """Keys of a config.json that nobody knows: named and refused, or ignored where asked to."""
 
 import json
-from dataclasses import replace
+import subprocess
+import sys
 
 import pytest
 
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy, resolve
 from specmodel.models.architecture import Architecture, load_architecture
-from specmodel.models.hf.families import FAMILIES
+from specmodel.models.hf import family, feed_forward, mixers, own_rules
 from specmodel.models.hf.files import ignoring
-from specmodel.models.hf.keys import HARMLESS_KEYS
+from specmodel.models.hf.keys import harmless_keys
 
 LLAMA = {
     "model_type": "llama",
@@ -78,22 +79,38 @@ def test_parts_that_see_or_hear_are_not_read(write):
     assert Architecture.from_hf_config(write(config)).num_layers == 4
 
 
-@pytest.mark.parametrize("key", sorted(HARMLESS_KEYS))
+@pytest.mark.parametrize("key", sorted(harmless_keys()))
 def test_a_harmless_key_changes_nothing(write, key):
     plain = Architecture.from_hf_config(write(LLAMA))
     assert Architecture.from_hf_config(write(LLAMA | {key: LLAMA.get(key, 7)})) == plain
 
 
-def test_a_family_with_keys_of_its_own_is_one_row(write, monkeypatch):
-    row = replace(
-        FAMILIES["qwen3_moe"],
-        experts="zeta_experts",
-        dense_layers="every",
-        dense_every="zeta_dense_every",
-        other_names={"num_experts_per_tok": "zeta_topk"},
-        harmless="zeta_scale",
-    )
-    monkeypatch.setitem(FAMILIES, "zeta", row)
+@pytest.fixture
+def add_row(tmp_path, monkeypatch):
+    """Append a table to the families, as whoever adds a family does."""
+
+    def append(row):
+        path = tmp_path / "families.toml"
+        path.write_text(family.FAMILIES_FILE.read_text() + row, encoding="utf-8")
+        monkeypatch.setattr(family, "FAMILIES_FILE", path)
+
+    yield append
+    family._read.cache_clear()
+
+
+ROW = """
+[zeta]
+extends = "qwen3_moe"
+experts = "zeta_experts"
+dense_layers = "every"
+dense_every = "zeta_dense_every"
+other_names = { num_experts_per_tok = "zeta_topk" }
+harmless = ["zeta_scale"]
+"""
+
+
+def test_a_family_with_keys_of_its_own_is_one_row(write, add_row):
+    add_row(ROW)
     own = {"model_type": "zeta", "zeta_experts": 32, "zeta_topk": 4, "zeta_scale": 0.5}
     config = LLAMA | ZETA | own | {"num_hidden_layers": 9, "moe_intermediate_size": 256}
     model = Architecture.from_hf_config(write(config))
@@ -104,6 +121,72 @@ def test_a_family_with_keys_of_its_own_is_one_row(write, monkeypatch):
     assert (model.num_experts, model.experts_per_token) == (32, 4)
     with pytest.raises(InputError, match=r"zeta_topk: got 4; .*as num_experts_per_tok = 5"):
         Architecture.from_hf_config(write(config | {"num_experts_per_tok": 5}))
+
+
+# Rows of families
+
+
+FAULTS = [
+    ("expertz = 'zeta_experts'", r"zeta\.expertz: got .*known field: experts"),
+    ("is_gated = 'no'", r"zeta\.is_gated: got 'no'"),
+    ("attention = 'linear'", r"zeta\.attention: got 'linear'"),
+    ("harmless = 'zeta_scale'", r"zeta\.harmless: got 'zeta_scale'"),
+    ("extends = 'quen3'", r"zeta\.extends: got 'quen3'; expected one .*above it: .*qwen3"),
+    ("without = ['expert']", r"zeta\.without: got 'expert'; .*experts"),
+    ("without = ['has_windows']", r"zeta\.has_windows: got None"),
+    (
+        "harmless_groups = ['state space']",
+        r"zeta\.harmless_groups: got 'state space'; .*state spaces",
+    ),
+    ("plan = 'by interval'", r"zeta\.plan: got 'by interval'; expected a rule: .*interval"),
+    ("own_rules = 'gema'", r"zeta\.own_rules: got 'gema'; expected a rule: Gemma"),
+]
+
+
+@pytest.mark.parametrize(("column", "message"), FAULTS)
+def test_a_row_at_fault_is_named_with_its_file_and_column(write, add_row, column, message):
+    add_row(f"\n[zeta]\n{column}\n")
+    with pytest.raises(InputError, match=rf"^families\.toml {message}"):
+        Architecture.from_hf_config(write(LLAMA | {"model_type": "zeta"}))
+
+
+@pytest.mark.parametrize("row", ["\n[llama.zeta]\n", "\n[zeta]\nname = 'eta'\n"])
+def test_a_row_is_a_table_with_columns_alone(write, add_row, row):
+    add_row(row)
+    with pytest.raises(InputError, match=r"^families\.toml (llama\.)?zeta: got "):
+        Architecture.from_hf_config(write(LLAMA))
+
+
+RULES = {
+    "dense_layers": feed_forward._RULES,
+    "heads": mixers._HEADS,
+    "linear": mixers._LINEAR,
+    "own_rules": own_rules._OWN,
+    "plan": mixers._PLANS,
+}
+
+
+@pytest.mark.parametrize("column", RULES)
+def test_every_rule_is_named_by_a_row_and_is_there(column):
+    named = {getattr(row, column) for row in family.families().values()} - {None}
+    unnamed = {"dense_layers": {"every"}}  # of rows that users add
+    assert named | unnamed.get(column, set()) == RULES[column].keys()
+
+
+def test_harmless_keys_add_up_over_rows(add_row):
+    add_row(ROW + "[eta]\nextends = 'zeta'\nharmless = ['eta_scale']\n")
+    assert family.families()["eta"].harmless == ("zeta_scale", "eta_scale")
+
+
+def test_tables_are_parsed_for_a_configuration_alone():
+    """Neither the package nor a shipped architecture needs the tables of config.json."""
+    code = (
+        "import sys, specmodel; from specmodel.models import load_architecture;"
+        "load_architecture('mixtral-8x7b'); assert 'specmodel.models.hf.family' not in sys.modules;"
+        "from specmodel.models.hf import config, family, keys;"
+        "assert not family._read.cache_info().misses; assert not keys._table.cache_info().misses"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # Keys that are ignored

@@ -9,7 +9,7 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.models.architecture import Architecture, load_architecture
 from specmodel.models.hf.drafting import mtp_fields
-from specmodel.models.hf.families import OTHER_KINDS
+from specmodel.models.hf.keys import refused_families
 
 
 def shape(hidden, layers, heads, kv_heads, vocabulary, **keys):
@@ -910,9 +910,9 @@ def test_unknown_family_is_refused_by_name(refusal, model_type):
         assert re.search(f"(model_type|text_config): got .*{NEAR[model_type]}", message), message
 
 
-@pytest.mark.parametrize("kind", OTHER_KINDS)
+@pytest.mark.parametrize("kind", refused_families())
 def test_other_kind_of_layer_is_refused_by_name(refusal, kind):
-    for model_type in OTHER_KINDS[kind]:
+    for model_type in refused_families()[kind]:
         message = refusal(MIXTRAL, model_type=model_type)
         assert f"model_type: got '{model_type}'" in message
         assert f"this has {kind}, not known here" in message

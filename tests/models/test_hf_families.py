@@ -15,7 +15,8 @@ import pytest
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.models.architecture import Architecture, load_architecture
-from specmodel.models.hf.families import FAMILIES, OTHER_KINDS, WRAPPERS
+from specmodel.models.hf.family import families
+from specmodel.models.hf.keys import refused_families, wrappers
 
 TABLE = json.loads((Path(__file__).parents[1] / "data/configurations.json").read_text())
 READ, REFUSED = TABLE["read"], TABLE["refused"]
@@ -92,7 +93,7 @@ def test_every_family_has_a_configuration_or_a_test_of_its_own():
     counted = {model_type.removesuffix("_text") for model_type in named}
     published = {"deepseek", "deepseek_v2", "mistral", "mixtral"}
     read_as_another = {"mimo_v2", "longcat_flash_ngram", "inkling_model", "minimax_m1"}
-    assert set(FAMILIES) <= counted | published | read_as_another
+    assert set(families()) <= counted | published | read_as_another
 
 
 @pytest.mark.parametrize("row", READ, ids=first_name)
@@ -199,8 +200,8 @@ def test_what_is_not_understood_is_refused_by_name(read, row, nested):
     with pytest.raises(InputError, match=rf"json {key}: got ") as error:
         read(config)
     assert "\n" not in str(error.value)
-    kinds = [kind for kind, families in OTHER_KINDS.items() if model_type in families]
-    expected = f"this has {kinds[0]}, not known here" if kinds else WRAPPERS[model_type][0]
+    kinds = [kind for kind, names in refused_families().items() if model_type in names]
+    expected = f"this has {kinds[0]}, not known here" if kinds else wrappers()[model_type][0]
     assert expected in str(error.value)
 
 
@@ -259,7 +260,7 @@ def plain(inner):
     return of(names[inner], model_type=inner)
 
 
-PAIRS = [(outer, inner) for outer, inners in WRAPPERS.items() for inner in inners]
+PAIRS = [(outer, inner) for outer, inners in wrappers().items() for inner in inners]
 
 
 @pytest.mark.parametrize(("outer", "inner"), PAIRS)
@@ -270,11 +271,11 @@ def test_wrapped_and_plain_are_one_shape(read, outer, inner):
     assert wrapped.model_dump(exclude=labels) == bare.model_dump(exclude=labels)
 
 
-@pytest.mark.parametrize("outer", WRAPPERS)
+@pytest.mark.parametrize("outer", wrappers())
 @pytest.mark.parametrize("text", [None, [], {"model_type": "llama"}, {"model_type": "gemma9_text"}])
 def test_wrapped_family_must_be_known(read, outer, text):
     config = {"model_type": outer, "hidden_size": 8}
-    with pytest.raises(InputError, match=rf"text_config: got .*{WRAPPERS[outer][0]}"):
+    with pytest.raises(InputError, match=rf"text_config: got .*{wrappers()[outer][0]}"):
         read(config | ({} if text is None else {"text_config": text}))
 
 

@@ -1,7 +1,15 @@
-"""The columns of the table of families: what a row may say of a family's ``config.json``."""
+"""The columns of ``data/families.toml``: what a row says of a family's ``config.json``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field
+
+from specmodel.base.errors import InputError, nearest
+from specmodel.base.records import Record, build, read_mapping
+from specmodel.models.hf.keys import DATA, harmless_groups
 
 FULL, SLIDING, CHUNKED, LINEAR = (
     "full_attention",
@@ -25,20 +33,25 @@ MTP_COUNTS = (
 """Keys of the number of MTP modules; the first that is given counts: MiniMax-M3 has seven modules
 of one layer each, and says both numbers."""
 
-MTP_KEYS = f"""
-    {" ".join(MTP_COUNTS)} mtp_layer_types mtp_mlp_layer_types mtp_transformer_layers
-    mtp_use_dedicated_embeddings use_mtp
-"""
-"""Keys of MTP modules, for families whose rows list them as harmless."""
+FAMILIES_FILE = DATA / "families.toml"
+
+_Rule = TypeVar("_Rule")
+_Names = Annotated[tuple[str, ...], Field(strict=False)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Family:
-    """A row of `FAMILIES`: how one family names the parts of its shape.
+class Family(Record):
+    """A row of ``families.toml``: how one family names the parts of its shape.
 
     A column that ends on "key" in its description holds a key of ``config.json``. None says that
     the family has no such part, or that the reader's usual key or number holds.
     """
+
+    name: str
+    """Its `model_type` without the ending _text: the heading of the table, and no column."""
+    extends: str | None = None
+    """Row above it whose columns it takes over."""
+    without: _Names = ()
+    """Columns that are None here, though a dense Llama or the row that it extends has them."""
 
     # feed-forward blocks
     dense_size: str | None = "intermediate_size"
@@ -65,7 +78,7 @@ class Family:
     """Of the rule "leading": how many leading layers are dense where no key says it."""
 
     # attention
-    attention: str = "grouped"
+    attention: Literal["grouped", "latent", "sparse"] = "grouped"
     """Form of attention: grouped, latent or sparse (latent with an indexer)."""
     has_query_latent: bool = True
     """Of latent attention: whether queries have a latent where `q_lora_rank` is missing."""
@@ -81,7 +94,7 @@ class Family:
     """Which linear attention or state space its linear layers have, by the names of `mixers.py`."""
 
     # kinds of layers
-    kinds: tuple[str, ...] = (FULL, SLIDING)
+    kinds: _Names = (FULL, SLIDING)
     """Kinds that `layer_types` may list, the usual one first."""
     plan: str | None = None
     """Which layer is of which kind where nothing is listed: name of a rule of `mixers.py`."""
@@ -121,7 +134,60 @@ class Family:
     """Of learned positions: entries beyond `max_position_embeddings`."""
     has_residuals: bool = False
     """Whether keys may replace the single residual stream."""
-    other_names: Mapping[str, str] = field(default_factory=dict)
+    other_names: Mapping[str, str] = {}
     """Its names of keys, by the usual name, such as {"num_experts_per_tok": "zeta_topk"}."""
-    harmless: str = ""
-    """Its keys that change no shape, separated by spaces; those of all families are elsewhere."""
+    harmless: _Names = ()
+    """Its keys that change no shape, after those of the row that it extends."""
+    harmless_groups: _Names = ()
+    """Groups of such keys, by their names in ``harmless_keys.toml``."""
+
+    def rule(self, column: str, rules: Mapping[str, _Rule]) -> _Rule:
+        """Return the rule that a column names."""
+        name = getattr(self, column)
+        if name not in rules:
+            argument = f"{FAMILIES_FILE.name} {self.name}.{column}"
+            raise InputError(argument, name, f"a rule: {nearest(str(name), rules)}")
+        return rules[name]
+
+
+def families() -> dict[str, Family]:
+    """Return the families that are read, by `model_type` without the ending _text."""
+    return _read(FAMILIES_FILE)
+
+
+@cache
+def _read(path: Path) -> dict[str, Family]:
+    rows: dict[str, Family] = {}
+    for name, columns in read_mapping(path, "families").items():
+        argument = f"{path.name} {name}"
+        if not isinstance(columns, dict) or "name" in columns:
+            raise InputError(argument, columns, "a table, whose heading is the name of the family")
+        row = build(Family, columns | {"name": name}, argument)
+        _check_names(row, rows, argument)
+        rows[name] = _extended(rows.get(row.extends or ""), row, argument)
+    return rows
+
+
+def _check_names(row: Family, above: Mapping[str, Family], argument: str) -> None:
+    """Refuse a row that names another, columns or groups of keys that do not exist."""
+    extended = () if row.extends is None else (row.extends,)
+    for column, names, known in (
+        ("extends", extended, above),
+        ("without", row.without, Family.model_fields),
+        ("harmless_groups", row.harmless_groups, harmless_groups()),
+    ):
+        for name in names:
+            if name not in known:
+                where = " above it" if column == "extends" else ""
+                expected = f"one that is there{where}: {nearest(name, known)}"
+                raise InputError(f"{argument}.{column}", name, expected)
+
+
+def _extended(base: Family | None, row: Family, argument: str) -> Family:
+    """Return a row with the columns that it takes over; harmless keys add up."""
+    taken = {name: getattr(base, name) for name in base.model_fields_set} if base else {}
+    columns: dict[str, Any] = taken | dict.fromkeys(row.without)
+    own = {name: getattr(row, name) for name in row.model_fields_set}
+    for column in ("harmless", "harmless_groups"):
+        own[column] = (columns.get(column) or ()) + getattr(row, column)
+    return build(Family, columns | {"without": ()} | own, argument)

@@ -69,7 +69,7 @@ def _dense_layers(reader: Reader, family: Family, num_layers: int) -> list[bool]
     """Return which layers are dense, by the family's rule, by a list, or by both if they agree."""
     key, by_rule = None, [False] * num_layers
     if family.dense_layers:
-        key, by_rule = _RULES[family.dense_layers](reader, family, num_layers)
+        key, by_rule = family.rule("dense_layers", _RULES)(reader, family, num_layers)
     if reader.get("mlp_layer_types") is None:
         return by_rule
     listed = listed_as_dense(reader, num_layers)

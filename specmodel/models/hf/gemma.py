@@ -92,8 +92,8 @@ def assistant_fields(
     of_outer, of_text = outer.dtype(), reader.dtype()
     dtype = of_text if reader.config.get("dtype") else of_outer
     outer.pass_over("text_config", "tie_word_embeddings")
-    outer.refuse_other_keys("centroid_intermediate_top_k num_centroids")
-    reader.refuse_other_keys("")
+    outer.refuse_other_keys(["centroid_intermediate_top_k", "num_centroids"])
+    reader.refuse_other_keys()
     fields = {
         "hidden_size": reader.whole("hidden_size"),
         "vocabulary_size": vocabulary_size,

@@ -75,7 +75,7 @@ def block_sparse_mixers(
     if index["index_num_heads"] % full["num_kv_heads"]:
         expected = f"a multiple of num_key_value_heads = {full['num_kv_heads']}"
         raise own.fault("sparse_num_index_heads", expected)
-    own.refuse_other_keys(family.harmless)
+    own.refuse_other_keys(family.harmless, family.harmless_groups)
     sparse = full | {"kind": "block_sparse_attention"} | index
     return [sparse if kind == BLOCKS else full for kind in kinds]
 

@@ -38,7 +38,9 @@ def mixers(
         made[FULL] = attention(reader, family)
         made[SLIDING] = made[CHUNKED] = made[FULL] | {"window": window}
     if LINEAR in kinds:
-        made[LINEAR] = {"state_dtype": _state_dtype(reader)} | _LINEAR[family.linear](reader)
+        made[LINEAR] = {"state_dtype": _state_dtype(reader)} | family.rule("linear", _LINEAR)(
+            reader
+        )
     if not set(INDEXED).isdisjoint(kinds):
         made |= dict.fromkeys(INDEXED, _sparse_attention(reader, family))
         owns = _own_indexers(reader, len(kinds))
@@ -47,7 +49,7 @@ def mixers(
             for kind, has_indexer in zip(kinds, owns, strict=True)
         ]
     if family.heads:
-        heads = _HEADS[family.heads](reader, kinds)
+        heads = family.rule("heads", _HEADS)(reader, kinds)
         return [made[kind] | {"num_heads": n} for kind, n in zip(kinds, heads, strict=True)]
     return [made.get(kind) for kind in kinds]
 
@@ -261,7 +263,9 @@ def _planned(reader: Reader, family: Family, num_layers: int) -> list[str]:
     listed: list[str] = []
     if reader.get("layer_types") is not None:
         listed = reader.by_layer("layer_types", num_layers, family.kinds)
-    return _PLANS[family.plan](reader, family, listed, num_layers) if family.plan else listed
+    if not family.plan:
+        return listed
+    return family.rule("plan", _PLANS)(reader, family, listed, num_layers)
 
 
 def _by_window(reader: Reader, family: Family, num_layers: int, has_window: bool) -> list[str]:

@@ -51,7 +51,6 @@ class Rules(NamedTuple):
 
 
 _OWN = {
-    None: Rules(),
     "DeepSeek-V4": Rules(
         mixers=deepseek_v4.compressed_mixers, fields=deepseek_v4.compressed_fields
     ),
@@ -85,4 +84,4 @@ _OWN = {
 
 def rules_of(family: Family) -> Rules:
     """Return the functions that read configurations of a family."""
-    return _OWN[family.own_rules]
+    return family.rule("own_rules", _OWN) if family.own_rules else Rules()

@@ -1,12 +1,11 @@
 """Values of a ``config.json`` by their keys, checked; keys that nobody knows are refused."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.models.hf.families import FAMILIES, OTHER_KINDS
-from specmodel.models.hf.family import Family
-from specmodel.models.hf.keys import ALIASES, HARMLESS_KEYS
+from specmodel.models.hf.family import Family, families
+from specmodel.models.hf.keys import harmless_keys, other_names, refused_families
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
@@ -43,7 +42,7 @@ class Reader:
     def _names(self, key: str) -> tuple[str, ...]:
         """Return a key and its other names, those of the family first."""
         own = (self._other_names[key],) if key in self._other_names else ()
-        return (key, *own, *ALIASES.get(key, ()))
+        return (key, *own, *other_names().get(key, ()))
 
     def pass_over(self, *keys: str) -> None:
         """Take keys as known that decide nothing in this configuration."""
@@ -66,20 +65,21 @@ class Reader:
         """Return the row of the model's family, whose names of keys hold from now on."""
         model_type = self.config.get("model_type")
         name = model_type.removesuffix("_text") if isinstance(model_type, str) else None
-        for kind, families in OTHER_KINDS.items():
-            if name in families:
+        for kind, refused in refused_families().items():
+            if name in refused:
                 expected = f"a family that is read: this has {kind}, not known here"
                 raise self.fault("model_type", expected)
-        if name not in FAMILIES:
-            near = nearest(str(model_type or ""), FAMILIES)
+        row = families().get(name or "")
+        if row is None:
+            near = nearest(str(model_type or ""), families())
             expected = f"a family that is read: {near}, or a TOML architecture"
             raise self.fault("model_type", expected)
-        self._other_names = FAMILIES[name].other_names
-        return FAMILIES[name]
+        self._other_names = row.other_names
+        return row
 
-    def refuse_other_keys(self, harmless: str) -> None:
+    def refuse_other_keys(self, harmless: Iterable[str] = (), groups: Iterable[str] = ()) -> None:
         """Refuse a key that says something, but was neither read nor is known to be harmless."""
-        known = self._known.union(HARMLESS_KEYS, harmless.split())
+        known = self._known.union(harmless_keys(groups), harmless)
         for key, value in self.config.items():
             if value and key not in known:
                 from difflib import get_close_matches  # where it fails alone
