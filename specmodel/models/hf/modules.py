@@ -7,9 +7,12 @@ name known here is refused: engines pass over it, but it may mean a part of the 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from specmodel.base.errors import InputError
+from specmodel.base.records import read_mapping
+from specmodel.models.hf.keys import DATA
 
 ANY = "4242"
 """Stands for the number of a layer or expert that only a pattern for all of them matches."""
@@ -29,133 +32,45 @@ BESIDE = "experts beside a dense block"
 """Experts whose names are outside of the block `mlp`, which is then the shared expert."""
 
 _PREFIXES = ("", "model.", "language_model.model.", "model.language_model.", "language_model.")
-_BLOCKS = ("mlp", "block_sparse_moe", "feed_forward", "ffn")
-_FFN = ("gate_proj", "up_proj", "down_proj")
-_UNGATED = ("up_proj", "down_proj")
-"""Matrices of Nemotron's blocks; any part of its layers is called a mixer."""
-_LATENT = (
-    ("q_proj", "kv_a_proj_with_mqa", "kv_b_proj"),
-    ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"),
-)
-_INDEXER = ("indexer.wq_b", "indexer.wk")
-_APART = tuple(f"self_attn.{name}" for name in ("kv_b_proj", *_INDEXER))
+_INDEXER = ("self_attn.indexer.wq_b", "self_attn.indexer.wk")
+_APART = ("self_attn.kv_b_proj", *_INDEXER)
 """Matrices that lists may keep in 16 bits while the rest of their group is quantised, which decides
 its dtype: what is absorbed has 16 bits anyway."""
-
-_DELTA = ("q_proj", "k_proj", "v_proj")
-_DELTA_GATES = (
-    ("f_a_proj", "f_b_proj", "g_a_proj", "g_b_proj"),
-    ("f_a_proj", "f_b_proj", "g_proj"),
-    ("f_proj", "g_proj"),
-)
-"""Gates of Kimi delta attention: made by two matrices each, or by one."""
 
 Namings = tuple[tuple[str, ...], ...]
 
 
-def _of(block: str, *names: str) -> tuple[str, ...]:
-    return tuple(f"{block}.{name}" for name in names)
+class _Table(NamedTuple):
+    """Names of matrices, as ``matrix_names.toml`` has them."""
+
+    mixers: dict[str, tuple[Namings, Namings]]
+    """Before and after the core of each kind of mixer."""
+    blocks: dict[str, Namings]
+    """Of each group of a feed-forward block."""
+    patterns: list[str]
+    """All of them, with the name of a layer before each."""
 
 
-_MIXERS: dict[str, tuple[Namings, Namings]] = {
-    "attention": (
-        (
-            _of("self_attn", "q_proj", "k_proj", "v_proj"),
-            _of("self_attn", "qkv_proj"),
-            _of("mixer", "q_proj", "k_proj", "v_proj"),
-        ),
-        (_of("self_attn", "o_proj"), _of("self_attn", "out_proj"), _of("mixer", "o_proj")),
-    ),
-    "latent_attention": (
-        tuple(_of("self_attn", *names) for names in _LATENT),
-        (_of("self_attn", "o_proj"),),
-    ),
-    "sparse_attention": (
-        tuple(_of("self_attn", *names) for names in _LATENT),
-        (_of("self_attn", "o_proj"),),
-    ),
-    "compressed_attention": (
-        (
-            _of("attn", "wq_a", "wkv", "wq_b", "wo_a"),
-            _of("self_attn", "q_a_proj", "kv_proj", "q_b_proj", "o_a_proj"),
-        ),
-        (_of("attn", "wo_b"), _of("self_attn", "o_b_proj")),
-    ),
-    "block_sparse_attention": (
-        (_of("self_attn", "q_proj", "k_proj", "v_proj", "index_q_proj", "index_k_proj"),),
-        (_of("self_attn", "o_proj"),),
-    ),
-    "gated_delta_net": (
-        (
-            _of("linear_attn", "in_proj_qkv", "in_proj_z"),
-            _of("linear_attn", "in_proj_qkvz"),
-        ),
-        (_of("linear_attn", "out_proj"),),
-    ),
-    "mamba2": (
-        (_of("mixer", "in_proj"), _of("mamba", "in_proj")),
-        (_of("mixer", "out_proj"), _of("mamba", "out_proj")),
-    ),
-    "beside_attention": ((_of("self_attn", "r_proj"),), ()),
-    "short_convolution": ((_of("conv", "in_proj"),), (_of("conv", "out_proj"),)),
-    "lightning_attention": (
-        (_of("self_attn", "qkv_proj", "output_gate"),),
-        (_of("self_attn", "out_proj"),),
-    ),
-    "kimi_delta_attention": (
-        tuple(_of("self_attn", *_DELTA, *names) for names in _DELTA_GATES),
-        (_of("self_attn", "o_proj"),),
-    ),
-}
-"""Names of a mixer's matrices before and after its core, one tuple for each way of naming."""
-
-_EXPERT_NAMES = (
-    (f".{ANY}", _FFN),
-    (f".{ANY}", ("w1", "w2", "w3")),
-    ("", ("gate_up_proj", "down_proj")),
-)
-_BLOCK_NAMES: dict[str, Namings] = {
-    EXPERTS: (
-        *(
-            _of(f"{block}.experts{number}", *names)
-            for block in _BLOCKS
-            for number, names in _EXPERT_NAMES
-        ),
-        *(_of(f"mixer.experts{number}", *_UNGATED) for number in (f".{ANY}", "")),
-    ),
-    BESIDE: tuple(
-        _of(f"{block}experts{number}", *names)
-        for block in ("", "moe.")
-        for number, names in _EXPERT_NAMES
-    ),
-    SHARED: (
-        *(
-            _of(f"{block}.{shared}", *_FFN)
-            for block in _BLOCKS
-            for shared in ("shared_experts", "shared_expert")
-        ),
-        _of("mixer.shared_experts", *_UNGATED),
-        _of("ffn.shared_experts", "w1", "w2", "w3"),
-    ),
-    DENSE: (
-        *(_of(block, *_FFN) for block in _BLOCKS),
-        ("fc1", "fc2"),
-        _of("mixer", *_UNGATED),
-        _of("feed_forward", "w1", "w2", "w3"),
-    ),
-}
-_ALL_NAMES = sorted(
-    {
-        f"layers.{ANY}.{name}"
-        for namings in (
-            *(side for mixer in _MIXERS.values() for side in mixer),
-            *_BLOCK_NAMES.values(),
-            (_of("self_attn", *_INDEXER),),
-        )
-        for names in namings
-        for name in names
+@cache
+def _table() -> _Table:
+    """Return the names of matrices, in which `ANY` stands for the number of an expert."""
+    table = read_mapping(DATA / "matrix_names.toml", "matrix_names")
+    mixers = {
+        kind: (_namings(sides["before"]), _namings(sides["after"]))
+        for kind, sides in table["mixers"].items()
     }
-)
+    blocks = {group: _namings(listed) for group, listed in table["blocks"].items()}
+    sides = (side for both in mixers.values() for side in both)
+    names = {
+        n for namings in (*sides, *blocks.values(), (_INDEXER,)) for way in namings for n in way
+    }
+    return _Table(mixers, blocks, sorted(f"layers.{ANY}.{name}" for name in names))
+
+
+def _namings(listed: list[list[str]]) -> Namings:
+    return tuple(tuple(name.replace("*", ANY) for name in names) for names in listed)
+
+
 _HEADS = ("lm_head", "language_model.lm_head", "head")
 
 _REGEX_SIGNS = re.compile(r"[\\()\[\]^$+|]")
@@ -308,11 +223,13 @@ class Named:
         """Return the modules that an entry names in all layers, and in single layers."""
         pattern = self._pattern(entry)
         names = {
-            n for n in (*_ALL_NAMES, *_HEADS) if any(pattern.fullmatch(p + n) for p in _PREFIXES)
+            n
+            for n in (*_table().patterns, *_HEADS)
+            if any(pattern.fullmatch(p + n) for p in _PREFIXES)
         }
         of_layers: dict[str, set[int]] = {}
         if not names and _is_regex(entry):
-            for name in _ALL_NAMES:
+            for name in _table().patterns:
                 layers = {
                     i for i in range(len(self.modules.layers)) if self._is_of(pattern, name, i)
                 }
@@ -341,19 +258,20 @@ def _groups(layer: Mapping[str, Any]) -> dict[str, Namings]:
     """Return the groups of matrices that a layer has, with the ways of naming each."""
     mixer, block = layer.get("mixer"), layer.get("feed_forward")
     found: dict[str, Namings] = {}
+    names = _table().blocks
     if mixer:
-        inputs, output = _MIXERS[mixer["kind"]]
+        inputs, output = _table().mixers[mixer["kind"]]
         inputs = _existing(inputs, mixer)
         if mixer["kind"] == "sparse_attention" and mixer.get("has_indexer", True):
-            inputs = tuple((*names, *_of("self_attn", *_INDEXER)) for names in inputs)
+            inputs = tuple((*way, *_INDEXER) for way in inputs)
         found |= {MIXER: inputs, OUTPUT: output}
     if block and block["kind"] == "dense":
-        found[DENSE] = _BLOCK_NAMES[DENSE]
+        found[DENSE] = names[DENSE]
     elif block and block.get("is_shared_apart"):
-        found |= {EXPERTS: _BLOCK_NAMES[BESIDE], SHARED: _BLOCK_NAMES[DENSE]}
+        found |= {EXPERTS: names[BESIDE], SHARED: names[DENSE]}
     elif block:
-        found[EXPERTS] = _BLOCK_NAMES[EXPERTS]
-        found |= {SHARED: _BLOCK_NAMES[SHARED]} if block.get("num_shared_experts") else {}
+        found[EXPERTS] = names[EXPERTS]
+        found |= {SHARED: names[SHARED]} if block.get("num_shared_experts") else {}
     return found
 
 

@@ -60,14 +60,15 @@ def checkpoint_dtypes(
     routes, as most of it is there; arithmetic on wider weights is done in the dtype of these. Where
     that of mixers is narrower, their activations have a dtype of their own.
     """
+    records = _records(config, argument, beside)
+    if not records:
+        return _unquantised(config, argument, dtype), [dict(layer) for layer in layers]
     modules, has_mtp = Modules(layers), any(config.get(key) for key in MTP_COUNTS)
     ends = _Ends(has_tied_embeddings, has_mtp)
     read = []
-    for name, record in _records(config, argument, beside):
+    for name, record in records:
         recipe = read_recipe(Source(record, name, dtype), config.get("expert_dtype"))
         read.append(_Checkpoint(recipe, name, dtype, modules, ends))
-    if not read:
-        return _unquantised(config, argument, dtype), [dict(layer) for layer in layers]
     own_fields = read[0].fields
     if len(read) > 1:
         _check_agreement(*read)
