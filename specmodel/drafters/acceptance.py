@@ -29,10 +29,8 @@ def load_acceptance(
 
     Parameters
     ----------
-    target
-        The model, its name or its path; a name need not be one that ships.
-    drafter
-        Its drafter.
+    target, drafter
+        The model and its drafter, names or paths; the target's name need not be one that ships.
     preset
         "preset" for the one that is published for both, or a name that `list_acceptance` gives:
         that of another target, as an assumption.
@@ -40,12 +38,8 @@ def load_acceptance(
     Returns
     -------
     Acceptance
-        By position, up to the longest draft that was measured, with its source.
-
-    Raises
-    ------
-    InputError
-        If none is published for the two, or it is that of a drafter of another kind.
+        Up to the longest draft that was measured, with its source; an InputError if none is
+        published for the two, or it is that of a drafter of another kind.
 
     Examples
     --------

@@ -68,21 +68,15 @@ def dflash_drafter(
     ----------
     target
         The model it sits on, whose embedding and LM head it shares.
-    num_layers
-        Its layers, by default those of the head that is published for the target, or 5 [-].
+    num_layers, num_taps
+        Its layers, by default those of the head that is published for the target, or 5; and layers
+        of the target that it reads [-].
     ffn_size
         Width of a feed-forward block; by default that of a dense target, or 3 times the hidden
         size for an MoE, whose few dense layers are unlike others [-].
-    num_taps
-        Layers of the target that it reads [-].
     block_size
         Tokens of a block, of which the first is known: it drafts one fewer; by default as is
         published, or 16 [token].
-
-    Returns
-    -------
-    Drafter
-        The head.
 
     Examples
     --------
@@ -113,12 +107,8 @@ def dspark_drafter(
 
     Parameters
     ----------
-    target
-        The model it sits on.
-    num_layers, num_taps
-        As for `dflash_drafter`; by default 3 each for DeepSeek-V4 [-].
-    ffn_size
-        As for `dflash_drafter`; none for DeepSeek-V4 [-].
+    target, num_layers, num_taps, ffn_size
+        As for `dflash_drafter`; for DeepSeek-V4 by default 3 layers and 3 taps, and no width [-].
     block_size
         Tokens of a block, all of which draft; by default as is published, or 7 [token].
     markov_rank
@@ -164,15 +154,7 @@ def p_eagle_drafter(
 ) -> Drafter:
     """Return a P-EAGLE head: an EAGLE-3 head that drafts all tokens in one pass with masks.
 
-    Parameters
-    ----------
-    target, ffn_size, vocabulary_size
-        As for `eagle3_drafter` [-] [token].
-
-    Returns
-    -------
-    Drafter
-        The head.
+    Arguments are those of `eagle3_drafter`.
 
     Examples
     --------
@@ -190,16 +172,6 @@ def p_eagle_drafter(
 
 def pard_drafter(model: Architecture) -> Drafter:
     """Return a draft model that drafts all tokens in one pass with masks (PARD).
-
-    Parameters
-    ----------
-    model
-        The draft model.
-
-    Returns
-    -------
-    Drafter
-        One pass a step; tensor parallelism 1 unless said otherwise.
 
     Examples
     --------

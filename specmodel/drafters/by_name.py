@@ -40,18 +40,7 @@ LOOKUP, SUFFIX_LOOKUP = "n-gram look-up", "suffix look-up"
 
 
 def model_drafter(architecture: Architecture) -> Drafter:
-    """Return a drafter that is a model of its own.
-
-    Parameters
-    ----------
-    architecture
-        The draft model.
-
-    Returns
-    -------
-    Drafter
-        One pass a token; tensor parallelism 1 unless said otherwise.
-    """
+    """Return a drafter that is a model of its own: one pass for each drafted token."""
     return Drafter(name=architecture.name, parts=((architecture, one_at_a_time),))
 
 
@@ -64,11 +53,6 @@ def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Dr
         Host time of looking up the draft of one sequence [s].
     proposal_rate
         Share of the steps of a sequence that have a proposal; the others are plain passes [-].
-
-    Returns
-    -------
-    Drafter
-        The look-up.
     """
     return Drafter(name=LOOKUP, lookup_time=lookup_time, proposal_rate=proposal_rate)
 
@@ -76,16 +60,9 @@ def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Dr
 def suffix_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Drafter:
     """Return a look-up in suffix trees of prompts and earlier answers: host time only.
 
-    Parameters
-    ----------
-    lookup_time, proposal_rate
-        As for `ngram_drafter` [s] [-].
-
-    Returns
-    -------
-    Drafter
-        The look-up. As vLLM 0.33 runs it (``v1/spec_decode/suffix_decoding.py``), it proposes as
-        many tokens as it is sure of: the draft length is then the mean of those.
+    Arguments are those of `ngram_drafter`. As vLLM 0.33 runs it
+    (``v1/spec_decode/suffix_decoding.py``), it proposes as many tokens as it is sure of: the draft
+    length is then the mean of those.
     """
     return Drafter(name=SUFFIX_LOOKUP, lookup_time=lookup_time, proposal_rate=proposal_rate)
 
@@ -125,19 +102,10 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     Parameters
     ----------
     name
-        A name that `list_drafters` or `list_architectures` gives, or the path of an architecture.
+        A name that `list_drafters` or `list_architectures` gives, or the path of an architecture;
+        an InputError for any other.
     target
         The model that a head sits on.
-
-    Returns
-    -------
-    Drafter
-        The drafter.
-
-    Raises
-    ------
-    InputError
-        If there is no such drafter.
 
     Examples
     --------

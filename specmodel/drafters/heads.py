@@ -62,11 +62,6 @@ def eagle_drafter(
     vocabulary_size
         Draft vocabulary, by default the target's [token].
 
-    Returns
-    -------
-    Drafter
-        The head.
-
     Examples
     --------
     >>> from specmodel.models.architecture import load_architecture
@@ -90,19 +85,12 @@ def eagle3_drafter(
 
     Parameters
     ----------
-    target
-        The model it sits on.
+    target, vocabulary_size
+        As for `eagle_drafter`; the draft vocabulary is usually a reduced one [token].
     ffn_size
         Width of its feed-forward block; by default that of the head which SpecForge publishes for
         the target, else that of a dense target, or 6 times the hidden size for an MoE, the median
         of those heads [-].
-    vocabulary_size
-        Draft vocabulary [token].
-
-    Returns
-    -------
-    Drafter
-        The head.
     """
     from specmodel.drafters.published import published_head
 
@@ -125,16 +113,9 @@ def mtp_drafter(target: Architecture) -> Drafter:
     Its weights have the target's dtypes, or the dtype that a checkpoint keeps them in
     (`Architecture.mtp_dtype`); the projection stays in 16 bits.
 
-    Parameters
-    ----------
-    target
-        The model it sits on. One without modules is taken to have one, which `assumed` says.
-
-    Returns
-    -------
-    Drafter
-        The head. A single module runs once for each token, first on all that were verified; of
-        several, each drafts one position and runs on all tokens that were verified.
+    A single module runs once for each token, first on all that were verified; of several, each
+    drafts one position and runs on all tokens that were verified. A target without modules is taken
+    to have one, which `assumed` says.
 
     Notes
     -----
@@ -179,17 +160,7 @@ def parallel_drafter(
 ) -> Drafter:
     """Return a parallel head: shaped as an EAGLE head, but one pass drafts all tokens.
 
-    Parameters
-    ----------
-    target
-        The model it sits on.
-    ffn_size, vocabulary_size
-        As for `eagle_drafter` [-] [token].
-
-    Returns
-    -------
-    Drafter
-        The head; its pass carries `draft_length` tokens of each sequence.
+    Arguments are those of `eagle_drafter`.
     """
     return _eagle_head(target, PARALLEL, all_at_once, ffn_size, vocabulary_size)
 

@@ -186,27 +186,21 @@ class Drafter:
 
     Parameters
     ----------
-    name
-        Name for people.
-    parts
-        What runs on the GPU, and by which rule; nothing for a look-up on the host.
-    is_head
+    name, parts
+        Name for people; what runs on the GPU, and by which rule, nothing for a look-up on the host.
+    is_head, target_sizes
         Whether it sits on the target: it then shares the target's embedding and, with the same
-        vocabulary, its LM head, and runs at its tensor parallelism.
-    lookup_time
-        Host time of looking up the draft of one sequence [s].
-    proposal_rate
-        Share of the steps of a sequence that have a proposal at all [-].
+        vocabulary, its LM head, and runs at its tensor parallelism; and the hidden size [-] and
+        vocabulary size [token] that this target must have.
+    lookup_time, proposal_rate
+        Host time of looking up the draft of one sequence [s], and the share of the steps of a
+        sequence that have a proposal at all [-].
     trained_positions
         Drafted tokens that it was trained to propose, where it may be run for more [token].
-    target_sizes
-        Hidden size [-] and vocabulary size [token] that the target of a head must have.
     block_size
         Most tokens that it drafts, all at once; None if it goes on as long as asked [token].
-    is_chain
-        Whether it drafts no trees.
-    assumed
-        Sizes that a rule chose, by name.
+    is_chain, assumed
+        Whether it drafts no trees; sizes that a rule chose, by name.
     """
 
     name: str

@@ -156,10 +156,9 @@ class LatentAttention(LatentHeads):
     qk_nope_head_dim, qk_rope_head_dim, v_head_dim
         Width per head of the part of keys without position, of the rotary part (which may be 0, or
         not rotated), and of values [-].
-    gate_size
-        Numbers per head that outputs are multiplied by, 0 for no gate [-].
-    input_size
-        Width that latents, and queries without one, are made of; the model's if None [-].
+    gate_size, input_size
+        Numbers per head that outputs are multiplied by, 0 for no gate; width that latents, and
+        queries without one, are made of, the model's if None [-].
 
     Notes
     -----

@@ -35,30 +35,25 @@ class CompressedAttention(Record):
 
     Parameters
     ----------
-    kind, num_heads, head_dim
-        Name of the mixer in files; query heads, and the width of each and of the one key [-].
-    rotary_dim
-        Part of that width which is rotated; it stays in 16 bits where the rest has 8 [-].
-    q_lora_rank
-        Width of the latent of queries [-].
-    output_groups, output_lora_rank
-        Groups of heads, and the rank that a matrix brings each to before the last one [-].
-    window
-        Last tokens that are kept as they are [token].
-    ratio
-        Tokens that one entry stands for, 0 for a window alone [token].
+    kind, num_heads, head_dim, rotary_dim
+        Name of the mixer in files; query heads, the width of each and of the one key, and the part
+        of it that is rotated, which stays in 16 bits where the rest has 8 [-].
+    q_lora_rank, output_groups, output_lora_rank
+        Width of the latent of queries; groups of heads, and the rank that a matrix brings each to
+        before the last one [-].
+    window, ratio
+        Last tokens that are kept as they are, and tokens that one entry stands for, 0 for a window
+        alone [token].
     has_overlap
         Whether an entry is also made of the tokens of the entry before.
-    index_topk
-        Entries that a token attends to at most; 0 for all [token].
-    index_num_heads, index_head_dim
-        Heads of the indexer, and the width of their queries and of the one key of an entry [-].
+    index_topk, index_num_heads, index_head_dim
+        Entries that a token attends to at most, 0 for all; heads of the indexer, and the width of
+        their queries and of the one key of an entry [-].
     is_index_compressed
         Whether index keys have a compressor of their own; else a matrix makes them from entries.
-    has_own_cache
-        Whether the layer makes entries, beside its window, or reads those of an earlier layer.
-    has_indexer
-        Whether a layer with `index_topk` selects by itself; else it takes an earlier selection.
+    has_own_cache, has_indexer
+        Whether the layer makes entries, beside its window, or reads those of an earlier layer; and
+        whether, with `index_topk`, it selects by itself or takes an earlier selection.
 
     Notes
     -----

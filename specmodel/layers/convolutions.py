@@ -15,14 +15,14 @@ class ShortConvolution(RecurrentMixer):
     """Convolution over the last tokens, channel by channel, between two gates.
 
     One matrix makes the input of the convolution and two gates, which multiply its input and its
-    output; another matrix follows. There is no state but the window.
+    output; another matrix follows. There is no state but the window: no `state_dtype` matters.
 
     Parameters
     ----------
     kind, num_channels
         Name of the mixer in files; width of the convolution [-].
     conv_kernel, state_dtype
-        Tokens that the convolution sees, the newest included; of no effect [token].
+        As in `GatedDeltaNet` [token].
 
     Notes
     -----

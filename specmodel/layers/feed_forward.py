@@ -41,11 +41,9 @@ class RoutedExperts(Record):
         others it then uses fewer: a mean, if all are equally popular [-].
     num_shared_experts, shared_expert_size
         Experts every token uses, and the width of one [-].
-    is_gated
-        Whether an expert has three matrices (gate, up, down) instead of two.
-    is_shared_apart
-        Whether the shared experts are a dense block beside the routed ones, with norms of its own,
-        so that GPUs sum both separately before they are added.
+    is_gated, is_shared_apart
+        Whether an expert has three matrices (gate, up, down) instead of two; whether shared experts
+        are a dense block with norms of its own, so that GPUs sum both before they are added.
     latent_size
         Width that routed experts read and write where it is not the model's, 0 for none: one matrix
         brings each token to it, another brings their sum back. Router and shared experts keep the

@@ -22,10 +22,9 @@ class GatedDeltaNet(RecurrentMixer):
 
     Parameters
     ----------
-    kind
-        Name of the mixer in files.
-    num_key_heads, num_value_heads
-        Heads of queries and keys, and of values; each key head serves as many value heads [-].
+    kind, num_key_heads, num_value_heads
+        Name of the mixer in files; heads of queries and keys, and of values: each key head serves
+        as many value heads [-].
     key_head_dim, value_head_dim
         Width of a head; a state is a matrix of these sizes for each value head [-].
     conv_kernel, state_dtype

@@ -57,16 +57,14 @@ class LayerGroup(Record):
 
     Parameters
     ----------
-    count
-        Layers [-].
+    count, num_norms
+        Layers, and norms of the model's width in each; one before each part if None [-].
     mixer, feed_forward
         What mixes the tokens of a sequence, such as attention, and what each passes by itself.
     mixer_dtype, output_dtype, ffn_dtype
         Dtypes of weights where they differ from the model's: of the mixer, of the matrix after its
         core where it differs from those before it, and of the feed-forward block, routed experts
         aside.
-    num_norms
-        Norms of the model's width in each of these layers; one before each part if None [-].
     """
 
     count: Size

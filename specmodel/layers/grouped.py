@@ -70,8 +70,9 @@ class GroupedAttention(GroupedHeads):
 
     Parameters
     ----------
-    kind, num_heads, num_kv_heads, head_dim
-        Name of the mixer in files; query heads, key-value heads, and the width of each [-].
+    kind, num_heads, num_kv_heads, head_dim, value_head_dim
+        Name of the mixer in files; query heads, key-value heads, the width of each, and that of a
+        value head where it is another [-].
     window
         Last entries that a query sees; all of them if None. Attention in chunks counts as a
         window of a chunk: exact in the first chunk, above the mean beyond it [token].
@@ -80,8 +81,6 @@ class GroupedAttention(GroupedHeads):
         head that reads an embedding beside what the target computed [-].
     has_output_gate
         Whether the query projection also makes a gate, as wide as the outputs, for these.
-    value_head_dim
-        Width of a value head, where it is not that of a key [-].
     has_value_projection
         Whether values have a matrix of their own. Without one they are the keys before norm and
         rotation (V = K), so that the cache holds both all the same.

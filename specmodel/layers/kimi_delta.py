@@ -22,10 +22,9 @@ class KimiDeltaAttention(SquareStates):
     kind, num_heads, head_dim
         Name of the mixer in files; heads, and the width of each and of its square state [-].
     has_low_rank_decay, has_low_rank_gate
-        Whether two matrices make what is forgotten, and the output gate. Each GPU has a copy of the
-        first of the two.
+        Whether two matrices make what is forgotten, and the output gate; the first is on each GPU.
     conv_kernel, state_dtype
-        Tokens that the convolution sees, the newest included; dtype of the state [token].
+        As in `GatedDeltaNet` [token].
 
     Notes
     -----

@@ -14,34 +14,18 @@ from specmodel.base.errors import InputError, nearest
 class KernelKind:
     """One kind of kernels.
 
-    Parameters
-    ----------
-    name
-        What `Work.kind`, tables of measurements and profiles call it.
-    follows
-        What it reads: its fits go by the dtype of that. Empty for what is never fitted.
-    stand_in
-        Kind whose fits are taken where neither the stack nor typical kernels have any of this one.
-        Kinds without one must be fitted.
-    errors_of
-        Kind whose errors are taken, where this one has too few points for its own; empty for its
-        own errors, or those of the fits it takes.
-    untimed
-        What errors grow by where the fits of `stand_in` are taken, as nobody timed this kind: mean
-        error, and the standard deviations of ln(measured / predicted) that a table has in common
-        and between decoding and verifying [-].
-    takes_own_first
-        Whether the stack's own fits of `stand_in` are taken before typical ones of this kind.
-    computes_as_fitted
-        Whether arithmetic runs in the dtype that was fitted, whatever dtype a cache has.
-    assumption
-        What is assumed of another kind that takes the fits of this one.
-    colour, marker
-        In plots; no marker for what is never timed alone.
-    largest_spread
-        Largest standard deviation of ln(measured / predicted) of a fit that ships [-].
-    held_share
-        Least and largest share of points not fitted that its 80 % intervals may hold [-].
+    `name` is what `Work.kind`, tables of measurements and profiles call it; fits go by the dtype of
+    what it `follows`, "" for what is never fitted. Where neither the stack nor typical kernels have
+    fits of it, those of `stand_in` are taken, without which it must be fitted; with
+    `takes_own_first`, the stack's own fits of `stand_in` precede typical ones of this kind. Errors
+    are those of the kind `errors_of` where this one has too few points. Nobody timed a
+    kind that has `untimed`: by these its errors grow where fits of `stand_in` are taken, the mean
+    error, and the standard deviations of ln(measured / predicted) that a table has in common and
+    between decoding and verifying [-]; `assumption` says in words what is assumed. With
+    `computes_as_fitted`, arithmetic runs in the dtype that was fitted, whatever a cache has. No
+    `marker` in plots is for what is never timed alone. Fits that ship have a standard deviation of
+    ln(measured / predicted) of at most `largest_spread`, and 80 % intervals that hold a share
+    within `held_share` of points not fitted [-].
     """
 
     name: str

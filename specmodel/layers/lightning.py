@@ -19,7 +19,7 @@ class LightningAttention(SquareStates):
     Parameters
     ----------
     kind, num_heads, head_dim
-        Name of the mixer in files; heads, and the width of each and of its square state [-].
+        As in `KimiDeltaAttention` [-].
     conv_kernel, state_dtype
         1, as there is no convolution; dtype of the state [token].
 

@@ -30,7 +30,7 @@ class Mamba2(RecurrentMixer):
         Groups of heads that share the vectors into and out of their states, and the width of these
         vectors; a state is a matrix of a head's width and this [-].
     conv_kernel, state_dtype
-        Tokens that the convolution sees, the newest included; dtype of the state [token].
+        As in `GatedDeltaNet` [token].
 
     Notes
     -----

@@ -48,10 +48,9 @@ class HyperConnections(Record):
     ----------
     kind, num_streams
         Name in files; residual streams [-].
-    has_head
-        Whether a matrix makes one stream of them before the LM head; else they are summed.
-    in_modules
-        Whether layers for multi-token prediction have as many streams.
+    has_head, in_modules
+        Whether a matrix makes one stream of them before the LM head (else they are summed), and
+        whether layers for multi-token prediction have as many streams.
 
     Notes
     -----

@@ -65,11 +65,9 @@ class SparseAttention(LatentHeads):
         Name of the mixer in files; heads and latents as in `LatentAttention`.
     index_num_heads, index_head_dim
         Heads of the indexer, and width of their queries and of the one key [-].
-    index_topk
-        Entries that a token attends to at most [token].
-    index_pool
-        Tokens whose index keys are pooled into one, weighted by what a matrix makes of each token
-        and by its place in the pool [token].
+    index_topk, index_pool
+        Entries that a token attends to at most; tokens whose index keys are pooled into one,
+        weighted by what a matrix makes of each token and by its place in the pool [token].
     has_indexer
         Whether the layer has an indexer and index keys, or takes what an earlier layer selected.
 

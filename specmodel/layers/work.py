@@ -38,32 +38,26 @@ class Work:
     ----------
     flop
         Arithmetic [FLOP].
-    weight_bytes, activation_bytes, cache_bytes
-        Traffic to device memory [B].
-    link_bytes, network_bytes
-        Traffic sent to GPUs of the node and of other nodes, that of `reductions` inside the node
-        left out [B].
+    weight_bytes, activation_bytes, cache_bytes, link_bytes, network_bytes
+        Traffic to device memory, and traffic sent to GPUs of the node and of other nodes, that of
+        `reductions` left out [B].
     kernels, collectives, link_hops, network_hops
-        Kernels launched, collectives other than `reductions` started, and messages waited
-        for [-].
+        Kernels launched, collectives other than `reductions` started, and messages waited for [-].
     reductions, reduced_bytes, ranks
         All-reduces, the size of all their tensors together, and the GPUs of a node that take
         part [-] [B] [-].
-    groups
-        Independent groups of work: sequences times KV heads of attention, experts loaded [-].
-    depth
-        What each result of a product sums over, the sum of it over the kernels [-].
+    groups, depth
+        Independent groups of work (sequences times KV heads of attention, experts loaded), and what
+        each result of a product sums over, the sum of it over the kernels [-].
     rows, spread, width
         Rows that matrices are multiplied with, equal matrices that these are spread over, such as
-        experts, and the narrow side of one, which tiles pad; infinite rows and width pad
-        nothing [-].
-    kind
-        Kernels that do it: one of `kinds.KINDS`.
+        experts, and the narrow side of one, which tiles pad; infinite ones pad nothing [-].
+    kind, memory_cause
+        Kernels that do it, one of `kinds.KINDS`, and which of `CAUSES` to name when its traffic
+        makes a pass longer.
     dtype, stored_dtype
         Dtype of the arithmetic, the wider of activations and weights, and of weights or KV, the
         size of groups aside.
-    memory_cause
-        Which of `CAUSES` to name when its traffic makes a pass longer.
     """
 
     flop: FloatArray | float = 0.0

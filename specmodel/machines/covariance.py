@@ -15,9 +15,7 @@ def check_covariance(
 ) -> None:
     """Refuse what cannot be the covariance of the logarithms of the parameters `varied`.
 
-    Names must be `known` and given once, the matrix symmetric and of their number, and no sum of
-    parameters may have a negative variance, rounding aside. `table` is where the fit stands in its
-    record, for the message: a name and a dot, or nothing.
+    `table` is where the fit stands in its record, for messages: a name and a dot, or nothing.
     """
     size = len(varied)
     if not set(varied) <= set(known) or len(set(varied)) < size:

@@ -94,24 +94,14 @@ class FittedOn(Record):
 
 
 class EngineFit(Record):
-    """What an engine's overheads were fitted to, and how well.
+    """What an engine's overheads were fitted to, and how well [-].
 
-    Parameters
-    ----------
-    date, num_points, fitted_on
-        Day of the fit, measurements fitted, and what was measured, where that is recorded [-].
-    mean_error, left_out_error
-        Mean of predicted over measured less one, absolute, and that of rows left out, by the column
-        whose values were left out in turn [-].
-    spread
-        Standard deviation of ln(measured / predicted) of rows left out; of an engine moved to runs
-        of one host, at least that of their speedups [-].
-    varied, covariance
-        Overheads that were fitted, the others being held, and the covariance of their logarithms
-        [-].
-    outside_spread
-        What intervals add for what the engine was not fitted on: standard deviation of the
-        logarithm of the host's speed between engines [-].
+    Errors are absolute, of predicted over measured less one; `left_out_error` is that of rows left
+    out, by the column whose values were left out in turn. `spread` is the standard deviation of
+    ln(measured / predicted) of rows left out; of an engine moved to runs of one host, at least that
+    of their speedups. `covariance` is that of the logarithms of the overheads `varied`, the others
+    being held. `outside_spread` is what intervals add for what the engine was not fitted on:
+    standard deviation of the logarithm of the host's speed between engines.
     """
 
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
@@ -130,38 +120,26 @@ class EngineProfile(Record):
 
     Parameters
     ----------
-    schema_version
-        Version of this schema, 1.
-    name
-        Name for people.
-    source
-        Where the figures come from.
+    schema_version, name, source
+        Version of this schema, 1; name for people; where the figures come from [-].
     stack
         Name of the stack whose kernels it runs, where a hardware profile has them fitted.
-    kernel_time
-        Launch overhead of each kernel of a pass [s].
-    pass_time
-        Host overhead of each pass of the target [s].
-    draft_kernel_time
-        Launch overhead of each kernel of a draft pass, beside `kernel_time` [s].
-    draft_pass_time
-        Host overhead of each pass of the drafter [s].
-    reject_time
-        Rejection sampling of a step, whatever the batch, and what else the host does for a draft
-        but not for each of its passes [s].
-    reject_time_per_request, reject_time_per_token
-        The same, per request and per drafted token of each [s].
+    kernel_time, draft_kernel_time
+        Launch overhead of each kernel of a pass, and what a draft pass adds to it [s].
+    pass_time, draft_pass_time
+        Host overhead of each pass of the target, and of the drafter [s].
+    reject_time, reject_time_per_request, reject_time_per_token
+        Rejection sampling of a step, and what else the host does for a draft but not for each of
+        its passes: whatever the batch, per request, and per drafted token of each [s].
     tree_time
         What drafts that are trees take more on the GPU, to build and to mask them [s].
     hides_host
         Which steps have the host work beside the GPU (`algebra.overlap`): "all", "plain" ones, as
         SGLang's first speculation, or "none". Elsewhere the two take turns. Launches of kernels
         are on the GPU's side: they tell how far it waits for a host that cannot keep up.
-    host_speed
-        How many times as fast the host is as the one that the seconds hold for, all of them but
-        `tree_time` [-].
-    gpu_time_factor
-        How many times as long the GPU takes as its kernels were fitted to take [-].
+    host_speed, gpu_time_factor
+        How many times as fast the host is as the one that the seconds (`tree_time` aside) hold for,
+        and how many times as long the GPU takes as its kernels were fitted to take [-].
     draft_model_first
         What a draft model is given first in a step (`draft_passes.MODEL_RULES`): its last token, or
         all that were just verified, accepted or not, as vLLM 0.33 (``v1/spec_decode``, with the
@@ -277,22 +255,7 @@ class EngineProfile(Record):
 
 
 def load_engine(name: str | Path) -> EngineProfile:
-    """Return an engine profile by name or path.
-
-    Parameters
-    ----------
-    name
-        A name that `list_engines` gives, or a TOML file: with a slash or a suffix.
-
-    Returns
-    -------
-    EngineProfile
-        The profile.
-
-    Raises
-    ------
-    InputError
-        If there is no such profile, or the file does not fit.
+    """Return an engine profile by name (as `list_engines` gives them) or by path of a TOML file.
 
     Examples
     --------

@@ -126,12 +126,8 @@ class HardwareProfile(Record):
 
     Parameters
     ----------
-    schema_version
-        Version of this schema, 1.
-    name
-        Name for people.
-    kind
-        "gpu" or "cpu".
+    schema_version, name, kind
+        Version of this schema, 1; name for people; "gpu" or "cpu" [-].
     num_multiprocessors
         Streaming multiprocessors, compute units or cores [-].
     compute_capability
@@ -140,15 +136,12 @@ class HardwareProfile(Record):
     reported_names
         Names that CUDA reports for the device, without "NVIDIA", by which `measure` finds the
         profile. No part of what a copy of a profile holds or shows.
-    memory
-        Capacity, bandwidth and cache.
-    link, network
-        Links to the GPUs of the node and of other nodes; none if there is none.
+    memory, link, network
+        Device memory, and links to GPUs of the node and of other nodes, None where there are none.
     dtype
         Peak rate by dtype.
     fitted
-        Kernels of serving stacks as fitted to measurements, by name of the stack; one of several
-        is the default.
+        Kernels of serving stacks fitted to measurements, by stack; one of several is the default.
     """
 
     schema_version: Literal[1]
@@ -220,24 +213,9 @@ class HardwareProfile(Record):
 
 
 def load_hardware(name: str | Path, argument: str = "hardware") -> HardwareProfile:
-    """Return a hardware profile by name or path.
+    """Return a hardware profile that `list_hardware` names, or one of a TOML file.
 
-    Parameters
-    ----------
-    name
-        A name that `list_hardware` gives, or a TOML file: with a slash or a suffix.
-    argument
-        Name that an error should carry.
-
-    Returns
-    -------
-    HardwareProfile
-        The profile.
-
-    Raises
-    ------
-    InputError
-        If there is no such profile, or the file does not fit; the nearest names are suggested.
+    If there is none, or the file does not fit, an InputError of that `argument` suggests others.
 
     Examples
     --------

@@ -47,15 +47,14 @@ class KernelFit(Record):
     Parameters
     ----------
     launch_time, memory_efficiency, compute_efficiency, activation_efficiency, sharpness
-        Parameters of the roofline, which `KernelParameters` describes [s] [-].
+        Parameters of the roofline, as in `KernelParameters` [s] [-].
     tile_rows, tile_growth, tile_width, group_time, ramp_time, depth_time, depth_limit
         Further ones, of tiles [-], of groups and ramps [s], and of depths [s] [-].
     arithmetic_dtype
         Dtype that the kernels compute in: the fit holds for no other.
-    num_points, num_judged
-        Points fitted, and points that the errors are of [-].
-    is_held_out
-        Whether these are of shapes that were not fitted.
+    num_points, num_judged, is_held_out
+        Points fitted, points that the errors are of, and whether these are of shapes that were not
+        fitted [-].
     mean_error, median_error, percentile_90_error
         Of predicted over measured less one, absolute: mean over points within a shape and then
         over shapes, median and 90th percentile over points [-].
@@ -64,10 +63,8 @@ class KernelFit(Record):
         points around that [-].
     at_bound
         Parameters that the fit left at a bound: what is taken of them is the bound.
-    covariance
-        Of the logarithms of `varied` [-].
-    varied
-        Parameters that the covariance is of, in its order.
+    varied, covariance
+        Parameters that were fitted, and the covariance of their logarithms [-].
     """
 
     launch_time: Annotated[float, Field(ge=0, le=1)]
@@ -115,7 +112,7 @@ class KernelFit(Record):
 
 
 class _Source(Record):
-    """What the fits of a stack are to; `FittedStack` says it of each field."""
+    """Version of a stack, data set and device of its fits, their day, and if it is the default."""
 
     version: str
     source: Annotated[str, Field(min_length=3)]
@@ -133,21 +130,10 @@ else:  # a field for each kind of the table, so that errors name kinds as they n
 
 
 class FittedStack(_FitsByKind):
-    """Kernels of one serving stack on one GPU.
+    """Kernels of one serving stack on one GPU, with the data set that they were fitted to.
 
     Each fitted kind of `layers.kinds` is a further field: its fits by dtype of weights, cache or
     state.
-
-    Parameters
-    ----------
-    version
-        Version of the stack.
-    source
-        Data set the fits are to, and the device it was measured on.
-    date
-        Day of the fit.
-    is_default
-        Whether it is the one taken if none is named.
     """
 
     def of_kind(self, kind: str) -> Mapping[str, KernelFit]:
@@ -205,10 +191,9 @@ class Kernels:
     ----------
     stack
         Whose kernels: a fitted stack, "typical" or "datasheet".
-    fits
-        Parameters by kind and dtype of weights or KV.
-    record
-        What they were taken from, with its errors; None for the data sheet.
+    fits, record
+        Parameters by kind and dtype of weights or KV, and the fits that they were taken from, with
+        errors; None for the data sheet.
     typical
         Kinds that the stack has no fit of, so that typical ones were taken.
     all_reduces

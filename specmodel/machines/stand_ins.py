@@ -31,11 +31,10 @@ _DATA = Path(__file__).parent / "data"
 
 
 class Ranking(Record):
-    """What leaving out the tables of a kind showed.
+    """What leaving out the tables of a kind showed: candidates in the order of their errors [-].
 
-    Candidates in the order of their errors. The error of a candidate is the median over tables of
-    its mean error on a table left out, its spread the standard deviation over tables of the part of
-    ln(measured / predicted) that a table has in common [-].
+    The error of a candidate is the median over tables of its mean error on a table left out, its
+    spread the deviation over tables of the part of ln(measured / predicted) that each has in common.
     """
 
     order: list[Candidate]
