@@ -53,19 +53,10 @@ _STARTS = (0.3, 0.5, 0.65, 0.8)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EngineFitting:
-    """A fitted engine.
+    """A fitted engine: its profile, and the result of the fit.
 
-    Parameters
-    ----------
-    profile
-        The engine, with what it was fitted to.
-    result
-        Parameters, covariance and residuals.
-    predicted
-        Prediction for each row of the table, in the unit of its quantity [-] [s].
-    left_out
-        For each column whose values were left out in turn, the predictions of the rows left out
-        [-] [s].
+    `predicted` has a prediction for each row of the table, in the unit of its quantity [-] [s];
+    `left_out`, for each column whose values were left out in turn, those of the rows left out.
     """
 
     profile: EngineProfile
@@ -83,38 +74,27 @@ def fit_engine(
     leave_out: Sequence[str] = (),
     version: str = "",
 ) -> EngineFitting:
-    """Fit overheads of an engine to measured serving.
+    """Fit overheads of an engine to measured serving; an InputError says why a table does not do.
 
     Parameters
     ----------
     table
         With `COLUMNS`; further ones may serve to leave out.
-    base
-        Name, source, stack and the overheads that are held.
-    vary
-        Overheads that are fitted.
+    base, vary
+        Profile with name, source, stack and the overheads that are held; overheads that are fitted.
     date, version
         Day of the fit, as 2026-11-21, and version of the engine that was measured; empty if not
         known.
     leave_out
         Columns whose values are left out in turn; the fit is judged on them.
 
-    Returns
-    -------
-    EngineFitting
-        Least squares of log ratios with a soft-L1 loss, the best of several starts.
-
-    Raises
-    ------
-    InputError
-        If a column is missing, a value is not positive, there are too few rows, or the engine hides
-        its host behind the GPU.
-
     Notes
     -----
-    Times are linear in the overheads, so that the passes of a row are computed once for each
-    overhead, and not again while fitting. The spread that a profile states is the root mean square
-    of log errors: on rows left out if columns are left out, otherwise on fitted rows.
+    Least squares of log ratios with a soft-L1 loss, the best of several starts. Times are linear in
+    the overheads, so that the passes of a row are computed once for each overhead, and not again
+    while fitting; hence the engine may not hide its host behind the GPU. The spread that a profile
+    states is the root mean square of log errors: on rows left out if there are any, else on fitted
+    rows.
     """
     for name in vary:
         if name not in BOUNDS:

@@ -129,12 +129,8 @@ def fit_kernels(
     Returns
     -------
     dict
-        By kind and dtype of weights or KV.
-
-    Raises
-    ------
-    InputError
-        If times are of another unit, or there are fewer points than parameters.
+        By kind and dtype of weights or KV; an InputError if times are of another unit, or there are
+        fewer points than parameters.
 
     Notes
     -----
@@ -169,19 +165,9 @@ def fit_kernels(
 def fitted_stack(
     fits: Mapping[tuple[str, str], KernelFitting], *, version: str, source: str, date: str
 ) -> FittedStack:
-    """Return fits as a profile records them.
+    """Return the fits of `fit_kernels` as a profile records them, ready for `profiles.with_stack`.
 
-    Parameters
-    ----------
-    fits
-        As `fit_kernels` returns them.
-    version, source, date
-        Version of the stack, what was measured, and day of the fit as 2026-11-21.
-
-    Returns
-    -------
-    FittedStack
-        Ready for `profiles.with_stack`.
+    Beside them go the version of the stack, what was measured, and day of the fit as 2026-11-21.
     """
     tables: dict[str, dict[str, object]] = {}
     for (kind, dtype), fitting in fits.items():

@@ -32,23 +32,14 @@ def moesd_bounds(
     num_gpus: int = 1,
     max_reject_time: float = 0.01,
 ) -> dict[str, tuple[float, float]]:
-    """Return the bounds that MoESD sets for its ten parameters.
+    """Return the lower and upper bounds that MoESD sets for its ten parameters, times in seconds.
 
     Parameters
     ----------
-    target, drafter
-        The models measured.
-    hardware
-        One GPU.
-    num_gpus
-        GPUs whose bandwidths add up [-].
-    max_reject_time
-        Largest rejection time that was measured [s].
-
-    Returns
-    -------
-    dict
-        Lower and upper bound by parameter, times in seconds.
+    target, drafter, hardware
+        The models measured, and one GPU.
+    num_gpus, max_reject_time
+        GPUs whose bandwidths add up [-]; largest rejection time that was measured [s].
 
     Notes
     -----
@@ -94,21 +85,16 @@ def fit_moesd(
     Parameters
     ----------
     table
-        Columns of `MOESD_COLUMNS`, a DataFrame or any mapping of arrays of one length [-].
-    bounds
-        Lower and upper bound by parameter, as `moesd_bounds` gives them [-] [s].
-    ridge_point
-        RP of the hardware [FLOP/B].
+        Columns of `MOESD_COLUMNS`, a DataFrame or any mapping of arrays of one length, no fewer
+        points than parameters [-].
+    bounds, ridge_point
+        Lower and upper bound by parameter, as `moesd_bounds` gives them [-] [s]; RP of the
+        hardware [FLOP/B].
 
     Returns
     -------
     FitResult
         The better of two starts. A speedup is a ratio: judge it by its predictions.
-
-    Raises
-    ------
-    InputError
-        If a column is missing, lengths differ, or there are fewer points than parameters.
 
     Notes
     -----
@@ -155,13 +141,11 @@ def moesd_speedup(
 
     Parameters
     ----------
-    columns
-        Points, as `fit_moesd` takes them.
+    columns, ridge_point
+        As for `fit_moesd` [-] [FLOP/B].
     values
         Parameters in the order of `MoESDParameters` on the first axis, whose other axes
-        broadcast with the points.
-    ridge_point
-        RP of the hardware [FLOP/B].
+        broadcast with the points [-] [s].
 
     Returns
     -------

@@ -22,18 +22,14 @@ class FitResult:
 
     Parameters
     ----------
-    parameters
-        Fitted values by name, in the units of the model [-] [s].
-    covariance
-        Covariance of the parameters on the subspace that the data determine, shape (n, n).
+    parameters, covariance
+        Fitted values by name, in the units of the model, and their covariance on the subspace that
+        the data determine, shape (n, n) [-] [s].
     residuals
         Predicted over measured, less one, one for each point [-].
-    at_bound
-        Parameters at a bound of the range that was tried.
-    undetermined
-        Other parameters that the points do not determine: any value would do.
-    warnings
-        A sentence for each of these.
+    at_bound, undetermined, warnings
+        Parameters at a bound of the range that was tried; others that the points do not determine,
+        for which any value would do; a sentence for each of these.
     """
 
     parameters: dict[str, float]

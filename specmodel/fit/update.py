@@ -66,14 +66,11 @@ class EngineUpdate:
 
     Parameters
     ----------
-    profile
-        The engine, with what it was fitted to.
-    moved
-        What became of its overheads and factors.
-    before, predicted
-        Predictions of each run by the shipped profile and by the new one [s] [-].
-    measured
-        What was measured [s] [-].
+    profile, moved
+        The engine, with what it was fitted to; what became of its overheads and factors.
+    before, predicted, measured
+        Predictions of each run by the shipped profile and by the new one, and what was measured
+        [s] [-].
     excess_speedup
         By how much the new profile predicts too high speedups of these runs on average, negative if
         too low, for the target with the largest error; 0 if errors of kernels and runs explain it
@@ -101,28 +98,17 @@ def update_engine(
     ----------
     rows
         Runs of one or several deployments on one host: times of steps, plain where nothing is
-        drafted, and speedups.
+        drafted, and speedups. An InputError if there is none, or none that a fit explains.
     base
         Where to start: a profile with a fit, whose covariance says how far it may move.
-    date
-        Day of the fit, as 2026-11-22.
-    version
-        Version of the engine that was measured; empty if not known.
-
-    Returns
-    -------
-    EngineUpdate
-        The most likely values, and the covariance of a quadratic around them.
-
-    Raises
-    ------
-    InputError
-        If there is no run, the profile has no fit, or runs took times that no fit explains.
+    date, version
+        As for `fit_engine`.
 
     Notes
     -----
-    Bayes' rule with normal logarithms. The seconds of the profile, the speed of the host and the
-    time of the GPU have the spreads of the profile; steps with a draft of each deployment may have
+    The most likely values by Bayes' rule with normal logarithms, and the covariance of a quadratic
+    around them. The seconds of the profile, the speed of the host and the time of the GPU have the
+    spreads of the profile; steps with a draft of each deployment may have
     errors of kernels of their own (`VERIFY_SPREAD`); each run has an error of `RUN_SPREAD`. Two
     runs, one plain and one with a draft, mostly tell the speed of the host.
 

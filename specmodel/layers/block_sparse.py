@@ -55,9 +55,9 @@ class BlockSparseAttention(GroupedHeads):
     kernels take one query token each (vLLM 0.33: ``minimax_m3/common/ops/sparse_attn.py``; SGLang
     0.5.23: ``minimax_sparse/decode/topk_sparse.py``). Tokens of a sequence are assumed to select
     the same blocks, so that all but the first read from the GPU's cache; nobody published how far
-    they do beyond `reach` entries. Index keys are read once for all tokens of a sequence, as in vLLM;
-    SGLang reads them for each. Not modelled: selections shared by layers or steps, caches spread
-    over GPUs by tokens, and index keys in 8 bits.
+    they do beyond `reach` entries. Index keys are read once for all tokens of a sequence, as in
+    vLLM; SGLang reads them for each. Not modelled: selections shared by layers or steps, caches
+    spread over GPUs by tokens, and index keys in 8 bits.
     """
 
     kind: Literal["block_sparse_attention"] = _KIND

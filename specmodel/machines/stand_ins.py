@@ -34,7 +34,7 @@ class Ranking(Record):
     """What leaving out the tables of a kind showed: candidates in the order of their errors [-].
 
     The error of a candidate is the median over tables of its mean error on a table left out, its
-    spread the deviation over tables of the part of ln(measured / predicted) that each has in common.
+    spread the deviation over tables of the part of ln(measured / predicted) each has in common.
     """
 
     order: list[Candidate]

@@ -124,43 +124,16 @@ _AT_MOST = (
 
 
 def read_measurements(path: str | Path) -> pd.DataFrame:
-    """Return a checked table of measurements from a CSV or Parquet file.
-
-    Parameters
-    ----------
-    path
-        The file; its suffix tells the format.
-
-    Returns
-    -------
-    pandas.DataFrame
-        As `check_measurements` returns it.
-
-    Raises
-    ------
-    InputError
-        In one line, if the file cannot be read or the table is not accepted.
-    """
+    """Return `check_measurements` of a CSV or Parquet file; an InputError says why not."""
     return check_measurements(read_table(path, (*COMMON[:-1], *DTYPES, "role")))
 
 
 def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table with checked columns, repeats replaced by their median, and roles.
 
-    Parameters
-    ----------
-    table
-        Any number of components of one stack on one device.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row for each point, with ``role`` ("fit" where none was given) and ``shape``.
-
-    Raises
-    ------
-    InputError
-        Names the first column at fault, its value, and what is accepted.
+    The table may have any number of components of one stack on one device; what is returned has a
+    row for each point, with ``role`` ("fit" where none was given) and ``shape``. An InputError
+    names the first column at fault, its value, and what is accepted.
     """
     need_columns(table, COMMON)
     if table.empty:

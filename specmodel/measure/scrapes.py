@@ -36,10 +36,8 @@ class MeasuredAcceptance:
     ----------
     model_name, num_engines
         Label of the counters, and number of engines summed over [-].
-    num_drafts
-        Steps of a sequence that had a draft [-].
-    num_draft_tokens, num_accepted_tokens
-        Drafted tokens, and accepted ones [token].
+    num_drafts, num_draft_tokens, num_accepted_tokens
+        Steps of a sequence that had a draft, their drafted tokens, and accepted ones [-] [token].
     accepted_by_position
         Drafts of which at least the first 1, 2, … tokens were accepted [-].
     mean_draft_length, max_draft_length
@@ -48,10 +46,8 @@ class MeasuredAcceptance:
     acceptance_rate, acceptance_by_position
         P(token accepted, all before it were), solved at the mean draft length, and for each
         position [-].
-    tokens_per_step
-        Accepted tokens per draft, plus the target's own one [token].
-    accepted_fraction
-        Accepted over drafted tokens [-].
+    tokens_per_step, accepted_fraction
+        Accepted tokens per draft, plus the target's own one [token]; accepted over drafted [-].
     """
 
     model_name: str
@@ -75,23 +71,16 @@ def scraped_acceptance(
 
     Parameters
     ----------
-    path
-        Text of the engine's ``/metrics``.
-    later
-        The same, saved later: what was counted between the two is taken.
+    path, later
+        Text of the engine's ``/metrics``; the same, saved later: what was counted between is taken.
     model
         Which ``model_name``, where a scrape has several.
 
     Returns
     -------
     MeasuredAcceptance
-        Sums over the engines of the model; the rates by position are ready for `Acceptance`.
-
-    Raises
-    ------
-    InputError
-        In one line, if a file cannot be read, nothing was drafted, the scrapes do not fit
-        together, or their counters contradict each other.
+        Sums over the engines of the model; the rates by position are ready for `Acceptance`. An
+        InputError says if nothing was drafted, or the counters contradict each other.
 
     Notes
     -----

@@ -53,13 +53,8 @@ def read_benchmarks(paths: Sequence[str | Path]) -> tuple[Run, ...]:
     Returns
     -------
     tuple of Run
-        In the order of files and rows; a plain run that several rows of a table repeat, once.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be read or has another format, or a number in it is impossible: in one line
-        that names the file, the line or row, and the key or column.
+        In the order of files and rows; a plain run that several rows of a table repeat, once. An
+        InputError names the file, the line or row, and the key or column that cannot be.
 
     Notes
     -----

@@ -33,22 +33,16 @@ def judge_serving(
 
     Parameters
     ----------
-    table
-        As `read_serving` returns it.
-    with_prefill
-        Whether steps carry the prefill of other requests.
+    table, with_prefill
+        As `read_serving` returns it; whether steps carry the prefill of other requests.
 
     Returns
     -------
     tuple
-        The rows, and reasons by row where a model refuses a layout. A row has its labels, stack
-        (whose kernels were taken), degrees, batch_size, quantity, measured, predicted, low and high
-        (the ends of the 80 % interval) [s] [-] and error, predicted over measured less one [-].
-
-    Raises
-    ------
-    InputError
-        If no row can be predicted.
+        The rows, and reasons by row where a model refuses a layout; an InputError if all are. A row
+        has its labels, stack (whose kernels were taken), degrees, batch_size, quantity, measured,
+        predicted, low and high (the ends of the 80 % interval) [s] [-] and error, predicted over
+        measured less one [-].
     """
     found, refused = told_of(table.rows, partial(_judged, with_prefill=with_prefill))
     if not found:
@@ -133,17 +127,10 @@ def _judged(rows: list[Served], *, with_prefill: bool) -> list[dict[str, Any]]:
 def serving_errors(judged: pd.DataFrame) -> pd.DataFrame:
     """Return errors of all rows, and by model, engine, GPU, dtype and batch size.
 
-    Parameters
-    ----------
-    judged
-        As `judge_serving` returns it, or `judge_first_tokens`, which has no intervals.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns group, value, rows, mean_error and median_error of predicted over measured less one,
-        absolute, bias (the signed mean) and coverage, the share of rows whose measured value lies
-        in the 80 % interval [-].
+    Rows are those of `judge_serving`, or of `judge_first_tokens`, which have no intervals. Columns
+    are group, value, rows, mean_error and median_error of predicted over measured less one,
+    absolute, bias (the signed mean) and coverage, the share of rows measured within the 80 %
+    interval [-].
     """
     rows = [{"group": ALL, "value": "", **_errors(judged)}]
     for name in (name for name in GROUPS if name in judged):

@@ -17,42 +17,28 @@ MOST_APART = 0.1  # share by which the batch may differ from the one asked for w
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of a benchmark, with or without speculation.
+    """One run of a benchmark, with or without speculation; an InputError if a number is impossible.
 
     Parameters
     ----------
     source
         The file, with the line or row in it where there are several: for messages and tables.
-    engine, version
-        Such as vllm or sglang, and its version; empty if the file does not say.
-    model
-        As the file names it; empty if it does not.
-    quantity
+    engine, version, model
+        Such as vllm or sglang, its version, and the model's name; empty if the file does not say.
+    quantity, value
         What was measured: step_time, of one engine step of a running request with the prefill that
-        it carried for others, or speedup, times without over times with speculation.
-    value
-        What was measured [s] for step_time, [-] for speedup.
+        it carried for others [s], or speedup, times without over times with speculation [-].
     tokens_per_step
         Emitted per request and step, accepted and one more; 1 without speculation [token].
-    draft_length
-        Drafted per request and step, in depth; 0 without speculation; None where there was
-        speculation and the file does not say how long [token].
-    topk
-        Branches of a tree per level; 1 for a chain; None if the draft length is [-].
-    verify_tokens
-        Tokens per request that the target verifies, for a chain one more than drafted; None if the
-        draft length is [token].
-    batch_size
-        Requests in the batch of a step, as a request sees it [request].
-    concurrency
-        Most requests at once that were asked for; None if there was no limit [request].
+    draft_length, topk, verify_tokens
+        Drafted per request and step, in depth, 0 without speculation; branches of a tree per level,
+        1 for a chain; tokens per request that the target verifies, one more than drafted in chains.
+        All are None where there was speculation and the file does not say how long [token] [-].
+    batch_size, concurrency
+        Requests in the batch of a step, as a request sees it; most requests at once that were asked
+        for, None if there was no limit [request].
     prompt_length, output_length
         Means per request; None if the file does not say [token].
-
-    Raises
-    ------
-    InputError
-        If a number is impossible, such as an acceptance beyond draft length + 1.
     """
 
     source: str
@@ -178,25 +164,15 @@ def check_model(runs: Sequence[Run], target: str) -> None:
 
 
 def served_runs(runs: Sequence[Run], deployment: Mapping[str, Any]) -> list[Served]:
-    """Return runs as rows of measured serving, as fits of engines take them.
+    """Return runs of one deployment as rows of measured serving, as fits of engines take them.
 
     Parameters
     ----------
     runs
-        Of one deployment, with known draft lengths.
+        With known draft lengths; an InputError if neither a run's file nor the caller told its own.
     deployment
         What ran, as `cost.deploying.resolve` takes it, with the KV entries of a sequence as
         context_length if the prompts and outputs of runs do not tell.
-
-    Returns
-    -------
-    list of Served
-        A row for each run.
-
-    Raises
-    ------
-    InputError
-        If neither the file of a run nor the caller told its draft length.
     """
     return [_served(run, deployment) for run in runs]
 

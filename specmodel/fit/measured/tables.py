@@ -96,17 +96,7 @@ def read_serving(path: str | Path) -> ServingTable:
     path
         CSV or Parquet with a row for each run. For plain decoding it has the columns `PLAIN` and
         measured_tpot_ms; for pairs with and without speculation, `PAIRS` and speedup or
-        spec_step_ms.
-
-    Returns
-    -------
-    ServingTable
-        What is taken and what is not.
-
-    Raises
-    ------
-    InputError
-        In one line, if the file cannot be read, a column is missing, or a number is impossible.
+        spec_step_ms. An InputError says what is missing or impossible.
 
     Notes
     -----

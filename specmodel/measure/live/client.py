@@ -31,18 +31,8 @@ _PATHS = {"ids": "/v1/completions", "text": "/v1/completions", "chat": "/v1/chat
 class Told:
     """What a server says of itself.
 
-    Parameters
-    ----------
-    engine, version
-        vllm or sglang, with its version; empty for other servers.
-    model
-        Name under which the model is served.
-    drafts
-        What the server drafts.
-    has_counters
-        Whether it has counters at ``/metrics``.
-    context_length
-        Longest sequence, if the server says so [token].
+    `engine` and `version` are empty for others than vllm and sglang, `model` is the name that the
+    model is served by, and `context_length` the longest sequence, if the server says so [token].
     """
 
     engine: str
@@ -55,18 +45,9 @@ class Told:
 
 @dataclass(kw_only=True)
 class Server:
-    """A server, and how it is asked.
+    """A server, and how it is asked, as for `connected`.
 
-    Parameters
-    ----------
-    session, url
-        HTTP session whose base is the server's URL, and the URL for messages.
-    form
-        What prompts are.
-    streams, stream_interval, temperature
-        As for `connected` [token] [-].
-    model
-        Name under which the model is served; `told` sets it.
+    `session` has the server's URL as its base, `url` is for messages; `told` sets the `model`.
     """
 
     session: ClientSession = field(repr=False)
@@ -232,7 +213,7 @@ async def connected(
     stream_interval: int | None = None,
     temperature: float | None = None,
 ) -> AsyncIterator[Server]:
-    """Open a client of a server, and close it at the end.
+    """Open a client of a server, not yet asked anything, and close it at the end.
 
     Parameters
     ----------
@@ -240,23 +221,11 @@ async def connected(
         Where the server is, with or without ``/v1``.
     api_key, ca_file
         Bearer token to send, and certificates to trust instead of the system's.
-    timeout
-        Longest time for an answer [s].
-    streams
-        Whether answers are streamed.
+    timeout, streams
+        Longest time for an answer [s]; whether answers are streamed.
     stream_interval, temperature
         Tokens in each event after the first [token], and temperature of sampling [-]; the server's
         own if not given.
-
-    Yields
-    ------
-    Server
-        Not yet asked anything.
-
-    Raises
-    ------
-    InputError
-        If the URL is not one, certificates cannot be read, or the client is not installed.
     """
     try:
         import aiohttp

@@ -48,19 +48,9 @@ class Done:
 
 
 def random_ids(lowest: int, highest: int, seed: int | None = None) -> Prompts:
-    """Return a maker of prompts of random token ids.
+    """Return a maker of prompts of random token ids from `lowest` to `highest`, both included [-].
 
-    Parameters
-    ----------
-    lowest, highest
-        Bounds of the ids, both included [-].
-    seed
-        With a seed, a key gives the same prompt each time; without, no prompt comes twice [-].
-
-    Returns
-    -------
-    Prompts
-        From a number of tokens and a key to a prompt.
+    With a seed, a key gives the same prompt each time; without, no prompt comes twice.
     """
 
     def prompt(length: int, key: Sequence[int] = ()) -> list[int]:
@@ -86,24 +76,8 @@ def _drawn(seed: int | None, key: Sequence[int]) -> np.random.Generator:
 async def fitted_words(server: Server, words: Prompts, lengths: Sequence[int]) -> Prompts:
     """Return a maker of prompts in text that have some number of tokens, as the server counts them.
 
-    Parameters
-    ----------
-    server
-        It is asked how many tokens some words are.
-    words
-        Makes prompts of a number of words.
-    lengths
-        All lengths that will be asked for [token].
-
-    Returns
-    -------
-    Prompts
-        From one of these lengths and a key to a prompt.
-
-    Raises
-    ------
-    InputError
-        If a single word makes a prompt that is too long, for what a chat adds to it.
+    `words` makes prompts of some number of words; `lengths` are all that will be asked for [token].
+    An InputError says if a single word is too long a prompt, for what a chat adds to it.
     """
     counts = {length: await _words_of(server, words, length) for length in set(lengths)}
     return lambda length, key=(): words(counts[length], key)
@@ -131,7 +105,7 @@ async def _words_of(server: Server, words: Prompts, length: int) -> int:
 async def drive(
     server: Server, told: Told, plan: Plan, runs: Sequence[Run], log: Log, prompts: Prompts
 ) -> AsyncIterator[Done]:
-    """Warm a server up and do the runs of a round.
+    """Warm a server up and do the runs of a round; yield the end of each, and of what warms up.
 
     Parameters
     ----------
@@ -141,11 +115,6 @@ async def drive(
         Tells the requests of a run; runs of the round that are left, in order.
     log, prompts
         The table, to which rows are added, and the maker of prompts.
-
-    Yields
-    ------
-    Done
-        When the requests that warm up have ended, and when each run has.
 
     Raises
     ------

@@ -131,7 +131,7 @@ def speculation(scrape: Scrape | None, info: Mapping[str, Any]) -> Speculation:
 
 
 def launch_options(engine: str, draft_length: int, method: str, draft_model: str = "") -> str:
-    """Return the options with which an engine is started to draft so many tokens.
+    """Return the options, as typed in a shell, with which an engine drafts so many tokens.
 
     Parameters
     ----------
@@ -139,20 +139,8 @@ def launch_options(engine: str, draft_length: int, method: str, draft_model: str
         vllm or sglang; for any other, the options of both are given.
     draft_length
         Tokens drafted per sequence and step, as a chain; 0 for none [token].
-    method
-        One of `METHODS`.
-    draft_model
-        Name or folder of the draft model, for methods that need one.
-
-    Returns
-    -------
-    str
-        The options as typed in a shell.
-
-    Raises
-    ------
-    InputError
-        If the method is not known.
+    method, draft_model
+        One of `METHODS`, and the name or folder of the draft model, where it needs one.
     """
     if method not in METHODS:
         raise InputError("method", method, ", ".join(METHODS))

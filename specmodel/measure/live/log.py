@@ -30,19 +30,9 @@ COLUMNS = (
 class Log(AppendedRows):
     """The table of a measurement, open for appending; a context manager.
 
-    Parameters
-    ----------
-    path
-        The CSV; made if it is not there, continued if it is.
-    identity
-        What all rows must have in common: the model and the engine.
-    session
-        What is recorded of this run of the program.
-
-    Raises
-    ------
-    InputError
-        If the table is of another model or engine, in use, damaged, or cannot be written.
+    The CSV is made if it is not there, and continued if it is, unless an InputError says that it is
+    in use, damaged, or of another model or engine: `identity` is what all rows must have in common.
+    `session` is what is recorded of this run of the program.
     """
 
     def __init__(

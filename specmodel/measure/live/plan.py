@@ -38,18 +38,9 @@ class Request(NamedTuple):
 class Run:
     """One load, kept up for a while.
 
-    Parameters
-    ----------
-    round
-        Number of the round from 0; the server is not restarted within a round [-].
-    draft_length
-        Tokens that the server should draft per sequence and step; 0 for no speculation [token].
-    concurrency
-        Requests at once [request].
-    prompt_length, output_length
-        Lengths of each request [token].
-    repeat
-        Number of the repeat from 0 [-].
+    `round` and `repeat` count from 0; within a round the server is not restarted. It should draft
+    `draft_length` tokens per sequence and step, 0 for no speculation; `concurrency` requests run at
+    once, each of these lengths [token].
     """
 
     round: int
@@ -76,26 +67,16 @@ class Budget(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All that is to be measured.
+    """All that is to be measured; an InputError says if that is nothing, impossible or too much.
 
     Parameters
     ----------
     draft_lengths
         One for each round, in order; one that comes twice is measured twice [token].
-    concurrencies
-        Requests at once [request].
-    prompt_lengths, output_lengths
-        Each prompt length is measured with each output length [token].
-    repeats
-        Runs of each load in a round, interleaved [-].
-    requests
-        Timed requests in each slot of a run [request].
-
-    Raises
-    ------
-    InputError
-        If a number is out of range, an output has less than two tokens, nothing is asked, or more
-        than `MOST_REQUESTS` are.
+    concurrencies, prompt_lengths, output_lengths
+        Requests at once [request]; each prompt length is measured with each output length [token].
+    repeats, requests
+        Runs of each load in a round, interleaved [-]; timed requests in each slot [request].
     """
 
     draft_lengths: Sequence[int]
@@ -168,19 +149,9 @@ def warm_up_of(runs: Iterable[Run]) -> list[tuple[Run, list[Request]]]:
 
 
 def budget(plan: Plan, rounds: dict[int, list[Run]]) -> Budget:
-    """Return what is asked of a server in all, warming up included.
+    """Return what the runs left of a plan, by round, ask of a server in all, warming up included.
 
-    Parameters
-    ----------
-    plan
-        Tells the requests of a run.
-    rounds
-        Runs that are left, by the number of their round [-].
-
-    Returns
-    -------
-    Budget
-        Exact, except that prompts in text miss their length by some tokens.
+    It is exact, except that prompts in text miss their length by some tokens.
     """
     count = prompts = outputs = 0
     for runs in rounds.values():
@@ -195,21 +166,10 @@ def budget(plan: Plan, rounds: dict[int, list[Run]]) -> Budget:
 def seconds_of(
     run: Run, requests: int, first_token: float, tpot: float, known: Mapping[tuple[int, ...], float]
 ) -> float:
-    """Return how long a run will take: as long as an earlier run of its load, if there is one.
+    """Return how long all slots of a run will take together [s].
 
-    Parameters
-    ----------
-    run, requests
-        The run, and its timed requests in each slot [request].
-    first_token, tpot
-        Times of a single request, for a load that has not run yet [s].
-    known
-        Times of earlier runs, by their keys without the repeat [s].
-
-    Returns
-    -------
-    float
-        Time of all its slots together; at the pace of a single request, a lower bound [s].
+    It is as long as an earlier run of its load took, by its key without the repeat in `known`. Else
+    it is a lower bound: timed `requests` at the pace of a single one, of these two times [s].
     """
     if run.key[:-1] in known:
         return known[run.key[:-1]]
