@@ -38,24 +38,11 @@ _DFLASH_BLOCK = 16
 """Tokens of a block of DFlash where none is given, as SGLang has it [token]."""
 
 _OWN_CONFIGS = ("dflash_config", "dspark_config")
-_OWN_KEYS = {
-    "attention_sink_bias",
-    "attention_value_scale",
-    "block_size",
-    "causal",
-    "final_logit_softcapping",
-    "markov_head_type",
-    "markov_rank",
-    "mask_token",
-    "mask_token_id",
-    "num_target_layers",
-    "output_multiplier",
-    "sample_from_anchor",
-    "swa_window_size",
-    "target_layer_ids",
-    "use_aux_hidden_state",
-    "use_swa",
-}
+_OWN_KEYS = """
+    attention_sink_bias attention_value_scale block_size causal final_logit_softcapping
+    markov_head_type markov_rank mask_token mask_token_id num_target_layers output_multiplier
+    sample_from_anchor swa_window_size target_layer_ids use_aux_hidden_state use_swa
+"""
 """Keys of `dflash_config` and `dspark_config` that are read, or change no shape."""
 
 _OWN_MODULE = re.compile(
@@ -140,11 +127,10 @@ def _flat(config: Mapping[str, Any], argument: str) -> Reader:
             continue
         if not isinstance(nested, dict):
             raise Reader(whole, argument).fault(key, "an object")
-        unknown = (
-            [] if key not in _OWN_CONFIGS else [name for name in nested if name not in _OWN_KEYS]
-        )
-        for name in unknown:
-            raise Reader(nested, f"{argument} {key}").fault(name, ", ".join(sorted(_OWN_KEYS)))
+        unknown = [name for name in nested if name not in _OWN_KEYS.split()]
+        if key in _OWN_CONFIGS and unknown:
+            expected = ", ".join(_OWN_KEYS.split())
+            raise Reader(nested, f"{argument} {key}").fault(unknown[0], expected)
         whole |= nested
     whole["architectures"] = config["architectures"]
     return Reader(whole | _windowed(Reader(whole, argument)), argument)

@@ -100,14 +100,9 @@ _FOLDS = 4
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KernelFitting:
-    """Fit of one kind of kernel at one dtype.
+    """Fit of one kind of kernel at one dtype: what a profile records, and the result of the fit.
 
-    Parameters
-    ----------
-    fit
-        What a profile records; its errors are those of judged rows, or of fitted rows without any.
-    result
-        Parameters, covariance and residuals of the fitted points.
+    Errors of `fit` are those of judged rows, or of fitted rows without any.
     """
 
     fit: KernelFit

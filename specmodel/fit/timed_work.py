@@ -139,37 +139,31 @@ def _recurrence(column: Columns, value_bytes: float, dtypes: dict[str, str], **o
 
 
 def _experts(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
-    k, width = column["experts_per_token"], column["expert_size"]
+    k, h = column["experts_per_token"], column["hidden_size"]
     pairs = column["num_tokens"] * k
-    block = blocks.feed_forward(
-        pairs,
-        hidden_size=column["hidden_size"],
-        width=width,
-        matrices=column["num_matrices"],
-        layers=1,
-        value_bytes=value_bytes,
-        **dtypes,
-    )
+    sizes: dict[str, Any] = {
+        "hidden_size": h,
+        "width": column["expert_size"],
+        "matrices": column["num_matrices"],
+        "layers": 1,
+        "value_bytes": value_bytes,
+    }
     block = blocks.routed(
-        block,
+        blocks.feed_forward(pairs, **sizes, **dtypes),
         pairs=pairs,
         loaded=column["active_experts"],
-        hidden_size=column["hidden_size"],
-        width=width,
-        matrices=column["num_matrices"],
         experts_per_token=k,
-        layers=1,
-        value_bytes=value_bytes,
         residual_bytes=max(value_bytes, 2.0),
+        **sizes,
     )
     if not column["includes_router"].any():
         return block
     router = blocks.linear(
         column["num_tokens"],
-        weights=column["hidden_size"] * column["num_experts"],
-        values=column["hidden_size"] + 3 * column["num_experts"],
+        weights=h * column["num_experts"],
+        values=h + 3 * column["num_experts"],
         value_bytes=max(value_bytes, 2.0),
-        depth=column["hidden_size"],
+        depth=h,
         kernels=1,
         **dtypes,
     )

@@ -108,9 +108,9 @@ def update_engine(
     -----
     The most likely values by Bayes' rule with normal logarithms, and the covariance of a quadratic
     around them. The seconds of the profile, the speed of the host and the time of the GPU have the
-    spreads of the profile; steps with a draft of each deployment may have
-    errors of kernels of their own (`VERIFY_SPREAD`); each run has an error of `RUN_SPREAD`. Two
-    runs, one plain and one with a draft, mostly tell the speed of the host.
+    spreads of the profile; steps with a draft of each deployment may have errors of kernels of
+    their own (`VERIFY_SPREAD`); each run has an error of `RUN_SPREAD`. Two runs, one plain and one
+    with a draft, mostly tell the speed of the host.
 
     Where speedups are then still missed by more than the standard deviation of these errors,
     `PER_REQUEST` may be anything, provided that this explains at least a quarter. The recorded

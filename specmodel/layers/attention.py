@@ -14,12 +14,7 @@ from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
 from specmodel.layers import blocks
 from specmodel.layers.batch import Batch, Pass, Stream
-from specmodel.layers.cores import (
-    core,
-    distinct_entries,
-    prompt_core,
-    with_keys_and_values,
-)
+from specmodel.layers.cores import core, distinct_entries, prompt_core, with_keys_and_values
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.work import Work, wider_dtype
 

@@ -9,11 +9,7 @@ import numpy as np
 from specmodel.algebra.ranks import busiest_share
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.base.units import (
-    FloatArray,
-    Numeric,
-    check,
-)
+from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.layers.states import NATIVE, StateKeeping
 from specmodel.layers.work import wider_dtype
 

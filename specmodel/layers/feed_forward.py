@@ -13,16 +13,7 @@ from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
 from specmodel.layers import blocks, messages
 from specmodel.layers.attention import Count, Size
-from specmodel.layers.batch import (
-    ONE,
-    ZERO,
-    Batch,
-    Layout,
-    Pass,
-    Routing,
-    SequenceGroup,
-    Stream,
-)
+from specmodel.layers.batch import ONE, ZERO, Batch, Layout, Pass, Routing, SequenceGroup, Stream
 from specmodel.layers.dense import dense_block, matrices_of
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.work import Work

@@ -6,11 +6,10 @@ from pydantic import model_validator
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.layers import blocks
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Pass
 from specmodel.layers.matrices import between_matrices, matrix_work
-from specmodel.layers.recurrent import RecurrentMixer, verified
+from specmodel.layers.recurrent import RecurrentMixer
 from specmodel.layers.work import Work
 
 
@@ -97,17 +96,11 @@ class GatedDeltaNet(RecurrentMixer):
             ),
             "elementwise": between_matrices(run, layers, 3 * self.output_size / n, kernels=1),
             "short_convolution": self.convolution(run, layers),
-            "recurrence": blocks.recurrence(
-                batch_size=run.replica.num_sequences,
-                num_tokens=run.num_tokens,
-                states_written=verified(run, run.states.written),
+            "recurrence": self.recurrence(
+                run,
+                layers,
                 num_key_heads=self.num_key_heads / n,
                 num_value_heads=self.num_value_heads / n,
                 sizes=(self.key_head_dim, self.value_head_dim),
-                layers=layers,
-                value_bytes=stream.residual_bytes,
-                state_dtype=self.state_dtype,
-                states_copied=verified(run, run.states.copied),
-                record_bytes=2 * self.record_bytes(n) * verified(run, run.states.recorded),
             ),
         }

@@ -3,7 +3,6 @@
 from typing import Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.layers import blocks
 from specmodel.layers.batch import Pass
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import SquareStates, verified
@@ -61,8 +60,8 @@ class KimiDeltaAttention(SquareStates):
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
-        stream, n = run.stream, run.layout.tensor_parallel
-        h, width, low = stream.hidden_size, self.output_size / n, self._low_rank_gates
+        n = run.layout.tensor_parallel
+        h, width, low = run.stream.hidden_size, self.output_size / n, self._low_rank_gates
         products = 2 + low if low else 4
         inner = self.conv_channels / n + 3 * width + self.num_heads / n + 2 * low * self.head_dim
         weights = self.weights(h, n) - self._conv_weights / n
@@ -77,18 +76,9 @@ class KimiDeltaAttention(SquareStates):
             ),
             "elementwise": between_matrices(run, layers, 3 * width, kernels=1),
             "short_convolution": self.convolution(run, layers),
-            "recurrence": blocks.recurrence(
-                batch_size=run.replica.num_sequences,
-                num_tokens=run.num_tokens,
-                states_written=verified(run, run.states.written),
-                num_key_heads=self.num_heads / n,
-                num_value_heads=self.num_heads / n,
-                sizes=(self.head_dim, self.head_dim),
-                layers=layers,
-                value_bytes=stream.residual_bytes,
-                state_dtype=self.state_dtype,
-                states_copied=verified(run, run.states.copied),
-                record_bytes=2 * self.record_bytes(n) * verified(run, run.states.recorded),
+            "recurrence": self.recurrence(
+                run,
+                layers,
                 gates=self.head_dim + 1,
                 steps=verified(run, lambda tokens: tokens),
                 kind="kimi_recurrence",

@@ -3,10 +3,9 @@
 from typing import Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.layers import blocks
 from specmodel.layers.batch import Pass
 from specmodel.layers.matrices import between_matrices, matrix_work
-from specmodel.layers.recurrent import SquareStates, verified, without_delta
+from specmodel.layers.recurrent import SquareStates, without_delta
 from specmodel.layers.work import Work
 
 
@@ -52,8 +51,8 @@ class LightningAttention(SquareStates):
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
-        stream, n = run.stream, run.layout.tensor_parallel
-        h, width = stream.hidden_size, self.output_size / n
+        n = run.layout.tensor_parallel
+        h, width = run.stream.hidden_size, self.output_size / n
         return {
             "recurrent_projections": matrix_work(
                 run,
@@ -64,20 +63,5 @@ class LightningAttention(SquareStates):
                 kernels=3,
             ),
             "elementwise": between_matrices(run, layers, 9 * width, kernels=2),
-            "recurrence": without_delta(
-                blocks.recurrence(
-                    batch_size=run.replica.num_sequences,
-                    num_tokens=run.num_tokens,
-                    states_written=verified(run, run.states.written),
-                    num_key_heads=self.num_heads / n,
-                    num_value_heads=self.num_heads / n,
-                    sizes=(self.head_dim, self.head_dim),
-                    layers=layers,
-                    value_bytes=stream.residual_bytes,
-                    state_dtype=self.state_dtype,
-                    states_copied=verified(run, run.states.copied),
-                    record_bytes=2 * self.record_bytes(n) * verified(run, run.states.recorded),
-                    gates=0,
-                )
-            ),
+            "recurrence": without_delta(self.recurrence(run, layers, gates=0)),
         }

@@ -7,11 +7,11 @@ from pydantic import model_validator
 from specmodel.algebra import ranks
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.layers import blocks, messages
+from specmodel.layers import messages
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Pass
 from specmodel.layers.matrices import between_matrices, matrix_work
-from specmodel.layers.recurrent import RecurrentMixer, verified, without_delta
+from specmodel.layers.recurrent import RecurrentMixer, without_delta
 from specmodel.layers.work import Work
 
 
@@ -112,28 +112,19 @@ class Mamba2(RecurrentMixer):
             ),
             "elementwise": between_matrices(run, layers, 3 * width, kernels=1),
             "short_convolution": self.convolution(run, layers),
-            "recurrence": self._recurrence(run, layers),
+            "recurrence": without_delta(
+                self.recurrence(
+                    run,
+                    layers,
+                    num_key_heads=self._vectors(n) / self.state_dim,
+                    num_value_heads=heads,
+                    sizes=(self.state_dim, self.state_head_dim),
+                    gates=1,
+                )
+            ),
             "norm_reduction": self._norm_reduction(run, layers),
         }
         return {name: work for name, work in found.items() if work.kernels}
-
-    def _recurrence(self, run: Pass, layers: int) -> Work:
-        n = run.layout.tensor_parallel
-        found = blocks.recurrence(
-            batch_size=run.replica.num_sequences,
-            num_tokens=run.num_tokens,
-            states_written=verified(run, run.states.written),
-            num_key_heads=self._vectors(n) / self.state_dim,
-            num_value_heads=self.num_state_heads / n,
-            sizes=(self.state_dim, self.state_head_dim),
-            layers=layers,
-            value_bytes=run.stream.residual_bytes,
-            state_dtype=self.state_dtype,
-            states_copied=verified(run, run.states.copied),
-            record_bytes=2 * self.record_bytes(n) * verified(run, run.states.recorded),
-            gates=1,
-        )
-        return without_delta(found)
 
     def _norm_reduction(self, run: Pass, layers: int) -> Work:
         """Sum squares over GPUs where heads of a single group are cut: 4 B a token and layer."""

@@ -7,7 +7,7 @@ a sequence keeps a window of past tokens for a convolution.
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -93,6 +93,21 @@ class RecurrentMixer(Record):
             dtype=run.stream.activation_dtype,
         )
 
+    def recurrence(self, run: Pass, layers: int, **heads: Any) -> Work:
+        """Return the work of the states in some layers; `heads` goes to `blocks.recurrence`."""
+        states, recorded = run.states, 2 * self.record_bytes(run.layout.tensor_parallel)
+        return blocks.recurrence(
+            batch_size=run.replica.num_sequences,
+            num_tokens=run.num_tokens,
+            states_written=verified(run, states.written),
+            layers=layers,
+            value_bytes=run.stream.residual_bytes,
+            state_dtype=self.state_dtype,
+            states_copied=verified(run, states.copied),
+            record_bytes=recorded * verified(run, states.recorded),
+            **heads,
+        )
+
 
 class SquareStates(RecurrentMixer):
     """Heads with a square matrix of state each; as many of queries and keys as of values."""
@@ -113,6 +128,12 @@ class SquareStates(RecurrentMixer):
     def cuts(self, degree: int) -> bool:
         """Tell whether the heads divide over GPUs."""
         return not self.num_heads % degree
+
+    def recurrence(self, run: Pass, layers: int, **heads: Any) -> Work:
+        """Return the work of the states of all heads, as many of keys as of values."""
+        count, size = self.num_heads / run.layout.tensor_parallel, self.head_dim
+        own = {"num_key_heads": count, "num_value_heads": count, "sizes": (size, size)}
+        return super().recurrence(run, layers, **own, **heads)
 
 
 def verified(run: Pass, of: Callable[[FloatArray], FloatArray]) -> FloatArray:

@@ -14,13 +14,7 @@ from pydantic import Field
 from specmodel.base import records
 from specmodel.base.dtypes import names_of_fits
 from specmodel.base.records import Record
-from specmodel.machines.kernels import (
-    TYPICAL,
-    FittedStack,
-    KernelFit,
-    Spread,
-    fitted_dtype,
-)
+from specmodel.machines.kernels import TYPICAL, FittedStack, KernelFit, Spread, fitted_dtype
 
 Candidate = Literal["other_stack", "typical", "own"]
 """What may stand in: another stack of the GPU or typical kernels at the same dtype, or the stack

@@ -23,6 +23,9 @@ from specmodel.base.tables import ARGUMENT, need_columns, numbers, read_table
 from specmodel.layers.kinds import kernel_kind
 from specmodel.measure.kernels.suite import OTHERS
 
+_STATES = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")
+_PROMPTS = ("num_heads", "num_kv_heads", "key_head_dim", "value_head_dim")
+
 COMMON = ("component", "hardware", "stack", "version", "latency")  # columns of every table
 
 COLUMNS = {
@@ -42,16 +45,13 @@ COLUMNS = {
     ),
     **dict.fromkeys(
         ("recurrence", "kimi_recurrence"),
-        (
-            "batch_size", "num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim",
-            "state_dtype", "activation_dtype",
-        ),
+        ("batch_size", *_STATES, "state_dtype", "activation_dtype"),
     ),
     **dict.fromkeys(
         ("prompt_attention", "latent_prompt_attention"),
         (
-            "batch_size", "query_tokens", "context_length", "num_heads", "num_kv_heads",
-            "key_head_dim", "value_head_dim", "kv_dtype", "activation_dtype",
+            "batch_size", "query_tokens", "context_length", *_PROMPTS, "kv_dtype",
+            "activation_dtype",
         ),
     ),
 }  # fmt: skip
@@ -88,14 +88,8 @@ SHAPE = {
     "attention": ("num_heads", "num_kv_heads", "head_dim"),
     "elementwise": ("hidden_size",),
     "latent_attention": ("num_heads", "kv_lora_rank", "qk_rope_head_dim"),
-    **dict.fromkeys(
-        ("recurrence", "kimi_recurrence"),
-        ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"),
-    ),
-    **dict.fromkeys(
-        ("prompt_attention", "latent_prompt_attention"),
-        ("num_heads", "num_kv_heads", "key_head_dim", "value_head_dim"),
-    ),
+    **dict.fromkeys(("recurrence", "kimi_recurrence"), _STATES),
+    **dict.fromkeys(("prompt_attention", "latent_prompt_attention"), _PROMPTS),
 }
 """Columns that make a shape, the unit that is fitted or judged as a whole."""
 

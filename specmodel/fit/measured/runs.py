@@ -128,13 +128,7 @@ def seen_batch(decoding: float, most: float) -> float:
 
 
 def need_plain(runs: Sequence[Run]) -> None:
-    """Refuse runs if all are step times with speculation: none is there to compare them with.
-
-    Parameters
-    ----------
-    runs
-        Those of all files.
-    """
+    """Refuse runs of all files that are step times with speculation: nothing to compare with."""
     speculative = [run for run in runs if run.is_speculative]
     timed = [run for run in speculative if run.quantity == "step_time"]
     if timed and len(timed) == len(runs):
@@ -147,13 +141,6 @@ def check_model(runs: Sequence[Run], target: str) -> None:
     """Refuse a benchmark of another shipped architecture than the target.
 
     Unknown names are passed over: checkpoints are renamed, and folders are called anything.
-
-    Parameters
-    ----------
-    runs
-        Those of all files.
-    target
-        The model that they should be of.
     """
     named = _shipped(target)
     for run in runs:

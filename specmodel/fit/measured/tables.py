@@ -64,14 +64,7 @@ class Served:
 class ServingTable:
     """Rows of a table that can be predicted, and why the others cannot.
 
-    Parameters
-    ----------
-    rows
-        Rows that can be predicted.
-    not_taken
-        Reasons, by the name or number of the row.
-    assumed
-        What was assumed where the table says nothing.
+    `not_taken` has reasons by the name or number of the row, `assumed` what the table does not say.
     """
 
     rows: tuple[Served, ...]
