@@ -232,10 +232,9 @@ def read_head(path: str | Path, target: Architecture) -> Drafter | None:
         return _assistant(assistant, target, file.argument)
     fields = eagle3_fields(file.content, file.argument, **sizes)
     head = build(Architecture, file.with_origin(fields), file.argument)
-    if drafts_with_masks(file.content):
-        parts = ((head, masks_after_verified),)
-        return Drafter(name=P_EAGLE, parts=parts, is_head=True, is_chain=True)
-    return Drafter(name=EAGLE3, parts=((head, features_first),), is_head=True)
+    is_masked = drafts_with_masks(file.content)
+    name, rule = (P_EAGLE, masks_after_verified) if is_masked else (EAGLE3, features_first)
+    return Drafter(name=name, parts=((head, rule),), is_head=True, is_chain=is_masked)
 
 
 def _assistant(head: Architecture, target: Architecture, argument: str) -> Drafter:

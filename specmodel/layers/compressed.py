@@ -6,7 +6,7 @@ few entries (HCA, ratio 128), and of many (CSA, ratio 4) to the best that an ind
 """
 
 from dataclasses import replace
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import model_validator
@@ -181,22 +181,11 @@ class CompressedAttention(Record):
         if self._makes_entries:
             found["compressor"] = self._compressor(run, layers)
         if self._selects:
-            width = self.index_num_heads * self.index_head_dim
-            found["indexer"] = index_scores(
-                run,
-                layers,
-                width=width,
-                key_bytes=self._index_key_bytes / self.ratio,
-                pool=self.ratio,
-                kind="compressed_indexer",
-            )
-            found["index_selection"] = index_choice(
-                run,
-                layers,
-                self.index_topk * self.ratio,
-                pool=self.ratio,
-                kind="compressed_indexer",
-            )
+            width, most = self.index_num_heads * self.index_head_dim, self.index_topk * self.ratio
+            of: dict[str, Any] = {"pool": self.ratio, "kind": "compressed_indexer"}
+            key_bytes = self._index_key_bytes / self.ratio
+            found["indexer"] = index_scores(run, layers, width=width, key_bytes=key_bytes, **of)
+            found["index_selection"] = index_choice(run, layers, most, **of)
         return found | {"attention_core": self._core(run, layers)}
 
     @property

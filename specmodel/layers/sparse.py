@@ -130,12 +130,9 @@ class SparseAttention(LatentHeads):
         found = {"attention_projections": self._all_projections(run, layers)}
         if self.has_indexer:
             width = self.index_num_heads * self.index_head_dim
-            found["indexer"] = index_scores(
-                run, layers, width=width, key_bytes=self.index_bytes, pool=self.index_pool
-            )
-            found["index_selection"] = index_choice(
-                run, layers, self.index_topk, pool=self.index_pool
-            )
+            pool, each = self.index_pool, self.index_bytes
+            found["indexer"] = index_scores(run, layers, width=width, key_bytes=each, pool=pool)
+            found["index_selection"] = index_choice(run, layers, self.index_topk, pool=pool)
         return found | {"attention_core": self._core(run, layers)}
 
     def _indexer_weights(self, hidden_size: int) -> int:
