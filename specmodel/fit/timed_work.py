@@ -149,7 +149,7 @@ def _experts(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Wor
         "value_bytes": value_bytes,
     }
     block = blocks.routed(
-        blocks.feed_forward(pairs, **sizes, **dtypes),
+        blocks.feed_forward(pairs, **(sizes | dtypes)),
         pairs=pairs,
         loaded=column["active_experts"],
         experts_per_token=k,
