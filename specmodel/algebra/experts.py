@@ -239,7 +239,23 @@ def _unused_beyond(s: FloatArray, p: FloatArray, c: FloatArray) -> FloatArray:
 def check_experts(
     num_experts: Numeric, experts_per_token: Numeric
 ) -> tuple[FloatArray, FloatArray]:
-    """Return both counts as arrays, or say in one line why they cannot be used."""
+    """Return both counts as arrays, or say in one line why they cannot be used.
+
+    Parameters
+    ----------
+    num_experts, experts_per_token
+        Experts in all, E, and those that the router chooses for a token, k, any shape [-].
+
+    Returns
+    -------
+    tuple of FloatArray
+        E and k [-].
+
+    Raises
+    ------
+    InputError
+        If E is below 1, or k is not between 0 and E.
+    """
     E = check("num_experts", num_experts, minimum=1)
     k = check("experts_per_token", experts_per_token, above=0)
     if (k > E).any():
@@ -249,7 +265,20 @@ def check_experts(
 
 
 def union(count: FloatArray, each: FloatArray, E: FloatArray) -> FloatArray:
-    """Return the union of independent draws of `each` of E: ``E (1 - (1 - each/E)^count)`` [-]."""
+    """Return the union of independent draws of `each` of E: ``E (1 - (1 - each/E)^count)``.
+
+    Parameters
+    ----------
+    count
+        Draws, any shape [-].
+    each, E
+        Expected members of one draw, and members in all [-].
+
+    Returns
+    -------
+    FloatArray
+        Expected distinct members [-].
+    """
     with np.errstate(divide="ignore"):
         return -E * np.expm1(count * np.log1p(-each / E))
 

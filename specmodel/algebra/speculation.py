@@ -268,7 +268,20 @@ def best_draft_length(speedup: Numeric, draft_length: Numeric, axis: int = -1) -
 
 
 def first_of_largest(candidates: Sequence[FloatArray], floor: float) -> NDArray[np.int16]:
-    """Return the index of the largest, the first of equals; -1 where none exceeds the floor [-]."""
+    """Return which of some candidates is the largest, element by element.
+
+    Parameters
+    ----------
+    candidates
+        Arrays to compare, of shapes that broadcast [-].
+    floor
+        What the largest must exceed [-].
+
+    Returns
+    -------
+    NDArray
+        Index of the largest, the first of equals; -1 where none exceeds the floor [-].
+    """
     shape = np.broadcast_shapes(*(candidate.shape for candidate in candidates))
     most, first = np.full(shape, floor), np.full(shape, -1, dtype=np.int16)
     for index, candidate in enumerate(candidates):
@@ -278,7 +291,25 @@ def first_of_largest(candidates: Sequence[FloatArray], floor: float) -> NDArray[
 
 
 def check_draft_length(value: Numeric, *, minimum: float = 0, whole: bool = False) -> FloatArray:
-    """Return draft lengths as an array, or say why they cannot be used [token]."""
+    """Return draft lengths as an array, or say why they cannot be used.
+
+    Parameters
+    ----------
+    value
+        Draft lengths, any shape [token].
+    minimum, whole
+        The smallest that is accepted [token], and whether they must be whole numbers.
+
+    Returns
+    -------
+    FloatArray
+        The same draft lengths [token].
+
+    Raises
+    ------
+    InputError
+        If one is below `minimum`, above `MAX_DRAFT_LENGTH`, or not whole where it must be.
+    """
     return check("draft_length", value, minimum=minimum, maximum=MAX_DRAFT_LENGTH, whole=whole)
 
 

@@ -63,7 +63,19 @@ class ComponentTime:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PassTime:
-    """Time of one pass by component and on the host [s]; `work` keeps or computes what it does."""
+    """Time of one pass, by component and on the host.
+
+    Parameters
+    ----------
+    components
+        Time of each component on the GPU, by its name.
+    host_time
+        Time of the host [s].
+    active_experts
+        Distinct experts that the pass loads per layer [-].
+    work
+        Returns the work of the pass, kept or computed when it is called.
+    """
 
     components: dict[str, ComponentTime]
     host_time: FloatArray | float

@@ -154,7 +154,15 @@ def p_eagle_drafter(
 ) -> Drafter:
     """Return a P-EAGLE head: an EAGLE-3 head that drafts all tokens in one pass with masks.
 
-    Arguments are those of `eagle3_drafter`.
+    Parameters
+    ----------
+    target, ffn_size, vocabulary_size
+        As for `eagle3_drafter` [-] [token].
+
+    Returns
+    -------
+    Drafter
+        The head.
 
     Examples
     --------
@@ -172,6 +180,16 @@ def p_eagle_drafter(
 
 def pard_drafter(model: Architecture) -> Drafter:
     """Return a draft model that drafts all tokens in one pass with masks (PARD).
+
+    Parameters
+    ----------
+    model
+        The draft model.
+
+    Returns
+    -------
+    Drafter
+        The model, with one pass a step.
 
     Examples
     --------

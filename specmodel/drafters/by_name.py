@@ -40,7 +40,18 @@ LOOKUP, SUFFIX_LOOKUP = "n-gram look-up", "suffix look-up"
 
 
 def model_drafter(architecture: Architecture) -> Drafter:
-    """Return a drafter that is a model of its own: one pass for each drafted token."""
+    """Return a drafter that is a model of its own.
+
+    Parameters
+    ----------
+    architecture
+        The draft model.
+
+    Returns
+    -------
+    Drafter
+        The model, with one pass for each drafted token.
+    """
     return Drafter(name=architecture.name, parts=((architecture, one_at_a_time),))
 
 
@@ -60,9 +71,18 @@ def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Dr
 def suffix_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Drafter:
     """Return a look-up in suffix trees of prompts and earlier answers: host time only.
 
-    Arguments are those of `ngram_drafter`. As vLLM 0.33 runs it
-    (``v1/spec_decode/suffix_decoding.py``), it proposes as many tokens as it is sure of: the draft
-    length is then the mean of those.
+    As vLLM 0.33 runs it (``v1/spec_decode/suffix_decoding.py``), it proposes as many tokens as it
+    is sure of: the draft length is then the mean of those.
+
+    Parameters
+    ----------
+    lookup_time, proposal_rate
+        As for `ngram_drafter` [s] [-].
+
+    Returns
+    -------
+    Drafter
+        The look-up.
     """
     return Drafter(name=SUFFIX_LOOKUP, lookup_time=lookup_time, proposal_rate=proposal_rate)
 

@@ -113,9 +113,16 @@ def mtp_drafter(target: Architecture) -> Drafter:
     Its weights have the target's dtypes, or the dtype that a checkpoint keeps them in
     (`Architecture.mtp_dtype`); the projection stays in 16 bits.
 
-    A single module runs once for each token, first on all that were verified; of several, each
-    drafts one position and runs on all tokens that were verified. A target without modules is taken
-    to have one, which `assumed` says.
+    Parameters
+    ----------
+    target
+        The model it sits on. One without such modules is taken to have one, which `assumed` says.
+
+    Returns
+    -------
+    Drafter
+        The head. A single module runs once for each token, first on all that were verified; of
+        several, each drafts one position and runs on all tokens that were verified.
 
     Notes
     -----
@@ -160,7 +167,15 @@ def parallel_drafter(
 ) -> Drafter:
     """Return a parallel head: shaped as an EAGLE head, but one pass drafts all tokens.
 
-    Arguments are those of `eagle_drafter`.
+    Parameters
+    ----------
+    target, ffn_size, vocabulary_size
+        As for `eagle_drafter` [-] [token].
+
+    Returns
+    -------
+    Drafter
+        The head.
     """
     return _eagle_head(target, PARALLEL, all_at_once, ffn_size, vocabulary_size)
 

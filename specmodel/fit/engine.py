@@ -55,8 +55,17 @@ _STARTS = (0.3, 0.5, 0.65, 0.8)
 class EngineFitting:
     """A fitted engine: its profile, and the result of the fit.
 
-    `predicted` has a prediction for each row of the table, in the unit of its quantity [-] [s];
-    `left_out`, for each column whose values were left out in turn, those of the rows left out.
+    Parameters
+    ----------
+    profile
+        The engine, with what it was fitted to.
+    result
+        Parameters, covariance and residuals.
+    predicted
+        Prediction for each row of the table, in the unit of its quantity [-] [s].
+    left_out
+        For each column whose values were left out in turn, predictions of the rows left out
+        [-] [s].
     """
 
     profile: EngineProfile
@@ -292,5 +301,16 @@ def _leave_out(
 
 
 def read_serving(path: str | Path) -> pd.DataFrame:
-    """Return a table of measured serving, as `fit_engine` takes it, from a CSV or Parquet file."""
+    """Return a table of measured serving, as `fit_engine` takes it.
+
+    Parameters
+    ----------
+    path
+        A CSV or Parquet file.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each measured time or speedup.
+    """
     return read_table(path, ("target", "drafter", "hardware", "batch_size"))

@@ -100,9 +100,14 @@ _FOLDS = 4
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KernelFitting:
-    """Fit of one kind of kernel at one dtype: what a profile records, and the result of the fit.
+    """Fit of one kind of kernel at one dtype.
 
-    Errors of `fit` are those of judged rows, or of fitted rows without any.
+    Parameters
+    ----------
+    fit
+        What a profile records; its errors are those of judged rows, or of fitted rows without any.
+    result
+        Parameters, covariance and residuals of the fitted points.
     """
 
     fit: KernelFit
@@ -160,9 +165,19 @@ def fit_kernels(
 def fitted_stack(
     fits: Mapping[tuple[str, str], KernelFitting], *, version: str, source: str, date: str
 ) -> FittedStack:
-    """Return the fits of `fit_kernels` as a profile records them, ready for `profiles.with_stack`.
+    """Return the fits of `fit_kernels` as a profile records them.
 
-    Beside them go the version of the stack, what was measured, and day of the fit as 2026-11-21.
+    Parameters
+    ----------
+    fits
+        As `fit_kernels` returns them.
+    version, source, date
+        Version of the stack, what was measured, and day of the fit as 2026-11-21.
+
+    Returns
+    -------
+    FittedStack
+        Ready for `profiles.with_stack`.
     """
     tables: dict[str, dict[str, object]] = {}
     for (kind, dtype), fitting in fits.items():

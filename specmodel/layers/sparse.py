@@ -62,7 +62,11 @@ class SparseAttention(LatentHeads):
     Parameters
     ----------
     kind
-        Name of the mixer in files; heads and latents as in `LatentAttention`.
+        Name of the mixer in files.
+    num_heads, qk_nope_head_dim, qk_rope_head_dim, v_head_dim
+        As in `LatentAttention` [-].
+    q_lora_rank, kv_lora_rank, input_size, gate_size
+        As in `LatentAttention` [-].
     index_num_heads, index_head_dim
         Heads of the indexer, and width of their queries and of the one key [-].
     index_topk, index_pool

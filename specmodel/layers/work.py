@@ -94,7 +94,15 @@ _ADDITIVE = tuple(field.name for field in fields(Work) if field.default == 0.0)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PassWork:
-    """Work of one pass by component, and the distinct experts it loads per layer [-]."""
+    """Work of one pass.
+
+    Parameters
+    ----------
+    components
+        Work of each component, by its name.
+    active_experts
+        Distinct experts that the pass loads per layer [-].
+    """
 
     components: dict[str, Work]
     active_experts: FloatArray

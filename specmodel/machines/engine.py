@@ -255,7 +255,22 @@ class EngineProfile(Record):
 
 
 def load_engine(name: str | Path) -> EngineProfile:
-    """Return an engine profile by name (as `list_engines` gives them) or by path of a TOML file.
+    """Return an engine profile by name or path.
+
+    Parameters
+    ----------
+    name
+        A name that `list_engines` gives, or the path of a TOML file.
+
+    Returns
+    -------
+    EngineProfile
+        The profile.
+
+    Raises
+    ------
+    InputError
+        If there is no such profile, or the file does not fit.
 
     Examples
     --------

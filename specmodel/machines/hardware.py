@@ -213,9 +213,24 @@ class HardwareProfile(Record):
 
 
 def load_hardware(name: str | Path, argument: str = "hardware") -> HardwareProfile:
-    """Return a hardware profile that `list_hardware` names, or one of a TOML file.
+    """Return a hardware profile by name or path.
 
-    If there is none, or the file does not fit, an InputError of that `argument` suggests others.
+    Parameters
+    ----------
+    name
+        A name that `list_hardware` gives, or the path of a TOML file.
+    argument
+        Name of the argument that an error is about.
+
+    Returns
+    -------
+    HardwareProfile
+        The profile.
+
+    Raises
+    ------
+    InputError
+        If there is no such profile, or the file does not fit; it suggests the nearest names.
 
     Examples
     --------

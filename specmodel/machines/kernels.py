@@ -134,6 +134,17 @@ class FittedStack(_FitsByKind):
 
     Each fitted kind of `layers.kinds` is a further field: its fits by dtype of weights, cache or
     state.
+
+    Parameters
+    ----------
+    version
+        Version of the stack.
+    source
+        Data set of the fits, and the device that it was measured on.
+    date
+        Day of the fit as 2026-11-21.
+    is_default
+        Whether this stack is taken if none is named.
     """
 
     def of_kind(self, kind: str) -> Mapping[str, KernelFit]:

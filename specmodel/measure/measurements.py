@@ -118,16 +118,43 @@ _AT_MOST = (
 
 
 def read_measurements(path: str | Path) -> pd.DataFrame:
-    """Return `check_measurements` of a CSV or Parquet file; an InputError says why not."""
+    """Return a checked table of measurements from a file.
+
+    Parameters
+    ----------
+    path
+        A CSV or Parquet file.
+
+    Returns
+    -------
+    pandas.DataFrame
+        As `check_measurements` returns it.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or `check_measurements` refuses the table.
+    """
     return check_measurements(read_table(path, (*COMMON[:-1], *DTYPES, "role")))
 
 
 def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table with checked columns, repeats replaced by their median, and roles.
 
-    The table may have any number of components of one stack on one device; what is returned has a
-    row for each point, with ``role`` ("fit" where none was given) and ``shape``. An InputError
-    names the first column at fault, its value, and what is accepted.
+    Parameters
+    ----------
+    table
+        Any number of components of one stack on one device.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each point, with ``role`` ("fit" where none was given) and ``shape``.
+
+    Raises
+    ------
+    InputError
+        Names the first column at fault, its value, and what is accepted.
     """
     need_columns(table, COMMON)
     if table.empty:

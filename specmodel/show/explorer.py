@@ -189,9 +189,14 @@ def _show(values: dict[str, Any], image: Any, text: Any) -> None:
 class View:
     """What is shown for one setting of the controls.
 
-    `table` has the columns of a `Prediction` with a row for each batch size, and whether it fits in
-    memory; `spot` is among the sizes that fit, or among all if none does; `text` has at most 80
-    columns.
+    Parameters
+    ----------
+    table
+        Columns of a `Prediction` with a row for each batch size, and whether it fits in memory.
+    spot
+        Where speculation pays, among the batch sizes that fit, or among all if none fits.
+    text
+        What stands below the picture, in lines of at most 80 columns.
     """
 
     table: pd.DataFrame
@@ -244,7 +249,18 @@ def view(values: Mapping[str, Any]) -> View:
 
 
 def drafters_for(target: str) -> list[str]:
-    """Return the drafters to choose from: look-up, heads, small models of the same vocabulary."""
+    """Return the drafters to choose from: look-up, heads, small models of the same vocabulary.
+
+    Parameters
+    ----------
+    target
+        Name or path of an architecture.
+
+    Returns
+    -------
+    list of str
+        Names of drafters.
+    """
     model = load_architecture(target)
     small = [
         name
@@ -256,7 +272,18 @@ def drafters_for(target: str) -> list[str]:
 
 
 def png(shown: View) -> bytes:
-    """Return the picture as a PNG, 900 pixels wide on a page of a high-resolution screen."""
+    """Return the picture as a PNG, 900 pixels wide on a page of a high-resolution screen.
+
+    Parameters
+    ----------
+    shown
+        As `view` returns it.
+
+    Returns
+    -------
+    bytes
+        The picture.
+    """
     from matplotlib import rc_context
 
     written = BytesIO()
@@ -267,7 +294,18 @@ def png(shown: View) -> bytes:
 
 
 def draw(shown: View) -> Figure:
-    """Draw speedup and target efficiency over the batch size, with the sweet spot shaded."""
+    """Draw speedup and target efficiency over the batch size, with the sweet spot shaded.
+
+    Parameters
+    ----------
+    shown
+        As `view` returns it.
+
+    Returns
+    -------
+    Figure
+        With two axes; it belongs to no window.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

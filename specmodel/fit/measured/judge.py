@@ -127,10 +127,17 @@ def _judged(rows: list[Served], *, with_prefill: bool) -> list[dict[str, Any]]:
 def serving_errors(judged: pd.DataFrame) -> pd.DataFrame:
     """Return errors of all rows, and by model, engine, GPU, dtype and batch size.
 
-    Rows are those of `judge_serving`, or of `judge_first_tokens`, which have no intervals. Columns
-    are group, value, rows, mean_error and median_error of predicted over measured less one,
-    absolute, bias (the signed mean) and coverage, the share of rows measured within the 80 %
-    interval [-].
+    Parameters
+    ----------
+    judged
+        Rows of `judge_serving`, or of `judge_first_tokens`, which have no intervals.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns are group, value, rows, mean_error and median_error of predicted over measured less
+        one, absolute, bias (the signed mean) and coverage, the share of rows measured within the
+        80 % interval [-].
     """
     rows = [{"group": ALL, "value": "", **_errors(judged)}]
     for name in (name for name in GROUPS if name in judged):

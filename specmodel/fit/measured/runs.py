@@ -128,7 +128,18 @@ def seen_batch(decoding: float, most: float) -> float:
 
 
 def need_plain(runs: Sequence[Run]) -> None:
-    """Refuse runs of all files that are step times with speculation: nothing to compare with."""
+    """Refuse runs that are all step times with speculation: there is nothing to compare them with.
+
+    Parameters
+    ----------
+    runs
+        Runs of all files.
+
+    Raises
+    ------
+    InputError
+        If there is neither a run without speculation nor a speedup.
+    """
     speculative = [run for run in runs if run.is_speculative]
     timed = [run for run in speculative if run.quantity == "step_time"]
     if timed and len(timed) == len(runs):
@@ -141,6 +152,18 @@ def check_model(runs: Sequence[Run], target: str) -> None:
     """Refuse a benchmark of another shipped architecture than the target.
 
     Unknown names are passed over: checkpoints are renamed, and folders are called anything.
+
+    Parameters
+    ----------
+    runs
+        Runs of all files.
+    target
+        Name or path of the model that they should be of.
+
+    Raises
+    ------
+    InputError
+        If a run names another shipped architecture.
     """
     named = _shipped(target)
     for run in runs:

@@ -64,7 +64,14 @@ class Served:
 class ServingTable:
     """Rows of a table that can be predicted, and why the others cannot.
 
-    `not_taken` has reasons by the name or number of the row, `assumed` what the table does not say.
+    Parameters
+    ----------
+    rows
+        Those that are taken.
+    not_taken
+        Why others are not, by the name or number of the row.
+    assumed
+        What was assumed where the table says nothing.
     """
 
     rows: tuple[Served, ...]

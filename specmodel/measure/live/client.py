@@ -31,8 +31,18 @@ _PATHS = {"ids": "/v1/completions", "text": "/v1/completions", "chat": "/v1/chat
 class Told:
     """What a server says of itself.
 
-    `engine` and `version` are empty for others than vllm and sglang, `model` is the name that the
-    model is served by, and `context_length` the longest sequence, if the server says so [token].
+    Parameters
+    ----------
+    engine, version
+        vllm or sglang, and its version; empty for others.
+    model
+        Name that the model is served by.
+    drafts
+        How the server speculates.
+    has_counters
+        Whether the server shows its counters.
+    context_length
+        The longest sequence, if the server says so [token].
     """
 
     engine: str
@@ -45,9 +55,20 @@ class Told:
 
 @dataclass(kw_only=True)
 class Server:
-    """A server, and how it is asked, as for `connected`.
+    """A server, and how it is asked.
 
-    `session` has the server's URL as its base, `url` is for messages; `told` sets the `model`.
+    Parameters
+    ----------
+    session
+        Client with the server's URL as its base.
+    url
+        The server's URL, for messages.
+    form
+        Whether prompts are token ids, text, or a message of a chat.
+    streams, stream_interval, temperature
+        As for `connected` [token] [-].
+    model
+        Name that the model is served by; `told` sets it.
     """
 
     session: ClientSession = field(repr=False)

@@ -39,18 +39,38 @@ class Prompts(Protocol):
 
 @dataclass(frozen=True)
 class Done:
-    """The end of a run, or of its warm-up: requests and time that it took [request] [s]."""
+    """The end of a run, or of its warm-up.
+
+    Parameters
+    ----------
+    run
+        The run.
+    requests, seconds
+        Requests of the run [request], and the time that they took [s].
+    is_run
+        Whether it is the run, and not its warm-up.
+    """
 
     run: Run
     requests: int
     seconds: float
-    is_run: bool  # whether it is the run, and not its warm-up
+    is_run: bool
 
 
 def random_ids(lowest: int, highest: int, seed: int | None = None) -> Prompts:
-    """Return a maker of prompts of random token ids from `lowest` to `highest`, both included [-].
+    """Return a maker of prompts of random token ids.
 
-    With a seed, a key gives the same prompt each time; without, no prompt comes twice.
+    Parameters
+    ----------
+    lowest, highest
+        Bounds of the ids, both included [-].
+    seed
+        With one, a key gives the same prompt each time; without, no prompt comes twice [-].
+
+    Returns
+    -------
+    Prompts
+        Makes a prompt from a number of tokens and a key.
     """
 
     def prompt(length: int, key: Sequence[int] = ()) -> list[int]:
@@ -61,7 +81,18 @@ def random_ids(lowest: int, highest: int, seed: int | None = None) -> Prompts:
 
 
 def random_words(seed: int | None = None) -> Prompts:
-    """Return a maker of prompts of random common words, with a seed as in `random_ids` [-]."""
+    """Return a maker of prompts of random common words.
+
+    Parameters
+    ----------
+    seed
+        As for `random_ids` [-].
+
+    Returns
+    -------
+    Prompts
+        Makes a prompt from a number of words and a key.
+    """
 
     def prompt(length: int, key: Sequence[int] = ()) -> str:
         return " ".join(_drawn(seed, key).choice(WORDS, max(length, 1)).tolist())
@@ -74,10 +105,26 @@ def _drawn(seed: int | None, key: Sequence[int]) -> np.random.Generator:
 
 
 async def fitted_words(server: Server, words: Prompts, lengths: Sequence[int]) -> Prompts:
-    """Return a maker of prompts in text that have some number of tokens, as the server counts them.
+    """Return a maker of prompts in text with a given number of tokens, as the server counts them.
 
-    `words` makes prompts of some number of words; `lengths` are all that will be asked for [token].
-    An InputError says if a single word is too long a prompt, for what a chat adds to it.
+    Parameters
+    ----------
+    server
+        Server that is asked how many tokens some words are.
+    words
+        Makes a prompt from a number of words and a key.
+    lengths
+        All lengths that will be asked for [token].
+
+    Returns
+    -------
+    Prompts
+        Makes a prompt from one of these lengths and a key.
+
+    Raises
+    ------
+    InputError
+        If a single word is too long a prompt, for what a chat adds to it.
     """
     counts = {length: await _words_of(server, words, length) for length in set(lengths)}
     return lambda length, key=(): words(counts[length], key)

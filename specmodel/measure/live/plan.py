@@ -38,9 +38,16 @@ class Request(NamedTuple):
 class Run:
     """One load, kept up for a while.
 
-    `round` and `repeat` count from 0; within a round the server is not restarted. It should draft
-    `draft_length` tokens per sequence and step, 0 for no speculation; `concurrency` requests run at
-    once, each of these lengths [token].
+    Parameters
+    ----------
+    round, repeat
+        Their numbers from 0; within a round the server is not restarted [-].
+    draft_length
+        Tokens to draft per sequence and step, 0 for no speculation [token].
+    concurrency
+        Requests that run at once [request].
+    prompt_length, output_length
+        Lengths of each request [token].
     """
 
     round: int
@@ -149,9 +156,19 @@ def warm_up_of(runs: Iterable[Run]) -> list[tuple[Run, list[Request]]]:
 
 
 def budget(plan: Plan, rounds: dict[int, list[Run]]) -> Budget:
-    """Return what the runs left of a plan, by round, ask of a server in all, warming up included.
+    """Return what the runs left of a plan ask of a server in all, warming up included.
 
-    It is exact, except that prompts in text miss their length by some tokens.
+    Parameters
+    ----------
+    plan
+        The plan, for the requests of a run.
+    rounds
+        The runs that are left, by the number of their round [-].
+
+    Returns
+    -------
+    Budget
+        Exact, except that prompts in text miss their length by some tokens.
     """
     count = prompts = outputs = 0
     for runs in rounds.values():
@@ -166,10 +183,24 @@ def budget(plan: Plan, rounds: dict[int, list[Run]]) -> Budget:
 def seconds_of(
     run: Run, requests: int, first_token: float, tpot: float, known: Mapping[tuple[int, ...], float]
 ) -> float:
-    """Return how long all slots of a run will take together [s].
+    """Return how long all slots of a run will take together.
 
-    It is as long as an earlier run of its load took, by its key without the repeat in `known`. Else
-    it is a lower bound: timed `requests` at the pace of a single one, of these two times [s].
+    Parameters
+    ----------
+    run
+        The run.
+    requests
+        Timed requests of each slot [request].
+    first_token, tpot
+        Time to the first token, and per further token, of a single request [s].
+    known
+        Times that earlier runs took, by their keys without the repeat [s].
+
+    Returns
+    -------
+    float
+        The time of an earlier run of this load; else a lower bound, from the pace of a single
+        request [s].
     """
     if run.key[:-1] in known:
         return known[run.key[:-1]]

@@ -134,7 +134,18 @@ def _counts(values: Any, name: str, max_draft_length: int) -> Counts:
 
 
 def join_traces(traces: Sequence[Trace]) -> Trace:
-    """Return the requests of several traces in order; the shortest recorded draft holds for all."""
+    """Return the requests of several traces in order.
+
+    Parameters
+    ----------
+    traces
+        At least one trace.
+
+    Returns
+    -------
+    Trace
+        All requests; the shortest `max_draft_length` of the traces holds for all of them.
+    """
     longest = min(trace.max_draft_length for trace in traces)
     proposed = np.concatenate([trace.proposed_tokens for trace in traces])
     accepted = np.concatenate([trace.accepted_tokens for trace in traces])
