@@ -1,6 +1,7 @@
 """Rows that ranks send for experts, routers, and gates of mixers, all counted by hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from specmodel.layers import (
     LatentAttention,
     LightningAttention,
     Mamba2,
+    RoutedExperts,
     ShortConvolution,
 )
 from specmodel.layers.attention import latent_arithmetic
@@ -89,9 +91,9 @@ def test_every_gpu_routes_all_tokens_in_16_bits(name, gpus):
 # Gates of mixers
 
 
-def work_of(mixer, gpus, *, tokens=1, states=NATIVE):
-    """Six sequences in five layers; weights and activations have 16 bits."""
-    stream = Stream(H, *("bf16",) * 5)
+def work_of(mixer, gpus, *, tokens=1, states=NATIVE, weights="bf16"):
+    """Six sequences in five layers; weights, if not told, and activations have 16 bits."""
+    stream = replace(Stream(H, *("bf16",) * 5), weight_dtype=weights)
     group = sequence_group(batch_size=TOKENS, tokens_per_sequence=tokens, context_length=100.0)
     routing = Routing(np.zeros(()))
     run = Pass(stream, Batch((group,)), Layout(gpus), routing, np.ones(()), states)
@@ -267,3 +269,22 @@ def test_matrices_of_other_recurrent_mixers(gpus):
     found = work_of(ShortConvolution(num_channels=4096, conv_kernel=3), gpus)
     assert_moved(found["recurrent_projections"], H + 3 * size + size + H, 2)
     assert found["recurrent_projections"].depth == LAYERS * (H + size)
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+def test_a_gpu_has_its_share_of_a_single_expert(gpus):
+    """What has one expert is a dense block of its width: three matrices, cut over the GPUs."""
+    expert = RoutedExperts(num_experts=1, experts_per_token=1, expert_size=1024)
+    routed = work_of(expert, gpus)["routed_experts"]
+    assert routed.weight_bytes == pytest.approx(LAYERS * 3 * H * 1024 / gpus * 2, rel=1e-12)
+    assert routed.flop == pytest.approx(TOKENS * routed.weight_bytes, rel=1e-12)  # 2 for 2 bytes
+
+
+@pytest.mark.parametrize(("dtype", "quantisations"), [("bf16", 0), ("fp8", 3)])
+@pytest.mark.parametrize(("ratio", "matrices"), [(0, 4), (4, 5), (128, 4)])
+def test_kernels_of_compressed_projections(ratio, matrices, dtype, quantisations):
+    """Four products, one more for the indexer's queries; three quantise what 8-bit ones read."""
+    mixers = load_architecture("deepseek-v4-flash").mixers
+    mixer = next(one for one in mixers if one.ratio == ratio)
+    parts = work_of(mixer, 1, weights=dtype)
+    assert parts["attention_projections"].kernels == LAYERS * (matrices + quantisations)
