@@ -174,3 +174,10 @@ def test_chance_to_use_a_rank_by_all_ways_to_choose(E: int, k: int, ranks: int, 
     ways = list(itertools.combinations(range(E + zero), k))
     using = sum(min(chosen) < E // ranks for chosen in ways)
     assert rank_share(E, k, ranks, zero) == pytest.approx(using / len(ways), rel=1e-12)
+
+
+@pytest.mark.parametrize(("experts", "of_a_token", "ranks"), [(8, 5, 2), (8, 8, 4), (4, 4, 2)])
+def test_a_token_with_more_experts_than_other_ranks_have_uses_each_rank(
+    experts: int, of_a_token: int, ranks: int
+) -> None:
+    assert rank_share(experts, of_a_token, ranks) == 1.0
