@@ -84,7 +84,7 @@ def changes_of(node: ast.AST) -> Iterator[tuple[str, object]]:
 def all_changes(tree: ast.Module) -> list[tuple[ast.AST, str, object]]:
     """Return the changes of a file in the order of its lines: nodes, fields and new values."""
     found = [(node, *change) for node in sites(tree) for change in changes_of(node)]
-    return sorted(found, key=lambda change: (change[0].lineno, change[0].col_offset))  # type: ignore[attr-defined]
+    return sorted(found, key=lambda change: (change[0].lineno, change[0].col_offset))
 
 
 def all_mutants(tree: Path, rooms: list[str]) -> list[Mutant]:
@@ -97,8 +97,8 @@ def all_mutants(tree: Path, rooms: list[str]) -> list[Mutant]:
             changed = copy.copy(node)
             setattr(changed, field, value)
             change = " -> ".join(ast.unparse(each).split("\n")[0][:70] for each in (node, changed))
-            line = source.splitlines()[node.lineno - 1].strip()  # type: ignore[attr-defined]
-            words = f"#{len(mutants)} {path}:{node.lineno}  {change}  in  {line}"  # type: ignore[attr-defined]
+            line = source.splitlines()[node.lineno - 1].strip()
+            words = f"#{len(mutants)} {path}:{node.lineno}  {change}  in  {line}"
             mutants.append(Mutant(path, number, words))
     return mutants
 

@@ -140,6 +140,7 @@ def vllm():
     pytest.importorskip("torch")
     start = os.environ.get("SPECMODEL_VLLM", "vllm")
     if shutil.which(shlex.split(start)[0]) is None:
+        # it takes gigabytes and an environment of its own; a stand-in is run without it
         pytest.skip("needs vllm on the path, or a command that starts it in SPECMODEL_VLLM")
     command = f"{start} serve {{folder}}/target --port {{port}} --served-model-name target"
     command += " --dtype bfloat16 --max-model-len 512 --max-num-seqs 4 --enforce-eager"
