@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from published.layers import (
     TimedLayers,
-    decode_pass,
+    decoded,
     read_engine,
     shape_names,
     table_stream,
@@ -115,8 +115,8 @@ def block_modules_work(
         kv_heads = max(heads // HEADS_OF_GROUP, 1)
         own = {"num_heads": heads, "num_kv_heads": kv_heads, "index_num_heads": kv_heads}
         mixer = BlockSparseAttention.model_validate(_LAYER | own)
-        run = decode_pass(rows, table_stream(rows, HIDDEN_SIZE), hardware)
-        yield rows.index.to_numpy(), list(mixer.work(run, 1).values())
+        stream = table_stream(rows, HIDDEN_SIZE)
+        yield rows.index.to_numpy(), decoded(mixer, rows, stream, hardware)
 
 
 def fit_block_sparse_modules(

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from published import datasets
-from published.layers import TimedLayers, decode_pass, read_engine, shape_names
+from published.layers import TimedLayers, decoded, read_engine, shape_names
 from published.roles import MAX_TOKENS, mixed_third
 from specmodel.base.errors import InputError
 from specmodel.fit.kernels import KernelFitting
@@ -135,8 +135,7 @@ def compressed_work(
         compressed = (mixer for mixer in model.mixers if isinstance(mixer, CompressedAttention))
         mixer = next(mixer for mixer in compressed if mixer.ratio == first["ratio"])
         layout = Layout(mixer.num_heads // int(first["num_heads"]))
-        run = decode_pass(rows, model.stream, hardware, layout)
-        yield rows.index.to_numpy(), list(mixer.work(run, 1).values())
+        yield rows.index.to_numpy(), decoded(mixer, rows, model.stream, hardware, layout)
 
 
 def fit_compressed_modules(

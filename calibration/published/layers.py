@@ -20,17 +20,9 @@ from specmodel.base.units import FloatArray
 from specmodel.cost.passes import component_time
 from specmodel.fit.kernels import KernelFitting, normal_spreads, shape_errors
 from specmodel.fit.result import FitResult, best_of_sharpnesses, log_fit_result, rounded
-from specmodel.layers.batch import (
-    ONE,
-    SINGLE_GPU,
-    ZERO,
-    Batch,
-    Layout,
-    Pass,
-    Routing,
-    Stream,
-    sequence_group,
-)
+from specmodel.layers.batch import SINGLE_GPU, Batch, Carried, Layout, Stream, sequence_group
+from specmodel.layers.group import MixerPart
+from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import FITTED_DTYPE, KernelFit
@@ -62,16 +54,21 @@ def shape_names(table: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
     return table[list(columns)].astype(str).agg("/".join, axis=1)
 
 
-def decode_pass(
-    rows: pd.DataFrame, stream: Stream, hardware: HardwareProfile, layout: Layout = SINGLE_GPU
-) -> Pass:
-    """Return the pass in which layers were timed: one token of each sequence, an element a row."""
+def decoded(
+    mixer: MixerPart,
+    rows: pd.DataFrame,
+    stream: Stream,
+    hardware: HardwareProfile,
+    layout: Layout = SINGLE_GPU,
+) -> list[Work]:
+    """Return the work that rows timed: a layer over one token of each sequence, by component."""
     sequences = sequence_group(
         batch_size=rows["batch_size"].to_numpy(float),
         context_length=rows["context_length"].to_numpy(float),
     )
-    batch, capability = Batch((sequences,)), hardware.compute_capability
-    return Pass(stream, batch, layout, Routing(ZERO), ONE, compute_capability=capability)
+    run = Pass(stream, layout, compute_capability=hardware.compute_capability)
+    carried = Carried(Batch((sequences,)))
+    return [work.at(carried) for work in mixer.work(run, 1).values()]
 
 
 def table_stream(rows: pd.DataFrame, hidden_size: int) -> Stream:

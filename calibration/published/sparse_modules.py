@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from published import datasets
 from published.layers import (
     TimedLayers,
-    decode_pass,
+    decoded,
     read_engine,
     shape_names,
     table_stream,
@@ -125,8 +125,8 @@ def modules_work(
         hidden_size, own = _FAMILIES[first["family"]]
         size = {"num_heads": int(first["num_heads"]), "has_indexer": bool(first["has_indexer"])}
         mixer = SparseAttention.model_validate(_LATENT | _INDEX | own | size)
-        run = decode_pass(rows, table_stream(rows, hidden_size), hardware)
-        yield rows.index.to_numpy(), list(mixer.work(run, 1).values())
+        stream = table_stream(rows, hidden_size)
+        yield rows.index.to_numpy(), decoded(mixer, rows, stream, hardware)
 
 
 def index_compute_efficiency(hardware: str) -> float:

@@ -6,8 +6,9 @@ norms, fused gate and up projections and one attention kernel. All numbers are r
 time is continuous in them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,13 +19,16 @@ from specmodel.base.units import FloatArray, Numeric
 from specmodel.drafters.passes import Part
 from specmodel.layers import blocks, messages
 from specmodel.layers.attention import LatentHeads
-from specmodel.layers.batch import SINGLE_GPU, Batch, Layout, Pass, Routing, SequenceGroup
+from specmodel.layers.batch import SINGLE_GPU, Batch, Carried, Layout, Routing, SequenceGroup
 from specmodel.layers.compressed import CompressedAttention
 from specmodel.layers.embeddings import look_up
+from specmodel.layers.feed_forward import ActiveExperts
+from specmodel.layers.forms import Form, Quantity
 from specmodel.layers.group import MixerPart
 from specmodel.layers.grouped import GroupedAttention
 from specmodel.layers.matrices import between_matrices
 from specmodel.layers.residuals import norms
+from specmodel.layers.run import Pass
 from specmodel.layers.states import NATIVE, StateKeeping
 from specmodel.layers.work import PassWork, Work
 from specmodel.models.architecture import Architecture
@@ -69,19 +73,42 @@ def pass_work(
     PassWork
         Components in the order of the pass; each field broadcasts with the arguments.
     """
-    a = architecture
-    a.check_layout(layout)
+    architecture.check_layout(layout)
     groups = (sequences,) if isinstance(sequences, SequenceGroup) else tuple(sequences)
     if not groups:
         raise InputError("sequences", groups, "at least one group of sequences")
-    routing = Routing(np.asarray(routing_correlation, dtype=float), popularity)
-    batch = Batch(groups)
-    active = a.experts.active_experts(batch, routing) if a.experts else np.ones(())
-    run = Pass(a.stream, batch, layout, routing, active, states, compute_capability)
-    components = _WORKS[part](a, run)
+    correlation = np.asarray(routing_correlation, dtype=float)
+    carried = Carried(Batch(groups), layout.replicas, Routing(correlation, popularity))
+    experts, gpu = architecture.experts, compute_capability
+    forms = pass_components(architecture, layout, states, gpu, carried.taken_by, part)
+    found = {name: work.at(carried) for name, work in forms.items()}
     return PassWork(
-        {name: work for name, work in components.items() if np.any(work.kernels)}, active
+        {name: work for name, work in found.items() if np.any(work.kernels)},
+        carried.value(ActiveExperts(experts)) if experts else np.ones(()),
     )
+
+
+@lru_cache(maxsize=4096)
+def pass_components(
+    architecture: Architecture,
+    layout: Layout,
+    states: StateKeeping = NATIVE,
+    compute_capability: float | None = None,
+    taken_by: tuple[str, ...] = ("decoding",),
+    part: Part = "layers",
+) -> Mapping[str, Work]:
+    """Return the work of a pass by component, as sums of measures of what the pass carries.
+
+    Arguments are those of `pass_work`; `taken_by` says which kernels take any of the sequences.
+    """
+    run = Pass(architecture.stream, layout, states, compute_capability, taken_by)
+    components = _WORKS[part](architecture, run)
+    return {name: work for name, work in components.items() if _runs(work)}
+
+
+def _runs(work: Work) -> bool:
+    """Tell whether a component may launch kernels."""
+    return isinstance(work.kernels, Form) or bool(work.kernels)
 
 
 def _whole(a: Architecture, run: Pass) -> dict[str, Work]:
@@ -194,7 +221,7 @@ def _add(components: dict[str, Work], name: str, work: Work) -> None:
 
 
 def _linear(
-    run: Pass, t: FloatArray, weights: float, dtype: str, inputs: float, outputs: float
+    run: Pass, t: Quantity, weights: float, dtype: str, inputs: float, outputs: float
 ) -> Work:
     """Multiply tokens by one matrix that is read once."""
     if not weights:

@@ -2,12 +2,11 @@
 
 from functools import lru_cache
 
-import numpy as np
-
 from specmodel.cost.deployment import Deployment
-from specmodel.layers.batch import SINGLE_GPU, Batch, Pass, Routing, sequence_group
+from specmodel.layers.batch import SINGLE_GPU
 from specmodel.layers.group import Stored
 from specmodel.layers.kinds import MAIN_KINDS
+from specmodel.layers.run import Pass
 from specmodel.machines.kernels import FITTED_DTYPE, KernelFit, Kernels
 from specmodel.models.architecture import Architecture
 
@@ -45,7 +44,5 @@ def fits_taken(deployment: Deployment, model: Architecture) -> dict[str, KernelF
 
 @lru_cache(maxsize=1024)
 def _kernels_of_part(part: Stored) -> tuple[tuple[str, str, str], ...]:
-    one = Batch((sequence_group(batch_size=1),))
-    run = Pass(part.stream, one, SINGLE_GPU, Routing(np.zeros(())), np.ones(()))
-    works = part.work(run, 1).values()
+    works = part.work(Pass(part.stream, SINGLE_GPU), 1).values()
     return tuple((work.kind, work.stored_dtype, work.dtype) for work in works if work.kernels)

@@ -12,8 +12,9 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.layers import blocks
-from specmodel.layers.cores import causal_pairs, prompt_attention, with_keys_and_values
+from specmodel.layers.cores import prompt_attention, with_keys_and_values
 from specmodel.layers.residuals import norms
+from specmodel.layers.run import causal_pairs
 from specmodel.layers.work import Kind, Work, wider_dtype
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.measure.measurements import (
@@ -85,10 +86,11 @@ def _core(column: Columns, value_bytes: float, dtypes: dict[str, str], **shape: 
     B, q, entries = (column[name] for name in ("batch_size", "query_tokens", "context_length"))
     return blocks.attention(
         **shape,
-        batch_size=B,
+        num_sequences=B,
+        tokens_per_sequence=q,
         num_tokens=B * q,
-        pairs=q * (entries - (q - 1) / 2),
-        entries=entries - q,
+        pairs=B * (q * (entries - (q - 1) / 2)),
+        entries=B * (entries - q),
         num_heads=column["num_heads"],
         layers=1,
         residual_bytes=max(value_bytes, 2.0),
@@ -102,10 +104,10 @@ def _prompt(kind: Kind, column: Columns, value_bytes: float, dtypes: dict[str, s
     heads, sizes = column["num_heads"], (column["key_head_dim"], column["value_head_dim"])
     is_latent = kind == "latent_prompt_attention"
     work = prompt_attention(
-        batch_size=B,
         num_tokens=B * q,
-        pairs=causal_pairs(q, entries - q),
-        entries=entries,
+        whole_tokens=B * q,
+        pairs=B * causal_pairs(q, entries - q),
+        entries=B * entries,
         num_heads=heads,
         sizes=sizes,
         kv_elements=LATENT_SIZE if is_latent else column["num_kv_heads"] * sum(sizes),
@@ -125,9 +127,9 @@ def _kimi_recurrence(column: Columns, value_bytes: float, dtypes: dict[str, str]
 def _recurrence(column: Columns, value_bytes: float, dtypes: dict[str, str], **own: Any) -> Work:
     B, q = column["batch_size"], column["query_tokens"]
     return blocks.recurrence(
-        batch_size=B,
+        num_sequences=B,
         num_tokens=B * q,
-        states_written=q,
+        states_moved=B * (1 + q),
         num_key_heads=column["num_key_heads"],
         num_value_heads=column["num_value_heads"],
         sizes=(column["key_head_dim"], column["value_head_dim"]),

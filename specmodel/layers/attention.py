@@ -6,16 +6,17 @@ A pass reads the KV cache once per sequence, however many tokens it verifies.
 from dataclasses import replace
 from typing import Annotated, Literal
 
-import numpy as np
 from pydantic import Field
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
 from specmodel.layers import blocks
-from specmodel.layers.batch import Batch, Pass, Stream
-from specmodel.layers.cores import core, distinct_entries, prompt_core, with_keys_and_values
+from specmodel.layers.batch import Stream
+from specmodel.layers.cores import core, prompt_core, with_keys_and_values
+from specmodel.layers.forms import Quantity
 from specmodel.layers.matrices import between_matrices, matrix_work
+from specmodel.layers.run import Pass, Sequences
 from specmodel.layers.work import Work, wider_dtype
 
 Size = Annotated[int, Field(ge=1, le=10**7)]
@@ -77,18 +78,18 @@ class LatentHeads(Record):
         weights = LatentHeads.weights(self, run.stream.hidden_size, n) - self.weights_of_latents(n)
         return matrix_work(run, layers, weights=weights, values=values, depth=depth, kernels=3)
 
-    def absorbed_projections(self, run: Pass, layers: int, batch: Batch, dtype: str) -> Work:
+    def absorbed_projections(self, run: Pass, layers: int, taken: Sequences, dtype: str) -> Work:
         """Return the work of key and value projections, absorbed into queries and outputs."""
         # They are one batched product before the core and one after it, with the same arithmetic.
         heads = self.num_heads / run.layout.tensor_parallel
         depth = self.qk_nope_head_dim + self.kv_lora_rank
         values = 2 * heads * self.kv_lora_rank
         return self._made_of_latents(
-            run, layers, batch.num_tokens, batch.share, dtype, values=values, depth=depth, kernels=2
+            run, layers, taken.num_tokens, taken.share, dtype, values=values, depth=depth, kernels=2
         )
 
     def made_keys_and_values(
-        self, run: Pass, layers: int, num_tokens: FloatArray, share: FloatArray
+        self, run: Pass, layers: int, num_tokens: Quantity, share: Quantity
     ) -> Work:
         """Return the work of making keys and values from latents, without writing them."""
         dtype, depth = run.stream.weight_dtype, self.kv_lora_rank
@@ -105,12 +106,12 @@ class LatentHeads(Record):
         self,
         run: Pass,
         layers: int,
-        num_tokens: FloatArray,
-        share: FloatArray,
+        num_tokens: Quantity,
+        share: Quantity,
         dtype: str,
         **product: float,
     ) -> Work:
-        """Return the work of these matrices, read where `share` of the tokens is not 0."""
+        """Return the work of these matrices, of which a share is read."""
         work = blocks.linear(
             num_tokens,
             weights=layers * self.weights_of_latents(run.layout.tensor_parallel),
@@ -119,10 +120,8 @@ class LatentHeads(Record):
             stored_dtype=dtype,
             **{name: layers * value for name, value in product.items()},
         )
-        if np.all(share == 1):
-            return work
         shared = {
-            name: getattr(work, name) * share for name in ("weight_bytes", "depth", "kernels")
+            name: share * getattr(work, name) for name in ("weight_bytes", "depth", "kernels")
         }
         return replace(work, **shared)
 
@@ -182,15 +181,15 @@ class LatentAttention(LatentHeads):
             "attention_projections": self.projections(run, layers),
             "elementwise": self.between_projections(run, layers),
         }
-        decoded, prompts = (run.replica.of_kind(prompts=kind) for kind in (False, True))
-        if decoded:
+        if run.decoding:
             dtype = absorbed_dtype(run.stream)
-            found["absorbed_projections"] = self.absorbed_projections(run, layers, decoded, dtype)
+            of_latents = self.absorbed_projections(run, layers, run.decoding, dtype)
+            found["absorbed_projections"] = of_latents
             found["attention_core"] = core(
                 run,
                 layers,
                 None,
-                decoded,
+                run.decoding,
                 num_heads=self.num_heads / run.layout.tensor_parallel,
                 num_groups=1,
                 sizes=(self.cache_size, self.kv_lora_rank),
@@ -198,9 +197,9 @@ class LatentAttention(LatentHeads):
                 dtype=latent_arithmetic(run.stream.kv_dtype, run.compute_capability),
                 kind="latent_attention",
             )
-        return found | (self._prompts(run, layers, prompts) if prompts else {})
+        return found | (self._prompts(run, layers, run.prompts) if run.prompts else {})
 
-    def _prompts(self, run: Pass, layers: int, prompts: Batch) -> dict[str, Work]:
+    def _prompts(self, run: Pass, layers: int, prompts: Sequences) -> dict[str, Work]:
         """Return the work of prompts: keys and values, made anew for contexts, and the core."""
         stream, heads = run.stream, self.num_heads / run.layout.tensor_parallel
         key = self.qk_nope_head_dim + self.qk_rope_head_dim
@@ -214,20 +213,19 @@ class LatentAttention(LatentHeads):
             kv_elements=float(self.cache_size),
             kind="latent_prompt_attention",
         )
-        entries = prompts.total(lambda group: distinct_entries(group, None))
         made_of_one = layers * heads * (key + self.v_head_dim)
-        attended = with_keys_and_values(attended, entries, made_of_one, stream.residual_bytes)
-        work = {
+        attended = with_keys_and_values(
+            attended, prompts.entries(None), made_of_one, stream.residual_bytes
+        )
+        # weights are read again where there is a context
+        context, has_any = prompts.counted("context"), prompts.counted("has_context")
+        return {
             "key_value_projections": self.made_keys_and_values(
                 run, layers, prompts.num_tokens, prompts.share
             ),
             "prompt_attention": attended,
+            "context_projections": self.made_keys_and_values(run, layers, context, has_any),
         }
-        context = prompts.total(lambda group: group.context_length)
-        if context.any():
-            has_any = np.minimum(context, 1.0)  # weights are read where there is a context
-            work["context_projections"] = self.made_keys_and_values(run, layers, context, has_any)
-        return work
 
 
 def absorbed_dtype(stream: Stream) -> str:

@@ -10,7 +10,7 @@ from specmodel.algebra.ranks import busiest_share
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
-from specmodel.layers.states import NATIVE, StateKeeping
+from specmodel.layers.forms import Measure
 from specmodel.layers.work import wider_dtype
 
 ONE, ZERO = np.ones(()), np.zeros(())
@@ -236,6 +236,26 @@ class Batch:
         """Tokens of all sequences [token]."""
         return self.total(lambda group: group.mean(lambda tokens: tokens))
 
+    @property
+    def tokens_per_sequence(self) -> FloatArray:
+        """Tokens of a mean sequence [token]."""
+        return self.num_tokens / self.num_sequences
+
+    @property
+    def context(self) -> FloatArray:
+        """Entries of all sequences before the pass [token]."""
+        return self.total(lambda group: group.context_length)
+
+    @property
+    def has_context(self) -> FloatArray:
+        """1 where there are such entries, 0 where there are none [-]."""
+        return np.minimum(self.context, 1.0)
+
+    @property
+    def tokens_of_whole(self) -> FloatArray:
+        """Tokens that a kernel takes which is not shared with kernels of the other kind [token]."""
+        return self.num_tokens / np.maximum(self.share, NO_SEQUENCE)
+
     @cached_property
     def num_logits(self) -> FloatArray:
         """Tokens whose logits are computed [token]."""
@@ -306,27 +326,50 @@ class Routing:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Pass:
-    """One forward pass as its layers see it.
+class Carried:
+    """What a pass carries, as measures see it: sequences over replicas, and how they are routed.
 
-    `active_experts` are the distinct experts that it loads in each layer [-]. `compute_capability`
-    of the GPU decides what its kernels share; None for a GPU that has none [-].
+    `values` keeps the values of measures that were asked for.
     """
 
-    stream: Stream
-    batch: Batch
-    layout: Layout
-    routing: Routing
-    active_experts: FloatArray
-    states: StateKeeping = NATIVE
-    compute_capability: float | None = None
+    everything: Batch
+    replicas: int = 1
+    routing: Routing = field(default_factory=lambda: Routing(ZERO))
+    values: dict[Measure, FloatArray] = field(default_factory=dict)
+
+    def value(self, measure: Measure) -> FloatArray:
+        """Return the value of a measure, which is computed once."""
+        if measure not in self.values:
+            self.values[measure] = measure.of(self)
+        return self.values[measure]
 
     @cached_property
     def replica(self) -> Batch:
         """The sequences whose attention one GPU computes."""
-        return self.batch.of_replica(self.layout.replicas)
+        return self.everything.of_replica(self.replicas)
 
-    @property
-    def num_tokens(self) -> FloatArray:
-        """Tokens of these sequences [token]."""
-        return self.replica.num_tokens
+    @cached_property
+    def decoding(self) -> Batch:
+        """What kernels for decoding take of these; there must be some."""
+        return self._taken(prompts=False)
+
+    @cached_property
+    def prompts(self) -> Batch:
+        """What kernels for prompts take of these; there must be some."""
+        return self._taken(prompts=True)
+
+    @cached_property
+    def taken_by(self) -> tuple[str, ...]:
+        """Which kernels take any of the sequences: those for decoding, for prompts, or both."""
+        shares = [group.prompt_share for group in self.everything.groups]
+        is_taken = {
+            "decoding": any(bool((share < 1).any()) for share in shares),
+            "prompts": any(bool((share > 0).any()) for share in shares),
+        }
+        return tuple(name for name, is_any in is_taken.items() if is_any)
+
+    def _taken(self, *, prompts: bool) -> Batch:
+        batch = self.replica.of_kind(prompts=prompts)
+        if batch is None:
+            raise ValueError("no sequence of the pass is taken by these kernels")
+        return batch

@@ -4,7 +4,7 @@ The indexer has a query head for each key-value head, and caches one 16-bit key 
 block scores as its best entry does.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -12,10 +12,11 @@ import numpy as np
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.units import FloatArray
 from specmodel.layers.attention import Size
-from specmodel.layers.batch import Pass, SequenceGroup, Stream
-from specmodel.layers.cores import distinct_entries, query_key_pairs
+from specmodel.layers.batch import Batch, SequenceGroup, Stream
+from specmodel.layers.forms import Form
 from specmodel.layers.grouped import GroupedHeads
 from specmodel.layers.matrices import matrix_work
+from specmodel.layers.run import OfSequences, Pass, query_key_pairs
 from specmodel.layers.work import Work
 
 INDEX_BYTES = 2.0
@@ -131,8 +132,7 @@ class BlockSparseAttention(GroupedHeads):
     def _indexer(self, run: Pass, layers: int) -> Work:
         """Return the work of scoring every key for every token; only scores of blocks are kept."""
         replica, n = run.replica, run.layout.tensor_parallel
-        pairs = replica.total(lambda group: query_key_pairs(group, None))
-        read = replica.total(lambda group: distinct_entries(group, None))
+        pairs, read = replica.pairs(None), replica.entries(None)
         queries = self._index_queries(n)
         return Work(
             flop=pairs * (2 * queries * layers),
@@ -145,8 +145,7 @@ class BlockSparseAttention(GroupedHeads):
         )
 
     def _selection(self, run: Pass, layers: int) -> Work:
-        pairs = run.replica.total(lambda group: query_key_pairs(group, None))
-        scores = pairs * self._score_bytes(run.layout.tensor_parallel)
+        scores = run.replica.pairs(None) * self._score_bytes(run.layout.tensor_parallel)
         return Work(
             activation_bytes=scores * layers,
             kernels=2 * layers,
@@ -162,11 +161,10 @@ class BlockSparseAttention(GroupedHeads):
 
     def _core(self, run: Pass, layers: int) -> Work:
         stream, n = run.stream, run.layout.tensor_parallel
-        pairs = run.replica.total(lambda group: query_key_pairs(group, self.reach))
-        read = run.replica.total(lambda group: self._reads(group, run.compute_capability))
-        decoded = run.replica.total(
-            lambda group: (1 - group.prompt_share) * query_key_pairs(group, self.reach)
-        )
+        pairs = run.replica.pairs(self.reach)
+        is_blackwell = 10 <= (run.compute_capability or 0) < 12
+        read = Form({BlockReads("replica", self.reach, is_blackwell): 1.0})
+        decoded = run.decoding.pairs(self.reach) if run.decoding else 0.0
         size = self._entry_bytes(stream, n)
         both, groups = 2 * self.query_size / n, self.num_kv_heads / self._kv_ranks(n)
         return Work(
@@ -181,9 +179,23 @@ class BlockSparseAttention(GroupedHeads):
             memory_cause="KV",
         )
 
-    def _reads(self, group: SequenceGroup, compute_capability: float | None) -> FloatArray:
-        """Return the entries a mean sequence reads; one from the GPU's cache counts as its cost."""
+
+@dataclass(frozen=True)
+class BlockReads(OfSequences):
+    """Entries that sequences read, of which each token attends to `reach` [-].
+
+    One that the GPU's cache serves counts as what it costs; `shares_prompts` says whether kernels
+    take many tokens of a prompt together.
+    """
+
+    reach: int
+    shares_prompts: bool
+
+    def of_batch(self, batch: Batch) -> FloatArray:
+        """Return the entries that these sequences read [-]."""
+        return batch.total(self._of_group)
+
+    def _of_group(self, group: SequenceGroup) -> FloatArray:
         first = np.minimum(group.context_length + 1, self.reach)
-        shared = group.prompt_share * (10 <= (compute_capability or 0) < 12)
-        again = FROM_CACHE + shared * (TOGETHER - FROM_CACHE)
+        again = FROM_CACHE + self.shares_prompts * group.prompt_share * (TOGETHER - FROM_CACHE)
         return first + again * (query_key_pairs(group, self.reach) - first)

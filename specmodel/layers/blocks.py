@@ -6,18 +6,18 @@
 
 from dataclasses import replace
 
-from specmodel.algebra.roofline import Value
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.layers.forms import Quantity
 from specmodel.layers.work import Kind, Work
 
 
 def linear(
-    num_tokens: Value,
+    num_tokens: Quantity,
     *,
-    weights: Value,
-    values: Value,
+    weights: Quantity,
+    values: Quantity,
     value_bytes: float,
-    depth: Value,
+    depth: Quantity,
     kernels: float,
     dtype: str,
     stored_dtype: str,
@@ -37,7 +37,7 @@ def linear(
 
 
 def between(
-    num_tokens: Value, *, values: Value, value_bytes: float, kernels: float, dtype: str
+    num_tokens: Quantity, *, values: Quantity, value_bytes: float, kernels: float, dtype: str
 ) -> Work:
     """Return the work of small kernels between matrices, such as activation functions."""
     return Work(
@@ -49,11 +49,11 @@ def between(
 
 
 def feed_forward(
-    num_tokens: Value,
+    num_tokens: Quantity,
     *,
-    hidden_size: Value,
-    width: Value,
-    matrices: Value,
+    hidden_size: Quantity,
+    width: Quantity,
+    matrices: Quantity,
     layers: int,
     value_bytes: float,
     dtype: str,
@@ -73,7 +73,13 @@ def feed_forward(
 
 
 def activation_function(
-    num_tokens: Value, *, width: Value, matrices: Value, layers: int, value_bytes: float, dtype: str
+    num_tokens: Quantity,
+    *,
+    width: Quantity,
+    matrices: Quantity,
+    layers: int,
+    value_bytes: float,
+    dtype: str,
 ) -> Work:
     """Return the work of the activation functions of feed-forward blocks."""
     # all matrices but the last made what it reads, and it writes what the last reads
@@ -84,12 +90,12 @@ def activation_function(
 def routed(  # noqa: PLR0913 - all keyword-only
     block: Work,
     *,
-    pairs: Value,
-    loaded: Value,
-    hidden_size: Value,
-    width: Value,
-    matrices: Value,
-    experts_per_token: Value,
+    pairs: Quantity,
+    loaded: Quantity,
+    hidden_size: Quantity,
+    width: Quantity,
+    matrices: Quantity,
+    experts_per_token: Quantity,
     layers: int,
     value_bytes: float,
     residual_bytes: float,
@@ -122,14 +128,15 @@ def routed(  # noqa: PLR0913 - all keyword-only
 
 def attention(  # noqa: PLR0913 - all keyword-only
     *,
-    batch_size: Value,
-    num_tokens: Value,
-    pairs: Value,
-    entries: Value,
-    num_heads: Value,
-    num_groups: Value,
-    sizes: tuple[Value, Value],
-    kv_elements: Value,
+    num_sequences: Quantity,
+    tokens_per_sequence: Quantity,
+    num_tokens: Quantity,
+    pairs: Quantity,
+    entries: Quantity,
+    num_heads: Quantity,
+    num_groups: Quantity,
+    sizes: tuple[Quantity, Quantity],
+    kv_elements: Quantity,
     layers: int,
     residual_bytes: float,
     dtype: str,
@@ -138,20 +145,20 @@ def attention(  # noqa: PLR0913 - all keyword-only
     is_written: bool = True,
 ) -> Work:
     """Return the work of scores and weighted values over the KV cache."""
-    # Pairs and entries are those of a sequence, over all layers; `sizes` of a key and of a value;
+    # Pairs and entries are those of all sequences, in one layer; `sizes` of a key and of a value;
     # `is_written` is False for layers that read the entries of an earlier one.
     # Groups are pairs of a sequence and a KV head. A group takes a time of its own beside its
     # arithmetic; a head of 128 counts as one group, and half of that is there whatever the size d
     # of a head: a group counts 1/2 + 1/2 · d/128. Rows are the queries, of all tokens of a
     # sequence, that share a KV head.
     values = num_heads * (sizes[0] + sizes[1])
-    cached = batch_size * entries + (layers * num_tokens if is_written else 0.0)
+    cached = entries + num_tokens if is_written else entries
     return Work(
-        flop=batch_size * pairs * (2 * values),
+        flop=pairs * (2 * values * layers),
         activation_bytes=num_tokens * (values * layers * residual_bytes),
-        cache_bytes=cached * (kv_elements * BYTES_PER_ELEMENT[kv_dtype]),
-        groups=batch_size * (layers * num_groups * (0.5 + 0.5 * sizes[0] / 128)),
-        rows=num_tokens / batch_size * (num_heads / num_groups),
+        cache_bytes=cached * (kv_elements * layers * BYTES_PER_ELEMENT[kv_dtype]),
+        groups=num_sequences * (layers * num_groups * (0.5 + 0.5 * sizes[0] / 128)),
+        rows=tokens_per_sequence * (num_heads / num_groups),
         kernels=layers,
         kind=kind,
         dtype=dtype,
@@ -162,24 +169,24 @@ def attention(  # noqa: PLR0913 - all keyword-only
 
 def short_convolution(
     *,
-    batch_size: Value,
-    num_tokens: Value,
-    windows_written: Value,
-    channels: Value,
+    num_tokens: Quantity,
+    windows_moved: Quantity,
+    rows_moved: Quantity,
+    channels: Quantity,
     width: int,
     layers: int,
     value_bytes: float,
     dtype: str,
 ) -> Work:
     """Return the work of a convolution over the last tokens of sequences, channel by channel."""
-    # the window is read, and written after `windows_written` tokens: whole, then a row for each
+    # Windows of all but the newest token are read or written `windows_moved` times, and single
+    # rows of them `rows_moved` times more.
     row_bytes = layers * channels * value_bytes
-    kept = batch_size * (2 * (width - 1) + windows_written - 1)
     return Work(
         flop=num_tokens * (2 * width * layers * channels),
         weight_bytes=row_bytes * width,
         activation_bytes=num_tokens * (2 * row_bytes),
-        cache_bytes=kept * row_bytes,
+        cache_bytes=windows_moved * ((width - 1) * row_bytes) + rows_moved * row_bytes,
         kernels=layers,
         kind="elementwise",
         dtype=dtype,
@@ -188,38 +195,37 @@ def short_convolution(
 
 def recurrence(  # noqa: PLR0913 - all keyword-only
     *,
-    batch_size: Value,
-    num_tokens: Value,
-    states_written: Value,
-    num_key_heads: Value,
-    num_value_heads: Value,
-    sizes: tuple[Value, Value],
+    num_sequences: Quantity,
+    num_tokens: Quantity,
+    states_moved: Quantity,
+    num_key_heads: Quantity,
+    num_value_heads: Quantity,
+    sizes: tuple[Quantity, Quantity],
     layers: int,
     value_bytes: float,
     state_dtype: str,
-    states_copied: Value = 0.0,
-    record_bytes: Value = 0.0,
-    gates: Value = 2.0,
-    steps: Value = 0.0,
+    recorded_bytes: Quantity = 0.0,
+    gates: Quantity = 2.0,
+    steps: Quantity = 0.0,
     kind: Kind = "recurrence",
 ) -> Work:
     """Return the work of a gated delta rule, which reads a state once and writes it often."""
-    # States written and copied (read and written once more), bytes of records and `steps` (tokens
-    # one after another, where these are timed apart) are means over sequences, in each layer;
-    # `gates` are numbers of a value head and token. A value head has a state of key size by value
+    # States read or written, and bytes of records, are those of all sequences in a layer; `steps`
+    # are tokens of a sequence one after another, where these are timed apart; `gates` are numbers
+    # of a value head and token. A value head has a state of key size by value
     # size. A token takes about 8 FLOP for each element of the state: it decays, is multiplied by a
     # key, gets an outer product added, and is multiplied by a query. Arithmetic runs in 16 bits or
     # wider, whatever weights and activations have. Groups are pairs of a sequence and a value head;
     # depth is what a kernel walks step by step, the tokens.
     key, value = sizes
     state = layers * num_value_heads * key * value
-    moved = (1 + states_written + 2 * states_copied) * (state * BYTES_PER_ELEMENT[state_dtype])
     values = layers * (2 * num_key_heads * key + num_value_heads * (2 * value + gates))
     return Work(
         flop=num_tokens * (8 * state),
         activation_bytes=num_tokens * (values * value_bytes),
-        cache_bytes=batch_size * (moved + layers * record_bytes),
-        groups=batch_size * (layers * num_value_heads),
+        cache_bytes=states_moved * (state * BYTES_PER_ELEMENT[state_dtype])
+        + recorded_bytes * layers,
+        groups=num_sequences * (layers * num_value_heads),
         depth=layers * steps,
         kernels=layers,
         kind=kind,

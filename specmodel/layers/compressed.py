@@ -16,9 +16,10 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
 from specmodel.layers.attention import Count, Size, absorbed_dtype
-from specmodel.layers.batch import Pass, SequenceGroup, Stream
-from specmodel.layers.cores import distinct_entries, query_key_pairs
+from specmodel.layers.batch import Stream
+from specmodel.layers.forms import Form
 from specmodel.layers.matrices import matrix_work
+from specmodel.layers.run import Pass, Sequences
 from specmodel.layers.sparse import HEADS, SCALED, index_choice, index_scores
 from specmodel.layers.states import StateKeeping
 from specmodel.layers.work import Work
@@ -286,10 +287,10 @@ class CompressedAttention(Record):
         padded = max(heads, HEADS)
         written = 1 + (1 / self.ratio if self._makes_entries else 0.0)
         return Work(
-            flop=replica.total(self._pairs) * (4 * padded * self.head_dim * layers),
+            flop=self._pairs(replica) * (4 * padded * self.head_dim * layers),
             activation_bytes=run.num_tokens
             * ((3 * padded + heads) * self.head_dim * layers * stream.residual_bytes),
-            cache_bytes=(replica.total(self._entries_read) + run.num_tokens * written)
+            cache_bytes=(self._entries_read(replica) + run.num_tokens * written)
             * (layers * self.entry_bytes(stream.kv_dtype)),
             rows=run.num_tokens,
             kernels=5 * layers,
@@ -299,20 +300,20 @@ class CompressedAttention(Record):
             memory_cause="KV",
         )
 
-    def _pairs(self, group: SequenceGroup) -> FloatArray:
-        """Return the tokens and entries that the queries of a mean sequence attend to [-]."""
-        found = query_key_pairs(group, self.window)
-        return found + self._entry_pairs(group) if self.ratio else found
+    def _pairs(self, sequences: Sequences) -> Form:
+        """Return the tokens and entries that queries attend to [-]."""
+        found = sequences.pairs(self.window)
+        return found + self._entry_pairs(sequences) if self.ratio else found
 
-    def _entry_pairs(self, group: SequenceGroup) -> FloatArray:
+    def _entry_pairs(self, sequences: Sequences) -> Form:
         most = self.index_topk * self.ratio if self.index_topk else None
-        return query_key_pairs(group, most) / self.ratio
+        return sequences.pairs(most) / self.ratio
 
-    def _entries_read(self, group: SequenceGroup) -> FloatArray:
-        """Return what is read of the window and of entries for a mean sequence [-]."""
-        found = distinct_entries(group, self.window)
+    def _entries_read(self, sequences: Sequences) -> Form:
+        """Return what is read of the window and of entries [-]."""
+        found = sequences.entries(self.window)
         if not self.ratio:
             return found
         if self.index_topk:
-            return found + self._entry_pairs(group)
-        return found + distinct_entries(group, None) / self.ratio
+            return found + self._entry_pairs(sequences)
+        return found + sequences.entries(None) / self.ratio

@@ -4,9 +4,10 @@ from typing import Literal
 
 from specmodel.base.units import FloatArray
 from specmodel.layers.attention import Size
-from specmodel.layers.batch import Pass, Stream
+from specmodel.layers.batch import Stream
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import RecurrentMixer
+from specmodel.layers.run import Pass
 from specmodel.layers.states import StateKeeping
 from specmodel.layers.work import Work
 

@@ -5,7 +5,8 @@ from typing import Any, Literal
 from specmodel.base.records import Record
 from specmodel.layers import blocks
 from specmodel.layers.attention import Size
-from specmodel.layers.batch import Layout, Pass, Stream
+from specmodel.layers.batch import Layout, Stream
+from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 

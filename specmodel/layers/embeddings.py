@@ -10,8 +10,9 @@ from pydantic import Field
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import Record
 from specmodel.layers.attention import Size
-from specmodel.layers.batch import Layout, Pass, Stream
+from specmodel.layers.batch import Layout, Stream
 from specmodel.layers.matrices import between_matrices, matrix_work
+from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 _ROW_DTYPE = "mxfp8"

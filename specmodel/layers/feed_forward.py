@@ -1,6 +1,6 @@
 """Routed experts, with shared ones, as a feed-forward block."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -13,9 +13,20 @@ from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
 from specmodel.layers import blocks, messages
 from specmodel.layers.attention import Count, Size
-from specmodel.layers.batch import ONE, ZERO, Batch, Layout, Pass, Routing, SequenceGroup, Stream
+from specmodel.layers.batch import (
+    ONE,
+    ZERO,
+    Batch,
+    Carried,
+    Layout,
+    Routing,
+    SequenceGroup,
+    Stream,
+)
 from specmodel.layers.dense import dense_block, matrices_of
+from specmodel.layers.forms import Form, Measure
 from specmodel.layers.matrices import between_matrices, matrix_work
+from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 
@@ -258,11 +269,11 @@ class RoutedExperts(Record):
     def _routed(self, run: Pass, layers: int) -> Work:
         """Return the work of routed experts, with bringing tokens to them and back."""
         layout, stream = run.layout, run.stream
-        active, k = run.active_experts, self.mean_experts_per_token
-        pairs = run.batch.num_tokens * k
+        k = self.mean_experts_per_token
+        active, pairs = Form({ActiveExperts(self): 1.0}), run.everything.num_tokens * k
         if layout.expert_parallel > 1:
-            pairs = self._busiest_pairs(run)
-            active = ranks.busiest_experts(active, self.num_experts, layout.expert_parallel)
+            active = Form({BusiestExperts(self, layout.expert_parallel): 1.0})
+            pairs = Form({BusiestPairs(self, layout.expert_parallel): 1.0})
         sizes: dict[str, Any] = {
             "hidden_size": self.routed_width(stream.hidden_size),
             "width": self.expert_size / layout.expert_tensor_parallel,
@@ -288,24 +299,22 @@ class RoutedExperts(Record):
             return Work()
         return between_matrices(run, layers, (2 + 3) * run.stream.hidden_size, kernels=2)
 
-    def _busiest_pairs(self, run: Pass) -> FloatArray:
+    def busiest_pairs(self, batch: Batch, routing: Routing, degree: int) -> FloatArray:
         """Return the token-expert pairs of the busiest rank, from moments of an expert's tokens."""
         # The tokens of an expert are a sum over independent sequences. In a sequence of q tokens,
         # each uses an expert with chance p, and two of them with covariance ``c p (1 - p)``: the
         # variance is ``p (1 - p) q (1 + (q - 1) c)``, by the factor `clumping` above that of
         # independent tokens. Unequal popularity adds the variance of T p between experts. The third
         # moment takes clumped tokens as Poisson counts of clumps.
-        c, inclusion = run.routing.correlation, np.atleast_1d(self._inclusion(run.routing))
-        T, E, k = run.batch.num_tokens, self.num_experts, self.mean_experts_per_token
-        clumped = run.batch.mean(lambda group: group.mean(lambda q: q * (1 + (q - 1) * c)))
-        clumping = clumped / run.batch.mean(lambda group: group.mean(lambda q: q))
+        c, inclusion = routing.correlation, np.atleast_1d(self._inclusion(routing))
+        T, E, k = batch.num_tokens, self.num_experts, self.mean_experts_per_token
+        clumped = batch.mean(lambda group: group.mean(lambda q: q * (1 + (q - 1) * c)))
+        clumping = clumped / batch.mean(lambda group: group.mean(lambda q: q))
         within = T * clumping * (inclusion * (1 - inclusion)).mean(axis=-1)
         between = inclusion - inclusion.mean(axis=-1, keepdims=True)
         uneven = T**2 * (between**2).mean(axis=-1)
         third = clumping * (within + 3 * uneven) + T**3 * (between**3).mean(axis=-1)
-        return ranks.busiest_tokens(
-            T * k / E, within + uneven, third, E, run.layout.expert_parallel
-        )
+        return ranks.busiest_tokens(T * k / E, within + uneven, third, E, degree)
 
     def _all_to_all(self, run: Pass, layers: int) -> Work:
         """Return the work of sending a replica's tokens to the ranks of their experts, and back."""
@@ -331,5 +340,41 @@ class RoutedExperts(Record):
             return Work()
         message = ranks.all_reduce(layout.replicas, layout.replicas_per_node)
         row_bytes = self.routed_width(stream.hidden_size) * stream.residual_bytes
-        gathered = run.batch.num_tokens * (layers * row_bytes)
+        gathered = run.everything.num_tokens * (layers * row_bytes)
         return messages.message(message, gathered, collectives=2 * layers, rounds=layers)
+
+
+@dataclass(frozen=True)
+class ActiveExperts(Measure):
+    """Distinct experts that the pass loads in each layer [-]."""
+
+    experts: RoutedExperts
+
+    def of(self, carried: Carried) -> FloatArray:
+        """Return them for what a pass carries [-]."""
+        return self.experts.active_experts(carried.everything, carried.routing)
+
+
+@dataclass(frozen=True)
+class BusiestExperts(Measure):
+    """Distinct experts that the rank with most of them loads in a layer, of `degree` ranks [-]."""
+
+    experts: RoutedExperts
+    degree: int
+
+    def of(self, carried: Carried) -> FloatArray:
+        """Return them for what a pass carries [-]."""
+        active = carried.value(ActiveExperts(self.experts))
+        return ranks.busiest_experts(active, self.experts.num_experts, self.degree)
+
+
+@dataclass(frozen=True)
+class BusiestPairs(Measure):
+    """Token-expert pairs of the rank with most tokens, of `degree` ranks [-]."""
+
+    experts: RoutedExperts
+    degree: int
+
+    def of(self, carried: Carried) -> FloatArray:
+        """Return them for what a pass carries [-]."""
+        return self.experts.busiest_pairs(carried.everything, carried.routing, self.degree)

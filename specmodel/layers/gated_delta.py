@@ -7,9 +7,9 @@ from pydantic import model_validator
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.layers.attention import Size
-from specmodel.layers.batch import Pass
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import RecurrentMixer
+from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 

@@ -19,7 +19,7 @@ from specmodel.base.dtypes import StorageDtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.layers.attention import Count, LatentAttention, Size
-from specmodel.layers.batch import Layout, Pass, Stream
+from specmodel.layers.batch import Layout, Stream
 from specmodel.layers.block_sparse import BlockSparseAttention
 from specmodel.layers.compressed import CompressedAttention
 from specmodel.layers.convolutions import BesideAttention, ShortConvolution
@@ -31,6 +31,7 @@ from specmodel.layers.kimi_delta import KimiDeltaAttention
 from specmodel.layers.lightning import LightningAttention
 from specmodel.layers.mamba2 import Mamba2
 from specmodel.layers.matrices import matrix_work
+from specmodel.layers.run import Pass
 from specmodel.layers.sparse import SparseAttention
 from specmodel.layers.work import Work
 

@@ -14,9 +14,10 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
 from specmodel.layers.attention import Size
-from specmodel.layers.batch import Pass, Stream
+from specmodel.layers.batch import Stream
 from specmodel.layers.cores import core, prompt_core
 from specmodel.layers.matrices import between_matrices, matrix_work
+from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 
@@ -165,19 +166,18 @@ class GroupedAttention(GroupedHeads):
             ),
             "elementwise": between_matrices(run, layers, turned, kernels=1 + gate),
         }
-        decoded, prompts = (run.replica.of_kind(prompts=kind) for kind in (False, True))
-        if decoded:
+        if run.decoding:
             found["attention_core"] = core(
                 run,
                 layers,
                 self.window,
-                decoded,
+                run.decoding,
                 **heads,
                 num_groups=self.num_kv_heads / self._kv_ranks(n),
                 dtype=run.stream.arithmetic_dtype(run.stream.kv_dtype),
             )
-        if prompts:
-            found["prompt_attention"] = prompt_core(run, layers, self.window, prompts, **heads)
+        if run.prompts:
+            found["prompt_attention"] = prompt_core(run, layers, self.window, run.prompts, **heads)
         return found
 
     @property

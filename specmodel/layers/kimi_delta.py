@@ -3,9 +3,9 @@
 from typing import Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.layers.batch import Pass
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import SquareStates, verified
+from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 
@@ -80,7 +80,7 @@ class KimiDeltaAttention(SquareStates):
                 run,
                 layers,
                 gates=self.head_dim + 1,
-                steps=verified(run, lambda tokens: tokens),
+                steps=verified(run, "tokens", is_mean=True),
                 kind="kimi_recurrence",
             ),
         }

@@ -3,9 +3,9 @@
 from typing import Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.layers.batch import Pass
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import SquareStates, without_delta
+from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 

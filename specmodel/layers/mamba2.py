@@ -9,9 +9,9 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.layers import messages
 from specmodel.layers.attention import Size
-from specmodel.layers.batch import Pass
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import RecurrentMixer, without_delta
+from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 

@@ -6,8 +6,8 @@ the logits of the next position: positions are chosen one after another.
 
 from specmodel.base.records import Record
 from specmodel.layers.attention import Size
-from specmodel.layers.batch import Pass
 from specmodel.layers.matrices import between_matrices, matrix_work
+from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 _LOGITS_MOVED = 4

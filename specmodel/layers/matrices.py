@@ -1,7 +1,7 @@
 """Matrices of some layers on the tokens of a pass, and the small kernels between them."""
 
 from specmodel.layers import blocks
-from specmodel.layers.batch import Pass
+from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 

@@ -1,11 +1,11 @@
 """Work of messages between GPUs."""
 
 from specmodel.algebra.ranks import Message
-from specmodel.algebra.roofline import Value
+from specmodel.layers.forms import Quantity
 from specmodel.layers.work import Work
 
 
-def message(sent: Message, sent_bytes: Value, *, collectives: float, rounds: float) -> Work:
+def message(sent: Message, sent_bytes: Quantity, *, collectives: float, rounds: float) -> Work:
     """Return the work of collectives on tensors of `sent_bytes`, whose hops `rounds` wait for."""
     return Work(
         kind="message",
@@ -18,7 +18,7 @@ def message(sent: Message, sent_bytes: Value, *, collectives: float, rounds: flo
     )
 
 
-def all_reduces(sent: Message, reduced_bytes: Value, *, count: float, ranks: int) -> Work:
+def all_reduces(sent: Message, reduced_bytes: Quantity, *, count: float, ranks: int) -> Work:
     """Return the work of equal all-reduces, `reduced_bytes` in all, on `ranks` GPUs of a node."""
     # What a GPU sends inside the node depends on the engine's algorithm, and is not counted here;
     # across nodes it is a ring's.

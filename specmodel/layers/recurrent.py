@@ -5,8 +5,7 @@ a sequence keeps a window of past tokens for a convolution.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -16,7 +15,9 @@ from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
 from specmodel.layers import blocks
 from specmodel.layers.attention import Size
-from specmodel.layers.batch import Pass, Stream
+from specmodel.layers.batch import Batch, Stream
+from specmodel.layers.forms import Form
+from specmodel.layers.run import OfSequences, Pass
 from specmodel.layers.states import StateKeeping
 from specmodel.layers.work import Work
 
@@ -83,9 +84,9 @@ class RecurrentMixer(Record):
         """Return the work of convolutions, which keep a window after each token, in some layers."""
         # The first is written but for `cached` rows, each later one adds a row to it [-].
         return blocks.short_convolution(
-            batch_size=run.replica.num_sequences,
             num_tokens=run.num_tokens,
-            windows_written=verified(run, lambda tokens: tokens) - cached,
+            windows_moved=2 * run.replica.num_sequences,
+            rows_moved=verified(run, "tokens") - (1 + cached) * run.replica.num_sequences,
             channels=self.channels_on(run.layout.tensor_parallel),
             width=self.conv_kernel,
             layers=layers,
@@ -95,16 +96,19 @@ class RecurrentMixer(Record):
 
     def recurrence(self, run: Pass, layers: int, **heads: Any) -> Work:
         """Return the work of the states in some layers; `heads` goes to `blocks.recurrence`."""
-        states, recorded = run.states, 2 * self.record_bytes(run.layout.tensor_parallel)
+        sequences, recorded = (
+            run.replica.num_sequences,
+            self.record_bytes(run.layout.tensor_parallel),
+        )
+        moved = sequences + verified(run, "written") + 2 * verified(run, "copied")
         return blocks.recurrence(
-            batch_size=run.replica.num_sequences,
+            num_sequences=sequences,
             num_tokens=run.num_tokens,
-            states_written=verified(run, states.written),
+            states_moved=moved,
             layers=layers,
             value_bytes=run.stream.residual_bytes,
             state_dtype=self.state_dtype,
-            states_copied=verified(run, states.copied),
-            record_bytes=recorded * verified(run, states.recorded),
+            recorded_bytes=2 * recorded * verified(run, "recorded"),
             **heads,
         )
 
@@ -136,9 +140,26 @@ class SquareStates(RecurrentMixer):
         return super().recurrence(run, layers, **own, **heads)
 
 
-def verified(run: Pass, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
-    """Return the mean over sequences of a function of the tokens that each may go on after."""
-    return run.replica.mean(lambda group: group.mean_of_verified(of))
+@dataclass(frozen=True)
+class Verified(OfSequences):
+    """Sum over sequences of what follows from the tokens that each may go on after.
+
+    `name` is one of `StateKeeping`'s methods; a mean over sequences if `is_mean`.
+    """
+
+    states: StateKeeping
+    name: str
+    is_mean: bool = False
+
+    def of_batch(self, batch: Batch) -> FloatArray:
+        """Return the sum, or the mean, over these sequences [-]."""
+        of, over = getattr(self.states, self.name), batch.mean if self.is_mean else batch.total
+        return over(lambda group: group.mean_of_verified(of))
+
+
+def verified(run: Pass, name: str, *, is_mean: bool = False) -> Form:
+    """Return what the pass does with states after verified tokens, by a name of `StateKeeping`."""
+    return Form({Verified("replica", run.states, name, is_mean): 1.0})
 
 
 def without_delta(recurrence: Work) -> Work:

@@ -10,19 +10,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from specmodel.algebra.roofline import Value
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import Record
 from specmodel.layers import blocks
-from specmodel.layers.batch import Pass, Stream
+from specmodel.layers.batch import Stream
+from specmodel.layers.forms import Quantity
 from specmodel.layers.matrices import between_matrices
+from specmodel.layers.run import Pass
 from specmodel.layers.work import Kind, Work
 
 _MIXER_DTYPE = "fp32"
 
 
 def norms(
-    num_tokens: Value, *, hidden_size: Value, norms: int, residual_bytes: float, dtype: str
+    num_tokens: Quantity, *, hidden_size: Quantity, norms: int, residual_bytes: float, dtype: str
 ) -> Work:
     """Return the work of residual additions fused with norms: two tensors read, two written."""
     # one block of threads walks a row to find its norm: hence the depth
@@ -99,7 +100,7 @@ class HyperConnections(Record):
         return found + self.before(tokens, stream, 1, self.num_streams) if self.has_head else found
 
     def before(
-        self, num_tokens: Value, stream: Stream, num_blocks: int, made: int | None = None
+        self, num_tokens: Quantity, stream: Stream, num_blocks: int, made: int | None = None
     ) -> Work:
         """Return the work before blocks: numbers are made of a token, and its streams summed."""
         # Streams are read for the numbers (`made`; those of a block if None), and again for the
@@ -111,11 +112,13 @@ class HyperConnections(Record):
         )
         return self._moved(num_tokens, stream, num_blocks, kernels=4) + numbers
 
-    def after(self, num_tokens: Value, stream: Stream, num_blocks: int) -> Work:
+    def after(self, num_tokens: Quantity, stream: Stream, num_blocks: int) -> Work:
         """Return the work after blocks, whose results are added to streams that are mixed."""
         return self._moved(num_tokens, stream, num_blocks, kernels=1)
 
-    def _moved(self, num_tokens: Value, stream: Stream, num_blocks: int, *, kernels: int) -> Work:
+    def _moved(
+        self, num_tokens: Quantity, stream: Stream, num_blocks: int, *, kernels: int
+    ) -> Work:
         """Return the traffic of all streams in and out, and of one; a block of threads a token."""
         wide = self.num_streams * stream.hidden_size
         found = blocks.between(

@@ -5,7 +5,7 @@ for every token; attention then reads the `index_topk` best entries of each toke
 indexer take what an earlier layer selected.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import numpy as np
@@ -15,9 +15,10 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.layers.attention import LatentHeads, Size
-from specmodel.layers.batch import Pass, Stream
-from specmodel.layers.cores import query_key_pairs
+from specmodel.layers.batch import Batch, Stream
+from specmodel.layers.forms import Form
 from specmodel.layers.matrices import matrix_work
+from specmodel.layers.run import OfSequences, Pass
 from specmodel.layers.work import Kind, Work
 
 SCALED = 128
@@ -183,7 +184,7 @@ class SparseAttention(LatentHeads):
         # Kernels compute in 16 bits whatever the cache holds, on whole lists of `index_topk`
         # entries and on at least `HEADS` heads; entries that are not there are not read.
         replica, stream = run.replica, run.stream
-        gathered = replica.total(lambda group: query_key_pairs(group, self.index_topk))
+        gathered = replica.pairs(self.index_topk)
         heads = self.num_heads / run.layout.tensor_parallel
         values = self.cache_size + self.kv_lora_rank
         computed = run.num_tokens * (self.index_topk * max(heads, HEADS))
@@ -212,13 +213,8 @@ def index_scores(
     """Return the work of scoring every key for every token; scores have 32 bits."""
     # `width` is that of the queries of all index heads [-], `key_bytes` the index of a token [B],
     # `pool` the tokens that share a key [token]
-    replica = run.replica
-    pairs = replica.total(lambda group: query_key_pairs(group, None)) / pool
-    read = replica.total(
-        lambda group: group.mean(
-            lambda q: index_reads(q, run.compute_capability) * (group.context_length + q)
-        )
-    )
+    pairs = run.replica.pairs(None) / pool
+    read = Form({IndexReads("replica", run.compute_capability): 1.0})
     return Work(
         flop=pairs * (2 * width * layers),
         cache_bytes=(read + run.num_tokens) * (layers * key_bytes),
@@ -241,22 +237,50 @@ def index_choice(
     kind: Kind = "indexer",
 ) -> Work:
     """Return the work of choosing the best entries for every token."""
-    # Each token of a sequence with more entries than are chosen is a group, and takes a processor
-    # of the GPU a time of its own. `share_left_out` of the entries of a mean sequence are not
-    # chosen.
-    pairs = run.replica.total(lambda group: query_key_pairs(group, None)) / pool
-    left_out = run.replica.mean(
-        lambda group: group.mean(lambda q: np.maximum(1 - most / (group.context_length + q), 0.0))
-    )
-    rounds = np.hypot(run.num_tokens, PROCESSORS) * left_out
     return Work(
-        activation_bytes=pairs * (4 * layers),
-        groups=layers * rounds,
+        activation_bytes=run.replica.pairs(None) * (4 * layers / pool),
+        groups=Form({ChoiceRounds("replica", most): 1.0}) * layers,
         kernels=2 * layers,
         kind=kind,
         dtype="fp8",
         stored_dtype=run.stream.kv_dtype,
     )
+
+
+@dataclass(frozen=True)
+class IndexReads(OfSequences):
+    """Index keys that sequences read, one as often as kernels read it for several tokens [-]."""
+
+    compute_capability: float | None
+
+    def of_batch(self, batch: Batch) -> FloatArray:
+        """Return the keys that these sequences read [-]."""
+        capability = self.compute_capability
+        return batch.total(
+            lambda group: group.mean(
+                lambda q: index_reads(q, capability) * (group.context_length + q)
+            )
+        )
+
+
+@dataclass(frozen=True)
+class ChoiceRounds(OfSequences):
+    """Tokens that choose `most` of their entries one after another on each processor [-].
+
+    Each token of a sequence with more entries than that takes a processor a time of its own; it
+    counts by the share of the entries that are not chosen.
+    """
+
+    most: int
+
+    def of_batch(self, batch: Batch) -> FloatArray:
+        """Return the tokens of these sequences that count [-]."""
+        left_out = batch.mean(
+            lambda group: group.mean(
+                lambda q: np.maximum(1 - self.most / (group.context_length + q), 0.0)
+            )
+        )
+        return np.hypot(batch.num_tokens, PROCESSORS) * left_out
 
 
 def index_reads(tokens: FloatArray, compute_capability: float | None) -> FloatArray:

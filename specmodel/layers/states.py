@@ -42,6 +42,10 @@ class StateKeeping:
     rollback: Rollback = "native"
     slots: Slots = "chain"
 
+    def tokens(self, tokens: FloatArray) -> FloatArray:
+        """Return the tokens themselves: each adds to a convolution's window [-]."""
+        return tokens
+
     def written(self, tokens: FloatArray) -> FloatArray:
         """Return the states that a sequence writes in a pass over so many tokens [-]."""
         return np.ones_like(tokens) if self.rollback == "replay" else tokens

@@ -1,12 +1,13 @@
 """What one component of a pass does on each GPU."""
 
 from dataclasses import dataclass, fields, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from specmodel.base.dtypes import ARITHMETIC_BITS, kernel_dtype
 from specmodel.base.units import FloatArray
+from specmodel.layers.forms import Form, Quantity, Values
 
 Kind: TypeAlias = str
 """Name of a kind of kernels: one of `kinds.KINDS`, which its parameters are looked up by."""
@@ -60,28 +61,34 @@ class Work:
         size of groups aside.
     """
 
-    flop: FloatArray | float = 0.0
-    weight_bytes: FloatArray | float = 0.0
-    activation_bytes: FloatArray | float = 0.0
-    cache_bytes: FloatArray | float = 0.0
-    link_bytes: FloatArray | float = 0.0
-    network_bytes: FloatArray | float = 0.0
-    kernels: FloatArray | float = 0.0
+    flop: Quantity = 0.0
+    weight_bytes: Quantity = 0.0
+    activation_bytes: Quantity = 0.0
+    cache_bytes: Quantity = 0.0
+    link_bytes: Quantity = 0.0
+    network_bytes: Quantity = 0.0
+    kernels: Quantity = 0.0
     collectives: float = 0.0
     link_hops: float = 0.0
     network_hops: float = 0.0
     reductions: float = 0.0
-    reduced_bytes: FloatArray | float = 0.0
+    reduced_bytes: Quantity = 0.0
     ranks: int = 1
-    groups: FloatArray | float = 0.0
-    depth: FloatArray | float = 0.0
-    rows: FloatArray | float = np.inf
-    spread: FloatArray | float = 1.0
-    width: FloatArray | float = np.inf
+    groups: Quantity = 0.0
+    depth: Quantity = 0.0
+    rows: Quantity = np.inf
+    spread: Quantity = 1.0
+    width: Quantity = np.inf
     kind: Kind = "gemm"
     dtype: str = "bf16"
     stored_dtype: str = "bf16"
     memory_cause: str = "bandwidth"
+
+    def at(self, values: Values) -> "Work":
+        """Return the work in numbers, for given values of measures."""
+        forms = {name: form for name, form in vars(self).items() if isinstance(form, Form)}
+        numbers: dict[str, Any] = {name: form.at(values) for name, form in forms.items()}
+        return replace(self, **numbers)
 
     def __add__(self, other: "Work") -> "Work":
         """Return the work of both, done by kernels of the kind, rows and dtypes of this one."""

@@ -5,8 +5,9 @@ import pytest
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import build
-from specmodel.layers.batch import Batch, Layout, Pass, Routing, Stream, sequence_group
+from specmodel.layers.batch import Batch, Carried, Layout, Stream, sequence_group
 from specmodel.layers.grouped import GroupedAttention
+from specmodel.layers.run import Pass
 from specmodel.models.architecture import Architecture, load_architecture
 
 H = 4096
@@ -27,14 +28,9 @@ STREAM = Stream(
 
 def pass_of(mixer, *, tensor_parallel=1, tokens=1, context=1000.0, batch=3):
     group = sequence_group(batch_size=batch, tokens_per_sequence=tokens, context_length=context)
-    run = Pass(
-        STREAM,
-        Batch((group,)),
-        Layout(tensor_parallel=tensor_parallel),
-        Routing(np.zeros(())),
-        np.ones(()),
-    )
-    return mixer.work(run, 1)
+    carried, layout = Carried(Batch((group,))), Layout(tensor_parallel=tensor_parallel)
+    run = Pass(STREAM, layout, taken_by=carried.taken_by)
+    return {name: work.at(carried) for name, work in mixer.work(run, 1).items()}
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
 from specmodel.cost.forward import pass_work
 from specmodel.drafters.by_name import eagle_drafter, mtp_drafter
-from specmodel.layers.batch import Layout, Pass, Stream, sequence_group
+from specmodel.layers.batch import Layout, Stream, sequence_group
 from specmodel.layers.group import LayerGroup
+from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 from specmodel.models.architecture import Architecture, load_architecture
 
@@ -32,8 +33,8 @@ class Recurrence(Record):
         return np.full_like(entries, self.channels / tensor_parallel * 4.0)
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
-        state = self.sequence_bytes(run.replica.num_sequences, run.stream, 1)
-        read = run.replica.num_sequences * state * layers
+        state = self.sequence_bytes(np.ones(()), run.stream, 1)
+        read = run.replica.num_sequences * (float(state) * layers)
         return {"recurrence": Work(cache_bytes=read, kernels=layers, kind="attention")}
 
 

@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from strategies import pass_of
 
@@ -18,7 +17,8 @@ from specmodel.layers import (
     ShortConvolution,
 )
 from specmodel.layers.attention import latent_arithmetic
-from specmodel.layers.batch import Batch, Layout, Pass, Routing, Stream, sequence_group
+from specmodel.layers.batch import Batch, Carried, Layout, Stream, sequence_group
+from specmodel.layers.run import Pass
 from specmodel.layers.states import NATIVE, StateKeeping
 from specmodel.models.architecture import load_architecture
 
@@ -95,9 +95,8 @@ def work_of(mixer, gpus, *, tokens=1, states=NATIVE, weights="bf16"):
     """Six sequences in five layers; weights, if not told, and activations have 16 bits."""
     stream = replace(Stream(H, *("bf16",) * 5), weight_dtype=weights)
     group = sequence_group(batch_size=TOKENS, tokens_per_sequence=tokens, context_length=100.0)
-    routing = Routing(np.zeros(()))
-    run = Pass(stream, Batch((group,)), Layout(gpus), routing, np.ones(()), states)
-    return mixer.work(run, LAYERS)
+    run, carried = Pass(stream, Layout(gpus), states), Carried(Batch((group,)))
+    return {name: work.at(carried) for name, work in mixer.work(run, LAYERS).items()}
 
 
 def assert_moved(part, values, kernels):

@@ -1,0 +1,106 @@
+"""Sums of measures of a pass: what work is before anybody says which sequences the pass carries.
+
+A measure is one number of a pass, such as its tokens, or the query-key pairs of its sequences under
+a window. Each field of the work of a layer is a sum of measures with coefficients, and a layer's
+`work` is evaluated once for these sums; a pass over given sequences then takes the values of the
+measures alone (`cost.programs`).
+"""
+
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol, TypeAlias
+
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number of a pass; records of a kind say by their fields which one.
+
+    A kind of layer that needs a measure of its own defines it beside the layer.
+    """
+
+    def of(self, carried: Any) -> FloatArray:
+        """Return its value for what a pass carries, a `batch.Carried`."""
+        raise NotImplementedError
+
+
+class Values(Protocol):
+    """What gives measures their values: `batch.Carried`."""
+
+    def value(self, measure: Measure) -> FloatArray:
+        """Return the value of a measure."""
+
+
+class Form:
+    """A constant and a sum of measures with coefficients, as immutable as a number.
+
+    Forms are added, and multiplied or divided by numbers. Whatever would make the result depend on
+    the values of measures otherwise (products of two forms, comparisons, functions of NumPy) raises
+    an InputError: it has to be a measure of its own.
+    """
+
+    __slots__ = ("constant", "terms")
+    __array_ufunc__ = None  # arrays leave operations with forms to these
+
+    def __init__(self, terms: dict[Measure, float], constant: float = 0.0) -> None:
+        self.terms = terms
+        self.constant = constant
+
+    def __add__(self, other: "Form | float") -> "Form":
+        if not isinstance(other, Form):
+            return Form(self.terms, self.constant + other)
+        terms = dict(self.terms)
+        for measure, coefficient in other.terms.items():
+            terms[measure] = terms.get(measure, 0.0) + coefficient
+        return Form(terms, self.constant + other.constant)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: "Form | float") -> "Form":
+        return self + -1.0 * other
+
+    def __rsub__(self, other: float) -> "Form":
+        return -1.0 * self + other
+
+    def __mul__(self, factor: float) -> "Form":
+        if isinstance(factor, Form):
+            self._refuse("a product of two sums")
+        terms = {measure: value * factor for measure, value in self.terms.items()}
+        return Form(terms, self.constant * factor)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> "Form":
+        if isinstance(divisor, Form):
+            self._refuse("a quotient of two sums")
+        return self * (1 / divisor)
+
+    def __rtruediv__(self, other: float) -> NoReturn:
+        self._refuse(f"{other} over a sum")
+
+    def __bool__(self) -> NoReturn:
+        self._refuse("a branch on a sum")
+
+    def __lt__(self, other: Any) -> NoReturn:
+        self._refuse("a comparison of a sum")
+
+    __le__ = __gt__ = __ge__ = __lt__
+
+    def __float__(self) -> NoReturn:
+        self._refuse("the value of a sum")
+
+    def at(self, values: "Values") -> FloatArray:
+        """Return the sum for given values of measures."""
+        terms = (values.value(measure) * factor for measure, factor in self.terms.items())
+        return sum(terms, self.constant)  # type: ignore[return-value]  # of numbers of NumPy
+
+    def _refuse(self, what: str) -> NoReturn:
+        names = ", ".join(type(measure).__name__ for measure in self.terms)
+        expected = "sums of measures of the pass (specmodel/layers/forms.py), whatever their values"
+        raise InputError("work", f"{what} of {names}", expected)
+
+
+Quantity: TypeAlias = Any
+"""What formulas of work take and give: a form, or, for kernels that were timed alone, a number or
+an array of them."""

@@ -1,0 +1,178 @@
+"""A forward pass as its layers see it: sizes, dtypes, GPUs, and measures of what it carries."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from specmodel.base.units import FloatArray
+from specmodel.layers.batch import Batch, Carried, Layout, SequenceGroup, Stream
+from specmodel.layers.forms import Form, Measure, Quantity
+from specmodel.layers.states import NATIVE, StateKeeping
+
+Among: TypeAlias = Literal["everything", "replica", "decoding", "prompts"]
+"""Sequences that a measure is of: all, those of one replica, or those that kernels for decoding or
+for prompts take of these; names in `batch.Carried`."""
+
+
+@dataclass(frozen=True)
+class OfSequences(Measure):
+    """A measure of some of the sequences of a pass."""
+
+    among: Among
+
+    def of(self, carried: Carried) -> FloatArray:
+        """Return its value for what a pass carries."""
+        return self.of_batch(getattr(carried, self.among))
+
+    def of_batch(self, batch: Batch) -> FloatArray:
+        """Return its value for these sequences."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Counted(OfSequences):
+    """What `batch.Batch` counts, by the name of its property."""
+
+    name: str
+
+    def of_batch(self, batch: Batch) -> FloatArray:
+        """Return its value for these sequences."""
+        value: FloatArray = getattr(batch, self.name)
+        return value
+
+
+@dataclass(frozen=True)
+class Pairs(OfSequences):
+    """Query-key pairs of all sequences, each causal query seeing at most a window [-]."""
+
+    window: int | None
+
+    def of_batch(self, batch: Batch) -> FloatArray:
+        """Return the pairs of these sequences [-]."""
+        return batch.total(lambda group: query_key_pairs(group, self.window))
+
+
+@dataclass(frozen=True)
+class Entries(OfSequences):
+    """Distinct keys that the queries of a sequence read, summed over sequences [-]."""
+
+    window: int | None
+
+    def of_batch(self, batch: Batch) -> FloatArray:
+        """Return the keys that these sequences read [-]."""
+        return batch.total(lambda group: distinct_entries(group, self.window))
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Some of the sequences of a pass, whose numbers are measures.
+
+    `share` says how much of a kernel they take, as in `batch.Batch`.
+    """
+
+    among: Among
+    share: Quantity = 1.0
+
+    def counted(self, name: str) -> Form:
+        """Return what `batch.Batch` counts by this name."""
+        return Form({Counted(self.among, name): 1.0})
+
+    @property
+    def num_sequences(self) -> Form:
+        """Sequences [request]."""
+        return self.counted("num_sequences")
+
+    @property
+    def num_tokens(self) -> Form:
+        """Tokens of all sequences [token]."""
+        return self.counted("num_tokens")
+
+    @property
+    def num_logits(self) -> Form:
+        """Tokens whose logits are computed [token]."""
+        return self.counted("num_logits")
+
+    def pairs(self, window: int | None) -> Form:
+        """Return the query-key pairs, each causal query seeing at most a window [-]."""
+        return Form({Pairs(self.among, window): 1.0})
+
+    def entries(self, window: int | None) -> Form:
+        """Return the distinct keys that queries of a sequence read, over all sequences [-]."""
+        return Form({Entries(self.among, window): 1.0})
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forward pass as its layers see it.
+
+    `taken_by` says which kernels take any of its sequences (`batch.Carried.taken_by`).
+    `compute_capability` of the GPU decides what its kernels share; None for a GPU that has none
+    [-].
+    """
+
+    stream: Stream
+    layout: Layout
+    states: StateKeeping = NATIVE
+    compute_capability: float | None = None
+    taken_by: tuple[str, ...] = ("decoding",)
+
+    @property
+    def everything(self) -> Sequences:
+        """All sequences of the pass."""
+        return Sequences("everything")
+
+    @property
+    def replica(self) -> Sequences:
+        """The sequences whose attention one GPU computes."""
+        return Sequences("replica")
+
+    @property
+    def decoding(self) -> Sequences | None:
+        """The sequences that kernels for decoding take, None if there are none."""
+        return self._taken("decoding")
+
+    @property
+    def prompts(self) -> Sequences | None:
+        """The sequences that kernels for prompts take, None if there are none."""
+        return self._taken("prompts")
+
+    @property
+    def num_tokens(self) -> Form:
+        """Tokens of the sequences whose attention one GPU computes [token]."""
+        return self.replica.num_tokens
+
+    def _taken(self, among: Literal["decoding", "prompts"]) -> Sequences | None:
+        if among not in self.taken_by:
+            return None
+        is_all = len(self.taken_by) == 1
+        return Sequences(among, 1.0 if is_all else Form({Counted(among, "share"): 1.0}))
+
+
+def causal_pairs(query_tokens: FloatArray, context: FloatArray) -> FloatArray:
+    """Return query-key pairs of a sequence whose queries see its context and those before [-]."""
+    return query_tokens * (context + (query_tokens + 1) / 2)
+
+
+def query_key_pairs(group: SequenceGroup, window: int | None) -> FloatArray:
+    """Return query-key pairs of a mean sequence, each causal query seeing at most a window [-]."""
+    context = group.context_length
+    if not group.is_causal:  # queries of a block see all that any of them does
+        reach = np.inf if window is None else float(window)
+        return group.mean(lambda q: q * np.minimum(context + q, reach))
+    if window is None:
+        return group.mean(lambda q: causal_pairs(q, context))
+
+    def of(q: FloatArray) -> FloatArray:
+        growing = np.clip(window - context, 0, q)  # queries that see all there is
+        return causal_pairs(growing, context) + (q - growing) * window
+
+    return group.mean(of)
+
+
+def distinct_entries(group: SequenceGroup, window: int | None) -> FloatArray:
+    """Return the distinct keys that the queries of a mean sequence read [-]."""
+    context = group.context_length
+    if window is None:
+        return group.mean(lambda q: context + q)
+    return group.mean(lambda q: np.minimum(context + q, window + q - 1))
