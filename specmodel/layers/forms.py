@@ -90,10 +90,12 @@ class Form:
     def __float__(self) -> NoReturn:
         self._refuse("the value of a sum")
 
-    def at(self, values: "Values") -> FloatArray:
+    def at(self, values: "Values") -> FloatArray | float:
         """Return the sum for given values of measures."""
-        terms = (values.value(measure) * factor for measure, factor in self.terms.items())
-        return sum(terms, self.constant)  # type: ignore[return-value]  # of numbers of NumPy
+        value: FloatArray | float = self.constant
+        for measure, factor in self.terms.items():
+            value = value + values.value(measure) * factor
+        return value
 
     def _refuse(self, what: str) -> NoReturn:
         names = ", ".join(type(measure).__name__ for measure in self.terms)
