@@ -55,7 +55,7 @@ class KernelParameters:
     memory_efficiency: Value = 1.0
     compute_efficiency: Value = 1.0
     activation_efficiency: Value | None = None
-    sharpness: float = SHARPNESS
+    sharpness: Value = SHARPNESS
     tile_rows: Value = 0.0
     tile_growth: Value = 0.0
     tile_width: Value = 0.0
@@ -109,7 +109,7 @@ DATA_SHEET = KernelParameters()
 """Peaks as the vendor states them, no overhead, no tiles."""
 
 
-def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: float) -> FloatArray:
+def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: Value) -> FloatArray:
     """Return ``(a^p + b^p)^(1/p)``, a maximum without a kink, safe from overflow.
 
     Compute and memory traffic overlap, so that the larger time decides; near the ridge point they
@@ -132,11 +132,12 @@ def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: float) -> F
     """
     larger = np.asarray(np.maximum(first, second))
     ratio = np.asarray(np.minimum(first, second) / (larger + _TINY))
-    if np.isinf(sharpness) or ratio.max(initial=0.0) ** sharpness < _NEGLIGIBLE:
+    exponent = float(np.min(sharpness))
+    if np.isinf(exponent) or ratio.max(initial=0.0) ** exponent < _NEGLIGIBLE:
         return larger
     # larger (1 + ratio^p)^(1/p), in place and by squaring where p allows: half the time of a pow
-    squarings = math.log2(sharpness)
-    if squarings.is_integer():
+    squarings = math.log2(exponent)
+    if squarings.is_integer() and np.all(sharpness == exponent):
         for _ in range(int(squarings)):
             ratio *= ratio
         ratio += 1
@@ -148,4 +149,4 @@ def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: float) -> F
 
 
 def _is_zero(value: Value) -> bool:
-    return isinstance(value, float) and value == 0
+    return not np.any(value)

@@ -140,8 +140,8 @@ def _of_layers(
     prediction: Prediction, names: tuple[str, ...], values: FloatArray
 ) -> dict[str, FloatArray]:
     """Return values by name of a term, without those that the layers of the model cannot have."""
-    parts = prediction.times.forward.components.values()
-    missing = set(CAUSES_OF_SOME) - {part.memory_cause for part in parts}
+    causes = prediction.times.forward.causes.values()
+    missing = set(CAUSES_OF_SOME) - set(causes)
     return {n: value for n, value in zip(names, values, strict=True) if n not in missing}
 
 

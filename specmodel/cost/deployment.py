@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from specmodel.algebra.routing import check_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
+from specmodel.cost.programs import PassProgram
 from specmodel.drafters.by_name import Drafter
 from specmodel.layers.batch import Layout
 from specmodel.layers.compressed import CompressedAttention
@@ -103,6 +105,11 @@ class Deployment:
                 if computed != dtype:
                     wider[dtype] = computed
         return wider
+
+    @cached_property
+    def programs(self) -> dict[tuple[Any, ...], PassProgram]:
+        """Programs of passes that were built for it (`cost.latency`)."""
+        return {}
 
     @property
     def has_drafter(self) -> bool:

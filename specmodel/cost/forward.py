@@ -74,11 +74,8 @@ def pass_work(
         Components in the order of the pass; each field broadcasts with the arguments.
     """
     architecture.check_layout(layout)
-    groups = (sequences,) if isinstance(sequences, SequenceGroup) else tuple(sequences)
-    if not groups:
-        raise InputError("sequences", groups, "at least one group of sequences")
-    correlation = np.asarray(routing_correlation, dtype=float)
-    carried = Carried(Batch(groups), layout.replicas, Routing(correlation, popularity))
+    routing = Routing(np.asarray(routing_correlation, dtype=float), popularity)
+    carried = carried_by(sequences, layout, routing)
     experts, gpu = architecture.experts, compute_capability
     forms = pass_components(architecture, layout, states, gpu, carried.taken_by, part)
     found = {name: work.at(carried) for name, work in forms.items()}
@@ -86,6 +83,16 @@ def pass_work(
         {name: work for name, work in found.items() if np.any(work.kernels)},
         carried.value(ActiveExperts(experts)) if experts else np.ones(()),
     )
+
+
+def carried_by(
+    sequences: SequenceGroup | Sequence[SequenceGroup], layout: Layout, routing: Routing
+) -> Carried:
+    """Return what a pass carries, as measures see it, from its group or groups of sequences."""
+    groups = (sequences,) if isinstance(sequences, SequenceGroup) else tuple(sequences)
+    if not groups:
+        raise InputError("sequences", groups, "at least one group of sequences")
+    return Carried(Batch(groups), layout.replicas, routing)
 
 
 @lru_cache(maxsize=4096)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
@@ -11,10 +11,11 @@ from specmodel.algebra.overlap import exposed_share
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.forward import pass_work
-from specmodel.cost.passes import PassTime, growth_by_cause, pass_time
+from specmodel.cost.forward import carried_by, pass_components
+from specmodel.cost.passes import PassTime, growth_by_cause
+from specmodel.cost.programs import PassProgram, pass_program
 from specmodel.drafters.passes import DraftPasses, Part
-from specmodel.layers.batch import Layout, SequenceGroup, sequence_group
+from specmodel.layers.batch import Layout, Routing, SequenceGroup, sequence_group
 from specmodel.machines.engine import Hiding, Overheads
 from specmodel.models.architecture import Architecture
 
@@ -285,23 +286,29 @@ def _timed(
     overheads: Overheads,
     part: Part = "layers",
 ) -> PassTime:
-    """Time a pass and let go of its work, whose arrays would crowd the times out of the cache."""
-    work = partial(
-        pass_work,
-        model,
-        sequences,
-        routing_correlation=deployment.routing_correlation,
-        popularity=popularity,
-        layout=layout,
-        states=deployment.states,
-        compute_capability=deployment.hardware.compute_capability,
-        part=part,
-    )
-    time = pass_time(work(), deployment.hardware, deployment.kernels, overheads)
-    factor = overheads.gpu_time_factor
-    if not (isinstance(factor, float) and factor == 1):
-        time = time.scaled({}, factor)
-    return replace(time, work=work)
+    """Time a pass by the program of its model, which the deployment keeps."""
+    routing = Routing(np.asarray(deployment.routing_correlation, dtype=float), popularity)
+    carried = carried_by(sequences, layout, routing)
+    program = _program(deployment, model, layout, carried.taken_by, part)
+    time, factor = program.time(carried, overheads), overheads.gpu_time_factor
+    return time if isinstance(factor, float) and factor == 1 else time.scaled({}, factor)
+
+
+def _program(
+    deployment: Deployment,
+    model: Architecture,
+    layout: Layout,
+    taken_by: tuple[str, ...],
+    part: Part,
+) -> PassProgram:
+    key = model, layout, taken_by, part
+    if key not in deployment.programs:
+        gpu = deployment.hardware
+        works = pass_components(
+            model, layout, deployment.states, gpu.compute_capability, taken_by, part
+        )
+        deployment.programs[key] = pass_program(works, gpu, deployment.kernels, model.experts)
+    return deployment.programs[key]
 
 
 def _draft_time(

@@ -1,14 +1,14 @@
 """Seconds of one pass from its work, by component, and why one pass takes longer than another."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
 
 from specmodel.algebra.collectives import all_reduce_time
 from specmodel.algebra.overlap import exposed_share
-from specmodel.algebra.roofline import KernelParameters, smooth_maximum
+from specmodel.algebra.roofline import KernelParameters, Value, smooth_maximum
 from specmodel.base.units import FloatArray
 from specmodel.layers.work import CAUSES, PassWork, Work
 from specmodel.machines.engine import Overheads
@@ -21,28 +21,27 @@ NO_OVERHEADS = Overheads()
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ComponentTime:
-    """Times of one component [s]; computing and streaming overlap, the rest adds up."""
+    """Times of one component [s]; computing and streaming overlap, the rest adds up.
+
+    In a `TimeStack`, of several components along the first axis.
+    """
 
     compute_time: FloatArray
     memory_time: FloatArray
-    activation_time: FloatArray | float
-    link_time: FloatArray
-    launch_time: FloatArray | float
-    sharpness: float
-    kind: str
-    memory_cause: str
+    activation_time: Value
+    link_time: Value
+    launch_time: Value
+    sharpness: Value
 
-    def scaled(
-        self, factor: FloatArray | float, of_messages: FloatArray | float = 1.0
-    ) -> "ComponentTime":
+    def scaled(self, factor: Value, of_messages: Value = 1.0) -> "ComponentTime":
         """Return it with factors on the time of its kernels and of its messages [-]."""
-        return replace(
-            self,
-            link_time=self.link_time * of_messages,
+        return ComponentTime(
             compute_time=self.compute_time * factor,
             memory_time=self.memory_time * factor,
             activation_time=self.activation_time * factor,
+            link_time=self.link_time * of_messages,
             launch_time=self.launch_time * factor,
+            sharpness=self.sharpness,
         )
 
     def overlapped(self, compute_time: FloatArray, memory_time: FloatArray) -> FloatArray:
@@ -61,14 +60,58 @@ class ComponentTime:
         return np.asarray(self.busy_time + (self.link_time + self.launch_time))
 
 
+_TIMES = tuple(field.name for field in fields(ComponentTime))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TimeStack:
+    """Times of components of a pass that vary alike, along the first axis of all arrays.
+
+    `kinds` are those of their kernels, `causes` what to name when their traffic grows.
+    """
+
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    causes: tuple[str, ...]
+    times: ComponentTime
+
+    def scaled(self, factors: Mapping[str, FloatArray], common: Value) -> "TimeStack":
+        """Return it with factors on kernels by kind, and a common one on all [-]."""
+        of_kinds = stacked([factors.get(kind, 1.0) * common for kind in self.kinds])
+        own = {name: np.atleast_1d(getattr(self.times, name)) for name in _TIMES}
+        axes = max(of_kinds.ndim, np.ndim(common) + 1, *(array.ndim for array in own.values()))
+        times = ComponentTime(**{name: with_axes(array, axes) for name, array in own.items()})
+        return replace(self, times=times.scaled(with_axes(of_kinds, axes), common))
+
+    @property
+    def rows(self) -> dict[str, ComponentTime]:
+        """Times of each component."""
+        arrays = [np.atleast_1d(getattr(self.times, name)) for name in _TIMES]
+        whole = [np.broadcast_to(a, (len(self.names), *a.shape[1:])) for a in arrays]
+        return {n: ComponentTime(*(a[i] for a in whole)) for i, n in enumerate(self.names)}
+
+
+def stacked(values: Sequence[Value]) -> FloatArray:
+    """Return values of components along a first axis, each broadcast with the others."""
+    if len(values) == 1:
+        return np.asarray(values[0])[None]
+    return np.stack(np.broadcast_arrays(*values))
+
+
+def with_axes(array: FloatArray, axes: int) -> FloatArray:
+    """Return an array of components with so many axes, those missing put after the first."""
+    missing = axes - array.ndim
+    return array.reshape(array.shape[0], *(1,) * missing, *array.shape[1:]) if missing else array
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class PassTime:
     """Time of one pass, by component and on the host.
 
     Parameters
     ----------
-    components
-        Time of each component on the GPU, by its name.
+    names, stacks
+        Components in the order of the pass, and their times on the GPU.
     host_time
         Time of the host [s].
     active_experts
@@ -77,27 +120,37 @@ class PassTime:
         Returns the work of the pass, kept or computed when it is called.
     """
 
-    components: dict[str, ComponentTime]
+    names: tuple[str, ...]
+    stacks: tuple[TimeStack, ...]
     host_time: FloatArray | float
     active_experts: FloatArray
     work: Callable[[], PassWork]
+
+    @cached_property
+    def components(self) -> dict[str, ComponentTime]:
+        """Times of each component by its name."""
+        rows = {name: time for stack in self.stacks for name, time in stack.rows.items()}
+        return {name: rows[name] for name in self.names}
+
+    @cached_property
+    def causes(self) -> dict[str, str]:
+        """What to name when the traffic of a component grows."""
+        pairs = (zip(stack.names, stack.causes, strict=True) for stack in self.stacks)
+        return {name: cause for stack in pairs for name, cause in stack}
 
     def scaled(
         self, factors: Mapping[str, FloatArray], common: FloatArray | float = 1.0
     ) -> "PassTime":
         """Return it with factors on kernels by kind, and a common one on all GPU time [-]."""
-        scaled = {
-            name: part.scaled(factors.get(part.kind, 1.0) * common, common)
-            for name, part in self.components.items()
-        }
-        return replace(self, components=scaled)
+        return replace(self, stacks=tuple(stack.scaled(factors, common) for stack in self.stacks))
 
     @cached_property
     def total_time(self) -> FloatArray:
         """Time of the pass: the host's adds to the GPU's [s]."""
-        parts = self.components.values()
-        waiting = sum((part.link_time + part.launch_time for part in parts), self.host_time)
-        return np.asarray(sum((part.busy_time for part in parts), waiting))
+        total = self.host_time
+        for stack in self.stacks:
+            total = total + stack.times.total_time.sum(axis=0)
+        return np.asarray(total)
 
     @property
     def gpu_time(self) -> FloatArray:
@@ -121,6 +174,7 @@ def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
     that the mean over the two orders of changing them is exact.
     """
     growth = {cause: np.zeros(()) for cause in CAUSES if cause != "drafting"}
+    causes = after.causes | before.causes
     for name in dict.fromkeys((*before.components, *after.components)):
         old, new = _component(name, before, after), _component(name, after, before)
         more_memory = old.overlapped(old.compute_time, new.memory_time)
@@ -129,7 +183,8 @@ def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
         grown = new.busy_time - old.busy_time - moved
         crossed = more_memory - more_compute
         by_memory, by_compute = (grown + crossed) / 2, (grown - crossed) / 2
-        growth[old.memory_cause] = growth[old.memory_cause] + by_memory
+        cause = causes[name]
+        growth[cause] = growth[cause] + by_memory
         growth["bandwidth"] = growth["bandwidth"] + moved
         growth["compute"] = growth["compute"] + by_compute
         growth["communication"] = growth["communication"] + new.link_time - old.link_time
@@ -145,7 +200,7 @@ def _component(name: str, time: PassTime, other: PassTime) -> ComponentTime:
 
 def time_by_cause(time: PassTime) -> dict[str, FloatArray]:
     """Return what a pass takes by cause, beyond an empty one; the host's time is overhead [s]."""
-    nothing = replace(time, components={})
+    nothing = replace(time, names=(), stacks=())
     causes = growth_by_cause(nothing, time)
     return causes | {"overhead": causes["overhead"] + time.host_time}
 
@@ -170,15 +225,26 @@ def pass_time(
     PassTime
         Time by component, with the work.
     """
-    components = {}
+    stacks = []
     for name, part in work.components.items():
-        dtypes = part.kind, part.stored_dtype, part.dtype
-        parameters, dtype = kernels.parameters(*dtypes), kernels.arithmetic(*dtypes)
-        part = part if dtype == part.dtype else replace(part, dtype=dtype)
-        components[name] = component_time(
-            part, hardware, parameters, overheads.kernel_time, kernels.link_stack
+        parameters, dtype = kernels_taken(part, kernels)
+        one = component_time(
+            replace(part, dtype=dtype),
+            hardware,
+            parameters,
+            overheads.kernel_time,
+            kernels.link_stack,
         )
-    return PassTime(components, overheads.pass_time, work.active_experts, lambda: work)
+        times = ComponentTime(*(np.asarray(getattr(one, field))[None] for field in _TIMES))
+        stacks.append(TimeStack((name,), (part.kind,), (part.memory_cause,), times))
+    names = tuple(work.components)
+    return PassTime(names, tuple(stacks), overheads.pass_time, work.active_experts, lambda: work)
+
+
+def kernels_taken(part: Work, kernels: Kernels) -> tuple[KernelParameters, str]:
+    """Return the parameters of the kernels that do a component, and the dtype of its arithmetic."""
+    dtypes = part.kind, part.stored_dtype, part.dtype
+    return kernels.parameters(*dtypes), kernels.arithmetic(*dtypes)
 
 
 def component_time(
@@ -192,32 +258,44 @@ def component_time(
 
     `kernel_time` [s] comes on top of each kernel's launch; all-reduces are those of `stack`.
     """
-    k = parameters
-    bytes_per_s = hardware.memory.peak_bytes_per_s
-    flops_per_s = k.compute_efficiency * hardware.peak_flops_per_s(part.dtype)
+    rates = hardware.memory.peak_bytes_per_s, hardware.peak_flops_per_s(part.dtype)
+    link_time = communication_time(part, hardware, stack)
+    return time_on_gpu(part, parameters, rates, kernel_time, link_time)
+
+
+def time_on_gpu(
+    part: Work,
+    parameters: KernelParameters,
+    peaks: tuple[Value, Value],
+    kernel_time: Value,
+    link_time: Value = 0.0,
+) -> ComponentTime:
+    """Return the time of work at peak rates of memory [B/s] and of arithmetic [FLOP/s].
+
+    All of them may be of several components, along the first axis.
+    """
+    k, (bytes_per_s, flops_per_s) = parameters, peaks
     streamed = k.tiled_weights(part.weight_bytes, part.width) + part.cache_bytes
-    activation_time: FloatArray | float = 0.0
+    activation_time: Value = 0.0
     if k.activation_efficiency is None:
         streamed = streamed + part.activation_bytes
     else:
         activation_time = part.activation_bytes / (k.activation_efficiency * bytes_per_s)
     streaming = k.ramped(streamed / (k.memory_efficiency * bytes_per_s), part.kernels)
     streaming = k.walked(streaming, part.depth, part.kernels)
-    computed = k.tiled_arithmetic(part.flop / flops_per_s, part.rows, part.spread)
-    computed = k.grouped(computed, part.groups)
+    computed = part.flop / (k.compute_efficiency * flops_per_s)
+    computed = k.tiled_arithmetic(computed, part.rows, part.spread)
     return ComponentTime(
-        compute_time=np.asarray(computed),
+        compute_time=np.asarray(k.grouped(computed, part.groups)),
         memory_time=np.asarray(streaming),
         activation_time=activation_time,
-        link_time=_communication(part, hardware, stack),
+        link_time=link_time,
         launch_time=part.kernels * (k.launch_time + kernel_time),
         sharpness=k.sharpness,
-        kind=part.kind,
-        memory_cause=part.memory_cause,
     )
 
 
-def _communication(part: Work, hardware: HardwareProfile, stack: str | None) -> FloatArray:
+def communication_time(part: Work, hardware: HardwareProfile, stack: str | None) -> FloatArray:
     """Return latency and time of the bytes of what a component sends [s]."""
     seconds: FloatArray | float = 0.0
     link = hardware.link

@@ -16,7 +16,7 @@ from specmodel.layers.batch import Batch, SequenceGroup, Stream
 from specmodel.layers.forms import Form
 from specmodel.layers.grouped import GroupedHeads
 from specmodel.layers.matrices import matrix_work
-from specmodel.layers.run import OfSequences, Pass, query_key_pairs
+from specmodel.layers.run import OfContexts, Pass, query_key_pairs
 from specmodel.layers.work import Work
 
 INDEX_BYTES = 2.0
@@ -181,7 +181,7 @@ class BlockSparseAttention(GroupedHeads):
 
 
 @dataclass(frozen=True)
-class BlockReads(OfSequences):
+class BlockReads(OfContexts):
     """Entries that sequences read, of which each token attends to `reach` [-].
 
     One that the GPU's cache serves counts as what it costs; `shares_prompts` says whether kernels

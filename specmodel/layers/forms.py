@@ -20,6 +20,11 @@ class Measure:
     A kind of layer that needs a measure of its own defines it beside the layer.
     """
 
+    @property
+    def has_context(self) -> bool:
+        """Whether it depends on how many entries came before the pass."""
+        return False
+
     def of(self, carried: Any) -> FloatArray:
         """Return its value for what a pass carries, a `batch.Carried`."""
         raise NotImplementedError

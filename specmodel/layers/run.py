@@ -31,10 +31,25 @@ class OfSequences(Measure):
 
 
 @dataclass(frozen=True)
+class OfContexts(OfSequences):
+    """A measure that depends on how many entries came before the pass."""
+
+    @property
+    def has_context(self) -> bool:
+        """Always: True."""
+        return True
+
+
+@dataclass(frozen=True)
 class Counted(OfSequences):
     """What `batch.Batch` counts, by the name of its property."""
 
     name: str
+
+    @property
+    def has_context(self) -> bool:
+        """Whether it counts entries before the pass."""
+        return "context" in self.name
 
     def of_batch(self, batch: Batch) -> FloatArray:
         """Return its value for these sequences."""
@@ -43,7 +58,7 @@ class Counted(OfSequences):
 
 
 @dataclass(frozen=True)
-class Pairs(OfSequences):
+class Pairs(OfContexts):
     """Query-key pairs of all sequences, each causal query seeing at most a window [-]."""
 
     window: int | None
@@ -54,7 +69,7 @@ class Pairs(OfSequences):
 
 
 @dataclass(frozen=True)
-class Entries(OfSequences):
+class Entries(OfContexts):
     """Distinct keys that the queries of a sequence read, summed over sequences [-]."""
 
     window: int | None

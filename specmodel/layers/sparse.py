@@ -18,7 +18,7 @@ from specmodel.layers.attention import LatentHeads, Size
 from specmodel.layers.batch import Batch, Stream
 from specmodel.layers.forms import Form
 from specmodel.layers.matrices import matrix_work
-from specmodel.layers.run import OfSequences, Pass
+from specmodel.layers.run import OfContexts, Pass
 from specmodel.layers.work import Kind, Work
 
 SCALED = 128
@@ -248,7 +248,7 @@ def index_choice(
 
 
 @dataclass(frozen=True)
-class IndexReads(OfSequences):
+class IndexReads(OfContexts):
     """Index keys that sequences read, one as often as kernels read it for several tokens [-]."""
 
     compute_capability: float | None
@@ -264,7 +264,7 @@ class IndexReads(OfSequences):
 
 
 @dataclass(frozen=True)
-class ChoiceRounds(OfSequences):
+class ChoiceRounds(OfContexts):
     """Tokens that choose `most` of their entries one after another on each processor [-].
 
     Each token of a sequence with more entries than that takes a processor a time of its own; it

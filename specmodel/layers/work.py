@@ -84,6 +84,17 @@ class Work:
     stored_dtype: str = "bf16"
     memory_cause: str = "bandwidth"
 
+    @property
+    def has_messages(self) -> bool:
+        """Whether it sends anything to other GPUs."""
+        return bool(self.collectives or self.reductions or self.network_hops)
+
+    @property
+    def depends_on_context(self) -> bool:
+        """Whether any of it, in forms, depends on how many entries came before the pass."""
+        forms = (value for value in vars(self).values() if isinstance(value, Form))
+        return any(measure.has_context for form in forms for measure in form.terms)
+
     def at(self, values: Values) -> "Work":
         """Return the work in numbers, for given values of measures."""
         forms = {name: form for name, form in vars(self).items() if isinstance(form, Form)}
