@@ -71,7 +71,7 @@ class KernelParameters:
         """
         if _is_zero(self.tile_rows):
             return seconds
-        each = rows / np.maximum(spread, _FEWEST)
+        each = np.maximum(rows / np.maximum(spread, _FEWEST), _FEWEST)
         tiles = self.tile_rows * np.power(each, np.subtract(self.tile_growth, 1.0))
         return np.asarray(seconds * np.sqrt(1 + tiles * tiles))
 
@@ -118,7 +118,8 @@ def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: Value) -> F
     Parameters
     ----------
     first, second, sharpness
-        Times that overlap [s], and the exponent p; infinity gives the textbook roofline [-].
+        Times that overlap [s], and the exponent p; infinity gives the textbook roofline. An array
+        of exponents has one for each place along the first axis of the times [-].
 
     Returns
     -------
@@ -130,14 +131,15 @@ def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: Value) -> F
     >>> float(smooth_maximum(np.float64(3.0), np.float64(4.0), 2.0))
     5.0
     """
+    if np.ndim(sharpness):
+        return _by_exponent(first, second, np.ravel(sharpness))
     larger = np.asarray(np.maximum(first, second))
     ratio = np.asarray(np.minimum(first, second) / (larger + _TINY))
-    exponent = float(np.min(sharpness))
-    if np.isinf(exponent) or ratio.max(initial=0.0) ** exponent < _NEGLIGIBLE:
+    if np.isinf(sharpness) or ratio.max(initial=0.0) ** sharpness < _NEGLIGIBLE:
         return larger
     # larger (1 + ratio^p)^(1/p), in place and by squaring where p allows: half the time of a pow
-    squarings = math.log2(exponent)
-    if squarings.is_integer() and np.all(sharpness == exponent):
+    squarings = math.log2(sharpness)
+    if squarings.is_integer():
         for _ in range(int(squarings)):
             ratio *= ratio
         ratio += 1
@@ -146,6 +148,19 @@ def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: Value) -> F
     else:
         np.power(1 + ratio**sharpness, 1 / sharpness, out=ratio)
     return np.asarray(np.multiply(ratio, larger, out=ratio))
+
+
+def _by_exponent(first: FloatArray, second: FloatArray, exponents: FloatArray) -> FloatArray:
+    """Return smooth maxima along the first axis, each with its exponent."""
+    distinct = set(exponents.tolist())
+    if len(distinct) == 1:
+        return smooth_maximum(first, second, distinct.pop())
+    first, second = np.broadcast_arrays(first, second)
+    found = np.empty_like(first)
+    for exponent in distinct:
+        rows = exponents == exponent
+        found[rows] = smooth_maximum(first[rows], second[rows], exponent)
+    return found
 
 
 def _is_zero(value: Value) -> bool:

@@ -108,6 +108,7 @@ def pass_components(
 
     Arguments are those of `pass_work`; `taken_by` says which kernels take any of the sequences.
     """
+    architecture.check_layout(layout)
     run = Pass(architecture.stream, layout, states, compute_capability, taken_by)
     components = _WORKS[part](architecture, run)
     return {name: work for name, work in components.items() if _runs(work)}

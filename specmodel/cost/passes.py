@@ -100,7 +100,7 @@ def stacked(values: Sequence[Value]) -> FloatArray:
 
 def with_axes(array: FloatArray, axes: int) -> FloatArray:
     """Return an array of components with so many axes, those missing put after the first."""
-    missing = axes - array.ndim
+    missing = max(axes - array.ndim, 0)
     return array.reshape(array.shape[0], *(1,) * missing, *array.shape[1:]) if missing else array
 
 
@@ -149,7 +149,8 @@ class PassTime:
         """Time of the pass: the host's adds to the GPU's [s]."""
         total = self.host_time
         for stack in self.stacks:
-            total = total + stack.times.total_time.sum(axis=0)
+            for time in stack.times.total_time:  # in one order, however many points there are
+                total = total + time
         return np.asarray(total)
 
     @property

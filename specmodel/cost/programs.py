@@ -5,10 +5,11 @@ operations on arrays however many components it has; those that depend on contex
 contexts often vary along an axis of their own.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -43,81 +44,83 @@ _MOST_TOGETHER = 2**14
 """Points beyond which components are evaluated one after another: a cache holds no more [-]."""
 
 
+Sum: TypeAlias = tuple[FloatArray, tuple[tuple[Measure, FloatArray], ...]]
+"""A constant, and measures with coefficients, of each component along the first axis."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Stack:
     """Components that are evaluated together, along the first axis of arrays.
 
     Parameters
     ----------
-    works
-        Their work, in forms, by name.
-    measures, coefficients
-        Measures that they depend on, and what a constant and each of these add to each of
-        `_QUANTITIES` of each component: shape (quantities, components, 1 + measures).
+    names, kinds, causes
+        As in `passes.TimeStack`.
+    sums
+        What each of `_QUANTITIES` is a sum of.
     parameters, peaks
         Of their kernels, and peak rates of memory [B/s] and of arithmetic [FLOP/s].
+    measures
+        All that the sums depend on.
+    messages
+        Work in forms of a component that sends messages, which is then alone.
     """
 
-    works: Mapping[str, Work]
-    measures: tuple[Measure, ...]
-    coefficients: FloatArray
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    causes: tuple[str, ...]
+    sums: Mapping[str, Sum]
     parameters: KernelParameters
     peaks: tuple[FloatArray, FloatArray]
-    _by_axes: dict[int, tuple[KernelParameters, tuple[FloatArray, FloatArray]]] = field(
-        default_factory=dict
-    )
+    measures: tuple[Measure, ...]
+    messages: Work | None = None
+    _known: dict[int, "Stack"] = field(default_factory=dict)
 
     def times(self, carried: Carried, kernel_time: Value, link_time: Value) -> TimeStack:
         """Return the times of the components for what a pass carries [s]."""
-        values = stacked([1.0, *map(carried.value, self.measures)])
-        numbers = np.tensordot(self.coefficients, values, 1)
-        axes = max(numbers.ndim - 1, self._axes, np.ndim(kernel_time) + 1)
-        named = zip(_QUANTITIES, numbers, strict=True)
-        quantities: dict[str, Any] = {name: with_axes(array, axes) for name, array in named}
+        quantities: dict[str, Any] = {}
+        for name, (value, terms) in self.sums.items():
+            for measure, factor in terms:
+                value = value + factor * carried.value(measure)
+            quantities[name] = value
         work = Work(**quantities)
-        times = time_on_gpu(work, *self._aligned(axes), kernel_time, np.asarray(link_time)[None])
-        return TimeStack(tuple(self.works), self._kinds, self._causes, times)
+        times = time_on_gpu(work, self.parameters, self.peaks, kernel_time, link_time)
+        return TimeStack(self.names, self.kinds, self.causes, times)
 
-    def parts(self, carried: Carried) -> "tuple[Stack, ...]":
-        """Return it whole, or each component by itself where there are many points."""
-        values = map(carried.value, self.measures)
-        is_small = len(self.works) == 1 or np.broadcast(0.0, *values).size <= _MOST_TOGETHER
-        return (self,) if is_small else self._single
-
-    @cached_property
-    def _single(self) -> "tuple[Stack, ...]":
-        return tuple(
-            Stack(
-                {name: work},
-                self.measures,
-                self.coefficients[:, i : i + 1],
-                _each(self.parameters, lambda array, i=i: array[i : i + 1]),  # type: ignore[misc]
-                (self.peaks[0][i : i + 1], self.peaks[1][i : i + 1]),
-            )
-            for i, (name, work) in enumerate(self.works.items())
-        )
+    def with_axes(self, axes: int) -> "Stack":
+        """Return it with so many axes at least, those of points and of draws after the first."""
+        axes = max(axes, self._least_axes)
+        if axes not in self._known:
+            self._known[axes] = self._changed(lambda array: with_axes(array, axes))
+        return self._known[axes]
 
     @cached_property
-    def _axes(self) -> int:
+    def single(self) -> "tuple[Stack, ...]":
+        """Each component by itself."""
+        count = len(self.names)
+        return tuple(self._row(i) for i in range(count)) if count > 1 else (self,)
+
+    def _row(self, i: int) -> "Stack":
+        own = slice(i, i + 1)
+        names = {name: getattr(self, name)[own] for name in ("names", "kinds", "causes")}
+        return replace(self._changed(lambda array: array[own]), **names)
+
+    def _changed(self, change: Callable[[FloatArray], FloatArray]) -> "Stack":
+        """Return it with each array changed."""
+        sums = {
+            name: (change(constant), tuple((m, change(factor)) for m, factor in terms))
+            for name, (constant, terms) in self.sums.items()
+        }
+        own = vars(self.parameters).items()
+        parameters: dict[str, Any] = {n: v if v is None else change(v) for n, v in own}
+        peaks = change(self.peaks[0]), change(self.peaks[1])
+        changed = replace(self, sums=sums, parameters=KernelParameters(**parameters), peaks=peaks)
+        return replace(changed, _known={})
+
+    @cached_property
+    def _least_axes(self) -> int:
         """Axes of the parameters, which may be draws [-]."""
-        arrays = [*vars(self.parameters).values(), *self.peaks]
-        return max(np.ndim(array) for array in arrays if array is not None)
-
-    @cached_property
-    def _kinds(self) -> tuple[str, ...]:
-        return tuple(work.kind for work in self.works.values())
-
-    @cached_property
-    def _causes(self) -> tuple[str, ...]:
-        return tuple(work.memory_cause for work in self.works.values())
-
-    def _aligned(self, axes: int) -> tuple[KernelParameters, tuple[FloatArray, FloatArray]]:
-        """Return parameters and peaks with so many axes."""
-        if axes not in self._by_axes:
-            parameters = _each(self.parameters, lambda array: with_axes(array, axes))
-            memory, arithmetic = (with_axes(peak, axes) for peak in self.peaks)
-            self._by_axes[axes] = parameters, (memory, arithmetic)
-        return self._by_axes[axes]
+        return max(np.ndim(array) for array in (*vars(self.parameters).values(), *self.peaks))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -139,10 +142,17 @@ class PassProgram:
 
         Of the `overheads`, seconds of the engine, those of a kernel and of a pass count here.
         """
-        stacks = [part for stack in self.stacks for part in stack.parts(carried)]
+        times = []
+        for stack in self.stacks:
+            shapes = (np.shape(carried.value(measure)) for measure in stack.measures)
+            shape = np.broadcast_shapes(*shapes)
+            axes = 1 + max(len(shape), np.ndim(overheads.kernel_time))
+            is_small = math.prod(shape) <= _MOST_TOGETHER
+            for part in (stack,) if is_small else stack.single:
+                times.append(self._times(part.with_axes(axes), carried, overheads.kernel_time))
         return PassTime(
             names=tuple(runs_of(self.works, carried)),
-            stacks=tuple(self._times(stack, carried, overheads.kernel_time) for stack in stacks),
+            stacks=tuple(times),
             host_time=overheads.pass_time,
             active_experts=self.active_experts(carried),
             work=lambda: self.work(carried),
@@ -159,9 +169,9 @@ class PassProgram:
 
     def _times(self, stack: Stack, carried: Carried, kernel_time: Value) -> TimeStack:
         link_time: Value = 0.0
-        work = next(iter(stack.works.values()))
-        if work.has_messages:  # which is then alone
-            link_time = communication_time(work.at(carried), self.hardware, self.link_stack)
+        if stack.messages:
+            sent = stack.messages.at(carried)
+            link_time = communication_time(sent, self.hardware, self.link_stack)[None]
         return stack.times(carried, kernel_time, link_time)
 
 
@@ -192,46 +202,34 @@ def pass_program(
 
 
 def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernels) -> Stack:
-    taken = [kernels_taken(work, kernels) for work in works.values()]
-    quantities = [[getattr(work, name) for work in works.values()] for name in _QUANTITIES]
-    measures = _measures(quantity for row in quantities for quantity in row)
+    parts = list(works.values())
+    taken = [kernels_taken(work, kernels) for work in parts]
     parameters: dict[str, Any] = {
-        name: _stacked_or_none(getattr(own, name) for own, _ in taken) for name in _PARAMETERS
+        name: _stacked_or_none([getattr(own, name) for own, _ in taken]) for name in _PARAMETERS
     }
     memory = np.asarray(hardware.memory.peak_bytes_per_s)
+    arithmetic = [np.asarray(hardware.peak_flops_per_s(dtype)) for _, dtype in taken]
+    sums = {name: _sum([getattr(work, name) for work in parts]) for name in _QUANTITIES}
     return Stack(
-        works=works,
-        measures=measures,
-        coefficients=np.array([[_row(q, measures) for q in row] for row in quantities]),
+        names=tuple(works),
+        kinds=tuple(work.kind for work in parts),
+        causes=tuple(work.memory_cause for work in parts),
+        sums=sums,
         parameters=KernelParameters(**parameters),
-        peaks=(
-            stacked([memory] * len(works)),
-            stacked([hardware.peak_flops_per_s(dtype) for _, dtype in taken]),
-        ),
+        peaks=(stacked([memory] * len(parts)), stacked(arithmetic)),
+        measures=tuple({measure: None for _, terms in sums.values() for measure, _ in terms}),
+        messages=parts[0] if parts[0].has_messages else None,
     )
 
 
-def _each(
-    parameters: KernelParameters, change: Callable[[FloatArray], FloatArray]
-) -> KernelParameters:
-    """Return stacked parameters with each array changed."""
-    found: dict[str, Any] = {
-        name: array if array is None else change(array) for name, array in vars(parameters).items()
-    }
-    return KernelParameters(**found)
+def _sum(quantities: Sequence[Form | float]) -> Sum:
+    """Return a quantity of several components as one sum."""
+    forms = [q if isinstance(q, Form) else Form({}, q) for q in quantities]
+    measures = dict.fromkeys(measure for form in forms for measure in form.terms)
+    factors = {m: stacked([form.terms.get(m, 0.0) for form in forms]) for m in measures}
+    return stacked([form.constant for form in forms]), tuple(factors.items())
 
 
-def _measures(quantities: Iterable[object]) -> tuple[Measure, ...]:
-    forms = (quantity for quantity in quantities if isinstance(quantity, Form))
-    return tuple(dict.fromkeys(measure for form in forms for measure in form.terms))
-
-
-def _row(quantity: Form | float, measures: tuple[Measure, ...]) -> list[float]:
-    if not isinstance(quantity, Form):
-        return [float(quantity)] + [0.0] * len(measures)
-    return [quantity.constant, *(quantity.terms.get(measure, 0.0) for measure in measures)]
-
-
-def _stacked_or_none(values: Iterable[Value | None]) -> FloatArray | None:
+def _stacked_or_none(values: Sequence[Value | None]) -> FloatArray | None:
     found = [value for value in values if value is not None]
     return stacked(found) if found else None
