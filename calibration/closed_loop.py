@@ -31,6 +31,7 @@ from specmodel.algebra.experts import correlated_active_experts
 from specmodel.algebra.routing import sample_routing
 from specmodel.base.errors import InputError
 from specmodel.base.files import write_text
+from specmodel.base.records import build
 from specmodel.cost.deploying import deploy
 from specmodel.machines.hardware import HardwareProfile, load_hardware
 from specmodel.measure.kernels.device import find_device
@@ -75,7 +76,7 @@ def model(
         "vocabulary_size": mixer.pop("vocabulary_size", 8192),
         "layers": [{"count": layers, "mixer": mixer, "feed_forward": block}],
     }
-    return Architecture.model_validate(fields)
+    return build(Architecture, fields, "model")
 
 
 def moe(h: int, w: int, experts: int, k: int, layers: int, **sizes: int) -> Architecture:

@@ -5,6 +5,7 @@ fits; `all_published.py` begins with the same.
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,10 +76,10 @@ def release(version: str) -> list[int]:
 
 def link_efficiency(link: Link, rows: pd.DataFrame) -> float:
     """Return the share of a link's peak at which rings move bytes; latencies are kept."""
-    ring = link.model_copy(update={"all_reduce": {}, "efficiency": 1.0})
+    ring = replace(link, all_reduce={}, efficiency=1.0)
 
     def missed(log_efficiency: np.ndarray) -> np.ndarray:
-        trial = ring.model_copy(update={"efficiency": float(np.exp(log_efficiency[0]))})
+        trial = replace(ring, efficiency=float(np.exp(log_efficiency[0])))
         return np.log1p(errors_of(rows, link.peak_bytes_per_s, trial.all_reduce_parameters(None)))
 
     start = {"x0": np.log([0.5]), "bounds": (np.log(0.05), 0.0)}
@@ -195,7 +196,7 @@ def typical_fit(
 def judge(link: Link, one: AllReduces, fitting: LinkFitting) -> dict[str, object]:
     """Return the errors of a stack: as rings, on sizes left out, and on 4 GPUs left out."""
     peak = link.peak_bytes_per_s
-    ring = link.model_copy(update={"all_reduce": {}}).all_reduce_parameters(None)
+    ring = replace(link, all_reduce={}).all_reduce_parameters(None)
     is_four = one.table["num_gpus"] == 4
     errors = {"as rings": errors_of(one.table, peak, ring), "sizes left out": fitting.left_out}
     if one.table["num_gpus"].max() > 4:

@@ -10,6 +10,7 @@ prints the errors on shapes that were not fitted.
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -162,7 +163,7 @@ def with_sparse_modules(
     for of_kind in own.values():
         if of_kind and FITTED_DTYPE not in of_kind:
             of_kind[FITTED_DTYPE] = next(iter(of_kind.values()))
-    return stack.model_copy(update={**own, "source": source_with(stack.source, source, name)})
+    return replace(stack.with_fits(own), source=source_with(stack.source, source, name))
 
 
 def source_with(source: str, measured: str, name: str) -> str:
@@ -182,7 +183,7 @@ def with_typical(typical: FittedStack, found: list[Fitted]) -> FittedStack:
     own = {kind: {dtype: fits[dtype][kind] for dtype in dtypes} for kind in layers.of_kind}
     devices = ", ".join(sorted({entry.hardware.name for entry in found}))
     source = source_with(typical.source, devices, layers.name)
-    return typical.model_copy(update={**own, "source": source})
+    return replace(typical.with_fits(own), source=source)
 
 
 def typical_fits(kv_dtype: str, found: list[Fitted]) -> dict[str, KernelFit]:
@@ -236,7 +237,7 @@ def add_sparse_attention(*operations: str) -> None:
             found = fit_all(layers)
             add_to_profiles(found)
             typical = with_typical(typical, found)
-    typical = typical.model_copy(update={"date": date.today().isoformat()})
+    typical = replace(typical, date=date.today().isoformat())
     write_text(RECORDS / "stacks/typical.toml", toml_text(typical) + "\n")
 
 

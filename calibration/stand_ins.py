@@ -7,6 +7,7 @@ out of profiles that are worse than what stands in for them.
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,7 +66,7 @@ def typical_elsewhere(kind: str, dtype: str, device: str, fitted: list[Fitted]) 
         return []
     changes: dict[str, Any] = {"activation_efficiency": None}
     changes |= {"varied": [], "covariance": [], "at_bound": []} | means(kind, dtype, others)
-    return [getattr(others[0].stack, kind)[dtype].model_copy(update=changes)]
+    return [replace(getattr(others[0].stack, kind)[dtype], **changes)]
 
 
 def left_out(table: Table, fitted: list[Fitted]) -> list[dict[str, Any]]:
@@ -78,7 +79,7 @@ def left_out(table: Table, fitted: list[Fitted]) -> list[dict[str, Any]]:
     }
     own = stacks.pop(table.stack)
     kept = {name: fit for name, fit in getattr(own, kind).items() if name != dtype}
-    lacking = own.model_copy(update={kind: kept})
+    lacking = own.with_fits({kind: kept})
     common = {
         name: fit
         for name in (dtype, fitted_dtype(kind))
@@ -157,7 +158,7 @@ def take_out(device: str, stack: str, kind: str, dtype: str) -> None:
     path = PROFILES / f"{device}.toml"
     record = load_hardware(path).fitted[stack]
     kept = {name: fit for name, fit in getattr(record, kind).items() if name != dtype}
-    write_text(path, with_stack(hardware_text(path), stack, record.model_copy(update={kind: kept})))
+    write_text(path, with_stack(hardware_text(path), stack, record.with_fits({kind: kept})))
 
 
 def write_stand_ins(fitted: list[Fitted]) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,7 +58,7 @@ def typical_stack(fitted: list[Fitted], today: str) -> FittedStack:
     }
     computing = {"compute_efficiency": fits["gemm"][FITTED_DTYPE].compute_efficiency}
     fits["attention"] = {
-        dtype: fit.model_copy(update=computing) for dtype, fit in fits["attention"].items()
+        dtype: replace(fit, **computing) for dtype, fit in fits["attention"].items()
     }
     source = (
         f"geometric means of fits on {', '.join(devices)}; errors leave one device out{NORMS_ARE}"

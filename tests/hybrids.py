@@ -2,6 +2,7 @@
 
 import json
 
+from specmodel.base.records import as_table, build
 from specmodel.models.architecture import Architecture
 
 LAYERS = {
@@ -50,7 +51,8 @@ def hybrid(name, **changes):
         "has_output_gate": True,
     }
     shared = {"feed_forward": feed_forward(block)}
-    model = Architecture.model_validate(
+    model = build(
+        Architecture,
         {
             "schema_version": 2,
             "name": name,
@@ -61,14 +63,15 @@ def hybrid(name, **changes):
                 {"count": recurrent, "mixer": net} | shared,
                 {"count": recurrent // 3, "mixer": attention} | shared,
             ],
-        }
+        },
+        "model",
     )
     return model.with_changes("target", changes) if changes else model
 
 
 def toml_of(model):
     """Return the text of the file that a model would be read from."""
-    fields = model.model_dump(exclude_none=True)
+    fields = as_table(model, lambda field, value: value is not None)
     layers = fields.pop("layers")
     lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
     for group in layers:
@@ -82,7 +85,8 @@ def toml_of(model):
 def one_delta_layer(num_heads):
     """Return a model of one layer of Kimi delta attention, heads of 128."""
     mixer = {"kind": "kimi_delta_attention", "num_heads": num_heads, "head_dim": 128}
-    return Architecture.model_validate(
+    return build(
+        Architecture,
         {
             "schema_version": 2,
             "name": "one layer",
@@ -90,5 +94,6 @@ def one_delta_layer(num_heads):
             "hidden_size": 7168,
             "vocabulary_size": 1000,
             "layers": [{"count": 1, "mixer": mixer | {"conv_kernel": 4}}],
-        }
+        },
+        "model",
     )

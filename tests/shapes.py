@@ -1,7 +1,10 @@
 """Fields of architectures whose layers are alike but for a few leading ones."""
 
+from collections.abc import Collection
 from itertools import pairwise
 from typing import Any
+
+from specmodel.base.records import Record, as_table
 
 
 def plain_shape(
@@ -30,3 +33,8 @@ def plain_shape(
         for start, end in pairwise(ends)
     ]
     return {"schema_version": 2, "name": "made up", "source": "tests", "layers": layers, **fields}
+
+
+def without_fields(record: Record, names: Collection[str]) -> dict[str, Any]:
+    """Fields of a record as in a file, but those named."""
+    return {name: value for name, value in as_table(record).items() if name not in names}

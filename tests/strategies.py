@@ -3,6 +3,7 @@
 from hypothesis import strategies as st
 from shapes import plain_shape
 
+from specmodel.base.records import as_table, build
 from specmodel.cost.forward import pass_work
 from specmodel.layers.batch import Layout, sequence_group
 from specmodel.layers.work import PassWork
@@ -79,14 +80,14 @@ def pass_of(model: Architecture, **point: object) -> PassWork:
 
 def one_layer(model: Architecture) -> Architecture:
     """Return a model of one layer, the last of another, without a window."""
-    last = model.model_dump()["layers"][-1] | {"count": 1}
+    last = as_table(model)["layers"][-1] | {"count": 1}
     last["mixer"].pop("window", None)
     return model.with_changes("t", {"layers": [last]})
 
 
 def with_windows(model: Architecture, window: int, count: int) -> Architecture:
     """Return a model of one group of layers with a window in some of them."""
-    (group,) = model.model_dump()["layers"]
+    (group,) = as_table(model)["layers"]
     windowed = group | {"count": count, "mixer": group["mixer"] | {"window": window}}
     rest = group | {"count": group["count"] - count}
     return model.with_changes("t", {"layers": [part for part in (windowed, rest) if part["count"]]})
@@ -119,7 +120,8 @@ def architectures(draw: st.DrawFn) -> Architecture:
     }
     latent = draw(st.none() | LATENTS)
     latents = {"kind": "latent_attention", "num_heads": heads["num_heads"], **(latent or {})}
-    model = Architecture.model_validate(
+    model = build(
+        Architecture,
         plain_shape(
             name="random",
             hidden_size=64 * draw(st.integers(2, 128)),
@@ -141,14 +143,15 @@ def architectures(draw: st.DrawFn) -> Architecture:
             weight_dtype=draw(WEIGHTS),
             expert_dtype=draw(st.none() | WEIGHTS),
             activation_dtype=draw(st.sampled_from(["bf16", "fp8"])),
-        )
+        ),
+        "model",
     )
     if model.is_moe:
         model = model.with_changes("target", {"latent_size": draw(st.sampled_from([0, 256]))})
     recurrent = draw(st.none() | RECURRENT | STATE_SPACES | DELTA | CONVOLUTIONS | BESIDE)
     if recurrent is None:
         return model
-    layers = model.model_dump()["layers"]
+    layers = as_table(model)["layers"]
     group = layers[-1] | {"mixer": recurrent, "count": draw(st.integers(1, 80))}
     if draw(st.booleans()):  # layers of one purpose
         group |= {"feed_forward": None}
@@ -160,7 +163,8 @@ def hardware(draw: st.DrawFn) -> HardwareProfile:
     """Any GPU within the ridge points that a profile may have."""
     bandwidth = draw(st.floats(5e10, 1e13))
     ridge_point = draw(st.floats(2, 2000))
-    return HardwareProfile.model_validate(
+    return build(
+        HardwareProfile,
         {
             "schema_version": 1,
             "name": "random",
@@ -189,5 +193,6 @@ def hardware(draw: st.DrawFn) -> HardwareProfile:
             "dtype": {
                 "bf16": {"peak_flops_per_s": bandwidth * ridge_point, "source": "hypothesis"}
             },
-        }
+        },
+        "model",
     )

@@ -20,6 +20,7 @@ from published.layers import (
     table_stream,
 )
 from published.roles import cold_rows, mixed_third, short_rows
+from specmodel.base.records import build
 from specmodel.fit.kernels import KernelFitting
 from specmodel.layers.block_sparse import BlockSparseAttention
 from specmodel.layers.work import Work
@@ -114,7 +115,7 @@ def block_modules_work(
         heads = int(first["num_heads"])
         kv_heads = max(heads // HEADS_OF_GROUP, 1)
         own = {"num_heads": heads, "num_kv_heads": kv_heads, "index_num_heads": kv_heads}
-        mixer = BlockSparseAttention.model_validate(_LAYER | own)
+        mixer = build(BlockSparseAttention, _LAYER | own, "mixer")
         stream = table_stream(rows, HIDDEN_SIZE)
         yield rows.index.to_numpy(), decoded(mixer, rows, stream, hardware)
 

@@ -24,6 +24,7 @@ from published.layers import (
 )
 from published.roles import mixed_third
 from specmodel.base.errors import InputError
+from specmodel.base.records import build
 from specmodel.fit.kernels import KernelFitting
 from specmodel.layers.sparse import SparseAttention
 from specmodel.layers.work import Work
@@ -124,7 +125,7 @@ def modules_work(
         first = rows.iloc[0]
         hidden_size, own = _FAMILIES[first["family"]]
         size = {"num_heads": int(first["num_heads"]), "has_indexer": bool(first["has_indexer"])}
-        mixer = SparseAttention.model_validate(_LATENT | _INDEX | own | size)
+        mixer = build(SparseAttention, _LATENT | _INDEX | own | size, "mixer")
         stream = table_stream(rows, hidden_size)
         yield rows.index.to_numpy(), decoded(mixer, rows, stream, hardware)
 

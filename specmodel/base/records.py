@@ -1,33 +1,86 @@
-"""Frozen records read from TOML and JSON files, with errors that name the file, key and value."""
+"""Frozen records read from TOML and JSON files, with errors that name the file, key and value.
+
+Records are dataclasses, which Python code builds as they are. Users' files are checked at the door,
+`build`, by the types and bounds of the fields: pydantic makes a validator of the class, and is
+imported when the first file is read.
+"""
 
 import io
 import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, get_args
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.files import check_readable
 from specmodel.base.units import FloatArray
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+    from pydantic_core import ErrorDetails
+
+Schema = dict[str, Any]
+"""What pydantic makes of a type: how values of it are checked."""
+
 MAX_FILE_BYTES = 4_000_000
 """Largest profile or configuration file that is read [B]."""
 
 
-class Record(BaseModel):
-    """Base of every record: frozen, strict types, no unknown keys, finite numbers."""
+HIDDEN = {"is_hidden": True}
+"""Metadata of a field that is no part of what a copy of its record holds or shows."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
-    )
+
+class _Setting:
+    """Mark of a type in `Annotated`: settings of pydantic's schema for what files have there."""
+
+    def __init__(self, **settings: object) -> None:
+        self.settings = settings
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Schema]) -> Schema:
+        return {**handler(source), **self.settings}
+
+
+class _ByKind:
+    """Mark of a union of records, of which a table of a file names one by its field `kind`."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Schema:
+        from pydantic import Field
+
+        union: Any = Annotated[source, Field(discriminator="kind")]
+        schema: Schema = handler.generate_schema(union)
+        return schema
+
+
+BY_KIND = _ByKind()
+
+FROM_LIST = _Setting(strict=False)
+"""Mark of a tuple, which files have as a list."""
+
+Day = Annotated[str, _Setting(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+"""A day as 2026-11-21."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Base of every record: frozen; from files, strict types, no unknown keys, finite numbers."""
+
+    __pydantic_config__: ClassVar = {"strict": True, "extra": "forbid", "allow_inf_nan": False}
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Callable[[Any], Schema]) -> Schema:
+        return {**handler(source), "strict": False}  # a table will do for a record
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields alone: what was computed from them, a copy computes anew."""
+        return {name: getattr(self, name) for name in field_names(type(self))}
 
     def with_changes(self, argument: str, changes: Mapping[str, object]) -> Self:
         """Return a validated copy with fields replaced, by names that are dotted for nested tables.
@@ -36,7 +89,7 @@ class Record(BaseModel):
         """
         if not changes:
             return self
-        data = self.model_dump()
+        data = as_table(self)
         for key, value in changes.items():
             *tables, leaf = key.split(".")
             table: Any = data
@@ -51,12 +104,59 @@ class Record(BaseModel):
 RecordType = TypeVar("RecordType", bound=Record)
 
 
+def field_names(cls: type[Record]) -> tuple[str, ...]:
+    """Return the names of the fields of a record."""
+    return tuple(field.name for field in fields(cls))
+
+
+def as_table(
+    record: Record, keeps: Callable[[Field[Any], object], bool] = lambda field, value: True
+) -> dict[str, Any]:
+    """Return a record as a table of a file: nested dicts of the fields that are kept, not hidden.
+
+    `keeps` tells that of a field and its value, in nested records too.
+    """
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Record):
+            return as_table(value, keeps)
+        if isinstance(value, Mapping):
+            return {key: plain(inner) for key, inner in value.items()}
+        return type(value)(map(plain, value)) if isinstance(value, list | tuple) else value
+
+    values = ((field, getattr(record, field.name)) for field in fields(record))
+    return {
+        field.name: plain(value)
+        for field, value in values
+        if not field.metadata.get("is_hidden") and keeps(field, value)
+    }
+
+
+def unchecked(record: RecordType, changes: Mapping[str, object]) -> RecordType:
+    """Return a copy with fields replaced by what no file may have, such as arrays of draws."""
+    copied = copy(record)
+    vars(copied).update(changes)
+    return copied
+
+
 def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
     """Return a record from a mapping of its fields; an error names the first that is at fault."""
+    from pydantic import ValidationError
+
     try:
-        return cls.model_validate(data)
+        validator = _validator(cls)  # type: ignore[arg-type]  # a class can be hashed
+        record: RecordType = validator.validate_python(data)
     except ValidationError as error:
         raise _first_fault(cls, data, error, argument) from None
+    return record
+
+
+@cache
+def _validator(cls: type[Record]) -> "TypeAdapter[Any]":
+    """Return what checks tables for a record, by the types and bounds of its fields."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(cls)
 
 
 def is_path(name: str | Path, argument: str = "name") -> bool:
@@ -103,11 +203,12 @@ def load(cls: type[RecordType], name: str | Path, folder: Path, argument: str) -
     path = find_file(name, folder, argument)
     if is_path(name):
         return build(cls, read_mapping(path, argument), f"{argument} {name}")
-    return cls.model_validate(_shipped(cls, path, argument))
+    record: RecordType = _shipped(cls, path, argument)  # type: ignore[arg-type]  # as above
+    return record
 
 
 @cache
-def _shipped(cls: type[Record], path: Path, argument: str) -> Record:
+def _shipped(cls: type[Record], path: Path, argument: str) -> Any:
     return build(cls, read_mapping(path, argument), argument)
 
 
@@ -117,10 +218,16 @@ def toml_text(record: Record, table: str = "") -> str:
     With `table`, the dotted name of the table that it becomes, fields at their default are left out
     too.
     """
-    data = record.model_dump(exclude_none=True, exclude_defaults=bool(table))
+    data = as_table(record, lambda field, value: _is_told(field, value, has_defaults=not table))
     prefix = f"{table}." if table else ""
     head = ["", f"[{table}]"] if table else []
     return "\n".join(head + _toml_lines(data, prefix))
+
+
+def _is_told(field: Field[Any], value: object, *, has_defaults: bool) -> bool:
+    """Tell whether TOML has a field: None it never has, defaults only if they are wanted."""
+    made = field.default if field.default_factory is MISSING else field.default_factory()
+    return value is not None and (has_defaults or bool(value != made))
 
 
 def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
@@ -200,7 +307,7 @@ def read_text(path: Path, argument: str, kind: str) -> str:
 
 
 def _first_fault(
-    cls: type[Record], data: object, error: ValidationError, argument: str
+    cls: type[Record], data: object, error: "ValidationError", argument: str
 ) -> InputError:
     """Return the fault to report: an unknown key before a missing one that it may be meant for."""
     fault = min(error.errors(include_url=False), key=_urgency)
@@ -210,24 +317,26 @@ def _first_fault(
     if isinstance(cause, InputError):
         return InputError(_joined(name, cause.argument), cause.value, cause.expected)
     match fault["type"]:
-        case "extra_forbidden":
-            fields = _records_at(cls, path[:-1])[0].model_fields
-            expected = f"a known field: {nearest(str(path[-1]), fields)}"
+        case "unexpected_keyword_argument":
+            known = field_names(_records_at(cls, path[:-1])[0])
+            expected = f"a known field: {nearest(str(path[-1]), known)}"
+        case "dataclass_type":
+            expected = f"a valid dictionary or instance of {fault['ctx']['class_name']}"
         case "missing" if isinstance(path[-1], int):
             return InputError(name, fault["input"], f"at least {path[-1] + 1} values")
         case "missing":
             return InputError(_joined(name, str(path[-1])), None, "this field to be given")
         case "union_tag_invalid" | "union_tag_not_found":
-            kinds = sorted(str(_tag(record)) for record in _records_at(cls, path))
+            kinds = sorted(str(_kind(record)) for record in _records_at(cls, path))
             return InputError(f"{name}.kind", fault["input"].get("kind"), " or ".join(kinds))
     return InputError(name, fault["input"], expected)
 
 
-def _urgency(fault: ErrorDetails) -> int:
+def _urgency(fault: "ErrorDetails") -> int:
     """Rank a fault: the version first, which decides what is known, then unknown keys."""
     if fault["loc"] == ("schema_version",):
         return 0
-    return 1 if fault["type"] == "extra_forbidden" else 2
+    return 1 if fault["type"] == "unexpected_keyword_argument" else 2
 
 
 def _joined(*names: str) -> str:
@@ -249,15 +358,15 @@ def _records_at(cls: type[Record], path: Sequence[int | str]) -> list[type[Recor
     """Return the kinds of records that may stand at a path of keys below `cls`."""
     found = [cls]
     for key in path:
-        tagged = [c for c in found if "kind" in c.model_fields and _tag(c) == key]
-        fields = (c.model_fields[str(key)].annotation for c in found if key in c.model_fields)
-        found = tagged or [record for field in fields for record in _records_in(field)] or found
+        tagged = [c for c in found if _kind(c) == key]
+        types = (field.type for c in found for field in fields(c) if field.name == key)
+        found = tagged or [record for one in types for record in _records_in(one)] or found
     return found
 
 
-def _tag(cls: type[Record]) -> object:
+def _kind(cls: type[Record]) -> object:
     """Return the field `kind` of a record, by which one kind of table is told from another."""
-    return cls.model_fields["kind"].default
+    return getattr(cls, "kind", None)
 
 
 def _records_in(annotation: Any) -> list[type[Record]]:

@@ -124,7 +124,7 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
     if hardware.kind == "cpu":  # its host is the processor that computes
-        engine = engine.model_copy(update={"hides_host": "none"})
+        engine = replace(engine, hides_host="none")
     dtypes = _dtypes(given, hardware)
     load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
     target = _record(chosen["target"], Architecture, load)
@@ -163,9 +163,8 @@ def _alike(target: Architecture, dtypes: Mapping[str, str]) -> Architecture:
     """Return the target without dtypes of single layers' mixers, where one for all is given."""
     if "attention_dtype" not in dtypes:
         return target
-    own = {"mixer_dtype": None, "output_dtype": None}
-    layers = tuple(group.model_copy(update=own) for group in target.layers)
-    return target.model_copy(update={"layers": layers})
+    layers = (replace(group, mixer_dtype=None, output_dtype=None) for group in target.layers)
+    return replace(target, layers=tuple(layers))
 
 
 def _degree(name: str, values: Mapping[str, Any], most: float = np.inf) -> Any:

@@ -140,7 +140,7 @@ def dspark_drafter(
         told = (*told, *more)
     size = target.vocabulary_size
     markov = MarkovHead(rank=markov_rank, vocabulary_size=size, has_confidence=True)
-    head = head.model_copy(update={"name": f"{DSPARK} on {target.name}", "markov": markov})
+    head = replace(head, name=f"{DSPARK} on {target.name}", markov=markov)
     longest = _drafted_at_most(shape.block_size, known=0)
     own = {"is_chain": True, "block_size": longest, "assumed": told}
     return one_head(target, DSPARK, head, masks_from_anchor, **own)
@@ -172,7 +172,7 @@ def p_eagle_drafter(
     """
     drafter = eagle3_drafter(target, ffn_size=ffn_size, vocabulary_size=vocabulary_size)
     (head,) = drafter.architectures
-    named = head.model_copy(update={"name": f"{P_EAGLE} on {target.name}"})
+    named = replace(head, name=f"{P_EAGLE} on {target.name}")
     parts = ((named, masks_after_verified),)
     told = (("draft_layers", "1 (as eagle3)"), *drafter.assumed)
     return replace(drafter, name=P_EAGLE, parts=parts, is_chain=True, assumed=told)

@@ -1,12 +1,13 @@
 """EAGLE, MTP and parallel heads: what they take over from their target, and what is their own."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, Dtype
 from specmodel.base.errors import InputError
-from specmodel.base.records import build
+from specmodel.base.records import as_table, build, field_names
 from specmodel.drafters.passes import (
     Drafter,
     Rule,
@@ -95,7 +96,7 @@ def eagle3_drafter(
     from specmodel.drafters.published import published_head
 
     h = target.hidden_size
-    mixer = grouped_attention(target).model_copy(update={"input_size": 2 * h})
+    mixer = replace(grouped_attention(target), input_size=2 * h)
     block = ffn_size or published_head(target)
     rule = 0 if block else (0 if target.is_moe else dense_size(target)) or 6 * h
     head = derived_head(target, EAGLE3, 1, mixer, block or rule, 3, vocabulary_size)
@@ -149,17 +150,18 @@ def own_layers_head(
     `input_projection_size` is the width that is projected down before the layers [-].
     """
     has_streams = isinstance(target.residuals, HyperConnections) and target.residuals.in_modules
-    changes = {
-        "name": f"{MTP} of {target.name}",
-        "layers": (module.model_copy(update={"count": num_layers}),),
-        "input_projection_size": input_projection_size,
-        "mtp_layer": None,
-        "layer_inputs": None,
-        "ngram_inputs": None,
-        "ngram_memory": None,
-        "residuals": target.residuals if has_streams else None,
-    }
-    return target.model_copy(update=changes | _mtp_dtypes(target))
+    return replace(
+        target,
+        name=f"{MTP} of {target.name}",
+        layers=(replace(module, count=num_layers),),
+        input_projection_size=input_projection_size,
+        mtp_layer=None,
+        layer_inputs=None,
+        ngram_inputs=None,
+        ngram_memory=None,
+        residuals=target.residuals if has_streams else None,
+        **_mtp_dtypes(target),
+    )
 
 
 def parallel_drafter(
@@ -220,7 +222,7 @@ def derived_head(
         "name": f"{kind} on {target.name}",
         "source": "derived from the target",
         "hidden_size": target.hidden_size,
-        "layers": [{"count": num_layers, "mixer": mixer.model_dump(), "feed_forward": block}],
+        "layers": [{"count": num_layers, "mixer": as_table(mixer), "feed_forward": block}],
         "weight_dtype": dtype,
         "activation_dtype": dtype,
         "kv_dtype": target.kv_dtype,
@@ -261,7 +263,7 @@ def _assistant(head: Architecture, target: Architecture, argument: str) -> Draft
     if not head.caches_read <= target.caches_kept:
         expected = f"layers whose heads and window are those of caches of {target.name}"
         raise InputError(f"{argument} text_config", "other heads", expected)
-    head = head.model_copy(update={"kv_dtype": target.kv_dtype})
+    head = replace(head, kv_dtype=target.kv_dtype)
     return one_head(target, ASSISTANT, head, verified_first)
 
 
@@ -306,9 +308,9 @@ def _attention(target: Architecture) -> Attention:
         return indexed[0]
     for mixer in sorted(target.mixers, key=lambda mixer: bool(getattr(mixer, "window", None))):
         if isinstance(mixer, GroupedAttention):
-            return mixer.model_copy(update={"window": None})
+            return replace(mixer, window=None)
         if isinstance(mixer, SparseAttention):
-            return mixer.model_copy(update={"has_indexer": True})
+            return replace(mixer, has_indexer=True)
         if isinstance(mixer, LatentAttention):
             return mixer
         if isinstance(mixer, CompressedAttention):
@@ -325,12 +327,13 @@ def plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
     if isinstance(mixer, CompressedAttention):
         return _usual_heads(target.hidden_size)
     if isinstance(mixer, SparseAttention):
-        sizes = {name: getattr(mixer, name) for name in LatentAttention.model_fields}
+        sizes = {name: getattr(mixer, name) for name in field_names(LatentAttention)}
         return LatentAttention(**sizes | {"kind": "latent_attention", "gate_size": 0})
     if isinstance(mixer, GroupedAttention | BlockSparseAttention):
-        sizes = mixer.model_dump(include={"num_heads", "num_kv_heads", "head_dim"})
-        return GroupedAttention(**sizes)
-    return mixer.model_copy(update={"gate_size": 0})
+        return GroupedAttention(
+            num_heads=mixer.num_heads, num_kv_heads=mixer.num_kv_heads, head_dim=mixer.head_dim
+        )
+    return replace(mixer, gate_size=0)
 
 
 def grouped_attention(target: Architecture) -> GroupedAttention:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from specmodel.base.errors import InputError
+from specmodel.base.records import unchecked
 from specmodel.base.units import LONGEST_TIME, FloatArray, Numeric, check
 from specmodel.layers.sparse import SparseAttention
 from specmodel.models.architecture import Architecture
@@ -93,9 +94,9 @@ def selection_first(model: Architecture, gamma: FloatArray, drafted: FloatArray)
     for group in model.layers:
         mixer = group.mixer
         if isinstance(mixer, SparseAttention):
-            mixer = mixer.model_copy(update={"has_indexer": False})
-        layers.append(group.model_copy(update={"mixer": mixer}))
-    later = model.model_copy(update={"layers": tuple(layers)})
+            mixer = replace(mixer, has_indexer=False)
+        layers.append(replace(group, mixer=mixer))
+    later = unchecked(model, {"layers": tuple(layers)})  # none of them selects
     return first, replace(rest, architecture=later)
 
 
@@ -170,7 +171,7 @@ def _block(
 
 def _projected(model: Architecture) -> Architecture:
     """Return a head in passes whose features were projected before."""
-    return model.model_copy(update={"input_projection_size": 0})
+    return replace(model, input_projection_size=0)
 
 
 def _width(gamma: FloatArray, drafted: FloatArray) -> FloatArray:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from specmodel.algebra import ranks
 from specmodel.base.errors import InputError
-from specmodel.base.records import build, toml_text
+from specmodel.base.records import as_table, build, toml_text
 from specmodel.base.tables import ARGUMENT, numbers
 from specmodel.fit.kernels import KernelFitting, fit_kernels, fitted_stack
 from specmodel.machines.hardware import HardwareProfile, Link, load_hardware
@@ -168,7 +168,7 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
     data = {
         "schema_version": 1,
         "name": info.name,
-        "link": link.model_dump() if link else None,
+        "link": as_table(link) if link else None,
         "kind": "cpu" if info.kind == "cpu" else "gpu",
         "num_multiprocessors": info.num_multiprocessors,
         "compute_capability": info.compute_capability,

@@ -3,10 +3,10 @@
 A pass reads the KV cache once per sequence, however many tokens it verifies.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from pydantic import Field
+from annotated_types import Interval
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import Record
@@ -19,10 +19,11 @@ from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.run import Pass, Sequences
 from specmodel.layers.work import Work, wider_dtype
 
-Size = Annotated[int, Field(ge=1, le=10**7)]
-Count = Annotated[int, Field(ge=0, le=10**7)]
+Size = Annotated[int, Interval(ge=1, le=10**7)]
+Count = Annotated[int, Interval(ge=0, le=10**7)]
 
 
+@dataclass(frozen=True, kw_only=True)
 class LatentHeads(Record):
     """Heads, latents and matrices of attention over latents; fields as in `LatentAttention`."""
 
@@ -134,6 +135,7 @@ class LatentHeads(Record):
         return between_matrices(run, layers, values, kernels=4 if gated else 3)
 
 
+@dataclass(frozen=True, kw_only=True)
 class LatentAttention(LatentHeads):
     """Multi-head latent attention (MLA), whose cache holds one latent a token.
 

@@ -36,6 +36,7 @@ same tables, on B200 [-]."""
 _KIND: Literal["block_sparse_attention"] = "block_sparse_attention"
 
 
+@dataclass(frozen=True, kw_only=True)
 class BlockSparseAttention(GroupedHeads):
     """Grouped attention to the blocks of entries that an indexer selects (MSA).
 

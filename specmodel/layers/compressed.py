@@ -5,11 +5,10 @@ every `ratio` tokens: a weighted mean of what a compressor makes of each. A toke
 few entries (HCA, ratio 128), and of many (CSA, ratio 4) to the best that an indexer selects.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
-from pydantic import model_validator
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
@@ -31,6 +30,7 @@ _KIND: Literal["compressed_attention"] = "compressed_attention"
 _STATE_BYTES = BYTES_PER_ELEMENT["fp32"]
 
 
+@dataclass(frozen=True, kw_only=True)
 class CompressedAttention(Record):
     """Attention to a window and to compressed entries (HCA, CSA), or to a window alone.
 
@@ -83,8 +83,7 @@ class CompressedAttention(Record):
     has_own_cache: bool = True
     has_indexer: bool = True
 
-    @model_validator(mode="after")
-    def _check_sizes(self) -> Self:
+    def __post_init__(self) -> None:
         if self.num_heads % self.output_groups:
             expected = f"a divisor of num_heads = {self.num_heads}"
             raise InputError("output_groups", self.output_groups, expected)
@@ -97,14 +96,21 @@ class CompressedAttention(Record):
             if bool(getattr(self, name)) != bool(self.index_topk):
                 expected = "at least 1" if self.index_topk else "0, as all entries are attended to"
                 raise InputError(name, getattr(self, name), expected)
-        return self
 
     @property
     def window_alone(self) -> Self:
         """The same heads over a window, without entries."""
-        none = dict.fromkeys(("ratio", "index_topk", "index_num_heads", "index_head_dim"), 0)
-        usual = {"has_overlap": False, "is_index_compressed": True}
-        return self.model_copy(update={**none, **usual, "has_own_cache": True, "has_indexer": True})
+        return replace(
+            self,
+            ratio=0,
+            has_overlap=False,
+            index_topk=0,
+            index_num_heads=0,
+            index_head_dim=0,
+            is_index_compressed=True,
+            has_own_cache=True,
+            has_indexer=True,
+        )
 
     @property
     def output_size(self) -> int:

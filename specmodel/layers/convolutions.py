@@ -1,5 +1,6 @@
 """Short convolutions over the last tokens, in place of a mixer or beside one."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from specmodel.base.units import FloatArray
@@ -12,6 +13,7 @@ from specmodel.layers.states import StateKeeping
 from specmodel.layers.work import Work
 
 
+@dataclass(frozen=True, kw_only=True)
 class ShortConvolution(RecurrentMixer):
     """Convolution over the last tokens, channel by channel, between two gates.
 
@@ -70,6 +72,7 @@ class ShortConvolution(RecurrentMixer):
         }
 
 
+@dataclass(frozen=True, kw_only=True)
 class BesideAttention(RecurrentMixer):
     """Convolutions and relative positions that stand beside attention in a layer of Inkling.
 

@@ -1,5 +1,6 @@
 """Dense feed-forward blocks, which every token passes through."""
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from specmodel.base.records import Record
@@ -10,6 +11,7 @@ from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 
+@dataclass(frozen=True, kw_only=True)
 class DenseFeedForward(Record):
     """A feed-forward block that every token passes through.
 

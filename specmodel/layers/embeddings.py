@@ -3,12 +3,13 @@
 A pass reads a row of a table for each token: tables take memory, but hardly any bandwidth.
 """
 
+from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import Field
+from annotated_types import Interval, MinLen
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.records import Record
+from specmodel.base.records import FROM_LIST, Record
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Layout, Stream
 from specmodel.layers.matrices import between_matrices, matrix_work
@@ -24,6 +25,7 @@ def look_up(run: Pass, *, width: int, made: int, dtype: str) -> Work:
     return Work(activation_bytes=run.num_tokens * row, kernels=1, kind="elementwise", dtype=dtype)
 
 
+@dataclass(frozen=True, kw_only=True)
 class LayerInputs(Record):
     """An embedding of each token for each layer (PLE), beside the one that all layers share.
 
@@ -75,6 +77,7 @@ class LayerInputs(Record):
         return num_layers * one, 2 * num_layers * one + self.size
 
 
+@dataclass(frozen=True, kw_only=True)
 class NgramInputs(Record):
     """Embeddings of the last few tokens together, beside that of each token.
 
@@ -122,6 +125,7 @@ class NgramInputs(Record):
         return hidden_size // self.num_tables
 
 
+@dataclass(frozen=True, kw_only=True)
 class NgramMemory(Record):
     """Tables in which n-grams of the last tokens are looked up, beside some layers (Engram).
 
@@ -136,9 +140,7 @@ class NgramMemory(Record):
     (which has no convolution), and gathering what GPUs make of the rows.
     """
 
-    num_rows: Annotated[
-        tuple[Annotated[int, Field(ge=1, le=10**12)], ...], Field(min_length=1, strict=False)
-    ]
+    num_rows: Annotated[tuple[Annotated[int, Interval(ge=1, le=10**12)], ...], MinLen(1), FROM_LIST]
     row_size: Size
     num_lookups: Size
     num_outputs: Size

@@ -1,10 +1,9 @@
 """Routed experts, with shared ones, as a feed-forward block."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import model_validator
 
 from specmodel.algebra import experts, ranks
 from specmodel.algebra.routing import check_popularity, union_by_expert
@@ -30,6 +29,7 @@ from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 
+@dataclass(frozen=True, kw_only=True)
 class RoutedExperts(Record):
     """Experts that tokens choose from, and experts that every token uses.
 
@@ -63,8 +63,7 @@ class RoutedExperts(Record):
     latent_size: Count = 0
     num_zero_experts: Count = 0
 
-    @model_validator(mode="after")
-    def _check_counts(self) -> Self:
+    def __post_init__(self) -> None:
         if self.experts_per_token > self.num_experts:
             expected = f"at most num_experts = {self.num_experts}"
             raise InputError("experts_per_token", self.experts_per_token, expected)
@@ -75,7 +74,6 @@ class RoutedExperts(Record):
             if getattr(self, name) and not self.is_routed:
                 expected = f"0, as num_experts = {self.num_experts} leaves no choice"
                 raise InputError(name, getattr(self, name), expected)
-        return self
 
     @property
     def activation_ratio(self) -> float:

@@ -1,8 +1,7 @@
 """Gated delta nets, as in Qwen3-Next."""
 
-from typing import Literal, Self
-
-from pydantic import model_validator
+from dataclasses import dataclass
+from typing import Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
@@ -13,6 +12,7 @@ from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 
+@dataclass(frozen=True, kw_only=True)
 class GatedDeltaNet(RecurrentMixer):
     """Gated delta rule over a matrix of state for each value head, after a short convolution.
 
@@ -41,12 +41,10 @@ class GatedDeltaNet(RecurrentMixer):
     key_head_dim: Size
     value_head_dim: Size
 
-    @model_validator(mode="after")
-    def _check_heads(self) -> Self:
+    def __post_init__(self) -> None:
         if self.num_value_heads % self.num_key_heads:
             expected = f"a divisor of num_value_heads = {self.num_value_heads}"
             raise InputError("num_key_heads", self.num_key_heads, expected)
-        return self
 
     @property
     def state_size(self) -> int:

@@ -11,13 +11,11 @@ The dtype of a part's weights is the `weight_dtype` of the stream that it is giv
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Self
-
-from pydantic import Field, model_validator
+from typing import Annotated, Any
 
 from specmodel.base.dtypes import StorageDtype
 from specmodel.base.errors import InputError
-from specmodel.base.records import Record
+from specmodel.base.records import BY_KIND, Record
 from specmodel.layers.attention import Count, LatentAttention, Size
 from specmodel.layers.batch import Layout, Stream
 from specmodel.layers.block_sparse import BlockSparseAttention
@@ -48,11 +46,12 @@ MixerPart = (
     | ShortConvolution
     | BesideAttention
 )
-Mixer = Annotated[MixerPart, Field(discriminator="kind")]
+Mixer = Annotated[MixerPart, BY_KIND]
 FeedForwardPart = DenseFeedForward | RoutedExperts
-FeedForward = Annotated[FeedForwardPart, Field(discriminator="kind")]
+FeedForward = Annotated[FeedForwardPart, BY_KIND]
 
 
+@dataclass(frozen=True, kw_only=True)
 class LayerGroup(Record):
     """Layers that are alike; a layer may have a mixer, a feed-forward block, or both.
 
@@ -76,8 +75,7 @@ class LayerGroup(Record):
     ffn_dtype: StorageDtype | None = None
     num_norms: Count | None = None
 
-    @model_validator(mode="after")
-    def _check_parts(self) -> Self:
+    def __post_init__(self) -> None:
         if self.mixer is None and self.feed_forward is None:
             raise InputError("mixer", None, "a mixer, a feed_forward, or both")
         for field, part in (
@@ -88,7 +86,6 @@ class LayerGroup(Record):
             dtype = getattr(self, field)
             if dtype and part is None:
                 raise InputError(field, dtype, "none, as these layers lack the part")
-        return self
 
     @property
     def norms(self) -> int:

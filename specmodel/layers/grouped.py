@@ -4,10 +4,10 @@ A pass reads the KV cache once per sequence, however many tokens it verifies. La
 may differ in heads, in the width of keys and of values, and in whose cache they read.
 """
 
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import model_validator
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
@@ -21,6 +21,7 @@ from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 
+@dataclass(frozen=True, kw_only=True)
 class GroupedHeads(Record):
     """Query heads that share key-value heads; fields as in `GroupedAttention`."""
 
@@ -29,12 +30,10 @@ class GroupedHeads(Record):
     num_kv_heads: Size
     head_dim: Size
 
-    @model_validator(mode="after")
-    def _check_heads(self) -> Self:
+    def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
             expected = f"a divisor of num_heads = {self.num_heads}"
             raise InputError("num_kv_heads", self.num_kv_heads, expected)
-        return self
 
     @property
     def value_size(self) -> int:
@@ -66,6 +65,7 @@ class GroupedHeads(Record):
         return elements / self._kv_ranks(tensor_parallel)
 
 
+@dataclass(frozen=True, kw_only=True)
 class GroupedAttention(GroupedHeads):
     """Attention whose query heads share key and value heads (MHA, GQA, MQA).
 
@@ -104,12 +104,11 @@ class GroupedAttention(GroupedHeads):
     has_value_projection: bool = True
     has_own_cache: bool = True
 
-    @model_validator(mode="after")
-    def _check_values(self) -> Self:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.has_value_projection and self.value_size != self.head_dim:
             expected = f"head_dim = {self.head_dim}, as values are keys without a matrix of theirs"
             raise InputError("value_head_dim", self.value_head_dim, expected)
-        return self
 
     @property
     def value_size(self) -> int:

@@ -1,5 +1,6 @@
 """Kimi's delta attention (KDA)."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
@@ -9,6 +10,7 @@ from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 
+@dataclass(frozen=True, kw_only=True)
 class KimiDeltaAttention(SquareStates):
     """Delta rule over a square matrix of state for each head, after a short convolution.
 

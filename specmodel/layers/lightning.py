@@ -1,5 +1,6 @@
 """Lightning attention, as in MiniMax-01."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
@@ -9,6 +10,7 @@ from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 
+@dataclass(frozen=True, kw_only=True)
 class LightningAttention(SquareStates):
     """Linear attention over a square matrix of state for each head, which fades at a fixed rate.
 

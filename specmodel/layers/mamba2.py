@@ -1,8 +1,7 @@
 """State spaces of Mamba-2."""
 
-from typing import Literal, Self
-
-from pydantic import model_validator
+from dataclasses import dataclass
+from typing import Literal
 
 from specmodel.algebra import ranks
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
@@ -15,6 +14,7 @@ from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 
+@dataclass(frozen=True, kw_only=True)
 class Mamba2(RecurrentMixer):
     """State space with a matrix of state for each head, after a short convolution.
 
@@ -51,12 +51,10 @@ class Mamba2(RecurrentMixer):
     num_state_groups: Size
     state_dim: Size
 
-    @model_validator(mode="after")
-    def _check_groups(self) -> Self:
+    def __post_init__(self) -> None:
         if self.num_state_heads % self.num_state_groups:
             expected = f"a divisor of num_state_heads = {self.num_state_heads}"
             raise InputError("num_state_groups", self.num_state_groups, expected)
-        return self
 
     @property
     def state_size(self) -> int:

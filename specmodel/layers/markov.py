@@ -4,6 +4,8 @@ A small table and a small matrix make a bias from the token that was just chosen
 the logits of the next position: positions are chosen one after another.
 """
 
+from dataclasses import dataclass
+
 from specmodel.base.records import Record
 from specmodel.layers.attention import Size
 from specmodel.layers.matrices import between_matrices, matrix_work
@@ -15,6 +17,7 @@ _LOGITS_MOVED = 4
 and read for the choice [-]."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class MarkovHead(Record):
     """Bias of low `rank` on the logits of a position, from the token before it (DSpark).
 

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from annotated_types import Interval
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import Record
@@ -25,10 +25,11 @@ StateDtype = Literal["fp32", "bf16", "fp16"]
 """Dtypes of a recurrent state."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class RecurrentMixer(Record):
     """A recurrent state, and before it a convolution over the last `conv_kernel` tokens."""
 
-    conv_kernel: Annotated[int, Field(ge=1, le=1024)]
+    conv_kernel: Annotated[int, Interval(ge=1, le=1024)]
     state_dtype: StateDtype = "fp32"
 
     @property
@@ -113,6 +114,7 @@ class RecurrentMixer(Record):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
 class SquareStates(RecurrentMixer):
     """Heads with a square matrix of state each; as many of queries and keys as of values."""
 

@@ -5,13 +5,13 @@ write one row of the model's width for each token. What comes on top is done bes
 each block, with which engines fuse it, and each GPU has a copy of it.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from pydantic import Field
+from annotated_types import Interval
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.records import Record
+from specmodel.base.records import BY_KIND, Record
 from specmodel.layers import blocks
 from specmodel.layers.batch import Stream
 from specmodel.layers.forms import Quantity
@@ -39,6 +39,7 @@ def norms(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
 class HyperConnections(Record):
     """Several residual streams, mixed before and after each block (mHC).
 
@@ -67,7 +68,7 @@ class HyperConnections(Record):
     """
 
     kind: Literal["hyper_connections"] = "hyper_connections"
-    num_streams: Annotated[int, Field(ge=2, le=64)]
+    num_streams: Annotated[int, Interval(ge=2, le=64)]
     has_head: bool = False
     in_modules: bool = False
 
@@ -136,6 +137,7 @@ class HyperConnections(Record):
         return (2 + self.num_streams) * self.num_streams
 
 
+@dataclass(frozen=True, kw_only=True)
 class AttentionResiduals(Record):
     """Sums of `block_layers` layers each, of which every block reads a weighted mean (AttnRes).
 
@@ -144,7 +146,7 @@ class AttentionResiduals(Record):
     """
 
     kind: Literal["attention_residuals"] = "attention_residuals"
-    block_layers: Annotated[int, Field(ge=1, le=10**6)]
+    block_layers: Annotated[int, Interval(ge=1, le=10**6)]
 
     def parameters(self, hidden_size: int, num_layers: int, num_blocks: int) -> int:
         """Return the weights: a norm and a row of scores for each block and for the LM head [-]."""
@@ -184,4 +186,4 @@ class AttentionResiduals(Record):
         return in_layers * num_blocks / (2 * num_layers) + stored[-1]
 
 
-Residuals = Annotated[HyperConnections | AttentionResiduals, Field(discriminator="kind")]
+Residuals = Annotated[HyperConnections | AttentionResiduals, BY_KIND]

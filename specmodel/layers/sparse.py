@@ -6,10 +6,9 @@ indexer take what an earlier layer selected.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
-from pydantic import model_validator
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
@@ -57,6 +56,7 @@ ROTARY = 64
 _KIND: Literal["sparse_attention"] = "sparse_attention"
 
 
+@dataclass(frozen=True, kw_only=True)
 class SparseAttention(LatentHeads):
     """Latent attention to the entries that an indexer selects (DSA).
 
@@ -92,12 +92,10 @@ class SparseAttention(LatentHeads):
     index_pool: Size = 1
     has_indexer: bool = True
 
-    @model_validator(mode="after")
-    def _check_queries(self) -> Self:
+    def __post_init__(self) -> None:
         if not self.q_lora_rank:
             expected = "at least 1, as the indexer makes its queries of the latent of queries"
             raise InputError("q_lora_rank", self.q_lora_rank, expected)
-        return self
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights of one layer on each GPU; the indexer is on all [-]."""

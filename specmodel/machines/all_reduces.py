@@ -1,17 +1,19 @@
 """Fitted all-reduces of a serving stack on one GPU, and how far to trust them."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import Field
+from annotated_types import Interval, MinLen
 
 from specmodel.algebra.collectives import AllReduceParameters
 from specmodel.base.records import Record
 
-Latency = Annotated[float, Field(ge=0, le=1)]
-Efficiency = Annotated[float, Field(gt=0, le=2)]
-Error = Annotated[float, Field(ge=0, le=10)]
+Latency = Annotated[float, Interval(ge=0, le=1)]
+Efficiency = Annotated[float, Interval(gt=0, le=2)]
+Error = Annotated[float, Interval(ge=0, le=10)]
 
 
+@dataclass(frozen=True, kw_only=True)
 class AllReduceFit(Record):
     """All-reduces of a stack inside a node, as `algebra.collectives` describes their numbers.
 
@@ -21,15 +23,15 @@ class AllReduceFit(Record):
     """
 
     version: str
-    source: Annotated[str, Field(min_length=3)]
+    source: Annotated[str, MinLen(3)]
     one_shot_latency: Latency
     one_shot_hop_latency: Latency
     one_shot_efficiency: Efficiency
     two_shot_latency: Latency
     two_shot_hop_latency: Latency
     two_shot_efficiency: Efficiency
-    contention: Annotated[float, Field(ge=0, le=4)] = 0.0
-    num_points: Annotated[int, Field(ge=0, le=10**9)]
+    contention: Annotated[float, Interval(ge=0, le=4)] = 0.0
+    num_points: Annotated[int, Interval(ge=0, le=10**9)]
     mean_error: Error
     median_error: Error
 

@@ -1,17 +1,17 @@
 """Overheads of a serving stack: what a pass costs beyond its FLOPs and bytes."""
 
 import csv
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from annotated_types import Interval
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text
-from specmodel.base.records import Record
+from specmodel.base.records import FROM_LIST, Day, Record
 from specmodel.base.units import FloatArray, check
 from specmodel.layers.states import Slots
 from specmodel.machines.covariance import check_covariance
@@ -69,17 +69,18 @@ ON_HOST = tuple(name for name in OVERHEADS if name != "tree_time")
 Hiding = Literal["none", "plain", "all"]
 """Which steps have the host work beside the GPU: none, those that draft nothing, or all."""
 
-Ends = Annotated[tuple[Points, Points], Field(strict=False)]
+Ends = Annotated[tuple[Points, Points], FROM_LIST]
 
-Overhead = Annotated[float, Field(ge=0, le=10)]
+Overhead = Annotated[float, Interval(ge=0, le=10)]
 """Seconds; no engine spends ten of them on a pass."""
 
 _LEAST_FACTOR, _MOST_FACTOR = 0.01, 100.0
 
-Factor = Annotated[float, Field(ge=_LEAST_FACTOR, le=_MOST_FACTOR)]
+Factor = Annotated[float, Interval(ge=_LEAST_FACTOR, le=_MOST_FACTOR)]
 """How many times as fast, or as long; beyond, it is another unit."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class FittedOn(Record):
     """What an engine was measured on: elsewhere its overheads are a guess.
 
@@ -93,6 +94,7 @@ class FittedOn(Record):
     draft_length: Ends
 
 
+@dataclass(frozen=True, kw_only=True)
 class EngineFit(Record):
     """What an engine's overheads were fitted to, and how well [-].
 
@@ -104,10 +106,10 @@ class EngineFit(Record):
     standard deviation of the logarithm of the host's speed between engines.
     """
 
-    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    date: Day
     num_points: Points
     mean_error: Spread
-    left_out_error: dict[str, Spread] = Field(default_factory=dict)
+    left_out_error: dict[str, Spread] = field(default_factory=dict)
     spread: Spread
     varied: list[str]
     covariance: list[list[float]]
@@ -115,6 +117,7 @@ class EngineFit(Record):
     fitted_on: FittedOn | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
 class EngineProfile(Record):
     """Overheads of one serving stack, beyond what its kernels take.
 
@@ -171,11 +174,9 @@ class EngineProfile(Record):
     state_slots: Slots | None = None
     fit: EngineFit | None = None
 
-    @model_validator(mode="after")
-    def _check_fit(self) -> Self:
+    def __post_init__(self) -> None:
         if self.fit:
             check_covariance("fit.", self.fit.varied, self.fit.covariance, (*OVERHEADS, *FACTORS))
-        return self
 
     @property
     def overheads(self) -> Overheads:

@@ -1,18 +1,18 @@
 """Hardware profiles: data-sheet peaks of one GPU (or CPU), each with its source."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from annotated_types import Interval, MinLen
 
 from specmodel.algebra.collectives import AllReduceParameters
 from specmodel.base import records
 from specmodel.base.dtypes import Dtype
 from specmodel.base.errors import InputError
-from specmodel.base.records import Record
+from specmodel.base.records import HIDDEN, Record
 from specmodel.base.units import LARGEST_NUMBER, LARGEST_RATE
 from specmodel.machines.all_reduces import AllReduceFit
 from specmodel.machines.kernels import (
@@ -48,13 +48,14 @@ FP4_CAPABILITY = 10.0
 """Compute capability from which NVIDIA's GPUs compute in FP4. On older ones weights of NVFP4 meet
 activations of 16 bits, as in vLLM 0.33 (its Marlin kernels refuse NVFP4 with FP8)."""
 
-Source = Annotated[str, Field(min_length=3)]
-Number = Annotated[int, Field(ge=1, le=10**6)]
-Latency = Annotated[float, Field(ge=0, le=1)]
-Rate = Annotated[float, Field(gt=0, le=LARGEST_RATE)]
-Capacity = Annotated[float, Field(gt=0, le=LARGEST_NUMBER)]
+Source = Annotated[str, MinLen(3)]
+Number = Annotated[int, Interval(ge=1, le=10**6)]
+Latency = Annotated[float, Interval(ge=0, le=1)]
+Rate = Annotated[float, Interval(gt=0, le=LARGEST_RATE)]
+Capacity = Annotated[float, Interval(gt=0, le=LARGEST_NUMBER)]
 
 
+@dataclass(frozen=True, kw_only=True)
 class DtypePeak(Record):
     """Dense peak arithmetic rate of one dtype [FLOP/s], and where the figure comes from."""
 
@@ -62,6 +63,7 @@ class DtypePeak(Record):
     source: Source
 
 
+@dataclass(frozen=True, kw_only=True)
 class Memory(Record):
     """Device memory: capacity [B], peak bandwidth [B/s] and last-level cache [B]."""
 
@@ -71,6 +73,7 @@ class Memory(Record):
     source: Source
 
 
+@dataclass(frozen=True, kw_only=True)
 class Link(Record):
     """Link between GPUs: one direction of a GPU [B/s], and what a message takes at least [s].
 
@@ -82,13 +85,13 @@ class Link(Record):
     kind: Literal["nvlink", "pcie", "infinity_fabric"]
     num_gpus: Number
     peak_bytes_per_s: Rate
-    efficiency: Annotated[float, Field(gt=0, le=1)] = 1.0
+    efficiency: Annotated[float, Interval(gt=0, le=1)] = 1.0
     collective_latency: Latency
     hop_latency: Latency
     source: Source
     latency_source: Source
     efficiency_source: Source = "assumed"
-    all_reduce: dict[str, AllReduceFit] = Field(default_factory=dict)
+    all_reduce: dict[str, AllReduceFit] = field(default_factory=dict)
 
     def taken_all_reduce(self, stack: str | None) -> str | None:
         """Return the key of the fit that a stack takes: its own, else "typical", else None."""
@@ -113,6 +116,7 @@ class Link(Record):
         return AllReduceParameters(**fields)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Network(Record):
     """Network between nodes: share of one GPU in one direction [B/s], and time of a hop [s]."""
 
@@ -121,6 +125,7 @@ class Network(Record):
     source: Source
 
 
+@dataclass(frozen=True, kw_only=True)
 class HardwareProfile(Record):
     """One accelerator as its data sheet gives it.
 
@@ -148,16 +153,15 @@ class HardwareProfile(Record):
     name: str
     kind: Literal["gpu", "cpu"]
     num_multiprocessors: Number
-    compute_capability: Annotated[float, Field(ge=5, lt=100)] | None = None
-    reported_names: list[str] = Field(default_factory=list, exclude=True)
+    compute_capability: Annotated[float, Interval(ge=5, lt=100)] | None = None
+    reported_names: list[str] = field(default_factory=list, metadata=HIDDEN)
     memory: Memory
     link: Link | None = None
     network: Network | None = None
     dtype: dict[Dtype, DtypePeak]
-    fitted: dict[str, FittedStack] = Field(default_factory=dict)
+    fitted: dict[str, FittedStack] = field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _check_units(self) -> Self:
+    def __post_init__(self) -> None:
         if not self.dtype:
             raise InputError("dtype", {}, "a peak for at least one dtype")
         sizes = {"memory.capacity_bytes": (self.memory.capacity_bytes, "B, not GB")}
@@ -181,7 +185,6 @@ class HardwareProfile(Record):
                     f"B/s, not GB/s, and dtype.{dtype}.peak_flops_per_s in FLOP/s, not TFLOP/s: "
                     f"their ratio {ridge:.3g} FLOP/B is outside {low:g} to {high:g}",
                 )
-        return self
 
     @property
     def default_stack(self) -> str | None:

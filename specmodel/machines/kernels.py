@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import Field, create_model, model_validator
+from annotated_types import Interval, MinLen
 
 from specmodel.algebra.roofline import DATA_SHEET, KernelParameters
 from specmodel.base import records
 from specmodel.base.dtypes import StorageDtype, names_of_fits
 from specmodel.base.errors import InputError
-from specmodel.base.records import Record
+from specmodel.base.records import Day, Record
 from specmodel.layers.kinds import FITTED_KINDS, kernel_kind
 from specmodel.machines.covariance import check_covariance
 
@@ -20,9 +20,9 @@ FitDtype = Literal[StorageDtype, "mxfp4_fp8", "int4_fp8"]
 """Dtypes that fits are named by: of weights or caches, with 8 bits of activations where others are
 usual."""
 
-Share = Annotated[float, Field(gt=0, le=1)]
-Spread = Annotated[float, Field(ge=0, le=10)]
-Points = Annotated[int, Field(ge=0, le=10**9)]
+Share = Annotated[float, Interval(gt=0, le=1)]
+Spread = Annotated[float, Interval(ge=0, le=10)]
+Points = Annotated[int, Interval(ge=0, le=10**9)]
 
 TYPICAL = "typical"
 """Name of the stack that stands in where nothing was fitted."""
@@ -41,6 +41,7 @@ def fitted_dtype(kind: str) -> StorageDtype:
     return STATE_DTYPE if kernel_kind(kind).follows == "state" else FITTED_DTYPE
 
 
+@dataclass(frozen=True, kw_only=True)
 class KernelFit(Record):
     """Fitted parameters of one kind of kernel at one dtype of weights or KV.
 
@@ -67,18 +68,18 @@ class KernelFit(Record):
         Parameters that were fitted, and the covariance of their logarithms [-].
     """
 
-    launch_time: Annotated[float, Field(ge=0, le=1)]
+    launch_time: Annotated[float, Interval(ge=0, le=1)]
     memory_efficiency: Share
     compute_efficiency: Share = 1.0
-    activation_efficiency: Annotated[float, Field(gt=0, le=100)] | None = None
-    sharpness: Annotated[float, Field(ge=1, le=64)]
-    tile_rows: Annotated[float, Field(ge=0, le=4096)] = 0.0
-    tile_growth: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    tile_width: Annotated[float, Field(ge=0, le=4096)] = 0.0
-    group_time: Annotated[float, Field(ge=0, le=1e-3)] = 0.0
-    ramp_time: Annotated[float, Field(ge=0, le=1)] = 0.0
-    depth_time: Annotated[float, Field(ge=0, le=1e-3)] = 0.0
-    depth_limit: Annotated[float, Field(gt=0, le=1e9)] = 1e9
+    activation_efficiency: Annotated[float, Interval(gt=0, le=100)] | None = None
+    sharpness: Annotated[float, Interval(ge=1, le=64)]
+    tile_rows: Annotated[float, Interval(ge=0, le=4096)] = 0.0
+    tile_growth: Annotated[float, Interval(ge=0, lt=1)] = 0.0
+    tile_width: Annotated[float, Interval(ge=0, le=4096)] = 0.0
+    group_time: Annotated[float, Interval(ge=0, le=1e-3)] = 0.0
+    ramp_time: Annotated[float, Interval(ge=0, le=1)] = 0.0
+    depth_time: Annotated[float, Interval(ge=0, le=1e-3)] = 0.0
+    depth_limit: Annotated[float, Interval(gt=0, le=1e9)] = 1e9
     arithmetic_dtype: str
     num_points: Points
     num_judged: Points
@@ -88,22 +89,23 @@ class KernelFit(Record):
     percentile_90_error: Spread
     shape_spread: Spread
     row_spread: Spread
-    at_bound: list[str] = Field(default_factory=list)
+    at_bound: list[str] = field(default_factory=list)
     varied: list[str]
     covariance: list[list[float]]
 
-    @model_validator(mode="after")
-    def _check_covariance(self) -> Self:
+    def __post_init__(self) -> None:
         check_covariance("", self.varied, self.covariance, _PARAMETERS)
         if not set(self.at_bound) <= set(self.varied):
             raise InputError("at_bound", self.at_bound, f"some of {', '.join(self.varied)}")
-        return self
 
     def with_errors(self, error: float, shape: float, row: float = 0.0) -> Self:
         """Return a fit that stands in for another, which misses that by so much more [-]."""
-        spreads = {"shape_spread": shape, "row_spread": row}
-        wider = {name: math.hypot(getattr(self, name), more) for name, more in spreads.items()}
-        return self.model_copy(update={"mean_error": max(self.mean_error, error), **wider})
+        return replace(
+            self,
+            mean_error=max(self.mean_error, error),
+            shape_spread=math.hypot(self.shape_spread, shape),
+            row_spread=math.hypot(self.row_spread, row),
+        )
 
     @property
     def parameters(self) -> KernelParameters:
@@ -111,21 +113,25 @@ class KernelFit(Record):
         return KernelParameters(**{name: getattr(self, name) for name in _PARAMETERS})
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Source(Record):
     """Version of a stack, data set and device of its fits, their day, and if it is the default."""
 
     version: str
-    source: Annotated[str, Field(min_length=3)]
-    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    source: Annotated[str, MinLen(3)]
+    date: Day
     is_default: bool = False
 
 
 if TYPE_CHECKING:
     _FitsByKind: TypeAlias = _Source
 else:  # a field for each kind of the table, so that errors name kinds as they name other fields
-    _FITS = (dict[FitDtype, KernelFit], Field(default_factory=dict))
-    _FitsByKind = create_model(
-        "_FitsByKind", __base__=_Source, **dict.fromkeys(FITTED_KINDS, _FITS)
+    _FitsByKind = make_dataclass(
+        "_FitsByKind",
+        [(kind, dict[FitDtype, KernelFit], field(default_factory=dict)) for kind in FITTED_KINDS],
+        bases=(_Source,),
+        frozen=True,
+        kw_only=True,
     )
 
 
@@ -151,6 +157,11 @@ class FittedStack(_FitsByKind):
         """Return the fits of a kind by dtype; none of a kind that is never fitted."""
         fits: Mapping[str, KernelFit] = getattr(self, kernel_kind(kind).name, {})
         return fits
+
+    def with_fits(self, fits: Mapping[str, Mapping[str, KernelFit]]) -> Self:
+        """Return the stack with all fits of some kinds replaced, by kind and dtype."""
+        kinds: dict[str, Any] = {**fits}
+        return replace(self, **kinds)
 
     def dtype_of_fit(self, kind: str, stored: str, arithmetic: str | None = None) -> str | None:
         """Return the dtype whose fit is taken: the first of `names_of_fits`, else `fitted_dtype`.
@@ -276,12 +287,12 @@ def stack_kernels(
 
     `stand_ins` says by kind and dtype whose those of its fits are that are others'.
     """
-    filled: dict[str, Any] = {}
+    filled: dict[str, dict[str, KernelFit]] = {}
     if name != TYPICAL:
         typical = load_typical()
         missing = [kind for kind in FITTED_KINDS if _takes_typical(stack, kind)]
         filled = {kind: {**typical.of_kind(kind), **stack.of_kind(kind)} for kind in missing}
-        stack = stack.model_copy(update=filled)
+        stack = stack.with_fits(filled)
     fits: dict[str, dict[str, KernelParameters]] = {}
     for kind, dtype, fit in stack.fits():
         fits.setdefault(kind, {})[dtype] = fit.parameters

@@ -3,6 +3,7 @@
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from specmodel.base import records
@@ -37,7 +38,7 @@ def with_stack(text: str, name: str, stack: FittedStack) -> str:
         expected = f"a header [fitted.{name}], without quotes or blanks, to replace it"
         raise InputError("hardware", f"fitted.{name}", expected)
     is_default = not others or old.get("is_default", False)
-    marked = stack.model_copy(update={"is_default": is_default})
+    marked = replace(stack, is_default=is_default)
     merged = kept.rstrip() + "\n" + records.toml_text(marked, f"fitted.{name}") + "\n"
     records.build(HardwareProfile, tomllib.loads(merged), "hardware")
     return merged

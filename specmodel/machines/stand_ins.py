@@ -5,15 +5,16 @@ stand in (``calibration/stand_ins.py``); the errors found are kept in ``data/sta
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, get_args
 
-from pydantic import Field
+from annotated_types import Interval, MinLen
 
 from specmodel.base import records
 from specmodel.base.dtypes import names_of_fits
-from specmodel.base.records import Record
+from specmodel.base.records import Day, Record
 from specmodel.machines.kernels import TYPICAL, FittedStack, KernelFit, Spread, fitted_dtype
 
 Candidate = Literal["other_stack", "typical", "own"]
@@ -24,6 +25,7 @@ CANDIDATES: tuple[Candidate, ...] = get_args(Candidate)
 _DATA = Path(__file__).parent / "data"
 
 
+@dataclass(frozen=True, kw_only=True)
 class Ranking(Record):
     """What leaving out the tables of a kind showed: candidates in the order of their errors [-].
 
@@ -34,14 +36,15 @@ class Ranking(Record):
     order: list[Candidate]
     error: dict[Candidate, Spread]
     spread: dict[Candidate, Spread]
-    num_tables: Annotated[int, Field(ge=1, le=10_000)]
+    num_tables: Annotated[int, Interval(ge=1, le=10_000)]
 
 
+@dataclass(frozen=True, kw_only=True)
 class StandIns(Record):
     """Rankings by kind; of kinds without one, nothing but typical kernels stands in."""
 
-    source: Annotated[str, Field(min_length=3)]
-    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    source: Annotated[str, MinLen(3)]
+    date: Day
     kinds: dict[str, Ranking]
 
 
@@ -109,7 +112,7 @@ def with_stand_ins(
             if best and best.candidate != "own":
                 filled.setdefault(kind, dict(mine))[dtype] = _widened(best, ranking)
                 said[kind, dtype] = best
-    return own.model_copy(update=filled), said
+    return own.with_fits(filled), said
 
 
 def _widened(stand_in: StandIn, ranking: Ranking) -> KernelFit:

@@ -9,6 +9,7 @@ import numpy as np
 from specmodel.base import records
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.records import as_table, field_names
 from specmodel.base.units import FloatArray, check
 from specmodel.layers.batch import Layout
 from specmodel.models.shape import Shape
@@ -139,7 +140,7 @@ class Architecture(Shape):
         A field of a mixer or feed-forward block, such as `experts_per_token`, is replaced wherever
         it stands, and `num_layers` where all layers are alike.
         """
-        own = {key: value for key, value in changes.items() if key in type(self).model_fields}
+        own = {key: value for key, value in changes.items() if key in field_names(type(self))}
         inner = {key: value for key, value in changes.items() if key not in own}
         if inner:
             own["layers"] = self._changed_layers(argument, inner)
@@ -152,9 +153,9 @@ class Architecture(Shape):
 
     def _changed_layers(self, argument: str, changes: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the layers with fields replaced in each mixer and block that has them."""
-        groups = [group.model_dump() for group in self.layers]
+        groups = [as_table(group) for group in self.layers]
         parts = [group[name] or {} for group in groups for name in ("mixer", "feed_forward")]
-        known = set(type(self).model_fields).union(*parts) - {"kind"}
+        known = set(field_names(type(self))).union(*parts) - {"kind"}
         for key, value in changes.items():
             if key == "num_layers":
                 if len(groups) > 1:

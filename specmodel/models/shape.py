@@ -1,15 +1,15 @@
 """The record of a decoder: its fields, what makes sense of them, and what its layers hold."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, model_validator
+from annotated_types import MinLen
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, Dtype, StorageDtype
 from specmodel.base.errors import InputError
-from specmodel.base.records import Record
+from specmodel.base.records import FROM_LIST, Record, field_names
 from specmodel.layers.attention import Count, Size
 from specmodel.layers.batch import Stream
 from specmodel.layers.embeddings import LayerInputs, NgramInputs, NgramMemory
@@ -23,6 +23,7 @@ from specmodel.layers.sparse import SparseAttention
 _Part = TypeVar("_Part")
 
 
+@dataclass(frozen=True, kw_only=True)
 class Shape(Record):
     """The fields of an `Architecture`, whose docstring describes them, and views of its layers."""
 
@@ -54,47 +55,43 @@ class Shape(Record):
     reads_target_cache: bool = False
     residuals: Residuals | None = None
     markov: MarkovHead | None = None
-    ignored_config_keys: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
+    ignored_config_keys: Annotated[tuple[str, ...], FROM_LIST] = ()
+    layers: Annotated[tuple[LayerGroup, ...], MinLen(1), FROM_LIST]
 
-    @model_validator(mode="after")
-    def _check_experts(self) -> Self:
+    def __post_init__(self) -> None:
+        self._check_experts()
+        self._check_indexer()
+        self._check_caches()
+        self._check_head()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, name) for name in field_names(type(self))))
+
+    def _check_experts(self) -> None:
         kinds = {part for part in self.feed_forwards if isinstance(part, RoutedExperts)}
         if len(kinds) > 1:
             expected = "the same experts in all layers that route, so that a union is one number"
             raise InputError("layers", f"{len(kinds)} kinds of experts", expected)
-        return self
 
-    @model_validator(mode="after")
-    def _check_indexer(self) -> Self:
+    def _check_indexer(self) -> None:
         sparse = [mixer for mixer in self.mixers if isinstance(mixer, SparseAttention)]
         if sparse and not any(mixer.has_indexer for mixer in sparse):
             expected = "true in one layer at least, as nothing else selects what the others read"
             raise InputError("has_indexer", False, expected)
-        return self
 
-    @model_validator(mode="after")
-    def _check_caches(self) -> Self:
-        if self.reads_target_cache:
-            return self
-        if not self.caches_read <= self.caches_kept:
+    def _check_caches(self) -> None:
+        if not self.reads_target_cache and not self.caches_read <= self.caches_kept:
             expected = "true in a layer of the same heads and window, for the others to read"
             raise InputError("has_own_cache", False, expected)
-        return self
 
-    @model_validator(mode="after")
-    def _check_head(self) -> Self:
+    def _check_head(self) -> None:
         if self.has_tied_embeddings and self.head_dtype not in (None, self.outer_dtype):
             expected = f"{self.outer_dtype}, as the LM head is the embedding transposed"
             raise InputError("head_dtype", self.head_dtype, expected)
-        return self
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy as pydantic does, which forgets what was computed from its fields."""
-        copied = super().model_copy(update=update, deep=deep)
-        for name in copied.__dict__.keys() - type(self).model_fields.keys():
-            del copied.__dict__[name]
-        return copied
 
     @property
     def num_layers(self) -> int:

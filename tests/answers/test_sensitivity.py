@@ -1,6 +1,7 @@
 """Sensitivities against `predict` with changed records, closed forms and scipy."""
 
 import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from specmodel.answers.sensitivity import (
     uncertain_ranges,
     varying_outputs,
 )
+from specmodel.base.records import as_table
 from specmodel.prediction import intervals
 
 ENGINE = load_engine("vllm-moesd-2025").with_changes(
@@ -104,7 +106,7 @@ def changed_prediction(case, name, value):
         given[table] = engine.with_changes("engine", {field: value})
     else:
         kernels, (kind, dtype, parameter) = deployed(case).kernels, field.split(".")
-        fits = {name: fit.model_dump() for name, fit in getattr(kernels.record, kind).items()}
+        fits = {name: as_table(fit) for name, fit in getattr(kernels.record, kind).items()}
         fits[dtype][parameter] = value
         place = f"fitted.{kernels.stack}.{kind}"
         given["hardware"] = hardware.with_changes("hardware", {place: fits})
@@ -376,8 +378,8 @@ def test_errors_alone_give_the_intervals_of_a_prediction(case, engine, monkeypat
     deployment = deployed(case, engine=engine)
     profile = deployment.engine
     if profile.fit:
-        fit = profile.fit.model_copy(update={"varied": [], "covariance": []})
-        profile = profile.model_copy(update={"fit": fit})
+        fit = replace(profile.fit, varied=[], covariance=[])
+        profile = replace(profile, fit=fit)
     deployment = dataclasses.replace(deployment, engine=profile)
     ranges = uncertain_ranges(deployment, POINT, routing_is_known=True)
     assert all(name.endswith("error") for name in ranges)

@@ -1,5 +1,7 @@
 """Layers of block-sparse attention: fits give planted numbers back, published layers are met."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -166,7 +168,7 @@ def test_a_whole_pass_counts_a_layer_once(heads: int) -> None:
 def _sparse_layers(heads: int, rows: "pd.DataFrame") -> "pd.Series":
     """Time of a sparse layer in a pass of the model with such layers alone."""
     model = load_architecture("minimax-m3")
-    bare = model.model_copy(update={"layers": model.layers[1:]})
+    bare = replace(model, layers=model.layers[1:])
     p = predict(
         target=bare, hardware="h200_sxm", drafter="ngram", acceptance=0.5, stack="vllm",
         tensor_parallel=64 // heads, draft_length=0, batch_size=rows["batch_size"],
@@ -189,7 +191,7 @@ def test_chunks_of_a_prompt_that_no_fit_saw(tokens: int, measured: float) -> Non
     From ``msa_context_module_perf`` of aiconfigurator-core 0.12.0.
     """
     model = load_architecture("minimax-m3")
-    bare = model.model_copy(update={"layers": model.layers[1:]})
+    bare = replace(model, layers=model.layers[1:])
     given = {"target": bare, "hardware": "h200_sxm", "drafter": "ngram", "stack": "vllm"}
     deployment, _ = resolve(given | {"tensor_parallel": 4})
     chunk = sequence_group(batch_size=1, tokens_per_sequence=tokens, logits_per_sequence=1)

@@ -7,6 +7,7 @@ import pytest
 
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
+from specmodel.base.records import as_table
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import target_pass
 from specmodel.layers.batch import sequence_group
@@ -188,7 +189,7 @@ def test_layers_of_a_pass_take_as_long_as_published(target, ratio, batch, contex
     """vLLM's on H200, matrices in fp8, one GPU; from aiconfigurator-core 0.12.0."""
     model = load_architecture(target)
     layer = next(group for group in model.layers if group.mixer.ratio == ratio)
-    alone = model.with_changes("target", {"layers": [layer.model_dump() | {"count": 10}]})
+    alone = model.with_changes("target", {"layers": [as_table(layer) | {"count": 10}]})
     deployment, _ = deploy(target=alone, hardware="h200_sxm", stack="vllm")
     group = sequence_group(batch_size=batch, context_length=context)
     parts = target_pass(deployment, group).components
@@ -210,7 +211,7 @@ def test_chunks_of_a_prompt_that_no_fit_saw(tokens, hca, csa):
     group = sequence_group(batch_size=1, tokens_per_sequence=tokens)
     for ratio, measured in ((128, hca), (4, csa)):
         layer = next(layer for layer in model.layers if layer.mixer.ratio == ratio)
-        alone = model.with_changes("target", {"layers": [layer.model_dump() | {"count": 10}]})
+        alone = model.with_changes("target", {"layers": [as_table(layer) | {"count": 10}]})
         deployment, _ = deploy(target=alone, hardware="h200_sxm", stack="vllm")
         parts = target_pass(deployment, group).components
         kinds = ("compressed_attention", "compressed_indexer")
@@ -231,7 +232,7 @@ def test_batches_of_several_tokens_each_that_no_fit_saw(stack, hardware, hca, cs
     model = load_architecture("deepseek-v4-flash")
     for ratio, measured in ((128, hca), (4, csa)):
         layer = next(layer for layer in model.layers if layer.mixer.ratio == ratio)
-        alone = model.with_changes("target", {"layers": [layer.model_dump() | {"count": 10}]})
+        alone = model.with_changes("target", {"layers": [as_table(layer) | {"count": 10}]})
         deployment, _ = deploy(target=alone, hardware=hardware, stack=stack, tensor_parallel=4)
         group = sequence_group(
             batch_size=[16, 64, 64, 256, 256],

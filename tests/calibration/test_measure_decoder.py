@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from specmodel.base.records import build
+
 torch = pytest.importorskip("torch")
 
 from shapes import plain_shape
@@ -16,8 +18,8 @@ CPU = torch.device("cpu")
 HEADS = {"kind": "attention", "num_heads": 4, "num_kv_heads": 2, "head_dim": 8}
 SMALL = {"hidden_size": 32, "num_layers": 2, "mixer": HEADS, "vocabulary_size": 40}
 EXPERTS = {"num_experts": 6, "experts_per_token": 2, "expert_size": 16}
-MOE = Architecture.model_validate(plain_shape(name="moe", experts=EXPERTS, **SMALL))
-DENSE = Architecture.model_validate(plain_shape(name="dense", ffn_size=24, **SMALL))
+MOE = build(Architecture, plain_shape(name="moe", experts=EXPERTS, **SMALL), "model")
+DENSE = build(Architecture, plain_shape(name="dense", ffn_size=24, **SMALL), "model")
 
 
 @pytest.fixture(autouse=True)

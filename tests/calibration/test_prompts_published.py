@@ -1,5 +1,7 @@
 """Attention of prompts: its published timings, what is fitted to them, and how well."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -91,7 +93,7 @@ def test_few_blocks_take_a_whole_round_and_many_their_number():
 def test_a_cache_of_8_bits_without_a_fit_computes_in_16():
     typical = load_typical()
     of_16_bits = {kind: {"bf16": getattr(typical, kind)["bf16"]} for kind in datasets.PROMPTS}
-    stack = typical.model_copy(update=of_16_bits)
+    stack = replace(typical, **of_16_bits)
     kernels = stack_kernels("mine", stack)
     for kind in datasets.PROMPTS:
         assert kernels.arithmetic(kind, "fp8", "fp8") == "bf16"

@@ -9,6 +9,7 @@ from specmodel.algebra.roofline import smooth_maximum
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
+from specmodel.base.records import as_table
 from specmodel.cost.passes import growth_by_cause, pass_time
 from specmodel.layers.batch import Layout
 from specmodel.layers.work import PassWork
@@ -104,7 +105,7 @@ def test_one_expert_is_a_dense_model(
         {"kind": "dense", "ffn_size": 1000},
         {"kind": "experts", "num_experts": 1, "experts_per_token": 1, "expert_size": 1000},
     )
-    groups = model.model_dump()["layers"]
+    groups = as_table(model)["layers"]
     dense, moe = (
         model.with_changes(
             "m", {"layers": [g | {"feed_forward": block} for g in groups], "expert_dtype": None}

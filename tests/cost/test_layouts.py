@@ -11,6 +11,7 @@ from test_parallel import assert_mean, busiest, draw_counts, uniform_counts
 
 from specmodel.algebra import routing
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.records import as_table
 from specmodel.cost.deploying import deploy
 from specmodel.cost.forward import pass_work
 from specmodel.layers.batch import Layout, sequence_group
@@ -284,8 +285,8 @@ def test_dtypes_of_parts_are_those_of_a_what_if(drafter: str) -> None:
 
 def test_a_dtype_of_attention_replaces_those_of_single_layers() -> None:
     model = load_architecture("qwen3-32b")
-    group = model.layers[0].model_dump() | {"count": 1, "mixer_dtype": "fp8"}
-    other = model.layers[0].model_dump() | {"output_dtype": "fp4"}
+    group = as_table(model.layers[0]) | {"count": 1, "mixer_dtype": "fp8"}
+    other = as_table(model.layers[0]) | {"output_dtype": "fp4"}
     mixed = model.with_changes("target", {"layers": [group, other]})
     changed, _ = deploy(target=mixed, hardware="h100_sxm", attention_dtype="int8")
     alike = model.with_changes("target", {"attention_dtype": "int8"})

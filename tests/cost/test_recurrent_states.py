@@ -1,5 +1,7 @@
 """What verifying costs where layers keep a state: traffic, memory, trees, and published figures."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hybrids import hybrid
@@ -237,7 +239,7 @@ def test_memory_of_a_request_follows_the_engine(options, slots, columns):
 
 
 def test_engine_may_say_what_it_reserves():
-    engine = load_engine("ideal").model_copy(update={"state_slots": "chain"})
+    engine = replace(load_engine("ideal"), state_slots="chain")
     d, assumed = deployed(engine=engine, drafter="ngram")
     assert d.states.slots == "chain"
     assert "state_slots" not in assumed

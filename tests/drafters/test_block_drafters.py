@@ -1,5 +1,7 @@
 """Drafters that draft a block in one pass: parameters, bytes and passes by hand, and limits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -136,7 +138,7 @@ def test_dflash_with_one_mask_is_a_pass_of_two_tokens():
     """But that the first of them sees the second: one pair of query and key a head more."""
     drafter = dflash_drafter(QWEN)
     (head,) = drafter.architectures
-    layers = head.model_copy(update={"input_projection_size": 0})
+    layers = replace(head, input_projection_size=0)
     deployment = deployed(drafter)
     drafted = steps(deployment, 1).draft_passes[1].each.work()
     group = sequence_group(

@@ -6,6 +6,7 @@ import json
 import shlex
 
 import pytest
+from shapes import without_fields
 
 from specmodel import cli
 from specmodel.base.errors import InputError
@@ -56,7 +57,7 @@ def test_an_eagle3_head_is_read_from_its_config(head, config):
     drafter, derived = head(config), load_drafter("eagle3", load_architecture(QWEN))
     labels = {"name", "source"}
     (read,), (own,) = drafter.architectures, derived.architectures
-    assert read.model_dump(exclude=labels) == own.model_dump(exclude=labels)
+    assert without_fields(read, labels) == without_fields(own, labels)
     assert (drafter.kind, drafter.is_head) == ("EAGLE-3 head", True)
     assert len(drafter.passes(3)) == 2
 

@@ -1,5 +1,7 @@
 """Heads for multi-token prediction: what they weigh, which passes they make, in which dtypes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hybrids import hybrid
@@ -94,7 +96,7 @@ def test_the_projection_is_never_quantised(dtype, size):
 def test_each_gpu_has_the_whole_projection(build):
     """`ReplicatedLinear` or a plain matrix in most heads of vLLM, and of SGLang."""
     (head,) = build(V3).architectures
-    bare = head.model_copy(update={"input_projection_size": 0})
+    bare = replace(head, input_projection_size=0)
     size = 2 * head.input_projection_size * 7168
     for n in (1, 8):
         layout = Layout(n)
@@ -123,11 +125,11 @@ def test_the_layer_is_stored_as_those_that_it_is_like():
     plain = hybrid("Qwen3.5-35B-A3B")
     recurrent, attending = plain.layers
     dtypes = {"mixer_dtype": "fp8", "output_dtype": "bf16", "ffn_dtype": "fp8"}
-    layers = (recurrent, attending.model_copy(update=dtypes))
-    target = plain.model_copy(update={"layers": layers})
+    layers = (recurrent, replace(attending, **dtypes))
+    target = replace(plain, layers=layers)
     (layer,) = head_of(target).layers
     assert (layer.mixer_dtype, layer.output_dtype, layer.ffn_dtype) == ("fp8", "bf16", None)
-    left = target.model_copy(update={"mtp_dtype": "bf16", "attention_activation_dtype": "fp8"})
+    left = replace(target, mtp_dtype="bf16", attention_activation_dtype="fp8")
     assert head_of(left).weight_bytes(SINGLE_GPU) == head_of(plain).weight_bytes(SINGLE_GPU)
     assert {dtype for _, _, dtype in head_of(left).arithmetic_dtypes} == {"bf16"}
 
@@ -137,11 +139,11 @@ def test_the_layer_is_stored_as_those_that_it_is_like():
 
 def test_a_selection_that_passes_share_is_made_once():
     """GLM-5.2's `index_share_for_mtp_iteration`: later passes have no indexer, and no weights."""
-    layer = V3.layers[-1].model_copy(update={"mixer": SPARSE, "count": 78})
-    glm = V3.model_copy(update={"layers": (layer,), "hidden_size": 6144})
+    layer = replace(V3.layers[-1], mixer=SPARSE, count=78)
+    glm = replace(V3, layers=(layer,), hidden_size=6144)
     both = []
     for shares in (False, True):
-        target = glm.model_copy(update={"shares_mtp_index": shares})
+        target = replace(glm, shares_mtp_index=shares)
         first, rest = mtp_drafter(target).passes(4)
         assert rest.count == 3
         assert [mixer.has_indexer for mixer in first.architecture.mixers] == [True]
@@ -156,9 +158,9 @@ def test_a_selection_that_passes_share_is_made_once():
 
 
 def test_the_head_has_an_indexer_though_the_targets_layers_may_share_one():
-    second = SPARSE.model_copy(update={"has_indexer": False})
+    second = replace(SPARSE, has_indexer=False)
     layers = [LayerGroup(count=1, mixer=m, feed_forward=None) for m in (second, SPARSE)]
-    head = head_of(V3.model_copy(update={"layers": (*layers, *V3.layers)}))
+    head = head_of(replace(V3, layers=(*layers, *V3.layers)))
     assert [mixer.has_indexer for mixer in head.mixers] == [True]
 
 

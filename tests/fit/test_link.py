@@ -6,6 +6,7 @@ import pytest
 
 from specmodel.algebra import ranks
 from specmodel.base.errors import InputError
+from specmodel.base.records import as_table
 from specmodel.cost.passes import component_time
 from specmodel.fit.calibration import fit_link
 from specmodel.layers.messages import all_reduces
@@ -32,7 +33,7 @@ def with_link(latency: float, bytes_per_s: float, num_gpus: int) -> HardwareProf
         kind="nvlink", num_gpus=num_gpus, peak_bytes_per_s=bytes_per_s,
         collective_latency=latency, hop_latency=0.0, source="fitted", latency_source="fitted",
     )  # fmt: skip
-    return load_hardware("h200_sxm").with_changes("hardware", {"link": link.model_dump()})
+    return load_hardware("h200_sxm").with_changes("hardware", {"link": as_table(link)})
 
 
 def model_time(hardware: HardwareProfile, num_gpus: int, size: float) -> float:

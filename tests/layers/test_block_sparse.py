@@ -1,6 +1,7 @@
 """Block-sparse attention: sizes of MiniMax-M3 by hand, what a pass reads, and what tokens share."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from specmodel.base.errors import InputError
-from specmodel.base.records import build
+from specmodel.base.records import as_table, build
 from specmodel.cost.forward import pass_work
 from specmodel.drafters.heads import mtp_drafter
 from specmodel.drafters.passes import Drafter
@@ -57,7 +58,7 @@ def test_cache_of_the_model(degree, entries):
     """2,048 B a token and layer in 16 bits over 60 layers, and 256 of index in each of 57."""
     index = LAYERS * 256
     for kv_dtype, size in (("bf16", entries), ("fp8", entries // 2)):
-        kept = M3.model_copy(update={"kv_dtype": kv_dtype})
+        kept = replace(M3, kv_dtype=kv_dtype)
         assert kept.sequence_bytes(1.0, degree) == size + index
         assert kept.sequence_bytes(1000.0, degree) == 1000 * (size + index)
 
@@ -112,7 +113,7 @@ def test_decoding_reads_all_index_keys_and_the_best_blocks():
 
 def of_layers(mixer):
     """The model with sparse layers alone, all of which have one mixer."""
-    return M3.model_copy(update={"layers": (M3.layers[1].model_copy(update={"mixer": mixer}),)})
+    return replace(M3, layers=(replace(M3.layers[1], mixer=mixer),))
 
 
 def test_verified_tokens_share_index_keys_but_not_blocks():
@@ -184,7 +185,7 @@ def test_more_context_is_never_less_work(context, more, tokens, batch):
 
 
 def test_groups_must_divide():
-    sizes = SPARSE.model_dump() | {"num_kv_heads": 5}
+    sizes = as_table(SPARSE) | {"num_kv_heads": 5}
     with pytest.raises(InputError, match=r"num_kv_heads: got 5; expected a divisor of num_heads"):
         build(BlockSparseAttention, sizes, "")
 

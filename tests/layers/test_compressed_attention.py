@@ -5,7 +5,7 @@ import pytest
 from strategies import pass_of
 
 from specmodel.base.errors import InputError
-from specmodel.base.records import build
+from specmodel.base.records import as_table, build
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import draft_pass
 from specmodel.cost.memory import MemoryUse
@@ -148,7 +148,7 @@ def parts(ratio, **point):
 
 def layer_of(ratio):
     found = next(group for group in FLASH.layers if group.mixer.ratio == ratio)
-    return found.model_dump() | {"count": 10}
+    return as_table(found) | {"count": 10}
 
 
 @pytest.mark.parametrize("tokens", [1, 4])
@@ -242,4 +242,4 @@ def test_module_has_a_window_and_four_streams():
 ])  # fmt: skip
 def test_sizes_that_do_not_fit_are_named(changes, message):
     with pytest.raises(InputError, match=message):
-        build(CompressedAttention, MIXERS[4].model_dump() | changes, "mixer")
+        build(CompressedAttention, as_table(MIXERS[4]) | changes, "mixer")

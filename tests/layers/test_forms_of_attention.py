@@ -1,10 +1,12 @@
 """Grouped attention whose values are narrower, or keys, or those of an earlier layer: by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from specmodel.base.errors import InputError
-from specmodel.base.records import build
+from specmodel.base.records import as_table, build
 from specmodel.layers.batch import Batch, Carried, Layout, Stream, sequence_group
 from specmodel.layers.grouped import GroupedAttention
 from specmodel.layers.run import Pass
@@ -61,7 +63,7 @@ def test_matrices(mixer, made_by_kv_heads, outputs, gpus):
 @pytest.mark.parametrize("window", [None, 128])
 def test_cache_of_a_sequence(mixer, elements, window):
     entries = np.array([0.0, 100.0, 128.0, 5000.0])
-    windowed = mixer.model_copy(update={"window": window})
+    windowed = replace(mixer, window=window)
     kept = entries if window is None else np.array([0.0, 100.0, 128.0, 128.0])
     np.testing.assert_array_equal(windowed.sequence_bytes(entries, STREAM, 1), kept * elements * 2)
     on_each = windowed.sequence_bytes(entries, STREAM, 4)
@@ -102,7 +104,7 @@ def test_values_that_are_keys_have_their_width():
 
 
 def test_a_gate_is_as_wide_as_the_outputs():
-    gated = NARROW.model_copy(update={"has_output_gate": True})
+    gated = replace(NARROW, has_output_gate=True)
     assert gated.weights(H) - NARROW.weights(H) == H * 64 * 128
 
 
@@ -113,7 +115,7 @@ def test_what_layers_read_must_be_kept_by_another(other):
         {"count": 1, "mixer": {"kind": "attention", **SIZES} | own, "feed_forward": block}
         for own in (other, {"has_own_cache": False})
     ]
-    fields = load_architecture("llama-3.1-8b").model_dump() | {"layers": layers}
+    fields = as_table(load_architecture("llama-3.1-8b")) | {"layers": layers}
     if not other:
         assert build(Architecture, fields, "target").num_layers == 2
         return

@@ -1,10 +1,13 @@
 """Kimi delta attention: weights, states and work by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from strategies import pass_of
 
 from specmodel.base.errors import InputError
+from specmodel.base.records import as_table, build
 from specmodel.layers import KimiDeltaAttention
 from specmodel.layers.attention import LatentAttention
 from specmodel.layers.batch import Layout
@@ -18,9 +21,9 @@ H, WIDE = 7168, 96 * 128
 
 def one(mixer):
     """A model of ten layers with a mixer, as wide as Kimi-K3."""
-    layer = {"count": 10, "mixer": mixer.model_dump()}
+    layer = {"count": 10, "mixer": as_table(mixer)}
     fields = {"schema_version": 2, "name": "x", "source": "y", "hidden_size": H}
-    return Architecture.model_validate(fields | {"vocabulary_size": 1000, "layers": [layer]})
+    return build(Architecture, fields | {"vocabulary_size": 1000, "layers": [layer]}, "model")
 
 
 # The layer
@@ -34,7 +37,7 @@ def test_weights_of_kimi_k3_by_hand():
 
 @pytest.mark.parametrize(("decay", "gate"), [(True, True), (True, False), (False, False)])
 def test_first_matrices_of_gates_are_copied_to_each_gpu(decay, gate):
-    mixer = K3.model_copy(update={"has_low_rank_decay": decay, "has_low_rank_gate": gate})
+    mixer = replace(K3, has_low_rank_decay=decay, has_low_rank_gate=gate)
     copied = (decay + gate) * H * 128 + 128
     assert mixer.weights(H, 8) == pytest.approx((mixer.weights(H) - copied) / 8 + copied)
 
@@ -91,7 +94,7 @@ def test_convolution_runs_over_queries_keys_and_values():
 ])  # fmt: skip
 def test_products_are_those_that_engines_launch(decay, gate, products):
     """vLLM merges all that reads the hidden values; Ling's gates stay apart."""
-    mixer = K3.model_copy(update={"has_low_rank_decay": decay, "has_low_rank_gate": gate})
+    mixer = replace(K3, has_low_rank_decay=decay, has_low_rank_gate=gate)
     part = pass_of(one(mixer), batch_size=1).components["recurrent_projections"]
     assert part.kernels == 10 * products
     assert part.weight_bytes == 10 * (mixer.weights(H) - 3 * WIDE * 4) * 2

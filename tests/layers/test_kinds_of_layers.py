@@ -1,5 +1,6 @@
 """A kind of layer that is not attention: a record with four methods, and nothing else knows it."""
 
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from specmodel.layers.work import Work
 from specmodel.models.architecture import Architecture, load_architecture
 
 
+@dataclass(frozen=True, kw_only=True)
 class Recurrence(Record):
     """Channels with a state of their own, whatever the context, cut over GPUs one by one."""
 
@@ -39,10 +41,10 @@ class Recurrence(Record):
 
 
 def with_layers(*layers: LayerGroup) -> Architecture:
-    return load_architecture("gpt-oss-20b").model_copy(update={"layers": layers})
+    return replace(load_architecture("gpt-oss-20b"), layers=layers)
 
 
-RECURRENT = LayerGroup.model_construct(count=3, mixer=Recurrence(), feed_forward=None)
+RECURRENT = LayerGroup(count=3, mixer=Recurrence())
 HYBRID = with_layers(RECURRENT, *load_architecture("gpt-oss-20b").layers)
 
 
@@ -64,7 +66,7 @@ def test_layout_that_does_not_cut_it_is_refused_without_heads():
 def test_a_head_takes_the_attention_of_a_hybrid_wherever_it_stands(build):
     (head,) = build(HYBRID).architectures
     attention = next(iter(load_architecture("gpt-oss-20b").mixers))
-    assert list(head.mixers) == [attention.model_copy(update={"window": None})]
+    assert list(head.mixers) == [replace(attention, window=None)]
 
 
 @pytest.mark.parametrize("build", [eagle_drafter, mtp_drafter])

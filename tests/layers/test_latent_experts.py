@@ -5,6 +5,7 @@ import pytest
 from strategies import pass_of
 
 from specmodel.base.errors import InputError
+from specmodel.base.records import build
 from specmodel.layers.batch import Layout
 from specmodel.layers.feed_forward import RoutedExperts
 from specmodel.models.architecture import Architecture
@@ -20,7 +21,8 @@ LAYER = RoutedExperts(**FIELDS, latent_size=LATENT)
 def model(latent_size=LATENT, **changes):
     attention = {"kind": "attention", "num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
     block = FIELDS | {"latent_size": latent_size}
-    return Architecture.model_validate(
+    return build(
+        Architecture,
         {
             "schema_version": 2,
             "name": "latent",
@@ -29,7 +31,8 @@ def model(latent_size=LATENT, **changes):
             "vocabulary_size": 1000,
             "layers": [{"count": 1, "mixer": attention}, {"count": 3, "feed_forward": block}],
             **changes,
-        }
+        },
+        "model",
     )
 
 

@@ -1,11 +1,16 @@
 """Architectures of version 2: what their files may hold, faults by place, copies."""
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
+from dataclasses import replace
 
 import pytest
 
 from specmodel.base.errors import InputError
+from specmodel.base.records import unchecked
 from specmodel.models.architecture import load_architecture
 
 FILE = """\
@@ -89,18 +94,28 @@ def test_fault_of_a_change_carries_the_name_that_was_changed():
 def test_copy_forgets_what_was_computed_from_the_fields():
     model = load_architecture("llama-4-scout")
     assert model.stream.hidden_size == model.hidden_size
-    for deep in (False, True):
-        update = {"layers": model.layers[:1], "hidden_size": 256}
-        changed = model.model_copy(update=update, deep=deep)
+    update = {"layers": model.layers[:1], "hidden_size": 256}
+    for changed in (replace(model, **update), unchecked(model, update)):
         assert changed.stream.hidden_size == 256
         assert sum(changed.mixers.values()) == changed.num_layers < model.num_layers
 
 
 def test_what_was_computed_makes_no_difference_to_equality():
-    fresh = load_architecture("gpt-oss-20b").model_copy()
-    used = fresh.model_copy()
+    fresh = replace(load_architecture("gpt-oss-20b"))
+    used = replace(fresh)
     assert used.stream
     assert used.mixers
     for same in (used, pickle.loads(pickle.dumps(used)), copy.deepcopy(used)):
         assert same == fresh
         assert hash(same) == hash(fresh)
+
+
+def test_the_hash_of_a_model_is_not_taken_to_a_process_with_another_seed():
+    model = load_architecture("gpt-oss-20b")
+    assert hash(model) == hash(replace(model))
+    read = "import pickle, sys; from dataclasses import replace; m = pickle.load(sys.stdin.buffer)"
+    code = f"{read}; sys.exit({{replace(m): 1}}.get(m) != 1)"
+    for seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", code]
+        subprocess.run(command, input=pickle.dumps(model), env=environment, check=True)

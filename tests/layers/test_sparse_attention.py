@@ -1,11 +1,13 @@
 """Sparse attention: sizes of published models, what a pass reads, and what tokens share."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from specmodel.base.errors import InputError
-from specmodel.base.records import build
+from specmodel.base.records import as_table, build, field_names
 from specmodel.cost.deploying import resolve
 from specmodel.cost.forward import pass_work
 from specmodel.cost.latency import step_times
@@ -41,7 +43,7 @@ GLM = SparseAttention(
     index_head_dim=128,
     index_topk=2048,
 )
-GLM_SHARED = GLM.model_copy(update={"has_indexer": False})
+GLM_SHARED = replace(GLM, has_indexer=False)
 
 
 def experts(shared: int = 1) -> RoutedExperts:
@@ -107,7 +109,7 @@ def test_parameters_of_published_models(architecture, total, active):
 def test_cache_of_published_models(architecture, fp8, bf16, index):
     """656 B a token and layer in 8 bits, 1,152 in 16, and 132 for each layer that indexes."""
     for kv_dtype, entries in (("fp8", fp8), ("bf16", bf16)):
-        kept = architecture.model_copy(update={"kv_dtype": kv_dtype})
+        kept = replace(architecture, kv_dtype=kv_dtype)
         for degree in (1, 8):
             assert kept.sequence_bytes(1.0, degree) == entries + index
             assert kept.sequence_bytes(1000.0, degree) == 1000 * (entries + index)
@@ -120,21 +122,20 @@ def test_entry_in_four_bits():
 
 def test_weights_of_a_layer():
     """Latent attention, and an indexer that is not cut."""
-    latent = LatentAttention(
-        **DEEPSEEK.model_dump(include=LatentAttention.model_fields.keys() - {"kind"})
-    )
+    names = (name for name in field_names(LatentAttention) if name != "kind")
+    latent = LatentAttention(**{name: getattr(DEEPSEEK, name) for name in names})
     indexer = 1536 * 64 * 128 + 7168 * 128 + 2 * 128 + 7168 * 64
     for degree in (1, 8):
         own = latent.weights(7168, degree)
         assert DEEPSEEK.weights(7168, degree) == own + indexer
-        shared = DEEPSEEK.model_copy(update={"has_indexer": False})
+        shared = replace(DEEPSEEK, has_indexer=False)
         assert shared.weights(7168, degree) == own
 
 
 @pytest.mark.parametrize("pool", [1, 2, 4])
 def test_pooled_index_keys_have_weights_of_their_own(pool):
     """A matrix makes as many weights of a token as its key has, and each place has as many."""
-    pooled = GLM.model_copy(update={"index_pool": pool})
+    pooled = replace(GLM, index_pool=pool)
     more = pooled.weights(6144) - GLM.weights(6144)
     assert more == (6144 * 128 + pool * 128 if pool > 1 else 0)
     assert pooled.index_bytes == 132 / pool
@@ -152,7 +153,7 @@ VLLM_INDEXER = {
 
 def test_indexer_without_a_latent_of_queries_is_refused():
     with pytest.raises(InputError, match=r"q_lora_rank: got 0; expected at least 1"):
-        build(SparseAttention, DEEPSEEK.model_dump() | {"q_lora_rank": 0}, "")
+        build(SparseAttention, as_table(DEEPSEEK) | {"q_lora_rank": 0}, "")
 
 
 def components(architecture=DEEPSEEK_V32, capability=HOPPER, layout=None, **sequences):
@@ -336,7 +337,7 @@ def test_longer_steps_name_the_index(hardware, least, most):
 
 def test_a_model_in_which_no_layer_selects_is_refused():
     with pytest.raises(InputError, match=r"^model.has_indexer: got False; .*true in one"):
-        build(Architecture, GLM_52.model_dump() | {"layers": [group(3, GLM_SHARED)]}, "model")
+        build(Architecture, as_table(GLM_52) | {"layers": [group(3, GLM_SHARED)]}, "model")
     with pytest.raises(InputError, match=r"^set target.has_indexer: got False; .*true in one"):
         GLM_52.with_changes("set target", {"has_indexer": False})
     assert GLM_52.with_changes("target", {"has_indexer": True}).mixers.keys() == {GLM}

@@ -1,15 +1,16 @@
 """Hardware profiles against data sheets typed a second time, and what is refused."""
 
 import tomllib
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
 from published_tables import read_table
-from pydantic import ValidationError
 from sampled import sampled
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
+from specmodel.base.records import as_table
 from specmodel.cost.deploying import deploy
 from specmodel.machines import hardware
 from specmodel.machines.engine import EngineProfile, list_engines, load_engine
@@ -221,7 +222,7 @@ def test_what_is_no_covariance_is_refused(covariance):
     place = r"^hardware\.fitted\.vllm\.gemm\.bf16\.covariance: got .*(symmetric|variances)"
     with pytest.raises(InputError, match=place):
         build(data)
-    engine = load_engine("sglang").fit.model_dump()
+    engine = as_table(load_engine("sglang").fit)
     engine |= {"varied": ["pass_time", "reject_time"], "covariance": covariance}
     message = r"^engine\.fit\.covariance: got .*(symmetric|variances)"
     with pytest.raises(InputError, match=message):
@@ -251,9 +252,9 @@ def test_errors_of_an_engine_have_bounds(field):
 
 def test_records_are_frozen():
     profile = load_hardware("h100_sxm")
-    with pytest.raises(ValidationError, match="frozen"):
+    with pytest.raises(FrozenInstanceError):
         profile.name = "mine"
-    with pytest.raises(ValidationError, match="frozen"):
+    with pytest.raises(FrozenInstanceError):
         profile.memory.peak_bytes_per_s = 1e12
 
 
@@ -320,8 +321,8 @@ def test_what_an_engine_was_not_fitted_on_is_said_in_a_sentence():
         assert sentence.startswith("the engine SGLang was fitted on NVIDIA H200 SXM, EAGLE-3 head,")
         assert sentence.endswith(f"a guess for {guessed}")
     assert load_engine("ideal").outside("x", "y", np.array(1.0), np.array(1.0)) == ()
-    unrecorded = sglang.fit.model_copy(update={"fitted_on": None})
-    old = sglang.model_copy(update={"fit": unrecorded})
+    unrecorded = replace(sglang.fit, fitted_on=None)
+    old = replace(sglang, fit=unrecorded)
     assert "not recorded" in old.outside(*fitted)[0]
 
 

@@ -1,6 +1,7 @@
 """Whose fit stands in where a stack lacks one."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -76,7 +77,7 @@ def test_the_order_of_the_rule_decides():
 
 
 def test_a_kind_that_no_stack_of_the_gpu_has_is_left_alone():
-    bare = OWN.model_copy(update={"gemm": {}})
+    bare = replace(OWN, gemm={})
     filled, said = with_stand_ins(bare, {}, TYPICAL, rule("other_stack", "typical", "own"))
     assert (filled, said) == (bare, {})
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from specmodel.base.records import build
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("filelock")
 
@@ -22,7 +24,8 @@ from specmodel.models.architecture import Architecture
 
 pytestmark = pytest.mark.gpu
 GPU = torch.device("cuda")
-MOE = Architecture.model_validate(
+MOE = build(
+    Architecture,
     plain_shape(
         name="moe",
         hidden_size=256,
@@ -30,7 +33,8 @@ MOE = Architecture.model_validate(
         mixer={"kind": "attention", "num_heads": 4, "num_kv_heads": 2, "head_dim": 64},
         vocabulary_size=512,
         experts={"num_experts": 8, "experts_per_token": 2, "expert_size": 128},
-    )
+    ),
+    "model",
 )
 
 

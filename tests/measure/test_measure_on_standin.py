@@ -12,6 +12,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from specmodel.base.records import build
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("filelock")
 
@@ -38,8 +40,8 @@ POINTS = suite("cuda", "tiny")
 HEADS = {"kind": "attention", "num_heads": 4, "num_kv_heads": 2, "head_dim": 16}
 SHAPE = {"hidden_size": 64, "num_layers": 2, "mixer": HEADS, "vocabulary_size": 64}
 EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_size": 32}
-MOE = Architecture.model_validate(plain_shape(name="moe", experts=EXPERTS, **SHAPE))
-DENSE = Architecture.model_validate(plain_shape(name="dense", ffn_size=64, **SHAPE))
+MOE = build(Architecture, plain_shape(name="moe", experts=EXPERTS, **SHAPE), "model")
+DENSE = build(Architecture, plain_shape(name="dense", ffn_size=64, **SHAPE), "model")
 
 
 def of(component: str, index: int = -1) -> Point:

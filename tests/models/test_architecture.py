@@ -1,8 +1,9 @@
 """Shapes and parameter counts of the architectures that ship, and what is refused."""
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 from published_tables import read_table
-from pydantic import ValidationError
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
@@ -235,8 +236,8 @@ def test_unknown_field_suggests_the_nearest():
 
 def test_records_are_frozen():
     shape = load_architecture("mixtral-8x7b")
-    with pytest.raises(ValidationError, match="frozen"):
-        shape.num_experts = 16
+    with pytest.raises(FrozenInstanceError):
+        shape.hidden_size = 16
 
 
 def test_changes_give_a_new_checked_record():

@@ -8,6 +8,7 @@ import pytest
 from strategies import pass_of
 
 from specmodel.base.errors import InputError
+from specmodel.base.records import as_table
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import step_times
 from specmodel.drafters.by_name import load_drafter, mtp_drafter
@@ -190,7 +191,7 @@ def test_layers_that_read_entries_of_others_in_a_pass(read_shared):
 def test_tables_of_ngrams_are_capacity(read_shared):
     """The host has them unless told; GPUs then hold 1.03 bytes of each element, each a share."""
     model = read_shared()
-    memory = model.ngram_memory.model_dump()
+    memory = as_table(model.ngram_memory)
     held = model.with_changes("target", {"ngram_memory": memory | {"is_on_gpu": True}})
     more = held.weight_bytes(Layout(4)) - model.weight_bytes(Layout(4))
     assert more == pytest.approx(model.ngram_memory.table_parameters * (1 + 1 / 32) / 4)

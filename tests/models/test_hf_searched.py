@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from shapes import without_fields
 
 from specmodel.base.errors import InputError
 from specmodel.models.architecture import Architecture
@@ -107,7 +108,7 @@ def test_without_its_wrapper_it_is_the_same_language_model(read):
     text = STEP | {"model_type": "step3p5"}
     nested = {"model_type": "step3p7", "text_config": text}
     labels = {"name", "source"}
-    assert read(nested).model_dump(exclude=labels) == flat.model_dump(exclude=labels)
+    assert without_fields(read(nested), labels) == without_fields(flat, labels)
     assert [part.kind for part in flat.feed_forwards] == ["dense", "experts"]
     assert {mixer.num_heads for mixer in flat.mixers} == {8}
 

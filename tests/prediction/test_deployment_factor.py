@@ -1,6 +1,7 @@
 """The factor that all passes of a deployment share: closed forms, by hand, synthetic engines."""
 
 import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,10 +37,10 @@ def exact(deployment):
     known = {"shape_spread": 0.0, "row_spread": 0.0}
     record = deployment.kernels.record
     fits = {
-        kind: {dtype: fit.model_copy(update=known) for dtype, fit in getattr(record, kind).items()}
+        kind: {dtype: replace(fit, **known) for dtype, fit in getattr(record, kind).items()}
         for kind in ("experts", "gemm", "attention", "latent_attention")
     }
-    kernels = dataclasses.replace(deployment.kernels, record=record.model_copy(update=fits))
+    kernels = dataclasses.replace(deployment.kernels, record=replace(record, **fits))
     return dataclasses.replace(deployment, kernels=kernels)
 
 

@@ -1,6 +1,7 @@
 """Kinds of kernels: whose fits and errors stand in where a stack has none of a kind."""
 
 import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def deployed(record: FittedStack | None, target: str = "deepseek-v3") -> Deploym
     kernels = deployment.kernels
     if record:
         every = {k: {"bf16": KernelFit(**FIT)} for k in ("experts", "gemm", "elementwise")}
-        kernels = stack_kernels("made", record.model_copy(update=every))
+        kernels = stack_kernels("made", replace(record, **every))
     return dataclasses.replace(deployment, kernels=kernels)
 
 

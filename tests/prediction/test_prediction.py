@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -478,11 +479,11 @@ def test_intervals_are_those_of_errors_left_out_and_count_nothing_twice(monkeypa
     monkeypatch.setattr(intervals, "DRAWS", 40_000)
     deployment = deploy(target="llama-3.1-8b", drafter="ngram", hardware="h200_sxm")[0]
     record = deployment.kernels.record
-    known = record.attention["bf16"].model_copy(update={"shape_spread": 0.0, "row_spread": 0.0})
+    known = replace(record.attention["bf16"], shape_spread=0.0, row_spread=0.0)
     wide = record.gemm["bf16"]
     loose = {"covariance": (0.2 * np.eye(len(wide.varied))).tolist()}
-    wide = wide.model_copy(update={"shape_spread": 0.3, "row_spread": 0.4} | loose)
-    record = record.model_copy(update={"gemm": {"bf16": wide}, "attention": {"bf16": known}})
+    wide = replace(wide, **{"shape_spread": 0.3, "row_spread": 0.4} | loose)
+    record = replace(record, gemm={"bf16": wide}, attention={"bf16": known})
     kernels = dataclasses.replace(deployment.kernels, record=record)
     point = {"batch_size": 4.0, "draft_length": 0.0, "verify_tokens": 1.0, "context_length": 512.0}
     points = {name: np.asarray(value) for name, value in point.items()}

@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.answers.sensitivity.inputs import OperatingPoint, find_input, list_inputs
 from specmodel.base.errors import InputError
+from specmodel.base.records import Record, unchecked
 from specmodel.base.units import FloatArray, Numeric
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import KernelErrors
@@ -121,8 +121,7 @@ def _with_leaves(record: Any, changes: dict[str, Any]) -> Any:
             new[name] = _with_leaves(record[name] if is_mapping else getattr(record, name), change)
     if is_mapping:
         return {**record, **new}
-    is_model = isinstance(record, BaseModel)
-    return record.model_copy(update=new) if is_model else replace(record, **new)
+    return unchecked(record, new) if isinstance(record, Record) else replace(record, **new)
 
 
 def _errors(deployment: Deployment, values: dict[str, FloatArray]) -> KernelErrors | None:

@@ -1,14 +1,13 @@
 """The columns of ``data/families.toml``: what a row says of a family's ``config.json``."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field
-
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.records import Record, build, read_mapping
+from specmodel.base.records import FROM_LIST, Record, build, field_names, read_mapping
 from specmodel.models.hf.keys import DATA, harmless_groups
 
 FULL, SLIDING, CHUNKED, LINEAR = (
@@ -36,9 +35,10 @@ of one layer each, and says both numbers."""
 FAMILIES_FILE = DATA / "families.toml"
 
 _Rule = TypeVar("_Rule")
-_Names = Annotated[tuple[str, ...], Field(strict=False)]
+_Names = Annotated[tuple[str, ...], FROM_LIST]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Family(Record):
     """A row of ``families.toml``: how one family names the parts of its shape.
 
@@ -134,7 +134,7 @@ class Family(Record):
     """Of learned positions: entries beyond `max_position_embeddings`."""
     has_residuals: bool = False
     """Whether keys may replace the single residual stream."""
-    other_names: Mapping[str, str] = {}
+    other_names: Mapping[str, str] = field(default_factory=dict)
     """Its names of keys, by the usual name, such as {"num_experts_per_tok": "zeta_topk"}."""
     harmless: _Names = ()
     """Its keys that change no shape, after those of the row that it extends."""
@@ -158,13 +158,16 @@ def families() -> dict[str, Family]:
 @cache
 def _read(path: Path) -> dict[str, Family]:
     rows: dict[str, Family] = {}
+    given: dict[str, dict[str, Any]] = {}
     for name, columns in read_mapping(path, "families").items():
         argument = f"{path.name} {name}"
         if not isinstance(columns, dict) or "name" in columns:
             raise InputError(argument, columns, "a table, whose heading is the name of the family")
         row = build(Family, columns | {"name": name}, argument)
         _check_names(row, rows, argument)
-        rows[name] = _extended(rows.get(row.extends or ""), row, argument)
+        own = {column: getattr(row, column) for column in ("name", *columns)}
+        given[name] = _extended(given.get(row.extends or "", {}), own)
+        rows[name] = build(Family, given[name], argument)
     return rows
 
 
@@ -173,7 +176,7 @@ def _check_names(row: Family, above: Mapping[str, Family], argument: str) -> Non
     extended = () if row.extends is None else (row.extends,)
     for column, names, known in (
         ("extends", extended, above),
-        ("without", row.without, Family.model_fields),
+        ("without", row.without, field_names(Family)),
         ("harmless_groups", row.harmless_groups, harmless_groups()),
     ):
         for name in names:
@@ -183,11 +186,11 @@ def _check_names(row: Family, above: Mapping[str, Family], argument: str) -> Non
                 raise InputError(f"{argument}.{column}", name, expected)
 
 
-def _extended(base: Family | None, row: Family, argument: str) -> Family:
-    """Return a row with the columns that it takes over; harmless keys add up."""
-    taken = {name: getattr(base, name) for name in base.model_fields_set} if base else {}
-    columns: dict[str, Any] = taken | dict.fromkeys(row.without)
-    own = {name: getattr(row, name) for name in row.model_fields_set}
-    for column in ("harmless", "harmless_groups"):
-        own[column] = (columns.get(column) or ()) + getattr(row, column)
-    return build(Family, columns | {"without": ()} | own, argument)
+def _extended(taken: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of a row after those that it takes over; harmless keys add up."""
+    columns = taken | dict.fromkeys(own.get("without", ()))
+    lists = {
+        column: (columns.get(column) or ()) + own.get(column, ())
+        for column in ("harmless", "harmless_groups")
+    }
+    return columns | {"without": ()} | own | lists

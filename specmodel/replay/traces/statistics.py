@@ -1,6 +1,7 @@
 """Figures of a trace that studies of acceptance publish: tokens per step, and how they cluster."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ WINDOW_STEPS = 16
 """Successive steps whose mean is one value in the window correlation [-]."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class TraceStatistics(Record):
     """Figures of a trace, or those that a study measured; None stands for an unknown figure.
 

@@ -13,13 +13,14 @@ and the survival was solved for measured tokens per step (``calibration/presets.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Interval, Len
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
@@ -36,10 +37,11 @@ CHUNK = 1 << 16
 MAX_POSITIONS = 10**9
 """Most positions of one trace, of two bytes each [token]."""
 
-Share = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Interval(ge=0, le=1)]
 Latent = NDArray[np.float32]
 
 
+@dataclass(frozen=True, kw_only=True)
 class AcceptanceProcess(Record):
     """Random process that acceptance traces are drawn from; see the module for its equations.
 
@@ -65,15 +67,14 @@ class AcceptanceProcess(Record):
     schema_version: Literal[1] = 1
     name: str
     source: str = ""
-    survival: Annotated[list[Share], Field(min_length=1, max_length=LONGEST_DRAFT)]
+    survival: Annotated[list[Share], Len(1, LONGEST_DRAFT)]
     proposal_share: Share = 1.0
     request_share: Share = 0.0
     regime_share: Share = 0.0
-    regime_tokens: Annotated[float, Field(ge=1, le=1e5)] = 1.0
+    regime_tokens: Annotated[float, Interval(ge=1, le=1e5)] = 1.0
     measured: TraceStatistics | None = None
 
-    @model_validator(mode="after")
-    def _check_shares(self) -> Self:
+    def __post_init__(self) -> None:
         if (np.diff(self.survival) > 0).any():
             raise InputError("survival", self.survival, "probabilities that never rise")
         if self.proposal_share < self.survival[0]:
@@ -82,7 +83,6 @@ class AcceptanceProcess(Record):
         if self.request_share + self.regime_share > 1:
             expected = f"at most 1 - request_share = {1 - self.request_share:g}"
             raise InputError("regime_share", self.regime_share, expected)
-        return self
 
     @property
     def max_draft_length(self) -> int:
