@@ -1,0 +1,204 @@
+"""Records: frozen, built in Python as they are, and checked at the door where users' files come in.
+
+The messages are those of pydantic, in one line that names the table and the key.
+"""
+
+import math
+import tomllib
+from dataclasses import FrozenInstanceError, dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, Literal
+
+import numpy as np
+import pytest
+from annotated_types import Interval, Len, MinLen
+
+from specmodel.base.errors import InputError
+from specmodel.base.records import (
+    BY_KIND,
+    FROM_LIST,
+    HIDDEN,
+    Day,
+    Record,
+    as_table,
+    build,
+    toml_text,
+    unchecked,
+)
+
+Length = Annotated[float, Interval(gt=0, le=10)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Square(Record):
+    kind: Literal["square"] = "square"
+    side: Length
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disc(Record):
+    kind: Literal["disc"] = "disc"
+    radius: Length
+    hole: Length | None = None
+
+    def __post_init__(self):
+        if self.hole and self.hole >= self.radius:
+            raise InputError("hole", self.hole, f"less than radius = {self.radius:g}")
+
+    @cached_property
+    def area(self):
+        return math.pi * (self.radius**2 - (self.hole or 0) ** 2)
+
+
+Part = Annotated[Square | Disc, BY_KIND]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing(Record):
+    schema_version: Literal[1] = 1
+    name: Annotated[str, MinLen(3)]
+    day: Day = "2026-01-31"
+    copies: Annotated[int, Interval(ge=1, lt=100)] = 1
+    is_filled: bool = False
+    parts: Annotated[tuple[Part, ...], MinLen(1), FROM_LIST]
+    origin: Annotated[tuple[float, float], FROM_LIST] = (0.0, 0.0)
+    widths: Annotated[list[Length], Len(0, 2)] = field(default_factory=list)
+    frame: Square | None = None
+    pens: dict[Literal["thin", "thick"], Length] = field(default_factory=dict)
+    secrets: list[str] = field(default_factory=list, metadata=HIDDEN)
+
+
+TEXT = """
+name = "House"
+parts = [{kind = "square", side = 3}, {kind = "disc", radius = 1.5, hole = 1.0}]
+origin = [1, 2.5]
+pens = {thin = 0.5}
+secrets = ["a key"]
+"""
+TABLE = tomllib.loads(TEXT)
+HOUSE = Drawing(
+    name="House",
+    parts=(Square(side=3.0), Disc(radius=1.5, hole=1.0)),
+    origin=(1.0, 2.5),
+    pens={"thin": 0.5},
+    secrets=["a key"],
+)
+
+
+def test_a_table_becomes_the_record_that_code_builds():
+    read = build(Drawing, TABLE, "drawing")
+    assert read == HOUSE
+    assert type(read.parts[0].side) is float  # 3 in the file
+    assert build(Drawing, HOUSE, "drawing") is HOUSE
+    assert build(Drawing, TABLE | {"parts": HOUSE.parts}, "drawing") == HOUSE
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"nam": "House"}, ".nam: got 'House'; expected a known field: name"),
+        ({"name": "My"}, ".name: got 'My'; expected String should have at least 3 characters"),
+        ({"name": 3}, ".name: got 3; expected a valid string"),
+        ({"day": "31.1.2026"}, r".day: got '31.1.2026'; expected String should match pattern "
+         r"'^\d{4}-\d{2}-\d{2}$'"),
+        ({"copies": 0}, ".copies: got 0; expected greater than or equal to 1"),
+        ({"copies": 100}, ".copies: got 100; expected less than 100"),
+        ({"copies": "1"}, ".copies: got '1'; expected a valid integer"),
+        ({"copies": 1.0}, ".copies: got 1.0; expected a valid integer"),
+        ({"copies": True}, ".copies: got True; expected a valid integer"),
+        ({"is_filled": 1}, ".is_filled: got 1; expected a valid boolean"),
+        ({"schema_version": 2, "nam": ""}, ".schema_version: got 2; expected 1"),
+        ({"frame": 3}, ".frame: got 3; expected a valid dictionary or instance of Square"),
+        ({"frame": {"side": 0}}, ".frame.side: got 0; expected greater than 0"),
+        ({"frame": {"side": math.inf}}, ".frame.side: got inf; expected a finite number"),
+        ({"frame": {"sid": 1}}, ".frame.sid: got 1; expected a known field: side"),
+        ({"frame": {}}, ".frame.side: got None; expected this field to be given"),
+        ({"frame": HOUSE.parts[1]}, ".frame: got Disc(kind='disc', radius=1.5, hole=1.0); "
+         "expected a valid dictionary or instance of Square"),
+        ({"parts": []}, ".parts: got []; expected Tuple should have at least 1 item after "
+         "validation, not 0"),
+        ({"parts": {"side": 3}}, ".parts: got {'side': 3}; expected a valid tuple"),
+        ({"parts": [3]}, ".parts[0]: got 3; expected a valid dictionary or object to extract "
+         "fields from"),
+        ({"parts": [{"side": 3}]}, ".parts[0].kind: got None; expected disc or square"),
+        ({"parts": [{"kind": "ring"}]}, ".parts[0].kind: got 'ring'; expected disc or square"),
+        ({"parts": [{"kind": "disc"}]}, ".parts[0].radius: got None; expected this field to be "
+         "given"),
+        ({"parts": [{"kind": "disc", "radius": 1, "hol": 1}]}, ".parts[0].hol: got 1; expected "
+         "a known field: hole"),
+        ({"parts": [{"kind": "disc", "radius": 1, "hole": 2}]}, ".parts[0].hole: got 2.0; "
+         "expected less than radius = 1"),
+        ({"origin": [1]}, ".origin: got [1]; expected at least 2 values"),
+        ({"origin": [1, 2, 3]}, ".origin: got [1, 2, 3]; expected Tuple should have at most 2 "
+         "items after validation, not 3"),
+        ({"origin": "ab"}, ".origin: got 'ab'; expected a valid tuple"),
+        ({"widths": (1.0,)}, ".widths: got (1.0,); expected a valid list"),
+        ({"widths": [1, 2, 3]}, ".widths: got [1, 2, 3]; expected List should have at most 2 "
+         "items after validation, not 3"),
+        ({"widths": [1, 11]}, ".widths[1]: got 11; expected less than or equal to 10"),
+        ({"widths": [1, "2"]}, ".widths[1]: got '2'; expected a valid number"),
+        ({"pens": {"thin": None}}, ".pens.thin: got None; expected a valid number"),
+        ({"pens": {"broad": 1}}, ".pens.broad: got 'broad'; expected 'thin' or 'thick'"),
+    ],
+)  # fmt: skip
+def test_a_fault_is_one_line_with_argument_key_and_value(changes, message):
+    with pytest.raises(InputError) as fault:
+        build(Drawing, TABLE | changes, "drawing")
+    assert str(fault.value) == f"drawing{message}"
+
+
+def test_what_is_missing_or_no_table_is_named():
+    with pytest.raises(InputError, match=r"^drawing\.parts: got None; expected this field to be"):
+        build(Drawing, {"name": "House"}, "drawing")
+    with pytest.raises(InputError, match=r"^drawing: got \[\]; expected a valid dictionary or"):
+        build(Drawing, [], "drawing")
+    with pytest.raises(InputError, match=r"^name: got 1; "):
+        build(Drawing, TABLE | {"name": 1}, "")
+
+
+def test_a_record_cannot_be_changed_but_copied():
+    with pytest.raises(FrozenInstanceError):
+        HOUSE.name = "Mine"
+    disc = HOUSE.parts[1]
+    assert disc.area == pytest.approx(math.pi * 1.25)
+    assert replace(disc, hole=None).area == pytest.approx(math.pi * 2.25)
+    with pytest.raises(InputError, match=r"^hole: got 2\.0; expected less than radius = 1\.5"):
+        replace(disc, hole=2.0)
+
+
+def test_an_unchecked_copy_may_hold_arrays_and_forgets_what_was_computed():
+    disc, radii = HOUSE.parts[1], np.array([0.5, 2.0])
+    assert disc.area > 0
+    drawn = unchecked(disc, {"radius": radii})
+    np.testing.assert_allclose(drawn.area, np.pi * (radii**2 - 1))
+    assert (disc.radius, drawn.hole) == (1.5, 1.0)
+
+
+def test_changes_pass_the_door_and_leave_out_what_is_hidden():
+    wider = HOUSE.with_changes("drawing", {"pens.thick": 2, "frame": {"side": 9}})
+    assert wider == replace(
+        HOUSE, pens={"thin": 0.5, "thick": 2.0}, frame=Square(side=9.0), secrets=[]
+    )
+    assert HOUSE.with_changes("drawing", {}) is HOUSE
+    with pytest.raises(InputError, match=r"^drawing\.copies: got 'x'; expected a valid integer"):
+        HOUSE.with_changes("drawing", {"copies": "x"})
+    with pytest.raises(InputError, match=r"^drawing\.pen\.thick: got 2; expected a field: pens"):
+        HOUSE.with_changes("drawing", {"pen.thick": 2})
+
+
+def test_a_record_is_written_as_it_is_read():
+    assert "secrets" not in as_table(HOUSE)
+    assert build(Drawing, as_table(HOUSE), "drawing") == replace(HOUSE, secrets=[])
+    text = toml_text(HOUSE)
+    assert "secrets" not in text
+    assert "frame" not in text
+    assert build(Drawing, tomllib.loads(text), "drawing") == replace(HOUSE, secrets=[])
+    assert toml_text(HOUSE.parts[1], "a.b") == "\n[a.b]\nradius = 1.5\nhole = 1.0"
+    assert toml_text(Drawing(name="Bare", parts=()), "a") == '\n[a]\nname = "Bare"\nparts = []'
+
+
+def test_records_of_the_same_fields_are_one_key():
+    assert {Square(side=1.0): 1}[Square(side=1.0)] == 1
+    assert Square(side=1.0) != Square(side=2.0)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(HOUSE)
