@@ -1,8 +1,8 @@
 """Frozen records read from TOML and JSON files, with errors that name the file, key and value.
 
 Records are dataclasses, which Python code builds as they are. Users' files are checked at the door,
-`build`, by the types and bounds of the fields: pydantic makes a validator of the class, and is
-imported when the first file is read.
+`build`, by the types and bounds of the fields: pydantic's core makes a validator of the class, and
+is imported when the first file is read.
 """
 
 import io
@@ -15,20 +15,23 @@ from copy import copy
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, get_args
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Self,
+    TypeVar,
+    get_args,
+)
 
 import numpy as np
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.files import check_readable
+from specmodel.base.schemas import schema_of
 from specmodel.base.units import FloatArray
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter, ValidationError
-    from pydantic_core import ErrorDetails
-
-Schema = dict[str, Any]
-"""What pydantic makes of a type: how values of it are checked."""
+    from pydantic_core import ErrorDetails, SchemaValidator, ValidationError
 
 MAX_FILE_BYTES = 4_000_000
 """Largest profile or configuration file that is read [B]."""
@@ -38,45 +41,9 @@ HIDDEN = {"is_hidden": True}
 """Metadata of a field that is no part of what a copy of its record holds or shows."""
 
 
-class _Setting:
-    """Mark of a type in `Annotated`: settings of pydantic's schema for what files have there."""
-
-    def __init__(self, **settings: object) -> None:
-        self.settings = settings
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Schema]) -> Schema:
-        return {**handler(source), **self.settings}
-
-
-class _ByKind:
-    """Mark of a union of records, of which a table of a file names one by its field `kind`."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Schema:
-        from pydantic import Field
-
-        union: Any = Annotated[source, Field(discriminator="kind")]
-        schema: Schema = handler.generate_schema(union)
-        return schema
-
-
-BY_KIND = _ByKind()
-
-FROM_LIST = _Setting(strict=False)
-"""Mark of a tuple, which files have as a list."""
-
-Day = Annotated[str, _Setting(pattern=r"^\d{4}-\d{2}-\d{2}$")]
-"""A day as 2026-11-21."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """Base of every record: frozen; from files, strict types, no unknown keys, finite numbers."""
-
-    __pydantic_config__: ClassVar = {"strict": True, "extra": "forbid", "allow_inf_nan": False}
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Callable[[Any], Schema]) -> Schema:
-        return {**handler(source), "strict": False}  # a table will do for a record
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields alone: what was computed from them, a copy computes anew."""
@@ -141,7 +108,7 @@ def unchecked(record: RecordType, changes: Mapping[str, object]) -> RecordType:
 
 def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
     """Return a record from a mapping of its fields; an error names the first that is at fault."""
-    from pydantic import ValidationError
+    from pydantic_core import ValidationError
 
     try:
         validator = _validator(cls)  # type: ignore[arg-type]  # a class can be hashed
@@ -152,11 +119,12 @@ def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
 
 
 @cache
-def _validator(cls: type[Record]) -> "TypeAdapter[Any]":
+def _validator(cls: type[Record]) -> "SchemaValidator":
     """Return what checks tables for a record, by the types and bounds of its fields."""
-    from pydantic import TypeAdapter
+    from pydantic_core import SchemaValidator
 
-    return TypeAdapter(cls)
+    schema: Any = schema_of(cls)
+    return SchemaValidator(schema)
 
 
 def is_path(name: str | Path, argument: str = "name") -> bool:

@@ -9,7 +9,8 @@ from typing import Annotated
 from annotated_types import Interval, MinLen
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.records import FROM_LIST, Record
+from specmodel.base.records import Record
+from specmodel.base.schemas import FROM_LIST
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Layout, Stream
 from specmodel.layers.matrices import between_matrices, matrix_work

@@ -15,7 +15,8 @@ from typing import Annotated, Any
 
 from specmodel.base.dtypes import StorageDtype
 from specmodel.base.errors import InputError
-from specmodel.base.records import BY_KIND, Record
+from specmodel.base.records import Record
+from specmodel.base.schemas import BY_KIND
 from specmodel.layers.attention import Count, LatentAttention, Size
 from specmodel.layers.batch import Layout, Stream
 from specmodel.layers.block_sparse import BlockSparseAttention

@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.records import BY_KIND, Record
+from specmodel.base.records import Record
+from specmodel.base.schemas import BY_KIND
 from specmodel.layers import blocks
 from specmodel.layers.batch import Stream
 from specmodel.layers.forms import Quantity

@@ -11,7 +11,8 @@ from annotated_types import Interval
 from specmodel.base import records
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text
-from specmodel.base.records import FROM_LIST, Day, Record
+from specmodel.base.records import Record
+from specmodel.base.schemas import FROM_LIST, Day
 from specmodel.base.units import FloatArray, check
 from specmodel.layers.states import Slots
 from specmodel.machines.covariance import check_covariance

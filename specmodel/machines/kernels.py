@@ -12,7 +12,8 @@ from specmodel.algebra.roofline import DATA_SHEET, KernelParameters
 from specmodel.base import records
 from specmodel.base.dtypes import StorageDtype, names_of_fits
 from specmodel.base.errors import InputError
-from specmodel.base.records import Day, Record
+from specmodel.base.records import Record
+from specmodel.base.schemas import Day
 from specmodel.layers.kinds import FITTED_KINDS, kernel_kind
 from specmodel.machines.covariance import check_covariance
 

@@ -14,7 +14,8 @@ from annotated_types import Interval, MinLen
 
 from specmodel.base import records
 from specmodel.base.dtypes import names_of_fits
-from specmodel.base.records import Day, Record
+from specmodel.base.records import Record
+from specmodel.base.schemas import Day
 from specmodel.machines.kernels import TYPICAL, FittedStack, KernelFit, Spread, fitted_dtype
 
 Candidate = Literal["other_stack", "typical", "own"]

@@ -9,7 +9,8 @@ from annotated_types import MinLen
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, Dtype, StorageDtype
 from specmodel.base.errors import InputError
-from specmodel.base.records import FROM_LIST, Record, field_names
+from specmodel.base.records import Record, field_names
+from specmodel.base.schemas import FROM_LIST
 from specmodel.layers.attention import Count, Size
 from specmodel.layers.batch import Stream
 from specmodel.layers.embeddings import LayerInputs, NgramInputs, NgramMemory

@@ -14,17 +14,8 @@ import pytest
 from annotated_types import Interval, Len, MinLen
 
 from specmodel.base.errors import InputError
-from specmodel.base.records import (
-    BY_KIND,
-    FROM_LIST,
-    HIDDEN,
-    Day,
-    Record,
-    as_table,
-    build,
-    toml_text,
-    unchecked,
-)
+from specmodel.base.records import HIDDEN, Record, as_table, build, toml_text, unchecked
+from specmodel.base.schemas import BY_KIND, FROM_LIST, Day
 
 Length = Annotated[float, Interval(gt=0, le=10)]
 

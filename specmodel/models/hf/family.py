@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.records import FROM_LIST, Record, build, field_names, read_mapping
+from specmodel.base.records import Record, build, field_names, read_mapping
+from specmodel.base.schemas import FROM_LIST
 from specmodel.models.hf.keys import DATA, harmless_groups
 
 FULL, SLIDING, CHUNKED, LINEAR = (

@@ -1,0 +1,98 @@
+"""Schemas of records: what pydantic's core is told of a dataclass, to check tables of users' files.
+
+Types are strict, keys known, and numbers finite. Bounds are those of `annotated_types`.
+"""
+
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+Schema = dict[str, Any]
+
+
+class Setting:
+    """Mark of a type in `Annotated`: settings of the schema of what files have there."""
+
+    def __init__(self, **settings: object) -> None:
+        self.settings = settings
+
+
+BY_KIND = Setting(type="tagged-union", discriminator="kind")
+"""Mark of a union of records, of which a table of a file names one by its field `kind`."""
+
+FROM_LIST = Setting(strict=False)
+"""Mark of a tuple, which files have as a list."""
+
+Day = Annotated[str, Setting(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+"""A day as 2026-11-21."""
+
+_CONFIG = {"strict": True, "allow_inf_nan": False, "extra_fields_behavior": "forbid"}
+_BOUNDS = ("gt", "ge", "lt", "le", "min_length", "max_length")
+
+
+def schema_of(kind: Any) -> Schema:
+    """Return how values of a type are checked, as pydantic's core is told."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):
+        return _of_record(kind)
+    if origin is None:
+        return {"type": kind.__name__}  # bool, int, float or str
+    if origin is Annotated:
+        told = [_settings(mark) for mark in inner[1:]]
+        return {
+            name: value for each in (schema_of(inner[0]), *told) for name, value in each.items()
+        }
+    if origin is Literal:
+        return {"type": "literal", "expected": list(inner)}
+    if origin in (Union, UnionType):
+        return _of_union([one for one in inner if one is not type(None)], len(inner))
+    if origin is list:
+        return {"type": "list", "items_schema": schema_of(inner[0])}
+    if origin is tuple:
+        of_items = [schema_of(one) for one in inner if one is not ...]
+        more = {"variadic_item_index": 0} if ... in inner else {}
+        return {"type": "tuple", "items_schema": of_items, **more}
+    keys, values = map(schema_of, inner)
+    return {"type": "dict", "keys_schema": keys, "values_schema": values}
+
+
+def _settings(mark: Any) -> dict[str, Any]:
+    """Return what a mark of a type adds to its schema."""
+    bounds = {name: getattr(mark, name, None) for name in _BOUNDS}
+    own: dict[str, Any] = getattr(mark, "settings", {})
+    return {name: value for name, value in bounds.items() if value is not None} | own
+
+
+def _of_union(some: list[Any], num_types: int) -> Schema:
+    """Return the schema of a type or None, or of kinds of records, which are told by name."""
+    if len(some) < num_types:
+        return {"type": "nullable", "schema": schema_of(reduce(or_, some))}
+    return {"type": "union", "choices": {one.kind: schema_of(one) for one in some}}
+
+
+def _of_record(cls: Any) -> Schema:
+    """Return the schema of a table, which checks across fields as the record does."""
+    listed = [
+        {"type": "dataclass-field", "name": field.name, "kw_only": True, "schema": _of_field(field)}
+        for field in fields(cls)
+    ]
+    return {
+        "type": "dataclass",
+        "cls": cls,
+        "fields": [field.name for field in fields(cls)],
+        "schema": {"type": "dataclass-args", "dataclass_name": cls.__name__, "fields": listed},
+        "post_init": hasattr(cls, "__post_init__"),
+        "strict": False,  # a table will do for a record
+        "config": _CONFIG,
+    }
+
+
+def _of_field(field: Field[Any]) -> Schema:
+    schema = schema_of(field.type)
+    if field.default_factory is not MISSING:
+        return {"type": "default", "schema": schema, "default_factory": field.default_factory}
+    if field.default is not MISSING:
+        return {"type": "default", "schema": schema, "default": field.default}
+    return schema
