@@ -186,7 +186,7 @@ def _single(name: str, values: Mapping[str, Any]) -> Any:
 def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]:
     target, assumed = deployment.target, _defaults_taken(deployment, given)
     models = (target, *deployment.drafter.architectures)
-    ignored = dict.fromkeys(key for model in models for key in model.ignored_config_keys)
+    ignored = dict.fromkeys(key for model in models for key in model.ignored_config_keys or ())
     assumed |= {"ignored_config_key": ", ".join(ignored)} if ignored else {}
     if target.is_moe and deployment.popularity is None:
         assumed["popularity"] = "equal"

@@ -80,7 +80,7 @@ class Architecture(Shape):
     markov
         Of a block drafter, what makes its tokens depend on each other.
     ignored_config_keys
-        Keys of the ``config.json`` that were not read, as asked for.
+        Keys of the ``config.json`` that were not read, as asked for; None where all were.
     """
 
     @classmethod

@@ -56,7 +56,7 @@ class Shape(Record):
     reads_target_cache: bool = False
     residuals: Residuals | None = None
     markov: MarkovHead | None = None
-    ignored_config_keys: Annotated[tuple[str, ...], FROM_LIST] = ()
+    ignored_config_keys: Annotated[tuple[str, ...], FROM_LIST] | None = None
     layers: Annotated[tuple[LayerGroup, ...], MinLen(1), FROM_LIST]
 
     def __post_init__(self) -> None:

@@ -447,7 +447,9 @@ def test_list_names_all(kind, names, run):
 
 @pytest.mark.parametrize("name", [*specmodel.list_hardware(), *specmodel.list_architectures()])
 def test_every_record_is_shown(name, run):
-    assert "schema_version = " in run(f"show {name}")
+    shown = run(f"show {name}")
+    assert "schema_version = " in shown
+    assert not {"ignored_config_keys", "reported_names"} & {*re.findall(r"^\w+", shown, re.M)}
 
 
 CONTEXT = click.Context(main_group)

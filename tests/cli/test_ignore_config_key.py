@@ -60,6 +60,11 @@ def test_a_key_is_ignored_and_said(capsys, path, name):
         assert "zeta_dense_every" in out
 
 
+def test_a_shown_model_says_what_was_ignored(capsys, path):
+    _, out, _ = run(capsys, f"show {path} --ignore-config-key zeta_dense_every")
+    assert 'ignored_config_keys = ["zeta_dense_every"]' in out.splitlines()
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_key_that_no_file_has_is_refused(capsys, path, name):
     words = COMMANDS[name].format(path=path)
