@@ -118,6 +118,7 @@ class RecurrentMixer(Record):
 class SquareStates(RecurrentMixer):
     """Heads with a square matrix of state each; as many of queries and keys as of values."""
 
+    kind: str
     num_heads: Size
     head_dim: Size
 

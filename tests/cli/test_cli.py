@@ -452,6 +452,18 @@ def test_every_record_is_shown(name, run):
     assert not {"ignored_config_keys", "reported_names"} & {*re.findall(r"^\w+", shown, re.M)}
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("kimi-linear-48b-a3b", "kimi_delta_attention"),
+        ("minimax-text-01", "lightning_attention"),
+    ],
+)
+def test_a_shown_mixer_names_its_kind_before_its_heads(name, kind, run):
+    _, _, mixer = run(f"show {name}").partition(f'kind = "{kind}"\n')
+    assert mixer.startswith("num_heads = ")
+
+
 CONTEXT = click.Context(main_group)
 COMMANDS = {
     name: main_group.get_command(CONTEXT, name) for name in main_group.list_commands(CONTEXT)
