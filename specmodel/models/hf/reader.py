@@ -90,7 +90,8 @@ class Reader:
                 raise self.fault(
                     key,
                     f"no such key, as its meaning in a {model_type} model is not known here{meant};"
-                    f" --ignore-config-key {key} leaves it out",
+                    f" --ignore-config-key {key} leaves it out, and a row of families.toml may list"
+                    " it as harmless",
                 )
 
     def whole(self, key: str, default: int | None = None, *, minimum: int = 1) -> int:
