@@ -286,7 +286,8 @@ def _first_fault(
         return InputError(_joined(name, cause.argument), cause.value, cause.expected)
     match fault["type"]:
         case "unexpected_keyword_argument":
-            known = field_names(_records_at(cls, path[:-1])[0])
+            record = _records_at(cls, path[:-1])[0]
+            known = [field.name for field in fields(record) if field.metadata != HIDDEN]
             expected = f"a known field: {nearest(str(path[-1]), known)}"
         case "dataclass_type":
             expected = f"a valid dictionary or instance of {fault['ctx']['class_name']}"

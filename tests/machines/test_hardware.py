@@ -86,6 +86,13 @@ def test_no_two_profiles_are_of_a_reported_name():
     assert len(set(told)) == len(told) == len(hardware.profiles_by_reported_name())
 
 
+def test_reported_names_are_not_offered_as_a_field():
+    message = r"known field: compute_capability, .*, num_multiprocessors, schema_version$"
+    with pytest.raises(InputError, match=message) as caught:
+        build(toml_data("h200_sxm") | {"zzz": 1})
+    assert "reported_names" not in str(caught.value)
+
+
 def test_ridge_point_of_h100_sxm():
     assert load_hardware("h100_sxm").ridge_point("bf16") == pytest.approx(989e12 / 3.35e12)
 
