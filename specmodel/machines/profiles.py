@@ -13,13 +13,19 @@ from specmodel.machines.hardware import FOLDER, HardwareProfile, load_hardware
 from specmodel.machines.kernels import TYPICAL, FittedStack
 
 _LINK = re.compile(r"^\[link\][^\n]*\n(?:[^\[\s][^\n]*\n)*", re.MULTILINE)
+_REPORTED = re.compile(r"^reported_names = .*\n", re.MULTILINE)
 _HEADER = re.compile(r"^\[([A-Za-z_][^\]]*)\]")
 
 
 def hardware_text(name: str | Path) -> str:
-    """Return the text of a hardware profile by name or path, which must be a valid one."""
+    """Return the text of a hardware profile by name or path, which must be a valid one.
+
+    That of a name is without the names by which devices report themselves, as `measure` takes
+    those of shipped profiles alone.
+    """
     load_hardware(name)
-    return records.find_file(name, FOLDER, "hardware").read_text(encoding="utf-8")
+    text = records.find_file(name, FOLDER, "hardware").read_text(encoding="utf-8")
+    return text if records.is_path(name) else _REPORTED.sub("", text)
 
 
 def with_stack(text: str, name: str, stack: FittedStack) -> str:

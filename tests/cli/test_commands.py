@@ -637,6 +637,13 @@ def test_the_shipped_profile_is_the_start_unless_given(do) -> None:
     assert after.default_stack == before.default_stack
 
 
+def test_a_fit_adds_to_the_data_sheet_and_takes_no_name_that_devices_report(do) -> None:
+    assert 'reported_names = ["H200"]\n' in PLAIN
+    do(KERNELS)
+    text = Path("out.toml").read_text(encoding="utf-8")
+    assert text.startswith(PLAIN.replace('reported_names = ["H200"]\n', ""))
+
+
 def test_the_first_stack_is_the_default_and_stays(do) -> None:
     do("fit {folder}/gemm.csv --output h200_sxm.toml --hardware {folder}/plain/h200_sxm.toml")
     first = load_hardware("h200_sxm.toml")
