@@ -143,12 +143,15 @@ def test_pooled_index_keys_have_weights_of_their_own(pool):
 
 VLLM_INDEXER = {
     "indexer": (
-        *("k_norm", "rotary_emb", "per_token_group_quant_fp8", "weights_scale"),
-        *("indexer_k_quant_and_cache", "fp8_paged_mqa_logits"),
+        *("k_norm", "fused_indexer_q_rope_quant", "rotary_emb", "cat"),
+        *("indexer_k_quant_and_cache", "fp8_fp4_paged_mqa_logits"),
     ),
-    "index_selection": ("top_k_per_row", "convert_indices"),
+    "index_selection": ("fill", "cooperative_topk"),
 }
-"""What a decode step of `Indexer` runs beside its matrices."""
+"""What a decode step runs for an indexer beside its matrices in vLLM 0.33 on Hopper: `Indexer` of
+``model_executor/models/deepseek_v2.py``; `sparse_attn_indexer`, which fills the list with -1, and
+`SparseIndexerTopk` in ``model_executor/layers``. ``models/deepseek_v32`` runs the first five and
+the fill inside two kernels of attention."""
 
 
 def test_indexer_without_a_latent_of_queries_is_refused():
