@@ -164,6 +164,8 @@ def test_context_reads_projections_of_features_and_of_keys_and_values():
     assert features.flop == 12 * 2 * 5 * 2048 * 2048
     assert keys.weight_bytes == 2 * 5 * 2048 * 2 * 512 / 2
     assert keys.kernels == 1
+    shared = ("split", "rms_norm", "rotary_embedding")  # for all layers, and each stores its own
+    assert work["elementwise"].kernels == len(shared) + 5
     assert set(work) == {"input_projection", "norms", "context_projections", "elementwise"}
 
 

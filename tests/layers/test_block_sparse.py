@@ -116,6 +116,17 @@ def of_layers(mixer):
     return replace(M3, layers=(replace(M3.layers[1], mixer=mixer),))
 
 
+@pytest.mark.parametrize(("degree", "heads"), [(1, 4), (2, 2), (4, 1), (8, 1)])
+def test_scores_are_kept_of_blocks(degree, heads):
+    """Of 32 bits for each index head and 128 entries, written by one kernel, read by another."""
+    layout = Layout(tensor_parallel=degree)
+    found = components(layout, batch_size=4, tokens_per_sequence=2, context_length=12_798)
+    scores = 4 * heads * (12_799 + 12_800) / 128 * 4
+    queries = 4 * 2 * heads * 128 * 2
+    assert found["index_selection"].activation_bytes == pytest.approx(LAYERS * scores)
+    assert found["indexer"].activation_bytes == pytest.approx(LAYERS * (scores + queries))
+
+
 def test_verified_tokens_share_index_keys_but_not_blocks():
     sparse = of_layers(SPARSE)
     one, five = (

@@ -210,6 +210,22 @@ def test_matrices_and_what_is_copied_to_each_gpu():
     assert (found["compressor"].dtype, found["attention_projections"].dtype) == ("bf16", "fp8")
 
 
+@pytest.mark.parametrize("degree", [1, 4])
+@pytest.mark.parametrize(("ratio", "index_queries"), [(0, 0), (4, 64 * 128), (128, 0)])
+def test_values_between_the_matrices(ratio, index_queries, degree):
+    """Each matrix reads what it is given and writes what it makes, in 16 bits."""
+    found = parts(ratio, batch_size=3, layout=Layout(degree))["attention_projections"]
+    heads, groups = 64 * 512 // degree, 8 * 1024 // degree
+    read_and_written = {
+        "wq_a and wkv": 4096 + (1024 + 512),
+        "wq_b and that of the indexer": 1024 + (heads + index_queries),
+        "wo_a": heads + groups,
+        "wo_b": groups + 4096,
+    }
+    moved = sum(read_and_written.values())
+    assert found.activation_bytes == pytest.approx(3 * 10 * 2 * moved, rel=1e-12)
+
+
 def test_prompts_do_the_same_work_for_each_token():
     found = parts(4, batch_size=1, tokens_per_sequence=4096)["attention_core"]
     pairs = sum(min(i, 128) + min(i / 4, 512) for i in range(1, 4097))

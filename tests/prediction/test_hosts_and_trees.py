@@ -72,9 +72,11 @@ def test_what_is_no_width_is_refused(bad: Any) -> None:
         predicted(tree_width=bad)
 
 
-def test_a_tree_takes_more_on_the_gpu_of_an_engine_that_hides_nothing() -> None:
+@pytest.mark.parametrize("drafted", [1, 3])
+def test_a_tree_takes_more_on_the_gpu_of_an_engine_that_hides_nothing(drafted: int) -> None:
     seconds = load_engine("sglang-v1")
-    chain, tree = (predicted(engine="sglang-v1", tree_width=width) for width in (1, 4))
+    given: Any = {"engine": "sglang-v1", "draft_length": drafted, "verify_tokens": drafted + 1}
+    chain, tree = (predicted(**given, tree_width=width) for width in (1, 4))
     np.testing.assert_allclose(tree.draft_time - chain.draft_time, seconds.tree_time, rtol=1e-9)
     np.testing.assert_allclose(tree.verify_time, chain.verify_time, rtol=1e-12)
     assert np.isnan(tree.best_draft_length).all()
