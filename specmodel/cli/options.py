@@ -16,7 +16,7 @@ from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.base.units import check
-from specmodel.cli.settings import OPTIONS, flag
+from specmodel.cli.settings import OPTIONS, flag, given, refuse_given
 from specmodel.cost.deploying import RECORDS, resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.prediction.outcome import Prediction
@@ -63,12 +63,10 @@ def drafted_from(options: dict[str, Any]) -> Prediction:
 
 def lengths_from(options: dict[str, Any]) -> Prediction:
     """Return the prediction asked for at all draft lengths from 1 to the longest considered."""
-    asked = options["max_draft_length"]
     longest = longest_draft(options)
-    prediction = predict_from(
-        options | {"draft_length": f"1:{longest}", "max_draft_length": longest}
-    )
-    assumed = {"max_draft_length": longest} if asked is None else {}
+    used = {"max_draft_length": longest}
+    prediction = predict_from(options | used | {"draft_length": f"1:{longest}"})
+    assumed = used if options["max_draft_length"] is None else {}
     return replace(prediction, assumptions=prediction.assumptions | assumed)
 
 
@@ -77,12 +75,16 @@ def _grid_from(options: dict[str, Any]) -> dict[str, Any]:
     axes = {
         name: parse_values(name, options[name]) for name in _AXES if options.get(name) is not None
     }
-    points = math.prod(map(len, axes.values()))
-    if points > MAX_POINTS:
-        given = {flag(name): len(values) for name, values in axes.items()}
-        raise InputError("batch_size", given, f"at most {MAX_POINTS} points in all, not {points}")
+    check_points("batch_size", {flag(name): len(values) for name, values in axes.items()})
     grid = np.meshgrid(*axes.values(), indexing="ij", sparse=True)
     return dict(zip(axes, cast(Any, grid), strict=True))
+
+
+def check_points(argument: str, counts: dict[str, int], of: str = " in all") -> None:
+    """Refuse more points than one call prints, by the number of values along each axis."""
+    points = math.prod(counts.values())
+    if points > MAX_POINTS:
+        raise InputError(argument, counts, f"at most {MAX_POINTS} points{of}, not {points}")
 
 
 def deployment_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any]]:
@@ -100,26 +102,26 @@ def with_engine_of_dialect(options: dict[str, Any]) -> tuple[dict[str, Any], dic
 
 def acceptance_from(options: dict[str, Any]) -> Acceptance:
     """Return the acceptance; exactly one form of it must be given."""
-    given = _given_acceptance(options)
-    if "acceptance" in given:
+    form = _given_acceptance(options)
+    if "acceptance" in form:
         return published_from(options)
-    if "acceptance_by_position" in given:
-        text = given["acceptance_by_position"]
+    if "acceptance_by_position" in form:
+        text = form["acceptance_by_position"]
         try:
-            given["acceptance_by_position"] = [float(rate) for rate in text.split(",")]
+            form["acceptance_by_position"] = [float(rate) for rate in text.split(",")]
         except ValueError:
             raise InputError("acceptance_by_position", text, "rates such as 0.8,0.7") from None
-    return Acceptance(**given, measured_draft_length=options.get("measured_draft_length"))
+    return Acceptance(**form, measured_draft_length=options.get("measured_draft_length"))
 
 
 def _given_acceptance(options: dict[str, Any]) -> dict[str, Any]:
     """Return the one form of acceptance that was typed, by name."""
     forms = ("acceptance", *FORMS)
-    given = {n: options[n] for n in forms if options.get(n) is not None}
-    if len(given) != 1:
-        flags = [flag(name) for name in given] or None
+    typed = given(options, forms)
+    if len(typed) != 1:
+        flags = [flag(name) for name in typed] or None
         raise InputError("acceptance", flags, "exactly one of " + ", ".join(map(flag, forms)))
-    return given
+    return typed
 
 
 def published_from(options: dict[str, Any]) -> Acceptance:
@@ -129,9 +131,8 @@ def published_from(options: dict[str, Any]) -> Acceptance:
     for name in ("target", "drafter"):
         if "," in options[name]:
             raise InputError(name, options[name], "one, with the acceptance that is published")
-    if options.get("measured_draft_length") is not None:
-        expected = "none, as what is published says its draft lengths"
-        raise InputError("measured_draft_length", options["measured_draft_length"], expected)
+    expected = "none, as what is published says its draft lengths"
+    refuse_given(options, ["measured_draft_length"], expected)
     return load_acceptance(options["target"], options["drafter"], options["acceptance"])
 
 
@@ -160,9 +161,8 @@ def longest_draft(options: dict[str, Any]) -> int:
 
 def axes_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the axes of a sweep by parameter, with dotted names for fields of records."""
-    given = _given_acceptance(options)
     axes: dict[str, Any] = {}
-    if "acceptance" in given:
+    if "acceptance" in _given_acceptance(options):
         axes["acceptance_by_position"] = published_from(options).acceptance_by_position
     for name, text in options.items():
         if name != "changes" and name not in ("acceptance", *axes):

@@ -155,7 +155,7 @@ def _along(gain: FloatArray, schedule: answers.Schedule) -> FloatArray:
 def _largest_batch(options: dict[str, Any], contexts: list[int], longest: int) -> tuple[int, str]:
     """Return the last batch size of the schedule [request], and why it ends there."""
     from specmodel.base.units import check
-    from specmodel.cli.options import MAX_POINTS, deployment_from
+    from specmodel.cli.options import check_points, deployment_from
     from specmodel.cost.memory import MemoryUse
 
     largest, end = options["max_batch_size"], "as asked"
@@ -168,9 +168,6 @@ def _largest_batch(options: dict[str, Any], contexts: list[int], longest: int) -
             largest = DEFAULT_MAX_BATCH_SIZE
             end = "though more fit in memory" if fits else "as if they fitted"
     check("max_batch_size", largest, minimum=1, maximum=MAX_VALUES, whole=True)
-    points = largest * longest * len(contexts)
-    if points > MAX_POINTS:
-        given = {"--max-batch-size": largest, "--max-draft-length": longest}
-        given |= {"contexts": len(contexts)}
-        raise InputError("max_batch_size", given, f"at most {MAX_POINTS} points, not {points}")
+    counts = {"--max-batch-size": largest, "--max-draft-length": longest, "contexts": len(contexts)}
+    check_points("max_batch_size", counts, of="")
     return largest, end
