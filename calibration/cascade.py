@@ -18,9 +18,8 @@ from cascade_suite import DEFAULT_FIRST, PAPER, SuiteSettings
 from program import carry_out
 from specmodel.base.text import Columns, align, wrap
 from specmodel.base.units import check
-from specmodel.cli.answering import answering
+from specmodel.cli.answering import answering, progress_bar
 from specmodel.cli.settings import SETTINGS
-from specmodel.cli.simulate import progress_bar
 from specmodel.cli.trace import DEFAULT_REQUESTS, MOST
 from specmodel.show.forms import Answer, records
 

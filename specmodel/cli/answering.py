@@ -60,6 +60,12 @@ def echo_warnings(warnings: Iterable[str]) -> None:
         click.echo(f"specmodel: warning: {warning}", err=True)
 
 
+def progress_bar(length: int, label: str = "Replaying", **settings: Any) -> Any:
+    """Return a progress bar on standard error, hidden unless a person watches."""
+    hidden = not sys.stderr.isatty()
+    return click.progressbar(length=length, label=label, file=sys.stderr, hidden=hidden, **settings)
+
+
 def screen_width() -> int:
     """Return the columns of the terminal, 80 where there is none [-]."""
     is_watched = sys.stdout.isatty()

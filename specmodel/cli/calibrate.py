@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ import click
 from specmodel import __version__, machines
 from specmodel.base.text import wrap
 from specmodel.cli import settings
+from specmodel.cli.answering import progress_bar
 from specmodel.cli.settings import own
 from specmodel.measure.kernels.suite import COMPONENTS
 
@@ -118,30 +120,24 @@ def _left_text(rows: Path, device: Device, length: Length, again: tuple[str, ...
 def _followed(timings: Iterator[Progress], start: Progress) -> Iterator[Progress]:
     """Yield the timings and show their pace: as a bar, or without a terminal a line a minute."""
     began = time.monotonic()
+    due = math.inf if sys.stderr.isatty() else began + _FIRST_LINE
 
     def pace(progress: Progress | None) -> str:
         done = progress.done - start.done if progress else 0
         return f"{done / max(time.monotonic() - began, 1e-3):.3g} a second" if done else ""
 
-    if sys.stderr.isatty():
-        with click.progressbar(
-            length=start.total, label="Timing", file=sys.stderr, item_show_func=pace
-        ) as bar:
-            bar.update(start.done)
-            for progress in timings:
-                bar.update(1, progress)
-                yield progress
-        return
-    due = began + _FIRST_LINE
-    for progress in timings:
-        now = time.monotonic()
-        if now >= due and progress.done > start.done:
-            left = progress.total - progress.done
-            minutes = left * (now - began) / (progress.done - start.done) / 60
-            done = f"{progress.done:,} of {progress.total:,} timings"
-            click.echo(f"{done}, {pace(progress)}, {minutes:.1f} min left", err=True)
-            due = now + _LINES
-        yield progress
+    with progress_bar(start.total, "Timing", item_show_func=pace) as bar:
+        bar.update(start.done)
+        for progress in timings:
+            bar.update(1, progress)
+            now = time.monotonic()
+            if now >= due and progress.done > start.done:
+                left = progress.total - progress.done
+                minutes = left * (now - began) / (progress.done - start.done) / 60
+                done = f"{progress.done:,} of {progress.total:,} timings"
+                click.echo(f"{done}, {pace(progress)}, {minutes:.1f} min left", err=True)
+                due = now + _LINES
+            yield progress
 
 
 def _commit() -> str | None:

@@ -32,8 +32,8 @@ _SGLANG_PLACE = (
 _CAVEATS = {
     "sglang": "SGLang 0.5.23 reads it for DSPARK only, and not at all in its default mode, static."
     " It looks up requests and tokens of one replica, pads them to CUDA graphs, and knows no"
-    " context: make a table for the context that is usual. The head is taken to have one layer; --set"
-    " drafter.num_layers=5 is one of five.",
+    " context: make a table for the context that is usual. The head is taken to have one layer;"
+    " --set drafter.num_layers=5 is one of five.",
     "vllm": "vLLM 0.33 reads no file: with enable_adaptive_verification it measures as it starts,"
     " at the one context that VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN gives (8192 if unset):"
     " drafting by requests, the target pass by tokens. --csv has both, to lay beside or to choose"

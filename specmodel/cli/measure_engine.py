@@ -7,7 +7,6 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,13 @@ _POLL = 2.0
 """Time between two looks at a server that is being restarted [s]."""
 _PROBE_TOKENS = 16
 """Output of the request whose pace tells how long all will take [token]."""
-_LISTS = ("draft_length", "concurrency", "prompt_length", "output_length")
+_LISTS = {
+    "draft_length": "draft_lengths",
+    "concurrency": "concurrencies",
+    "prompt_length": "prompt_lengths",
+    "output_length": "output_lengths",
+}
+"""Options with a list, and what the plan calls them."""
 _METHOD = (
     "How the server drafts, for the options it is started with: eagle, eagle3, mtp, draft_model,"
     " dflash or ngram."
@@ -84,15 +89,8 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
     from specmodel.base.units import check
     from specmodel.show.server_loads import served_text
 
-    values = {name: parse_values(name, options[name]) for name in _LISTS}
-    plan = live.Plan(
-        draft_lengths=values["draft_length"],
-        concurrencies=values["concurrency"],
-        prompt_lengths=values["prompt_length"],
-        output_lengths=values["output_length"],
-        repeats=options["repeats"],
-        requests=options["requests"],
-    )
+    lists = {plural: parse_values(name, options[name]) for name, plural in _LISTS.items()}
+    plan = live.Plan(**lists, repeats=options["repeats"], requests=options["requests"])
     for name in ("timeout", "most_minutes"):
         check(name, 1.0 if options[name] is None else options[name], above=0.0, maximum=1e6)
     for name in ("wait", "temperature"):
@@ -117,8 +115,7 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
     click.echo(served_text(table))
     click.echo(f"\n{work.kept()}.\nWritten: {output}")
     if work.left:
-        runs = sum(map(len, work.left.values()))
-        click.echo(f"{runs} runs are left: the same command goes on with them.")
+        click.echo(f"{work.num_left} runs are left: the same command goes on with them.")
     where = "--target ... --drafter ... --hardware ... --output ..."
     click.echo(f"To fit: specmodel fit engine {output} \\\n    {where}")
 
@@ -146,24 +143,23 @@ def _end_on_signals() -> None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
-@dataclass
 class _Work:
     """The runs of a plan that are done and left, and the pace so far."""
 
-    url: str
-    rows: Path
-    plan: live.Plan
-    options: dict[str, Any]
-    left: dict[int, list[live.Run]] = field(default_factory=dict)
-    known: dict[tuple[int, ...], float] = field(default_factory=dict)
-    pace: tuple[float, float] = (0.0, 0.0)
-    found: list[dict[str, str]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.left = self.plan.left()
-        self.total = sum(map(len, self.left.values()))
+    def __init__(self, url: str, rows: Path, plan: live.Plan, options: dict[str, Any]) -> None:
+        self.url, self.rows, self.plan, self.options = url, rows, plan, options
+        self.left = plan.left()
+        self.total = self.num_left
+        self.known: dict[tuple[int, ...], float] = {}
+        self.pace = (0.0, 0.0)
+        self.found: list[dict[str, str]] = []
         self.begun = time.monotonic()
         self._due = self.begun + _FIRST_LINE
+
+    @property
+    def num_left(self) -> int:
+        """How many runs are left [-]."""
+        return sum(map(len, self.left.values()))
 
     async def measured(self) -> None:
         """Do the runs that are left, round by round."""
@@ -183,7 +179,7 @@ class _Work:
             identity = {"model": told.model, "engine": told.engine} | how
             with live.Log(self.rows, identity, session) as log:
                 self.found, self.left = log.rows, self.plan.left(log.done)
-                most, asked = self.options["most_tokens"], live.budget(self.plan, self.left)
+                most, asked = options["most_tokens"], live.budget(self.plan, self.left)
                 tokens = asked.prompt_tokens + asked.output_tokens
                 if most is not None and tokens > most:
                     expected = f"at least {tokens}, what this asks for"
@@ -196,8 +192,7 @@ class _Work:
 
     def kept(self) -> str:
         """Say how many runs are in the file of requests."""
-        done = self.total - sum(map(len, self.left.values()))
-        return f"{done} of {self.total} runs are in {self.rows}"
+        return f"{self.total - self.num_left} of {self.total} runs are in {self.rows}"
 
     def dry_text(self) -> str:
         """Return what is left to do, and the server options for each round."""
@@ -212,10 +207,8 @@ class _Work:
         return "\n".join(lines)
 
     def _launch(self, engine: str, number: int) -> str:
-        length = self.plan.draft_lengths[number]
-        return live.launch_options(
-            engine, length, self.options["method"], self.options["draft_model"]
-        )
+        length, options = self.plan.draft_lengths[number], self.options
+        return live.launch_options(engine, length, options["method"], options["draft_model"])
 
     def _budget_text(self) -> str:
         asked = live.budget(self.plan, self.left)
@@ -234,15 +227,15 @@ class _Work:
                 if plan.draft_lengths[number] == length:
                     return number, told
             number = next(iter(self.left))
+            launch = self._launch(told.engine, number)
             now = "a changing draft length" if length is None else f"draft length {length}"
-            text = f"The server runs with {now}. To go on, restart it with"
-            text += f" {self._launch(told.engine, number)}"
+            text = f"The server runs with {now}. To go on, restart it with {launch}"
             if text != shown and self.options["wait"]:
                 click.echo(f"{text}\n(waiting; Ctrl-C keeps what is there)", err=True)
                 shown = text
             if time.monotonic() > end:
-                expected = f"{plan.draft_lengths[number]}: {self._launch(told.engine, number)}"
-                raise InputError("draft_length", length, f"{expected}; {self.kept()}")
+                expected = f"{plan.draft_lengths[number]}: {launch}; {self.kept()}"
+                raise InputError("draft_length", length, expected)
             await asyncio.sleep(min(_POLL, 30.0 * self.options["wait"]))
             try:
                 told = await server.told(self.options["model"])
@@ -308,6 +301,6 @@ class _Work:
         now = time.monotonic()
         if now >= self._due and self.left:
             minutes = sum(self._needed()) / 60
-            runs = f"{self.total - sum(map(len, self.left.values()))} of {self.total} runs"
-            click.echo(f"{runs}, {minutes:.1f} min left", err=True)
+            done = self.total - self.num_left
+            click.echo(f"{done} of {self.total} runs, {minutes:.1f} min left", err=True)
             self._due = now + (_FIRST_LINE if sys.stderr.isatty() else _LINES)

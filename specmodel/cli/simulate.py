@@ -1,7 +1,6 @@
 """``specmodel simulate``: its options, and the replay of policies that they ask for."""
 
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import click
 from specmodel import replay
 from specmodel.base.errors import InputError
 from specmodel.cli import settings
-from specmodel.cli.answering import answering, echo_warnings
+from specmodel.cli.answering import answering, echo_warnings, progress_bar
 from specmodel.cli.settings import flag, given, own, refuse_given, refuse_inputs
 from specmodel.show.forms import Answer
 
@@ -115,12 +114,6 @@ def simulate(*, suite: str | None, **options: Any) -> Answer:
     if not options["as_json"]:
         echo_warnings(said["warnings"])
     return replays.answer(said, times, summary)
-
-
-def progress_bar(length: int) -> Any:
-    """Return a progress bar, hidden unless a person watches."""
-    is_hidden = not sys.stderr.isatty()
-    return click.progressbar(length=length, label="Replaying", file=sys.stderr, hidden=is_hidden)
 
 
 def _check_files(options: dict[str, Any]) -> None:

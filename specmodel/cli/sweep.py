@@ -2,10 +2,9 @@
 
 import logging
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import click
 
 from specmodel.base.errors import InputError
 from specmodel.cli import settings
+from specmodel.cli.answering import progress_bar
 from specmodel.cli.settings import OPTIONS, option, own
 
 if TYPE_CHECKING:
@@ -98,9 +98,10 @@ def sweep(
                 click.echo(text, nl=False)
             return
         start = time.perf_counter()
+        shown: dict[str, Any] = {"width": 16, "item_show_func": lambda _: _rate(bar.pos, start)}
         try:
-            with _progress(plan.num_points) as advance:
-                sweep_to_file(plan, output, overwrite=overwrite, progress=advance, **where)
+            with progress_bar(plan.num_points, "Sweeping", **shown) as bar:
+                sweep_to_file(plan, output, overwrite=overwrite, progress=bar.update, **where)
         except SweepInterrupted as interruption:
             click.echo(f"specmodel: {interruption}", err=True)
             raise click.exceptions.Exit(130) from None
@@ -147,22 +148,6 @@ def _stopping() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-
-
-@contextmanager
-def _progress(num_points: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar with the rate, on a terminal."""
-    start = time.perf_counter()
-    bar: Any = click.progressbar(
-        length=num_points,
-        label="Sweeping",
-        width=16,
-        file=sys.stderr,
-        hidden=not sys.stderr.isatty(),
-        item_show_func=lambda _: _rate(bar.pos, start),
-    )
-    with bar:
-        yield bar.update
 
 
 def _rate(num_points: int, start: float) -> str:
