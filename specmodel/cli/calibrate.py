@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,15 +18,12 @@ from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import progress_bar
 from specmodel.cli.settings import own
-from specmodel.measure.kernels.suite import COMPONENTS
+from specmodel.measure.kernels.suite import COMPONENTS, Device, Length
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from specmodel.fit.calibration import Calibration
     from specmodel.machines.hardware import Link
     from specmodel.measure.kernels.session import Progress
-    from specmodel.measure.kernels.suite import Device, Length
 
 _FIRST_LINE, _LINES = 10.0, 60.0
 """Without a terminal: time to the first line about the pace, and between two lines [s]."""

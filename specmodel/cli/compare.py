@@ -65,10 +65,8 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
         lists[name] = [None] if text is None else [word.strip() for word in text.split(",")]
         if len({*lists[name]}) < len(lists[name]):
             raise InputError(name, text, "alternatives, each once")
-    for name in LOOKUP:
-        if options[name] is not None and not {*LOOKUPS} & {*lists["drafter"]}:
-            expected = "the drafter ngram or suffix with it"
-            raise InputError(name, options[name], expected)
+    if not {*LOOKUPS} & {*lists["drafter"]}:
+        settings.refuse_given(options, LOOKUP, "the drafter ngram or suffix with it")
     rates = _rates(options, lists["drafter"])
     labels = {name: _labels(values) for name, values in lists.items()}
     idle = {name for name in lists["engine"] if name in (None, "ideal")}

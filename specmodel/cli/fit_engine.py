@@ -12,7 +12,7 @@ from specmodel import fit, machines
 from specmodel.base.errors import InputError
 from specmodel.base.text import align, wrap
 from specmodel.cli import settings
-from specmodel.cli.settings import own, refuse_inputs
+from specmodel.cli.settings import own, refuse_given, refuse_inputs
 from specmodel.fit import measured
 from specmodel.prediction.table import seconds
 from specmodel.show.report import assumed_text, heading
@@ -122,8 +122,7 @@ def _check_given(options: dict[str, Any]) -> None:
     for name in ("target", "drafter", "hardware"):
         if options[name] is None:
             raise InputError(name, None, "what the files do not tell: a name or path")
-    if options["host_speed"] is not None:
-        raise InputError("host_speed", options["host_speed"], "none: the runs tell it")
+    refuse_given(options, ["host_speed"], "none: the runs tell it")
     if options["leave_out"]:
         raise InputError("leave_out", options["leave_out"][0], "--vary with it")
 
@@ -211,10 +210,8 @@ def _by_name(paths: Sequence[str], output: str, options: dict[str, Any]) -> str:
 
     if len(paths) > 1:
         raise InputError("measurements", " ".join(paths), "one table with --vary")
-    for option, value in options.items():
-        if option not in _WITH_VARY and value not in (None, ()):
-            argument = "set" if option == "changes" else option
-            raise InputError(argument, value, "none with --vary, whose table says what ran")
+    others = [name for name in options if name not in _WITH_VARY]
+    refuse_given(options, others, "none with --vary, whose table says what ran")
     if options["name"] is None:
         raise InputError("name", None, "a name of the engine, with --vary")
     table = fit.read_serving(paths[0])

@@ -123,9 +123,8 @@ def _paying(rows: list[Row]) -> str:
 def component_tables(prediction: Prediction) -> str:
     """Return the times of components by pass, a table for each point."""
     points, blocks = prediction.rows(), []
-    title = "batch size {batch_size}, context {context_length}"
-    if "draft_length" in points[0]:
-        title = "batch size {batch_size}, draft length {draft_length}, context {context_length}"
+    drafted = ", draft length {draft_length}" if "draft_length" in points[0] else ""
+    title = f"batch size {{batch_size}}{drafted}, context {{context_length}}"
     for point, passes in zip(points, _components(prediction), strict=True):
         names = [*dict.fromkeys(name for times in passes.values() for name in times), "total"]
         columns: Columns = [("component", names)]

@@ -143,17 +143,18 @@ def _replay_from(options: dict[str, Any]) -> tuple["Source", "replay.ReplayTimes
         raise InputError("trace", None, "a trace file or a preset (specmodel list presets)")
     if options["timeline"] is None:
         refuse_given(options, ["request", "timeline_policy"], "--timeline FILE with it")
-    source, requests, presets = named_requests(
-        options["trace"], given(options, ("requests", "output_tokens"))
-    )
-    times, what, assumed, is_lookup, warnings = _times(options, source)
+    sizes = given(options, ("requests", "output_tokens"))
+    source, requests, presets = named_requests(options["trace"], sizes)
+    times, said, is_lookup = _times(options, source)
     if options["max_draft_length"] is None:
-        assumed["max_draft_length"] = times.max_draft_length
+        said["assumptions"]["max_draft_length"] = times.max_draft_length
     others = [name for name in presets if name.endswith("-ngram") != is_lookup]
     if others and is_lookup is not None:
         kind = "n-gram look-up" if is_lookup else "a model or head"
-        warnings += [f"the drafter is {kind}, but the acceptance that of {', '.join(others)}"]
-    said = {"heading": f"{what}; {requests}", "assumptions": assumed, "warnings": warnings}
+        said["warnings"] += [
+            f"the drafter is {kind}, but the acceptance that of {', '.join(others)}"
+        ]
+    said["heading"] += f"; {requests}"
     return source, times, said
 
 
@@ -172,8 +173,8 @@ def _variation(
 
 def _times(
     options: dict[str, Any], source: "Source"
-) -> tuple["replay.ReplayTimes", str, dict[str, Any], bool | None, list[str]]:
-    """Return step times, a heading, assumptions, whether the drafter looks up, and warnings."""
+) -> tuple["replay.ReplayTimes", dict[str, Any], bool | None]:
+    """Return step times, what `_replay_from` says of them, and whether the drafter looks up."""
     import numpy as np
 
     from specmodel.cli.options import deployment_from
@@ -188,7 +189,8 @@ def _times(
             raise InputError("step_times", path, f"no {typed} with it: the times are given")
         times = replay.read_replay_times(path)
         longest = _longest(options, min(times.max_draft_length, source.max_draft_length))
-        return times.up_to(longest), f"Times of {Path(path).name}", {}, None, []
+        said = {"heading": f"Times of {Path(path).name}", "assumptions": {}, "warnings": []}
+        return times.up_to(longest), said, None
     for name in ("target", "drafter", "hardware"):
         if options[name] is None:
             raise InputError(name, None, "a name or path, or --step-times in place of all three")
@@ -203,8 +205,8 @@ def _times(
     times = replay.replay_times(deployment, max_draft_length=longest, **values)
     assumed |= {name: value for name, value in own.items() if options[name] is None}
     what = f"{deployment.target.name} + {deployment.drafter.name} on {deployment.hardware.name}"
-    warnings = deployment.warnings(np.ones(1), np.array([1.0, longest]))
-    return times, what, assumed, is_lookup, [*warnings]
+    warnings = [*deployment.warnings(np.ones(1), np.array([1.0, longest]))]
+    return times, {"heading": what, "assumptions": assumed, "warnings": warnings}, is_lookup
 
 
 def _longest(options: dict[str, Any], known: int, block: int | None = None) -> int:

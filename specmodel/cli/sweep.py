@@ -1,22 +1,22 @@
 """``specmodel sweep``: predictions of every combination, printed or written."""
 
+from __future__ import annotations
+
 import logging
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from specmodel.answers import sweeps
 from specmodel.base.errors import InputError
 from specmodel.cli import settings
 from specmodel.cli.answering import progress_bar
 from specmodel.cli.settings import OPTIONS, option, own
-
-if TYPE_CHECKING:
-    from specmodel.answers.sweeps import Plan
 
 MOST_WITHOUT_YES = 1_000_000_000
 """Most points that are computed without being asked twice [-]."""
@@ -76,7 +76,6 @@ def sweep(
           --acceptance-rate 0.7 \\
           --set hardware.memory.peak_bytes_per_s=4.8e12,8e12
     """
-    from specmodel.answers.sweeps import SweepInterrupted, csv_chunks, sweep_to_file
     from specmodel.cli.options import published_from
 
     plan = _plan(**options)
@@ -94,27 +93,30 @@ def sweep(
         where["worker_timeout"] = worker_timeout
     with _without_log(), _stopping():
         if output is None:
-            for text in csv_chunks(plan, **where):
+            for text in sweeps.csv_chunks(plan, **where):
                 click.echo(text, nl=False)
             return
         start = time.perf_counter()
         shown: dict[str, Any] = {"width": 16, "item_show_func": lambda _: _rate(bar.pos, start)}
         try:
             with progress_bar(plan.num_points, "Sweeping", **shown) as bar:
-                sweep_to_file(plan, output, overwrite=overwrite, progress=bar.update, **where)
-        except SweepInterrupted as interruption:
+                sweeps.sweep_to_file(
+                    plan, output, overwrite=overwrite, progress=bar.update, **where
+                )
+        except sweeps.SweepInterrupted as interruption:
             click.echo(f"specmodel: {interruption}", err=True)
             raise click.exceptions.Exit(130) from None
     click.echo(f"{plan.num_points:,} points, {_rate(plan.num_points, start)}: {output}")
 
 
-def _plan(*, columns: str | None, interval: bool, skip_impossible: bool, **options: Any) -> "Plan":
+def _plan(
+    *, columns: str | None, interval: bool, skip_impossible: bool, **options: Any
+) -> sweeps.Plan:
     """Return the sweep that the options ask for; an error about a field names ``--set``."""
-    from specmodel.answers.sweeps import plan_sweep
     from specmodel.cli.options import axes_from
 
     try:
-        return plan_sweep(
+        return sweeps.plan_sweep(
             axes_from(options),
             columns=None if columns is None else [name.strip() for name in columns.split(",")],
             interval=interval,
