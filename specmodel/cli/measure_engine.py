@@ -8,16 +8,22 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from specmodel import __version__
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_values
+from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.settings import own
 from specmodel.measure import live
+from specmodel.prediction.table import Form, Row, seconds
+from specmodel.show import forms
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _FIRST_LINE, _LINES = 10.0, 60.0
 """Time to the first line about the time left, and between two lines [s]."""
@@ -39,6 +45,7 @@ _METHOD = (
 _INTERVAL = "Tokens of an event, where the server can be told: less work for both."
 _FORM = "What prompts are.  [default: the first that the server takes]"
 _KEY = "OPENAI_API_KEY"
+_MOST_NOTES = 5
 _SEED = "Of prompts, for draft lengths to meet the same ones; without prefix caching."
 
 
@@ -87,7 +94,6 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
     """
     from specmodel.base.files import write_text
     from specmodel.base.units import check
-    from specmodel.show.server_loads import served_text
 
     lists = {plural: parse_values(name, options[name]) for name, plural in _LISTS.items()}
     plan = live.Plan(**lists, repeats=options["repeats"], requests=options["requests"])
@@ -112,7 +118,7 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
             write_text(output, table.to_csv(index=False, float_format="%.6g"))
     if table.empty:
         raise InputError("most_minutes", options["most_minutes"], "minutes for a run at least")
-    click.echo(served_text(table))
+    click.echo(_served_text(table))
     click.echo(f"\n{work.kept()}.\nWritten: {output}")
     if work.left:
         click.echo(f"{work.num_left} runs are left: the same command goes on with them.")
@@ -304,3 +310,39 @@ class _Work:
             done = self.total - self.num_left
             click.echo(f"{done} of {self.total} runs, {minutes:.1f} min left", err=True)
             self._due = now + (_FIRST_LINE if sys.stderr.isatty() else _LINES)
+
+
+def _served_text(table: pd.DataFrame) -> str:
+    """Return the summary for people, with warnings from its notes."""
+    rows = forms.records(table)
+    plain = {_load(row): row["tpot_ms"] for row in rows if not row["draft_length"]}
+    for row in rows:
+        alone = plain.get(_load(row))
+        row["speedup"] = alone and row["tpot_ms"] and alone / row["tpot_ms"]
+    notes = [wrap(f"Warning: {row['id']}: {row['notes']}.") for row in rows if row["notes"]]
+    more = len(notes) - _MOST_NOTES
+    told = [*notes[:_MOST_NOTES], *([f"({more} more in the column notes)"] if more > 0 else [])]
+    return "\n\n".join(filter(None, [forms.table(rows, _COLUMNS), "\n".join(told)]))
+
+
+def _load(row: Row) -> tuple[int, int, int]:
+    """Return what identifies a load, with and without speculation."""
+    return row["concurrency"], round(row["prompt_length"]), row["output_length"]
+
+
+def _time(name: str) -> Form:
+    """Return the form of a column of milliseconds."""
+    return lambda row: "-" if row[name] is None else seconds(row[name] / 1e3)
+
+
+_COLUMNS: dict[str, Form] = {
+    "draft\nlength": "{draft_length}",
+    "requests\nat once": "{concurrency}",
+    "tokens\nin/out": lambda row: "{1}/{2}".format(*_load(row)),
+    "first\ntoken": _time("ttft_ms"),
+    "\nTPOT": _time("tpot_ms"),
+    "tokens\na step": "{tokens_per_step:.3g}",
+    "\nstep": _time("step_ms"),
+    "repeats\ndiffer": "{step_spread:.1%}",
+    "\nspeedup": "{speedup:.2f}",
+}

@@ -1,6 +1,10 @@
 """``specmodel simulate``: its options, and the replay of policies that they ask for."""
 
+from __future__ import annotations
+
 import re
+import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,10 +12,13 @@ import click
 
 from specmodel import replay
 from specmodel.base.errors import InputError
+from specmodel.base.text import align, wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering, echo_warnings, progress_bar
 from specmodel.cli.settings import flag, given, own, refuse_given, refuse_inputs
-from specmodel.show.forms import Answer
+from specmodel.prediction.table import Form, Row, columns_of, fitted
+from specmodel.show.forms import Answer, plain_fields, records
+from specmodel.show.report import assumed_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +63,22 @@ _OPTIONS: dict[str, tuple[type | str, str]] = {
 }
 """By name: the type, or a metavar for text; and the help."""
 
+_HINDSIGHT = ("best-fixed", "greedy", "oracle")
+_CELLS: dict[str, Form] = {
+    "speedup": "{speedup:.3f}",
+    "95 %": "{speedup_low:.2f}-{speedup_high:.2f}",
+    "slow-\ndown": "{slowdown:.0%}",
+    "tokens\na step": "{tokens_per_step:.2f}",
+    "drafted\na step": "{drafted_tokens_per_step:.2f}",
+    "in\ntests": "{test_share:.0%}",
+    "TPOT\nmedian": lambda row: _seconds(row["tpot_p50"]),
+    "95th": lambda row: _seconds(row["tpot_p95"]),
+    "regret": "{regret:.0%}",
+}
+"""Columns of the table for people."""
+_SPARE = ("95th", "drafted\na step", "TPOT\nmedian", "slow-\ndown", "in\ntests", "tokens\na step")
+"""Columns that are dropped where the table is too wide, in this order."""
+
 
 @settings.command()
 @settings.where_options(required=False)
@@ -88,7 +111,6 @@ def simulate(*, suite: str | None, **options: Any) -> Answer:
 
     from specmodel.base.files import write_text
     from specmodel.replay.choices import choose
-    from specmodel.show import replays
 
     _check_files(options)
     source, times, said = _replay_from(options)
@@ -113,7 +135,12 @@ def simulate(*, suite: str | None, **options: Any) -> Answer:
         write_text(options["records"], requests.to_csv(index=False), "records")
     if not options["as_json"]:
         echo_warnings(said["warnings"])
-    return replays.answer(said, times, summary)
+    rows = records(summary)
+    return Answer(
+        page=lambda: _page(said, times, rows),
+        fields=lambda: said | {"step_times": plain_fields(times), "policies": rows},
+        rows=lambda: rows,
+    )
 
 
 def _check_files(options: dict[str, Any]) -> None:
@@ -135,7 +162,7 @@ def _check_files(options: dict[str, Any]) -> None:
         refuse_inputs("records", options["records"], inputs)
 
 
-def _replay_from(options: dict[str, Any]) -> tuple["Source", "replay.ReplayTimes", dict[str, Any]]:
+def _replay_from(options: dict[str, Any]) -> tuple[Source, replay.ReplayTimes, dict[str, Any]]:
     """Return requests and step times, and their heading, assumptions and warnings."""
     from specmodel.cli.trace import named_requests
 
@@ -159,8 +186,8 @@ def _replay_from(options: dict[str, Any]) -> tuple["Source", "replay.ReplayTimes
 
 
 def _variation(
-    options: dict[str, Any], times: "replay.ReplayTimes", assumed: dict[str, Any]
-) -> "replay.Variation":
+    options: dict[str, Any], times: replay.ReplayTimes, assumed: dict[str, Any]
+) -> replay.Variation:
     """Return how much step times vary; add what was not typed to what is assumed."""
     names = [*vars(replay.Variation())]
     variation = replay.Variation(**given(options, names))
@@ -172,8 +199,8 @@ def _variation(
 
 
 def _times(
-    options: dict[str, Any], source: "Source"
-) -> tuple["replay.ReplayTimes", dict[str, Any], bool | None]:
+    options: dict[str, Any], source: Source
+) -> tuple[replay.ReplayTimes, dict[str, Any], bool | None]:
     """Return step times, what `_replay_from` says of them, and whether the drafter looks up."""
     import numpy as np
 
@@ -221,12 +248,12 @@ def _longest(options: dict[str, Any], known: int, block: int | None = None) -> i
 
 
 def _steps(
-    source: "Source",
-    times: "replay.ReplayTimes",
+    source: Source,
+    times: replay.ReplayTimes,
     policies: list[str],
     options: dict[str, Any],
     luck: dict[str, Any],
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """Return the steps of the request to draw."""
     from specmodel.replay.choices import choose
 
@@ -242,3 +269,61 @@ def _steps(
             raise
         argument = re.sub(r"^policy\b", "timeline_policy", error.argument)
         raise InputError(argument, error.value, error.expected) from None
+
+
+def _page(said: dict[str, Any], times: replay.ReplayTimes, rows: list[Row]) -> str:
+    """Return the page for people: first the relative step times, which decide."""
+    costs = ", ".join(f"{cost:.2f}" for cost in times.step_time / times.forward_time)
+    plain = _seconds(times.forward_time)
+    line = f"A plain pass takes {plain}; steps that verify 0, 1, ... draft tokens: {costs} of it."
+    sections = ["\n".join([_fill(said["heading"]), wrap(line), _verdict(rows)]), _table(rows)]
+    values = said["assumptions"].items()
+    assumed = {name: f"{v:g}" if isinstance(v, float) else v for name, v in values}
+    return "\n\n".join([*sections, assumed_text(assumed)])
+
+
+def _verdict(rows: list[Row]) -> str:
+    """Say which policy did best, and how Cascade did if it was there."""
+    rows = [row for row in rows if row["policy"].split(":")[0] not in _HINDSIGHT]
+    if not rows:
+        return "Policies that know the trace only: bounds, nothing to deploy."
+    best = max(rows, key=lambda row: row["speedup"])
+    text = f"Best: {best['policy']}, {best['speedup']:.2f}x."
+    if best["speedup"] <= 1:
+        text = "Speculation does not pay under any of these policies."
+    for row in rows:
+        if row["policy"] == "cascade":
+            told = " Cascade: {speedup:.2f}x, {test_share:.0%} of its steps in tests."
+            text += told.format_map(row)
+    return _fill(text)
+
+
+def _table(rows: list[Row]) -> str:
+    """Return a row for each policy, in at most 80 columns."""
+    labels = _labels(row["policy"] for row in rows)
+    forms: dict[str, Form] = {"policy": lambda row: labels[row["policy"]], **_CELLS}
+    if all(row["regret"] is None for row in rows):
+        del forms["regret"]
+    columns, _ = fitted(columns_of(rows, forms.items()), _SPARE)
+    notes = [_fill(f"{label}: {name}") for name, label in labels.items() if label != name]
+    return "\n".join([align(columns, left=("policy",)), *notes])
+
+
+def _labels(names: Iterable[str], width: int = 20) -> dict[str, str]:
+    """Return the labels of policies; long names get a number that a note explains."""
+    labels = {name: name for name in names}
+    for number, name in enumerate((name for name in labels if len(name) > width), start=1):
+        mark = f" [{number}]"
+        labels[name] = name.split(":")[0][: width - len(mark)] + mark
+    return labels
+
+
+def _fill(text: str) -> str:
+    """Wrap text with names that the user typed; longer words than a line are cut."""
+    return textwrap.fill(text, 80, break_on_hyphens=False)
+
+
+def _seconds(value: float) -> str:
+    from specmodel.base.units import format_si  # which imports what help does not need
+
+    return format_si(value, "s")
