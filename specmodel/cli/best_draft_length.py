@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specmodel import answers
 from specmodel.base.ranges import ranges_text
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.show import forms, report
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from specmodel.prediction.outcome import Prediction
 
 
 @settings.command()
@@ -41,7 +36,7 @@ def best_draft_length(**options: Any) -> forms.Answer:
     return report.answer(p, best, lambda: (verdict(best, p), table(best)))
 
 
-def verdict(best: pd.DataFrame, prediction: Prediction) -> str:
+def verdict(best: forms.DataFrame, prediction: report.Prediction) -> str:
     """Say in one sentence which draft lengths are best, and where they gain most."""
     pays, denial = report.verbs(prediction.deployment)
     rows = [row | {"draft_length": None} for row in forms.records(report.fitting(best))]
@@ -59,7 +54,7 @@ def verdict(best: pd.DataFrame, prediction: Prediction) -> str:
     )
 
 
-def table(best: pd.DataFrame) -> str:
+def table(best: forms.DataFrame) -> str:
     """Return the largest speedup and its draft length, batch sizes down and contexts across."""
     contexts = report.fitting(best).groupby("context_length")
     columns = {f"context\n{context}": forms.records(rows) for context, rows in contexts}

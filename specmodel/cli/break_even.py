@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specmodel import answers
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.show import forms, report
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from specmodel.prediction.outcome import Prediction
 
 
 @settings.command()
@@ -40,7 +35,7 @@ def break_even(**options: Any) -> forms.Answer:
     return report.answer(p, least, lambda: (verdict(least, p), table(least)))
 
 
-def verdict(least: pd.DataFrame, prediction: Prediction) -> str:
+def verdict(least: forms.DataFrame, prediction: report.Prediction) -> str:
     """Say which acceptance rate is needed at the easiest and at the hardest point."""
     pays, _ = report.verbs(prediction.deployment)
     kept = report.fitting(least).rename(columns={"break_even_acceptance_rate": "rate"})
@@ -60,7 +55,7 @@ def verdict(least: pd.DataFrame, prediction: Prediction) -> str:
     return f"{told}." + (f" None {pays} at {hopeless} of {len(rows)} points." if hopeless else "")
 
 
-def table(least: pd.DataFrame) -> str:
+def table(least: forms.DataFrame) -> str:
     """Return the acceptance rate needed, batch sizes down and draft lengths across."""
     kept, blocks = report.fitting(least), []
     for context, rows in kept.groupby("context_length"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specmodel import answers
 from specmodel.base.errors import InputError
@@ -14,11 +14,6 @@ from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.show import forms, report
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from specmodel.prediction.outcome import Prediction
 
 _RATES = "P(token accepted, all before it were): one for all, or one for each drafter."
 
@@ -52,7 +47,7 @@ def compare(**options: Any) -> forms.Answer:
     )
 
 
-def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
+def alternatives_from(options: dict[str, Any]) -> dict[str, report.Prediction]:
     """Return a prediction for each combination, named by what differs between combinations."""
     from specmodel.cli.options import lengths_from
     from specmodel.cost.deploying import LOOKUP
@@ -106,7 +101,7 @@ def _labels(values: list[Any]) -> dict[Any, str]:
     return short if len(set(short.values())) == len(values) else {v: v for v in values}
 
 
-def page(predictions: Mapping[str, Prediction], verdict: str, table: str) -> str:
+def page(predictions: Mapping[str, report.Prediction], verdict: str, table: str) -> str:
     """Return the page: first what holds for all alternatives, last what holds for one only."""
     told = {
         name: [*report.behind(p.deployment), *(f"Warning: {warning}." for warning in p.warnings)]
@@ -130,7 +125,7 @@ def _in_all(items: Mapping[str, Collection[Any]]) -> list[Any]:
     return [item for item in first if all(item in other for other in others)]
 
 
-def verdict(best: pd.DataFrame) -> str:
+def verdict(best: forms.DataFrame) -> str:
     """Say which alternative has the largest speedup, and which is fastest, by batch size."""
     sizes, gains, times = [], [], []
     for size, rows in report.fitting(best).groupby("batch_size"):
@@ -153,7 +148,7 @@ def _by_size(winners: list[str], sizes: list[int]) -> str:
     return "; ".join(f"{name} at {ranges_text([(sizes[i], sizes[j])])}" for i, j, name in found)
 
 
-def table(best: pd.DataFrame) -> str:
+def table(best: forms.DataFrame) -> str:
     """Return numbered alternatives side by side: speedup, best draft length, time per token."""
     numbers = {name: f"[{i}]" for i, name in enumerate(best["alternative"].unique(), 1)}
     kept = report.fitting(best)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from specmodel import answers
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_values
 from specmodel.base.text import align_blocks, wrap
@@ -13,10 +14,6 @@ from specmodel.cli.answering import answering
 from specmodel.prediction.table import seconds
 from specmodel.show import report
 from specmodel.show.forms import Answer
-
-if TYPE_CHECKING:
-    from specmodel.answers.cost_tables import CostTable
-    from specmodel.prediction.outcome import Prediction
 
 _SIZES = "1:256:x2"
 _FORMS = ("additive", "rates")
@@ -106,9 +103,8 @@ def cost_table(**options: Any) -> Answer:
     )
 
 
-def costs_from(options: dict[str, Any]) -> tuple[CostTable, Prediction]:
+def costs_from(options: dict[str, Any]) -> tuple[answers.CostTable, report.Prediction]:
     """Return the table that the options ask for, and a prediction at its points."""
-    from specmodel.answers.cost_tables import cost_table
     from specmodel.cli.options import check_points, deployment_from, with_engine_of_dialect
     from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, predict_deployed
 
@@ -123,7 +119,7 @@ def costs_from(options: dict[str, Any]) -> tuple[CostTable, Prediction]:
     check_points("batch_size", counts)
     options, told = with_engine_of_dialect(options)
     deployment, assumed = deployment_from(options)
-    table = cost_table(deployment, draft_length=lengths[0], **grid)
+    table = answers.cost_table(deployment, draft_length=lengths[0], **grid)
     prediction = predict_deployed(
         deployment,
         told | assumed | {name: value for name, value in usual.items() if options[name] is None},
@@ -136,7 +132,7 @@ def costs_from(options: dict[str, Any]) -> tuple[CostTable, Prediction]:
     return table, prediction
 
 
-def _for_sglang(table: CostTable, options: dict[str, Any]) -> tuple[str, float]:
+def _for_sglang(table: answers.CostTable, options: dict[str, Any]) -> tuple[str, float]:
     """Return SGLang's file, and its largest relative error over the steps of the table."""
     from specmodel.answers.cost_tables import costs_step_time, costs_text, sglang_costs
     from specmodel.drafters.by_name import drafter_kind
@@ -149,7 +145,7 @@ def _for_sglang(table: CostTable, options: dict[str, Any]) -> tuple[str, float]:
     return costs_text(costs), float(abs(error).max())
 
 
-def verdict(table: CostTable, error: float | None, prediction: Prediction) -> list[str]:
+def verdict(table: answers.CostTable, error: float | None, p: report.Prediction) -> list[str]:
     """Say how a step grows with the tokens verified and with the context."""
     step, most = table.step_time, table.draft_length + 1
     told = []
@@ -166,10 +162,10 @@ def verdict(table: CostTable, error: float | None, prediction: Prediction) -> li
         first, last = table.context_length[[0, -1]]
         growth = (step[-1] / step[0]).max()
         words.append(f"From context {first} to {last} a step takes up to {growth:.2f}x as long.")
-    replicas = prediction.deployment.layout.replicas
+    replicas = p.deployment.layout.replicas
     if replicas > 1:
         words.append(f"Batch sizes and tokens are those of one of {replicas} replicas, all alike.")
-    return [*words, *report.behind(prediction.deployment)]
+    return [*words, *report.behind(p.deployment)]
 
 
 def _for_engine(dialect: str, fragment: str) -> str:
@@ -181,7 +177,7 @@ def _for_engine(dialect: str, fragment: str) -> str:
     return wrap(f"For SGLang, {_SGLANG_PLACE}. --fragment-only prints it. {_CAVEATS[dialect]}")
 
 
-def steps_table(table: CostTable) -> str:
+def steps_table(table: answers.CostTable) -> str:
     """Return the times of steps, a table for each context."""
     blocks = []
     for context, times in zip(table.context_length.tolist(), table.step_time, strict=True):

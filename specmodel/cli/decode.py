@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.predict import answer
 from specmodel.prediction.table import Row, seconds
 from specmodel.show import forms, report
-
-if TYPE_CHECKING:
-    from specmodel.prediction.outcome import Prediction
 
 
 @settings.command()
@@ -41,7 +38,7 @@ def decode(*, components: bool, **options: Any) -> forms.Answer:
     return answer(decode_from(options), verdict, with_components=components)
 
 
-def verdict(decoded: Prediction) -> list[str]:
+def verdict(decoded: report.Prediction) -> list[str]:
     """Say how long a token takes, the largest throughput, and what limits both."""
     rows = decoded.rows()
     fitting = [row for row in rows if row["batch_size"] <= row["max_batch_size"]]

@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -21,9 +21,6 @@ from specmodel.cli.settings import own
 from specmodel.measure import live
 from specmodel.prediction.table import Form, Row, seconds
 from specmodel.show import forms
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _FIRST_LINE, _LINES = 10.0, 60.0
 """Time to the first line about the time left, and between two lines [s]."""
@@ -307,12 +304,12 @@ class _Work:
         now = time.monotonic()
         if now >= self._due and self.left:
             minutes = sum(self._needed()) / 60
-            done = self.total - self.num_left
-            click.echo(f"{done} of {self.total} runs, {minutes:.1f} min left", err=True)
+            runs = f"{self.total - self.num_left} of {self.total} runs"
+            click.echo(f"{runs}, {minutes:.1f} min left", err=True)
             self._due = now + (_FIRST_LINE if sys.stderr.isatty() else _LINES)
 
 
-def _served_text(table: pd.DataFrame) -> str:
+def _served_text(table: forms.DataFrame) -> str:
     """Return the summary for people, with warnings from its notes."""
     rows = forms.records(table)
     plain = {_load(row): row["tpot_ms"] for row in rows if not row["draft_length"]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specmodel import answers
 from specmodel.base.ranges import ranges_text, runs
@@ -12,9 +12,6 @@ from specmodel.cli import settings
 from specmodel.cli.answering import answering, screen_width
 from specmodel.prediction.table import Row, columns_of, varies
 from specmodel.show import forms, report
-
-if TYPE_CHECKING:
-    from specmodel.prediction.outcome import Prediction
 
 
 @settings.command()
@@ -52,7 +49,7 @@ def predict(*, components: bool, **options: Any) -> forms.Answer:
 
 
 def answer(
-    prediction: Prediction, words: Callable[[Prediction], list[str]], *, with_components: bool
+    prediction: report.Prediction, words: Callable[..., list[str]], *, with_components: bool
 ) -> forms.Answer:
     """Return a prediction in all forms, with the times of components if asked for."""
 
@@ -76,7 +73,7 @@ def answer(
     return forms.Answer(page=page, fields=fields, rows=rows, warnings=prediction.warnings)
 
 
-def verdict(prediction: Prediction) -> list[str]:
+def verdict(prediction: report.Prediction) -> list[str]:
     """Say whether and where speculation pays, by how much, and what limits it."""
     drafted = [row for row in prediction.rows() if row["draft_length"]]
     if not drafted:
@@ -120,7 +117,7 @@ def _paying(rows: list[Row]) -> str:
     return f"batch size{'s' if len(good) > 1 else ''} {spans}"
 
 
-def component_tables(prediction: Prediction) -> str:
+def component_tables(prediction: report.Prediction) -> str:
     """Return the times of components by pass, a table for each point."""
     points, blocks = prediction.rows(), []
     drafted = ", draft length {draft_length}" if "draft_length" in points[0] else ""
@@ -138,7 +135,7 @@ def component_tables(prediction: Prediction) -> str:
     return "\n\n".join(blocks)
 
 
-def _components(prediction: Prediction) -> list[dict[str, dict[str, float]]]:
+def _components(prediction: report.Prediction) -> list[dict[str, dict[str, float]]]:
     """Return for each point, by pass, the times of components and host [s]."""
     table = answers.pass_components(prediction)
     points: list[dict[str, dict[str, float]]] = [{} for _ in range(prediction.batch_size.size)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specmodel.answers import sensitivity as analyses
 from specmodel.base.errors import InputError
@@ -15,11 +15,6 @@ from specmodel.cli.answering import answering
 from specmodel.prediction.table import Form, Row, columns_of
 from specmodel.show import report
 from specmodel.show.forms import Answer, records
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from specmodel.cost.deployment import Deployment
 
 _CONTEXT = "KV entries per sequence before the step.  [default: 1024]"
 _RANGE = "What is known of an input; uniform. Once for each."
@@ -95,13 +90,13 @@ class Sensitivity:
     `sobol`.
     """
 
-    deployment: Deployment
+    deployment: report.Deployment
     point: analyses.OperatingPoint
     outcome: dict[str, float]
     ranges: dict[str, analyses.Range]
-    elasticities: pd.DataFrame
-    swings: pd.DataFrame
-    indices: pd.DataFrame
+    elasticities: report.DataFrame
+    swings: report.DataFrame
+    indices: report.DataFrame
     samples: int
     assumptions: dict[str, Any]
     warnings: tuple[str, ...]
@@ -295,7 +290,7 @@ def _fields(found: Sensitivity) -> dict[str, Any]:
 def _tidy(found: Sensitivity) -> list[Row]:
     """Return all three analyses as one tidy table."""
     ends = [(f"{name}_{end}", name, end) for name in found.outcome for end in ("at_low", "at_high")]
-    tables: dict[str, tuple[pd.DataFrame, list[tuple[str, str | None, str]]]] = {
+    tables: dict[str, tuple[report.DataFrame, list[tuple[str, str | None, str]]]] = {
         "elasticity": (found.elasticities, [(name, name, "elasticity") for name in found.outcome]),
         "tornado": (found.swings, [("low", "", "low"), ("high", "", "high"), *ends]),
         "sobol": (found.indices, [(name, None, name) for name in found.indices.columns[2:]]),

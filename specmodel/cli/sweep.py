@@ -97,9 +97,10 @@ def sweep(
                 click.echo(text, nl=False)
             return
         start = time.perf_counter()
-        shown: dict[str, Any] = {"width": 16, "item_show_func": lambda _: _rate(bar.pos, start)}
+        pace = {"width": 16, "item_show_func": lambda _: _rate(bar.pos, start)}
+        bar: Any = progress_bar(plan.num_points, "Sweeping", **pace)
         try:
-            with progress_bar(plan.num_points, "Sweeping", **shown) as bar:
+            with bar:
                 sweeps.sweep_to_file(
                     plan, output, overwrite=overwrite, progress=bar.update, **where
                 )

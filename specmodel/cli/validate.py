@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,9 +15,6 @@ from specmodel.cli import settings
 from specmodel.cli.settings import own, refuse_given
 from specmodel.prediction.table import Form, Row
 from specmodel.show import forms
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _MOST_NAMED = 5
 _MEANS = ("mean", "median")
@@ -112,7 +109,7 @@ def _judge_engines(options: dict[str, Any]) -> float:
     return float(judged["error"].abs().mean())
 
 
-def judged_engines(path: str, *, ttft: bool) -> tuple[pd.DataFrame, forms.Answer]:
+def judged_engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Answer]:
     """Return the judged rows of a table, and their errors as page and JSON.
 
     With `ttft`, times to the first token are judged, else TPOT and speedups.
@@ -165,7 +162,7 @@ def _reasons(not_taken: dict[str, str]) -> dict[str, list[str]]:
     }
 
 
-def _stood_in(judged: pd.DataFrame) -> list[str]:
+def _stood_in(judged: forms.DataFrame) -> list[str]:
     """Say whose kernels stood in for those of engines that have none."""
     from specmodel.fit.measured.spellings import stack_of
 
@@ -177,7 +174,7 @@ def _stood_in(judged: pd.DataFrame) -> list[str]:
     return [f"No kernels of the engine, others stood in: {', '.join(texts)}."]
 
 
-def _left_out(judged: pd.DataFrame) -> dict[str, float]:
+def _left_out(judged: forms.DataFrame) -> dict[str, float]:
     """Return the mean and median error with constants fitted to other models, if known."""
     if "left_out_error" not in judged or judged["left_out_error"].isna().all():
         return {}
@@ -191,7 +188,7 @@ def _named(rows: list[str]) -> str:
     return f"{noun} {', '.join(rows[:_MOST_NAMED])}{more}"
 
 
-def _known(frame: pd.DataFrame) -> list[Row]:
+def _known(frame: forms.DataFrame) -> list[Row]:
     """Return a dict for each row, without missing values."""
     rows = forms.records(frame)
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
@@ -203,7 +200,7 @@ def _row(row: Row) -> Row:
     return row | {f"measured_{name}": row["measured"], name: row["predicted"]}
 
 
-def _table(errors: pd.DataFrame, left: list[str]) -> str:
+def _table(errors: forms.DataFrame, left: list[str]) -> str:
     """Return errors by what varies, shares in per cent."""
     columns = {
         _TITLES.get(n, n): f"{{{n}:.1%}}" if n in _SHARES else f"{{{n}}}" for n in map(str, errors)

@@ -14,7 +14,7 @@ from specmodel.base.text import Columns, align, align_blocks
 from specmodel.prediction.table import Form, Row, columns_of, filler
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from pandas import DataFrame as DataFrame
 
 JSON_SCHEMA_VERSION = 1
 
@@ -65,7 +65,7 @@ def plain_fields(record: object) -> dict[str, Any]:
     return {n: v.tolist() if hasattr(v, "tolist") else v for n, v in vars(record).items()}
 
 
-def records(frame: pd.DataFrame) -> list[Row]:
+def records(frame: DataFrame) -> list[Row]:
     """Return a dict for each row of a table, with None in place of NaN."""
     plain = frame.astype(object).where(frame.notna(), None)
     return cast(list[Row], plain.to_dict("records"))

@@ -13,11 +13,11 @@ from specmodel.prediction.table import Row, varies
 from specmodel.show.forms import Answer, records
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from pandas import DataFrame as DataFrame
 
-    from specmodel.cost.deployment import Deployment
+    from specmodel.cost.deployment import Deployment as Deployment
     from specmodel.machines.engine import EngineFit
-    from specmodel.prediction.outcome import Prediction
+    from specmodel.prediction.outcome import Prediction as Prediction
 
 _LEFT_OUT = ("host", "target")
 """Kinds of left-out error that are told, the one that matters most to a user first."""
@@ -160,14 +160,14 @@ def answer_page(prediction: Prediction, verdict: str, *parts: str) -> str:
 
 
 def answer(
-    prediction: Prediction, found: pd.DataFrame, parts: Callable[[], tuple[str, ...]]
+    prediction: Prediction, found: DataFrame, parts: Callable[[], tuple[str, ...]]
 ) -> Answer:
     """Return a table found from one prediction, in all forms; `parts` are verdict and tables."""
     return comparison({"": prediction}, found, lambda: answer_page(prediction, *parts()))
 
 
 def comparison(
-    predictions: Mapping[str, Prediction], found: pd.DataFrame, page: Callable[[], str]
+    predictions: Mapping[str, Prediction], found: DataFrame, page: Callable[[], str]
 ) -> Answer:
     """Return a table found from several predictions by name, in all forms."""
 
@@ -187,7 +187,7 @@ SPEEDUP = "{speedup:.2f} ({best_draft_length})"
 """Form of cells with a speedup and the draft length that gives it."""
 
 
-def fitting(rows: pd.DataFrame) -> pd.DataFrame:
+def fitting(rows: DataFrame) -> DataFrame:
     """Return the rows that fit in memory; all rows if none does."""
     return rows[rows["fits"]] if rows["fits"].any() else rows
 

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from specmodel.base.ranges import ranges_text
 from specmodel.prediction.table import Form, Row
-from specmodel.show import forms
-from specmodel.show.report import place, verbs
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from specmodel.prediction.outcome import Prediction
+from specmodel.show import forms, report
 
 
-def verdict(spots: pd.DataFrame, prediction: Prediction) -> str:
+def verdict(spots: forms.DataFrame, prediction: report.Prediction) -> str:
     """Say where speculation pays, and where most."""
-    pays, denial = verbs(prediction.deployment)
+    pays, denial = report.verbs(prediction.deployment)
     rows = forms.records(spots)
     best = max(rows, key=lambda row: row["peak_speedup"])
-    where = place(best | {"batch_size": best["peak_batch_size"]}, rows)
+    where = report.place(best | {"batch_size": best["peak_batch_size"]}, rows)
     if round(best["peak_speedup"], 2) <= 1:
         return f"Speculation {denial}: at most {best['peak_speedup']:.2f}x, at {where}."
     return (
@@ -30,7 +22,7 @@ def verdict(spots: pd.DataFrame, prediction: Prediction) -> str:
     )
 
 
-def table(spots: pd.DataFrame) -> str:
+def table(spots: forms.DataFrame) -> str:
     """Return a row for each curve."""
     return forms.table(forms.records(spots), _COLUMNS, left=["pays at"])
 
