@@ -14,7 +14,7 @@ from specmodel.show import forms, report
 @settings.command()
 @settings.where_options(has_drafter=False)
 @settings.option("batch_size", required=True)
-@settings.load_options()
+@settings.options("context_length", "prompt_length", "output_length")
 @settings.detail_options(has_drafter=False)
 @settings.own("interval", bool, "Add central 80 % intervals.")
 @settings.own("components", bool, "Add the breakdown of each pass; CSV has it alone.")

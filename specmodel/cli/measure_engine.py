@@ -19,7 +19,7 @@ from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.settings import own
 from specmodel.measure import live
-from specmodel.prediction.table import Form, Row, seconds
+from specmodel.prediction.table import Form, Row
 from specmodel.show import forms
 
 _FIRST_LINE, _LINES = 10.0, 60.0
@@ -316,6 +316,8 @@ def _served_text(table: forms.DataFrame) -> str:
     for row in rows:
         alone = plain.get(_load(row))
         row["speedup"] = alone and row["tpot_ms"] and alone / row["tpot_ms"]
+    for row in rows:
+        row |= {name: row[name] and row[name] / 1e3 for name in ("ttft_ms", "tpot_ms", "step_ms")}
     notes = [wrap(f"Warning: {row['id']}: {row['notes']}.") for row in rows if row["notes"]]
     more = len(notes) - _MOST_NOTES
     told = [*notes[:_MOST_NOTES], *([f"({more} more in the column notes)"] if more > 0 else [])]
@@ -327,19 +329,14 @@ def _load(row: Row) -> tuple[int, int, int]:
     return row["concurrency"], round(row["prompt_length"]), row["output_length"]
 
 
-def _time(name: str) -> Form:
-    """Return the form of a column of milliseconds."""
-    return lambda row: "-" if row[name] is None else seconds(row[name] / 1e3)
-
-
 _COLUMNS: dict[str, Form] = {
     "draft\nlength": "{draft_length}",
     "requests\nat once": "{concurrency}",
     "tokens\nin/out": lambda row: "{1}/{2}".format(*_load(row)),
-    "first\ntoken": _time("ttft_ms"),
-    "\nTPOT": _time("tpot_ms"),
+    "first\ntoken": "{ttft_ms:s}",
+    "\nTPOT": "{tpot_ms:s}",
     "tokens\na step": "{tokens_per_step:.3g}",
-    "\nstep": _time("step_ms"),
+    "\nstep": "{step_ms:s}",
     "repeats\ndiffer": "{step_spread:.1%}",
     "\nspeedup": "{speedup:.2f}",
 }

@@ -18,8 +18,7 @@ from specmodel.show import forms, report
 @settings.where_options()
 @settings.options("batch_size", "draft_length", required=True)
 @settings.acceptance_options()
-@settings.load_options()
-@settings.options("verify_tokens", "tree_width")
+@settings.options("context_length", "prompt_length", "output_length", "verify_tokens", "tree_width")
 @settings.option(
     "max_draft_length", words="Longest draft considered for the best one.  [default: 10]"
 )

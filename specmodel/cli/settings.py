@@ -212,11 +212,6 @@ def acceptance_options(*, one_length: bool = True) -> Add:
     return options(*(option(name, more.get(name, "")) for name in _ACCEPTANCE))
 
 
-def load_options() -> Add:
-    """Add the lengths of contexts, prompts and outputs."""
-    return options("context_length", "prompt_length", "output_length")
-
-
 def detail_options(*, has_drafter: bool = True) -> Add:
     """Add what says how the target runs: parallelism, dtypes, routing, --set."""
     left_out = () if has_drafter else ("draft_tensor_parallel", "mtp_dtype", "lookup_time")

@@ -36,8 +36,11 @@ class Answer:
 
 
 def as_json(answer: Answer) -> str:
-    """Return an answer as JSON."""
-    return json_text(answer.fields())
+    """Return strict JSON that starts with the versions of its schema and of the package."""
+    import json
+
+    versions = {"schema_version": JSON_SCHEMA_VERSION, "version": __version__}
+    return json.dumps({**versions, **answer.fields()}, indent=2, allow_nan=False)
 
 
 def as_csv(answer: Answer) -> str:
@@ -50,14 +53,6 @@ def as_csv(answer: Answer) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue().rstrip("\n")
-
-
-def json_text(fields: Mapping[str, Any]) -> str:
-    """Return strict JSON that starts with the versions of its schema and of the package."""
-    import json
-
-    document = {"schema_version": JSON_SCHEMA_VERSION, "version": __version__, **fields}
-    return json.dumps(document, indent=2, allow_nan=False)
 
 
 def plain_fields(record: object) -> dict[str, Any]:
