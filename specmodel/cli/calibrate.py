@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -38,14 +38,7 @@ _FIRST_LINE, _LINES = 10.0, 60.0
 @own("hardware", "NAME|PATH", "Profile to start from.  [default: the device's, if any]")
 @own("again", list(COMPONENTS), "Time this anew; repeatable.", multiple=True)
 @own("dry_run", bool, "List what is left to time, and time nothing.")
-def calibrate(
-    device: Device,
-    output: str,
-    length: Length,
-    hardware: str | None,
-    again: tuple[str, ...],
-    dry_run: bool,
-) -> None:
+def calibrate(device: Device, output: str, length: Length, **options: Any) -> None:
     """Time kernels of this machine with torch and fit a profile to them.
 
     Every timing is appended to FILE.csv at once, what it was taken on to FILE.json: a run that
@@ -64,10 +57,10 @@ def calibrate(
     from specmodel.measure.kernels.device import find_device
     from specmodel.measure.kernels.session import run_suite
 
-    rows = check_output(output)
+    rows, hardware, again = check_output(output), options["hardware"], options["again"]
     if hardware is not None:
         machines.load_hardware(hardware)
-    if dry_run:
+    if options["dry_run"]:
         click.echo(_left_text(rows, device, length, again))
         return
     info = find_device(device)

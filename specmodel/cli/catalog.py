@@ -107,9 +107,8 @@ _ROWS: dict[str, Callable[[], Iterable[Row]]] = {
 def list_command(kind: str) -> None:
     """List what ships with the package."""
     if kind not in _ROWS:
-        raise InputError(
-            "kind", kind, "python calibration/dataset.py of a checkout, which lists them"
-        )
+        expected = "python calibration/dataset.py of a checkout, which lists them"
+        raise InputError("kind", kind, expected)
     rows = list(_ROWS[kind]())
     names = list(rows[0])
     click.echo(table(rows, {name: f"{{{name}}}" for name in names}, left=[names[0], names[-1]]))

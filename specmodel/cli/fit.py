@@ -55,13 +55,7 @@ fit.add_command(engine)
 @own("hardware", "NAME|PATH", "Profile to start from.  [default: measured]")
 @own("measured_on", "NAME", "Says that a table of another device will do: its chip.")
 @own("source", "TEXT", "What was measured.  [default: the file's name]")
-def kernels(
-    measurements: str,
-    output: str,
-    hardware: str | None,
-    measured_on: str | None,
-    source: str | None,
-) -> None:
+def kernels(measurements: str, output: str, **options: str | None) -> None:
     """Fit kernels of a stack to a table of timings, and add them to a profile.
 
     Rows whose role is "fit" are fitted, those whose role is "judge" tell the error.
@@ -74,13 +68,13 @@ def kernels(
     refuse_inputs("output", output, {"the measurements": measurements})
     table = measure.read_measurements(measurements)
     device, stack, version = (str(table[n].iloc[0]) for n in ("hardware", "stack", "version"))
-    name = hardware or device
-    if device not in spellings(Path(name).stem) and measured_on != device:
+    name = options["hardware"] or device
+    if device not in spellings(Path(name).stem) and options["measured_on"] != device:
         expected = f"{device}, as measured, or --measured-on {device} with it"
         raise InputError("hardware", name, expected)
     text = hardware_text(name)
     fits = fit_kernels(table, machines.load_hardware(name))
-    source = source or f"{Path(measurements).name}, measured on {device}"
+    source = options["source"] or f"{Path(measurements).name}, measured on {device}"
     record = fitted_stack(fits, version=version, source=source, date=date.today().isoformat())
     write_text(output, with_stack(text, stack, record))
     click.echo(f"{fit_text(fits)}\n\nWritten: {output}, [fitted.{stack}]")

@@ -316,7 +316,6 @@ def _served_text(table: forms.DataFrame) -> str:
     for row in rows:
         alone = plain.get(_load(row))
         row["speedup"] = alone and row["tpot_ms"] and alone / row["tpot_ms"]
-    for row in rows:
         row |= {name: row[name] and row[name] / 1e3 for name in ("ttft_ms", "tpot_ms", "step_ms")}
     notes = [wrap(f"Warning: {row['id']}: {row['notes']}.") for row in rows if row["notes"]]
     more = len(notes) - _MOST_NOTES

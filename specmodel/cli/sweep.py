@@ -49,16 +49,7 @@ _OUTPUT = "NAME.csv, NAME.parquet, or a folder NAME/ of Parquet parts.  [default
 @own("scheduler", "ADDRESS", "A Dask cluster in place of threads.")
 @own("worker_timeout", float, "Seconds it may be without workers.  [default: 60]")
 @own("yes", bool, "Compute more than 1,000,000,000 points.")
-def sweep(
-    *,
-    output: str | None,
-    overwrite: bool,
-    workers: int | None,
-    scheduler: str | None,
-    worker_timeout: float | None,
-    yes: bool,
-    **options: Any,
-) -> None:
+def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> None:
     """Predict every combination of lists and ranges, at any size.
 
     Rows run over target, drafter, hardware and their settings in the order typed, the first
@@ -78,6 +69,8 @@ def sweep(
     """
     from specmodel.cli.options import published_from
 
+    timeout, client = options.pop("worker_timeout"), options.pop("scheduler")
+    where: dict[str, Any] = {"workers": options.pop("workers"), "client": client}
     plan = _plan(**options)
     if options["acceptance"] is not None:
         click.echo(f"specmodel: acceptance: {published_from(options).source}", err=True)
@@ -86,11 +79,10 @@ def sweep(
         raise InputError("num_points", plan.num_points, expected)
     for reason in plan.skipped:
         click.echo(f"specmodel: skipped: {reason}", err=True)
-    where: dict[str, Any] = {"workers": workers, "client": scheduler}
-    if worker_timeout is not None:
-        if scheduler is None:
-            raise InputError("worker_timeout", worker_timeout, "none without --scheduler")
-        where["worker_timeout"] = worker_timeout
+    if timeout is not None:
+        if client is None:
+            raise InputError("worker_timeout", timeout, "none without --scheduler")
+        where["worker_timeout"] = timeout
     with _without_log(), _stopping():
         if output is None:
             for text in sweeps.csv_chunks(plan, **where):
