@@ -342,9 +342,7 @@ def _slowest(plan: Plan) -> str:
 
 
 def _tokens(count: int) -> str:
-    if count == 0:
-        return "no draft"
-    return f"{count} tokens" if count > 1 else "1 token"
+    return {0: "no draft", 1: "1 token"}.get(count, f"{count} tokens")
 
 
 def _ranges_table(schedule: answers.Schedule) -> str:

@@ -114,28 +114,23 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
     seed = int(check("seed", options["seed"], minimum=0, whole=True))
     given = _given_ranges(options["ranges"])
     deployment, assumed = deployment_from(options)
-    given_point = {name: options[name] for name in _POINT}
-    if given_point["context_length"] is None:
-        given_point["context_length"] = assumed["context_length"] = DEFAULT_CONTEXT_LENGTH
+    if options["context_length"] is None:
+        assumed["context_length"] = DEFAULT_CONTEXT_LENGTH
     acceptance = acceptance_from(options)
     if acceptance.source:
         assumed["acceptance"] = acceptance.source
-    point = analyses.OperatingPoint(**given_point, acceptance=acceptance)
+    values = {name: assumed.get(name, options[name]) for name in _POINT}
+    point = analyses.OperatingPoint(**values, acceptance=acceptance)
     is_routing_known = "routing_correlation" not in assumed
     ranges = analyses.uncertain_ranges(deployment, point, given, routing_is_known=is_routing_known)
     swings = analyses.tornado(deployment, point, ranges)
     outputs = analyses.varying_outputs(swings)
     if not outputs:
         raise InputError("range", list(ranges), "a range that moves speedup or target efficiency")
-    indices = analyses.sobol(
-        deployment,
-        point,
-        ranges,
-        samples=options["samples"],
-        generator=np.random.default_rng(seed),
-        outputs=outputs,
-    )
+    drawn = {"samples": options["samples"], "generator": np.random.default_rng(seed)}
+    indices = analyses.sobol(deployment, point, ranges, outputs=outputs, **drawn)
     memory = MemoryUse(deployment, point.context_length, point.draft_length + 1)
+    size, length = np.asarray(point.batch_size), np.asarray(point.draft_length)
     outcome = analyses.evaluate(deployment, point, {})
     return Sensitivity(
         deployment=deployment,
@@ -147,10 +142,7 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
         indices=indices,
         samples=options["samples"],
         assumptions=assumed,
-        warnings=(
-            *memory.warnings(np.asarray(point.batch_size)),
-            *deployment.warnings(np.asarray(point.batch_size), np.asarray(point.draft_length)),
-        ),
+        warnings=(*memory.warnings(size), *deployment.warnings(size, length)),
     )
 
 
