@@ -7,9 +7,8 @@ import click
 from specmodel import measure
 from specmodel.base.errors import InputError
 from specmodel.base.text import wrap
-from specmodel.cli import settings
 from specmodel.cli.answering import answering
-from specmodel.cli.settings import own
+from specmodel.cli.settings import command, own
 from specmodel.show.forms import Answer, plain_fields, table
 
 _COLUMNS = {
@@ -24,7 +23,7 @@ _NGRAM = (
 )
 
 
-@settings.command()
+@command()
 @click.argument("file")
 @click.argument("later", required=False)
 @own("model", "NAME", "Which model_name, where there are several.")

@@ -15,9 +15,8 @@ import click
 
 from specmodel import __version__, machines
 from specmodel.base.text import wrap
-from specmodel.cli import settings
 from specmodel.cli.answering import progress_bar
-from specmodel.cli.settings import own
+from specmodel.cli.settings import command, own
 from specmodel.measure.kernels.suite import COMPONENTS, Device, Length
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ _FIRST_LINE, _LINES = 10.0, 60.0
 """Without a terminal: time to the first line about the pace, and between two lines [s]."""
 
 
-@settings.command()
+@command()
 @own("device", ["cpu", "cuda"], "What to time.", required=True)
 @own("output", "FILE.toml", "Hardware profile to write.", required=True)
 @click.option("--quick", "length", flag_value="quick", default="quick", help="Minutes (default).")

@@ -12,8 +12,7 @@ from specmodel.base.text import align_blocks, wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.prediction.table import seconds
-from specmodel.show import report
-from specmodel.show.forms import Answer
+from specmodel.show import forms, report
 
 _SIZES = "1:256:x2"
 _FORMS = ("additive", "rates")
@@ -48,7 +47,7 @@ _CAVEATS = {
 @settings.option("context_length")
 @settings.detail_options()
 @answering(rows=", a row a step", fragment="Print SGLang's JSON only.")
-def cost_table(**options: Any) -> Answer:
+def cost_table(**options: Any) -> forms.Answer:
     """Tabulate what a step takes by tokens verified.
 
     For engines that verify as much of a draft as pays: seconds by requests of one replica, tokens
@@ -94,7 +93,7 @@ def cost_table(**options: Any) -> Answer:
             "rows": table.rows(),
         }
 
-    return Answer(
+    return forms.Answer(
         page=page,
         fields=fields,
         rows=table.rows,

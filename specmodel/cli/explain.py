@@ -10,8 +10,7 @@ from specmodel.base.text import Columns, align_blocks
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.prediction.table import varies
-from specmodel.show import report
-from specmodel.show.forms import Answer
+from specmodel.show import forms, report
 
 MOST_EXPLAINED = 5
 """Most points explained side by side [-]."""
@@ -33,7 +32,7 @@ _TITLES = {
 @settings.option("context_length")
 @settings.detail_options()
 @answering()
-def explain(**options: Any) -> Answer:
+def explain(**options: Any) -> forms.Answer:
     """Explain what limits the speedup.
 
     What takes how much from target efficiency and speedup. Contributions are Shapley values: they

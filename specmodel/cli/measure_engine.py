@@ -16,8 +16,7 @@ from specmodel import __version__
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_values
 from specmodel.base.text import wrap
-from specmodel.cli import settings
-from specmodel.cli.settings import own
+from specmodel.cli.settings import command, own
 from specmodel.measure import live
 from specmodel.prediction.table import Form, Row
 from specmodel.show import forms
@@ -46,7 +45,7 @@ _MOST_NOTES = 5
 _SEED = "Of prompts, for draft lengths to meet the same ones; without prefix caching."
 
 
-@settings.command()
+@command()
 @click.argument("url")
 @own("output", "FILE.csv", "Summary to write.", required=True)
 @own("model", "NAME", "As served.  [default: the only one]")

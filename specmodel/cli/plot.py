@@ -7,8 +7,7 @@ import click
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import parse_numbers, parse_values
-from specmodel.cli import settings
-from specmodel.cli.settings import own
+from specmodel.cli.settings import command, own
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,7 +18,7 @@ LEAST_WIDTH, MOST_WIDTH = 3.0, 20.0
 _WHERE = "Draw these rows only, e.g. draft_length=1,3,5 or target=olmoe-1b-7b."
 
 
-@settings.command()
+@command()
 @click.argument("kind")
 @click.argument("table", required=False)
 @own("output", "FILE", "PDF, SVG or PNG, by its suffix.", required=True)

@@ -11,8 +11,7 @@ import click
 from specmodel import machines, measure
 from specmodel.base.errors import InputError
 from specmodel.base.text import wrap
-from specmodel.cli import settings
-from specmodel.cli.settings import own, refuse_given
+from specmodel.cli.settings import command, own, refuse_given
 from specmodel.prediction.table import Form, Row
 from specmodel.show import forms
 
@@ -34,7 +33,7 @@ _TITLES = {
 _SHARES = {*_TITLES, "bias", "coverage"} - {"value"}
 
 
-@settings.command()
+@command()
 @click.argument("profile", required=False)
 @click.argument("measurements", required=False)
 @own("serving", "FILE", "Judge whole engines: a table of measured ones.")
