@@ -119,9 +119,7 @@ def simulate(*, suite: str | None, **options: Any) -> Answer:
     typed = options["policies"]
     policies = usual if typed is None else [name.strip() for name in typed.split(",")]
     luck = {"seed": options["seed"], "variation": _variation(options, times, said["assumptions"])}
-    steps = None
-    if options["timeline"] is not None:
-        steps = _steps(source, times, policies, options, luck)
+    steps = _steps(source, times, policies, options, luck) if options["timeline"] else None
     chosen = [choose(policy, Path.cwd()) for policy in policies]
     with progress_bar(source.num_requests) as bar:
         shared = {"workers": options["workers"], "progress": bar.update}
@@ -178,9 +176,8 @@ def _replay_from(options: dict[str, Any]) -> tuple[Source, replay.ReplayTimes, d
     others = [name for name in presets if name.endswith("-ngram") != is_lookup]
     if others and is_lookup is not None:
         kind = "n-gram look-up" if is_lookup else "a model or head"
-        said["warnings"] += [
-            f"the drafter is {kind}, but the acceptance that of {', '.join(others)}"
-        ]
+        told = f"the drafter is {kind}, but the acceptance that of {', '.join(others)}"
+        said["warnings"].append(told)
     said["heading"] += f"; {requests}"
     return source, times, said
 

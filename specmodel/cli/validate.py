@@ -61,14 +61,13 @@ def validate(profile: str | None, measurements: str | None, **options: Any) -> N
     most = options["max_error"]
     if most is not None and not 0 <= most < math.inf:
         raise InputError("max_error", most, "a number of at least 0")
-    flags = {name: options[name] or None for name in ("with_fallbacks", "ttft")}
+    asked = options | {"profile": profile, "json": options["as_json"]}
+    asked = {name: value for name, value in asked.items() if value is not False}
     if options["serving"] is not None:
-        others = {"profile": profile, "stack": options["stack"]} | flags
-        refuse_given(others, ["profile", "stack", "with_fallbacks"], "none with --serving")
+        refuse_given(asked, ["profile", "stack", "with_fallbacks"], "none with --serving")
         error = _judge_engines(options)
     else:
-        others = {"json": options["as_json"] or None} | flags
-        refuse_given(others, ["json", "ttft"], "--serving FILE with it")
+        refuse_given(asked, ["json", "ttft"], "--serving FILE with it")
         if profile is None or measurements is None:
             missing = "PROFILE" if profile is None else "MEASUREMENTS"
             raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")

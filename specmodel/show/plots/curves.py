@@ -52,7 +52,7 @@ def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
     >>> speedup(table, Figure().add_subplot()).get_ylabel()
     'speedup'
     """
-    return _over_batch_size(table, ax, "speedup", "speedup")
+    return _over_batch_size(table, ax, "speedup")
 
 
 def target_efficiency(table: pd.DataFrame, ax: Axes) -> Axes:
@@ -63,7 +63,7 @@ def target_efficiency(table: pd.DataFrame, ax: Axes) -> Axes:
     table, ax
         As for `speedup`, with the column target_efficiency.
     """
-    return _over_batch_size(table, ax, "target_efficiency", "target efficiency")
+    return _over_batch_size(table, ax, "target_efficiency")
 
 
 def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
@@ -211,7 +211,7 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     return axes
 
 
-def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, label: str) -> Axes:
+def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str) -> Axes:
     """Draw a quantity over the batch size, a line for each value of what else varies."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -228,8 +228,8 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, label: str) -
             ax.fill_between(part["batch_size"], **shape)
         _line(ax, part, quantity, i, shortened(name, _MOST_CHARACTERS))
     unity(ax)
-    ax.set_ylim(0 if quantity == "target_efficiency" else None, None)
-    ax.set_ylabel(label)
+    low = 0 if quantity == "target_efficiency" else None
+    ax.set(ylim=(low, None), ylabel=frames.words(quantity))
     counts_axis(ax, rows["batch_size"], "batch size (requests)")
     handles = ax.get_legend_handles_labels()[0]
     if len(ends) == 2:

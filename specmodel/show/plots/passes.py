@@ -117,8 +117,7 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
         ax.bar(places, heights, 0.85, bottom, label=label, edgecolor="white", linewidth=0, **style)
         bottom += heights
     _bar_axis(ax, bars.index, places)
-    ax.set_ylabel(f"time of a pass ({unit})")
-    ax.set_ylim(0, 1.04 * bottom.max() or 1)
+    ax.set(ylabel=f"time of a pass ({unit})", ylim=(0, 1.04 * bottom.max() or 1))
     legend_above(ax, side="right")
     return ax
 

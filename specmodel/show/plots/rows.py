@@ -73,8 +73,7 @@ def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
             values = part.set_index("term")["value"].reindex(terms, fill_value=0.0)
             _waterfall(ax, values, (i, len(points)), label)
         rows_axis(ax, [folded(str(term), _WIDTH) for term in terms])
-        ax.set_xlim(0, 1.03 * max(ax.get_xlim()[1], 1))
-        ax.set_xlabel(frames.words(quantity))
+        ax.set(xlim=(0, 1.03 * max(ax.get_xlim()[1], 1)), xlabel=frames.words(quantity))
     legend_above(axes[0], frames.titled(varying), side="right")
     return axes
 

@@ -80,9 +80,8 @@ def counts_axis(ax: Axes, values: Iterable[float], label: str) -> None:
     low, high = sizes[0], sizes[-1]
     margin = (high / low) ** 0.04 if high > low else 2.0
     ax.set_xscale("log", base=2)
-    ax.set_xlim(low / margin, high * margin)
+    ax.set(xlim=(low / margin, high * margin), xlabel=label)
     ax.minorticks_off()
-    ax.set_xlabel(label)
     base = 2 if high < _MOST_WRITTEN else 10
     found = LogLocator(base=base, numticks=_MOST_TICKS).tick_values(low, high)
     powers = [float(tick) for tick in found if low <= tick <= high]
