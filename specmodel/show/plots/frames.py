@@ -94,10 +94,7 @@ def lines(
 ) -> tuple[str, list[tuple[str, pd.DataFrame]]]:
     """Return in words what lines differ in, and the label and points of each, with `x` rising."""
     names = _coordinates(table, x, quantity)
-    if not names:
-        need_distinct(table, [x])
-        return "", [("", table.sort_values(x, kind="stable"))]
-    groups = list(table.groupby(names, sort=False, dropna=False))
+    groups = list(table.groupby(names, sort=False, dropna=False)) if names else [((), table)]
     told = ", ".join(map(words, names))
     need_at_most(most, len(groups), f"lines, by {told}")
     found = []
