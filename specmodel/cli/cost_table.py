@@ -104,7 +104,7 @@ def cost_table(**options: Any) -> forms.Answer:
 
 def costs_from(options: dict[str, Any]) -> tuple[answers.CostTable, report.Prediction]:
     """Return the table that the options ask for, and a prediction at its points."""
-    from specmodel.cli.options import check_points, deployment_from, with_engine_of_dialect
+    from specmodel.cli.options import check_points, deployment_from, with_its_engine
     from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, predict_deployed
 
     lengths = parse_values("draft_length", options["draft_length"])
@@ -116,7 +116,7 @@ def costs_from(options: dict[str, Any]) -> tuple[answers.CostTable, report.Predi
     sizes, contexts = map(len, grid.values())
     counts = {"batch sizes": sizes, "contexts": contexts, "tokens": lengths[0] + 1}
     check_points("batch_size", counts)
-    options, told = with_engine_of_dialect(options)
+    options, told = with_its_engine(options)
     deployment, assumed = deployment_from(options)
     table = answers.cost_table(deployment, draft_length=lengths[0], **grid)
     prediction = predict_deployed(

@@ -18,7 +18,7 @@ from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.base.units import check
 from specmodel.cli.settings import OPTIONS, flag, given, refuse_given
 from specmodel.cost.deploying import RECORDS, resolve
-from specmodel.cost.deployment import Deployment
+from specmodel.cost.deployment import Deployment, state_slots_of
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import DEFAULT_MAX_DRAFT_LENGTH, predict_deployed
 
@@ -92,12 +92,26 @@ def deployment_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any]
     return resolve(options | settings_from(options["changes"]), prefix="set ")
 
 
-def with_engine_of_dialect(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def with_its_engine(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return options with the engine of --for unless --engine is typed, and what was assumed."""
     name = options["dialect"]
     if options["engine"] is not None:
         return options, {}
     return options | {"engine": name}, {"engine": f"{name} (fit engine takes your own runs)"}
+
+
+def with_its_states(options: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return options with recurrent states kept as by the engine of --for; and if they changed.
+
+    --engine may name another one for the times. Nothing changes if nothing is recurrent, if both
+    keep states alike, or if the engine's record says how.
+    """
+    deployment, _ = deployment_from(options)
+    slots = state_slots_of(options["dialect"])
+    is_as_told = deployment.engine.state_slots or deployment.states.slots == slots
+    if deployment.recurrent_model is None or is_as_told:
+        return options, False
+    return options | {"changes": (*options["changes"], f"engine.state_slots={slots}")}, True
 
 
 def acceptance_from(options: dict[str, Any]) -> Acceptance:

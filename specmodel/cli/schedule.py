@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 DEFAULT_MAX_BATCH_SIZE = 512
 """Largest batch size of a schedule where more would fit in memory [request]."""
 
-_ENGINES = ["vllm", "tensorrt-llm", "sglang"]
 _FOR = "Whose configuration the schedule is written in."
 _VERSION = "Of TensorRT-LLM, whose form changed with 1.3.  [default: the newest]"
 _CONTEXT = "KV entries per sequence before the step; several count alike.  [default: 1024]"
@@ -32,7 +31,7 @@ _MOST_COLUMNS = 9
 
 
 @settings.command()
-@settings.own("for", _ENGINES, _FOR, to="dialect", required=True)
+@settings.own("for", ["vllm", "tensorrt-llm", "sglang"], _FOR, to="dialect", required=True)
 @settings.own("engine_version", "VERSION", _VERSION)
 @settings.where_options(engine="that of --for")
 @settings.acceptance_options(one_length=False)
@@ -119,13 +118,13 @@ def plan_from(options: dict[str, Any]) -> Plan:
     import numpy as np
 
     from specmodel.answers.schedule import DEFAULT_TOLERANCE
-    from specmodel.cli.options import longest_draft, predict_from, with_engine_of_dialect
+    from specmodel.cli.options import longest_draft, predict_from, with_its_engine, with_its_states
     from specmodel.cost.deploying import slots_text
     from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH
 
     form, drafter = _form(options)
-    options, told = with_engine_of_dialect(options)
-    options, is_of_dialect = _with_its_states(options)
+    options, told = with_its_engine(options)
+    options, is_of_dialect = with_its_states(options)
     longest = longest_draft(options)
     typed = options["context_length"]
     contexts = [DEFAULT_CONTEXT_LENGTH] if typed is None else parse_values("context_length", typed)
@@ -161,10 +160,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
 
 
 def _memory_warnings(prediction: report.Prediction, longest: int) -> tuple[str, ...]:
-    """Return the warnings, with memory as an engine needs it for the longest draft [token].
-
-    It reserves that much for each request at any batch size.
-    """
+    """Return the warnings, with the memory that engines reserve for the longest draft [token]."""
     batch, of_all = prediction.batch_size, prediction.evaluation.memory
     passed_over = of_all.warnings(batch)
     own = replace(of_all, verify_tokens=longest + 1).warnings(batch)
@@ -182,23 +178,6 @@ def _form(options: dict[str, Any]) -> tuple[answers.Dialect, str]:
         expected = f"{', '.join(form.drafters)} with --for {name}, which varies no other's length"
         raise InputError("drafter", drafter, expected)
     return form, kind
-
-
-def _with_its_states(options: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return options with recurrent states kept as by the engine of --for; and if they changed.
-
-    --engine may name another one for the times. Nothing changes if nothing is recurrent, if both
-    keep states alike, or if the engine's record says how.
-    """
-    from specmodel.cli.options import deployment_from
-    from specmodel.cost.deployment import state_slots_of
-
-    deployment, _ = deployment_from(options)
-    slots = state_slots_of(options["dialect"])
-    is_as_told = deployment.engine.state_slots or deployment.states.slots == slots
-    if deployment.recurrent_model is None or is_as_told:
-        return options, False
-    return options | {"changes": (*options["changes"], f"engine.state_slots={slots}")}, True
 
 
 def _along(gain: FloatArray, schedule: answers.Schedule) -> FloatArray:
@@ -252,8 +231,7 @@ def _warnings(plan: Plan) -> list[str]:
 
 def _gain(plan: Plan, pays: str) -> str:
     """Say where speculation pays and by how much, or that it should stay off."""
-    schedule = plan.schedule
-    last = schedule.batch_size[-1]
+    schedule, last = plan.schedule, plan.schedule.batch_size[-1]
     if not schedule.max_draft_length:
         return _nothing(plan)
     if last == 1:
@@ -298,9 +276,8 @@ def _for_engine(plan: Plan) -> str:
 
 def _nothing(plan: Plan) -> str:
     """Say that speculation should stay off, and what it could gain at most."""
-    best = plan.schedule.best_speedup
+    best, last = plan.schedule.best_speedup, plan.schedule.batch_size[-1]
     if best.max() == 1:
-        last = plan.schedule.batch_size[-1]
         return f"Speculation pays at no batch size up to {last}: leave it off."
     gain = f"{best.max():.3f}x at batch size {best.argmax() + 1}"
     if plan.unbound.max_draft_length:
@@ -380,7 +357,7 @@ def _fields(plan: Plan) -> dict[str, Any]:
 
     schedule = plan.schedule
     by_context = zip(plan.context_length, plan.best_draft_length, plan.speedup, strict=True)
-    own = {
+    return report.case_fields(plan.prediction) | {
         "warnings": _warnings(plan),
         "for": plan.dialect,
         "fragment": plan.fragment or None,
@@ -405,7 +382,6 @@ def _fields(plan: Plan) -> dict[str, Any]:
         "units": COLUMN_UNITS,
         "rows": schedule.rows(),
     }
-    return report.case_fields(plan.prediction) | own
 
 
 def _ranges(schedule: answers.Schedule) -> list[Row]:
