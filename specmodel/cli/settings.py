@@ -15,7 +15,7 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 
 _Options = dict[str, tuple[type | str, str]]
 
-_WHERE: _Options = {
+_CASE: _Options = {
     "target": ("NAME|PATH", "Model served; a name, TOML or config.json."),
     "drafter": ("NAME|PATH", f"{', '.join(DRAFTERS)}, or a model."),
     "hardware": ("NAME|PATH", "GPU; a name or TOML."),
@@ -29,8 +29,6 @@ _WHERE: _Options = {
         "Whose kernels: fitted for the GPU, typical or datasheet."
         "  [default: the engine's, or the GPU's first]",
     ),
-}
-_POINT: _Options = {
     "batch_size": ("VALUES", "Sequences decoded together: 1,2,4 or 1:64:2 or 1:128:x2."),
     "draft_length": ("VALUES", "Tokens drafted per sequence and step, 0 for none."),
     "context_length": ("VALUES", "KV entries per sequence before the step.  [default: 1024]"),
@@ -105,7 +103,7 @@ _DETAIL: _Options = {
     ),
     "lookup_time": (float, "Host seconds to look up one sequence (ngram).  [default: 0]"),
 }
-OPTIONS = _WHERE | _POINT | _ACCEPTANCE | _DETAIL
+OPTIONS = _CASE | _ACCEPTANCE | _DETAIL
 """By name: the type, or a metavar for text; and the help."""
 
 DRAFTED = "Tokens drafted per sequence and step."
