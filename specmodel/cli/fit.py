@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmodel import machines, measure
+from specmodel import fit, machines, measure
 from specmodel.base.errors import InputError
-from specmodel.base.text import wrap
-from specmodel.cli.fit_engine import engine
-from specmodel.cli.settings import SETTINGS, own, refuse_inputs
+from specmodel.base.files import write_text
+from specmodel.base.text import align, wrap
+from specmodel.cli import settings
+from specmodel.cli.settings import own, refuse_given, refuse_inputs
+from specmodel.fit import measured
+from specmodel.prediction.table import seconds
+from specmodel.show import report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from specmodel.fit.update import Moved
 
-    from specmodel.fit import KernelFitting
+_WITH_VARY = ("name", "engine", "stack", "source", "version", "vary", "leave_out")
+_DRAFTING = ("draft_length", "tree_width", "verify_tokens")
 
 
 class FitGroup(click.Group):
@@ -34,8 +40,10 @@ class FitGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=FitGroup, context_settings=SETTINGS | {"ignore_unknown_options": True})
-def fit() -> None:
+@click.group(
+    "fit", cls=FitGroup, context_settings=settings.SETTINGS | {"ignore_unknown_options": True}
+)
+def fit_group() -> None:
     """Fit kernels (the default) or an engine to measurements.
 
     \b
@@ -46,10 +54,7 @@ def fit() -> None:
     """
 
 
-fit.add_command(engine)
-
-
-@fit.command(context_settings=SETTINGS)
+@fit_group.command(context_settings=settings.SETTINGS)
 @click.argument("measurements")
 @own("output", "FILE", "Hardware profile to write.", required=True)
 @own("hardware", "NAME|PATH", "Profile to start from.  [default: measured]")
@@ -60,9 +65,7 @@ def kernels(measurements: str, output: str, **options: str | None) -> None:
 
     Rows whose role is "fit" are fitted, those whose role is "judge" tell the error.
     """
-    from specmodel.base.files import write_text
     from specmodel.base.records import spellings
-    from specmodel.fit.kernels import fit_kernels, fitted_stack
     from specmodel.machines.profiles import hardware_text, with_stack
 
     refuse_inputs("output", output, {"the measurements": measurements})
@@ -73,25 +76,255 @@ def kernels(measurements: str, output: str, **options: str | None) -> None:
         expected = f"{device}, as measured, or --measured-on {device} with it"
         raise InputError("hardware", name, expected)
     text = hardware_text(name)
-    fits = fit_kernels(table, machines.load_hardware(name))
+    fits = fit.fit_kernels(table, machines.load_hardware(name))
     source = options["source"] or f"{Path(measurements).name}, measured on {device}"
-    record = fitted_stack(fits, version=version, source=source, date=date.today().isoformat())
+    record = fit.fitted_stack(fits, version=version, source=source, date=date.today().isoformat())
     write_text(output, with_stack(text, stack, record))
     click.echo(f"{fit_text(fits)}\n\nWritten: {output}, [fitted.{stack}]")
 
 
-def fit_text(fits: Mapping[tuple[str, str], KernelFitting]) -> str:
+def fit_text(fits: Mapping[tuple[str, str], fit.KernelFitting]) -> str:
     """Return fitted parameters, errors and warnings, a block for each kind and dtype."""
     blocks = []
     for (kind, dtype), fitting in fits.items():
-        fit = fitting.fit
+        found = fitting.fit
         title = (
-            f"{kind} {dtype}: {fit.num_points} points fitted, {fit.num_judged} judged: error "
-            f"{fit.mean_error:.1%} mean over shapes, {fit.median_error:.1%} median, "
-            f"{fit.percentile_90_error:.1%} 90th percentile"
+            f"{kind} {dtype}: {found.num_points} points fitted, {found.num_judged} judged: error "
+            f"{found.mean_error:.1%} mean over shapes, {found.median_error:.1%} median, "
+            f"{found.percentile_90_error:.1%} 90th percentile"
         )
-        values = fitting.result.parameters | {"sharpness": fit.sharpness}
+        values = fitting.result.parameters | {"sharpness": found.sharpness}
         lines = [wrap(title), *(f"  {name} = {value:.4g}" for name, value in values.items())]
         lines += [wrap(f"  Warning: {warning}.") for warning in fitting.result.warnings]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
+
+
+@fit_group.command(context_settings=settings.SETTINGS)
+@click.argument("measurements", nargs=-1, required=True)
+@own("output", "FILE", "Engine profile to write.", required=True)
+@own("name", str, "Name of the engine, for people.  [default: the profile's]")
+@settings.where_options(required=False, engine="by the files")
+@own("draft_length", int, "Of runs whose files do not tell it.")
+@settings.options("tree_width", "verify_tokens")
+@own("context_length", int, "KV entries of a sequence.  [default: the files']")
+@settings.detail_options()
+@own("source", "TEXT", "What was measured.  [default: the files' names]")
+@own("version", "TEXT", "Version of the engine measured.", default="", show_default=False)
+@own("vary", str, "Fit overheads by name instead, to one table; repeat.", multiple=True)
+@own("leave_out", "COLUMN", "With --vary: leave out in turn.", multiple=True)
+def engine(measurements: tuple[str, ...], output: str, **options: Any) -> None:
+    """Fit an engine to benchmarks of your own server: one plain and one speculative run do.
+
+    Files are what `vllm bench serve --save-result` or SGLang's `bench_serving --output-file`
+    writes, or CSV with any of tpot_ms, step_ms, tokens_per_s (also with base_ and spec_ in
+    front) or speedup, and tokens_per_step, draft_length, topk, verify_tokens, concurrency,
+    prompt_length, output_length. A shipped profile is moved as far as these runs tell; what
+    they leave open stays as uncertain as it was, and `predict --interval` knows it.
+
+    With --vary, overheads of that name are fitted to one table by least squares. Its columns:
+    target, drafter, hardware, tensor_parallel, batch_size, draft_length, context_length,
+    quantity (speedup, relative_step_time, forward_time, step_time or target_efficiency) and
+    value; step_efficiency in rows of speedup. Overheads: kernel_time, pass_time,
+    draft_kernel_time, draft_pass_time, reject_time, reject_time_per_request,
+    reject_time_per_token, tree_time.
+
+    \b
+    Examples:
+      specmodel fit engine plain.json eagle3.json --target gpt-oss-120b \\
+          --drafter eagle3 --hardware h200_sxm --output mine.toml
+      specmodel fit engine served.csv --name mine --output mine.toml \\
+          --vary pass_time --vary draft_pass_time --vary reject_time
+    """
+    for path in measurements:
+        refuse_inputs("output", output, {"the measurements": path})
+    if options["vary"]:
+        text = _by_name(measurements, output, options)
+    else:
+        text = _from_runs(measurements, output, options)
+    click.echo(f"{text}\n\nWritten: {output}")
+
+
+def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> str:
+    """Update a shipped profile by a user's runs, write it, and return what to print."""
+    from specmodel.base.records import toml_text
+    from specmodel.cli.options import settings_from
+    from specmodel.cost.deploying import resolve
+
+    _check_given(options)
+    runs = measured.read_benchmarks(paths)
+    if options["draft_length"] is not None:
+        length, width, verified = (options[name] for name in _DRAFTING)
+        typed = {"topk": width or 1, "verify_tokens": verified}
+        runs = tuple(r.drafting(length, **typed) if r.draft_length is None else r for r in runs)
+    measured.check_model(runs, options["target"])
+    measured.need_plain(runs)
+    name, told = _start(runs, options)
+    values = options | settings_from(options["changes"])
+    _, assumed = resolve(values | {"engine": name}, prefix="set ")
+    base = machines.load_engine(name)
+    rows = measured.served_runs(runs, values | {"engine": name})
+    versions = {f"{run.engine} {run.version}" for run in runs if run.version}
+    version = options["version"] or (versions.pop() if len(versions) == 1 else "")
+    update = fit.update_engine(rows, base, date=date.today().isoformat(), version=version)
+    names = ", ".join(Path(path).name for path in paths)
+    told_by = {
+        "name": options["name"] or f"{base.name}, own runs",
+        "source": options["source"] or f"{names}, from the profile {base.name}",
+    }
+    if options["stack"]:
+        told_by["stack"] = options["stack"]
+    profile = update.profile.with_changes("engine", told_by)
+    deployment, _ = resolve(values | {"engine": profile}, prefix="set ")
+    write_text(output, toml_text(profile) + "\n")
+    notes = [wrap(f"Note: {run.batch_note}.") for run in runs if run.batch_note]
+    notes += [wrap(text) for text in _unlike_texts(update)]
+    parts = [
+        f"{wrap(report.heading(deployment))}\n{wrap(f'From the profile {base.name}: {told}.')}",
+        _runs_table(runs, update),
+        "\n".join(notes),
+        _moved_text(update.moved),
+        report.assumed_text({n: v for n, v in assumed.items() if n != "engine"}),
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def _check_given(options: dict[str, Any]) -> None:
+    for name in ("target", "drafter", "hardware"):
+        if options[name] is None:
+            raise InputError(name, None, "what the files do not tell: a name or path")
+    refuse_given(options, ["host_speed"], "none: the runs tell it")
+    if options["leave_out"]:
+        raise InputError("leave_out", options["leave_out"][0], "--vary with it")
+
+
+def _start(runs: Sequence[measured.Run], options: dict[str, Any]) -> tuple[str, str]:
+    """Return the profile to start from, and why it was chosen."""
+    from specmodel.fit.measured.spellings import profile_of
+
+    if options["engine"]:
+        return options["engine"], "as told"
+    named = {(run.engine, options["version"] or run.version) for run in runs if run.engine}
+    if not named:
+        raise InputError("engine", None, "a profile to start from, as the files name no engine")
+    found = {profile_of(*pair)[0] for pair in named}
+    if len(found) > 1:
+        raise InputError("engine", ", ".join(sorted(found)), "one, as these files are of several")
+    made, version = next(iter(named))
+    return found.pop(), f"the files are of {' '.join(filter(None, [made, version]))}"
+
+
+def _runs_table(runs: Sequence[measured.Run], update: fit.EngineUpdate) -> str:
+    """Return each run measured and predicted, before and after."""
+    names, quantities = [Path(run.source).name for run in runs], [run.quantity for run in runs]
+    errors = update.predicted / update.measured - 1
+    columns = [
+        ("run", [name if len(name) <= 26 else f"...{name[-23:]}" for name in names]),
+        ("batch\nsize", [f"{run.batch_size:.3g}" for run in runs]),
+        ("draft\nlength", [str(run.draft_length) for run in runs]),
+        ("tokens\na step", [f"{run.tokens_per_step:.3g}" for run in runs]),
+        ("\nmeasured", list(map(_value, quantities, update.measured))),
+        ("predicted\nbefore", list(map(_value, quantities, update.before))),
+        ("\nnow", list(map(_value, quantities, update.predicted))),
+        ("\nerror", [f"{error:+.1%}" for error in errors]),
+    ]
+    return align(columns, left=["run"])
+
+
+def _unlike_texts(update: fit.EngineUpdate) -> list[str]:
+    """Return notes on runs that no known host explains, or that overheads do not explain."""
+    texts = []
+    if update.is_unlike_known:
+        per_request = float(update.profile.overheads.on_host().reject_time_per_request)
+        texts.append(
+            f"Note: {seconds(per_request)} for each request of a step with a draft explain these"
+            " runs better than any host like known ones."
+        )
+    if excess := update.excess_speedup:
+        how, takes = ("high", "more") if excess > 0 else ("low", "less")
+        texts.append(
+            f"Warning: speedups of these runs come out {abs(excess):.0%} too {how}, beyond what"
+            f" errors of kernels and runs explain: steps with a draft take this engine {takes} time"
+            " than its profile and the kernels know of, and predictions for other loads may be as"
+            " wrong."
+        )
+    return texts
+
+
+def _moved_text(moved: Sequence[Moved]) -> str:
+    """Return which parameters the runs moved, and which they leave open."""
+    told = [item for item in moved if not item.is_open]
+    lines = ["What the runs moved, with the 80 % that it was, and is, known to:"]
+    rows = [
+        ("", [f"  {item.name}" for item in told]),
+        ("before", [_ends(item.name, item.before, item.spread_before) for item in told]),
+        ("now", [_ends(item.name, item.after, item.spread_after) for item in told]),
+    ]
+    lines.append(align(rows, left=["", "before", "now"]) if told else "  nothing")
+    left = ", ".join(item.name for item in moved if item.is_open)
+    return "\n".join(lines) + (f"\n{wrap(f'Left open by them: {left}.')}" if left else "")
+
+
+def _ends(name: str, value: float, spread: float) -> str:
+    """Return a value and its central 80 % interval."""
+    from math import exp
+
+    show = seconds if name.endswith("time") or "_per_" in name else "{:.2f}".format
+    end = exp(1.2816 * spread)
+    return f"{show(value)} ({show(value / end)} to {show(value * end)})"
+
+
+def _by_name(paths: Sequence[str], output: str, options: dict[str, Any]) -> str:
+    """Fit the overheads of --vary to one table, write the engine, and return what to print."""
+    from specmodel.base.records import toml_text
+
+    if len(paths) > 1:
+        raise InputError("measurements", " ".join(paths), "one table with --vary")
+    others = [name for name in options if name not in _WITH_VARY]
+    refuse_given(options, others, "none with --vary, whose table says what ran")
+    if options["name"] is None:
+        raise InputError("name", None, "a name of the engine, with --vary")
+    table = fit.read_serving(paths[0])
+    changes = {"name": options["name"], "source": options["source"] or Path(paths[0]).name}
+    if options["stack"]:
+        changes["stack"] = options["stack"]
+    base = machines.load_engine(options["engine"] or "ideal").with_changes("engine", changes)
+    how = {name: options[name] for name in ("leave_out", "version")}
+    how["date"] = date.today().isoformat()
+    fitting = fit.fit_engine(table, base, options["vary"], **how)
+    write_text(output, toml_text(fitting.profile) + "\n")
+    return f"{_engine_text(fitting)}\n\n{_row_text(fitting, table)}"
+
+
+def _engine_text(fitting: fit.EngineFitting) -> str:
+    """Return fitted overheads, errors and warnings."""
+    fit = fitting.profile.fit
+    found = [f"  {name} = {value:.4g} s" for name, value in fitting.result.parameters.items()]
+    lines = [f"{fitting.profile.name}: {fitting.result.num_points} points", *found]
+    lines.append(f"  mean error {fitting.result.mean_error:.1%}")
+    for column, error in (fit.left_out_error if fit else {}).items():
+        lines.append(f"  mean error with each {column} left out in turn {error:.1%}")
+    lines += [wrap(f"  Warning: {warning}.") for warning in fitting.result.warnings]
+    return "\n".join(lines)
+
+
+def _row_text(fitting: fit.EngineFitting, table: report.DataFrame) -> str:
+    """Return each row measured and predicted, as an aligned table."""
+    quantity, values = table["quantity"].tolist(), table["value"].astype(float)
+    sizes = [str(of_row).split() for of_row in table["batch_size"]]
+    columns = [
+        ("target", [Path(str(name)).name[:17] for name in table["target"]]),
+        ("quantity", quantity),
+        ("batch\nsize", ["-".join(dict.fromkeys([s[0], s[-1]])) for s in sizes]),
+        ("draft\nlength", [f"{length:g}" for length in table["draft_length"].astype(float)]),
+        ("measured", list(map(_value, quantity, values))),
+        ("predicted", list(map(_value, quantity, fitting.predicted))),
+        ("error", [f"{error:+.1%}" for error in fitting.result.residuals]),
+    ]
+    return align(columns, left=["target", "quantity"])
+
+
+def _value(quantity: str, value: float) -> str:
+    """Return a time, or a ratio, as a cell."""
+    is_time = quantity in ("forward_time", "step_time")
+    return seconds(float(value)) if is_time else f"{value:.3f}"
