@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,9 +18,6 @@ from specmodel.cli.settings import own, refuse_given, refuse_inputs
 from specmodel.fit import measured
 from specmodel.prediction.table import seconds
 from specmodel.show import report
-
-if TYPE_CHECKING:
-    from specmodel.fit.update import Moved
 
 _WITH_VARY = ("name", "engine", "stack", "source", "version", "vary", "leave_out")
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
@@ -183,7 +180,7 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
         f"{wrap(report.heading(deployment))}\n{wrap(f'From the profile {base.name}: {told}.')}",
         _runs_table(runs, update),
         "\n".join(notes),
-        _moved_text(update.moved),
+        _moved_text(update),
         report.assumed_text({n: v for n, v in assumed.items() if n != "engine"}),
     ]
     return "\n\n".join(filter(None, parts))
@@ -251,9 +248,9 @@ def _unlike_texts(update: fit.EngineUpdate) -> list[str]:
     return texts
 
 
-def _moved_text(moved: Sequence[Moved]) -> str:
+def _moved_text(update: fit.EngineUpdate) -> str:
     """Return which parameters the runs moved, and which they leave open."""
-    told = [item for item in moved if not item.is_open]
+    told = [item for item in update.moved if not item.is_open]
     lines = ["What the runs moved, with the 80 % that it was, and is, known to:"]
     rows = [
         ("", [f"  {item.name}" for item in told]),
@@ -261,7 +258,7 @@ def _moved_text(moved: Sequence[Moved]) -> str:
         ("now", [_ends(item.name, item.after, item.spread_after) for item in told]),
     ]
     lines.append(align(rows, left=["", "before", "now"]) if told else "  nothing")
-    left = ", ".join(item.name for item in moved if item.is_open)
+    left = ", ".join(item.name for item in update.moved if item.is_open)
     return "\n".join(lines) + (f"\n{wrap(f'Left open by them: {left}.')}" if left else "")
 
 

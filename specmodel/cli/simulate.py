@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,13 +17,8 @@ from specmodel.cli import settings
 from specmodel.cli.answering import answering, echo_warnings, progress_bar
 from specmodel.cli.settings import flag, given, own, refuse_given, refuse_inputs
 from specmodel.prediction.table import Form, Row, columns_of, fitted
+from specmodel.show import report
 from specmodel.show.forms import Answer, plain_fields, records
-from specmodel.show.report import assumed_text
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from specmodel.replay.blocks import Source
 
 DEFAULT_MAX_DRAFT_LENGTH = 7
 DEFAULT_CONTEXT_LENGTH = 1024
@@ -160,7 +155,9 @@ def _check_files(options: dict[str, Any]) -> None:
         refuse_inputs("records", options["records"], inputs)
 
 
-def _replay_from(options: dict[str, Any]) -> tuple[Source, replay.ReplayTimes, dict[str, Any]]:
+def _replay_from(
+    options: dict[str, Any],
+) -> tuple[replay.blocks.Source, replay.ReplayTimes, dict[str, Any]]:
     """Return requests and step times, and their heading, assumptions and warnings."""
     from specmodel.cli.trace import named_requests
 
@@ -196,7 +193,7 @@ def _variation(
 
 
 def _times(
-    options: dict[str, Any], source: Source
+    options: dict[str, Any], source: replay.blocks.Source
 ) -> tuple[replay.ReplayTimes, dict[str, Any], bool | None]:
     """Return step times, what `_replay_from` says of them, and whether the drafter looks up."""
     import numpy as np
@@ -245,12 +242,12 @@ def _longest(options: dict[str, Any], known: int, block: int | None = None) -> i
 
 
 def _steps(
-    source: Source,
+    source: replay.blocks.Source,
     times: replay.ReplayTimes,
     policies: list[str],
     options: dict[str, Any],
     luck: dict[str, Any],
-) -> pd.DataFrame:
+) -> report.DataFrame:
     """Return the steps of the request to draw."""
     from specmodel.replay.choices import choose
 
@@ -276,7 +273,7 @@ def _page(said: dict[str, Any], times: replay.ReplayTimes, rows: list[Row]) -> s
     sections = ["\n".join([_fill(said["heading"]), wrap(line), _verdict(rows)]), _table(rows)]
     values = said["assumptions"].items()
     assumed = {name: f"{v:g}" if isinstance(v, float) else v for name, v in values}
-    return "\n\n".join([*sections, assumed_text(assumed)])
+    return "\n\n".join([*sections, report.assumed_text(assumed)])
 
 
 def _verdict(rows: list[Row]) -> str:

@@ -1,19 +1,18 @@
 """``specmodel trace``: acceptance traces made and described; requests that ``--trace`` names."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from specmodel import replay
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.text import Columns, align, wrap
 from specmodel.cli.settings import SETTINGS, own, refuse_inputs
 from specmodel.replay import traces
 from specmodel.show.forms import table
-
-if TYPE_CHECKING:
-    from specmodel.replay.blocks import Source
-    from specmodel.replay.traces.statistics import TraceStatistics
 
 DEFAULT_REQUESTS = 300
 DEFAULT_OUTPUT_TOKENS = 512
@@ -81,7 +80,7 @@ def ngram(input_: str, output: str, tokenizer: str | None, **options: Any) -> No
     click.echo(f"Written: {output}")
 
 
-def _steps_table(trace: "traces.Trace") -> str:
+def _steps_table(trace: traces.Trace) -> str:
     """Return tokens per step and the share of steps that propose, by draft length."""
     from specmodel.replay.traces.statistics import DRAFT_LENGTHS, steps_at
 
@@ -141,7 +140,7 @@ def describe(names: tuple[str, ...]) -> None:
     click.echo(_statistics_table(rows))
 
 
-def _statistics_table(rows: list[tuple[str, "TraceStatistics"]]) -> str:
+def _statistics_table(rows: list[tuple[str, traces.statistics.TraceStatistics]]) -> str:
     """Return a row for each trace, and what its columns mean."""
     from specmodel.replay.traces.statistics import DRAFT_LENGTHS
 
@@ -160,7 +159,7 @@ def _statistics_table(rows: list[tuple[str, "TraceStatistics"]]) -> str:
     return f"{table(told, columns, left=['trace'])}\n\n{wrap(note)}"
 
 
-def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> "traces.Trace":
+def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> traces.Trace:
     import numpy as np
 
     from specmodel.base.units import check
@@ -174,14 +173,13 @@ def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> "traces
     return traces.sample_trace(traces.load_preset(preset), requests, output_tokens, generator)
 
 
-def named_requests(name: str, sizes: dict[str, int]) -> tuple["Source", str, list[str]]:
+def named_requests(name: str, sizes: dict[str, int]) -> tuple[replay.blocks.Source, str, list[str]]:
     """Return the requests of a trace, or drawn from presets that are joined by +.
 
     Also return a heading, and which of the presets ship with the package. `sizes` are the requests
     and output_tokens to draw, if typed [request] [token].
     """
     from specmodel.base.units import check
-    from specmodel.replay import Sample
     from specmodel.replay.traces.files import SUFFIXES
 
     if Path(name).suffix in SUFFIXES:
@@ -198,12 +196,12 @@ def named_requests(name: str, sizes: dict[str, int]) -> tuple["Source", str, lis
         expected = f"at most {MOST_POSITIONS // length} of {length} tokens each"
         raise InputError("requests", requests, expected)
     processes = [_process(preset) for preset in presets]
-    sample = Sample(processes=processes, num_requests=requests, output_tokens=length)
+    sample = replay.Sample(processes=processes, num_requests=requests, output_tokens=length)
     heading = f"{' + '.join(presets)}, {requests} requests of {length} tokens"
     return sample, heading, [preset for preset in presets if preset in traces.list_presets()]
 
 
-def _process(preset: str) -> "traces.AcceptanceProcess":
+def _process(preset: str) -> traces.AcceptanceProcess:
     """Return a preset by name or file; errors name the option --trace."""
     from specmodel.base.records import is_path, load
     from specmodel.replay.traces.files import SUFFIXES
