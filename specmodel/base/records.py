@@ -76,6 +76,11 @@ def field_names(cls: type[Record]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(cls))
 
 
+def is_hidden(field: Field[Any]) -> bool:
+    """Tell whether a field is no part of what is shown of a record."""
+    return bool(field.metadata.get("is_hidden"))
+
+
 def as_table(
     record: Record, keeps: Callable[[Field[Any], object], bool] = lambda field, value: True
 ) -> dict[str, Any]:
@@ -95,7 +100,7 @@ def as_table(
     return {
         field.name: plain(value)
         for field, value in values
-        if not field.metadata.get("is_hidden") and keeps(field, value)
+        if not is_hidden(field) and keeps(field, value)
     }
 
 
@@ -287,7 +292,7 @@ def _first_fault(
     match fault["type"]:
         case "unexpected_keyword_argument":
             record = _records_at(cls, path[:-1])[0]
-            known = [field.name for field in fields(record) if field.metadata != HIDDEN]
+            known = [field.name for field in fields(record) if not is_hidden(field)]
             expected = f"a known field: {nearest(str(path[-1]), known)}"
         case "dataclass_type":
             expected = f"a valid dictionary or instance of {fault['ctx']['class_name']}"
