@@ -137,7 +137,7 @@ class Decoder:
                 x = layers.experts(x, layer.feed_forward, a.experts_per_token, forced)
                 routed += 1
             else:
-                x = layers.feed_forward(x, *layer.feed_forward)
+                x = _feed_forward(x, *layer.feed_forward)
         x, _ = layers.add_norm(x, residual, self._norm)
         asked = wanted or count
         x = x.view(batch, count, -1)[:, count - asked :].reshape(batch * asked, -1)
@@ -151,9 +151,22 @@ class Decoder:
         mixed = F.linear(x, layer.qkv).view(batch, count, -1, m.head_dim)
         sizes = [m.num_heads + m.num_kv_heads, m.num_kv_heads]
         turned, value = mixed.split(sizes, dim=2)
-        query, key = layers.rotate(turned, turn).split([m.num_heads, m.num_kv_heads], dim=2)
+        query, key = _rotate(turned, turn).split([m.num_heads, m.num_kv_heads], dim=2)
         out = layers.attend(query, key, value, cache, span)
         return F.linear(out.reshape(batch * count, -1), layer.out)
+
+
+def _feed_forward(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    """Return the output of a gated feed-forward block, shape (tokens, hidden)."""
+    gate, up = F.linear(x, gate_up).chunk(2, dim=-1)
+    return F.linear(F.silu(gate) * up, down)
+
+
+def _rotate(x: Tensor, angles: Tensor) -> Tensor:
+    """Return x, shape (batch, tokens, heads, dim), rotated by position embeddings (cos, sin)."""
+    cos, sin = angles.unbind(0)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 class Pass:

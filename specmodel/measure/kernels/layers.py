@@ -47,12 +47,6 @@ def add_norm(x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tenso
     return F.rms_norm(total, weight.shape, weight, NORM_EPSILON), total
 
 
-def feed_forward(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-    """Return the output of a gated feed-forward block, shape (tokens, hidden)."""
-    gate, up = F.linear(x, gate_up).chunk(2, dim=-1)
-    return F.linear(F.silu(gate) * up, down)
-
-
 def experts(
     x: Tensor, weights: ExpertWeights, experts_per_token: int, forced: Tensor | None = None
 ) -> Tensor:
@@ -74,13 +68,6 @@ def experts(
     share = (share / share.sum(dim=-1, keepdim=True)).to(x.dtype)
     back = torch.empty_like(out).index_copy_(0, order, out)
     return torch.bmm(share.unsqueeze(1), back.view(*chosen.shape, -1)).squeeze(1)
-
-
-def rotate(x: Tensor, angles: Tensor) -> Tensor:
-    """Return x, shape (batch, tokens, heads, dim), rotated by position embeddings (cos, sin)."""
-    cos, sin = angles.unbind(0)
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, cache: Tensor, span: Span) -> Tensor:
