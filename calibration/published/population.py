@@ -13,7 +13,7 @@ from specmodel.fit.measured.tables import Served
 from specmodel.fit.result import rounded, rounded_rows
 from specmodel.fit.speedup_errors import RUN_SPREAD, VERIFY_SPREAD
 from specmodel.fit.steps import MeasuredSteps, measured_steps
-from specmodel.fit.update import ENGINE_SPREAD, FACTOR_SPREADS, HOST_SPREAD, numbered
+from specmodel.fit.update import ENGINE_SPREAD, FACTOR_SPREADS, HOST_SPREAD
 from specmodel.machines.engine import FACTORS, Overheads
 from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
 
@@ -115,9 +115,9 @@ class _Model:
         deployments = [
             f"{host}/{row.labels['model']}" for row, host in zip(rows, hosts, strict=True)
         ]
-        self.engines, self.of_engine = numbered(engines)
-        self.hosts, self.of_host = numbered(hosts)
-        self.deployments, self.of_deployment = numbered(deployments)
+        self.engines, self.of_engine = _numbered(engines)
+        self.hosts, self.of_host = _numbered(hosts)
+        self.deployments, self.of_deployment = _numbered(deployments)
         self.of_engine = self.of_engine[: len(rows)]
         self.steps = measured_steps(rows)
         self.plain, self.of_plain = _plain_steps(rows, deployments)
@@ -166,6 +166,12 @@ class _Model:
                 verify / VERIFY_SPREAD,
             ]
         )
+
+
+def _numbered(names: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return names, each once, and the number of each among them."""
+    unique = tuple(dict.fromkeys(names))
+    return unique, np.array([unique.index(name) for name in names])
 
 
 def _plain_steps(

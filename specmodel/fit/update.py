@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
@@ -184,7 +185,7 @@ def _posterior(
 
     start = np.array([getattr(base, name) for name in names])
     root, size = np.linalg.inv(np.linalg.cholesky(prior)), len(names)
-    _, groups = numbered([str(row.deployment["target"]) for row in rows])
+    groups, _ = pd.factorize(pd.Series([str(row.deployment["target"]) for row in rows]))
 
     def predicted(x: FloatArray, kernels: FloatArray | float = 1.0) -> FloatArray:
         values = dict(zip(names, start * np.exp(x[:size]), strict=True))
@@ -221,12 +222,6 @@ def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
     for place, name in enumerate(added, size):
         covariance[place, place] = FACTOR_SPREADS[name] ** 2
     return (*names, *added), covariance
-
-
-def numbered(names: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
-    """Return names, each once, and the number of each among them."""
-    unique = tuple(dict.fromkeys(names))
-    return unique, np.array([unique.index(name) for name in names])
 
 
 def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:
