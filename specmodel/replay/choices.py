@@ -252,33 +252,25 @@ def _learning(policy: str, words: Sequence[str]) -> Choice:
 
 def _imported(policy: str, module: str, words: Sequence[str], folder: Path | None) -> Choice:
     """Take a class or function of a module of the user's own."""
+    added = [] if folder is None else [str(folder)]
+    sys.path[:0] = added
     try:
-        with _on_path(folder):
-            factory = getattr(importlib.import_module(module), words[0])
+        factory = getattr(importlib.import_module(module), words[0])
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name == module.split(".")[0]:
             raise
         given = f"{type(error).__name__}: {error}"
         expected = f"a module that can be imported from here and has {words[0]} ({given})"
         raise InputError("policy", policy, expected) from None
+    finally:
+        for path in added:
+            sys.path.remove(path)
     if not callable(factory) or inspect.isbuiltin(factory):
         raise InputError("policy", policy, "a class or function in Python")
     settings = _settings(policy, words[1:])
     if inspect.isclass(factory):
         _check_methods(factory, factory.__name__, policy)
     return Choice(name=policy, factory=_fast(factory), settings=settings, folder=folder)
-
-
-@contextmanager
-def _on_path(folder: Path | None) -> Iterator[None]:
-    """Let modules be imported from a folder."""
-    added = [] if folder is None else [str(folder)]
-    sys.path[:0] = added
-    try:
-        yield
-    finally:
-        for path in added:
-            sys.path.remove(path)
 
 
 def _check_methods(policy: object, kind: str, name: str) -> None:
