@@ -12,13 +12,12 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.base.tables import ARGUMENT, need_columns, numbers, read_table
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deploying import deploy
+from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times
-from specmodel.drafters.by_name import load_drafter
 from specmodel.fit.result import ROBUST_SCALE, FitResult, best_of_starts, log_fit_result, rounded
+from specmodel.fit.steps import provenance
 from specmodel.machines.engine import OVERHEADS, EngineProfile
-from specmodel.machines.hardware import load_hardware
 from specmodel.measure.measurements import need_known
-from specmodel.models.architecture import load_architecture
 
 COLUMNS = (
     "target", "drafter", "hardware", "batch_size", "draft_length", "context_length", "quantity",
@@ -133,26 +132,16 @@ def fit_engine(
         "left_out_error": errors,
         "spread": rounded(np.sqrt(np.mean(missed**2))),
         **result.record,
-        "fitted_on": _fitted_on(table, version),
+        "fitted_on": provenance(
+            [row.deployment for row in rows],
+            np.concatenate([_batch_sizes(text) for text in table["batch_size"]]).tolist(),
+            table["draft_length"].tolist(),
+            version,
+        ),
     }
     seconds = {name: rounded(value) for name, value in result.parameters.items()}
     profile = base.with_changes("engine", {**seconds, "fit": record})
     return EngineFitting(profile=profile, result=result, predicted=predicted, left_out=left_out)
-
-
-def _fitted_on(table: pd.DataFrame, version: str) -> dict[str, Any]:
-    """Return what the rows are of, as `FittedOn` has it."""
-    pairs = table[["drafter", "target"]].astype(str).drop_duplicates().itertuples(index=False)
-    drafters = {load_drafter(drafter, load_architecture(target)).kind for drafter, target in pairs}
-    sizes = np.concatenate([_batch_sizes(text) for text in table["batch_size"]])
-    lengths = table["draft_length"]
-    return {
-        "version": version or "version not recorded",
-        "hardware": sorted({load_hardware(str(name)).name for name in table["hardware"]}),
-        "drafters": sorted(drafters),
-        "batch_size": [int(sizes.min()), int(sizes.max())],
-        "draft_length": [int(lengths.min()), int(lengths.max())],
-    }
 
 
 def _check_unit(ratio: float) -> None:
@@ -210,6 +199,7 @@ class _Linear:
     Times of a plain pass, a step and a verify pass, shape (3, batch sizes), and slopes by overhead.
     """
 
+    deployment: Deployment
     quantity: str
     tokens: float
     times: FloatArray
@@ -255,7 +245,7 @@ def _linear(row: pd.Series, base: EngineProfile, vary: Sequence[str]) -> _Linear
         runs.append([np.broadcast_to(part, np.shape(points["batch_size"])) for part in parts])
     first, *moved = np.array(runs)
     tokens = float(row.get("step_efficiency", np.nan)) * float(gamma + 1)
-    return _Linear(str(row["quantity"]), tokens, first, np.array(moved) - first)
+    return _Linear(deployment, str(row["quantity"]), tokens, first, np.array(moved) - first)
 
 
 def _batch_sizes(text: object) -> FloatArray:

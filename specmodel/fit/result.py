@@ -160,13 +160,12 @@ def fit_result(
     `sides` tells parameters at their lower (-) and upper bound (+), `loose` the share of each one
     outside the subspace that the points determine [-].
     """
-    at_bound = [name for name, side in zip(parameters, sides, strict=True) if side]
-    is_open = dict(zip(parameters, loose > _LOOSE_SHARE, strict=True))
-    undetermined = [name for name in parameters if is_open[name] and name not in at_bound]
-    lower = [name for name, side in zip(parameters, sides, strict=True) if side < 0]
+    at_bound = {name: side for name, side in zip(parameters, sides, strict=True) if side}
+    is_open = zip(parameters, loose > _LOOSE_SHARE, strict=True)
+    undetermined = [name for name, so in is_open if so and name not in at_bound]
     notes = [
-        f"{name} is at its {'lower' if name in lower else 'upper'} bound, {parameters[name]:.4g}"
-        for name in at_bound
+        f"{name} is at its {'lower' if side < 0 else 'upper'} bound, {parameters[name]:.4g}"
+        for name, side in at_bound.items()
     ]
     return FitResult(
         parameters=parameters,

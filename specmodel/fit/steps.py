@@ -132,13 +132,22 @@ def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[s
 def fitted_on(rows: Sequence[Served], steps: MeasuredSteps, version: str = "") -> dict[str, Any]:
     """Return what runs are of, as `FittedOn` has it; an empty version is one that is not known."""
     deployments = [resolve(row.deployment)[0] for row in rows]
-    drafted = steps.draft_length[steps.draft_length > 0]
-    lengths = drafted if drafted.size else np.ones(1)
+    lengths = [*steps.draft_length[steps.draft_length > 0]] or [1]
     sizes = [max(round(row.points["batch_size"]), 1) for row in rows]
+    return provenance(deployments, sizes, lengths, version)
+
+
+def provenance(
+    deployments: Sequence[Deployment],
+    batch_size: Sequence[float],
+    draft_length: Sequence[float],
+    version: str,
+) -> dict[str, Any]:
+    """Return what measurements are of, as `FittedOn` has it; sizes and lengths as their range."""
     return {
         "version": version or "version not recorded",
         "hardware": sorted({d.hardware.name for d in deployments}),
         "drafters": sorted({d.drafter.kind for d in deployments if d.has_drafter}),
-        "batch_size": [min(sizes), max(sizes)],
-        "draft_length": [int(lengths.min()), int(lengths.max())],
+        "batch_size": [int(min(batch_size)), int(max(batch_size))],
+        "draft_length": [int(min(draft_length)), int(max(draft_length))],
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +114,7 @@ def read_serving(path: str | Path) -> ServingTable:
         if "spec_step_ms" in table:
             check_milliseconds(table["spec_step_ms"], "serving.spec_step_ms")
         assumed = {"context_length": f"{DEFAULT_CONTEXT} where lengths are empty"}
-        taken = _rows(table, _pair_row, "id")
-        return ServingTable(rows=taken.rows, not_taken=taken.not_taken, assumed=assumed)
+        return replace(_rows(table, _pair_row, "id"), assumed=assumed)
     expected = "a column measured_tpot_ms, or speedup or spec_step_ms"
     raise InputError("serving", ", ".join(map(str, table.columns[:20])), expected)
 
@@ -179,7 +178,8 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
     if str(values.get("usable", True)).lower() != "true":
         raise _NotTaken("it is not usable, as the table says")
     engine, num_gpus = _text(values, "engine"), _number(values, "num_gpus", np.nan)
-    profile, changes = _profile(values, engine)
+    told = [_said(values.get(name)) for name in _VERSIONS]
+    profile, changes = _known(lambda name: profile_of(name, *told), engine)
     gpus, spread, is_parallel = _degrees(values, num_gpus)
     drafter = _drafter(values)
     target, gpu = (_text(values, name) for name in ("target", "gpu"))
@@ -207,13 +207,6 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
         measured=measured,
         plain_step=None if np.isnan(plain) else plain / 1e3,
     )
-
-
-def _profile(values: Mapping[str, Any], engine: str) -> tuple[str, dict[str, Any]]:
-    """Return the profile of an engine's host, and the fields that its row says to differ."""
-    told = [_said(values.get(name)) for name in _VERSIONS]
-    found: tuple[str, dict[str, Any]] = _known(lambda name: profile_of(name, *told), engine)
-    return found
 
 
 def _degrees(values: Mapping[str, Any], num_gpus: float) -> tuple[float, float, bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -259,30 +259,34 @@ def _check_drafts(scrape: Scrape, run: Run) -> None:
         raise InputError("server", f"{len(scrape.positions)} tokens drafted", expected)
 
 
-async def _idle(server: Server) -> tuple[Scrape | None, str]:
-    """Return the counters once nothing runs, or after a while with a note of what still runs."""
+async def _settled(server: Server, is_settled: Callable[[Scrape], bool]) -> Scrape | None:
+    """Return the counters once they are settled, or after a while; None where there are none."""
     end = time.perf_counter() + SETTLED
     while True:
         scrape = await server.scrape()
-        if scrape is None or not scrape.running or time.perf_counter() > end:
-            break
+        if scrape is None or is_settled(scrape) or time.perf_counter() > end:
+            return scrape
         await asyncio.sleep(POLL)
+
+
+async def _idle(server: Server) -> tuple[Scrape | None, str]:
+    """Return the counters once nothing runs, or after a while with a note of what still runs."""
+    scrape = await _settled(server, lambda counted: not counted.running)
     others = scrape.running if scrape else None
     return scrape, f"{others:.0f} requests of others at the beginning" if others else ""
 
 
 async def _grown(server: Server, before: Scrape, own: Mapping[str, int]) -> dict[str, float]:
     """Return what was counted in a run, once the counters include its requests."""
-    end = time.perf_counter() + SETTLED
-    while True:
-        after = await server.scrape()
-        if after is None:
-            raise InputError("url", server.url, "counters at /metrics, as before")
-        grown = growth(before, after)
-        is_settled = all(grown.get(what, 0.0) >= count for what, count in own.items())
-        if is_settled or time.perf_counter() > end:
-            return grown
-        await asyncio.sleep(POLL)
+
+    def has_all(counted: Scrape) -> bool:
+        grown = growth(before, counted)
+        return all(grown.get(what, 0.0) >= count for what, count in own.items())
+
+    after = await _settled(server, has_all)
+    if after is None:
+        raise InputError("url", server.url, "counters at /metrics, as before")
+    return growth(before, after)
 
 
 def _check_drafted(grown: Mapping[str, float], run: Run) -> None:
