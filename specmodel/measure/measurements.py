@@ -217,8 +217,7 @@ def _checked(kind: str, part: pd.DataFrame) -> pd.DataFrame:
         part = part.assign(model_expert_size=part["expert_size"])
     part, optional = with_defaults(kind, part), DEFAULTS.get(kind, {})
     names = sorted({*COLUMNS[kind], *SHAPE[kind], *optional, "latency"} - {*DTYPES})
-    bounds = {name: _BOUNDS.get(name, _SIZE) for name in names}
-    found = {name: numbers(part, name, **bounds[name], of=of) for name in names}
+    found = {name: numbers(part, name, **_BOUNDS.get(name, _SIZE), of=of) for name in names}
     part = part.assign(**found)
     _check_rows(part[names])
     _check_dtypes(kind, part)

@@ -15,7 +15,7 @@ from specmodel.base.errors import InputError
 from specmodel.measure.live.answers import Answer, Volume
 from specmodel.measure.live.client import Server, Told
 from specmodel.measure.live.engines import Scrape, growth
-from specmodel.measure.live.log import Log
+from specmodel.measure.live.log import COLUMNS, Log
 from specmodel.measure.live.plan import ROLES, Plan, Request, Run, slots_of, warm_up_of
 
 SETTLED = 3.0  # longest wait for counters of ended requests, or for an idle server [s]
@@ -295,16 +295,12 @@ def _check_drafted(grown: Mapping[str, float], run: Run) -> None:
         raise _uncounted(run.draft_length)
 
 
-_COUNTS = ("requests", "prompt_tokens", "output_tokens", "cached_tokens", "preemptions")
-_DRAFTS = ("drafts", "draft_tokens", "accepted_tokens")
-
-
 def _run_facts(told: Told, grown: Mapping[str, float], own: Mapping[str, int]) -> dict[str, Any]:
     """Return the columns of a run, with a note of what is not as it should be."""
     positions = [value for name, value in grown.items() if name.startswith("position ")]
     seconds, count = (grown.get(name, 0.0) for name in ("tpot_seconds", "tpot_count"))
     return {
-        **{name: grown[name] for name in (*_COUNTS, *_DRAFTS) if name in grown},
+        **{name: count for name, count in grown.items() if name in COLUMNS},
         "accepted_by_position": " ".join(f"{value:.0f}" for value in positions),
         "engine_tpot": seconds / count if count else None,
         "topk": told.drafts.topk,
