@@ -133,10 +133,14 @@ class PassTime:
         return {name: rows[name] for name in self.names}
 
     @cached_property
+    def kinds(self) -> dict[str, str]:
+        """Kinds of the kernels of each component."""
+        return {n: kind for s in self.stacks for n, kind in zip(s.names, s.kinds, strict=True)}
+
+    @cached_property
     def causes(self) -> dict[str, str]:
         """What to name when the traffic of a component grows."""
-        pairs = (zip(stack.names, stack.causes, strict=True) for stack in self.stacks)
-        return {name: cause for stack in pairs for name, cause in stack}
+        return {n: cause for s in self.stacks for n, cause in zip(s.names, s.causes, strict=True)}
 
     def scaled(
         self, factors: Mapping[str, FloatArray], common: FloatArray | float = 1.0

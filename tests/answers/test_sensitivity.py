@@ -205,9 +205,9 @@ def test_errors_scale_kernels_of_a_kind(case):
     def seconds(work, factor):
         stretched = (
             part.total_time + (part.total_time - part.link_time) * (factor - 1)
-            if part.kind in ("gemm", "elementwise")
+            if work.kinds[name] in ("gemm", "elementwise")
             else part.total_time
-            for part in work.components.values()
+            for name, part in work.components.items()
         )
         return float(sum(stretched) + work.host_time)
 

@@ -212,7 +212,7 @@ def test_index_is_a_cause_where_it_is_most_of_a_pass():
     )  # fmt: skip
     parts = {name: float(part.total_time) for name, part in p.times.forward.components.items()}
     assert parts["indexer"] > max(parts["block_sparse_core"], parts["block_sparse_projections"])
-    assert p.times.forward.components["indexer"].memory_cause == "index"
+    assert p.times.forward.causes["indexer"] == "index"
 
 
 def test_modules_have_an_indexer_and_experts():
