@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, Unpack, cast, get_args
 
 import numpy as np
 
@@ -12,9 +12,10 @@ from specmodel.algebra.acceptance import TYPICAL_PROPOSAL_RATE
 from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE, TYPICAL_ROUTING_CORRELATION
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.dtypes import check_dtype, kernel_dtype
-from specmodel.base.errors import InputError
-from specmodel.base.records import read_numbers
-from specmodel.base.units import FloatArray, Numeric, check
+from specmodel.base.errors import InputError, nearest
+from specmodel.base.records import is_path, read_numbers
+from specmodel.base.units import FloatArray, check
+from specmodel.cost.arguments import DeploymentArguments, PlainArguments
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
 from specmodel.cost.kinds import kernels_of, places_taken
 from specmodel.drafters.by_name import Drafter, load_drafter, model_drafter
@@ -55,43 +56,13 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def deploy(  # noqa: PLR0913 - all keyword-only
-    *,
-    target: Architecture | str | Path,
-    hardware: HardwareProfile | str | Path,
-    drafter: Drafter | Architecture | str | Path | None = None,
-    engine: EngineProfile | str | Path | None = None,
-    host_speed: float | None = None,
-    stack: str | None = None,
-    tree_width: int | None = None,
-    routing_correlation: float | None = None,
-    popularity: Numeric | None = None,
-    tensor_parallel: int | None = None,
-    data_parallel: int | None = None,
-    expert_parallel: int | None = None,
-    draft_tensor_parallel: int | None = None,
-    memory_utilization: float | None = None,
-    weight_dtype: str | None = None,
-    activation_dtype: str | None = None,
-    kv_dtype: str | None = None,
-    attention_dtype: str | None = None,
-    expert_dtype: str | None = None,
-    mtp_dtype: str | None = None,
-    embedding_dtype: str | None = None,
-    state_rollback: str | None = None,
-) -> tuple[Deployment, dict[str, Any]]:
+def deploy(**arguments: Unpack[DeploymentArguments]) -> tuple[Deployment, dict[str, Any]]:
     """Return a deployment from records, names or paths, and what was assumed in making it.
 
     Parameters
     ----------
-    target, hardware, drafter, engine, host_speed, stack, tree_width, memory_utilization
-        As in `specmodel.predict`; without a drafter nothing drafts [-].
-    tensor_parallel, data_parallel, expert_parallel, draft_tensor_parallel, popularity
-        As in `specmodel.predict` [-].
-    routing_correlation, state_rollback, weight_dtype, activation_dtype, kv_dtype
-        As in `specmodel.predict` [-].
-    attention_dtype, expert_dtype, mtp_dtype, embedding_dtype
-        As in `specmodel.predict`.
+    **arguments
+        What runs where: those of `PlainArguments` and `DeploymentArguments`.
 
     Returns
     -------
@@ -104,7 +75,39 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     >>> assumed["routing_correlation"]
     0.18
     """
-    return resolve(locals())
+    return deployed(arguments, DeploymentArguments)
+
+
+def deployed(
+    arguments: Mapping[str, Any], known: type[PlainArguments]
+) -> tuple[Deployment, dict[str, Any]]:
+    """Return what `deploy` does of arguments that must be among those of a record.
+
+    A deployment from names of what ships with the package is kept, with the programs of its passes.
+    """
+    names = known.__annotations__
+    for name, value in arguments.items():
+        if name not in names:
+            raise InputError(name, value, f"an argument such as {nearest(name, names)}")
+    for name in ("target", "hardware"):
+        if arguments.get(name) is None:
+            raise InputError(name, None, "a record, a name or a path")
+    try:
+        kept = _kept(tuple(arguments.items()), tuple(map(type, arguments.values())))
+    except TypeError:  # a record that has no hash
+        kept = None
+    return (kept[0], dict(kept[1])) if kept else resolve(arguments)
+
+
+@lru_cache(maxsize=64)
+def _kept(
+    arguments: tuple[tuple[str, Any], ...], types: tuple[type, ...]
+) -> tuple[Deployment, dict[str, Any]] | None:
+    """Return a deployment from names and numbers, None where a path may have another content."""
+    is_fixed = {str, int, float, bool, type(None)}.issuperset(types)
+    if not is_fixed or any(isinstance(value, str) and is_path(value) for _, value in arguments):
+        return None
+    return resolve(dict(arguments))
 
 
 def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, dict[str, Any]]:

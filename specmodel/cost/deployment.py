@@ -111,7 +111,7 @@ class Deployment:
         """Programs of passes that were built for it (`cost.latency`)."""
         return {}
 
-    @property
+    @cached_property
     def has_drafter(self) -> bool:
         """Whether anything drafts, on the GPU or on the host."""
         return self.drafter != NO_DRAFTER

@@ -19,10 +19,10 @@ from specmodel.base.units import FloatArray, Numeric
 from specmodel.drafters.passes import Part
 from specmodel.layers import blocks, messages
 from specmodel.layers.attention import LatentHeads
-from specmodel.layers.batch import SINGLE_GPU, Batch, Carried, Layout, Routing, SequenceGroup
+from specmodel.layers.batch import SINGLE_GPU, Carried, Layout, Routing, SequenceGroup, carried_by
 from specmodel.layers.compressed import CompressedAttention
 from specmodel.layers.embeddings import look_up
-from specmodel.layers.feed_forward import ActiveExperts
+from specmodel.layers.feed_forward import ActiveExperts, RoutedExperts
 from specmodel.layers.forms import Form, Quantity
 from specmodel.layers.group import MixerPart
 from specmodel.layers.grouped import GroupedAttention
@@ -77,22 +77,15 @@ def pass_work(
     routing = Routing(np.asarray(routing_correlation, dtype=float), popularity)
     carried = carried_by(sequences, layout, routing)
     experts, gpu = architecture.experts, compute_capability
-    forms = pass_components(architecture, layout, states, gpu, carried.taken_by, part)
-    found = {name: work.at(carried) for name, work in forms.items()}
-    return PassWork(
-        {name: work for name, work in found.items() if np.any(work.kernels)},
-        carried.value(ActiveExperts(experts)) if experts else np.ones(()),
-    )
+    works = pass_components(architecture, layout, states, gpu, carried.taken_by, part)
+    return work_at(works, carried, experts)
 
 
-def carried_by(
-    sequences: SequenceGroup | Sequence[SequenceGroup], layout: Layout, routing: Routing
-) -> Carried:
-    """Return what a pass carries, as measures see it, from its group or groups of sequences."""
-    groups = (sequences,) if isinstance(sequences, SequenceGroup) else tuple(sequences)
-    if not groups:
-        raise InputError("sequences", groups, "at least one group of sequences")
-    return Carried(Batch(groups), layout.replicas, routing)
+def work_at(works: Mapping[str, Work], carried: Carried, experts: RoutedExperts | None) -> PassWork:
+    """Return work in forms for what a pass carries, without what launches no kernel anywhere."""
+    found = {name: work.at(carried) for name, work in works.items()}
+    active = carried[ActiveExperts(experts)] if experts else np.ones(())
+    return PassWork({name: work for name, work in found.items() if np.any(work.kernels)}, active)
 
 
 @lru_cache(maxsize=4096)

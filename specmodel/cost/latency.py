@@ -11,11 +11,11 @@ from specmodel.algebra.overlap import exposed_share
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.forward import carried_by, pass_components
+from specmodel.cost.forward import pass_components
 from specmodel.cost.passes import PassTime, growth_by_cause
 from specmodel.cost.programs import PassProgram, pass_program
 from specmodel.drafters.passes import DraftPasses, Part
-from specmodel.layers.batch import Layout, Routing, SequenceGroup, sequence_group
+from specmodel.layers.batch import Layout, Routing, SequenceGroup, carried_by, sequence_group
 from specmodel.machines.engine import Hiding, Overheads
 from specmodel.models.architecture import Architecture
 

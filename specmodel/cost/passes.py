@@ -6,13 +6,13 @@ from functools import cached_property
 
 import numpy as np
 
-from specmodel.algebra.collectives import all_reduce_time
+from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
 from specmodel.algebra.overlap import exposed_share
 from specmodel.algebra.roofline import KernelParameters, Value, smooth_maximum
 from specmodel.base.units import FloatArray
 from specmodel.layers.work import CAUSES, PassWork, Work
 from specmodel.machines.engine import Overheads
-from specmodel.machines.hardware import HardwareProfile
+from specmodel.machines.hardware import HardwareProfile, Link, Network
 from specmodel.machines.kernels import DATA_SHEET_KERNELS, Kernels
 
 NO_OVERHEADS = Overheads()
@@ -31,6 +31,7 @@ class ComponentTime:
     activation_time: Value
     link_time: Value
     launch_time: Value
+    busy_time: FloatArray  # on the GPU, communication and launches left out
     sharpness: Value
 
     def scaled(self, factor: Value, of_messages: Value = 1.0) -> "ComponentTime":
@@ -41,18 +42,13 @@ class ComponentTime:
             activation_time=self.activation_time * factor,
             link_time=self.link_time * of_messages,
             launch_time=self.launch_time * factor,
+            busy_time=self.busy_time * factor,
             sharpness=self.sharpness,
         )
 
     def overlapped(self, compute_time: FloatArray, memory_time: FloatArray) -> FloatArray:
         """Return the time of computing and streaming together [s]."""
         return smooth_maximum(compute_time, memory_time, self.sharpness)
-
-    @cached_property
-    def busy_time(self) -> FloatArray:
-        """Time on the GPU, communication and launches left out [s]."""
-        busy = self.overlapped(self.compute_time, self.memory_time)
-        return np.asarray(busy + self.activation_time)
 
     @property
     def total_time(self) -> FloatArray:
@@ -264,7 +260,7 @@ def component_time(
     `kernel_time` [s] comes on top of each kernel's launch; all-reduces are those of `stack`.
     """
     rates = hardware.memory.peak_bytes_per_s, hardware.peak_flops_per_s(part.dtype)
-    link_time = communication_time(part, hardware, stack)
+    link_time = communication_time(part, links_of(hardware, stack))
     return time_on_gpu(part, parameters, rates, kernel_time, link_time)
 
 
@@ -290,30 +286,46 @@ def time_on_gpu(
     streaming = k.walked(streaming, part.depth, part.kernels)
     computed = part.flop / (k.compute_efficiency * flops_per_s)
     computed = k.tiled_arithmetic(computed, part.rows, part.spread)
+    computed, streaming = np.asarray(k.grouped(computed, part.groups)), np.asarray(streaming)
     return ComponentTime(
-        compute_time=np.asarray(k.grouped(computed, part.groups)),
-        memory_time=np.asarray(streaming),
+        compute_time=computed,
+        memory_time=streaming,
         activation_time=activation_time,
         link_time=link_time,
         launch_time=part.kernels * (k.launch_time + kernel_time),
+        busy_time=np.asarray(smooth_maximum(computed, streaming, k.sharpness) + activation_time),
         sharpness=k.sharpness,
     )
 
 
-def communication_time(part: Work, hardware: HardwareProfile, stack: str | None) -> FloatArray:
-    """Return latency and time of the bytes of what a component sends [s]."""
-    seconds: FloatArray | float = 0.0
+@dataclass(frozen=True, eq=False, repr=False)
+class Links:
+    """What carries messages: links of a GPU, and how fast all-reduces are on them."""
+
+    link: Link | None
+    network: Network | None
+    all_reduce: AllReduceParameters | None
+
+
+def links_of(hardware: HardwareProfile, stack: str | None) -> Links:
+    """Return the links of a GPU, with all-reduces of a serving stack."""
     link = hardware.link
+    return Links(link, hardware.network, link.all_reduce_parameters(stack) if link else None)
+
+
+def communication_time(part: Work, links: Links) -> FloatArray:
+    """Return latency and time of the bytes of what a component sends [s]."""
+    seconds: Value = 0.0
+    link, network = links.link, links.network
     if part.collectives and link:
         seconds = part.collectives * link.collective_latency + part.link_hops * link.hop_latency
         seconds = seconds + part.link_bytes / (link.efficiency * link.peak_bytes_per_s)
-    if part.reductions and link:
-        parameters, peak = link.all_reduce_parameters(stack), link.peak_bytes_per_s
+    if part.reductions and link and links.all_reduce:
+        peak = link.peak_bytes_per_s
         seconds = seconds + all_reduce_time(
-            part.reduced_bytes, part.ranks, peak, parameters, part.reductions
+            part.reduced_bytes, part.ranks, peak, links.all_reduce, part.reductions
         )
-    if part.network_hops and hardware.network:
-        network = hardware.network
+    if part.network_hops and network:
         seconds = seconds + part.network_hops * network.hop_latency
         seconds = seconds + part.network_bytes / network.peak_bytes_per_s
     return np.asarray(seconds)

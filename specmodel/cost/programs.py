@@ -8,18 +8,21 @@ contexts often vary along an axis of their own.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from specmodel.algebra.roofline import KernelParameters, Value
 from specmodel.base.units import FloatArray
+from specmodel.cost.forward import work_at
 from specmodel.cost.passes import (
+    Links,
     PassTime,
     TimeStack,
     communication_time,
     kernels_taken,
+    links_of,
     stacked,
     time_on_gpu,
     with_axes,
@@ -37,6 +40,10 @@ _QUANTITIES = (
     *("groups", "depth", "rows", "spread", "width"),
 )
 """Fields of `Work` that decide the time on the GPU."""
+
+_SENT = ("link_bytes", "network_bytes", "reduced_bytes")
+_MESSAGES = ("collectives", "reductions", "link_hops", "network_hops", "ranks")
+"""Fields of `Work` that decide the time of messages: what a pass decides, and what it does not."""
 
 _PARAMETERS = tuple(KernelParameters.__dataclass_fields__)
 
@@ -62,8 +69,9 @@ class Stack:
         Of their kernels, and peak rates of memory [B/s] and of arithmetic [FLOP/s].
     measures
         All that the sums depend on.
-    messages
-        Work in forms of a component that sends messages, which is then alone.
+    messages, links
+        Of a component that sends messages, which is then alone: how many and over how many GPUs,
+        by field of `Work`, and what carries them.
     """
 
     names: tuple[str, ...]
@@ -73,17 +81,19 @@ class Stack:
     parameters: KernelParameters
     peaks: tuple[FloatArray, FloatArray]
     measures: tuple[Measure, ...]
-    messages: Work | None = None
+    messages: Mapping[str, Any] = field(default_factory=dict)
+    links: Links | None = None
     _known: dict[int, "Stack"] = field(default_factory=dict)
 
-    def times(self, carried: Carried, kernel_time: Value, link_time: Value) -> TimeStack:
+    def times(self, carried: Carried, kernel_time: Value) -> TimeStack:
         """Return the times of the components for what a pass carries [s]."""
         quantities: dict[str, Any] = {}
         for name, (value, terms) in self.sums.items():
             for measure, factor in terms:
-                value = value + factor * carried.value(measure)
+                value = value + factor * carried[measure]
             quantities[name] = value
-        work = Work(**quantities)
+        work, links = Work(**quantities, **self.messages), self.links
+        link_time = communication_time(work, links) if links else 0.0
         times = time_on_gpu(work, self.parameters, self.peaks, kernel_time, link_time)
         return TimeStack(self.names, self.kinds, self.causes, times)
 
@@ -127,14 +137,12 @@ class Stack:
 class PassProgram:
     """A pass of one model on one kind of GPU, whatever it carries.
 
-    `works` is the work of its components in forms; `stacks` has the same in numbers. All-reduces
-    are those of `link_stack`; `experts` are those of the model's MoE layers, None for a dense one.
+    `works` is the work of its components in forms; `stacks` has the same in numbers. `experts` are
+    those of the model's MoE layers, None for a dense one.
     """
 
     works: Mapping[str, Work]
     stacks: tuple[Stack, ...]
-    hardware: HardwareProfile
-    link_stack: str
     experts: RoutedExperts | None
 
     def time(self, carried: Carried, overheads: Overheads) -> PassTime:
@@ -144,44 +152,23 @@ class PassProgram:
         """
         times = []
         for stack in self.stacks:
-            shapes = (np.shape(carried.value(measure)) for measure in stack.measures)
-            shape = np.broadcast_shapes(*shapes)
+            shape = np.broadcast_shapes(*map(np.shape, map(carried.__getitem__, stack.measures)))
             axes = 1 + max(len(shape), np.ndim(overheads.kernel_time))
             is_small = math.prod(shape) <= _MOST_TOGETHER
             for part in (stack,) if is_small else stack.single:
-                times.append(self._times(part.with_axes(axes), carried, overheads.kernel_time))
+                times.append(part.with_axes(axes).times(carried, overheads.kernel_time))
+        experts = carried[ActiveExperts(self.experts)] if self.experts else np.ones(())
         return PassTime(
-            names=tuple(runs_of(self.works, carried)),
+            names=tuple(self.works),
             stacks=tuple(times),
             host_time=overheads.pass_time,
-            active_experts=self.active_experts(carried),
-            work=lambda: self.work(carried),
+            active_experts=experts,
+            work=partial(self.work, carried),
         )
 
     def work(self, carried: Carried) -> PassWork:
         """Return the work of the pass for what it carries, in numbers."""
-        works = {name: self.works[name].at(carried) for name in runs_of(self.works, carried)}
-        return PassWork(works, self.active_experts(carried))
-
-    def active_experts(self, carried: Carried) -> FloatArray:
-        """Return the distinct experts that the pass loads per layer [-]."""
-        return carried.value(ActiveExperts(self.experts)) if self.experts else np.ones(())
-
-    def _times(self, stack: Stack, carried: Carried, kernel_time: Value) -> TimeStack:
-        link_time: Value = 0.0
-        if stack.messages:
-            sent = stack.messages.at(carried)
-            link_time = communication_time(sent, self.hardware, self.link_stack)[None]
-        return stack.times(carried, kernel_time, link_time)
-
-
-def runs_of(works: Mapping[str, Work], carried: Carried) -> list[str]:
-    """Return the names of the components that launch kernels for what a pass carries."""
-    return [
-        name
-        for name, work in works.items()
-        if not isinstance(work.kernels, Form) or np.any(work.kernels.at(carried))
-    ]
+        return work_at(self.works, carried, self.experts)
 
 
 def pass_program(
@@ -198,7 +185,7 @@ def pass_program(
         key = work.depends_on_context, streams_activations, alone
         together.setdefault(key, {})[name] = work
     stacks = tuple(_stack(group, hardware, kernels) for group in together.values())
-    return PassProgram(works, stacks, hardware, kernels.link_stack, experts)
+    return PassProgram(works, stacks, experts)
 
 
 def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernels) -> Stack:
@@ -209,7 +196,10 @@ def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernel
     }
     memory = np.asarray(hardware.memory.peak_bytes_per_s)
     arithmetic = [np.asarray(hardware.peak_flops_per_s(dtype)) for _, dtype in taken]
-    sums = {name: _sum([getattr(work, name) for work in parts]) for name in _QUANTITIES}
+    has_messages = parts[0].has_messages
+    names = (*_QUANTITIES, *(_SENT if has_messages else ()))
+    sums = {name: _sum([getattr(work, name) for work in parts]) for name in names}
+    sent = {name: getattr(parts[0], name) for name in _MESSAGES} if has_messages else {}
     return Stack(
         names=tuple(works),
         kinds=tuple(work.kind for work in parts),
@@ -218,7 +208,8 @@ def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernel
         parameters=KernelParameters(**parameters),
         peaks=(stacked([memory] * len(parts)), stacked(arithmetic)),
         measures=tuple({measure: None for _, terms in sums.values() for measure, _ in terms}),
-        messages=parts[0] if parts[0].has_messages else None,
+        messages=sent,
+        links=links_of(hardware, kernels.link_stack) if sent else None,
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
+from operator import attrgetter
 
 import numpy as np
 
@@ -170,6 +171,18 @@ class SequenceGroup:
         """Whether some sequence is sure to carry `tokens_per_sequence` tokens."""
         return self.speculating_chance.ndim == 0 and self.speculating_chance == 1
 
+    @cached_property
+    def mean_tokens(self) -> FloatArray:
+        """Tokens that a mean sequence carries [token]."""
+        if self.all_speculate:
+            return self.tokens_per_sequence
+        return 1.0 + self.speculating_share * (self.tokens_per_sequence - 1.0)
+
+    @property
+    def num_logits(self) -> FloatArray:
+        """Tokens of a mean sequence whose logits are computed [token]."""
+        return self.mean_tokens if self.logits_per_sequence is None else self.logits_per_sequence
+
     def mean(self, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
         """Return the mean over its sequences of a function of the tokens that one carries."""
         speculating = of(self.tokens_per_sequence)
@@ -229,12 +242,12 @@ class Batch:
     @cached_property
     def num_sequences(self) -> FloatArray:
         """Sequences of all groups [request]."""
-        return _sum([group.batch_size for group in self.groups])
+        return self.total(lambda group: ONE) if len(self.groups) > 1 else self.groups[0].batch_size
 
     @cached_property
     def num_tokens(self) -> FloatArray:
         """Tokens of all sequences [token]."""
-        return self.total(lambda group: group.mean(lambda tokens: tokens))
+        return self.total(attrgetter("mean_tokens"))
 
     @property
     def tokens_per_sequence(self) -> FloatArray:
@@ -244,7 +257,7 @@ class Batch:
     @property
     def context(self) -> FloatArray:
         """Entries of all sequences before the pass [token]."""
-        return self.total(lambda group: group.context_length)
+        return self.total(attrgetter("context_length"))
 
     @property
     def has_context(self) -> FloatArray:
@@ -259,17 +272,15 @@ class Batch:
     @cached_property
     def num_logits(self) -> FloatArray:
         """Tokens whose logits are computed [token]."""
-        return self.total(
-            lambda group: (
-                group.mean(lambda tokens: tokens)
-                if group.logits_per_sequence is None
-                else group.logits_per_sequence
-            )
-        )
+        return self.total(attrgetter("num_logits"))
 
     def total(self, of: Callable[[SequenceGroup], FloatArray]) -> FloatArray:
         """Return the sum over all sequences of a function of their group."""
-        return _sum([group.batch_size * of(group) for group in self.groups])
+        first, *others = self.groups
+        total = first.batch_size * of(first)
+        for group in others:
+            total = total + group.batch_size * of(group)
+        return np.asarray(total)
 
     def mean(self, of: Callable[[SequenceGroup], FloatArray]) -> FloatArray:
         """Return the mean over all sequences of a function of their group."""
@@ -309,10 +320,6 @@ def _of_busiest(group: SequenceGroup, share: FloatArray, replicas: int) -> Seque
     return replace(group, batch_size=size, speculating_share=most)
 
 
-def _sum(values: Sequence[FloatArray]) -> FloatArray:
-    return np.asarray(sum(values[1:], values[0]))
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Routing:
     """How the tokens of a pass choose experts.
@@ -325,23 +332,22 @@ class Routing:
     popularity: FloatArray | None = None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Carried:
-    """What a pass carries, as measures see it: sequences over replicas, and how they are routed.
+class Carried(dict[Measure, FloatArray]):
+    """What a pass carries: sequences over replicas, how they are routed, and values of measures.
 
-    `values` keeps the values of measures that were asked for.
+    A value is computed when it is first looked up.
     """
 
-    everything: Batch
-    replicas: int = 1
-    routing: Routing = field(default_factory=lambda: Routing(ZERO))
-    values: dict[Measure, FloatArray] = field(default_factory=dict)
+    def __init__(
+        self, everything: Batch, replicas: int = 1, routing: Routing | None = None
+    ) -> None:
+        super().__init__()
+        self.everything, self.replicas = everything, replicas
+        self.routing = routing or Routing(ZERO)
 
-    def value(self, measure: Measure) -> FloatArray:
-        """Return the value of a measure, which is computed once."""
-        if measure not in self.values:
-            self.values[measure] = measure.of(self)
-        return self.values[measure]
+    def __missing__(self, measure: Measure) -> FloatArray:
+        value = self[measure] = measure.of(self)
+        return value
 
     @cached_property
     def replica(self) -> Batch:
@@ -351,25 +357,38 @@ class Carried:
     @cached_property
     def decoding(self) -> Batch:
         """What kernels for decoding take of these; there must be some."""
-        return self._taken(prompts=False)
+        return self._taken(prompts=False) if "prompts" in self.taken_by else self.replica
 
     @cached_property
     def prompts(self) -> Batch:
         """What kernels for prompts take of these; there must be some."""
-        return self._taken(prompts=True)
+        return self._taken(prompts=True) if "decoding" in self.taken_by else self.replica
 
     @cached_property
     def taken_by(self) -> tuple[str, ...]:
         """Which kernels take any of the sequences: those for decoding, for prompts, or both."""
-        shares = [group.prompt_share for group in self.everything.groups]
-        is_taken = {
-            "decoding": any(bool((share < 1).any()) for share in shares),
-            "prompts": any(bool((share > 0).any()) for share in shares),
-        }
-        return tuple(name for name, is_any in is_taken.items() if is_any)
+        taken: dict[str, None] = {}
+        for group in self.everything.groups:
+            if group.tokens_per_sequence.min() < SHORTEST_PROMPT:
+                taken["decoding"] = None
+            if group.tokens_per_sequence.max() > LONGEST_DECODE:
+                taken["prompts"] = None
+        return tuple(sorted(taken))
 
     def _taken(self, *, prompts: bool) -> Batch:
         batch = self.replica.of_kind(prompts=prompts)
         if batch is None:
             raise ValueError("no sequence of the pass is taken by these kernels")
         return batch
+
+
+def carried_by(
+    sequences: SequenceGroup | Sequence[SequenceGroup],
+    layout: Layout,
+    routing: Routing | None = None,
+) -> Carried:
+    """Return what a pass carries, as measures see it, from its group or groups of sequences."""
+    groups = (sequences,) if isinstance(sequences, SequenceGroup) else tuple(sequences)
+    if not groups:
+        raise InputError("sequences", groups, "at least one group of sequences")
+    return Carried(Batch(groups), layout.replicas, routing)

@@ -12,7 +12,7 @@ import numpy as np
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.units import FloatArray
 from specmodel.layers.attention import Size
-from specmodel.layers.batch import Batch, SequenceGroup, Stream
+from specmodel.layers.batch import Batch, Carried, SequenceGroup, Stream
 from specmodel.layers.forms import Form
 from specmodel.layers.grouped import GroupedHeads
 from specmodel.layers.matrices import matrix_work
@@ -192,8 +192,9 @@ class BlockReads(OfContexts):
     reach: int
     shares_prompts: bool
 
-    def of_batch(self, batch: Batch) -> FloatArray:
+    def of(self, carried: Carried) -> FloatArray:
         """Return the entries that these sequences read [-]."""
+        batch: Batch = getattr(carried, self.among)
         return batch.total(self._of_group)
 
     def _of_group(self, group: SequenceGroup) -> FloatArray:

@@ -19,7 +19,6 @@ from specmodel.layers.batch import (
     Carried,
     Layout,
     Routing,
-    SequenceGroup,
     Stream,
 )
 from specmodel.layers.dense import dense_block, matrices_of
@@ -199,7 +198,17 @@ class RoutedExperts(Record):
     def _union(self, batch: Batch, routing: Routing, chance: FloatArray) -> FloatArray:
         """Return the expected union if each group that may speculate does so with a chance [-]."""
         groups, by_expert = batch.groups, routing.popularity is not None
-        use = [self._use(group, routing, chance) for group in groups]
+        inclusion, correlation = self._inclusion(routing), routing.correlation
+        correlation = correlation[..., None] if by_expert else correlation
+        use = []  # chance that a mean sequence of a group uses an expert, or each of them
+        for group in groups:
+            q, share = group.tokens_per_sequence, group.speculating_share
+            if not group.always_speculates:
+                share = share * chance
+            if by_expert:
+                q, share = q[..., None], share[..., None]
+            used = experts.expert_use(q, inclusion, correlation)
+            use.append(inclusion + share * (used - inclusion))
         total, mixed = batch.num_sequences, use[0]
         if len(groups) > 1:  # of a mean sequence, which misses an expert as often as all do
             shares = [group.batch_size / total for group in groups]
@@ -210,16 +219,6 @@ class RoutedExperts(Record):
         if by_expert:
             return union_by_expert(total, mixed)
         return self.num_experts * experts.union(total, np.minimum(mixed, 1.0), ONE)
-
-    def _use(self, group: SequenceGroup, routing: Routing, chance: FloatArray) -> FloatArray:
-        """Return the chance that a mean sequence of a group uses an expert, or each of them [-]."""
-        inclusion = self._inclusion(routing)
-        q, c, share = group.tokens_per_sequence, routing.correlation, group.speculating_share
-        if not group.always_speculates:
-            share = share * chance
-        if routing.popularity is not None:
-            q, c, share = q[..., None], c[..., None], share[..., None]
-        return inclusion + share * (experts.expert_use(q, inclusion, c) - inclusion)
 
     def _router(self, run: Pass, layers: int) -> Work:
         """Return the work of scoring all experts and choosing the top k, the same on every GPU."""
@@ -362,7 +361,7 @@ class BusiestExperts(Measure):
 
     def of(self, carried: Carried) -> FloatArray:
         """Return them for what a pass carries [-]."""
-        active = carried.value(ActiveExperts(self.experts))
+        active = carried[ActiveExperts(self.experts)]
         return ranks.busiest_experts(active, self.experts.num_experts, self.degree)
 
 

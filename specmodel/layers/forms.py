@@ -6,8 +6,9 @@ a window. Each field of the work of a layer is a sum of measures with coefficien
 measures alone (`cost.programs`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
@@ -28,13 +29,6 @@ class Measure:
     def of(self, carried: Any) -> FloatArray:
         """Return its value for what a pass carries, a `batch.Carried`."""
         raise NotImplementedError
-
-
-class Values(Protocol):
-    """What gives measures their values: `batch.Carried`."""
-
-    def value(self, measure: Measure) -> FloatArray:
-        """Return the value of a measure."""
 
 
 class Form:
@@ -95,11 +89,11 @@ class Form:
     def __float__(self) -> NoReturn:
         self._refuse("the value of a sum")
 
-    def at(self, values: "Values") -> FloatArray | float:
+    def at(self, values: Mapping[Measure, FloatArray]) -> FloatArray | float:
         """Return the sum for given values of measures."""
         value: FloatArray | float = self.constant
         for measure, factor in self.terms.items():
-            value = value + values.value(measure) * factor
+            value = value + values[measure] * factor
         return value
 
     def _refuse(self, what: str) -> NoReturn:

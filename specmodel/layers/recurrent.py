@@ -15,9 +15,9 @@ from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
 from specmodel.layers import blocks
 from specmodel.layers.attention import Size
-from specmodel.layers.batch import Batch, Stream
-from specmodel.layers.forms import Form
-from specmodel.layers.run import OfSequences, Pass
+from specmodel.layers.batch import Batch, Carried, Stream
+from specmodel.layers.forms import Form, Measure
+from specmodel.layers.run import Among, Pass
 from specmodel.layers.states import StateKeeping
 from specmodel.layers.work import Work
 
@@ -144,18 +144,20 @@ class SquareStates(RecurrentMixer):
 
 
 @dataclass(frozen=True)
-class Verified(OfSequences):
+class Verified(Measure):
     """Sum over sequences of what follows from the tokens that each may go on after.
 
     `name` is one of `StateKeeping`'s methods; a mean over sequences if `is_mean`.
     """
 
+    among: Among
     states: StateKeeping
     name: str
     is_mean: bool = False
 
-    def of_batch(self, batch: Batch) -> FloatArray:
+    def of(self, carried: Carried) -> FloatArray:
         """Return the sum, or the mean, over these sequences [-]."""
+        batch: Batch = getattr(carried, self.among)
         of, over = getattr(self.states, self.name), batch.mean if self.is_mean else batch.total
         return over(lambda group: group.mean_of_verified(of))
 

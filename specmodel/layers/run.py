@@ -1,6 +1,7 @@
 """A forward pass as its layers see it: sizes, dtypes, GPUs, and measures of what it carries."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -16,23 +17,28 @@ for prompts take of these; names in `batch.Carried`."""
 
 
 @dataclass(frozen=True)
-class OfSequences(Measure):
-    """A measure of some of the sequences of a pass."""
+class Counted(Measure):
+    """What `batch.Batch` counts of some of the sequences of a pass, by the name of its property."""
 
     among: Among
+    name: str
+
+    @property
+    def has_context(self) -> bool:
+        """Whether it counts entries before the pass."""
+        return "context" in self.name
 
     def of(self, carried: Carried) -> FloatArray:
         """Return its value for what a pass carries."""
-        return self.of_batch(getattr(carried, self.among))
-
-    def of_batch(self, batch: Batch) -> FloatArray:
-        """Return its value for these sequences."""
-        raise NotImplementedError
+        value: FloatArray = getattr(getattr(carried, self.among), self.name)
+        return value
 
 
 @dataclass(frozen=True)
-class OfContexts(OfSequences):
-    """A measure that depends on how many entries came before the pass."""
+class OfContexts(Measure):
+    """A measure of some sequences that depends on how many entries came before the pass."""
+
+    among: Among
 
     @property
     def has_context(self) -> bool:
@@ -41,31 +47,15 @@ class OfContexts(OfSequences):
 
 
 @dataclass(frozen=True)
-class Counted(OfSequences):
-    """What `batch.Batch` counts, by the name of its property."""
-
-    name: str
-
-    @property
-    def has_context(self) -> bool:
-        """Whether it counts entries before the pass."""
-        return "context" in self.name
-
-    def of_batch(self, batch: Batch) -> FloatArray:
-        """Return its value for these sequences."""
-        value: FloatArray = getattr(batch, self.name)
-        return value
-
-
-@dataclass(frozen=True)
 class Pairs(OfContexts):
     """Query-key pairs of all sequences, each causal query seeing at most a window [-]."""
 
     window: int | None
 
-    def of_batch(self, batch: Batch) -> FloatArray:
-        """Return the pairs of these sequences [-]."""
-        return batch.total(lambda group: query_key_pairs(group, self.window))
+    def of(self, carried: Carried) -> FloatArray:
+        """Return the pairs of what a pass carries [-]."""
+        batch: Batch = getattr(carried, self.among)
+        return batch.total(partial(query_key_pairs, window=self.window))
 
 
 @dataclass(frozen=True)
@@ -74,9 +64,10 @@ class Entries(OfContexts):
 
     window: int | None
 
-    def of_batch(self, batch: Batch) -> FloatArray:
-        """Return the keys that these sequences read [-]."""
-        return batch.total(lambda group: distinct_entries(group, self.window))
+    def of(self, carried: Carried) -> FloatArray:
+        """Return the keys that what a pass carries reads [-]."""
+        batch: Batch = getattr(carried, self.among)
+        return batch.total(partial(distinct_entries, window=self.window))
 
 
 @dataclass(frozen=True)
@@ -176,7 +167,7 @@ def query_key_pairs(group: SequenceGroup, window: int | None) -> FloatArray:
         reach = np.inf if window is None else float(window)
         return group.mean(lambda q: q * np.minimum(context + q, reach))
     if window is None:
-        return group.mean(lambda q: causal_pairs(q, context))
+        return group.mean(partial(causal_pairs, context=context))
 
     def of(q: FloatArray) -> FloatArray:
         growing = np.clip(window - context, 0, q)  # queries that see all there is

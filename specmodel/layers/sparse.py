@@ -14,7 +14,7 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.layers.attention import LatentHeads, Size
-from specmodel.layers.batch import Batch, Stream
+from specmodel.layers.batch import Batch, Carried, Stream
 from specmodel.layers.forms import Form
 from specmodel.layers.matrices import matrix_work
 from specmodel.layers.run import OfContexts, Pass
@@ -251,8 +251,9 @@ class IndexReads(OfContexts):
 
     compute_capability: float | None
 
-    def of_batch(self, batch: Batch) -> FloatArray:
+    def of(self, carried: Carried) -> FloatArray:
         """Return the keys that these sequences read [-]."""
+        batch: Batch = getattr(carried, self.among)
         capability = self.compute_capability
         return batch.total(
             lambda group: group.mean(
@@ -271,8 +272,9 @@ class ChoiceRounds(OfContexts):
 
     most: int
 
-    def of_batch(self, batch: Batch) -> FloatArray:
+    def of(self, carried: Carried) -> FloatArray:
         """Return the tokens of these sequences that count [-]."""
+        batch: Batch = getattr(carried, self.among)
         left_out = batch.mean(
             lambda group: group.mean(
                 lambda q: np.maximum(1 - self.most / (group.context_length + q), 0.0)

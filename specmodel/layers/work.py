@@ -1,5 +1,6 @@
 """What one component of a pass does on each GPU."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from specmodel.base.dtypes import ARITHMETIC_BITS, kernel_dtype
 from specmodel.base.units import FloatArray
-from specmodel.layers.forms import Form, Quantity, Values
+from specmodel.layers.forms import Form, Measure, Quantity
 
 Kind: TypeAlias = str
 """Name of a kind of kernels: one of `kinds.KINDS`, which its parameters are looked up by."""
@@ -95,7 +96,7 @@ class Work:
         forms = (value for value in vars(self).values() if isinstance(value, Form))
         return any(measure.has_context for form in forms for measure in form.terms)
 
-    def at(self, values: Values) -> "Work":
+    def at(self, values: Mapping[Measure, FloatArray]) -> "Work":
         """Return the work in numbers, for given values of measures."""
         forms = {name: form for name, form in vars(self).items() if isinstance(form, Form)}
         numbers: dict[str, Any] = {name: form.at(values) for name, form in forms.items()}

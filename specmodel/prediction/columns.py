@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,9 +39,10 @@ class Column:
     is_coordinate: bool = False
     spare: int = 0
 
-    def of(self, evaluation: Evaluation) -> Array:
-        """Return its values, those of the same name unless it has another source."""
-        return self.source(evaluation) if self.source else getattr(evaluation, self.name)
+    @cached_property
+    def of(self) -> Callable[[Evaluation], Array]:
+        """What gives its values of an evaluation: the same name, unless it has another source."""
+        return self.source or attrgetter(self.name)
 
 
 def _point(name: str, unit: str, meaning: str, title: str = "") -> Column:

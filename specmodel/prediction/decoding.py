@@ -3,62 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.units import Numeric
-from specmodel.cost.deploying import resolve
+from specmodel.cost.arguments import PlainArguments
+from specmodel.cost.deploying import deployed
 from specmodel.cost.deployment import Deployment
-from specmodel.machines.engine import EngineProfile
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.models.architecture import Architecture
 from specmodel.prediction.columns import DECODE_COLUMNS
 from specmodel.prediction.evaluate import evaluate
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import PLAIN_ARGUMENTS, as_prediction, plain_points
+from specmodel.prediction.predicting import as_prediction, plain_points
 
 
-def decode(  # noqa: PLR0913 - all keyword-only: what decides the answer is named
+def decode(
     *,
-    target: Architecture | str | Path,
-    hardware: HardwareProfile | str | Path,
     batch_size: Numeric,
-    engine: EngineProfile | str | Path | None = None,
-    host_speed: float | None = None,
-    stack: str | None = None,
     context_length: Numeric | None = None,
     prompt_length: Numeric | None = None,
     output_length: Numeric | None = None,
-    weight_dtype: str | None = None,
-    activation_dtype: str | None = None,
-    kv_dtype: str | None = None,
-    attention_dtype: str | None = None,
-    expert_dtype: str | None = None,
-    embedding_dtype: str | None = None,
-    routing_correlation: float | None = None,
-    popularity: Numeric | None = None,
-    tensor_parallel: int | None = None,
-    data_parallel: int | None = None,
-    expert_parallel: int | None = None,
-    memory_utilization: float | None = None,
-    state_rollback: str | None = None,
     interval: bool = False,
+    **deployment: Unpack[PlainArguments],
 ) -> Prediction:
     """Predict decoding without speculation: time per output token, throughput, memory.
 
     Parameters
     ----------
-    target, hardware, engine, stack, host_speed, memory_utilization, state_rollback, interval
-        As in `specmodel.predict` [-].
-    batch_size, context_length, prompt_length, output_length
+    batch_size, context_length, prompt_length, output_length, interval
         As in `specmodel.predict`, broadcasting [request] [token] [token] [token].
-    weight_dtype, activation_dtype, kv_dtype, attention_dtype, expert_dtype, embedding_dtype
-        As in `specmodel.predict`.
-    routing_correlation, popularity, tensor_parallel, data_parallel, expert_parallel
-        As in `specmodel.predict` [-].
+    **deployment
+        What runs where: target and hardware, and any other argument of
+        `cost.arguments.PlainArguments`.
 
     Returns
     -------
@@ -74,8 +51,14 @@ def decode(  # noqa: PLR0913 - all keyword-only: what decides the answer is name
     >>> p.tpot.round(5).tolist(), p.limited_by.tolist()
     ([0.00452, 0.0072], ['bandwidth', 'bandwidth'])
     """
-    given = locals()
-    return decode_deployed(*resolve(given), **{name: given[name] for name in PLAIN_ARGUMENTS})
+    return decode_deployed(
+        *deployed(deployment, PlainArguments),
+        batch_size=batch_size,
+        context_length=context_length,
+        prompt_length=prompt_length,
+        output_length=output_length,
+        interval=interval,
+    )
 
 
 def decode_deployed(

@@ -54,6 +54,13 @@ class Evaluation:
     draft_prefill: PassTime | None = None
 
     @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Shape to which points and acceptance broadcast."""
+        by_position = self.acceptance.form == "acceptance_by_position"
+        rate = () if by_position else self.acceptance.rate().shape
+        return np.broadcast_shapes(*(array.shape for array in self.points.values()), rate)
+
+    @cached_property
     def carried(self) -> FloatArray | float:
         """Prefill of other requests for each token that a request makes [s]."""
         return self._carried(self.prefill)

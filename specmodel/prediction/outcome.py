@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -29,20 +30,17 @@ class Prediction:
 
     Parameters
     ----------
-    values, evaluation, shown
-        Columns by name, indices into `Column.words` for words; what they were computed from; and
-        the columns in their order.
-    assumptions, warnings
-        What was assumed as it was not given, by argument; what the reader must know, a sentence
-        each.
+    evaluation, shown
+        What the columns are computed from when they are read, and the columns in their order.
+    assumptions, warn
+        What was assumed as it was not given, by argument; what finds the `warnings`.
     intervals
         Central 80 % intervals by column, where they were asked for.
     """
 
-    values: dict[str, Array]
     evaluation: Evaluation
     assumptions: dict[str, Any]
-    warnings: tuple[str, ...]
+    warn: Callable[[Prediction], tuple[str, ...]]
     intervals: dict[str, Interval] | None = None
     shown: tuple[Column, ...] = COLUMNS
 
@@ -53,8 +51,29 @@ class Prediction:
     def __getattr__(self, name: str) -> Array:
         if name.startswith("_") or name not in self._by_name:
             raise AttributeError(f"a prediction has no {name!r}; its columns are in units()")
-        values, words = self.values[name], self._by_name[name].words
+        values, words = self.value(name), self._by_name[name].words
         return np.asarray(np.array(words)[values]) if words else values
+
+    def value(self, name: str) -> Array:
+        """Return a column by name, as indices into `Column.words` where these are words."""
+        if name not in self._known:
+            found = self._by_name[name].of(self.evaluation)
+            self._known[name] = np.broadcast_to(found, self.evaluation.shape)
+        return self._known[name]
+
+    @property
+    def values(self) -> dict[str, Array]:
+        """All columns by name, as `value` gives them."""
+        return {name: self.value(name) for name in self._by_name}
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What the reader must know, a sentence each."""
+        return self.warn(self)
+
+    @cached_property
+    def _known(self) -> dict[str, Array]:
+        return {}
 
     def __str__(self) -> str:
         size, most = self.batch_size.size, 60

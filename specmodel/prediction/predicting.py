@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -14,12 +12,9 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
-from specmodel.cost.deploying import resolve
+from specmodel.cost.arguments import DeploymentArguments
+from specmodel.cost.deploying import deployed
 from specmodel.cost.deployment import Deployment
-from specmodel.drafters.by_name import Drafter
-from specmodel.machines.engine import EngineProfile
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.models.architecture import Architecture
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS, Column
 from specmodel.prediction.evaluate import LOAD, Evaluation, evaluate
 from specmodel.prediction.intervals import central_intervals
@@ -33,47 +28,24 @@ MOST_PROMPT = 1e7
 DEFAULT_CONTEXT_LENGTH = 1024
 DEFAULT_MAX_DRAFT_LENGTH = 10
 PLAIN_ARGUMENTS = ("batch_size", "context_length", "prompt_length", "output_length", "interval")
-_OF_DRAFTS = ("draft_length", "acceptance", "verify_tokens", "max_draft_length")
-"""What predictions take beside a deployment: all of them, and those with drafts."""
 _EVERY_STEP = (
     "the look-up is assumed to find a proposal in every step, which is optimistic: on measured"
     " traces it does in 28 to 63 % of the steps (proposal_rate)"
 )
 
 
-def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is named
+def predict(  # noqa: PLR0913 - all keyword-only
     *,
-    target: Architecture | str | Path,
-    hardware: HardwareProfile | str | Path,
-    drafter: Drafter | Architecture | str | Path,
     draft_length: Numeric,
     batch_size: Numeric,
     acceptance: Acceptance | Numeric | str,
-    engine: EngineProfile | str | Path | None = None,
-    host_speed: float | None = None,
-    stack: str | None = None,
     context_length: Numeric | None = None,
     prompt_length: Numeric | None = None,
     output_length: Numeric | None = None,
     verify_tokens: Numeric | None = None,
-    tree_width: int | None = None,
-    weight_dtype: str | None = None,
-    activation_dtype: str | None = None,
-    kv_dtype: str | None = None,
-    attention_dtype: str | None = None,
-    expert_dtype: str | None = None,
-    mtp_dtype: str | None = None,
-    embedding_dtype: str | None = None,
-    routing_correlation: float | None = None,
-    popularity: Numeric | None = None,
-    tensor_parallel: int | None = None,
-    data_parallel: int | None = None,
-    expert_parallel: int | None = None,
-    draft_tensor_parallel: int | None = None,
-    memory_utilization: float | None = None,
-    state_rollback: str | None = None,
     max_draft_length: int | None = None,
     interval: bool = False,
+    **deployment: Unpack[DeploymentArguments],
 ) -> Prediction:
     """Predict target efficiency and speedup of speculative decoding.
 
@@ -83,13 +55,6 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
 
     Parameters
     ----------
-    target, hardware, drafter, engine
-        Records, names that ship with the package, or paths; the engine is "ideal" by default.
-    host_speed
-        How many times as fast the host is as the engine's; that of its profile by default [-].
-    stack
-        Whose kernels: one fitted in the hardware profile, "typical" or "datasheet"; by default the
-        engine's, else the profile's default, else "typical".
     draft_length, batch_size
         Tokens drafted per sequence and step, 0 for none, and sequences decoded together,
         broadcasting [token] [request].
@@ -101,34 +66,14 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     prompt_length, output_length
         Tokens of a prompt and tokens that each request makes, where steps carry the prefill of
         other requests (`cost.prefill.carried_prefill`); none is carried by default [token].
-    verify_tokens, tree_width
-        Tokens of each sequence in the verify pass, `draft_length` + 1 unless it is a tree [token];
-        tokens that follow each drafted one, 1 in chains, which SGLang calls top-k [-].
-    weight_dtype, activation_dtype, kv_dtype, embedding_dtype
-        Dtypes of the target; those of its architecture by default.
-    attention_dtype, expert_dtype, mtp_dtype
-        Dtypes of the weights of its attention (and other mixers), of its routed experts, and of its
-        block for multi-token prediction; by default those of its architecture, else `weight_dtype`.
-    routing_correlation, popularity
-        How far tokens of one sequence share experts, from 0 to 1; probability that a token uses
-        each expert, shape (num_experts,), equal by default [-].
-    tensor_parallel, data_parallel
-        GPUs that the target's matrices are cut over, routed experts aside, and replicas of these,
-        each with its share of the batch; their product is the number of GPUs. As few replicas as
-        `expert_parallel` needs by default [-].
-    expert_parallel
-        Groups of GPUs that routed experts are spread over; the GPUs of a group cut each of its
-        experts. 1 cuts all experts over all GPUs; as many as there are GPUs cuts none [-].
-    draft_tensor_parallel
-        GPUs that a draft model is cut over [-].
-    memory_utilization
-        Share of a GPU's memory that weights and cache may fill, 0.9 by default as in engines [-].
-    state_rollback
-        How recurrent states get back to the last accepted token: "native", a state is written after
-        each verified token, or "replay", one state and records of tokens are kept.
+    verify_tokens
+        Tokens of each sequence in the verify pass, `draft_length` + 1 unless it is a tree [token].
     max_draft_length, interval
         Longest draft considered for `best_draft_length` [token]; whether to add central 80 %
         intervals, by a Monte Carlo with a fixed seed.
+    **deployment
+        What runs where: target, hardware and drafter, and any other argument of
+        `cost.arguments.PlainArguments` and `cost.arguments.DeploymentArguments`.
 
     Returns
     -------
@@ -142,8 +87,18 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     >>> (p.speedup > 1).tolist()
     [False, True]
     """
-    given, names = locals(), (*PLAIN_ARGUMENTS, *_OF_DRAFTS)
-    return predict_deployed(*resolve(given), **{name: given[name] for name in names})
+    return predict_deployed(
+        *deployed(deployment, DeploymentArguments),
+        draft_length=draft_length,
+        batch_size=batch_size,
+        acceptance=acceptance,
+        context_length=context_length,
+        prompt_length=prompt_length,
+        output_length=output_length,
+        verify_tokens=verify_tokens,
+        max_draft_length=max_draft_length,
+        interval=interval,
+    )
 
 
 def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
@@ -185,15 +140,25 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     rate = deployment.drafter.proposal_rate
     acceptance = acceptance.measured_at(gamma).where_proposed(rate)
     evaluation = evaluate(deployment, points, acceptance, max_draft_length=int(longest))
-    predicted = as_prediction(evaluation, COLUMNS, assumed, interval=interval)
-    warnings = (
-        *predicted.warnings,
-        *deployment.warnings(points["batch_size"], gamma),
+    return as_prediction(evaluation, COLUMNS, assumed, interval=interval, warn=_warnings)
+
+
+def _warnings(predicted: Prediction) -> tuple[str, ...]:
+    """Return what the reader of a prediction with drafts must know."""
+    evaluation, deployment = predicted.evaluation, predicted.deployment
+    batch_size, gamma = evaluation.points["batch_size"], evaluation.points["draft_length"]
+    return (
+        *evaluation.memory.warnings(batch_size),
+        *deployment.warnings(batch_size, gamma),
         *_beyond_measured(evaluation, predicted.best_draft_length),
         *_between_modules(evaluation, predicted.best_draft_length),
-        *([_EVERY_STEP] if assumed.get("proposal_rate") == 1 else []),
+        *([_EVERY_STEP] if predicted.assumptions.get("proposal_rate") == 1 else []),
     )
-    return replace(predicted, warnings=warnings)
+
+
+def _memory_warnings(predicted: Prediction) -> tuple[str, ...]:
+    evaluation = predicted.evaluation
+    return evaluation.memory.warnings(evaluation.points["batch_size"])
 
 
 def as_prediction(
@@ -202,21 +167,19 @@ def as_prediction(
     assumed: Mapping[str, Any],
     *,
     interval: bool = False,
+    warn: Callable[[Prediction], tuple[str, ...]] = _memory_warnings,
 ) -> Prediction:
-    """Return columns of an evaluation as arrays of one shape, those of its load included."""
-    points = evaluation.points
+    """Return columns of an evaluation, those of its load included, computed when they are read."""
+    points, taken = evaluation.points, evaluation.acceptance
     shown = (*columns, *LOAD_COLUMNS) if points.keys() >= {*LOAD} else columns
-    values = {column.name: column.of(evaluation) for column in shown}
-    shape = np.broadcast_shapes(*(value.shape for value in values.values()))
     intervals = None
     if interval:
-        generator, taken = np.random.default_rng(INTERVAL_SEED), evaluation.acceptance
+        generator = np.random.default_rng(INTERVAL_SEED)
         intervals = central_intervals(evaluation.deployment, points, taken, generator, shown)
     return Prediction(
-        values={name: np.broadcast_to(array, shape) for name, array in values.items()},
         evaluation=evaluation,
         assumptions=dict(assumed),
-        warnings=evaluation.memory.warnings(points["batch_size"]),
+        warn=warn,
         intervals=intervals,
         shown=shown,
     )

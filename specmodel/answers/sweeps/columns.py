@@ -119,7 +119,7 @@ def _column(prediction: Prediction, part: Part, name: str) -> Column:
     stem, _, end = name.rpartition("_")
     if prediction.intervals and stem in prediction.intervals and end in ("low", "high"):
         return np.asarray(getattr(prediction.intervals[stem], end))
-    return prediction.values[name]
+    return prediction.value(name)
 
 
 def _acceptance_rate(prediction: Prediction, part: Part) -> FloatArray:

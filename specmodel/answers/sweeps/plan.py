@@ -1,6 +1,5 @@
 """What a sweep computes: every combination of the axes, cut into parts of a bounded size."""
 
-import inspect
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from specmodel.cost.deployment import Deployment
 from specmodel.prediction.columns import COLUMN_UNITS, WITH_INTERVAL
 from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, predict, predict_deployed
+from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, predict_deployed
 
 PART = 2**18
 """Most points of a part [-]: enough to hide the time of calls from Python, few enough for their
@@ -36,11 +35,7 @@ SETTINGS = ("measured_draft_length", "max_draft_length")
 """Parameters with one value for the whole sweep."""
 
 _BY_POSITION = "acceptance_by_position"
-_REQUIRED = tuple(
-    name
-    for name, parameter in inspect.signature(predict).parameters.items()
-    if parameter.default is parameter.empty and name != "acceptance"
-)
+_REQUIRED = ("target", "hardware", "drafter", "draft_length", "batch_size")
 
 
 _Labelled = tuple[tuple[dict[str, Any], Deployment], ...]
