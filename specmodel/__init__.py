@@ -68,34 +68,4 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__, __getattr__, __dir__ = front(
-    __name__,
-    algebra__acceptance="Acceptance",
-    algebra__experts="",
-    algebra__moesd="",
-    algebra__speculation="",
-    answers="",
-    answers__sensitivity="",
-    answers__sweeps="",
-    base__errors="InputError",
-    cost="",
-    cost__deploying="deploy",
-    cost__deployment="Deployment",
-    drafters__acceptance="list_acceptance load_acceptance",
-    drafters__blocks="dflash_drafter dspark_drafter p_eagle_drafter pard_drafter",
-    drafters__by_name="list_drafters load_drafter model_drafter ngram_drafter suffix_drafter",
-    drafters__heads="eagle3_drafter eagle_drafter mtp_drafter parallel_drafter",
-    drafters__passes="Drafter",
-    fit="",
-    machines__engine="EngineProfile list_engines load_engine",
-    machines__hardware="HardwareProfile list_hardware load_hardware",
-    measure="",
-    models__architecture="Architecture list_architectures load_architecture",
-    prediction__decoding="decode",
-    prediction__outcome="Prediction",
-    prediction__predicting="predict",
-    replay="",
-    show="",
-    show__explorer="",
-    show__plots="",
-)
+__all__, __getattr__, __dir__ = front(__name__)

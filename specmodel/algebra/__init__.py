@@ -16,14 +16,4 @@ if TYPE_CHECKING:
     )
     from specmodel.algebra.acceptance import Acceptance as Acceptance
 
-__all__, __getattr__, __dir__ = front(
-    __name__,
-    acceptance="Acceptance",
-    collectives="",
-    experts="",
-    moesd="",
-    ranks="",
-    roofline="",
-    routing="",
-    speculation="",
-)
+__all__, __getattr__, __dir__ = front(__name__)

@@ -1,6 +1,7 @@
 """How often drafted tokens are accepted, in whichever of five forms it was measured."""
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -166,7 +167,7 @@ class Acceptance:
             expected = f"none, as {given[0]} holds at every draft length"
             raise InputError("measured_draft_length", self.measured_draft_length, expected)
 
-    @property
+    @cached_property
     def form(self) -> str:
         """Name of the form that was given."""
         return next(name for name in FORMS if getattr(self, name) is not None)

@@ -38,13 +38,4 @@ if TYPE_CHECKING:
         draft_ranges as draft_ranges,
     )
 
-__all__, __getattr__, __dir__ = front(
-    __name__,
-    cost_tables="CostTable cost_table sglang_costs",
-    curves="SweetSpot best_draft_lengths break_even compare sweet_spot sweet_spots",
-    dialects="DIALECTS Dialect dialect",
-    explaining="Explanation explain pass_components",
-    schedule="Schedule draft_length_schedule draft_ranges",
-    sensitivity="",
-    sweeps="",
-)
+__all__, __getattr__, __dir__ = front(__name__)

@@ -12,12 +12,4 @@ if TYPE_CHECKING:
     from specmodel.cost.memory import MemoryUse as MemoryUse
     from specmodel.cost.passes import PassTime as PassTime, pass_time as pass_time
 
-__all__, __getattr__, __dir__ = front(
-    __name__,
-    deploying="deploy",
-    deployment="Deployment",
-    forward="pass_work",
-    latency="StepTimes step_times",
-    memory="MemoryUse",
-    passes="PassTime pass_time",
-)
+__all__, __getattr__, __dir__ = front(__name__)

@@ -92,8 +92,10 @@ class StepTimes:
     @cached_property
     def draft_time(self) -> FloatArray:
         """All drafting [s]."""
-        beside = self.lookup_time + self.tree_time
-        return np.asarray(sum((part.total_time for part in self.drafting), beside))
+        total = self.lookup_time + self.tree_time
+        for part in self.drafting:
+            total = total + part.total_time
+        return np.asarray(total)
 
     @property
     def reject_time(self) -> FloatArray:
@@ -130,11 +132,12 @@ class StepTimes:
     @cached_property
     def _share(self) -> FloatArray:
         """Share of the host's time that a step with a draft waits for [-]."""
-        parts = [(part.passes.count, part.each) for part in self.draft_passes]
         gpu = self.verify_pass.gpu_time + self.tree_time
-        gpu = sum((count * each.gpu_time for count, each in parts), gpu)
         host = self.verify_pass.host_time + self.rejection_time
-        return exposed_share(gpu, sum((count * each.host_time for count, each in parts), host))
+        for part in self.draft_passes:
+            gpu = gpu + part.passes.count * part.each.gpu_time
+            host = host + part.passes.count * part.each.host_time
+        return exposed_share(gpu, host)
 
     def _mean(self, plain: FloatArray, speculating: FloatArray) -> FloatArray:
         return plain + self.speculating_chance * (speculating - plain)
@@ -204,23 +207,31 @@ def step_times(
     forward = known.plain_pass if known else target_pass(deployment, plain)
     is_tree = (gamma > 0) & ((verify_tokens != gamma + 1) | (deployment.tree_width > 1))
     speculating = target_pass(deployment, verified)
-    drafting = tuple(
-        _draft_time(deployment, part, plain, known.draft_passes[place] if known else None)
-        for place, part in enumerate(drafter.passes(gamma, verify_tokens))
-    )
+    drafting = []
+    for place, part in enumerate(drafter.passes(gamma, verify_tokens)):
+        tokens, before = part.tokens_per_sequence, known.draft_passes[place] if known else None
+        if before and np.array_equal(tokens, before.passes.tokens_per_sequence):
+            drafting.append(DraftTime(part, before.each))
+            continue
+        sequences = replace(
+            plain,
+            tokens_per_sequence=tokens,
+            logits_per_sequence=part.logits_per_sequence,
+            is_causal=part.is_causal,
+        )
+        each = draft_pass(deployment, part.architecture, sequences, part.part)
+        drafting.append(DraftTime(part, each))
     if errors:
         common = errors.deployment
         forward = forward.scaled(errors.forward, common)
         speculating = speculating.scaled(errors.verify, common)
-        drafting = tuple(
-            replace(part, each=part.each.scaled(errors.draft, common)) for part in drafting
-        )
+        drafting = [replace(part, each=part.each.scaled(errors.draft, common)) for part in drafting]
     own = deployment.layout.requests_of_replica(B)
     rejection = engine.rejection_time(gamma, own * rate, chance)
     return StepTimes(
         plain_pass=forward,
         verify_pass=speculating,
-        draft_passes=drafting,
+        draft_passes=tuple(drafting),
         speculating_chance=chance if (gamma > 0).all() else np.where(gamma > 0, chance, 0.0),
         tree_time=is_tree * engine.tree_time * engine.gpu_time_factor,
         lookup_time=np.where(gamma > 0, drafter.lookup_time * own, 0.0),
@@ -309,20 +320,3 @@ def _program(
         )
         deployment.programs[key] = pass_program(works, gpu, deployment.kernels, model.experts)
     return deployment.programs[key]
-
-
-def _draft_time(
-    deployment: Deployment, part: DraftPasses, plain: SequenceGroup, known: DraftTime | None
-) -> DraftTime:
-    """Time draft passes that are alike, unless passes of as many tokens are known."""
-    tokens = part.tokens_per_sequence
-    if known and np.array_equal(tokens, known.passes.tokens_per_sequence):
-        return DraftTime(part, known.each)
-    logits = part.logits_per_sequence
-    sequences = replace(
-        plain,
-        tokens_per_sequence=tokens,
-        logits_per_sequence=logits,
-        is_causal=part.is_causal,
-    )
-    return DraftTime(part, draft_pass(deployment, part.architecture, sequences, part.part))

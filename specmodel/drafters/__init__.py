@@ -30,11 +30,4 @@ if TYPE_CHECKING:
     )
     from specmodel.drafters.passes import Drafter as Drafter
 
-__all__, __getattr__, __dir__ = front(
-    __name__,
-    acceptance="list_acceptance load_acceptance",
-    blocks="dflash_drafter dspark_drafter p_eagle_drafter pard_drafter",
-    by_name="list_drafters load_drafter model_drafter ngram_drafter suffix_drafter",
-    heads="eagle3_drafter eagle_drafter mtp_drafter parallel_drafter",
-    passes="Drafter",
-)
+__all__, __getattr__, __dir__ = front(__name__)

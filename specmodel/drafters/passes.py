@@ -6,6 +6,7 @@ here, the time that it takes on the host, and how often it proposes at all.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -231,7 +232,7 @@ class Drafter:
             return self.name
         return PARD if self.is_chain else "draft model"
 
-    @property
+    @cached_property
     def architectures(self) -> tuple[Architecture, ...]:
         """Architectures that run on the GPU."""
         return tuple(architecture for architecture, _ in self.parts)
@@ -253,7 +254,10 @@ class Drafter:
         gamma = check("draft_length", draft_length, minimum=0)
         verified = gamma + 1 if verify_tokens is None else verify_tokens
         drafted = np.maximum(check("verify_tokens", verified, minimum=1) - 1, 1.0)
-        return tuple(part for model, rule in self.parts for part in rule(model, gamma, drafted))
+        found: Passes = ()
+        for model, rule in self.parts:
+            found += rule(model, gamma, drafted)
+        return found
 
     def check_draft(self, draft_length: FloatArray, verify_tokens: Numeric) -> None:
         """Refuse a draft that is longer than a block, or a tree of a drafter of chains [token]."""

@@ -23,11 +23,4 @@ if TYPE_CHECKING:
     from specmodel.fit.result import FitResult as FitResult
     from specmodel.fit.update import EngineUpdate as EngineUpdate, update_engine as update_engine
 
-__all__, __getattr__, __dir__ = front(
-    __name__,
-    engine="EngineFitting fit_engine read_serving",
-    kernels="KernelFitting fit_kernels fitted_stack",
-    moesd="fit_moesd moesd_bounds moesd_speedup",
-    result="FitResult",
-    update="EngineUpdate update_engine",
-)
+__all__, __getattr__, __dir__ = front(__name__)

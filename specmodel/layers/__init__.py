@@ -21,21 +21,4 @@ if TYPE_CHECKING:
     from specmodel.layers.sparse import SparseAttention as SparseAttention
     from specmodel.layers.work import PassWork as PassWork, Work as Work
 
-__all__, __getattr__, __dir__ = front(
-    __name__,
-    attention="LatentAttention",
-    block_sparse="BlockSparseAttention",
-    compressed="CompressedAttention",
-    convolutions="ShortConvolution",
-    dense="DenseFeedForward",
-    feed_forward="RoutedExperts",
-    gated_delta="GatedDeltaNet",
-    group="LayerGroup",
-    grouped="GroupedAttention",
-    kimi_delta="KimiDeltaAttention",
-    lightning="LightningAttention",
-    mamba2="Mamba2",
-    residuals="HyperConnections",
-    sparse="SparseAttention",
-    work="PassWork Work",
-)
+__all__, __getattr__, __dir__ = front(__name__)

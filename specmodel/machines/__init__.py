@@ -21,9 +21,4 @@ if TYPE_CHECKING:
         Kernels as Kernels,
     )
 
-__all__, __getattr__, __dir__ = front(
-    __name__,
-    engine="EngineProfile list_engines load_engine",
-    hardware="HardwareProfile list_hardware load_hardware",
-    kernels="FittedStack KernelFit Kernels",
-)
+__all__, __getattr__, __dir__ = front(__name__)

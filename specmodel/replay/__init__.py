@@ -21,10 +21,4 @@ if TYPE_CHECKING:
         replay_times as replay_times,
     )
 
-__all__, __getattr__, __dir__ = front(
-    __name__,
-    blocks="Sample",
-    chance="Variation",
-    run="simulate summarise timeline",
-    times="ReplayTimes read_replay_times replay_times",
-)
+__all__, __getattr__, __dir__ = front(__name__)

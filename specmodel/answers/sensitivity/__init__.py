@@ -41,11 +41,4 @@ if TYPE_CHECKING:
         uncertain_ranges as uncertain_ranges,
     )
 
-__all__, __getattr__, __dir__ = front(
-    __name__,
-    analyses="elasticities sobol tornado varying_outputs",
-    evaluation="OUTPUTS evaluate",
-    indices="SobolIndices sobol_indices",
-    inputs="Input OperatingPoint list_inputs",
-    uncertainty="Range calibrated_ranges uncertain_ranges",
-)
+__all__, __getattr__, __dir__ = front(__name__)

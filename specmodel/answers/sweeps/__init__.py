@@ -16,9 +16,4 @@ if TYPE_CHECKING:
         sweep as sweep,
     )
 
-__all__, __getattr__, __dir__ = front(
-    __name__,
-    files="SweepInterrupted sweep_to_file",
-    plan="Plan plan_sweep",
-    table="MOST_IN_FRAME csv_chunks sweep",
-)
+__all__, __getattr__, __dir__ = front(__name__)

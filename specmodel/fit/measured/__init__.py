@@ -22,11 +22,4 @@ if TYPE_CHECKING:
         read_serving as read_serving,
     )
 
-__all__, __getattr__, __dir__ = front(
-    __name__,
-    benchmarks="read_benchmarks",
-    first_token="judge_first_tokens",
-    judge="judge_serving serving_errors",
-    runs="Run check_model need_plain served_runs",
-    tables="ServingTable read_serving",
-)
+__all__, __getattr__, __dir__ = front(__name__)

@@ -24,12 +24,4 @@ if TYPE_CHECKING:
     )
     from specmodel.measure.live.summaries import summary as summary
 
-__all__, __getattr__, __dir__ = front(
-    __name__,
-    client="Server Told connected",
-    driver="Done drive fitted_words random_ids random_words",
-    engines="METHODS launch_options",
-    log="Log",
-    plan="Budget Plan Run budget seconds_of",
-    summaries="summary",
-)
+__all__, __getattr__, __dir__ = front(__name__)

@@ -17,9 +17,4 @@ if TYPE_CHECKING:
     )
     from specmodel.replay.policies.policy import Policy as Policy
 
-__all__, __getattr__, __dir__ = front(
-    __name__,
-    adaptive="AcceptedAverage DiscountedBandit Goodput scheduled_draft_length",
-    cascade="Cascade CascadeSettings",
-    policy="Policy",
-)
+__all__, __getattr__, __dir__ = front(__name__)

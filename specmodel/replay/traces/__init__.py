@@ -23,12 +23,4 @@ if TYPE_CHECKING:
         sample_trace as sample_trace,
     )
 
-__all__, __getattr__, __dir__ = front(
-    __name__,
-    files="read_trace write_trace",
-    ngram="ngram_trace read_tokens",
-    record="LONGEST_DRAFT Trace join_traces make_trace",
-    statistics="trace_statistics",
-    synthetic="AcceptanceProcess iid_process list_presets load_preset position_process"
-    " sample_trace",
-)
+__all__, __getattr__, __dir__ = front(__name__)

@@ -30,12 +30,4 @@ if TYPE_CHECKING:
         waterfalls as waterfalls,
     )
 
-__all__, __getattr__, __dir__ = front(
-    __name__,
-    curves="active_experts closed_loop predicted_against_measured speedup target_efficiency"
-    " timeline",
-    figures="KINDS",
-    maps="best_draft_length break_even",
-    passes="components roofline",
-    rows="policies sobol tornado waterfalls",
-)
+__all__, __getattr__, __dir__ = front(__name__)
