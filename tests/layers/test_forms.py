@@ -1,0 +1,80 @@
+"""Sums of measures: arithmetic of forms, and what a formula of work must not do with them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from specmodel.base.errors import InputError
+from specmodel.layers.batch import Batch, Carried, Layout, Stream, sequence_group
+from specmodel.layers.forms import Form, Measure
+from specmodel.layers.run import Pass
+from specmodel.layers.work import Work
+
+
+@dataclass(frozen=True)
+class Named(Measure):
+    name: str
+
+
+VALUES = {Named("x"): np.array([1.0, 2.0]), Named("y"): np.array([10.0, -3.0])}
+X, Y = (Form({Named(name): 1.0}) for name in "xy")
+
+
+def test_arithmetic_is_that_of_the_values():
+    x, y = VALUES.values()
+    for form, expected in (
+        (2 * X + 3 * Y - 1, 2 * x + 3 * y - 1),
+        (1 - X / 4, 1 - x / 4),
+        ((X + Y) * 2 - X, 2 * y + x),
+        (X - X + 5, 0 * x + 5),
+        (np.float64(3.0) * X, 3 * x),
+    ):
+        np.testing.assert_array_equal(form.at(VALUES), expected)
+
+
+@pytest.mark.parametrize(
+    ("formula", "what"),
+    [
+        (lambda x, y: x * y, "a product of two sums of Named"),
+        (lambda x, y: x / y, "a quotient of two sums of Named"),
+        (lambda x, y: 1 / x, "1 over a sum of Named"),
+        (lambda x, y: x if x > 3 else y, "a comparison of a sum of Named"),
+        (lambda x, y: x or y, "a branch on a sum of Named"),
+        (lambda x, y: float(x), "the value of a sum of Named"),
+    ],
+)
+def test_what_depends_on_values_otherwise_is_named(formula, what):
+    with pytest.raises(InputError, match=rf"^work: got '{what}'; expected sums of measures"):
+        formula(X, Y)
+
+
+def test_functions_of_numpy_take_no_forms():
+    with pytest.raises(TypeError):
+        np.maximum(X, 1.0)
+
+
+def test_work_keeps_what_is_a_number():
+    work = Work(flop=2 * X, kernels=3, kind="gemm")
+    found = work.at(VALUES)
+    assert (found.kernels, found.kind) == (3, "gemm")
+    np.testing.assert_array_equal(found.flop, [2.0, 4.0])
+    assert not work.depends_on_context
+    run = Pass(Stream(8, *("bf16",) * 5), Layout())
+    assert Work(cache_bytes=run.replica.entries(None)).depends_on_context
+
+
+def test_measures_of_sequences_by_hand():
+    """Three sequences of two tokens after five entries, and one token each after nine of two."""
+    groups = (
+        sequence_group(batch_size=3, tokens_per_sequence=2, context_length=5),
+        sequence_group(batch_size=2, context_length=9),
+    )
+    carried, replica = Carried(Batch(groups)), Pass(Stream(8, *("bf16",) * 5), Layout()).replica
+    assert replica.num_sequences.at(carried) == 5
+    assert replica.num_tokens.at(carried) == 3 * 2 + 2
+    assert replica.pairs(None).at(carried) == 3 * (6 + 7) + 2 * 10
+    assert replica.pairs(4).at(carried) == 3 * (4 + 4) + 2 * 4
+    assert replica.entries(None).at(carried) == 3 * 7 + 2 * 10
+    assert replica.entries(4).at(carried) == 3 * 5 + 2 * 4
+    assert carried.taken_by == ("decoding",)
