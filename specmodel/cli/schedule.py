@@ -154,7 +154,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
         prediction=replace(
             prediction,
             assumptions=told | prediction.assumptions | assumed,
-            warn=lambda p: _memory_warnings(p, chosen.max_draft_length),
+            warn=lambda _: _memory_warnings(prediction, chosen.max_draft_length),
         ),
     )
 

@@ -130,7 +130,16 @@ class Stack:
     @cached_property
     def _least_axes(self) -> int:
         """Axes of the parameters, which may be draws [-]."""
-        return max(np.ndim(array) for array in (*vars(self.parameters).values(), *self.peaks))
+        arrays = (*vars(self.parameters).values(), *self.peaks)
+        return max(map(np.ndim, (*arrays, *(array[None] for array in self._of_links))))
+
+    @cached_property
+    def _of_links(self) -> list[FloatArray]:
+        """Arrays of draws in what is known of the links."""
+        links = self.links
+        parts = (links.link, links.network, links.all_reduce) if links else ()
+        values = [value for part in parts if part for value in vars(part).values()]
+        return [value for value in values if isinstance(value, np.ndarray)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

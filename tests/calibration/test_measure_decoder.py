@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from shapes import plain_shape
 
-from decoder import Decoder, Pass, Speculator, State, decode, speculate
+from decoder import Decoder, Pass, Speculator, State, _feed_forward, _rotate, decode, speculate
 from specmodel.base.errors import InputError
 from specmodel.measure.kernels import layers
 from specmodel.models.architecture import Architecture
@@ -115,7 +115,7 @@ def test_experts_are_the_weighted_sum_of_their_blocks() -> None:
         for t in range(7):
             for i in range(k):
                 e = int(chosen[t, i])
-                block = layers.feed_forward(x[t : t + 1], weights.gate_up[e], weights.down[e])
+                block = _feed_forward(x[t : t + 1], weights.gate_up[e], weights.down[e])
                 expected[t] += share[t, i] * block[0]
         got = layers.experts(x, weights, k, forced)
         torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
@@ -153,7 +153,7 @@ def test_rotation_depends_on_distance_only() -> None:
     def at(vector: torch.Tensor, position: int) -> torch.Tensor:
         angles = position * target._frequencies
         turn = torch.stack([angles.cos(), angles.sin()])
-        return layers.rotate(vector.view(1, 1, 1, -1), turn).flatten()
+        return _rotate(vector.view(1, 1, 1, -1), turn).flatten()
 
     near, far = at(x, 3) @ at(y, 5), at(x, 103) @ at(y, 105)
     assert float(near) == pytest.approx(float(far), abs=1e-4)
