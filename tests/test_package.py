@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -114,6 +115,89 @@ def test_no_import_goes_round() -> None:
         left = {name: others for name, others in left.items() if name not in ready}
     circle = {name: sorted(others & set(left)) for name, others in left.items()}
     assert not circle, f"a circle among these, or above one: {circle}"
+
+
+def is_kind_of_layer(value: object) -> bool:
+    """Whether it is a record of layers, a base of some, or a union of them."""
+    if inspect.isclass(value):
+        return issubclass(value, Record) and value.__module__.startswith("specmodel.layers.")
+    return any(map(is_kind_of_layer, get_args(value)))
+
+
+LAYERS = [
+    (attribute, value)
+    for name in MODULES
+    if name.startswith("specmodel.layers.")
+    for attribute, value in vars(importlib.import_module(name)).items()
+    if is_kind_of_layer(value)
+]
+"""Kinds of layers, and what they have in common, by the names that modules give them."""
+
+
+def switches_on_layers(tree: ast.Module) -> list[int]:
+    """Lines that ask of which kind a layer is: by its class, or by the name of its kind."""
+    names = {name for name, _ in LAYERS}
+    kinds = {getattr(layer, "kind", "") for _, layer in LAYERS} - {""}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names if alias.name in names}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Call):
+            is_union = not names.isdisjoint(_names_in(node.value))
+            names |= set().union(*map(_names_in, node.targets)) if is_union else set()
+    found = []
+    for node in ast.walk(tree):
+        told: list[ast.AST] = []
+        if isinstance(node, ast.Call) and _names_in(node.func) & {"isinstance", "issubclass"}:
+            told = list(node.args[1:])
+        elif isinstance(node, ast.Compare):
+            told = [node.left, *node.comparators]
+        elif isinstance(node, ast.Match):
+            told = [node.subject, *(case.pattern for case in node.cases)]
+        inner = [each for one in told for each in ast.walk(one)]
+        texts = {each.value for each in inner if isinstance(each, ast.Constant)}
+        attributes = {each.attr for each in inner if isinstance(each, ast.Attribute)}
+        by_name = "kind" in attributes and texts & kinds
+        if by_name or any(names & _names_in(one) for one in told):
+            found.append(node.lineno)
+    return found
+
+
+def _names_in(tree: ast.AST) -> set[str]:
+    """Names of variables and attributes."""
+    nodes = list(ast.walk(tree))
+    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return attributes | {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
+def test_no_room_but_layers_asks_of_which_kind_a_layer_is() -> None:
+    """A kind of layer answers for itself, so that who adds one touches its file and a table."""
+    known = {name for name, _ in LAYERS}
+    assert {"GroupedAttention", "RoutedExperts", "RecurrentMixer", "MixerPart"} < known
+    others = [name for name in set(MODULES) - TOP if room(name) != "layers"]
+    found = {name: lines for name in others if (lines := switches_on_layers(TREES[name]))}
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "isinstance(mixer, SparseAttention)",
+        "isinstance(part, LatentHeads | grouped.GroupedAttention)",
+        "isinstance(part, (dict, MixerPart))",
+        "from specmodel.layers.mamba2 import Mamba2 as State; isinstance(mixer, State)",
+        "Attention = GroupedAttention | LatentAttention; isinstance(mixer, Attention)",
+        "type(mixer) is Mamba2",
+        "group.mixer.kind == 'mamba2'",
+        "mixer.kind in ('attention', 'latent_attention')",
+        "match part:\n    case RoutedExperts():\n        pass",
+        "match mixer.kind:\n    case 'sparse_attention':\n        pass",
+    ],
+)
+def test_switches_on_layers_are_seen(source: str) -> None:
+    assert switches_on_layers(ast.parse(source))
+    plain = "GroupedAttention(num_heads=8).kind.replace('_', ' '); one.kind == other.kind"
+    assert not switches_on_layers(ast.parse(plain))
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from specmodel.base.units import FloatArray, check
 from specmodel.cost.programs import PassProgram
 from specmodel.drafters.by_name import Drafter
 from specmodel.layers.batch import Layout
-from specmodel.layers.compressed import CompressedAttention
-from specmodel.layers.recurrent import RecurrentMixer
+from specmodel.layers.group import Mixer
 from specmodel.layers.states import Rollback, Slots, StateKeeping
 from specmodel.machines.engine import EngineProfile, Overheads
 from specmodel.machines.hardware import HardwareProfile
@@ -135,12 +134,12 @@ class Deployment:
     @cached_property
     def recurrent_model(self) -> Architecture | None:
         """The first of target and draft models with recurrent layers, if any."""
-        return self._first_model(lambda mixer: isinstance(mixer, RecurrentMixer))
+        return self._first_model(lambda mixer: mixer.is_recurrent)
 
     @cached_property
     def compressed_model(self) -> Architecture | None:
         """The first of target and draft models whose cache entries are made of several tokens."""
-        return self._first_model(lambda m: isinstance(m, CompressedAttention) and m.ratio > 1)
+        return self._first_model(lambda mixer: mixer.pools_tokens)
 
     @cached_property
     def layout(self) -> Layout:
@@ -166,7 +165,7 @@ class Deployment:
         names = self.hardware.name, self.drafter.kind
         return self.engine.is_outside(*names, batch_size, draft_length)
 
-    def _first_model(self, has_part: Callable[[object], bool]) -> Architecture | None:
+    def _first_model(self, has_part: Callable[[Mixer], bool]) -> Architecture | None:
         models = (self.target, *self.drafter.architectures)
         return next((model for model in models if any(map(has_part, model.mixers))), None)
 

@@ -13,19 +13,14 @@ from functools import lru_cache
 import numpy as np
 
 from specmodel.algebra import ranks
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric
 from specmodel.drafters.passes import Part
 from specmodel.layers import blocks, messages
-from specmodel.layers.attention import LatentHeads
 from specmodel.layers.batch import SINGLE_GPU, Carried, Layout, Routing, SequenceGroup, carried_by
-from specmodel.layers.compressed import CompressedAttention
 from specmodel.layers.embeddings import look_up
 from specmodel.layers.feed_forward import ActiveExperts, RoutedExperts
 from specmodel.layers.forms import Form, Quantity
-from specmodel.layers.group import MixerPart
-from specmodel.layers.grouped import GroupedAttention
 from specmodel.layers.matrices import between_matrices
 from specmodel.layers.residuals import norms
 from specmodel.layers.run import Pass
@@ -157,14 +152,13 @@ def _context(a: Architecture, run: Pass) -> dict[str, Work]:
     h, n = a.hidden_size, run.layout.tensor_parallel
     components = _projection(a, run) | {"norms": _norms(a, run, 1)}
     for stored, layers in a.parts.items():
-        if not isinstance(stored.part, MixerPart):
+        if not stored.part.is_mixer:
             continue
-        if not isinstance(stored.part, GroupedAttention | LatentHeads | CompressedAttention):
+        found = stored.part.context_matrices(stored.stream, n)
+        if found is None:
             kind = stored.part.kind.replace("_", " ")
             raise InputError("drafter", f"{a.name}, with {kind}", "attention with a cache")
-        weights, made = stored.part.context_matrices(h, n)
-        dtype = stored.stream.weight_dtype
-        is_whole = BYTES_PER_ELEMENT[dtype] >= 2 or not isinstance(stored.part, GroupedAttention)
+        (weights, made, is_whole), dtype = found, stored.stream.weight_dtype
         product = _linear(run, run.num_tokens, layers * weights, dtype, h, layers * made)
         first = "context_projections" not in components
         count = int(first) if is_whole else layers

@@ -9,8 +9,6 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.units import FloatArray, Numeric, check, format_si
 from specmodel.cost.deployment import Deployment
 from specmodel.layers.batch import Layout
-from specmodel.layers.compressed import CompressedAttention
-from specmodel.layers.recurrent import RecurrentMixer
 from specmodel.models.architecture import Architecture
 
 
@@ -68,9 +66,8 @@ class MemoryUse:
         n, stream = layout.tensor_parallel, model.stream
         kept = model.sequence_bytes(entries, n)
         for mixer, layers in model.mixers.items():
-            if isinstance(mixer, RecurrentMixer | CompressedAttention):
-                reserved = mixer.reserved_bytes(tokens, self.deployment.states, stream, n)
-                kept = kept + layers * (reserved - mixer.sequence_bytes(tokens, stream, n))
+            reserved = mixer.reserved_bytes(tokens, self.deployment.states, stream, n)
+            kept = kept + layers * (reserved - mixer.sequence_bytes(tokens, stream, n))
         return kept
 
     @property

@@ -30,7 +30,6 @@ from specmodel.drafters.passes import (
     masks_from_anchor,
 )
 from specmodel.drafters.published import PublishedBlock, published_block
-from specmodel.layers.compressed import CompressedAttention
 from specmodel.layers.markov import MarkovHead
 from specmodel.models.architecture import Architecture, load_architecture
 
@@ -126,7 +125,7 @@ def dspark_drafter(
     [('draft pass', 7.0, 1.0), ('Markov step', 1.0, 7.0)]
     """
     module = target.mtp_layer
-    is_own = module is not None and isinstance(module.mixer, CompressedAttention)
+    is_own = module is not None and module.mixer is not None and module.mixer.fills_blocks
     usual = USUAL_V4 if is_own else USUAL_DSPARK
     shape, told = _shape(target, "dspark", usual, num_layers, block_size)
     if module is not None and is_own:

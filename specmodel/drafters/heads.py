@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, Dtype
 from specmodel.base.errors import InputError
-from specmodel.base.records import as_table, build, field_names
+from specmodel.base.records import as_table, build
 from specmodel.drafters.passes import (
     Drafter,
     Rule,
@@ -19,14 +20,8 @@ from specmodel.drafters.passes import (
     verified_first,
 )
 from specmodel.layers.attention import LatentAttention
-from specmodel.layers.block_sparse import BlockSparseAttention
-from specmodel.layers.compressed import CompressedAttention
-from specmodel.layers.dense import DenseFeedForward
-from specmodel.layers.feed_forward import RoutedExperts
-from specmodel.layers.group import LayerGroup, Mixer
+from specmodel.layers.group import Attention, LayerGroup, Mixer
 from specmodel.layers.grouped import GroupedAttention
-from specmodel.layers.residuals import HyperConnections
-from specmodel.layers.sparse import SparseAttention
 from specmodel.models.architecture import Architecture
 
 EAGLE3_VOCABULARY_SIZE = 32_000
@@ -35,15 +30,6 @@ EAGLE3_VOCABULARY_SIZE = 32_000
 EAGLE, EAGLE3, MTP, PARALLEL = "EAGLE head", "EAGLE-3 head", "MTP head", "parallel head"
 ASSISTANT, P_EAGLE = "assistant", "P-EAGLE head"
 """Names of heads for people, by which fits and measurements know them."""
-
-Attention = (
-    GroupedAttention
-    | LatentAttention
-    | SparseAttention
-    | BlockSparseAttention
-    | CompressedAttention
-)
-"""Mixers that a head may have: none that is recurrent."""
 
 
 def eagle_drafter(
@@ -149,7 +135,7 @@ def own_layers_head(
 
     `input_projection_size` is the width that is projected down before the layers [-].
     """
-    has_streams = isinstance(target.residuals, HyperConnections) and target.residuals.in_modules
+    has_streams = target.residuals is not None and target.residuals.in_modules
     return replace(
         target,
         name=f"{MTP} of {target.name}",
@@ -269,11 +255,10 @@ def _assistant(head: Architecture, target: Architecture, argument: str) -> Draft
 
 def _mtp_layer(target: Architecture) -> LayerGroup:
     """Return a layer with the target's attention and experts, and with their dtypes by default."""
-    mixer = _attention(target)
-    of_mixer = next(group for group in target.layers if isinstance(group.mixer, type(mixer)))
-    blocks = [group for group in target.layers if group.feed_forward]
-    routed = (group for group in blocks if isinstance(group.feed_forward, RoutedExperts))
-    of_block = next(routed, None) or blocks[0]
+    mixer, groups = _attention(target), target.layers
+    of_mixer = next(group for group in groups if group.mixer and group.mixer.kind == mixer.kind)
+    routed = (group for group in groups if group.feed_forward and group.feed_forward.experts)
+    of_block = next(routed, None) or next(group for group in groups if group.feed_forward)
     as_stored = target.mtp_dtype is None
     return LayerGroup(
         count=1,
@@ -303,19 +288,11 @@ def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
 
 def _attention(target: Architecture) -> Attention:
     """Return the target's attention: with an indexer if it has one, else over all entries."""
-    indexed = [mixer for mixer in target.mixers if isinstance(mixer, BlockSparseAttention)]
-    if indexed:
-        return indexed[0]
-    for mixer in sorted(target.mixers, key=lambda mixer: bool(getattr(mixer, "window", None))):
-        if isinstance(mixer, GroupedAttention):
-            return replace(mixer, window=None)
-        if isinstance(mixer, SparseAttention):
-            return replace(mixer, has_indexer=True)
-        if isinstance(mixer, LatentAttention):
-            return mixer
-        if isinstance(mixer, CompressedAttention):
-            return mixer.window_alone
-    raise InputError("target", target.name, "layers with attention, for a head to be built on")
+    forms = [form for mixer in target.mixers if (form := mixer.for_head)]
+    if not forms:
+        expected = "layers with attention, for a head to be built on"
+        raise InputError("target", target.name, expected)
+    return min(forms, key=itemgetter(0))[1]
 
 
 def plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
@@ -323,23 +300,12 @@ def plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
 
     For a target that compresses its entries, heads have the usual size.
     """
-    mixer = _attention(target)
-    if isinstance(mixer, CompressedAttention):
-        return _usual_heads(target.hidden_size)
-    if isinstance(mixer, SparseAttention):
-        sizes = {name: getattr(mixer, name) for name in field_names(LatentAttention)}
-        return LatentAttention(**sizes | {"kind": "latent_attention", "gate_size": 0})
-    if isinstance(mixer, GroupedAttention | BlockSparseAttention):
-        return GroupedAttention(
-            num_heads=mixer.num_heads, num_kv_heads=mixer.num_kv_heads, head_dim=mixer.head_dim
-        )
-    return replace(mixer, gate_size=0)
+    return _attention(target).plain or _usual_heads(target.hidden_size)
 
 
 def grouped_attention(target: Architecture) -> GroupedAttention:
     """Return grouped attention over all entries, without a gate: usual heads for latents."""
-    mixer = plain_attention(target)
-    return mixer if isinstance(mixer, GroupedAttention) else _usual_heads(target.hidden_size)
+    return _attention(target).grouped or _usual_heads(target.hidden_size)
 
 
 def _usual_heads(hidden_size: int) -> GroupedAttention:
@@ -351,9 +317,4 @@ def _usual_heads(hidden_size: int) -> GroupedAttention:
 
 def dense_size(target: Architecture) -> int:
     """Return the width of the target's dense feed-forward blocks, 0 if all of them route [-]."""
-    for part in target.feed_forwards:
-        if isinstance(part, DenseFeedForward):
-            return part.ffn_size
-        if not part.is_routed:  # a single expert
-            return part.expert_size
-    return 0
+    return next((part.dense_size for part in target.feed_forwards if part.dense_size), 0)

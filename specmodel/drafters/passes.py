@@ -14,7 +14,6 @@ import numpy as np
 from specmodel.base.errors import InputError
 from specmodel.base.records import unchecked
 from specmodel.base.units import LONGEST_TIME, FloatArray, Numeric, check
-from specmodel.layers.sparse import SparseAttention
 from specmodel.models.architecture import Architecture
 
 Part = Literal["layers", "projection", "context", "markov"]
@@ -91,13 +90,11 @@ def features_first(model: Architecture, gamma: FloatArray, drafted: FloatArray) 
 def selection_first(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
     """Return the passes of `verified_first`, of which the first selects entries for all others."""
     first, rest = verified_first(model, gamma, drafted)
-    layers = []
-    for group in model.layers:
-        mixer = group.mixer
-        if isinstance(mixer, SparseAttention):
-            mixer = replace(mixer, has_indexer=False)
-        layers.append(replace(group, mixer=mixer))
-    later = unchecked(model, {"layers": tuple(layers)})  # none of them selects
+    layers = tuple(
+        replace(group, mixer=group.mixer.without_indexer) if group.mixer else group
+        for group in model.layers
+    )
+    later = unchecked(model, {"layers": layers})  # none of them selects
     return first, replace(rest, architecture=later)
 
 

@@ -9,13 +9,14 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.records import Record
+from specmodel.base.records import field_names
 from specmodel.base.units import FloatArray
 from specmodel.layers import blocks
 from specmodel.layers.batch import Stream
 from specmodel.layers.cores import core, prompt_core, with_keys_and_values
 from specmodel.layers.forms import Quantity
 from specmodel.layers.matrices import between_matrices, matrix_work
+from specmodel.layers.parts import ContextMatrices, TokenMixer
 from specmodel.layers.run import Pass, Sequences
 from specmodel.layers.work import Work, wider_dtype
 
@@ -24,7 +25,7 @@ Count = Annotated[int, Interval(ge=0, le=10**7)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LatentHeads(Record):
+class LatentHeads(TokenMixer):
     """Heads, latents and matrices of attention over latents; fields as in `LatentAttention`."""
 
     kind: str
@@ -64,10 +65,20 @@ class LatentHeads(Record):
         )
         return by_head / tensor_parallel + read * (self.q_lora_rank + self.cache_size)
 
-    def context_matrices(self, hidden_size: int, tensor_parallel: int) -> tuple[float, float]:
-        """Return the weights that make latents of a target's features, and their size [-]."""
+    def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices:
+        """Return the matrices that make latents of a target's features."""
         del tensor_parallel
-        return float(hidden_size * self.cache_size), float(self.cache_size)
+        return float(stream.hidden_size * self.cache_size), float(self.cache_size), True
+
+    @property
+    def plain(self) -> "LatentAttention":
+        """Its heads over all entries, without a gate."""
+        sizes = {name: getattr(self, name) for name in field_names(LatentAttention)}
+        return LatentAttention(**sizes | {"kind": LatentAttention.kind, "gate_size": 0})
+
+    @property
+    def grouped(self) -> None:
+        """None, as heads share a latent."""
 
     def projections(self, run: Pass, layers: int) -> Work:
         """Return the work of the matrices before and after the core, but for keys and values."""

@@ -5,7 +5,7 @@ block scores as its best entry does.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -67,6 +67,11 @@ class BlockSparseAttention(GroupedHeads):
     index_head_dim: Size
     block_size: Size
     topk_blocks: Size
+
+    @property
+    def for_head(self) -> tuple[int, Self]:
+        """Its place for draft heads, which take it before others."""
+        return 0, self
 
     @property
     def reach(self) -> int:

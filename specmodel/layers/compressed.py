@@ -5,19 +5,19 @@ every `ratio` tokens: a weighted mean of what a compressor makes of each. A toke
 few entries (HCA, ratio 128), and of many (CSA, ratio 4) to the best that an indexer selects.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, Self
 
 import numpy as np
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
 from specmodel.layers.attention import Count, Size, absorbed_dtype
 from specmodel.layers.batch import Stream
 from specmodel.layers.forms import Form
 from specmodel.layers.matrices import matrix_work
+from specmodel.layers.parts import ContextMatrices, TokenMixer
 from specmodel.layers.run import Pass, Sequences
 from specmodel.layers.sparse import HEADS, SCALED, index_choice, index_scores
 from specmodel.layers.states import StateKeeping
@@ -31,7 +31,7 @@ _STATE_BYTES = BYTES_PER_ELEMENT["fp32"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompressedAttention(Record):
+class CompressedAttention(TokenMixer):
     """Attention to a window and to compressed entries (HCA, CSA), or to a window alone.
 
     Parameters
@@ -97,20 +97,27 @@ class CompressedAttention(Record):
                 expected = "at least 1" if self.index_topk else "0, as all entries are attended to"
                 raise InputError(name, getattr(self, name), expected)
 
+    fills_blocks = True
+
     @property
-    def window_alone(self) -> Self:
-        """The same heads over a window, without entries."""
-        return replace(
-            self,
-            ratio=0,
-            has_overlap=False,
-            index_topk=0,
-            index_num_heads=0,
-            index_head_dim=0,
-            is_index_compressed=True,
-            has_own_cache=True,
-            has_indexer=True,
-        )
+    def pools_tokens(self) -> bool:
+        """Whether entries are made of several tokens in a row."""
+        return self.ratio > 1
+
+    @property
+    def for_head(self) -> tuple[int, Self]:
+        """Its place for draft heads, a late one; they take it over a window, without entries."""
+        # fields that have a default describe entries
+        of_heads = [field.name for field in fields(self) if field.default is MISSING]
+        return 2, type(self)(**{name: getattr(self, name) for name in of_heads})
+
+    @property
+    def plain(self) -> None:
+        """None, as its one key would not do for all entries."""
+
+    @property
+    def grouped(self) -> None:
+        """None, as heads share a key."""
 
     @property
     def output_size(self) -> int:
@@ -176,10 +183,10 @@ class CompressedAttention(Record):
         """Bytes that compressors keep of a token in one layer [B]."""
         return self._compressor_values * _STATE_BYTES if self.ratio > 1 else 0.0
 
-    def context_matrices(self, hidden_size: int, tensor_parallel: int) -> tuple[float, float]:
-        """Return the weights that make keys of a target's features, and their size [-]."""
+    def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices:
+        """Return the matrices that make keys of a target's features."""
         del tensor_parallel
-        return float(hidden_size * self.head_dim), float(self.head_dim)
+        return float(stream.hidden_size * self.head_dim), float(self.head_dim), True
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""

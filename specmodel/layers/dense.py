@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from specmodel.base.records import Record
 from specmodel.layers import blocks
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Layout, Stream
+from specmodel.layers.parts import LayerPart
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 
 @dataclass(frozen=True, kw_only=True)
-class DenseFeedForward(Record):
+class DenseFeedForward(LayerPart):
     """A feed-forward block that every token passes through.
 
     Parameters
@@ -26,6 +26,15 @@ class DenseFeedForward(Record):
     kind: Literal["dense"] = "dense"
     ffn_size: Size
     is_gated: bool = True
+
+    @property
+    def experts(self) -> None:
+        """None, as it has no experts."""
+
+    @property
+    def dense_size(self) -> int:
+        """Width that every token passes [-]."""
+        return self.ffn_size
 
     def parameters(self, hidden_size: int) -> int:
         """Return the weights of one layer [-]."""

@@ -1,14 +1,13 @@
 """Routed experts, with shared ones, as a feed-forward block."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from specmodel.algebra import experts, ranks
 from specmodel.algebra.routing import check_popularity, union_by_expert
 from specmodel.base.errors import InputError
-from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
 from specmodel.layers import blocks, messages
 from specmodel.layers.attention import Count, Size
@@ -24,12 +23,13 @@ from specmodel.layers.batch import (
 from specmodel.layers.dense import dense_block, matrices_of
 from specmodel.layers.forms import Form, Measure
 from specmodel.layers.matrices import between_matrices, matrix_work
+from specmodel.layers.parts import LayerPart
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoutedExperts(Record):
+class RoutedExperts(LayerPart):
     """Experts that tokens choose from, and experts that every token uses.
 
     Parameters
@@ -73,6 +73,16 @@ class RoutedExperts(Record):
             if getattr(self, name) and not self.is_routed:
                 expected = f"0, as num_experts = {self.num_experts} leaves no choice"
                 raise InputError(name, getattr(self, name), expected)
+
+    @property
+    def experts(self) -> Self:
+        """Itself."""
+        return self
+
+    @property
+    def dense_size(self) -> int:
+        """Width that every token passes: of a single expert, 0 where there is a choice [-]."""
+        return 0 if self.is_routed else self.expert_size
 
     @property
     def activation_ratio(self) -> float:

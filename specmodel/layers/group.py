@@ -1,10 +1,4 @@
-"""Groups of layers that are alike, and the kinds of parts that a layer may have.
-
-A new kind of mixer is a frozen record in a file of its own, named in `Mixer`. It has a `kind`, an
-`output_size` and four methods: `cuts(degree)`, which says whether tensor parallelism can cut it,
-`weights(hidden_size, tensor_parallel)`, `sequence_bytes(entries, stream, tensor_parallel)` for its
-cache and state, and `work(run, layers)`, its components in a pass. A feed-forward block has
-`parameters`, `active_parameters`, `weight_bytes`, `reductions` and `work`.
+"""Groups of layers that are alike, and the kinds of parts that a layer may have (`parts`).
 
 The dtype of a part's weights is the `weight_dtype` of the stream that it is given.
 """
@@ -34,12 +28,15 @@ from specmodel.layers.run import Pass
 from specmodel.layers.sparse import SparseAttention
 from specmodel.layers.work import Work
 
-MixerPart = (
+Attention = (
     GroupedAttention
     | LatentAttention
     | SparseAttention
     | CompressedAttention
     | BlockSparseAttention
+)
+MixerPart = (
+    Attention
     | GatedDeltaNet
     | KimiDeltaAttention
     | LightningAttention
@@ -109,23 +106,18 @@ class Stored:
 
     def weight_bytes(self, layout: Layout) -> float:
         """Return the bytes of one layer on each GPU [B]."""
-        stream, n = self.stream, layout.tensor_parallel
-        if isinstance(self.part, FeedForwardPart):
-            return self.part.weight_bytes(stream, layout)
-        weights = self.part.weights(stream.hidden_size, n)
-        size = weights * stream.bytes_of(stream.weight_dtype)
-        if isinstance(self.part, LatentAttention | CompressedAttention):
-            size += self.part.widened_bytes(stream, n)
+        stream, size = self.stream, self.part.weight_bytes(self.stream, layout)
         if self.output_dtype is None:
             return size
         wider = stream.bytes_of(self.output_dtype) - stream.bytes_of(stream.weight_dtype)
-        return size + self.part.output_size * stream.hidden_size / n * wider
+        output = self.part.output_size * stream.hidden_size / layout.tensor_parallel
+        return size + output * wider
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass of this part's stream, by component."""
         # A matrix after the core that has a dtype of its own is a component of its own.
         found = self.part.work(run, layers)
-        if self.output_dtype is None or isinstance(self.part, FeedForwardPart):
+        if self.output_dtype is None or not self.part.output_size:
             return found
         stream = run.stream
         inputs = self.part.output_size / run.layout.tensor_parallel

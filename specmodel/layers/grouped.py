@@ -4,25 +4,25 @@ A pass reads the KV cache once per sequence, however many tokens it verifies. La
 may differ in heads, in the width of keys and of values, and in whose cache they read.
 """
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Stream
 from specmodel.layers.cores import core, prompt_core
 from specmodel.layers.matrices import between_matrices, matrix_work
+from specmodel.layers.parts import Cached, ContextMatrices, TokenMixer
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupedHeads(Record):
+class GroupedHeads(TokenMixer):
     """Query heads that share key-value heads; fields as in `GroupedAttention`."""
 
     kind: str
@@ -54,6 +54,18 @@ class GroupedHeads(Record):
         """Tell whether query heads divide over GPUs, and key-value heads do or are copied."""
         divides = not self.num_heads % degree
         return divides and (not self.num_kv_heads % degree or not degree % self.num_kv_heads)
+
+    @property
+    def plain(self) -> "GroupedAttention":
+        """Its heads over all entries, without a gate."""
+        return GroupedAttention(
+            num_heads=self.num_heads, num_kv_heads=self.num_kv_heads, head_dim=self.head_dim
+        )
+
+    @property
+    def grouped(self) -> "GroupedAttention":
+        """The same, as its heads have keys and values of their own."""
+        return self.plain
 
     def _kv_ranks(self, tensor_parallel: int) -> int:
         """GPUs that key-value heads are cut over; more GPUs than heads hold copies [-]."""
@@ -116,9 +128,14 @@ class GroupedAttention(GroupedHeads):
         return self.value_head_dim or self.head_dim
 
     @property
-    def cached(self) -> tuple[int, int, int, int | None]:
-        """Shape of its cache: key-value heads, widths of keys and values, and window."""
+    def cached(self) -> Cached:
+        """Shape of the cache that it keeps or reads."""
         return self.num_kv_heads, self.head_dim, self.value_size, self.window
+
+    @property
+    def for_head(self) -> tuple[int, Self]:
+        """Its place for draft heads, later with a window; they take it over all entries."""
+        return 1 if self.window is None else 2, replace(self, window=None)
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights of one layer on each GPU [-]."""
@@ -136,10 +153,12 @@ class GroupedAttention(GroupedHeads):
         kept = entries if self.window is None else np.minimum(entries, self.window)
         return kept * (self._kv_elements(tensor_parallel) * BYTES_PER_ELEMENT[stream.kv_dtype])
 
-    def context_matrices(self, hidden_size: int, tensor_parallel: int) -> tuple[float, float]:
-        """Return the weights that make entries of a target's features, and their size [-]."""
-        weights = hidden_size * self.num_kv_heads * self._made_of_token
-        return weights / self._kv_ranks(tensor_parallel), self._kv_elements(tensor_parallel)
+    def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices:
+        """Return the matrices that make entries of a target's features, joined if not quantised."""
+        weights = stream.hidden_size * self.num_kv_heads * self._made_of_token
+        is_whole = stream.bytes_of(stream.weight_dtype) >= 2
+        made = self._kv_elements(tensor_parallel)
+        return weights / self._kv_ranks(tensor_parallel), made, is_whole
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
 from specmodel.layers import blocks
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Batch, Carried, Stream
 from specmodel.layers.forms import Form, Measure
+from specmodel.layers.parts import TokenMixer
 from specmodel.layers.run import Among, Pass
 from specmodel.layers.states import StateKeeping
 from specmodel.layers.work import Work
@@ -26,11 +26,17 @@ StateDtype = Literal["fp32", "bf16", "fp16"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentMixer(Record):
+class RecurrentMixer(TokenMixer):
     """A recurrent state, and before it a convolution over the last `conv_kernel` tokens."""
 
     conv_kernel: Annotated[int, Interval(ge=1, le=1024)]
     state_dtype: StateDtype = "fp32"
+
+    is_recurrent = True
+
+    @property
+    def for_head(self) -> None:
+        """None, as no draft head is recurrent."""
 
     @property
     def state_size(self) -> int:

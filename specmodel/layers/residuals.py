@@ -149,6 +149,11 @@ class AttentionResiduals(Record):
     kind: Literal["attention_residuals"] = "attention_residuals"
     block_layers: Annotated[int, Interval(ge=1, le=10**6)]
 
+    @property
+    def in_modules(self) -> bool:
+        """Whether layers for multi-token prediction have them: no."""
+        return False
+
     def parameters(self, hidden_size: int, num_layers: int, num_blocks: int) -> int:
         """Return the weights: a norm and a row of scores for each block and for the LM head [-]."""
         del num_layers

@@ -6,7 +6,7 @@ indexer take what an earlier layer selected.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -96,6 +96,21 @@ class SparseAttention(LatentHeads):
         if not self.q_lora_rank:
             expected = "at least 1, as the indexer makes its queries of the latent of queries"
             raise InputError("q_lora_rank", self.q_lora_rank, expected)
+
+    @property
+    def selects(self) -> bool:
+        """Whether it selects what layers of its kind read."""
+        return self.has_indexer
+
+    @property
+    def without_indexer(self) -> Self:
+        """Itself where an earlier pass selected what it reads."""
+        return replace(self, has_indexer=False)
+
+    @property
+    def for_head(self) -> tuple[int, Self]:
+        """Its place for draft heads, which take it with an indexer."""
+        return 1, replace(self, has_indexer=True)
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights of one layer on each GPU; the indexer is on all [-]."""

@@ -15,11 +15,10 @@ from specmodel.layers.attention import Count, Size
 from specmodel.layers.batch import Stream
 from specmodel.layers.embeddings import LayerInputs, NgramInputs, NgramMemory
 from specmodel.layers.feed_forward import RoutedExperts
-from specmodel.layers.group import FeedForward, LayerGroup, Mixer, MixerPart, Stored, stored_parts
-from specmodel.layers.grouped import GroupedAttention
+from specmodel.layers.group import FeedForward, LayerGroup, Mixer, Stored, stored_parts
 from specmodel.layers.markov import MarkovHead
+from specmodel.layers.parts import Cached
 from specmodel.layers.residuals import Residuals
-from specmodel.layers.sparse import SparseAttention
 
 _Part = TypeVar("_Part")
 
@@ -73,14 +72,14 @@ class Shape(Record):
         return hash(tuple(getattr(self, name) for name in field_names(type(self))))
 
     def _check_experts(self) -> None:
-        kinds = {part for part in self.feed_forwards if isinstance(part, RoutedExperts)}
+        kinds = {part for part in self.feed_forwards if part.experts}
         if len(kinds) > 1:
             expected = "the same experts in all layers that route, so that a union is one number"
             raise InputError("layers", f"{len(kinds)} kinds of experts", expected)
 
     def _check_indexer(self) -> None:
-        sparse = [mixer for mixer in self.mixers if isinstance(mixer, SparseAttention)]
-        if sparse and not any(mixer.has_indexer for mixer in sparse):
+        selecting = {mixer.selects for mixer in self.mixers}
+        if False in selecting and True not in selecting:
             expected = "true in one layer at least, as nothing else selects what the others read"
             raise InputError("has_indexer", False, expected)
 
@@ -105,16 +104,14 @@ class Shape(Record):
         return _counted((group.mixer, group.count) for group in self.layers)
 
     @property
-    def caches_kept(self) -> set[tuple[int, int, int, int | None]]:
+    def caches_kept(self) -> set[Cached]:
         """Geometry of the key-value caches that its layers keep."""
-        grouped = (mixer for mixer in self.mixers if isinstance(mixer, GroupedAttention))
-        return {mixer.cached for mixer in grouped if mixer.has_own_cache}
+        return {mixer.cached for mixer in self.mixers if mixer.cached and mixer.has_own_cache}
 
     @property
-    def caches_read(self) -> set[tuple[int, int, int, int | None]]:
+    def caches_read(self) -> set[Cached]:
         """Geometry of the caches of other layers that layers without a cache read."""
-        grouped = (mixer for mixer in self.mixers if isinstance(mixer, GroupedAttention))
-        return {mixer.cached for mixer in grouped if not mixer.has_own_cache}
+        return {mixer.cached for mixer in self.mixers if mixer.cached and not mixer.has_own_cache}
 
     @cached_property
     def feed_forwards(self) -> dict[FeedForward, int]:
@@ -134,8 +131,8 @@ class Shape(Record):
     @cached_property
     def experts(self) -> RoutedExperts | None:
         """Routed experts of its MoE layers, where there is a choice of them."""
-        parts = (part for part in self.feed_forwards if isinstance(part, RoutedExperts))
-        return next((part for part in parts if part.is_routed), None)
+        found = (part.experts for part in self.feed_forwards)
+        return next((experts for experts in found if experts and experts.is_routed), None)
 
     @property
     def is_moe(self) -> bool:
@@ -193,7 +190,7 @@ class Shape(Record):
             ("attention_dtype", dtype, stored.stream)
             for stored in self.parts
             for dtype in (stored.stream.weight_dtype, stored.output_dtype)
-            if dtype and isinstance(stored.part, MixerPart)
+            if dtype and stored.part.is_mixer
         ]
         return tuple((field, dtype, of.arithmetic_dtype(dtype)) for field, dtype, of in met)
 
@@ -202,9 +199,9 @@ class Shape(Record):
         """Dtypes of parts that differ from those of `stream`, each with its field."""
         found = []
         for stored in self.parts:
-            dtype, is_mixer = stored.stream.weight_dtype, isinstance(stored.part, MixerPart)
+            dtype = stored.stream.weight_dtype
             if dtype != self.weight_dtype:
-                found.append(("attention_dtype" if is_mixer else "ffn_dtype", dtype))
+                found.append(("attention_dtype" if stored.part.is_mixer else "ffn_dtype", dtype))
             if stored.output_dtype:
                 found.append(("output_dtype", stored.output_dtype))
         for field in ("head_dtype", "attention_activation_dtype"):

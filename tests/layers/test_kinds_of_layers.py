@@ -1,4 +1,4 @@
-"""A kind of layer that is not attention: a record with four methods, and nothing else knows it."""
+"""A kind of layer that is not attention: a record of its own, and nothing else knows it."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -7,23 +7,24 @@ import numpy as np
 import pytest
 
 from specmodel.base.errors import InputError
-from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
 from specmodel.cost.forward import pass_work
 from specmodel.drafters.by_name import eagle_drafter, mtp_drafter
 from specmodel.layers.batch import Layout, Stream, sequence_group
 from specmodel.layers.group import LayerGroup
+from specmodel.layers.parts import TokenMixer
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 from specmodel.models.architecture import Architecture, load_architecture
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recurrence(Record):
+class Recurrence(TokenMixer):
     """Channels with a state of their own, whatever the context, cut over GPUs one by one."""
 
     kind: Literal["recurrence"] = "recurrence"
     channels: int = 512
+    for_head = None
 
     def cuts(self, degree: int) -> bool:
         return not self.channels % degree

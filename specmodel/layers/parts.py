@@ -1,0 +1,117 @@
+"""What a mixer or feed-forward block says of itself, beside its sizes; other rooms ask for no more.
+
+A new kind is a frozen record in a file of its own, named in `group.MixerPart` or in
+`group.FeedForwardPart`. It states its `kind` and `work(run, layers)`, its components in a pass. A
+mixer also states what is abstract here. One that draft heads take says what it is without extras,
+for heads with a shape of their own: `plain`, and `grouped` if heads have keys of their own, None
+where these have the usual sizes. A feed-forward block also has `parameters`, `active_parameters`,
+`weight_bytes`, `reductions`, `experts` and `dense_size`.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Self
+
+from specmodel.base.records import Record
+from specmodel.base.units import FloatArray
+from specmodel.layers.batch import Layout, Stream
+from specmodel.layers.states import StateKeeping
+
+Cached = tuple[int, int, int, int | None]
+"""Shape of a cache that layers share: key-value heads, widths of keys and values, and window."""
+
+ContextMatrices = tuple[float, float, bool]
+"""Matrices of one layer that make entries of a target's features: their weights and what they make
+of a token, on each GPU [-], and whether engines run those of all layers as one product."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerPart(Record):
+    """A mixer or a feed-forward block."""
+
+    is_mixer = False
+
+    @property
+    def output_size(self) -> int:
+        """Inputs of the matrix after a mixer's core, 0 where there is none [-]."""
+        return 0
+
+    def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices | None:
+        """Return the matrices that make entries of a target's features, None if it has none."""
+        del stream, tensor_parallel
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenMixer(LayerPart):
+    """What mixes the tokens of a sequence."""
+
+    is_mixer = True
+
+    is_recurrent = False
+    """Whether a sequence has a state that each token changes, so that drafts cannot branch."""
+
+    fills_blocks = False
+    """Whether heads that draft blocks have layers like those of MTP modules with this mixer."""
+
+    @property
+    def pools_tokens(self) -> bool:
+        """Whether entries are made of several tokens in a row, so that drafts cannot branch."""
+        return False
+
+    @property
+    def cached(self) -> Cached | None:
+        """Shape of the cache that it keeps or reads, None if no layer reads that of another."""
+        return None
+
+    @property
+    def has_own_cache(self) -> bool:
+        """Whether it keeps the cache that it reads."""
+        return True
+
+    @property
+    def selects(self) -> bool | None:
+        """Whether it selects what layers of its kind read, None if they need no such layer."""
+        return None
+
+    @property
+    def without_indexer(self) -> Self:
+        """Itself where an earlier pass selected what it reads."""
+        return self
+
+    @property
+    def for_head(self) -> tuple[int, Self] | None:
+        """Place in the order in which draft heads prefer mixers, and the form that they take."""
+        return 1, self
+
+    @abstractmethod
+    def cuts(self, degree: int) -> bool:
+        """Tell whether tensor parallelism of this degree can cut it [-]."""
+
+    @abstractmethod
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights of one layer on each GPU [-]."""
+
+    @abstractmethod
+    def sequence_bytes(
+        self, entries: FloatArray, stream: Stream, tensor_parallel: int
+    ) -> FloatArray:
+        """Return the bytes that one layer keeps of a sequence on each GPU, cache and state [B]."""
+
+    def reserved_bytes(
+        self, tokens: FloatArray, states: StateKeeping, stream: Stream, tensor_parallel: int
+    ) -> FloatArray:
+        """Return the bytes reserved for a sequence that verifies `tokens` at once [B]."""
+        del states
+        return self.sequence_bytes(tokens, stream, tensor_parallel)
+
+    def widened_bytes(self, stream: Stream, tensor_parallel: int) -> float:
+        """Return what matrices of a wider dtype take beyond that of the others [B]."""
+        del stream, tensor_parallel
+        return 0.0
+
+    def weight_bytes(self, stream: Stream, layout: Layout) -> float:
+        """Return the bytes of one layer on each GPU [B]."""
+        n = layout.tensor_parallel
+        own = self.weights(stream.hidden_size, n) * stream.bytes_of(stream.weight_dtype)
+        return own + self.widened_bytes(stream, n)
