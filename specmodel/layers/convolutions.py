@@ -36,6 +36,8 @@ class ShortConvolution(RecurrentMixer):
     kind: Literal["short_convolution"] = "short_convolution"
     num_channels: Size
 
+    moved_between = 6, 2
+
     @property
     def conv_channels(self) -> int:
         """Values of a token that the convolution runs over [-]."""
@@ -54,22 +56,9 @@ class ShortConvolution(RecurrentMixer):
         """Return the weights of one layer on each GPU [-]."""
         return self.num_channels * (4 * hidden_size + self.conv_kernel) / tensor_parallel
 
-    def work(self, run: Pass, layers: int) -> dict[str, Work]:
-        """Return the work of some layers in a pass, by component."""
-        h, n = run.stream.hidden_size, run.layout.tensor_parallel
-        width = self.num_channels / n
-        return {
-            "recurrent_projections": matrix_work(
-                run,
-                layers,
-                weights=4 * h * width,
-                values=2 * h + 4 * width,
-                depth=h + width,
-                kernels=2,
-            ),
-            "elementwise": between_matrices(run, layers, 6 * width, kernels=2),
-            "short_convolution": self.convolution(run, layers),
-        }
+    def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
+        """Return what matrices make of a token on each GPU, and inputs of all but the last [-]."""
+        return 4 * self.num_channels / tensor_parallel, (hidden_size,)
 
 
 @dataclass(frozen=True, kw_only=True)

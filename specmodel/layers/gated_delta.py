@@ -6,7 +6,6 @@ from typing import Literal
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.layers.attention import Size
-from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import RecurrentMixer
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
@@ -78,27 +77,18 @@ class GatedDeltaNet(RecurrentMixer):
         by_head = into + self.output_size * h + self._conv_weights + 2 * values
         return by_head / tensor_parallel + self.value_head_dim
 
-    def work(self, run: Pass, layers: int) -> dict[str, Work]:
-        """Return the work of some layers in a pass, by component."""
-        stream, n = run.stream, run.layout.tensor_parallel
-        inner = (self.conv_channels + 2 * self.output_size + 2 * self.num_value_heads) / n
-        weights = self.weights(stream.hidden_size, n) - self._conv_weights / n
-        return {
-            "recurrent_projections": matrix_work(
-                run,
-                layers,
-                weights=weights,
-                values=2 * stream.hidden_size + inner,
-                depth=2 * stream.hidden_size + self.output_size / n,
-                kernels=3,
-            ),
-            "elementwise": between_matrices(run, layers, 3 * self.output_size / n, kernels=1),
-            "short_convolution": self.convolution(run, layers),
-            "recurrence": self.recurrence(
-                run,
-                layers,
-                num_key_heads=self.num_key_heads / n,
-                num_value_heads=self.num_value_heads / n,
-                sizes=(self.key_head_dim, self.value_head_dim),
-            ),
-        }
+    def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
+        """Return what matrices make of a token on each GPU, and inputs of all but the last [-]."""
+        made = self.conv_channels + 2 * self.output_size + 2 * self.num_value_heads
+        return made / tensor_parallel, (hidden_size, hidden_size)
+
+    def recurrence(self, run: Pass, layers: int) -> Work:
+        """Return the work of the states in some layers."""
+        n = run.layout.tensor_parallel
+        return self.updates(
+            run,
+            layers,
+            num_key_heads=self.num_key_heads / n,
+            num_value_heads=self.num_value_heads / n,
+            sizes=(self.key_head_dim, self.value_head_dim),
+        )

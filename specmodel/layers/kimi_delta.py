@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import SquareStates, verified
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
@@ -60,32 +59,18 @@ class KimiDeltaAttention(SquareStates):
         by_head = 4 * h * width + of_gates + learned + self._conv_weights + width
         return by_head / tensor_parallel + (low * h + 1) * self.head_dim
 
-    def work(self, run: Pass, layers: int) -> dict[str, Work]:
-        """Return the work of some layers in a pass, by component."""
-        n = run.layout.tensor_parallel
-        h, width, low = run.stream.hidden_size, self.output_size / n, self._low_rank_gates
-        products = 2 + low if low else 4
-        inner = self.conv_channels / n + 3 * width + self.num_heads / n + 2 * low * self.head_dim
-        weights = self.weights(h, n) - self._conv_weights / n
-        return {
-            "recurrent_projections": matrix_work(
-                run,
-                layers,
-                weights=weights,
-                values=2 * h + inner,
-                depth=(products - low - 1) * h + low * self.head_dim + width,
-                kernels=products,
-            ),
-            "elementwise": between_matrices(run, layers, 3 * width, kernels=1),
-            "short_convolution": self.convolution(run, layers),
-            "recurrence": self.recurrence(
-                run,
-                layers,
-                gates=self.head_dim + 1,
-                steps=verified(run, "tokens", is_mean=True),
-                kind="kimi_recurrence",
-            ),
-        }
+    def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
+        """Return what matrices make of a token on each GPU, and inputs of all but the last [-]."""
+        low, size = self._low_rank_gates, self.head_dim
+        by_head = self.conv_channels + 3 * self.output_size + self.num_heads
+        inputs = (hidden_size,) * (1 if low else 3) + (size,) * low
+        return by_head / tensor_parallel + 2 * low * size, inputs
+
+    def recurrence(self, run: Pass, layers: int) -> Work:
+        """Return the work of the states in some layers, with what each element forgets."""
+        tokens = verified(run, "tokens", is_mean=True)
+        gates = self.head_dim + 1
+        return self.updates(run, layers, gates=gates, steps=tokens, kind="kimi_recurrence")
 
     @property
     def _low_rank_gates(self) -> int:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import SquareStates, without_delta
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
@@ -38,6 +37,8 @@ class LightningAttention(SquareStates):
     kind: Literal["lightning_attention"] = "lightning_attention"
     conv_kernel: Literal[1] = 1
 
+    moved_between = 9, 2
+
     def record_bytes(self, tensor_parallel: int = 1) -> float:
         """Return the size of a token's record in 32 bits: keys and values [B]."""
         return 2 * self.output_size / tensor_parallel * BYTES_PER_ELEMENT["fp32"]
@@ -51,19 +52,10 @@ class LightningAttention(SquareStates):
         """Return the weights of one layer on each GPU, with those of the norm [-]."""
         return (5 * hidden_size + 1) * self.output_size / tensor_parallel
 
-    def work(self, run: Pass, layers: int) -> dict[str, Work]:
-        """Return the work of some layers in a pass, by component."""
-        n = run.layout.tensor_parallel
-        h, width = run.stream.hidden_size, self.output_size / n
-        return {
-            "recurrent_projections": matrix_work(
-                run,
-                layers,
-                weights=self.weights(h, n),
-                values=2 * h + 5 * width,
-                depth=2 * h + width,
-                kernels=3,
-            ),
-            "elementwise": between_matrices(run, layers, 9 * width, kernels=2),
-            "recurrence": without_delta(self.recurrence(run, layers, gates=0)),
-        }
+    def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
+        """Return what matrices make of a token on each GPU, and inputs of all but the last [-]."""
+        return 5 * self.output_size / tensor_parallel, (hidden_size, hidden_size)
+
+    def recurrence(self, run: Pass, layers: int) -> Work:
+        """Return the work of the states in some layers."""
+        return without_delta(self.updates(run, layers, gates=0))

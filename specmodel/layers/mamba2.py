@@ -8,7 +8,6 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.layers import messages
 from specmodel.layers.attention import Size
-from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import RecurrentMixer, without_delta
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
@@ -94,47 +93,37 @@ class Mamba2(RecurrentMixer):
         by_head = self.output_size * (hidden_size + 1) + 3 * self.num_state_heads
         return into + by_head / n + channels * self.conv_kernel
 
+    def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
+        """Return what matrices make of a token on each GPU, and inputs of all but the last [-]."""
+        made = (2 * self.output_size + self.num_state_heads) / tensor_parallel
+        return made + self.channels_on(tensor_parallel), (hidden_size,)
+
+    def recurrence(self, run: Pass, layers: int) -> Work:
+        """Return the work of the states in some layers."""
+        n = run.layout.tensor_parallel
+        found = self.updates(
+            run,
+            layers,
+            num_key_heads=self._vectors(n) / self.state_dim,
+            num_value_heads=self.num_state_heads / n,
+            sizes=(self.state_dim, self.state_head_dim),
+            gates=1,
+        )
+        return without_delta(found)
+
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
-        h, n = run.stream.hidden_size, run.layout.tensor_parallel
-        width, heads = self.output_size / n, self.num_state_heads / n
-        weights = self.weights(h, n) - self.channels_on(n) * self.conv_kernel
-        found = {
-            "recurrent_projections": matrix_work(
-                run,
-                layers,
-                weights=weights,
-                values=2 * h + self.channels_on(n) + 2 * width + heads,
-                depth=h + width,
-                kernels=2,
-            ),
-            "elementwise": between_matrices(run, layers, 3 * width, kernels=1),
-            "short_convolution": self.convolution(run, layers),
-            "recurrence": without_delta(
-                self.recurrence(
-                    run,
-                    layers,
-                    num_key_heads=self._vectors(n) / self.state_dim,
-                    num_value_heads=heads,
-                    sizes=(self.state_dim, self.state_head_dim),
-                    gates=1,
-                )
-            ),
-            "norm_reduction": self._norm_reduction(run, layers),
-        }
-        return {name: work for name, work in found.items() if work.kernels}
-
-    def _norm_reduction(self, run: Pass, layers: int) -> Work:
-        """Sum squares over GPUs where heads of a single group are cut: 4 B a token and layer."""
-        layout = run.layout
+        found, layout = super().work(run, layers), run.layout
         if layout.tensor_parallel == 1 or self.num_state_groups > 1:
-            return Work()
-        return messages.all_reduces(
+            return found
+        # heads of a single group are cut: norms sum squares over GPUs, 4 B a token and layer
+        found["norm_reduction"] = messages.all_reduces(
             ranks.all_reduce(layout.tensor_parallel, layout.gpus_per_node),
             run.num_tokens * (layers * BYTES_PER_ELEMENT["fp32"]),
             count=layers,
             ranks=min(layout.tensor_parallel, layout.gpus_per_node),
         )
+        return found
 
     def _vectors(self, tensor_parallel: int) -> float:
         """Width of the vectors of all groups on each GPU, into states or out of them [-]."""

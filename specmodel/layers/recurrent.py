@@ -16,6 +16,7 @@ from specmodel.layers import blocks
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Batch, Carried, Stream
 from specmodel.layers.forms import Form, Measure
+from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.parts import TokenMixer
 from specmodel.layers.run import Among, Pass
 from specmodel.layers.states import StateKeeping
@@ -33,6 +34,10 @@ class RecurrentMixer(TokenMixer):
     state_dtype: StateDtype = "fp32"
 
     is_recurrent = True
+
+    moved_between = 3, 1
+    """Numbers that small kernels between matrices read or write for each input of the last matrix,
+    and how many kernels [-]: by default those of a gated norm."""
 
     @property
     def for_head(self) -> None:
@@ -83,6 +88,35 @@ class RecurrentMixer(TokenMixer):
         """Return the channels of the convolution on each GPU [-]."""
         return self.conv_channels / tensor_parallel
 
+    @abstractmethod
+    def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
+        """Return what matrices make of a token on each GPU, and inputs of all but the last [-]."""
+
+    def recurrence(self, run: Pass, layers: int) -> Work:
+        """Return the work of the states in some layers, none if there are no states."""
+        del run, layers
+        return Work()
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        h, n = run.stream.hidden_size, run.layout.tensor_parallel
+        (made, inputs), width = self.products(h, n), self.output_size / n
+        values, kernels = self.moved_between
+        found = {
+            "recurrent_projections": matrix_work(
+                run,
+                layers,
+                weights=self.weights(h, n) - self.channels_on(n) * self.conv_kernel,
+                values=2 * h + made,
+                depth=sum(inputs) + width,
+                kernels=len(inputs) + 1,
+            ),
+            "elementwise": between_matrices(run, layers, values * width, kernels=kernels),
+            "short_convolution": self.convolution(run, layers) if self.conv_channels else Work(),
+            "recurrence": self.recurrence(run, layers),
+        }
+        return {name: work for name, work in found.items() if work.kernels}
+
     @property
     def _conv_weights(self) -> int:
         return self.conv_channels * self.conv_kernel
@@ -101,8 +135,8 @@ class RecurrentMixer(TokenMixer):
             dtype=run.stream.activation_dtype,
         )
 
-    def recurrence(self, run: Pass, layers: int, **heads: Any) -> Work:
-        """Return the work of the states in some layers; `heads` goes to `blocks.recurrence`."""
+    def updates(self, run: Pass, layers: int, **heads: Any) -> Work:
+        """Return the work of states of these heads; `heads` goes to `blocks.recurrence`."""
         sequences, recorded = (
             run.replica.num_sequences,
             self.record_bytes(run.layout.tensor_parallel),
@@ -142,11 +176,11 @@ class SquareStates(RecurrentMixer):
         """Tell whether the heads divide over GPUs."""
         return not self.num_heads % degree
 
-    def recurrence(self, run: Pass, layers: int, **heads: Any) -> Work:
+    def updates(self, run: Pass, layers: int, **heads: Any) -> Work:
         """Return the work of the states of all heads, as many of keys as of values."""
         count, size = self.num_heads / run.layout.tensor_parallel, self.head_dim
         own = {"num_key_heads": count, "num_value_heads": count, "sizes": (size, size)}
-        return super().recurrence(run, layers, **own, **heads)
+        return super().updates(run, layers, **own, **heads)
 
 
 @dataclass(frozen=True)
