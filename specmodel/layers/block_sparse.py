@@ -68,6 +68,8 @@ class BlockSparseAttention(GroupedHeads):
     block_size: Size
     topk_blocks: Size
 
+    output_component = "block_sparse_projections"
+
     @property
     def for_head(self) -> tuple[int, Self]:
         """Its place for draft heads, which take it before others."""

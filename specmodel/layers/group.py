@@ -128,7 +128,7 @@ class Stored:
         }
         counted = matrix_work(run, layers, **of_one)
         output = matrix_work(run, layers, **of_one, dtype=self.output_dtype)
-        name = next(name for name in found if name.endswith("_projections"))
+        name = self.part.output_component
         both = found[name]
         summed = ("flop", "weight_bytes", "activation_bytes", "depth", "kernels")
         kept = replace(both, **{f: getattr(both, f) - getattr(counted, f) for f in summed})

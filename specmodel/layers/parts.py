@@ -31,6 +31,9 @@ class LayerPart(Record):
 
     is_mixer = False
 
+    output_component = ""
+    """Component that holds the matrix after a mixer's core, where there is one."""
+
     @property
     def output_size(self) -> int:
         """Inputs of the matrix after a mixer's core, 0 where there is none [-]."""
@@ -47,6 +50,8 @@ class TokenMixer(LayerPart):
     """What mixes the tokens of a sequence."""
 
     is_mixer = True
+
+    output_component = "attention_projections"
 
     is_recurrent = False
     """Whether a sequence has a state that each token changes, so that drafts cannot branch."""

@@ -33,6 +33,7 @@ class RecurrentMixer(TokenMixer):
     conv_kernel: Annotated[int, Interval(ge=1, le=1024)]
     state_dtype: StateDtype = "fp32"
 
+    output_component = "recurrent_projections"
     is_recurrent = True
 
     moved_between = 3, 1
