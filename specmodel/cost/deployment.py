@@ -1,6 +1,6 @@
 """What runs where: a target, its drafter, GPUs and an engine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,6 @@ import numpy as np
 from specmodel.algebra.routing import check_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
-from specmodel.cost.programs import PassProgram
 from specmodel.drafters.by_name import Drafter
 from specmodel.layers.batch import Layout
 from specmodel.layers.group import Mixer
@@ -106,8 +105,8 @@ class Deployment:
         return wider
 
     @cached_property
-    def programs(self) -> dict[tuple[Any, ...], PassProgram]:
-        """Programs of passes that were built for it (`cost.latency`)."""
+    def programs(self) -> dict[Hashable, Any]:
+        """What was built for it once: programs of passes, and what it keeps in memory."""
         return {}
 
     @cached_property

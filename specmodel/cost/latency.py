@@ -319,4 +319,5 @@ def _program(
             model, layout, deployment.states, gpu.compute_capability, taken_by, part
         )
         deployment.programs[key] = pass_program(works, gpu, deployment.kernels, model.experts)
-    return deployment.programs[key]
+    program: PassProgram = deployment.programs[key]
+    return program

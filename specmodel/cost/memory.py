@@ -9,6 +9,8 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.units import FloatArray, Numeric, check, format_si
 from specmodel.cost.deployment import Deployment
 from specmodel.layers.batch import Layout
+from specmodel.layers.forms import Form, Measure
+from specmodel.layers.states import StateKeeping
 from specmodel.models.architecture import Architecture
 
 
@@ -31,43 +33,27 @@ class MemoryUse:
     @cached_property
     def weight_bytes(self) -> float:
         """Weights of the target and of the drafter [B]."""
-        return self.deployment.target.weight_bytes(self.deployment.layout) + self.draft_weight_bytes
+        return self._kept[0] + self._kept[1]
 
-    @cached_property
+    @property
     def draft_weight_bytes(self) -> float:
         """Weights of the drafter; a head shares embedding and output matrix of the target [B]."""
-        target, drafter = self.deployment.target, self.deployment.drafter
-        layout = self.deployment.draft_layout
-        size = sum(model.weight_bytes(layout) for model in drafter.architectures)
-        for head in drafter.architectures if drafter.is_head else ():
-            is_same = head.vocabulary_size == target.vocabulary_size
-            shared = head.outer_bytes if is_same else head.embedding_bytes
-            if head.hidden_size != target.hidden_size:  # it embeds all tokens by itself
-                own = target.vocabulary_size * head.hidden_size
-                shared = head.embedding_bytes - own * BYTES_PER_ELEMENT[head.outer_dtype]
-            size -= shared / layout.tensor_parallel
-        return float(size)
+        return self._kept[1]
 
     @cached_property
     def bytes_per_request(self) -> FloatArray:
         """KV cache and state of one sequence, the drafter's included [B]."""
         tokens = check("verify_tokens", self.verify_tokens, minimum=1)
         entries = check("context_length", self.context_length, minimum=0) + tokens
-        d = self.deployment
-        kept = self._kept(d.target, entries, tokens, d.layout)
-        for model in d.drafter.architectures:
-            kept = kept + self._kept(model, entries, tokens, d.draft_layout)
-        return kept
+        return np.asarray(self._kept[2].at(_Values({_ENTRIES: entries, _TOKENS: tokens})))
 
-    def _kept(
-        self, model: Architecture, entries: FloatArray, tokens: FloatArray, layout: Layout
-    ) -> FloatArray:
-        """Return the cache of a sequence, and the states reserved for what it verifies [B]."""
-        n, stream = layout.tensor_parallel, model.stream
-        kept = model.sequence_bytes(entries, n)
-        for mixer, layers in model.mixers.items():
-            reserved = mixer.reserved_bytes(tokens, self.deployment.states, stream, n)
-            kept = kept + layers * (reserved - mixer.sequence_bytes(tokens, stream, n))
+    @cached_property
+    def _kept(self) -> tuple[float, float, Form]:
+        """Weights of target and drafter [B], and what is kept of a request as a form [B]."""
+        programs = self.deployment.programs
+        if "memory" not in programs:
+            programs["memory"] = _kept_by(self.deployment)
+        kept: tuple[float, float, Form] = programs["memory"]
         return kept
 
     @property
@@ -108,3 +94,54 @@ class MemoryUse:
             f"batch size {int(batch_size.max())} needs {needed} of the {usable} ({100 * share:g} %"
             f" of {whole}) that an engine uses of a GPU ({gpu.name}); {largest}",
         )
+
+
+@dataclass(frozen=True)
+class _Request(Measure):
+    """A number of a request, by its name: its entries after the step, or tokens of the step."""
+
+    name: str
+
+
+_ENTRIES, _TOKENS = _Request("entries"), _Request("tokens")
+
+
+class _Values(dict[Measure, FloatArray]):
+    """Values of measures of a request, computed from those given."""
+
+    def __missing__(self, measure: Measure) -> FloatArray:
+        return measure.of(self)
+
+
+def _kept_by(deployment: Deployment) -> tuple[float, float, Form]:
+    """Return weights of target and drafter [B], and what is kept of a request as a form [B]."""
+    d = deployment
+    request = _kept_of_request(d.target, d.states, d.layout)
+    for model in d.drafter.architectures:
+        request = request + _kept_of_request(model, d.states, d.draft_layout)
+    return d.target.weight_bytes(d.layout), _draft_weight_bytes(d), request
+
+
+def _kept_of_request(model: Architecture, states: StateKeeping, layout: Layout) -> Form:
+    """Return the cache of a request, and the states reserved for what it verifies [B]."""
+    n, stream, kept = layout.tensor_parallel, model.stream, Form({})
+    entries, tokens = Form({_ENTRIES: 1.0}), Form({_TOKENS: 1.0})
+    for mixer, layers in model.mixers.items():
+        reserved = mixer.reserved_bytes(tokens, states, stream, n)
+        more = reserved - mixer.sequence_bytes(tokens, stream, n)
+        kept = kept + layers * (mixer.sequence_bytes(entries, stream, n) + more)
+    return kept
+
+
+def _draft_weight_bytes(deployment: Deployment) -> float:
+    """Return the weights of the drafter beside what a head shares with the target [B]."""
+    target, drafter, layout = deployment.target, deployment.drafter, deployment.draft_layout
+    size = sum(model.weight_bytes(layout) for model in drafter.architectures)
+    for head in drafter.architectures if drafter.is_head else ():
+        is_same = head.vocabulary_size == target.vocabulary_size
+        shared = head.outer_bytes if is_same else head.embedding_bytes
+        if head.hidden_size != target.hidden_size:  # it embeds all tokens by itself
+            own = target.vocabulary_size * head.hidden_size
+            shared = head.embedding_bytes - own * BYTES_PER_ELEMENT[head.outer_dtype]
+        size -= shared / layout.tensor_parallel
+    return float(size)

@@ -10,7 +10,6 @@ from annotated_types import Interval
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import field_names
-from specmodel.base.units import FloatArray
 from specmodel.layers import blocks
 from specmodel.layers.batch import Stream
 from specmodel.layers.cores import core, prompt_core, with_keys_and_values
@@ -176,9 +175,7 @@ class LatentAttention(LatentHeads):
 
     kind: Literal["latent_attention"] = "latent_attention"
 
-    def sequence_bytes(
-        self, entries: FloatArray, stream: Stream, tensor_parallel: int
-    ) -> FloatArray:
+    def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes that one layer keeps of a sequence, the same on each GPU [B]."""
         del tensor_parallel
         return entries * (self.cache_size * BYTES_PER_ELEMENT[stream.kv_dtype])

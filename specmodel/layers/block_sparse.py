@@ -13,7 +13,7 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.units import FloatArray
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Batch, Carried, SequenceGroup, Stream
-from specmodel.layers.forms import Form
+from specmodel.layers.forms import Form, Quantity
 from specmodel.layers.grouped import GroupedHeads
 from specmodel.layers.matrices import matrix_work
 from specmodel.layers.run import OfContexts, Pass, query_key_pairs
@@ -92,9 +92,7 @@ class BlockSparseAttention(GroupedHeads):
         index = hidden_size * (self._index_queries(tensor_parallel) + self.index_head_dim)
         return by_head + by_kv_head + index
 
-    def sequence_bytes(
-        self, entries: FloatArray, stream: Stream, tensor_parallel: int
-    ) -> FloatArray:
+    def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes that one layer keeps of a sequence on each GPU, with index keys [B]."""
         return entries * (self._entry_bytes(stream, tensor_parallel) + self.index_bytes)
 

@@ -8,14 +8,11 @@ few entries (HCA, ratio 128), and of many (CSA, ratio 4) to the best that an ind
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, Self
 
-import numpy as np
-
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray
 from specmodel.layers.attention import Count, Size, absorbed_dtype
 from specmodel.layers.batch import Stream
-from specmodel.layers.forms import Form
+from specmodel.layers.forms import Form, Quantity, at_most
 from specmodel.layers.matrices import matrix_work
 from specmodel.layers.parts import ContextMatrices, TokenMixer
 from specmodel.layers.run import Pass, Sequences
@@ -155,22 +152,20 @@ class CompressedAttention(TokenMixer):
         """Size of the index key of an entry in one layer, 0 where it keeps none [B]."""
         return self._index_key_bytes if self.has_own_cache else 0.0
 
-    def sequence_bytes(
-        self, entries: FloatArray, stream: Stream, tensor_parallel: int
-    ) -> FloatArray:
+    def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes one layer keeps on each GPU: window, entries and compressors [B]."""
         # Compressors keep in 32 bits what they made of the tokens of an incomplete entry.
         del tensor_parallel
         each = self.entry_bytes(stream.kv_dtype)
-        kept = np.minimum(entries, self.window) * each
+        kept = at_most(entries, self.window) * each
         if not self._makes_entries:
             return kept
         compressed = entries * ((each + self.index_bytes) / self.ratio)
-        return kept + compressed + np.minimum(entries, self._compressed_tokens) * self.state_bytes
+        return kept + compressed + at_most(entries, self._compressed_tokens) * self.state_bytes
 
     def reserved_bytes(
-        self, tokens: FloatArray, states: StateKeeping, stream: Stream, tensor_parallel: int
-    ) -> FloatArray:
+        self, tokens: Quantity, states: StateKeeping, stream: Stream, tensor_parallel: int
+    ) -> Quantity:
         """Return the bytes reserved for a sequence that verifies `tokens` at once [B]."""
         # window and compressors keep as many tokens more as are drafted, which may be rejected
         del states

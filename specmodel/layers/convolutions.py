@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from specmodel.base.units import FloatArray
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Stream
+from specmodel.layers.forms import Quantity
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import RecurrentMixer
 from specmodel.layers.run import Pass
@@ -103,8 +103,8 @@ class BesideAttention(RecurrentMixer):
         return cut / tensor_parallel + self.relative_size * self.relative_extent
 
     def reserved_bytes(
-        self, tokens: FloatArray, states: StateKeeping, stream: Stream, tensor_parallel: int
-    ) -> FloatArray:
+        self, tokens: Quantity, states: StateKeeping, stream: Stream, tensor_parallel: int
+    ) -> Quantity:
         """Return the bytes for a sequence that verifies `tokens` at once, a row for each [B]."""
         del states
         return (self.conv_kernel - 2 + tokens) * self.past_token_bytes(stream, tensor_parallel)

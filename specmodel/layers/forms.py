@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
+import numpy as np
+
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 
@@ -105,3 +107,23 @@ class Form:
 Quantity: TypeAlias = Any
 """What formulas of work take and give: a form, or, for kernels that were timed alone, a number or
 an array of them."""
+
+
+@dataclass(frozen=True)
+class AtMost(Measure):
+    """Another measure, where it is no more than a limit."""
+
+    measure: Measure
+    limit: float
+
+    def of(self, carried: Mapping[Measure, FloatArray]) -> FloatArray:
+        """Return the smaller of the measure's value and the limit."""
+        return np.minimum(carried[self.measure], self.limit)
+
+
+def at_most(quantity: Quantity, limit: float) -> Quantity:
+    """Return a quantity, a single measure if it is a form, where it is no more than a limit."""
+    if not isinstance(quantity, Form):
+        return np.minimum(quantity, limit)
+    (measure,) = quantity.terms
+    return Form({AtMost(measure, limit): 1.0})

@@ -7,14 +7,12 @@ may differ in heads, in the width of keys and of values, and in whose cache they
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
-import numpy as np
-
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Stream
 from specmodel.layers.cores import core, prompt_core
+from specmodel.layers.forms import Quantity, at_most
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.parts import Cached, ContextMatrices, TokenMixer
 from specmodel.layers.run import Pass
@@ -144,13 +142,11 @@ class GroupedAttention(GroupedHeads):
         by_kv_head = read * self.num_kv_heads * self._made_of_token
         return by_head / tensor_parallel + by_kv_head / self._kv_ranks(tensor_parallel)
 
-    def sequence_bytes(
-        self, entries: FloatArray, stream: Stream, tensor_parallel: int
-    ) -> FloatArray:
+    def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes that one layer keeps of a sequence on each GPU, at most a window [B]."""
         if not self.has_own_cache:
             return 0 * entries
-        kept = entries if self.window is None else np.minimum(entries, self.window)
+        kept = entries if self.window is None else at_most(entries, self.window)
         return kept * (self._kv_elements(tensor_parallel) * BYTES_PER_ELEMENT[stream.kv_dtype])
 
     def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices:

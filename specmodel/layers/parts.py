@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from specmodel.base.records import Record
-from specmodel.base.units import FloatArray
 from specmodel.layers.batch import Layout, Stream
+from specmodel.layers.forms import Quantity
 from specmodel.layers.states import StateKeeping
 
 Cached = tuple[int, int, int, int | None]
@@ -98,14 +98,12 @@ class TokenMixer(LayerPart):
         """Return the weights of one layer on each GPU [-]."""
 
     @abstractmethod
-    def sequence_bytes(
-        self, entries: FloatArray, stream: Stream, tensor_parallel: int
-    ) -> FloatArray:
+    def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes that one layer keeps of a sequence on each GPU, cache and state [B]."""
 
     def reserved_bytes(
-        self, tokens: FloatArray, states: StateKeeping, stream: Stream, tensor_parallel: int
-    ) -> FloatArray:
+        self, tokens: Quantity, states: StateKeeping, stream: Stream, tensor_parallel: int
+    ) -> Quantity:
         """Return the bytes reserved for a sequence that verifies `tokens` at once [B]."""
         del states
         return self.sequence_bytes(tokens, stream, tensor_parallel)

@@ -5,6 +5,7 @@ a sequence keeps a window of past tokens for a convolution.
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -15,7 +16,7 @@ from specmodel.base.units import FloatArray
 from specmodel.layers import blocks
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Batch, Carried, Stream
-from specmodel.layers.forms import Form, Measure
+from specmodel.layers.forms import Form, Measure, Quantity
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.parts import TokenMixer
 from specmodel.layers.run import Among, Pass
@@ -54,22 +55,20 @@ class RecurrentMixer(TokenMixer):
     def conv_channels(self) -> int:
         """Values of a token that the convolution runs over [-]."""
 
-    def sequence_bytes(
-        self, entries: FloatArray, stream: Stream, tensor_parallel: int
-    ) -> FloatArray:
+    def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes one layer keeps of a sequence on each GPU, whatever its context [B]."""
         window = self.past_token_bytes(stream, tensor_parallel) * (self.conv_kernel - 1)
         return 0 * entries + self.state_bytes(tensor_parallel) + window
 
     def reserved_bytes(
-        self, tokens: FloatArray, states: StateKeeping, stream: Stream, tensor_parallel: int
-    ) -> FloatArray:
+        self, tokens: Quantity, states: StateKeeping, stream: Stream, tensor_parallel: int
+    ) -> Quantity:
         """Return the bytes on each GPU for a sequence that verifies `tokens` at once [B]."""
-        past = states.past_tokens(tokens, self.conv_kernel - 1)
+        past = reserved(states, "past_tokens", tokens, self.conv_kernel - 1)
         return (
-            states.states(tokens) * self.state_bytes(tensor_parallel)
+            reserved(states, "states", tokens) * self.state_bytes(tensor_parallel)
             + past * self.past_token_bytes(stream, tensor_parallel)
-            + states.records(tokens) * self.record_bytes(tensor_parallel)
+            + reserved(states, "records", tokens) * self.record_bytes(tensor_parallel)
         )
 
     def state_bytes(self, tensor_parallel: int = 1) -> float:
@@ -201,6 +200,29 @@ class Verified(Measure):
         batch: Batch = getattr(carried, self.among)
         of, over = getattr(self.states, self.name), batch.mean if self.is_mean else batch.total
         return over(lambda group: group.mean_of_verified(of))
+
+
+@dataclass(frozen=True)
+class Reserved(Measure):
+    """What follows from the tokens that a request verifies, by one of `StateKeeping`'s methods."""
+
+    states: StateKeeping
+    name: str
+    tokens: Measure
+    more: tuple[int, ...]
+
+    def of(self, carried: Mapping[Measure, FloatArray]) -> FloatArray:
+        """Return what is reserved [-]."""
+        found: FloatArray = getattr(self.states, self.name)(carried[self.tokens], *self.more)
+        return found
+
+
+def reserved(states: StateKeeping, name: str, tokens: Quantity, *more: int) -> Quantity:
+    """Return what is reserved for a request that verifies `tokens`, a single measure if a form."""
+    if not isinstance(tokens, Form):
+        return getattr(states, name)(tokens, *more)
+    (measure,) = tokens.terms
+    return Form({Reserved(states, name, measure, more): 1.0})
 
 
 def verified(run: Pass, name: str, *, is_mean: bool = False) -> Form:

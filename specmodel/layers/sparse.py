@@ -15,7 +15,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.layers.attention import LatentHeads, Size
 from specmodel.layers.batch import Batch, Carried, Stream
-from specmodel.layers.forms import Form
+from specmodel.layers.forms import Form, Quantity
 from specmodel.layers.matrices import matrix_work
 from specmodel.layers.run import OfContexts, Pass
 from specmodel.layers.work import Kind, Work
@@ -134,9 +134,7 @@ class SparseAttention(LatentHeads):
         each = self.index_head_dim * (1 + 4 / SCALED) / self.index_pool
         return each if self.has_indexer else 0.0
 
-    def sequence_bytes(
-        self, entries: FloatArray, stream: Stream, tensor_parallel: int
-    ) -> FloatArray:
+    def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes that one layer keeps of a sequence on each GPU, with index keys [B]."""
         del tensor_parallel
         return entries * (self.entry_bytes(stream.kv_dtype) + self.index_bytes)
