@@ -160,7 +160,7 @@ class Acceptance:
     source: str = ""
 
     def __post_init__(self) -> None:
-        given = [name for name in FORMS if getattr(self, name) is not None]
+        given = self._given()
         if len(given) != 1:
             raise InputError("acceptance", given or None, "exactly one of " + ", ".join(FORMS))
         if given[0] not in _MEASURED and self.measured_draft_length is not None:
@@ -170,7 +170,10 @@ class Acceptance:
     @cached_property
     def form(self) -> str:
         """Name of the form that was given."""
-        return next(name for name in FORMS if getattr(self, name) is not None)
+        return self._given()[0]
+
+    def _given(self) -> list[str]:
+        return [name for name in FORMS if getattr(self, name) is not None]
 
     @property
     def max_draft_length(self) -> float:

@@ -278,8 +278,9 @@ def draft_pass(
 ) -> PassTime:
     """Return the time of one pass of the drafter; the host takes time only if its layers run."""
     d, engine = deployment, deployment.engine_seconds
-    is_alike = d.drafter.is_head and model.is_moe and model.num_experts == d.target.num_experts
-    popularity = d.popularity if is_alike else None
+    popularity = d.popularity
+    if popularity is not None and not (d.drafter.is_head and d.target.routes_as(model)):
+        popularity = None
     seconds = replace(
         engine,
         kernel_time=engine.kernel_time + engine.draft_kernel_time,
@@ -312,12 +313,13 @@ def _program(
     taken_by: tuple[str, ...],
     part: Part,
 ) -> PassProgram:
-    key = model, layout, taken_by, part
+    key = id(model), layout, taken_by, part
     if key not in deployment.programs:
         gpu = deployment.hardware
         works = pass_components(
             model, layout, deployment.states, gpu.compute_capability, taken_by, part
         )
-        deployment.programs[key] = pass_program(works, gpu, deployment.kernels, model.experts)
-    program: PassProgram = deployment.programs[key]
-    return program
+        program = pass_program(works, gpu, deployment.kernels, model.experts)
+        deployment.programs[key] = model, program  # which keeps the model, and so its id
+    found: PassProgram = deployment.programs[key][1]
+    return found

@@ -45,7 +45,11 @@ class MemoryUse:
         """KV cache and state of one sequence, the drafter's included [B]."""
         tokens = check("verify_tokens", self.verify_tokens, minimum=1)
         entries = check("context_length", self.context_length, minimum=0) + tokens
-        return np.asarray(self._kept[2].at(_Values({_ENTRIES: entries, _TOKENS: tokens})))
+        values = _Values({_ENTRIES: entries, _TOKENS: tokens})
+        kept = np.asarray(self._kept[2].constant)
+        for measure, size in self._kept[2].terms.items():
+            kept = kept + values[measure] * size
+        return kept
 
     @cached_property
     def _kept(self) -> tuple[float, float, Form]:

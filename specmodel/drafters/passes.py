@@ -6,7 +6,7 @@ here, the time that it takes on the host, and how often it proposes at all.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -90,12 +90,7 @@ def features_first(model: Architecture, gamma: FloatArray, drafted: FloatArray) 
 def selection_first(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
     """Return the passes of `verified_first`, of which the first selects entries for all others."""
     first, rest = verified_first(model, gamma, drafted)
-    layers = tuple(
-        replace(group, mixer=group.mixer.without_indexer) if group.mixer else group
-        for group in model.layers
-    )
-    later = unchecked(model, {"layers": layers})  # none of them selects
-    return first, replace(rest, architecture=later)
+    return first, replace(rest, architecture=_without_indexers(model))
 
 
 def module_in_turn(
@@ -167,9 +162,20 @@ def _block(
     return context, masked, markov
 
 
+@lru_cache(maxsize=256)
 def _projected(model: Architecture) -> Architecture:
     """Return a head in passes whose features were projected before."""
     return replace(model, input_projection_size=0)
+
+
+@lru_cache(maxsize=256)
+def _without_indexers(model: Architecture) -> Architecture:
+    """Return a head in passes that read what an earlier one selected."""
+    layers = tuple(
+        replace(group, mixer=group.mixer.without_indexer) if group.mixer else group
+        for group in model.layers
+    )
+    return unchecked(model, {"layers": layers})  # none of them selects
 
 
 def _width(gamma: FloatArray, drafted: FloatArray) -> FloatArray:

@@ -139,6 +139,10 @@ class Shape(Record):
         """Whether any layer routes tokens to one of several experts."""
         return self.experts is not None
 
+    def routes_as(self, other: "Shape") -> bool:
+        """Tell whether another model has as many experts, so that it may route alike."""
+        return other.is_moe and other.num_experts == self.num_experts
+
     @property
     def num_experts(self) -> int:
         """Routed experts of each MoE layer; 1 where there are none [-]."""

@@ -58,7 +58,7 @@ class Evaluation:
         """Shape to which points and acceptance broadcast."""
         by_position = self.acceptance.form == "acceptance_by_position"
         rate = () if by_position else self.acceptance.rate().shape
-        return np.broadcast_shapes(*(array.shape for array in self.points.values()), rate)
+        return np.broadcast_shapes(*map(np.shape, self.points.values()), rate)
 
     @cached_property
     def carried(self) -> FloatArray | float:
@@ -200,15 +200,11 @@ class Evaluation:
         """
         if not self.is_chain.any():
             return np.full((), np.nan)
-        names = tuple(name for name in COORDINATES if name in self.points)
-        shape = np.broadcast_shapes(*(self.points[name].shape for name in names))
-        by_position = self.acceptance.form == "acceptance_by_position"
-        rate_axes = 0 if by_position else self.acceptance.rate().ndim
         block = self.deployment.drafter.block_size or self.max_draft_length
         longest = min(self.max_draft_length, self.acceptance.max_draft_length, block)
         candidates = np.arange(1.0, longest + 1)
-        column = candidates.reshape(-1, *(1,) * max(len(shape), rate_axes))
-        points = {name: self.points[name] for name in names} | {"draft_length": column}
+        points = {name: self.points[name] for name in COORDINATES if name in self.points}
+        points["draft_length"] = candidates.reshape(-1, *(1,) * len(self.shape))
         # a draft pass carries the width of a tree: then it is not that of a chain
         known = self.times if self.is_chain.all() else None
         chains = evaluate(
@@ -240,8 +236,15 @@ def evaluate(
     `step_times`.
     """
     points = {"verify_tokens": points["draft_length"] + 1} | dict(points)
-    of_step = {name: array for name, array in points.items() if name not in LOAD}
-    times = step_times(deployment, **of_step, known=known, errors=errors)
+    times = step_times(
+        deployment,
+        batch_size=points["batch_size"],
+        draft_length=points["draft_length"],
+        verify_tokens=points["verify_tokens"],
+        context_length=points["context_length"],
+        known=known,
+        errors=errors,
+    )
     if prefill is None and "prompt_length" in points:
         prefill = prefill_pass(deployment, points["prompt_length"])
         prefill = prefill.scaled(errors.verify, errors.deployment) if errors else prefill
