@@ -87,11 +87,6 @@ class BesideAttention(RecurrentMixer):
         """Values of a token that the convolutions run over [-]."""
         return self.num_channels
 
-    @property
-    def output_size(self) -> int:
-        """0, as no matrix follows [-]."""
-        return 0
-
     def cuts(self, degree: int) -> bool:
         """Tell whether heads and channels divide over GPUs."""
         return not self.num_heads % degree and not self.num_channels % degree

@@ -43,11 +43,6 @@ class LightningAttention(SquareStates):
         """Return the size of a token's record in 32 bits: keys and values [B]."""
         return 2 * self.output_size / tensor_parallel * BYTES_PER_ELEMENT["fp32"]
 
-    @property
-    def conv_channels(self) -> int:
-        """None, as there is no convolution [-]."""
-        return 0
-
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights of one layer on each GPU, with those of the norm [-]."""
         return (5 * hidden_size + 1) * self.output_size / tensor_parallel

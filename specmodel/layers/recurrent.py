@@ -51,9 +51,9 @@ class RecurrentMixer(TokenMixer):
         return 0
 
     @property
-    @abstractmethod
     def conv_channels(self) -> int:
-        """Values of a token that the convolution runs over [-]."""
+        """Values of a token that the convolution runs over, 0 where there is none [-]."""
+        return 0
 
     def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes one layer keeps of a sequence on each GPU, whatever its context [B]."""
@@ -137,10 +137,8 @@ class RecurrentMixer(TokenMixer):
 
     def updates(self, run: Pass, layers: int, **heads: Any) -> Work:
         """Return the work of states of these heads; `heads` goes to `blocks.recurrence`."""
-        sequences, recorded = (
-            run.replica.num_sequences,
-            self.record_bytes(run.layout.tensor_parallel),
-        )
+        sequences = run.replica.num_sequences
+        recorded = self.record_bytes(run.layout.tensor_parallel)
         moved = sequences + verified(run, "written") + 2 * verified(run, "copied")
         return blocks.recurrence(
             num_sequences=sequences,
