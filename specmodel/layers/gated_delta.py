@@ -7,8 +7,6 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.layers.attention import Size
 from specmodel.layers.recurrent import RecurrentMixer
-from specmodel.layers.run import Pass
-from specmodel.layers.work import Work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +80,7 @@ class GatedDeltaNet(RecurrentMixer):
         made = self.conv_channels + 2 * self.output_size + 2 * self.num_value_heads
         return made / tensor_parallel, (hidden_size, hidden_size)
 
-    def recurrence(self, run: Pass, layers: int) -> Work:
-        """Return the work of the states in some layers."""
-        n = run.layout.tensor_parallel
-        return self.updates(
-            run,
-            layers,
-            num_key_heads=self.num_key_heads / n,
-            num_value_heads=self.num_value_heads / n,
-            sizes=(self.key_head_dim, self.value_head_dim),
-        )
+    def heads(self, tensor_parallel: int) -> tuple[float, float, tuple[int, int]]:
+        """Return heads of keys and of values on each GPU, and the sizes of a head's state [-]."""
+        sizes, n = (self.key_head_dim, self.value_head_dim), tensor_parallel
+        return self.num_key_heads / n, self.num_value_heads / n, sizes

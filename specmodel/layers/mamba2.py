@@ -98,18 +98,15 @@ class Mamba2(RecurrentMixer):
         made = (2 * self.output_size + self.num_state_heads) / tensor_parallel
         return made + self.channels_on(tensor_parallel), (hidden_size,)
 
+    def heads(self, tensor_parallel: int) -> tuple[float, float, tuple[int, int]]:
+        """Return heads of keys and of values on each GPU, and the sizes of a head's state [-]."""
+        groups = self._vectors(tensor_parallel) / self.state_dim
+        sizes = self.state_dim, self.state_head_dim
+        return groups, self.num_state_heads / tensor_parallel, sizes
+
     def recurrence(self, run: Pass, layers: int) -> Work:
         """Return the work of the states in some layers."""
-        n = run.layout.tensor_parallel
-        found = self.updates(
-            run,
-            layers,
-            num_key_heads=self._vectors(n) / self.state_dim,
-            num_value_heads=self.num_state_heads / n,
-            sizes=(self.state_dim, self.state_head_dim),
-            gates=1,
-        )
-        return without_delta(found)
+        return without_delta(self.updates(run, layers, gates=1))
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""

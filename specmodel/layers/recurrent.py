@@ -4,7 +4,6 @@ A pass reads the state of each sequence once, and writes it as `StateKeeping` sa
 a sequence keeps a window of past tokens for a convolution.
 """
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
@@ -88,14 +87,19 @@ class RecurrentMixer(TokenMixer):
         """Return the channels of the convolution on each GPU [-]."""
         return self.conv_channels / tensor_parallel
 
-    @abstractmethod
     def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
         """Return what matrices make of a token on each GPU, and inputs of all but the last [-]."""
+        del hidden_size, tensor_parallel
+        return 0.0, ()  # none but the last
+
+    def heads(self, tensor_parallel: int) -> tuple[float, float, tuple[int, int]]:
+        """Return heads of keys and of values on each GPU, and the sizes of a head's state [-]."""
+        del tensor_parallel
+        return 0.0, 0.0, (0, 0)  # no states
 
     def recurrence(self, run: Pass, layers: int) -> Work:
-        """Return the work of the states in some layers, none if there are no states."""
-        del run, layers
-        return Work()
+        """Return the work of the states in some layers."""
+        return self.updates(run, layers)
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
@@ -113,7 +117,7 @@ class RecurrentMixer(TokenMixer):
             ),
             "elementwise": between_matrices(run, layers, values * width, kernels=kernels),
             "short_convolution": self.convolution(run, layers) if self.conv_channels else Work(),
-            "recurrence": self.recurrence(run, layers),
+            "recurrence": self.recurrence(run, layers) if self.state_size else Work(),
         }
         return {name: work for name, work in found.items() if work.kernels}
 
@@ -135,10 +139,10 @@ class RecurrentMixer(TokenMixer):
             dtype=run.stream.activation_dtype,
         )
 
-    def updates(self, run: Pass, layers: int, **heads: Any) -> Work:
-        """Return the work of states of these heads; `heads` goes to `blocks.recurrence`."""
-        sequences = run.replica.num_sequences
-        recorded = self.record_bytes(run.layout.tensor_parallel)
+    def updates(self, run: Pass, layers: int, **told: Any) -> Work:
+        """Return the work of states that change as told, in arguments of `blocks.recurrence`."""
+        sequences, n = run.replica.num_sequences, run.layout.tensor_parallel
+        num_key_heads, num_value_heads, sizes = self.heads(n)
         moved = sequences + verified(run, "written") + 2 * verified(run, "copied")
         return blocks.recurrence(
             num_sequences=sequences,
@@ -147,8 +151,11 @@ class RecurrentMixer(TokenMixer):
             layers=layers,
             value_bytes=run.stream.residual_bytes,
             state_dtype=self.state_dtype,
-            recorded_bytes=2 * recorded * verified(run, "recorded"),
-            **heads,
+            recorded_bytes=2 * self.record_bytes(n) * verified(run, "recorded"),
+            num_key_heads=num_key_heads,
+            num_value_heads=num_value_heads,
+            sizes=sizes,
+            **told,
         )
 
 
@@ -174,11 +181,10 @@ class SquareStates(RecurrentMixer):
         """Tell whether the heads divide over GPUs."""
         return not self.num_heads % degree
 
-    def updates(self, run: Pass, layers: int, **heads: Any) -> Work:
-        """Return the work of the states of all heads, as many of keys as of values."""
-        count, size = self.num_heads / run.layout.tensor_parallel, self.head_dim
-        own = {"num_key_heads": count, "num_value_heads": count, "sizes": (size, size)}
-        return super().updates(run, layers, **own, **heads)
+    def heads(self, tensor_parallel: int) -> tuple[float, float, tuple[int, int]]:
+        """Return heads of keys and of values on each GPU, and the sizes of a head's state [-]."""
+        count = self.num_heads / tensor_parallel
+        return count, count, (self.head_dim, self.head_dim)
 
 
 @dataclass(frozen=True)
