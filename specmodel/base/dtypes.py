@@ -1,30 +1,13 @@
 """Dtypes of weights, caches and arithmetic: their sizes, names, and whose kernels read them."""
 
 from functools import cache
-from typing import Literal
+from typing import Annotated, Literal
 
 from specmodel.base.errors import InputError
+from specmodel.base.schemas import one_of
 
 Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
 """Dtypes of arithmetic."""
-
-StorageDtype = Literal[
-    "fp32",
-    "bf16",
-    "fp16",
-    "fp8",
-    "fp8_block",
-    "mxfp8",
-    "int8",
-    "int8_g128",
-    "fp4",
-    "mxfp4",
-    "int4",
-    "int4_g128",
-    "int4_g64",
-    "int4_g32",
-]
-"""Dtypes of weights and caches, the keys of `BYTES_PER_ELEMENT`."""
 
 BYTES_PER_ELEMENT: dict[str, float] = {
     "fp32": 4.0,
@@ -48,6 +31,9 @@ and the like have 16 bits for each group of so many, and no zero points; fp8_blo
 each block of 128 x 128. Scales of fp8 and int8 by tensor or channel, at most 0.1 %, are left
 out."""
 
+StorageDtype = Annotated[str, one_of(BYTES_PER_ELEMENT)]
+"""Dtypes of weights and caches, the keys of `BYTES_PER_ELEMENT`."""
+
 _KERNELS = {
     "fp8_block": "fp8",
     "mxfp8": "fp8",
@@ -60,6 +46,10 @@ _KERNELS = {
 
 _WITH_FP8 = {"mxfp4": "mxfp4_fp8", "int4": "int4_fp8"}
 """Weights of four bits that some kernels widen to 8 bits, and the name of such kernels' fits."""
+
+FitDtype = Annotated[str, one_of([*BYTES_PER_ELEMENT, *_WITH_FP8.values()])]
+"""Dtypes that fits are named by: of weights or caches, with 8 bits of activations where others are
+usual."""
 
 _OTHER_NAMES = {
     "nvfp4": "fp4",

@@ -3,7 +3,8 @@
 Types are strict, keys known, and numbers finite. Bounds are those of `annotated_types`.
 """
 
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Iterable
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from functools import reduce
 from operator import or_
 from types import UnionType
@@ -25,11 +26,16 @@ BY_KIND = Setting(type="tagged-union", discriminator="kind")
 FROM_LIST = Setting(strict=False)
 """Mark of a tuple, which files have as a list."""
 
+
+def one_of(words: Iterable[str]) -> Setting:
+    """Return the mark of a text that is one of some words."""
+    return Setting(type="literal", expected=list(words))
+
+
 Day = Annotated[str, Setting(pattern=r"^\d{4}-\d{2}-\d{2}$")]
 """A day as 2026-11-21."""
 
 _CONFIG = {"strict": True, "allow_inf_nan": False, "extra_fields_behavior": "forbid"}
-_BOUNDS = ("gt", "ge", "lt", "le", "min_length", "max_length")
 
 
 def schema_of(kind: Any) -> Schema:
@@ -60,9 +66,8 @@ def schema_of(kind: Any) -> Schema:
 
 def _settings(mark: Any) -> dict[str, Any]:
     """Return what a mark of a type adds to its schema."""
-    bounds = {name: getattr(mark, name, None) for name in _BOUNDS}
-    own: dict[str, Any] = getattr(mark, "settings", {})
-    return {name: value for name, value in bounds.items() if value is not None} | own
+    settings = mark.settings if isinstance(mark, Setting) else asdict(mark)
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _of_union(some: list[Any], num_types: int) -> Schema:

@@ -10,16 +10,12 @@ from annotated_types import Interval, MinLen
 
 from specmodel.algebra.roofline import DATA_SHEET, KernelParameters
 from specmodel.base import records
-from specmodel.base.dtypes import StorageDtype, names_of_fits
+from specmodel.base.dtypes import FitDtype, StorageDtype, names_of_fits
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.schemas import Day
 from specmodel.layers.kinds import FITTED_KINDS, kernel_kind
 from specmodel.machines.covariance import check_covariance
-
-FitDtype = Literal[StorageDtype, "mxfp4_fp8", "int4_fp8"]
-"""Dtypes that fits are named by: of weights or caches, with 8 bits of activations where others are
-usual."""
 
 Share = Annotated[float, Interval(gt=0, le=1)]
 Spread = Annotated[float, Interval(ge=0, le=10)]
