@@ -47,9 +47,10 @@ class AppendedRows:
     def read(self) -> list[dict[str, str]]:
         """Return the whole rows that are there; a cell that a damaged row lacks is None."""
         self._provenance = self._checked_provenance()
-        text = _whole_lines(self.path)
-        if text is None:
-            raise self.error(f"rows as {self._writer} writes them, in UTF-8")
+        try:
+            text = _whole_lines(self.path)
+        except (OSError, UnicodeDecodeError):
+            raise self.error(f"rows as {self._writer} writes them, in UTF-8") from None
         if text and not text.startswith(self._header):
             expected = f"rows as {self._writer} writes them; this file has other columns"
             raise self.error(expected)
@@ -65,7 +66,7 @@ class AppendedRows:
                 self._prepare()
                 self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
                 stack.callback(os.close, self._file)
-                text = _whole_lines(self.path) or ""
+                text = _whole_lines(self.path)
                 os.ftruncate(self._file, len(text.encode()))
                 os.lseek(self._file, 0, os.SEEK_END)
             except Timeout:
@@ -151,12 +152,7 @@ class AppendedRows:
             raise self.error(expected) from None
 
 
-def _whole_lines(path: Path) -> str | None:
-    """Return the text up to its last line break; None if it is no text."""
-    if not path.exists():
-        return ""
-    try:
-        data = path.read_bytes()
-        return data[: data.rfind(b"\n") + 1].decode()
-    except (OSError, UnicodeDecodeError):
-        return None
+def _whole_lines(path: Path) -> str:
+    """Return the text up to its last line break, none of a file that is not there."""
+    data = path.read_bytes() if path.exists() else b""
+    return data[: data.rfind(b"\n") + 1].decode()

@@ -4,10 +4,13 @@ import errno
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from specmodel.base.errors import InputError
+
+_WRITABLE = "a file that can be written"
 
 
 def file_mode(path: Path) -> int:
@@ -18,33 +21,37 @@ def file_mode(path: Path) -> int:
         return 0
 
 
+@contextmanager
+def refusing(path: str | Path, argument: str, expected: str) -> Iterator[None]:
+    """Turn an error of the system into one that names the path, what would do, and the reason."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        # the system's own message: that of Arrow also names calls inside Arrow
+        number = getattr(error, "errno", None)
+        reason = os.strerror(number) if number else str(error)
+        raise InputError(argument, str(path), f"{expected} ({reason})") from None
+
+
 def check_readable(path: Path, argument: str, kind: str) -> None:
     """Refuse what is no ordinary file, as a pipe may never end; `kind` says what it should be."""
-    try:
+    with refusing(path, argument, f"a readable {kind} file"):
         mode = path.stat().st_mode
-        reason = "it is a directory" if stat.S_ISDIR(mode) else "it is no ordinary file"
-        if stat.S_ISREG(mode):
-            return
-    except (OSError, ValueError) as error:
-        reason = _reason(error)
-    raise InputError(argument, str(path), f"a readable {kind} file ({reason})")
+        if not stat.S_ISREG(mode):
+            raise OSError("it is a directory" if stat.S_ISDIR(mode) else "it is no ordinary file")
 
 
 def check_writable(path: str | Path, argument: str = "output") -> None:
     """Refuse a path that `write_bytes` could not write to, before anything is computed."""
-    try:
+    with refusing(path, argument, _WRITABLE):
         folder = _followed(Path(path)).parent
         is_folder = stat.S_ISDIR(folder.stat().st_mode)
-        fault = 0 if is_folder else errno.ENOTDIR
-        fault = fault or (0 if os.access(folder, os.W_OK) else errno.EACCES)
-        fault = errno.EISDIR if stat.S_ISDIR(file_mode(Path(path))) else fault
-    except (OSError, ValueError) as error:
-        reason = _reason(error)
-    else:
-        reason = os.strerror(fault)
-        if not fault:
-            return
-    raise InputError(argument, str(path), f"a file that can be written ({reason})")
+        if stat.S_ISDIR(file_mode(Path(path))):
+            raise OSError(errno.EISDIR, "")
+        if not is_folder or not os.access(folder, os.W_OK):
+            raise OSError(errno.EACCES if is_folder else errno.ENOTDIR, "")
 
 
 def write_text(path: str | Path, text: str, argument: str = "output") -> None:
@@ -62,7 +69,7 @@ def write_bytes(path: str | Path, content: bytes, argument: str = "output") -> N
 
     A file that is there is replaced and keeps its mode; a link is followed.
     """
-    try:
+    with refusing(path, argument, _WRITABLE):
         target = _followed(Path(path))
         mode = file_mode(target)
         if mode and not stat.S_ISREG(mode):
@@ -78,9 +85,6 @@ def write_bytes(path: str | Path, content: bytes, argument: str = "output") -> N
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:
-        reason = f"a file that can be written ({_reason(error)})"
-        raise InputError(argument, str(path), reason) from None
 
 
 def _followed(path: Path) -> Path:
@@ -88,7 +92,3 @@ def _followed(path: Path) -> Path:
     with suppress(FileNotFoundError):
         path.stat()
     return path.resolve()
-
-
-def _reason(error: OSError | ValueError) -> str:
-    return str(getattr(error, "strerror", None) or error)

@@ -15,18 +15,12 @@ from copy import copy
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Self,
-    TypeVar,
-    get_args,
-)
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
 
 import numpy as np
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.files import check_readable
+from specmodel.base.files import check_readable, refusing
 from specmodel.base.schemas import schema_of
 from specmodel.base.units import FloatArray
 
@@ -264,12 +258,8 @@ def read_numbers(path: Path, argument: str) -> FloatArray:
 def read_text(path: Path, argument: str, kind: str) -> str:
     """Return a small text in UTF-8; `kind` says in errors what it should have been."""
     check_readable(path, argument, kind)
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        reason = f"a readable {kind} file ({error.strerror})"
-        raise InputError(argument, str(path), reason) from None
+    with refusing(path, argument, f"a readable {kind} file"), path.open("rb") as file:
+        content = file.read(MAX_FILE_BYTES + 1)
     if len(content) > MAX_FILE_BYTES:
         limit = f"a {kind} file of at most {MAX_FILE_BYTES / 1e6:g} MB"
         raise InputError(argument, str(path), limit)

@@ -26,6 +26,7 @@ from specmodel.answers.sweeps.columns import (
 from specmodel.answers.sweeps.plan import Part, Plan
 from specmodel.answers.sweeps.workers import WORKER_TIMEOUT, chosen_workers, results
 from specmodel.base.errors import InputError
+from specmodel.base.files import refusing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +38,7 @@ except ImportError:  # on Windows files cannot be locked so
     fcntl = None  # type: ignore[assignment]  # a module where there is one
 
 _ARGUMENT = "output"
+_PLACE = "a place with room that can be written"
 _END = 2**14
 """Bytes at the end of a Parquet file for each row group, at most [B]."""
 
@@ -125,13 +127,13 @@ class _Sink:
         self.encode, written = _FORMS[kind]
         self.num_points = 0
         self._opened = ExitStack()
-        with _refusing(output):
+        with refusing(output, _ARGUMENT, _PLACE):
             self._write = self._opened.enter_context(written(plan, working))
         self._thread = self._opened.enter_context(ThreadPoolExecutor(1))
 
     def add(self, encoded: Any, num_points: int) -> None:
         """Write a part."""
-        with _refusing(self.output):
+        with refusing(self.output, _ARGUMENT, _PLACE):
             self._thread.submit(self._add, encoded, num_points).result()
 
     def _add(self, encoded: Any, num_points: int) -> None:
@@ -157,7 +159,7 @@ class _Sink:
     def finish(self, *, overwrite: bool) -> None:
         """Give what was written its final name."""
         path = Path(self.output)
-        with _refusing(self.output):
+        with refusing(self.output, _ARGUMENT, _PLACE):
             self._close()
             _check_free(path, self.kind, overwrite=overwrite)
             if path.is_dir():
@@ -168,7 +170,7 @@ class _Sink:
 @contextmanager
 def _locked(output: str | Path, working: Path, kind: str, *, overwrite: bool) -> Iterator[None]:
     """Hold the working file or folder, empty; refuse one that is taken or held by another sweep."""
-    with _refusing(output):
+    with refusing(output, _ARGUMENT, _PLACE):
         for path in (Path(output), working):
             _check_free(path, kind, overwrite=overwrite)
         if kind == "/":
@@ -304,15 +306,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _refusing(output: str | Path) -> Iterator[None]:
-    """Turn an error of the system into one that names the output."""
-    try:
-        yield
-    except OSError as error:
-        # the system's own message: that of Arrow also names calls inside Arrow
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        expected = f"a place with room that can be written ({reason})"
-        raise InputError(_ARGUMENT, str(output), expected) from None
