@@ -1,6 +1,8 @@
 """The one exception that users can cause, and how it reads: argument, value, what would do."""
 
 from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
 
 
 class InputError(ValueError):
@@ -30,6 +32,15 @@ class InputError(ValueError):
 
     def __reduce__(self) -> tuple[type, tuple[str, object, str]]:
         return type(self), (self.argument, self.value, self.expected)
+
+
+def import_extra(package: str, extra: str, argument: str) -> Any:
+    """Return a module of a package that one of our extras installs, or say which one does."""
+    try:
+        return import_module(package)
+    except ImportError:
+        expected = f"it to be installed: pip install 'specmodel[{extra}]'"
+        raise InputError(argument, f"no package {package.split('.')[0]}", expected) from None
 
 
 def in_one_line(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specmodel.answers import SweetSpot, sweet_spot, sweet_spots
-from specmodel.base.errors import InputError, nearest
+from specmodel.base.errors import InputError, import_extra, nearest
 from specmodel.base.units import check
 from specmodel.cost.deploying import resolve
 from specmodel.drafters.names import BLOCKS, LOOKUPS, NGRAM
@@ -93,12 +93,8 @@ def explorer(**start: Any) -> ipywidgets.VBox:
     values = DEFAULTS | start
     if "drafter" not in start and values["drafter"] not in drafters_for(values["target"]):
         values["drafter"] = FALLBACK
-    try:
-        import ipywidgets
-        import matplotlib  # noqa: F401 - is it there?
-    except ImportError as error:
-        expected = "it to be installed: pip install 'specmodel[notebooks]'"
-        raise InputError("explorer", f"no package {error.name}", expected) from None
+    ipywidgets = import_extra("ipywidgets", "notebooks", "explorer")
+    import_extra("matplotlib", "notebooks", "explorer")
     view(values)
     controls = _controls(values)
     # widgets have a margin of 2 pixels, which would make a narrow page scroll

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, import_extra
 from specmodel.machines.hardware import list_hardware, profiles_by_reported_name
 from specmodel.measure.kernels.suite import DTYPE, SUITE_VERSION, Device
 
@@ -48,11 +48,7 @@ class DeviceInfo:
 
 def import_torch() -> Any:
     """Return torch; raise an `InputError` where it is missing or too old."""
-    try:
-        import torch
-    except ImportError:
-        expected = "it to be installed: pip install 'specmodel[calibrate]'"
-        raise InputError("device", "no package torch", expected) from None
+    torch = import_extra("torch", "calibrate", "device")
     if not hasattr(torch.nn.functional, "grouped_mm"):
         raise InputError("device", f"torch {torch.__version__}", "torch 2.10 or newer")
     return torch

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, import_extra
 from specmodel.base.files import write_bytes
 from specmodel.replay.traces.record import LONGEST_DRAFT, Trace, check_request, collect_trace
 
@@ -215,13 +215,10 @@ def _parquet_bytes(trace: Trace, header: Mapping[str, Any]) -> bytes:
 
 
 def _pyarrow(argument: str = "trace") -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        expected = "it to be installed: pip install 'specmodel[traces]'"
-        raise InputError(argument, "no package pyarrow", expected) from None
-    return pyarrow, pyarrow.parquet
+    pyarrow, parquet = (
+        import_extra(name, "traces", argument) for name in ("pyarrow", "pyarrow.parquet")
+    )
+    return pyarrow, parquet
 
 
 def _header(header: Any, where: str) -> dict[str, Any]:

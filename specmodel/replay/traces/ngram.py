@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, import_extra
 from specmodel.base.units import check
 from specmodel.replay.traces.files import check_kind, json_lines, need_keys
 from specmodel.replay.traces.record import LONGEST_DRAFT, Counts, Trace, whole_numbers
@@ -251,14 +251,10 @@ def _text(value: Any, name: str) -> str:
 
 def _load(path: str | Path) -> Any:
     """Return a tokenizer that neither pads nor cuts, whatever its file says."""
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        expected = "it to be installed: pip install 'specmodel[traces]'"
-        raise InputError("tokenizer", "no package tokenizers", expected) from None
+    tokenizers = import_extra("tokenizers", "traces", "tokenizer")
     check_kind(path, "tokenizer")
     try:
-        encoder = Tokenizer.from_file(str(path))
+        encoder = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the package raises nothing more special
         raise InputError("tokenizer", str(path), f"a tokenizer.json ({error})") from None
     encoder.no_padding()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, import_extra
 from specmodel.base.files import check_writable, write_bytes
 from specmodel.show.plots import curves, maps, passes, rows
 
@@ -68,11 +68,7 @@ def check_figure(argument: str, path: str) -> None:
     if Path(path).suffix not in SUFFIXES:
         raise InputError(argument, path, "a .png, .pdf or .svg file")
     check_writable(path, argument)
-    try:
-        import matplotlib  # noqa: F401 - is it there?
-    except ImportError:
-        expected = "it to be installed: pip install 'specmodel[plots]'"
-        raise InputError(argument, "no package matplotlib", expected) from None
+    import_extra("matplotlib", "plots", argument)
 
 
 def save_figure(
