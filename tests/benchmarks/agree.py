@@ -19,9 +19,7 @@ BOUND = 1e-12
 ASKED = """
 import pickle, sys
 import numpy as np
-from specmodel import InputError, predict
-from specmodel.machines import list_engines, list_hardware
-from specmodel.models import list_architectures
+from specmodel import InputError, list_architectures, list_engines, list_hardware, predict
 
 count, output = int(sys.argv[1]), sys.argv[2]
 models, gpus = list_architectures(), [name for name in list_hardware() if "cpu" not in name]
