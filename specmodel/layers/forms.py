@@ -6,7 +6,7 @@ a window. Each field of the work of a layer is a sum of measures with coefficien
 measures alone (`cost.programs`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
@@ -42,7 +42,6 @@ class Form:
     """
 
     __slots__ = ("constant", "terms")
-    __array_ufunc__ = None  # arrays leave operations with forms to these
 
     def __init__(self, terms: dict[Measure, float], constant: float = 0.0) -> None:
         self.terms = terms
@@ -80,6 +79,13 @@ class Form:
     def __rtruediv__(self, other: float) -> NoReturn:
         self._refuse(f"{other} over a sum")
 
+    def __array_ufunc__(self, function: np.ufunc, _: str, *inputs: Any, **__: Any) -> "Form":
+        """Take numbers of NumPy as others, and refuse all functions but sums and products."""
+        reflected = _REFLECTED.get(function)
+        if reflected is None or inputs[1] is not self:
+            self._refuse(f"{function.__name__} of a sum")
+        return reflected(self, inputs[0])
+
     def __bool__(self) -> NoReturn:
         self._refuse("a branch on a sum")
 
@@ -103,6 +109,12 @@ class Form:
         expected = "sums of measures of the pass (specmodel/layers/forms.py), whatever their values"
         raise InputError("work", f"{what} of {names}", expected)
 
+
+_REFLECTED: dict[Any, Callable[[Form, Any], Form]] = {
+    np.add: Form.__radd__,
+    np.subtract: Form.__rsub__,
+    np.multiply: Form.__rmul__,
+}
 
 Quantity: TypeAlias = Any
 """What formulas of work take and give: a form, or, for kernels that were timed alone, a number or

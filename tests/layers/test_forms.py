@@ -1,15 +1,19 @@
 """Sums of measures: arithmetic of forms, and what a formula of work must not do with them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from specmodel.base.errors import InputError
+from specmodel.cost.forward import pass_work
 from specmodel.layers.batch import Batch, Carried, Layout, Stream, sequence_group
 from specmodel.layers.forms import Form, Measure
+from specmodel.layers.group import LayerGroup
+from specmodel.layers.grouped import GroupedAttention
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
+from specmodel.models.architecture import load_architecture
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ def test_arithmetic_is_that_of_the_values():
         (lambda x, y: x if x > 3 else y, "a comparison of a sum of Named"),
         (lambda x, y: x or y, "a branch on a sum of Named"),
         (lambda x, y: float(x), "the value of a sum of Named"),
+        (lambda x, y: np.maximum(x, 1.0), "maximum of a sum of Named"),
+        (lambda x, y: np.hypot(3.0, x), "hypot of a sum of Named"),
     ],
 )
 def test_what_depends_on_values_otherwise_is_named(formula, what):
@@ -49,9 +55,20 @@ def test_what_depends_on_values_otherwise_is_named(formula, what):
         formula(X, Y)
 
 
-def test_functions_of_numpy_take_no_forms():
-    with pytest.raises(TypeError):
-        np.maximum(X, 1.0)
+def test_a_layer_that_branches_is_named():
+    @dataclass(frozen=True, kw_only=True)
+    class Hasty(GroupedAttention):
+        def work(self, run, layers):
+            return super().work(run, layers if run.num_tokens < 8 else 2 * layers)
+
+    model = load_architecture("llama-3.1-8b")
+    hasty = Hasty(num_heads=32, num_kv_heads=8, head_dim=128)
+    model = replace(model, layers=(LayerGroup(count=1, mixer=hasty),))
+    with pytest.raises(
+        InputError,
+        match=r"^work of attention: got 'a comparison of a sum of Counted'; expected sums",
+    ):
+        pass_work(model, sequence_group(batch_size=1))
 
 
 def test_work_keeps_what_is_a_number():
