@@ -41,13 +41,21 @@ _QUANTITIES = (
 )
 """Fields of `Work` that decide the time on the GPU."""
 
+_USED_WITH = {
+    "group_time": ("groups",),
+    "depth_time": ("depth",),
+    "tile_rows": ("rows", "spread"),
+    "tile_width": ("width",),
+}
+"""Those that no time depends on where a parameter of the kernels is 0, by the parameter."""
+
 _SENT = ("link_bytes", "network_bytes", "reduced_bytes")
 _MESSAGES = ("collectives", "reductions", "link_hops", "network_hops", "ranks")
 """Fields of `Work` that decide the time of messages: what a pass decides, and what it does not."""
 
 _PARAMETERS = tuple(KernelParameters.__dataclass_fields__)
 
-_MOST_TOGETHER = 2**14
+_MOST_TOGETHER = 2**12
 """Points beyond which components are evaluated one after another: a cache holds no more [-]."""
 
 
@@ -88,9 +96,11 @@ class Stack:
     def times(self, carried: Carried, kernel_time: Value) -> TimeStack:
         """Return the times of the components for what a pass carries [s]."""
         quantities: dict[str, Any] = {}
-        for name, (value, terms) in self.sums.items():
+        for name, (constant, terms) in self.sums.items():
+            value = None if terms and not constant.any() else constant
             for measure, factor in terms:
-                value = value + factor * carried[measure]
+                term = factor * carried[measure]
+                value = term if value is None else value + term
             quantities[name] = value
         work, links = Work(**quantities, **self.messages), self.links
         link_time = communication_time(work, links) if links else 0.0
@@ -206,7 +216,10 @@ def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernel
     memory = np.asarray(hardware.memory.peak_bytes_per_s)
     arithmetic = [np.asarray(hardware.peak_flops_per_s(dtype)) for _, dtype in taken]
     has_messages = parts[0].has_messages
-    names = (*_QUANTITIES, *(_SENT if has_messages else ()))
+    names = [*_QUANTITIES, *(_SENT if has_messages else ())]
+    for parameter, of_it in _USED_WITH.items():
+        if not np.any([getattr(own, parameter) for own, _ in taken]):
+            names = [name for name in names if name not in of_it]
     sums = {name: _sum([getattr(work, name) for work in parts]) for name in names}
     sent = {name: getattr(parts[0], name) for name in _MESSAGES} if has_messages else {}
     return Stack(

@@ -36,9 +36,14 @@ def flat():
     sensitivity.evaluate(deploy(**names)[0], point, sample)
 def one():
     for _ in range(100):
-        predict(**names, **single, context_length=512)
+        answer = predict(**names, **single, context_length=512)
+        answer.speedup, answer.best_draft_length
 
-for function in (grid, flat, one):
+def every():
+    for _ in range(100):
+        predict(**names, **single, context_length=512).columns()
+
+for function in (grid, flat, one, every):
     predict(**names, **single)
     start = time.process_time()
     function()
@@ -65,7 +70,7 @@ def run(tree: Path, code: str) -> dict[str, float]:
     return {words[0]: float(words[1]) for words in lines if words and words[0] in NAMES}
 
 
-NAMES = ("grid", "flat", "one", "cold")
+NAMES = ("grid", "flat", "one", "every", "cold")
 
 
 def main(other: Path, alternations: int) -> bool:

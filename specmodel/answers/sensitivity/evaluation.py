@@ -66,6 +66,9 @@ def evaluate(
     return columns
 
 
+_OF_POINTS = ("batch_size", "draft_length", "context_length", "acceptance_rate")
+
+
 def _outcome(
     deployment: Deployment, point: OperatingPoint, values: dict[str, FloatArray]
 ) -> Evaluation:
@@ -95,6 +98,8 @@ def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deploymen
             for table in tables:
                 place = place.setdefault(table, {})
             place[field] = value
+    if values.keys() <= {*_OF_POINTS} | {name for name in values if name.endswith("error")}:
+        return deployment
     d, fits = deployment, _with_leaves(deployment.kernels.fits, tree["kernels"])
     experts, popularity = (d.target.num_experts, d.target.mean_experts_per_token), d.popularity
     if "popularity_exponent" in values:
