@@ -94,7 +94,7 @@ _ROWS: dict[str, Callable[[], Iterable[Row]]] = {
     "architectures": lambda: map(_architecture_row, specmodel.list_architectures()),
     "engines": _engine_rows,
     "drafters": lambda: [
-        *({"name": name, "what": DRAFTERS[name]} for name in specmodel.list_drafters()),
+        *({"name": name, "what": DRAFTERS[name].words} for name in specmodel.list_drafters()),
         {"name": "NAME|PATH", "what": "any architecture, as a model of its own"},
     ],
     "acceptance": _acceptance_rows,

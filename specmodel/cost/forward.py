@@ -6,7 +6,7 @@ norms, fused gate and up projections and one attention kernel. All numbers are r
 time is continuous in them.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -15,7 +15,7 @@ import numpy as np
 from specmodel.algebra import ranks
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric
-from specmodel.drafters.passes import Part
+from specmodel.drafters.passes import OwnWork, Part
 from specmodel.layers import blocks, messages
 from specmodel.layers.batch import SINGLE_GPU, Carried, Layout, Routing, SequenceGroup, carried_by
 from specmodel.layers.embeddings import look_up
@@ -98,7 +98,8 @@ def pass_components(
     """
     architecture.check_layout(layout)
     run = Pass(architecture.stream, layout, states, compute_capability, taken_by)
-    components = _WORKS[part](architecture, run)
+    work_of = _WORKS[part] if isinstance(part, str) else part
+    components = work_of(architecture, run)
     return {name: work for name, work in components.items() if _runs(work)}
 
 
@@ -176,7 +177,7 @@ def _markov(a: Architecture, run: Pass) -> dict[str, Work]:
     return a.markov.work(run, a.vocabulary_size)
 
 
-_WORKS: dict[Part, Callable[[Architecture, Pass], dict[str, Work]]] = {
+_WORKS: dict[str, OwnWork] = {
     "layers": _whole,
     "projection": _projection,
     "context": _context,

@@ -219,7 +219,7 @@ def step_times(
             logits_per_sequence=part.logits_per_sequence,
             is_causal=part.is_causal,
         )
-        each = draft_pass(deployment, part.architecture, sequences, part.part)
+        each = draft_pass(deployment, part.architecture, sequences, part.part, part.host_passes)
         drafting.append(DraftTime(part, each))
     if errors:
         common = errors.deployment
@@ -275,8 +275,9 @@ def draft_pass(
     model: Architecture,
     sequences: SequenceGroup | Sequence[SequenceGroup],
     part: Part = "layers",
+    host_passes: float = 1.0,
 ) -> PassTime:
-    """Return the time of one pass of the drafter; the host takes time only if its layers run."""
+    """Return the time of one pass of the drafter, for which the host takes so many passes [-]."""
     d, engine = deployment, deployment.engine_seconds
     popularity = d.popularity
     if popularity is not None and not (d.drafter.is_head and d.target.routes_as(model)):
@@ -284,7 +285,7 @@ def draft_pass(
     seconds = replace(
         engine,
         kernel_time=engine.kernel_time + engine.draft_kernel_time,
-        pass_time=engine.draft_pass_time if part == "layers" else 0.0,
+        pass_time=engine.draft_pass_time * host_passes,
     )
     return _timed(d, model, sequences, popularity, d.draft_layout, seconds, part)
 

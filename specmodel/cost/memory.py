@@ -142,7 +142,7 @@ def _draft_weight_bytes(deployment: Deployment) -> float:
     target, drafter, layout = deployment.target, deployment.drafter, deployment.draft_layout
     size = sum(model.weight_bytes(layout) for model in drafter.architectures)
     for head in drafter.architectures if drafter.is_head else ():
-        is_same = head.vocabulary_size == target.vocabulary_size
+        is_same = drafter.shares_lm_head and head.vocabulary_size == target.vocabulary_size
         shared = head.outer_bytes if is_same else head.embedding_bytes
         if head.hidden_size != target.hidden_size:  # it embeds all tokens by itself
             own = target.vocabulary_size * head.hidden_size

@@ -21,6 +21,7 @@ from specmodel.drafters.heads import (
     own_layers_head,
     plain_attention,
 )
+from specmodel.drafters.names import DRAFTERS
 from specmodel.drafters.passes import (
     PARD,
     Drafter,
@@ -33,7 +34,7 @@ from specmodel.drafters.published import PublishedBlock, published_block
 from specmodel.layers.markov import MarkovHead
 from specmodel.models.architecture import Architecture, load_architecture
 
-DFLASH, DSPARK = "DFlash head", "DSpark head"
+DFLASH, DSPARK = DRAFTERS["dflash"].kind, DRAFTERS["dspark"].kind
 """Names of these drafters for people."""
 
 USUAL_DFLASH = PublishedBlock(num_layers=5, block_size=16, has_latents=False)

@@ -4,38 +4,23 @@ Heads sit on the target (EAGLE, MTP); look-ups run on the host; DFlash, DSpark, 
 draft a block.
 """
 
-from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import is_path, spellings
 from specmodel.drafters.blocks import (
-    DFLASH,
-    DSPARK,
-    dflash_drafter,
-    dspark_drafter,
-    p_eagle_drafter,
     read_block_drafter,
-    usual_pard_drafter,
 )
 from specmodel.drafters.heads import (
     ASSISTANT,
-    EAGLE,
-    EAGLE3,
-    MTP,
-    P_EAGLE,
-    PARALLEL,
-    eagle3_drafter,
-    eagle_drafter,
-    mtp_drafter,
-    parallel_drafter,
     read_head,
 )
 from specmodel.drafters.names import BLOCKS, DRAFTERS, NGRAM, SUFFIX
-from specmodel.drafters.passes import PARD, Drafter as Drafter, one_at_a_time
+from specmodel.drafters.passes import Drafter as Drafter, one_at_a_time
 from specmodel.models.architecture import Architecture, list_architectures, load_architecture
 
-LOOKUP, SUFFIX_LOOKUP = "n-gram look-up", "suffix look-up"
+LOOKUP, SUFFIX_LOOKUP = DRAFTERS[NGRAM].kind, DRAFTERS[SUFFIX].kind
 """Names of look-ups for people."""
 
 
@@ -87,21 +72,7 @@ def suffix_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> D
     return Drafter(name=SUFFIX_LOOKUP, lookup_time=lookup_time, proposal_rate=proposal_rate)
 
 
-_MADE: dict[str, tuple[str, Callable[[Architecture], Drafter]]] = {
-    "dflash": (DFLASH, dflash_drafter),
-    "dspark": (DSPARK, dspark_drafter),
-    "eagle": (EAGLE, eagle_drafter),
-    "eagle3": (EAGLE3, eagle3_drafter),
-    "mtp": (MTP, mtp_drafter),
-    NGRAM: (LOOKUP, lambda _target: ngram_drafter()),
-    "p-eagle": (P_EAGLE, p_eagle_drafter),
-    "pard": (PARD, usual_pard_drafter),
-    "parallel": (PARALLEL, parallel_drafter),
-    SUFFIX: (SUFFIX_LOOKUP, lambda _target: suffix_drafter()),
-}
-"""By name in `DRAFTERS`: what `Drafter.kind` says, and how the drafter is made for a target."""
-
-_NAMES = {kind: name for name, (kind, _) in _MADE.items()} | {ASSISTANT: "assistant"}
+_NAMES = {row.kind: name for name, row in DRAFTERS.items()} | {ASSISTANT: "assistant"}
 """Names by what `Drafter.kind` says; an assistant is known by its file alone."""
 
 
@@ -138,7 +109,11 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
         return head or model_drafter(load_architecture(name, "drafter"))
     for spelling in spellings(str(name)):
         if spelling in DRAFTERS:
-            return _MADE[spelling][1](target)
+            row = DRAFTERS[spelling]
+            module, function = row.made_by.split(".")
+            make = getattr(import_module(f"specmodel.drafters.{module}"), function)
+            made: Drafter = make() if row.is_lookup else make(target)
+            return made
     known = [*list_drafters(), *list_architectures()]
     if not {*spellings(str(name))} & {*known}:
         expected = f"a path, or a known name such as {nearest(str(name), known)}"

@@ -9,6 +9,7 @@ from typing import Any
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, Dtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import as_table, build
+from specmodel.drafters.names import DRAFTERS
 from specmodel.drafters.passes import (
     Drafter,
     Rule,
@@ -27,8 +28,9 @@ from specmodel.models.architecture import Architecture
 EAGLE3_VOCABULARY_SIZE = 32_000
 """Reduced draft vocabulary that EAGLE-3 heads often have [token]."""
 
-EAGLE, EAGLE3, MTP, PARALLEL = "EAGLE head", "EAGLE-3 head", "MTP head", "parallel head"
-ASSISTANT, P_EAGLE = "assistant", "P-EAGLE head"
+EAGLE, EAGLE3, MTP = (DRAFTERS[name].kind for name in ("eagle", "eagle3", "mtp"))
+PARALLEL, P_EAGLE = DRAFTERS["parallel"].kind, DRAFTERS["p-eagle"].kind
+ASSISTANT = "assistant"
 """Names of heads for people, by which fits and measurements know them."""
 
 

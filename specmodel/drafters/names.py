@@ -1,21 +1,79 @@
-"""Names of drafters that a target suffices for, in a module that help imports at no cost."""
+"""The table of drafters that a target suffices for, in a module that help imports at no cost.
+
+A new one is a row here, and a file with the function that makes it for a target.
+"""
+
+from typing import NamedTuple
+
+
+class NamedDrafter(NamedTuple):
+    """What a name of a drafter stands for.
+
+    `words` tell it in help; `kind` is what `Drafter.kind` says, by which fits and measurements know
+    it; `made_by` names the module of `drafters` and the function that makes it. A `lookup` has no
+    architecture, and is made without a target; a `block` drafts so many tokens at most, all at
+    once.
+    """
+
+    words: str
+    kind: str
+    made_by: str
+    is_lookup: bool = False
+    is_block: bool = False
+
 
 NGRAM, SUFFIX = "ngram", "suffix"
-LOOKUPS = (NGRAM, SUFFIX)
-"""Names of look-ups, which have no architecture."""
-BLOCKS = ("dflash", "dspark")
-"""Names of drafters that draft at most one block of tokens."""
 
 DRAFTERS = {
-    "dflash": "head: 5 dense layers, one pass over up to 15 masks",
-    "dspark": "head as dflash, up to 7 tokens, and a Markov step for each",
-    "eagle": "head: 2h-to-h projection, one dense layer, the target's vocabulary",
-    "eagle3": "head: 3h-to-h projection, one dense layer, 32000 draft tokens",
-    "mtp": "head: 2h-to-h projection and a layer with attention like the target's",
-    NGRAM: "prompt look-up on the host",
-    "p-eagle": "head shaped as eagle3, one pass with masks",
-    "pard": "small model of the target's family, one pass with masks",
-    "parallel": "head shaped as eagle, one pass for all tokens",
-    SUFFIX: "look-up in suffix trees on the host",
+    "dflash": NamedDrafter(
+        "head: 5 dense layers, one pass over up to 15 masks",
+        "DFlash head",
+        "blocks.dflash_drafter",
+        is_block=True,
+    ),
+    "dspark": NamedDrafter(
+        "head as dflash, up to 7 tokens, and a Markov step for each",
+        "DSpark head",
+        "blocks.dspark_drafter",
+        is_block=True,
+    ),
+    "eagle": NamedDrafter(
+        "head: 2h-to-h projection, one dense layer, the target's vocabulary",
+        "EAGLE head",
+        "heads.eagle_drafter",
+    ),
+    "eagle3": NamedDrafter(
+        "head: 3h-to-h projection, one dense layer, 32000 draft tokens",
+        "EAGLE-3 head",
+        "heads.eagle3_drafter",
+    ),
+    "mtp": NamedDrafter(
+        "head: 2h-to-h projection and a layer with attention like the target's",
+        "MTP head",
+        "heads.mtp_drafter",
+    ),
+    NGRAM: NamedDrafter(
+        "prompt look-up on the host", "n-gram look-up", "by_name.ngram_drafter", is_lookup=True
+    ),
+    "p-eagle": NamedDrafter(
+        "head shaped as eagle3, one pass with masks", "P-EAGLE head", "blocks.p_eagle_drafter"
+    ),
+    "pard": NamedDrafter(
+        "small model of the target's family, one pass with masks",
+        "PARD model",
+        "blocks.usual_pard_drafter",
+    ),
+    "parallel": NamedDrafter(
+        "head shaped as eagle, one pass for all tokens", "parallel head", "heads.parallel_drafter"
+    ),
+    SUFFIX: NamedDrafter(
+        "look-up in suffix trees on the host",
+        "suffix look-up",
+        "by_name.suffix_drafter",
+        is_lookup=True,
+    ),
 }
-"""What each of them is, by name."""
+"""By name."""
+
+LOOKUPS = tuple(name for name, row in DRAFTERS.items() if row.is_lookup)
+BLOCKS = tuple(name for name, row in DRAFTERS.items() if row.is_block)

@@ -14,19 +14,26 @@ import numpy as np
 from specmodel.base.errors import InputError
 from specmodel.base.records import unchecked
 from specmodel.base.units import LONGEST_TIME, FloatArray, Numeric, check
+from specmodel.drafters.names import DRAFTERS
+from specmodel.layers.run import Pass
+from specmodel.layers.work import Work
 from specmodel.models.architecture import Architecture
 
-Part = Literal["layers", "projection", "context", "markov"]
+OwnWork = Callable[[Architecture, Pass], dict[str, Work]]
+"""Work by component of a pass that is like no other: a drafter may have one of its own."""
+
+Part = Literal["layers", "projection", "context", "markov"] | OwnWork
 """What of a drafter runs in a pass: its layers, with embedding and LM head; the projection of the
-target's features alone; the projection, and keys and values of all layers made of it; or the bias
-that a token gives to the logits of the next."""
+target's features alone; the projection, and keys and values of all layers made of it; the bias
+that a token gives to the logits of the next; or what a function says."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DraftPasses:
     """Passes of a draft that are alike: `count` of them in a step [-].
 
-    A token sees those before it if the passes are causal, else all of its pass.
+    A token sees those before it if the passes are causal, else all of its pass. `takes_host` says
+    whether each is a launch of its own, for which the host takes time, as passes of layers are.
     """
 
     architecture: Architecture
@@ -34,11 +41,17 @@ class DraftPasses:
     count: FloatArray
     logits_per_sequence: FloatArray | None = None  # tokens whose logits are computed; None for all
     name: str = "draft pass"
-    part: Part = "layers"  # the other parts are launched with the layers, at no host time
+    part: Part = "layers"
     is_causal: bool = True
+    takes_host: bool | None = None  # if None, where its layers run
+
+    @property
+    def host_passes(self) -> float:
+        """Passes for which the host takes time, for each of these [-]."""
+        return float(self.part == "layers" if self.takes_host is None else self.takes_host)
 
 
-PARD = "PARD model"
+PARD = DRAFTERS["pard"].kind
 """Kind of a draft model that drafts all tokens in one pass."""
 
 _SIZES = ("hidden_size", "vocabulary_size")
@@ -194,14 +207,15 @@ class Drafter:
     name, parts
         Name for people; what runs on the GPU, and by which rule, nothing for a look-up on the host.
     is_head, target_sizes
-        Whether it sits on the target: it then shares the target's embedding and, with the same
-        vocabulary, its LM head, and runs at its tensor parallelism; and the hidden size [-] and
-        vocabulary size [token] that this target must have.
+        Whether it sits on the target: it then shares the target's embedding and runs at its tensor
+        parallelism; and the hidden size [-] and vocabulary size [token] that this target must have.
     lookup_time, proposal_rate
         Host time of looking up the draft of one sequence [s], and the share of the steps of a
         sequence that have a proposal at all [-].
     trained_positions
         Drafted tokens that it was trained to propose, where it may be run for more [token].
+    shares_lm_head
+        Whether a head runs the LM head of its target, where both have the same vocabulary.
     block_size
         Most tokens that it drafts, all at once; None if it goes on as long as asked [token].
     is_chain, assumed
@@ -211,6 +225,7 @@ class Drafter:
     name: str
     parts: tuple[tuple[Architecture, Rule], ...] = ()
     is_head: bool = False
+    shares_lm_head: bool = True
     lookup_time: float = 0.0
     proposal_rate: float = 1.0
     trained_positions: int | None = None

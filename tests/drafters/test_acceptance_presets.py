@@ -12,8 +12,8 @@ from specmodel.algebra.acceptance import (
 )
 from specmodel.answers.sweeps import sweep
 from specmodel.base.errors import InputError
-from specmodel.drafters.by_name import eagle3_drafter, load_drafter, mtp_drafter
-from specmodel.drafters.names import DRAFTERS
+from specmodel.drafters.by_name import load_drafter
+from specmodel.drafters.heads import eagle3_drafter, mtp_drafter
 from specmodel.drafters.published import published_acceptance
 from specmodel.models.architecture import load_architecture
 
@@ -199,9 +199,7 @@ def test_all_that_are_published_are_listed():
         ("DeepSeek-V4-Pro", "deepseek-v4-pro-0813-dspark", 3.77),
     ],
 )
-def test_blocks_are_known_by_name(monkeypatch, target, preset, sixth):
-    """As soon as a drafter has the name that they are published with."""
-    monkeypatch.setitem(DRAFTERS, "dspark", "blocks")
+def test_blocks_are_known_by_name(target, preset, sixth):
     acceptance = load_acceptance(target, "DSpark", preset)
     assert acceptance.expected_tokens_per_step(6) == pytest.approx(sixth)
 

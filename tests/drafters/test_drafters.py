@@ -1,19 +1,19 @@
 """Drafters: what a head has of its target, and what cannot be one."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import step_times
-from specmodel.drafters.by_name import (
-    eagle3_drafter,
-    eagle_drafter,
-    load_drafter,
-    mtp_drafter,
-    ngram_drafter,
-    parallel_drafter,
-)
+from specmodel.cost.memory import MemoryUse
+from specmodel.drafters.by_name import load_drafter, ngram_drafter
+from specmodel.drafters.heads import eagle3_drafter, eagle_drafter, mtp_drafter, parallel_drafter
+from specmodel.drafters.names import DRAFTERS
+from specmodel.drafters.passes import Drafter, DraftPasses
+from specmodel.layers.matrices import matrix_work
 from specmodel.models.architecture import load_architecture
 
 WIDE = load_architecture("llama-3.1-8b").with_changes("target", {"hidden_size": 10**7})
@@ -198,3 +198,41 @@ def test_looking_up_takes_longer_for_more_sequences():
     assert step_times(spread, batch_size=128, **point).draft_time == pytest.approx(16e-4)
     plain = step_times(deployment, batch_size=16, **point | {"draft_length": 0})
     assert plain.draft_time == 0
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_a_row_makes_what_it_says(name):
+    drafter = load_drafter(name, load_architecture("llama-3.1-70b"))
+    row = DRAFTERS[name]
+    assert (drafter.kind, drafter.is_lookup) == (row.kind, row.is_lookup)
+    assert (drafter.block_size is not None) == row.is_block
+
+
+def test_a_drafter_brings_passes_of_its_own():
+    """Medusa: as many heads as tokens, each a matrix and an LM head, and one launch for all."""
+    target = load_architecture("llama-3.1-8b")
+    h, size = target.hidden_size, target.vocabulary_size
+
+    def heads(model, run):
+        return {
+            "heads": matrix_work(run, 1, weights=h * h + h * size, values=2 * h + size, depth=h)
+        }
+
+    def each(model, gamma, drafted):
+        first = np.minimum(gamma, 1.0)
+        one = DraftPasses(model, np.ones(()), first, part=heads, takes_host=True)
+        return one, dataclasses.replace(one, count=gamma - first, takes_host=False)
+
+    made = Drafter(name="Medusa", parts=((target, each),), is_head=True, shares_lm_head=False)
+    shared = dataclasses.replace(made, shares_lm_head=True)
+    times, memory = [], []
+    for drafter in (made, shared):
+        deployment, _ = deploy(target=target, drafter=drafter, hardware="h100_sxm", engine="vllm")
+        point = {"batch_size": 1.0, "draft_length": 3.0, "verify_tokens": 4.0}
+        times.append(step_times(deployment, **point, context_length=100.0))
+        memory.append(MemoryUse(deployment, 100.0, 4.0).draft_weight_bytes)
+    read = sum(part.total_time for part in times[0].draft_passes)
+    assert 3 * (h * h + h * size) * 2 / 3.35e12 < read < 0.01
+    first, others = (part.each for part in times[0].draft_passes)
+    assert first.host_time == deployment.engine_seconds.draft_pass_time > others.host_time == 0
+    assert memory[0] - memory[1] == size * h * 2

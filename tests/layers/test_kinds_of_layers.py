@@ -9,7 +9,7 @@ import pytest
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.forward import pass_work
-from specmodel.drafters.by_name import eagle_drafter, mtp_drafter
+from specmodel.drafters.heads import eagle_drafter, mtp_drafter
 from specmodel.layers.batch import Layout, Stream, sequence_group
 from specmodel.layers.group import LayerGroup
 from specmodel.layers.parts import TokenMixer

@@ -4,7 +4,7 @@ import pytest
 from strategies import pass_of
 
 from specmodel.base.errors import InputError
-from specmodel.drafters.by_name import mtp_drafter
+from specmodel.drafters.heads import mtp_drafter
 from specmodel.layers.batch import Layout
 from specmodel.models.architecture import load_architecture
 
