@@ -21,7 +21,7 @@ from specmodel.drafters.passes import (
     verified_first,
 )
 from specmodel.layers.attention import LatentAttention
-from specmodel.layers.group import Attention, LayerGroup, Mixer
+from specmodel.layers.group import LayerGroup, Mixer, MixerPart
 from specmodel.layers.grouped import GroupedAttention
 from specmodel.models.architecture import Architecture
 
@@ -288,7 +288,7 @@ def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
     }
 
 
-def _attention(target: Architecture) -> Attention:
+def _attention(target: Architecture) -> MixerPart:
     """Return the target's attention: with an indexer if it has one, else over all entries."""
     forms = [form for mixer in target.mixers if (form := mixer.for_head)]
     if not forms:

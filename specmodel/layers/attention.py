@@ -75,10 +75,6 @@ class LatentHeads(TokenMixer):
         sizes = {name: getattr(self, name) for name in field_names(LatentAttention)}
         return LatentAttention(**sizes | {"kind": LatentAttention.kind, "gate_size": 0})
 
-    @property
-    def grouped(self) -> None:
-        """None, as heads share a latent."""
-
     def projections(self, run: Pass, layers: int) -> Work:
         """Return the work of the matrices before and after the core, but for keys and values."""
         n, read = run.layout.tensor_parallel, self.input_size or run.stream.hidden_size

@@ -109,14 +109,6 @@ class CompressedAttention(TokenMixer):
         return 2, type(self)(**{name: getattr(self, name) for name in of_heads})
 
     @property
-    def plain(self) -> None:
-        """None, as its one key would not do for all entries."""
-
-    @property
-    def grouped(self) -> None:
-        """None, as heads share a key."""
-
-    @property
     def output_size(self) -> int:
         """Inputs of the last matrix [-]."""
         return self.output_groups * self.output_lora_rank

@@ -6,13 +6,13 @@ from typing import Any, Literal
 from specmodel.layers import blocks
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Layout, Stream
-from specmodel.layers.parts import LayerPart
+from specmodel.layers.parts import FeedForwardBlock
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 
 @dataclass(frozen=True, kw_only=True)
-class DenseFeedForward(LayerPart):
+class DenseFeedForward(FeedForwardBlock):
     """A feed-forward block that every token passes through.
 
     Parameters
@@ -26,10 +26,6 @@ class DenseFeedForward(LayerPart):
     kind: Literal["dense"] = "dense"
     ffn_size: Size
     is_gated: bool = True
-
-    @property
-    def experts(self) -> None:
-        """None, as it has no experts."""
 
     @property
     def dense_size(self) -> int:

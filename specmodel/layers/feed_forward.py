@@ -23,13 +23,13 @@ from specmodel.layers.batch import (
 from specmodel.layers.dense import dense_block, matrices_of
 from specmodel.layers.forms import Form, Measure
 from specmodel.layers.matrices import between_matrices, matrix_work
-from specmodel.layers.parts import LayerPart
+from specmodel.layers.parts import FeedForwardBlock
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoutedExperts(LayerPart):
+class RoutedExperts(FeedForwardBlock):
     """Experts that tokens choose from, and experts that every token uses.
 
     Parameters

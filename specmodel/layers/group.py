@@ -5,47 +5,44 @@ The dtype of a part's weights is the `weight_dtype` of the stream that it is giv
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
 
 from specmodel.base.dtypes import StorageDtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.schemas import BY_KIND
-from specmodel.layers.attention import Count, LatentAttention, Size
+from specmodel.layers.attention import Count, Size
 from specmodel.layers.batch import Layout, Stream
-from specmodel.layers.block_sparse import BlockSparseAttention
-from specmodel.layers.compressed import CompressedAttention
-from specmodel.layers.convolutions import BesideAttention, ShortConvolution
-from specmodel.layers.dense import DenseFeedForward
-from specmodel.layers.feed_forward import RoutedExperts
-from specmodel.layers.gated_delta import GatedDeltaNet
-from specmodel.layers.grouped import GroupedAttention
-from specmodel.layers.kimi_delta import KimiDeltaAttention
-from specmodel.layers.lightning import LightningAttention
-from specmodel.layers.mamba2 import Mamba2
 from specmodel.layers.matrices import matrix_work
+from specmodel.layers.parts import FeedForwardBlock, LayerPart, TokenMixer
 from specmodel.layers.run import Pass
-from specmodel.layers.sparse import SparseAttention
 from specmodel.layers.work import Work
 
-Attention = (
-    GroupedAttention
-    | LatentAttention
-    | SparseAttention
-    | CompressedAttention
-    | BlockSparseAttention
-)
-MixerPart = (
-    Attention
-    | GatedDeltaNet
-    | KimiDeltaAttention
-    | LightningAttention
-    | Mamba2
-    | ShortConvolution
-    | BesideAttention
-)
+
+def _kinds_of(base: type[LayerPart]) -> Any:
+    """Return the union of records of a base that state a kind, from all files of this room."""
+    room, _, own = __name__.rpartition(".")
+    for module in iter_modules([str(Path(__file__).parent)]):
+        if module.name != own:
+            import_module(f"{room}.{module.name}")
+    found, seen = [], [base]
+    for kind in seen:
+        seen += kind.__subclasses__()
+        if isinstance(vars(kind).get("kind"), str):
+            found.append(kind)
+    return Union[tuple(sorted(found, key=lambda kind: kind.__module__))]  # noqa: UP007 - computed
+
+
+if TYPE_CHECKING:
+    MixerPart: TypeAlias = TokenMixer
+    FeedForwardPart: TypeAlias = FeedForwardBlock
+else:
+    MixerPart = _kinds_of(TokenMixer)
+    FeedForwardPart = _kinds_of(FeedForwardBlock)
 Mixer = Annotated[MixerPart, BY_KIND]
-FeedForwardPart = DenseFeedForward | RoutedExperts
 FeedForward = Annotated[FeedForwardPart, BY_KIND]
 
 

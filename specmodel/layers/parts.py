@@ -1,21 +1,22 @@
 """What a mixer or feed-forward block says of itself, beside its sizes; other rooms ask for no more.
 
-A new kind is a frozen record in a file of its own, named in `group.MixerPart` or in
-`group.FeedForwardPart`. It states its `kind` and `work(run, layers)`, its components in a pass. A
-mixer also states what is abstract here. One that draft heads take says what it is without extras,
-for heads with a shape of their own: `plain`, and `grouped` if heads have keys of their own, None
-where these have the usual sizes. A feed-forward block also has `parameters`, `active_parameters`,
-`weight_bytes`, `reductions`, `experts` and `dense_size`.
+A new kind is a frozen record in a file of its own in this room, where `group` finds it by its base
+here and its default `kind`. It states what is abstract here. A mixer that draft heads take says
+what it is without extras, for heads with a shape of their own: `plain`, and `grouped` if heads have
+keys of their own, None where these have the usual sizes. A matrix after a mixer's core is named by
+`output_size` and by the component that it is part of, `output_component`.
 """
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from specmodel.base.records import Record
 from specmodel.layers.batch import Layout, Stream
 from specmodel.layers.forms import Quantity
+from specmodel.layers.run import Pass
 from specmodel.layers.states import StateKeeping
+from specmodel.layers.work import Work
 
 Cached = tuple[int, int, int, int | None]
 """Shape of a cache that layers share: key-value heads, widths of keys and values, and window."""
@@ -29,6 +30,8 @@ of a token, on each GPU [-], and whether engines run those of all layers as one 
 class LayerPart(Record):
     """A mixer or a feed-forward block."""
 
+    kind: str
+
     is_mixer = False
 
     output_component = ""
@@ -39,10 +42,45 @@ class LayerPart(Record):
         """Inputs of the matrix after a mixer's core, 0 where there is none [-]."""
         return 0
 
+    @abstractmethod
+    def weight_bytes(self, stream: Stream, layout: Layout) -> float:
+        """Return the bytes of one layer on each GPU [B]."""
+
+    @abstractmethod
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+
     def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices | None:
         """Return the matrices that make entries of a target's features, None if it has none."""
         del stream, tensor_parallel
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedForwardBlock(LayerPart):
+    """What each token passes by itself."""
+
+    @property
+    def experts(self) -> Any:
+        """Itself if tokens choose among experts, else None."""
+        return None
+
+    @property
+    def dense_size(self) -> int:
+        """Width of a block that every token passes, 0 if there is none [-]."""
+        return 0
+
+    @abstractmethod
+    def parameters(self, hidden_size: int) -> int:
+        """Return the weights of one layer [-]."""
+
+    @abstractmethod
+    def active_parameters(self, hidden_size: int) -> int:
+        """Return the weights of one layer that a token is multiplied by, a mean [-]."""
+
+    @abstractmethod
+    def reductions(self, layout: Layout) -> int:
+        """Return the all-reduces that follow one layer [-]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +121,16 @@ class TokenMixer(LayerPart):
     def without_indexer(self) -> Self:
         """Itself where an earlier pass selected what it reads."""
         return self
+
+    @property
+    def plain(self) -> Any:
+        """Its heads without extras, for draft heads of another shape, None if it has no heads."""
+        return None
+
+    @property
+    def grouped(self) -> Any:
+        """The same if heads have keys of their own, else None."""
+        return None
 
     @property
     def for_head(self) -> tuple[int, Self] | None:
