@@ -1,8 +1,6 @@
 """The continuous inputs of a deployment at one operating point, by the names of profiles."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -21,10 +19,22 @@ from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import Kernels
 from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, MOST
 
-_LEAST_RATE = 1e8
-"""Smallest rate that an input of the hardware may have [B/s] [FLOP/s]."""
-
-_PARAMETERS = {
+_BOUNDS: dict[str, tuple[str, float | None, float]] = {
+    "peak_bytes_per_s": ("B/s", 1e8, np.inf),
+    "peak_flops_per_s": ("FLOP/s", 1e8, np.inf),
+    "collective_latency": ("s", 0.0, 1.0),
+    "hop_latency": ("s", 0.0, 1.0),
+    **{
+        f"{shot}_{name}": bounds
+        for shot in ("one_shot", "two_shot")
+        for name, bounds in (
+            ("latency", ("s", 0.0, 1.0)),
+            ("hop_latency", ("s", 0.0, 1.0)),
+            ("efficiency", ("-", None, 2.0)),
+        )
+    },
+    **dict.fromkeys(OVERHEADS, ("s", 0.0, 10.0)),
+    **dict.fromkeys(FACTORS, ("-", None, np.inf)),
     "launch_time": ("s", 0.0, 1.0),
     "memory_efficiency": ("-", None, 1.0),
     "compute_efficiency": ("-", None, 1.0),
@@ -37,21 +47,9 @@ _PARAMETERS = {
     "depth_time": ("s", 0.0, 1e-3),
     "depth_limit": ("-", None, 1e9),
 }
-"""Unit and bounds of the parameters of kernels; a minimum of None is an open one at 0. Sharpness is
-left out: it is chosen, not fitted continuously."""
-
-_ALL_REDUCES: dict[str, tuple[str, float | None, float]] = {
-    f"{shot}_{name}": bounds
-    for shot in ("one_shot", "two_shot")
-    for name, bounds in (
-        ("latency", ("s", 0.0, 1.0)),
-        ("hop_latency", ("s", 0.0, 1.0)),
-        ("efficiency", ("-", None, 2.0)),
-    )
-}
-"""The same of fitted all-reduces."""
-
-_LATENCIES = {"link": ("collective_latency", "hop_latency"), "network": ("hop_latency",)}
+"""Unit and bounds of the fields of hardware, all-reduces, engine and kernels that are inputs; a
+minimum of None is an open one at 0. Sharpness of kernels is left out: it is chosen, not fitted
+continuously."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -166,12 +164,6 @@ def works_of(deployment: Deployment) -> tuple[list[Work], list[Work]]:
     return list(target.components.values()), drafter
 
 
-def fits_taken(kernels: Kernels, works: Iterable[Work]) -> list[tuple[str, str]]:
-    """Return kind and dtype of the fits that components take, in order, each once."""
-    taken = (kernels.taken(work.kind, work.stored_dtype, work.dtype) for work in works)
-    return list(dict.fromkeys(place for place in taken if place))
-
-
 def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
     """Return the inputs of the point itself, of routing and of look-ups, that it depends on."""
     acceptance, drafter = point.acceptance_where_proposed(deployment), deployment.drafter
@@ -199,19 +191,27 @@ def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
     return found
 
 
-def _of_hardware(hardware: HardwareProfile, works: list[Work]) -> list[Input]:
-    """Return the rates and latencies that some component depends on."""
-    dtypes = dict.fromkeys(hardware.compute_dtype(w.dtype) for w in works if np.any(w.flop))
-    wires = _wires(hardware, works).items()
-    rates = [("memory.peak_bytes_per_s", hardware.memory.peak_bytes_per_s, "B/s")]
-    peaks = {dtype: hardware.peak_flops_per_s(dtype) for dtype in dtypes}
-    rates += [(f"dtype.{dtype}.peak_flops_per_s", peak, "FLOP/s") for dtype, peak in peaks.items()]
-    rates += [(f"{name}.peak_bytes_per_s", wire.peak_bytes_per_s, "B/s") for name, wire in wires]
-    times = [(f"{name}.{n}", getattr(wire, n)) for name, wire in wires for n in _LATENCIES[name]]
+def _of_record(prefix: str, record: object) -> list[Input]:
+    """Return the fields of a record that have bounds, but those that are None."""
+    values = {name: getattr(record, name, None) for name in _BOUNDS}
     return [
-        *(Input(f"hardware.{name}", rate, unit, _LEAST_RATE) for name, rate, unit in rates),
-        *(Input(f"hardware.{name}", time, "s", 0.0, 1.0) for name, time in times),
+        Input(f"{prefix}.{name}", float(value), *_BOUNDS[name])
+        for name, value in values.items()
+        if value is not None
     ]
+
+
+def _of_hardware(hardware: HardwareProfile, works: list[Work]) -> list[Input]:
+    """Return the rates, and then the latencies, that some component depends on."""
+    sent = {"link": [w.collectives for w in works], "network": [w.network_hops for w in works]}
+    wires = [name for name, messages in sent.items() if any(messages)]
+    dtypes = dict.fromkeys(hardware.compute_dtype(w.dtype) for w in works if np.any(w.flop))
+    peaks = {str(dtype): peak for dtype, peak in hardware.dtype.items()}
+    records: dict[str, object] = {"memory": hardware.memory}
+    records |= {f"dtype.{dtype}": peaks[dtype] for dtype in dtypes}
+    records |= {name: getattr(hardware, name) for name in wires}
+    found = [item for name, one in records.items() for item in _of_record(f"hardware.{name}", one)]
+    return sorted(found, key=lambda item: item.unit == "s")
 
 
 def _of_all_reduces(deployment: Deployment, works: list[Work]) -> list[Input]:
@@ -220,35 +220,22 @@ def _of_all_reduces(deployment: Deployment, works: list[Work]) -> list[Input]:
     name = link.taken_all_reduce(deployment.kernels.link_stack) if link else None
     if link is None or name is None or not any(work.reductions for work in works):
         return []
-    return [
-        Input(f"hardware.link.all_reduce.{name}.{field}", getattr(link.all_reduce[name], field), *b)
-        for field, b in _ALL_REDUCES.items()
-    ]
-
-
-def _wires(hardware: HardwareProfile, works: list[Work]) -> dict[str, Any]:
-    """Return link and network, by name, where there is one and some component sends over it."""
-    sent = {"link": [w.collectives for w in works], "network": [w.network_hops for w in works]}
-    found = {name: getattr(hardware, name) for name, messages in sent.items() if any(messages)}
-    return {name: wire for name, wire in found.items() if wire}
+    return _of_record(f"hardware.link.all_reduce.{name}", link.all_reduce[name])
 
 
 def _of_engine(deployment: Deployment) -> list[Input]:
     """Return overheads and factors, and the error of the engine, or else of the deployment."""
-    engine, bounds = deployment.engine_overheads, ("s", 0.0, 10.0)
-    found = [Input(f"engine.{name}", float(getattr(engine, name)), *bounds) for name in OVERHEADS]
-    found += [Input(f"engine.{name}", float(getattr(engine, name)), "-", None) for name in FACTORS]
     whole = "engine.error" if deployment.engine.fit else "deployment.error"
-    return [*found, Input(whole, 1.0, minimum=None)]
+    return [*_of_record("engine", deployment.engine_overheads), Input(whole, 1.0, minimum=None)]
 
 
 def _of_kernels(kernels: Kernels, works: list[Work]) -> list[Input]:
-    """Return the parameters of the kernels that components take."""
+    """Return the parameters of the kernels that components take, each once."""
+    taken = [kernels.taken(work.kind, work.stored_dtype, work.dtype) for work in works]
     return [
-        Input(f"kernels.{kind}.{dtype}.{name}", value, *bounds)
-        for kind, dtype in fits_taken(kernels, works)
-        for name, bounds in _PARAMETERS.items()
-        if (value := getattr(kernels.fits[kind][dtype], name)) is not None
+        item
+        for kind, dtype in dict.fromkeys(filter(None, taken))
+        for item in _of_record(f"kernels.{kind}.{dtype}", kernels.fits[kind][dtype])
     ]
 
 
