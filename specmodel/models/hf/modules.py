@@ -4,9 +4,10 @@ An entry of a list is a name, a glob or a regex, for one layer or for all. An en
 name known here is refused: engines pass over it, but it may mean a part of the model.
 """
 
+import itertools
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -90,15 +91,6 @@ _LAYER = re.compile(r"\blayers\\?\.(\d{1,7})(?=\\?\.|\*|$)")
 _EXPERT = re.compile(r"\bexperts\.(\d{1,7})(?=\.|$)")
 
 
-@dataclass
-class _Hits:
-    """Layers in which entries name a module, all or some, and which of its experts."""
-
-    all_layers: bool = False
-    layers: set[int] = field(default_factory=set)
-    experts: dict[int, set[int]] = field(default_factory=dict)
-
-
 class Modules:
     """The matrices of a model by layer and group."""
 
@@ -164,7 +156,8 @@ class Named:
         self.has_head = self.has_mtp = False
         self.as_written: dict[str, str] = {}
         """The first entry of those that differ in layer and expert alone."""
-        self._hits: dict[str, _Hits] = {}
+        self._hits = defaultdict[tuple[str, int], set[int]](set)
+        """Experts that entries name, by module and layer; -1 for all layers, and for all of it."""
 
     def add(self, entry: str, numbers: list[tuple[int, int]]) -> None:
         """Add the modules that an entry without numbers names in some layers."""
@@ -178,23 +171,17 @@ class Named:
             )
         self.has_head |= not names.isdisjoint(_HEADS)
         for name in names - {*_HEADS}:
-            hits = self._hits.setdefault(name, _Hits())
             for layer, expert in numbers:
-                if expert >= 0:
-                    hits.experts.setdefault(layer, set()).add(expert)
-                elif layer < 0:
-                    hits.all_layers = True
-                else:
-                    hits.layers.add(layer)
-        for name, layers in of_layers.items():
-            self._hits.setdefault(name, _Hits()).layers.update(layers)
+                self._hits[name, layer].add(expert)
+        for name, layer in of_layers:
+            self._hits[name, layer].add(-1)
 
     def holds(self, layer: int, group: str) -> bool:
         """Tell whether it names a whole group of matrices of a layer; a part of one is refused."""
         namings = self.modules.groups[layer].get(group, ())
         whole = any(all(self._has(layer, name) for name in names) for names in namings)
         decisive = {name for names in namings for name in names} - {*_APART}
-        if not whole and any(self._touches(layer, name) for name in decisive):
+        if not whole and any(self._experts(layer, name) for name in decisive):
             part = group if group != MIXER else f"{MIXER} before its output"
             raise InputError(
                 self.key, f"some in layer {layer}", f"all modules of the {part}, or none"
@@ -202,39 +189,27 @@ class Named:
         return whole
 
     def _has(self, layer: int, name: str) -> bool:
-        hits = self._hits.get(f"layers.{ANY}.{name}")
-        if hits is None:
-            return False
-        if hits.all_layers or layer in hits.layers:
-            return True
         block = self.modules.layers[layer].get("feed_forward") or {}
-        count: int = block.get("num_experts", 0)
-        experts = len(hits.experts.get(layer, set()) | hits.experts.get(-1, set()))
-        return 0 < count <= experts
+        experts = self._experts(layer, name)
+        return -1 in experts or 0 < block.get("num_experts", 0) <= len(experts)
 
-    def _touches(self, layer: int, name: str) -> bool:
-        hits = self._hits.get(f"layers.{ANY}.{name}")
-        if hits is None:
-            return False
-        is_of_expert = not hits.experts.keys().isdisjoint((layer, -1))
-        return hits.all_layers or layer in hits.layers or is_of_expert
+    def _experts(self, layer: int, name: str) -> set[int]:
+        """Return the experts of a module that are named in a layer, -1 for all of it."""
+        own = f"layers.{ANY}.{name}"
+        return self._hits.get((own, layer), set()) | self._hits.get((own, -1), set())
 
-    def _matches(self, entry: str) -> tuple[set[str], dict[str, set[int]]]:
-        """Return the modules that an entry names in all layers, and in single layers."""
+    def _matches(self, entry: str) -> tuple[set[str], set[tuple[str, int]]]:
+        """Return the modules that an entry names in all layers, and those with single layers."""
         pattern = self._pattern(entry)
         names = {
             n
             for n in (*_table().patterns, *_HEADS)
             if any(pattern.fullmatch(p + n) for p in _PREFIXES)
         }
-        of_layers: dict[str, set[int]] = {}
-        if not names and _is_regex(entry):
-            for name in _table().patterns:
-                layers = {
-                    i for i in range(len(self.modules.layers)) if self._is_of(pattern, name, i)
-                }
-                of_layers |= {name: layers} if layers else {}
-        return names, of_layers
+        if names or not _is_regex(entry):
+            return names, set()
+        places = itertools.product(_table().patterns, range(len(self.modules.layers)))
+        return names, {(name, i) for name, i in places if self._is_of(pattern, name, i)}
 
     def _is_of(self, pattern: re.Pattern[str], name: str, layer: int) -> bool:
         own = name.replace(f"layers.{ANY}.", f"layers.{layer}.")
