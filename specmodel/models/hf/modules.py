@@ -121,31 +121,18 @@ class Modules:
             if _MTP.search(entry) and not _is_regex(entry):
                 found.has_mtp |= bool(_WHOLE_MTP.fullmatch(entry))
                 continue
-            match = _LAYER.search(entry)
-            if match is None:
-                general, expert = _general_expert(entry)
-                found.as_written.setdefault(general, entry)
-                numbers.setdefault(general, []).append((-1, expert))
-                continue
-            is_glob = entry[match.end(1) :].startswith("*")
-            rest = entry[match.end(1) :]
-            general, expert = _general_expert(entry[: match.start(1)] + ANY + rest)
+            text, number, rest = _general(_LAYER, entry)
+            layers = [-1 if number is None else int(number)]
+            if number is not None and rest.startswith("*"):  # the layer after the last is of MTP
+                layers = [i for i in range(len(self.layers) + 1) if str(i).startswith(number)]
+            if any(i >= len(self.layers) for i in layers) and re.fullmatch(r"\.?\*?", rest):
+                found.has_mtp = True
+            general, expert, _ = _general(_EXPERT, text)
             found.as_written.setdefault(general, entry)
-            for layer in self._layers_of(match[1], is_glob):
+            for layer in layers:
                 if layer < len(self.layers):
-                    numbers.setdefault(general, []).append((layer, expert))
-                elif re.fullmatch(r"\.?\*?", rest):
-                    found.has_mtp = True
+                    numbers.setdefault(general, []).append((layer, int(expert or -1)))
         return numbers
-
-    def _layers_of(self, number: str, is_glob: bool) -> list[int]:
-        """Return the layer of a number, or all layers whose numbers begin with it before a star.
-
-        The layer after the last is the MTP module.
-        """
-        if not is_glob:
-            return [int(number)]
-        return [i for i in range(len(self.layers) + 1) if str(i).startswith(number)]
 
 
 class Named:
@@ -260,12 +247,13 @@ def _existing(inputs: Namings, mixer: Mapping[str, Any]) -> Namings:
     return tuple(tuple(name for name in names if name not in missing) for names in inputs)
 
 
-def _general_expert(entry: str) -> tuple[str, int]:
-    """Return an entry without the number of its expert, and that number, -1 for all."""
-    match = _EXPERT.search(entry)
+def _general(number: re.Pattern[str], entry: str) -> tuple[str, str | None, str]:
+    """Return an entry without a number, that number, None for none, and what is after it."""
+    match = number.search(entry)
     if match is None:
-        return entry, -1
-    return entry[: match.start(1)] + ANY + entry[match.end(1) :], int(match[1])
+        return entry, None, ""
+    rest = entry[match.end(1) :]
+    return entry[: match.start(1)] + ANY + rest, match[1], rest
 
 
 def _is_regex(entry: str) -> bool:
