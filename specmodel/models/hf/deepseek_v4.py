@@ -58,18 +58,11 @@ def compressed_mixers(
         return _sharing_mixers(reader, len(kinds))
     made = {SLIDING: _heads(reader)}
     if COMPRESSED[0] in kinds:
-        made[COMPRESSED[0]] = made[SLIDING] | {"ratio": 4, "has_overlap": True} | _index(reader)
+        made[COMPRESSED[0]] = (
+            made[SLIDING] | {"ratio": 4, "has_overlap": True} | reader.sizes("indexer of entries")
+        )
     made[COMPRESSED[1]] = made[SLIDING] | {"ratio": 128}
     return [made[kind] for kind in kinds]
-
-
-def _index(reader: Reader) -> dict[str, int]:
-    """Return the sizes of an indexer."""
-    return {
-        "index_topk": reader.whole("index_topk"),
-        "index_num_heads": reader.whole("index_n_heads"),
-        "index_head_dim": reader.whole("index_head_dim"),
-    }
 
 
 def _sharing_mixers(reader: Reader, num_layers: int) -> list[dict[str, Any]]:
@@ -81,7 +74,7 @@ def _sharing_mixers(reader: Reader, num_layers: int) -> list[dict[str, Any]]:
     ratios = _ratios(reader, num_layers, _SHARED_RATIOS)
     makers, choosers = _sources(reader, [i for i, ratio in enumerate(ratios) if ratio])
     base, mixers = _heads(reader), list[dict[str, Any]]()
-    index = _index(reader) | {"is_index_compressed": False} if makers else {}
+    index = reader.sizes("indexer of entries") | {"is_index_compressed": False} if makers else {}
     for i, ratio in enumerate(ratios):
         last = max((maker for maker in makers if maker <= i), default=i)
         if ratio and ratio != ratios[last]:

@@ -38,12 +38,7 @@ def grouped(reader: Reader, width: int) -> dict[str, Any]:
 def latent(reader: Reader) -> dict[str, Any]:
     """Return the fields of attention over latents."""
     reader.pass_over("num_key_value_heads")
-    sizes = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-    return {
-        "kind": "latent_attention",
-        "num_heads": reader.whole("num_attention_heads"),
-        **{name: reader.whole(name) for name in sizes},
-    }
+    return reader.sizes("latent")
 
 
 def windows(reader: Reader, num_layers: int) -> list[int | None]:

@@ -28,6 +28,12 @@ def harmless_keys(groups: Iterable[str] = ()) -> frozenset[str]:
     return frozenset().union(*of_every, *(harmless_groups()[name] for name in groups))
 
 
+def size_keys(row: str) -> dict[str, Any]:
+    """Return the keys of the sizes of a mixer by its fields, beside its kind and what divides."""
+    keys: dict[str, Any] = _table("size_keys")[row]
+    return keys
+
+
 @cache
 def other_names() -> dict[str, tuple[str, ...]]:
     """Return the other names of each key; values under several names must agree."""

@@ -10,10 +10,8 @@ from specmodel.models.hf.family import FULL, LINEAR, Family
 from specmodel.models.hf.reader import Reader
 
 _NESTED = "linear_attn_config"
-_SIZES = ("num_heads", "head_dim", "short_conv_kernel_size")
+_KERNEL = "short_conv_kernel_size"
 _LISTS = ("kda_layers", "full_attn_layers")
-_GENERIC = ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
-_LING = ("num_attention_heads", "head_dim", "short_conv_kernel_size")
 _GRANULARITY = "gated_attention_proj_granularity_type"
 
 
@@ -21,22 +19,22 @@ def kimi_delta(reader: Reader) -> dict[str, Any]:
     """Return Kimi delta attention as Kimi's models and GLM-5.3-Flash have it."""
     nested = reader.nested(_NESTED)
     if nested is None:
-        return _fields(reader, _GENERIC)
+        return reader.sizes("kimi delta outside")
     is_full = nested.flag("use_full_rank_gate", False)
-    known = {*_SIZES, *_LISTS, "use_full_rank_gate", "gate_lower_bound"}
+    known = {"num_heads", "head_dim", _KERNEL, *_LISTS, "use_full_rank_gate", "gate_lower_bound"}
     other = next((key for key, value in nested.config.items() if value and key not in known), None)
     if other:
         raise nested.fault(other, "no such key, as its meaning is not known here")
-    return _fields(nested, _SIZES) | {"has_low_rank_gate": not is_full}
+    return nested.sizes("kimi delta") | {"has_low_rank_gate": not is_full}
 
 
 def ling_delta(reader: Reader) -> dict[str, Any]:
     """Return Kimi delta attention as Ling-3.0 has it, whose gates need one matrix each."""
-    if reader.get(_LING[-1]) is None:
+    if reader.get(_KERNEL) is None:
         expected = "its width, as linear attention without a short convolution is not known here"
-        raise reader.fault(_LING[-1], expected)
+        raise reader.fault(_KERNEL, expected)
     is_low = not reader.flag("no_kda_lora", True)
-    return _fields(reader, _LING) | {"has_low_rank_decay": is_low, "has_low_rank_gate": is_low}
+    return reader.sizes("ling delta") | {"has_low_rank_decay": is_low, "has_low_rank_gate": is_low}
 
 
 def gate_size(reader: Reader, v_head_dim: int) -> int:
@@ -107,14 +105,3 @@ def by_groups(reader: Reader, family: Family, listed: list[str], num_layers: int
     grouped = num_layers // size * size
     kinds = [FULL if (i + 1) % size == 0 or i >= grouped else LINEAR for i in range(num_layers)]
     return reader.agreed(listed, kinds, f"the last of each {size} layers {FULL}")
-
-
-def _fields(reader: Reader, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields of Kimi delta attention by the keys of heads, their width and kernel."""
-    heads, head_dim, width = (reader.whole(name) for name in names)
-    return {
-        "kind": "kimi_delta_attention",
-        "num_heads": heads,
-        "head_dim": head_dim,
-        "conv_kernel": width,
-    }

@@ -130,12 +130,6 @@ def by_number(reader: Reader, family: Family, listed: list[str], num_layers: int
 # sizes of a state space
 
 
-def nemotron(reader: Reader) -> dict[str, Any]:
-    """Return the fields of a state space by the keys of Nemotron."""
-    keys = ("mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel")
-    return _fields(reader, keys)
-
-
 def mamba(reader: Reader) -> dict[str, Any]:
     """Return the fields of a state space by the keys of Granite and Bamba.
 
@@ -159,24 +153,6 @@ def _by_inner_size(reader: Reader, inner: int, name: str) -> dict[str, Any]:
     if head_dim not in ("auto", None, inner // heads):
         expected = f"{name} / mamba_n_heads = {inner // heads}, or auto"
         raise reader.fault("mamba_d_head", expected)
-    keys = ("mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv")
-    fields = _fields(reader, keys, inner // heads)
+    fields = reader.sizes("mamba") | {"state_head_dim": inner // heads}
     is_told = reader.get("mamba_ssm_dtype") is not None
     return fields if is_told else {"state_dtype": reader.dtype()} | fields
-
-
-def _fields(
-    reader: Reader, keys: tuple[str, str, str, str, str], head_dim: int | None = None
-) -> dict[str, Any]:
-    """Return the fields of a mixer by the keys of heads, their width, groups, state and kernel."""
-    of_heads, of_width, of_groups, of_state, of_kernel = keys
-    heads, groups = reader.whole(of_heads), reader.whole(of_groups)
-    reader.check_divides(of_groups, groups, of_heads, heads)
-    return {
-        "kind": "mamba2",
-        "num_state_heads": heads,
-        "state_head_dim": head_dim or reader.whole(of_width),
-        "num_state_groups": groups,
-        "state_dim": reader.whole(of_state),
-        "conv_kernel": reader.whole(of_kernel),
-    }

@@ -6,14 +6,6 @@ from specmodel.models.hf.family import BLOCKS, FULL, Family
 from specmodel.models.hf.mimo import grouped_heads
 from specmodel.models.hf.reader import Reader
 
-_INDEXER = {
-    "index_num_heads": "sparse_num_index_heads",
-    "index_head_dim": "sparse_index_dim",
-    "block_size": "sparse_block_size",
-    "topk_blocks": "sparse_topk_blocks",
-}
-"""Sizes of an indexer of blocks, and keys of checkpoints for them."""
-
 _OUTSIDE = (
     *("index_n_heads", "index_head_dim", "index_block_size", "index_topk_blocks"),
     "index_local_blocks",
@@ -71,12 +63,12 @@ def block_sparse_mixers(
         "head_dim": reader.whole("head_dim", family.head_dim),
     }
     full = grouped_heads(reader, "", sizes | {"v_head_dim": sizes["head_dim"]})
-    index = {field: own.whole(key) for field, key in _INDEXER.items()}
+    index = own.sizes("indexer of blocks")
     if index["index_num_heads"] % full["num_kv_heads"]:
         expected = f"a multiple of num_key_value_heads = {full['num_kv_heads']}"
         raise own.fault("sparse_num_index_heads", expected)
     own.refuse_other_keys(family.harmless, family.harmless_groups)
-    sparse = full | {"kind": "block_sparse_attention"} | index
+    sparse = full | index
     return [sparse if kind == BLOCKS else full for kind in kinds]
 
 

@@ -19,7 +19,6 @@ from specmodel.models.hf.mamba2 import (
     by_number,
     falcon,
     mamba,
-    nemotron,
     side_by_side,
 )
 from specmodel.models.hf.mimo import mimo_kinds
@@ -90,30 +89,6 @@ def _latent_heads(reader: Reader, family: Family) -> dict[str, Any]:
     }
 
 
-def _gated_delta_net(reader: Reader) -> dict[str, Any]:
-    key_heads, value_heads = "linear_num_key_heads", "linear_num_value_heads"
-    fields: dict[str, Any] = {
-        "kind": "gated_delta_net",
-        "num_key_heads": reader.whole(key_heads),
-        "num_value_heads": reader.whole(value_heads),
-        "key_head_dim": reader.whole("linear_key_head_dim"),
-        "value_head_dim": reader.whole("linear_value_head_dim"),
-        "conv_kernel": reader.whole("linear_conv_kernel_dim"),
-    }
-    num_heads = fields["num_key_heads"], fields["num_value_heads"]
-    reader.check_divides(key_heads, num_heads[0], value_heads, num_heads[1])
-    return fields
-
-
-def _lightning(reader: Reader) -> dict[str, Any]:
-    """Return linear attention, with the heads that attention has."""
-    return {
-        "kind": "lightning_attention",
-        "num_heads": reader.whole("num_attention_heads"),
-        "head_dim": reader.whole("head_dim"),
-    }
-
-
 def _state_dtype(reader: Reader) -> str:
     """Return the dtype of a recurrent state, which engines keep in 32 bits if nothing is said."""
     return reader.known_dtype("mamba_ssm_dtype") or "fp32"
@@ -123,9 +98,7 @@ def _sparse_attention(reader: Reader, family: Family) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "kind": "sparse_attention",
         **_latent_heads(reader, family),
-        "index_num_heads": reader.whole("index_n_heads"),
-        "index_head_dim": reader.whole("index_head_dim"),
-        "index_topk": reader.whole("index_topk"),
+        **reader.sizes("indexer"),
     }
     pool = reader.whole("index_kpool", 1)
     if pool > 1 and not reader.flag("index_kpool_compress", True):
@@ -216,14 +189,14 @@ def _heads_with_a_window(reader: Reader) -> tuple[str, Any]:
 
 
 _LINEAR: dict[str, Callable[[Reader], dict[str, Any]]] = {
-    "gated delta net": _gated_delta_net,
-    "nemotron": nemotron,
+    "gated delta net": lambda reader: reader.sizes("gated delta net"),
+    "nemotron": lambda reader: reader.sizes("nemotron"),
     "mamba": mamba,
     "falcon": falcon,
     "kimi delta": kimi_delta,
     "ling delta": ling_delta,
     "short convolution": short_convolution,
-    "lightning": _lightning,
+    "lightning": lambda reader: reader.sizes("lightning"),
 }
 """Readers of linear attention and state spaces, by how families name their sizes."""
 

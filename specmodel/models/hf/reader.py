@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.models.hf.family import Family, families
-from specmodel.models.hf.keys import harmless_keys, other_names, refused_families
+from specmodel.models.hf.keys import harmless_keys, other_names, refused_families, size_keys
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
@@ -102,6 +102,20 @@ class Reader:
         if type(value) is not int or not minimum <= value <= _MAX_SIZE:
             raise self.fault(key, f"a whole number from {minimum} to {_MAX_SIZE}")
         return value
+
+    def sizes(self, row: str) -> dict[str, Any]:
+        """Return the fields of a mixer by a row of ``size_keys.toml``."""
+        keys = size_keys(row)
+        fields: dict[str, Any] = {}
+        for field, key in keys.items():
+            if field == "kind":
+                fields[field] = key
+            elif field == "divides":
+                divisor, number = key
+                self.check_divides(keys[divisor], fields[divisor], keys[number], fields[number])
+            else:
+                fields[field] = self.whole(key)
+        return fields
 
     def whole_in_all(self, key: str, *, minimum: int = 1) -> int:
         """Return a whole number that is given once, or for each layer and the same in all."""
