@@ -15,36 +15,23 @@ from specmodel.models.hf.head_parts import (
     draft_vocabulary,
     ffn_size,
     grouped,
+    head_kind,
     latent,
     num_layers_of,
     windows,
 )
+from specmodel.models.hf.keys import table
 from specmodel.models.hf.quantization import checkpoint_dtypes
 from specmodel.models.hf.reader import Reader
 
-_DFLASH = ("DFlashDraftModel", "DFlashSpeculator")
-_DSPARK = (
-    "Qwen3DSparkModel",
-    "Qwen3OmniDSparkModel",
-    "LingDSparkModel",
-    "DSparkDraftModel",
-    "DSparkSpeculator",
-)
-_LATENT = ("K3DSparkModel",)
-BLOCK_CLASSES = (*_DFLASH, *_DSPARK, *_LATENT)
-"""Classes of heads that draft a block."""
+_DFLASH, _DSPARK, _LATENT = "DFlash", "DSpark", "DSpark with latents"
+BLOCKS = (_DFLASH, _DSPARK, _LATENT)
+"""Kinds of heads that draft a block."""
 
 _DFLASH_BLOCK = 16
 """Tokens of a block of DFlash where none is given, as SGLang has it [token]."""
 
 _OWN_CONFIGS = ("dflash_config", "dspark_config")
-_OWN_KEYS = """
-    attention_sink_bias attention_value_scale block_size causal final_logit_softcapping
-    markov_head_type markov_rank mask_token mask_token_id num_target_layers output_multiplier
-    sample_from_anchor swa_window_size target_layer_ids use_aux_hidden_state use_swa
-"""
-"""Keys of `dflash_config` and `dspark_config` that are read, or change no shape."""
-
 _OWN_MODULE = re.compile(
     r"(?:re:)?\^?(?:\.\*)?\*?(?:model\.|encoder\.)?"
     r"(?:lm_head|fc|main_proj|context_proj|hidden_norm|markov_head|confidence_head|mask_embedding)"
@@ -55,7 +42,6 @@ _OWN_MODULE = re.compile(
 _TAPS = ("target_layer_ids", "aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids")
 _UNKNOWN = ("projector_type", "conv_kernel_size", "selector_rank")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts")
-_LEFT_OVER = "num_experts_per_tok mla_use_nope mla_use_output_gate mla_use_qk_norm"
 
 
 class BlockHead(NamedTuple):
@@ -74,8 +60,7 @@ class BlockHead(NamedTuple):
 
 def is_block_head(config: Mapping[str, Any]) -> bool:
     """Tell whether a configuration describes a head that drafts a block, of a class known here."""
-    names = config.get("architectures")
-    return isinstance(names, list) and len(names) == 1 and names[0] in BLOCK_CLASSES
+    return head_kind(config) in BLOCKS
 
 
 def block_head(
@@ -87,19 +72,19 @@ def block_head(
     DSpark head does not say whether its last known token drafts, it does; one of speculators does
     not. The projection of features is taken to stay in 16 bits where layers are quantised.
     """
-    reader, name = _flat(config, argument), config["architectures"][0]
+    reader, kind = _flat(config, argument), head_kind(config)
     for key in (*_UNKNOWN, *_EXPERTS):
         if reader.get(key):
             raise reader.fault(key, "none, as in a head it is not known here")
     width, num_layers = reader.whole("hidden_size"), num_layers_of(reader)
     check_target(reader, width, hidden_size, vocabulary_size)
-    mixer = latent(reader) if name in _LATENT else grouped(reader, width)
+    mixer = latent(reader) if kind == _LATENT else grouped(reader, width)
     block = {"kind": "dense", "ffn_size": ffn_size(reader)}
     layers = [
         {"mixer": mixer if window is None else mixer | {"window": window}, "feed_forward": block}
         for window in windows(reader, num_layers)
     ]
-    markov = None if name in _DFLASH else _markov(reader, vocabulary_size)
+    markov = None if kind == _DFLASH else _markov(reader, vocabulary_size)
     quantised = _without_own_modules(reader.config)
     dtypes, layers = checkpoint_dtypes(quantised, argument, reader.dtype(), layers)
     fields = {
@@ -110,11 +95,11 @@ def block_head(
         "markov": markov,
         **dtypes,
     }
-    from_anchor = _drafts_from_anchor(reader, name)
-    size = _block_size(reader, name) - (not from_anchor)
+    from_anchor = _drafts_from_anchor(reader, kind)
+    size = _block_size(reader, kind) - (not from_anchor)
     if size < 1:
         raise reader.fault("block_size", "a block in which some token is drafted")
-    reader.refuse_other_keys(_LEFT_OVER.split(), ["draft heads"])
+    reader.refuse_other_keys(groups=["draft heads", "heads that draft a block"])
     return BlockHead(fields, markov is not None, from_anchor, size)
 
 
@@ -127,9 +112,10 @@ def _flat(config: Mapping[str, Any], argument: str) -> Reader:
             continue
         if not isinstance(nested, dict):
             raise Reader(whole, argument).fault(key, "an object")
-        unknown = [name for name in nested if name not in _OWN_KEYS.split()]
+        known = table("draft_heads")["keys"]["nested"]
+        unknown = [name for name in nested if name not in known]
         if key in _OWN_CONFIGS and unknown:
-            expected = ", ".join(_OWN_KEYS.split())
+            expected = ", ".join(known)
             raise Reader(nested, f"{argument} {key}").fault(unknown[0], expected)
         whole |= nested
     whole["architectures"] = config["architectures"]
@@ -198,15 +184,15 @@ def _num_taps(reader: Reader, num_layers: int) -> int:
     return num_layers
 
 
-def _drafts_from_anchor(reader: Reader, name: str) -> bool:
-    if name in _DFLASH:
+def _drafts_from_anchor(reader: Reader, kind: str | None) -> bool:
+    if kind == _DFLASH:
         return reader.flag("sample_from_anchor", False)
     is_other = reader.config.get("speculators_model_type") is not None
     usual = not is_other and not reader.flag("dspark_bonus_anchor", False)
     return reader.flag("sample_from_anchor", usual)
 
 
-def _block_size(reader: Reader, name: str) -> int:
+def _block_size(reader: Reader, kind: str | None) -> int:
     """Return the tokens of a block, of which the first may be the last known token [token]."""
     key = "block_size" if reader.config.get("dspark_block_size") is None else "dspark_block_size"
-    return reader.whole(key, _DFLASH_BLOCK if name in _DFLASH else None)
+    return reader.whole(key, _DFLASH_BLOCK if kind == _DFLASH else None)

@@ -5,54 +5,30 @@ of vLLM 0.33.0 and SGLang 0.5.23 and in speculators 0.9.0; other classes, for wh
 may mean something else, are refused.
 """
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 from specmodel.base.errors import InputError
-from specmodel.drafters.block_configs import BLOCK_CLASSES
 from specmodel.models.hf.head_parts import (
     check_target,
     draft_vocabulary,
     ffn_size,
     grouped,
+    head_kind,
     latent,
     num_layers_of,
     windows,
 )
+from specmodel.models.hf.keys import table
 from specmodel.models.hf.reader import Reader
 
-_GROUPED = (
-    "LlamaForCausalLMEagle3",
-    "Eagle3LlamaForCausalLM",
-    "Eagle3Qwen3ForCausalLM",
-    "Eagle3MiniMaxM2ForCausalLM",
-    "Eagle3Qwen2_5vlForCausalLM",
-    "Eagle3Qwen3vlForCausalLM",
-    "Eagle3Speculator",
-    "Eagle3DraftModel",
-)
-"""Classes of EAGLE-3 heads with grouped attention."""
-
-_MASKED = (
-    "PEagleDraftModel",
-    "PEagleSpeculator",
-    "PeagleLlamaForCausalLM",
-    "PeagleQwen3ForCausalLM",
-)
-"""Classes of EAGLE-3 heads that draft with masks in one pass (P-EAGLE)."""
-
-_LATENT = ("Eagle3DeepseekV2ForCausalLM", "Eagle3DeepseekV3ForCausalLM")
-"""Classes of EAGLE-3 heads with latent attention, such as EAGLE-3.1 for Kimi-K2.5."""
+_GROUPED, _MASKED, _LATENT = "EAGLE-3", "P-EAGLE", "EAGLE-3 with latents"
 
 _MASK_KEYS = ("pard_token", "ptd_token_id", "mask_token_id")
 """Keys of the mask with which a head drafts all tokens in one pass."""
 
 _UNKNOWN = ("quantization_config", "num_experts", "num_local_experts")
-_LEFT_OVER = """
-    first_k_dense_replace moe_intermediate_size moe_layer_freq n_routed_experts n_shared_experts
-    num_experts_per_tok num_nextn_predict_layers topk_group topk_method
-"""
-"""Keys of the target's experts that heads with latent attention carry; their block is dense."""
 
 _DEFAULT_TAPS = 3
 
@@ -91,7 +67,7 @@ def eagle3_fields(
         "input_projection_size": _num_taps(reader, width, hidden_size) * hidden_size,
         "layers": layers,
     }
-    reader.refuse_other_keys(_LEFT_OVER.split() if is_latent else (), ["draft heads"])
+    reader.refuse_other_keys(groups=["draft heads", *["heads with latents"] * is_latent])
     return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
 
 
@@ -101,20 +77,22 @@ def drafts_with_masks(config: Mapping[str, Any]) -> bool:
     if told is not None:
         return bool(told == "peagle")
     names = config.get("architectures")
-    is_named = isinstance(names, list) and bool({*names} & {*_MASKED})
+    is_named = isinstance(names, list) and bool(
+        {*names} & {*table("draft_heads")["classes"][_MASKED]}
+    )
     return is_named or any(config.get(key) is not None for key in _MASK_KEYS)
 
 
 def _is_latent(config: Mapping[str, Any], reader: Reader) -> bool:
     """Tell whether a head has latent attention; refuse classes that are no EAGLE-3 head."""
-    names = config.get("architectures")
-    if isinstance(names, list) and len(names) == 1 and names[0] in (*_GROUPED, *_MASKED, *_LATENT):
-        if config.get("speculators_model_type") in (None, "eagle3", "peagle"):
-            return names[0] in _LATENT
+    kind = head_kind(config)
+    if kind not in (_GROUPED, _MASKED, _LATENT):
+        known = ", ".join(itertools.chain(*table("draft_heads")["classes"].values()))
+        expected = f"an EAGLE-3 head or one of a block, as others are not read: one of {known}"
+        raise reader.fault("architectures", expected)
+    if config.get("speculators_model_type") not in (None, "eagle3", "peagle"):
         raise reader.fault("speculators_model_type", "eagle3 or peagle in a head of this class")
-    known = ", ".join((*_GROUPED, *_MASKED, *_LATENT, *BLOCK_CLASSES))
-    expected = f"an EAGLE-3 head or one of a block, as others are not read: one of {known}"
-    raise reader.fault("architectures", expected)
+    return kind == _LATENT
 
 
 def _refuse_unknown(reader: Reader, is_latent: bool) -> None:

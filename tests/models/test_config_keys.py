@@ -186,7 +186,7 @@ def test_tables_are_parsed_for_a_configuration_alone():
         "import sys, specmodel; from specmodel.models import load_architecture;"
         "load_architecture('mixtral-8x7b'); assert 'specmodel.models.hf.family' not in sys.modules;"
         "from specmodel.models.hf import config, family, keys;"
-        "assert not family._read.cache_info().misses; assert not keys._table.cache_info().misses"
+        "assert not family._read.cache_info().misses; assert not keys.table.cache_info().misses"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

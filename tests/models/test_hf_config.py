@@ -11,7 +11,9 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.models.architecture import Architecture, load_architecture
 from specmodel.models.hf.drafting import mtp_fields
-from specmodel.models.hf.keys import refused_families
+from specmodel.models.hf.keys import table
+
+OTHER_TYPES = table("other_model_types")
 
 
 def shape(hidden, layers, heads, kv_heads, vocabulary, **keys):
@@ -912,9 +914,9 @@ def test_unknown_family_is_refused_by_name(refusal, model_type):
         assert re.search(f"(model_type|text_config): got .*{NEAR[model_type]}", message), message
 
 
-@pytest.mark.parametrize("kind", refused_families())
+@pytest.mark.parametrize("kind", OTHER_TYPES["refused"])
 def test_other_kind_of_layer_is_refused_by_name(refusal, kind):
-    for model_type in refused_families()[kind]:
+    for model_type in OTHER_TYPES["refused"][kind]:
         message = refusal(MIXTRAL, model_type=model_type)
         assert f"model_type: got '{model_type}'" in message
         assert f"this has {kind}, not known here" in message

@@ -17,7 +17,10 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.models.architecture import Architecture, load_architecture
 from specmodel.models.hf.family import families
-from specmodel.models.hf.keys import refused_families, wrappers
+from specmodel.models.hf.keys import table
+
+OTHER_TYPES = table("other_model_types")
+WRAPPERS = OTHER_TYPES["wrappers"]
 
 TABLE = json.loads((Path(__file__).parents[1] / "data/configurations.json").read_text())
 READ, REFUSED = TABLE["read"], TABLE["refused"]
@@ -201,8 +204,8 @@ def test_what_is_not_understood_is_refused_by_name(read, row, nested):
     with pytest.raises(InputError, match=rf"json {key}: got ") as error:
         read(config)
     assert "\n" not in str(error.value)
-    kinds = [kind for kind, names in refused_families().items() if model_type in names]
-    expected = f"this has {kinds[0]}, not known here" if kinds else wrappers()[model_type][0]
+    kinds = [kind for kind, names in OTHER_TYPES["refused"].items() if model_type in names]
+    expected = f"this has {kinds[0]}, not known here" if kinds else WRAPPERS[model_type][0]
     assert expected in str(error.value)
 
 
@@ -261,7 +264,7 @@ def plain(inner):
     return of(names[inner], model_type=inner)
 
 
-PAIRS = [(outer, inner) for outer, inners in wrappers().items() for inner in inners]
+PAIRS = [(outer, inner) for outer, inners in WRAPPERS.items() for inner in inners]
 
 
 @pytest.mark.parametrize(("outer", "inner"), PAIRS)
@@ -272,11 +275,11 @@ def test_wrapped_and_plain_are_one_shape(read, outer, inner):
     assert without_fields(wrapped, labels) == without_fields(bare, labels)
 
 
-@pytest.mark.parametrize("outer", wrappers())
+@pytest.mark.parametrize("outer", WRAPPERS)
 @pytest.mark.parametrize("text", [None, [], {"model_type": "llama"}, {"model_type": "gemma9_text"}])
 def test_wrapped_family_must_be_known(read, outer, text):
     config = {"model_type": outer, "hidden_size": 8}
-    with pytest.raises(InputError, match=rf"text_config: got .*{wrappers()[outer][0]}"):
+    with pytest.raises(InputError, match=rf"text_config: got .*{WRAPPERS[outer][0]}"):
         read(config | ({} if text is None else {"text_config": text}))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from specmodel.base.errors import InputError
 from specmodel.models.hf.drafting import is_draft_head, mtp_fields
 from specmodel.models.hf.family import Family
-from specmodel.models.hf.keys import flat_wrappers, wrappers
+from specmodel.models.hf.keys import table
 from specmodel.models.hf.kimi import residuals
 from specmodel.models.hf.mimo import windowed_mtp_layer
 from specmodel.models.hf.mixers import layer_kinds
@@ -118,10 +118,10 @@ def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
     """Return the configuration of the language model, which wrappers nest in `text_config`."""
     config = _unwrapped(config)
-    outer_type = config.get("model_type")
-    if not isinstance(outer_type, str) or outer_type not in wrappers():
+    known = table("other_model_types")["wrappers"].get(str(config.get("model_type")))
+    if known is None:
         return config
-    known, text = wrappers()[outer_type], config.get("text_config")
+    text = config.get("text_config")
     if not isinstance(text, dict) or text.get("model_type", known[0]) not in known:
         expected = f"an object of model_type {' or '.join(known)}"
         raise InputError(f"{argument} text_config", text, expected)
@@ -138,5 +138,5 @@ def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
 def _unwrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a wrapper that holds no `text_config` with the family of its language model."""
     has_layers = config.get("num_hidden_layers") is not None and config.get("text_config") is None
-    family = flat_wrappers().get(str(config.get("model_type")))
+    family = table("other_model_types")["flat"].get(str(config.get("model_type")))
     return {**config, "model_type": family} if family and has_layers else config

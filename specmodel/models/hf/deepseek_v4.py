@@ -175,18 +175,7 @@ def _heads(reader: Reader) -> dict[str, Any]:
     """Return attention over a window alone, whose matrices all layers have."""
     if reader.whole("num_key_value_heads", 1) != 1:
         raise reader.fault("num_key_value_heads", "1, as all heads share one key")
-    heads, groups = reader.whole("num_attention_heads"), reader.whole("o_groups")
-    reader.check_divides("o_groups", groups, "num_attention_heads", heads)
-    return {
-        "kind": "compressed_attention",
-        "num_heads": heads,
-        "head_dim": reader.whole("head_dim"),
-        "rotary_dim": reader.whole("qk_rope_head_dim", minimum=0),
-        "q_lora_rank": reader.whole("q_lora_rank"),
-        "output_groups": groups,
-        "output_lora_rank": reader.whole("o_lora_rank"),
-        "window": reader.whole("sliding_window"),
-    }
+    return reader.sizes("compressed")
 
 
 def _check_rates(reader: Reader) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import Record, build, field_names, read_mapping
 from specmodel.base.schemas import FROM_LIST
-from specmodel.models.hf.keys import DATA, harmless_groups
+from specmodel.models.hf.keys import DATA, table
 
 FULL, SLIDING, CHUNKED, LINEAR = (
     "full_attention",
@@ -178,7 +178,7 @@ def _check_names(row: Family, above: Mapping[str, Family], argument: str) -> Non
     for column, names, known in (
         ("extends", extended, above),
         ("without", row.without, field_names(Family)),
-        ("harmless_groups", row.harmless_groups, harmless_groups()),
+        ("harmless_groups", row.harmless_groups, table("harmless_keys")["groups"]),
     ):
         for name in names:
             if name not in known:

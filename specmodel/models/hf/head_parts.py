@@ -1,13 +1,23 @@
 """What readers of draft heads share: the target, attention, windows, width and vocabulary."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from specmodel.models.hf.keys import table
 from specmodel.models.hf.reader import Reader
 
 MOST_LAYERS = 64
 """Layers of a head, or modules of a target, at most [-]."""
 
 _WINDOWED = "sliding_attention"
+
+
+def head_kind(config: Mapping[str, Any]) -> str | None:
+    """Return the kind of a draft head by the name of its class, None if it is not known here."""
+    names = config.get("architectures")
+    name = names[0] if isinstance(names, list) and len(names) == 1 else None
+    classes = table("draft_heads")["classes"]
+    return next((kind for kind, known in classes.items() if name in known), None)
 
 
 def check_target(reader: Reader, width: int, hidden_size: int, vocabulary_size: int) -> None:

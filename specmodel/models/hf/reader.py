@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.models.hf.family import Family, families
-from specmodel.models.hf.keys import harmless_keys, other_names, refused_families, size_keys
+from specmodel.models.hf.keys import harmless_keys, other_names, table
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
@@ -65,7 +65,7 @@ class Reader:
         """Return the row of the model's family, whose names of keys hold from now on."""
         model_type = self.config.get("model_type")
         name = model_type.removesuffix("_text") if isinstance(model_type, str) else None
-        for kind, refused in refused_families().items():
+        for kind, refused in table("other_model_types")["refused"].items():
             if name in refused:
                 expected = f"a family that is read: this has {kind}, not known here"
                 raise self.fault("model_type", expected)
@@ -105,7 +105,7 @@ class Reader:
 
     def sizes(self, row: str) -> dict[str, Any]:
         """Return the fields of a mixer by a row of ``size_keys.toml``."""
-        keys = size_keys(row)
+        keys = table("size_keys")[row]
         fields: dict[str, Any] = {}
         for field, key in keys.items():
             if field == "kind":
@@ -114,7 +114,8 @@ class Reader:
                 divisor, number = key
                 self.check_divides(keys[divisor], fields[divisor], keys[number], fields[number])
             else:
-                fields[field] = self.whole(key)
+                name, minimum = (key, 1) if isinstance(key, str) else key
+                fields[field] = self.whole(name, minimum=minimum)
         return fields
 
     def whole_in_all(self, key: str, *, minimum: int = 1) -> int:
