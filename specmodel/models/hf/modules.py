@@ -92,10 +92,12 @@ _EXPERT = re.compile(r"\bexperts\.(\d{1,7})(?=\.|$)")
 
 
 class Modules:
-    """The matrices of a model by layer and group."""
+    """The matrices of a model by layer and group; whether it has an LM head, and MTP modules."""
 
-    def __init__(self, layers: Sequence[Mapping[str, Any]]) -> None:
-        self.layers = layers
+    def __init__(
+        self, layers: Sequence[Mapping[str, Any]], *, has_head: bool, has_mtp: bool
+    ) -> None:
+        self.layers, self.has_head, self.has_mtp = layers, has_head, has_mtp
         self.groups = [_groups(layer) for layer in layers]
 
     def named(self, key: str, entries: Any) -> "Named":

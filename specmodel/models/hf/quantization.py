@@ -6,8 +6,8 @@ vLLM 0.33 then keeps it in 16 bits, as is done here, and SGLang 0.5.23 takes the
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from specmodel.base.errors import InputError
 from specmodel.layers.work import wider_dtype
@@ -63,12 +63,11 @@ def checkpoint_dtypes(
     records = _records(config, argument, beside)
     if not records:
         return _unquantised(config, argument, dtype), [dict(layer) for layer in layers]
-    modules, has_mtp = Modules(layers), any(config.get(key) for key in MTP_COUNTS)
-    ends = _Ends(has_tied_embeddings, has_mtp)
-    read = []
-    for name, record in records:
-        recipe = read_recipe(Source(record, name, dtype), config.get("expert_dtype"))
-        read.append(_Checkpoint(recipe, name, dtype, modules, ends))
+    has_mtp = any(config.get(key) for key in MTP_COUNTS)
+    modules = Modules(layers, has_head=not has_tied_embeddings, has_mtp=has_mtp)
+    sources = (Source(record, name, dtype) for name, record in records)
+    given = config.get("expert_dtype")
+    read = [_Checkpoint(read_recipe(source, given), source, modules) for source in sources]
     own_fields = read[0].fields
     if len(read) > 1:
         _check_agreement(*read)
@@ -133,22 +132,13 @@ def _check_agreement(own: "_Checkpoint", other: "_Checkpoint") -> None:
                 raise InputError(own.name, value, f"{same.get(field)}, as {BESIDE} beside it has")
 
 
-class _Ends(NamedTuple):
-    """Whether the LM head is the embedding, and whether there are MTP modules."""
-
-    has_tied_head: bool
-    has_mtp: bool
-
-
 class _Checkpoint:
     """The dtypes of all matrices by one record: `fields` of the model, and its `layers`."""
 
-    def __init__(
-        self, recipe: Recipe, name: str, dtype: str, modules: Modules, ends: _Ends
-    ) -> None:
-        self.recipe, self.name, self.dtype, self.modules = recipe, name, dtype, modules
-        self.ends = ends
-        self.plain = Format(dtype, dtype)
+    def __init__(self, recipe: Recipe, source: Source, modules: Modules) -> None:
+        self.recipe, self.modules = recipe, modules
+        self.name, self.dtype = source.name, source.dtype
+        self.plain = Format(self.dtype, self.dtype)
         self.kept = [modules.named(key, entries) for key, entries in recipe.kept.items()]
         self.targets: list[tuple[Named, Format]] = [
             (modules.named(key, entries), form) for key, entries, form in recipe.targets
@@ -157,11 +147,14 @@ class _Checkpoint:
 
     def _read(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Return the fields of an architecture, and the layers with dtypes of their own."""
-        formats = [self._formats(number) for number in range(len(self.modules.layers))]
+        formats = [
+            {group: self._format(number, group) for group in groups}
+            for number, groups in enumerate(self.modules.groups)
+        ]
         self._check_any(formats)
         experts = self._experts(formats)
-        of_mixers = _most_common_weights(_of_groups(formats, MIXER))
-        of_blocks = _most_common_weights(_of_groups(formats, SHARED, DENSE))
+        of_mixers = _most_common(form.weights for form in _of_groups(formats, MIXER))
+        of_blocks = _most_common(form.weights for form in _of_groups(formats, SHARED, DENSE))
         mixed = of_mixers or self.dtype
         weight = of_blocks or of_mixers or (experts or self.plain).weights
         fields = {
@@ -170,7 +163,7 @@ class _Checkpoint:
             "expert_dtype": _unless(weight, experts.weights) if experts else None,
             "embedding_dtype": _unless(weight, self.dtype),
             "head_dtype": _unless(self.dtype, self._head()),
-            "mtp_dtype": self.dtype if self.ends.has_mtp and self._leaves_mtp() else None,
+            "mtp_dtype": self.dtype if self.modules.has_mtp and self._leaves_mtp() else None,
             **self._activations(formats, experts, mixed),
             "kv_dtype": self.recipe.kv_dtype or self.dtype,
         }
@@ -192,10 +185,6 @@ class _Checkpoint:
             "activation_dtype": of_most.activations,
             "attention_activation_dtype": mixed_with.activations if is_own else None,
         }
-
-    def _formats(self, number: int) -> dict[str, Format]:
-        """Return the format of each group of matrices of a layer."""
-        return {group: self._format(number, group) for group in self.modules.groups[number]}
 
     def _format(self, number: int, group: str) -> Format:
         if any(named.holds(number, group) for named in self.kept):
@@ -223,7 +212,7 @@ class _Checkpoint:
 
     def _head(self) -> str:
         """Return the dtype of the LM head."""
-        if self.ends.has_tied_head or any(named.has_head for named in self.kept):
+        if not self.modules.has_head or any(named.has_head for named in self.kept):
             return self.dtype
         listed = [form for named, form in self.targets if named.has_head]
         if listed:
@@ -243,16 +232,13 @@ class _Checkpoint:
 
 def _of_layer(formats: Mapping[str, Format], mixed: str, weight: str) -> dict[str, str]:
     """Return the dtypes of a layer that differ from those of the model."""
-    found = {}
     mixer, output = formats.get(MIXER), formats.get(OUTPUT)
-    if mixer and mixer.weights != mixed:
-        found["mixer_dtype"] = mixer.weights
-    if mixer and output and output.weights != mixer.weights:
-        found["output_dtype"] = output.weights
-    block = formats.get(DENSE) or formats.get(SHARED)
-    if block and block.weights != weight:
-        found["ffn_dtype"] = block.weights
-    return found
+    parts = (
+        ("mixer_dtype", mixer, mixed),
+        ("output_dtype", mixer and output, mixer and mixer.weights),
+        ("ffn_dtype", formats.get(DENSE) or formats.get(SHARED), weight),
+    )
+    return {field: form.weights for field, form, usual in parts if form and form.weights != usual}
 
 
 def _of_groups(formats: Sequence[Mapping[str, Format]], *groups: str) -> list[Format]:
@@ -265,11 +251,6 @@ def _unless(usual: str, dtype: str) -> str | None:
     return None if dtype == usual else dtype
 
 
-def _most_common_weights(formats: Sequence[Format]) -> str | None:
-    """Return the commonest dtype of weights, None for no formats."""
-    return _most_common([form.weights for form in formats])
-
-
-def _most_common(values: Sequence[_Value]) -> _Value | None:
+def _most_common(values: Iterable[_Value]) -> _Value | None:
     """Return the commonest value, the first of several; None for no values."""
-    return Counter(values).most_common(1)[0][0] if values else None
+    return next((value for value, _ in Counter(values).most_common(1)), None)
