@@ -14,9 +14,8 @@ from specmodel.models.hf.head_parts import (
     check_target,
     draft_vocabulary,
     ffn_size,
-    grouped,
     head_kind,
-    latent,
+    heads,
     num_layers_of,
     windows,
 )
@@ -78,12 +77,9 @@ def block_head(
             raise reader.fault(key, "none, as in a head it is not known here")
     width, num_layers = reader.whole("hidden_size"), num_layers_of(reader)
     check_target(reader, width, hidden_size, vocabulary_size)
-    mixer = latent(reader) if kind == _LATENT else grouped(reader, width)
+    mixer = heads(reader, has_latents=kind == _LATENT)
     block = {"kind": "dense", "ffn_size": ffn_size(reader)}
-    layers = [
-        {"mixer": mixer if window is None else mixer | {"window": window}, "feed_forward": block}
-        for window in windows(reader, num_layers)
-    ]
+    layers = [{"mixer": mixer | own, "feed_forward": block} for own in windows(reader, num_layers)]
     markov = None if kind == _DFLASH else _markov(reader, vocabulary_size)
     quantised = _without_own_modules(reader.config)
     dtypes, layers = checkpoint_dtypes(quantised, argument, reader.dtype(), layers)
@@ -139,13 +135,14 @@ def _without_own_modules(config: Mapping[str, Any]) -> dict[str, Any]:
     Modules that only such heads have are taken as unquantised, and the LM head is the target's.
     """
     record = config.get("quantization_config")
-    lists = {key: record.get(key) for key in KEPT_KEYS} if isinstance(record, dict) else {}
-    listed = {key: names for key, names in lists.items() if isinstance(names, list)}
+    if not isinstance(record, dict):
+        return {**config}
     kept = {
-        key: [*(name for name in names if not _OWN_MODULE.fullmatch(str(name))), "lm_head"]
-        for key, names in listed.items()
+        key: [*(name for name in record[key] if not _OWN_MODULE.fullmatch(str(name))), "lm_head"]
+        for key in KEPT_KEYS
+        if isinstance(record.get(key), list)
     }
-    return {**config, "quantization_config": {**record, **kept}} if record and kept else {**config}
+    return {**config, "quantization_config": record | kept}
 
 
 def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -163,11 +160,10 @@ def _markov(reader: Reader, vocabulary_size: int) -> dict[str, Any]:
     kind = reader.get("markov_head_type", "vanilla")
     if kind != "vanilla":
         raise reader.fault("markov_head_type", "vanilla, as other heads are not known here")
-    has_confidence = reader.flag("enable_confidence_head", False)
     return {
+        "has_confidence": reader.flag("enable_confidence_head", False),
         "rank": reader.whole("markov_rank"),
         "vocabulary_size": vocabulary_size,
-        "has_confidence": has_confidence,
     }
 
 

@@ -14,9 +14,8 @@ from specmodel.models.hf.head_parts import (
     check_target,
     draft_vocabulary,
     ffn_size,
-    grouped,
     head_kind,
-    latent,
+    heads,
     num_layers_of,
     windows,
 )
@@ -52,15 +51,12 @@ def eagle3_fields(
     _refuse_unknown(reader, is_latent)
     width = reader.whole("hidden_size")
     check_target(reader, width, hidden_size, vocabulary_size)
-    kinds = windows(reader, num_layers_of(reader))
-    mixer = latent(reader) if is_latent else grouped(reader, width)
+    own_fields = windows(reader, num_layers_of(reader))
+    mixer = heads(reader, has_latents=is_latent)
     block = {"kind": "dense", "ffn_size": ffn_size(reader)}
     dtype = reader.dtype()
-    layers = []
-    for place, window in enumerate(kinds):
-        own = mixer if window is None else mixer | {"window": window}
-        read = {"input_size": 2 * width} if place == 0 else {}
-        layers.append({"count": 1, "mixer": own | read, "feed_forward": block})
+    own_fields[0] |= {"input_size": 2 * width}
+    layers = [{"count": 1, "mixer": mixer | own, "feed_forward": block} for own in own_fields]
     fields = {
         "hidden_size": width,
         "vocabulary_size": draft_vocabulary(reader, vocabulary_size),

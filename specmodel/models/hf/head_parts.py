@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from specmodel.models.hf.family import FULL, SLIDING, Family
 from specmodel.models.hf.keys import table
+from specmodel.models.hf.mixers import attention
 from specmodel.models.hf.reader import Reader
 
 MOST_LAYERS = 64
 """Layers of a head, or modules of a target, at most [-]."""
-
-_WINDOWED = "sliding_attention"
 
 
 def head_kind(config: Mapping[str, Any]) -> str | None:
@@ -31,34 +31,22 @@ def check_target(reader: Reader, width: int, hidden_size: int, vocabulary_size: 
             raise reader.fault(key, f"that of the target, {needed}, for a head of this target")
 
 
-def grouped(reader: Reader, width: int) -> dict[str, Any]:
-    """Return the fields of attention with groups of heads."""
-    num_heads = reader.whole("num_attention_heads")
-    num_kv_heads = reader.whole("num_key_value_heads", num_heads)
-    reader.check_divides("num_key_value_heads", num_kv_heads, "num_attention_heads", num_heads)
-    head_dim = width // num_heads if width % num_heads == 0 else None
-    return {
-        "kind": "attention",
-        "num_heads": num_heads,
-        "num_kv_heads": num_kv_heads,
-        "head_dim": reader.whole("head_dim", head_dim),
-    }
-
-
-def latent(reader: Reader) -> dict[str, Any]:
-    """Return the fields of attention over latents."""
+def heads(reader: Reader, *, has_latents: bool) -> dict[str, Any]:
+    """Return the fields of attention: over latents, or with groups of heads."""
+    if not has_latents:
+        return attention(reader, Family(name="draft head"))
     reader.pass_over("num_key_value_heads")
     return reader.sizes("latent")
 
 
-def windows(reader: Reader, num_layers: int) -> list[int | None]:
-    """Return the window of each layer by its type, None for the whole context [token]."""
-    types = reader.by_layer("layer_types", num_layers, ("full_attention", _WINDOWED))
+def windows(reader: Reader, num_layers: int) -> list[dict[str, int]]:
+    """Return the field `window` of each layer by its type, {} for the whole context [token]."""
+    types = reader.by_layer("layer_types", num_layers, (FULL, SLIDING))
     is_windowed = reader.get("sliding_window") and reader.get("use_sliding_window", True)
     if is_windowed and reader.get("layer_types") is None:
         raise reader.fault("layer_types", "the layers that sliding_window is for")
-    window = reader.whole("sliding_window") if _WINDOWED in types else None
-    return [window if kind == _WINDOWED else None for kind in types]
+    own = {"window": reader.whole("sliding_window")} if SLIDING in types else {}
+    return [{**own} if kind == SLIDING else {} for kind in types]
 
 
 def ffn_size(reader: Reader) -> int:
