@@ -76,7 +76,7 @@ def block_head(
         if reader.get(key):
             raise reader.fault(key, "none, as in a head it is not known here")
     width, num_layers = reader.whole("hidden_size"), num_layers_of(reader)
-    check_target(reader, width, hidden_size, vocabulary_size)
+    check_target(reader, hidden_size, vocabulary_size)
     mixer = heads(reader, has_latents=kind == _LATENT)
     block = {"kind": "dense", "ffn_size": ffn_size(reader)}
     layers = [{"mixer": mixer | own, "feed_forward": block} for own in windows(reader, num_layers)]

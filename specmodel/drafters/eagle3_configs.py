@@ -50,7 +50,7 @@ def eagle3_fields(
     is_latent = _is_latent(config, reader)
     _refuse_unknown(reader, is_latent)
     width = reader.whole("hidden_size")
-    check_target(reader, width, hidden_size, vocabulary_size)
+    check_target(reader, hidden_size, vocabulary_size)
     own_fields = windows(reader, num_layers_of(reader))
     mixer = heads(reader, has_latents=is_latent)
     block = {"kind": "dense", "ffn_size": ffn_size(reader)}

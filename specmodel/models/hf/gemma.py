@@ -174,22 +174,16 @@ def _overridden(reader: Reader, kinds: list[str]) -> dict[str, int]:
     given = reader.get("per_layer_config")
     if given is None:
         return {}
-    full = [i for i, kind in enumerate(kinds) if kind == FULL]
-    if not isinstance(given, dict) or _places(given) != full or not _are_alike(given):
+    own = given if isinstance(given, dict) else {"": None}
+    first: Any = next(iter(own.values()), {})
+    by_layer = {int(key) if key.isdecimal() else -1: one for key, one in own.items()}
+    if (
+        by_layer != {i: first for i, kind in enumerate(kinds) if kind == FULL}
+        or not isinstance(first, dict)
+        or any(name not in _OVERRIDES or type(n) is not int or n < 1 for name, n in first.items())
+    ):
         raise reader.fault("per_layer_config", "the same heads of all full layers, and no others")
-    return next(iter(given.values()), {})
-
-
-def _places(given: Mapping[str, Any]) -> list[int]:
-    return sorted(int(key) if key.isdecimal() else -1 for key in given)
-
-
-def _are_alike(given: Mapping[str, Any]) -> bool:
-    """Tell whether all layers override the same sizes of heads, and nothing else."""
-    first: Any = next(iter(given.values()), {})
-    if not isinstance(first, dict) or any(one != first for one in given.values()):
-        return False
-    return all(name in _OVERRIDES and type(n) is int and n > 0 for name, n in first.items())
+    return first
 
 
 def _given_readers(reader: Reader) -> int:

@@ -20,7 +20,7 @@ def head_kind(config: Mapping[str, Any]) -> str | None:
     return next((kind for kind, known in classes.items() if name in known), None)
 
 
-def check_target(reader: Reader, width: int, hidden_size: int, vocabulary_size: int) -> None:
+def check_target(reader: Reader, hidden_size: int, vocabulary_size: int) -> None:
     """Refuse a head that was trained for another target."""
     is_told = reader.config.get("target_hidden_size") is not None
     for key, needed in (

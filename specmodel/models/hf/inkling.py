@@ -10,7 +10,6 @@ from specmodel.models.hf.family import FULL, SLIDING, Family
 from specmodel.models.hf.feed_forward import chosen_experts, listed_as_dense
 from specmodel.models.hf.reader import Reader
 
-_NAMES = {"hybrid": FULL, "hybrid_sliding": SLIDING}
 _LOCAL = "local_layer_ids"
 _EVERY = 6
 """Each so many-th layer has full attention where no key says which [-]."""
@@ -19,14 +18,10 @@ _HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
 
 def inkling_kinds(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
     """Return which layers have a window, by name, by number or every so many."""
-    named = [_NAMES.get(kind, kind) for kind in listed]
-    local = reader.layer_numbers(_LOCAL)
-    if local is None and named:
-        return named
-    if local is None:
-        local = {i for i in range(num_layers) if (i + 1) % _EVERY}
-    kinds = [SLIDING if i in local else FULL for i in range(num_layers)]
-    return reader.agreed(named, kinds, f"windows in the layers that {_LOCAL} lists")
+    kinds = reader.by_numbers(_LOCAL, num_layers, (FULL, SLIDING))
+    if not kinds:
+        return listed or [SLIDING if (i + 1) % _EVERY else FULL for i in range(num_layers)]
+    return reader.agreed(listed, kinds, f"windows in the layers that {_LOCAL} lists")
 
 
 def inkling_mixers(

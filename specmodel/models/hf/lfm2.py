@@ -5,21 +5,16 @@ from typing import Any
 from specmodel.models.hf.family import FULL, LINEAR, Family
 from specmodel.models.hf.reader import Reader
 
-_NAMES = {"conv": LINEAR, "short_conv": LINEAR}
 _NUMBERS = "full_attn_idxs"
 _DEFAULT_MULTIPLE = 256
 
 
 def by_convolution(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
     """Return the kind of each layer, by name or by the numbers of those with attention."""
-    named = [_NAMES.get(kind, kind) for kind in listed]
-    attending = reader.layer_numbers(_NUMBERS)
-    if attending is None:
-        if not named:
-            raise reader.fault("layer_types", f"conv or {FULL} for each of {num_layers} layers")
-        return named
-    kinds = [FULL if i in attending else LINEAR for i in range(num_layers)]
-    return reader.agreed(named, kinds, f"{FULL} in the layers that {_NUMBERS} lists")
+    kinds = reader.by_numbers(_NUMBERS, num_layers, (LINEAR, FULL)) or listed
+    if not kinds:
+        raise reader.fault("layer_types", f"conv or {FULL} for each of {num_layers} layers")
+    return reader.agreed(listed, kinds, f"{FULL} in the layers that {_NUMBERS} lists")
 
 
 def short_convolution(reader: Reader) -> dict[str, Any]:

@@ -106,25 +106,16 @@ def refuse_quantised(reader: Reader, beside: Mapping[str, Any] | None) -> None:
         raise reader.fault("quantization_config", expected)
 
 
-# Granite and Bamba
-
-
-def by_name(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
-    """Return listed kinds of layers, in which state spaces and attention may have short names."""
-    if not listed:
-        raise reader.fault("layer_types", f"{num_layers} times mamba or attention, listed")
-    return [_MIXERS.get(kind, kind) for kind in listed]
+# Bamba
 
 
 def by_number(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
     """Return attention in the layers whose numbers are listed, state spaces in the others."""
     key = "attn_layer_indices"
-    attending = reader.layer_numbers(key)
-    if attending is None:
+    kinds = reader.by_numbers(key, num_layers, (LINEAR, FULL))
+    if not kinds:
         raise reader.fault(key, "the numbers of the layers with attention")
-    kinds = [FULL if i in attending else LINEAR for i in range(num_layers)]
-    named = [_MIXERS.get(kind, kind) for kind in listed]
-    return reader.agreed(named, kinds, f"the layers that {key} gives attention")
+    return reader.agreed(listed, kinds, f"the layers that {key} gives attention")
 
 
 # sizes of a state space

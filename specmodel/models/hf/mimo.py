@@ -13,12 +13,9 @@ from specmodel.models.hf.reader import Reader
 def mimo_kinds(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
     """Return the kind of each layer by a pattern of ones for windows, or as listed."""
     key = "hybrid_layer_pattern"
-    if reader.get(key) is None:
-        if not listed:
-            raise reader.fault(key, f"{num_layers} entries, 1 for a layer with a window, else 0")
-        return listed
-    pattern = reader.by_layer(key, num_layers, (0, 1))
-    kinds = [SLIDING if has_window else FULL for has_window in pattern]
+    kinds = reader.by_flags(key, num_layers, (FULL, SLIDING)) or listed
+    if not kinds:
+        raise reader.fault(key, f"{num_layers} entries, 1 for a layer with a window, else 0")
     return reader.agreed(listed, kinds, f"the layers with a 1 in {key} {SLIDING}")
 
 

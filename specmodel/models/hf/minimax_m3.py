@@ -25,11 +25,11 @@ def block_sparse_kinds(
 ) -> list[str]:
     """Return the kind of each layer by a list of ones for those with an indexer, or as listed."""
     own, key = _sparse(reader), "sparse_attention_freq"
-    if own.get(key) is None:
+    kinds = own.by_flags(key, num_layers, (FULL, BLOCKS))
+    if not kinds:
         if not listed:
             raise own.fault(key, f"{num_layers} entries, 1 for a layer with an indexer, else 0")
         return listed
-    kinds = [BLOCKS if is_sparse else FULL for is_sparse in own.by_layer(key, num_layers, (0, 1))]
     reader.agreed(listed, kinds, f"the layers with a 1 in {_SPARSE}.{key} {BLOCKS}")
     disabled = own.by_layer("sparse_disable_index_value", num_layers, (1, 0))
     if any(kind == BLOCKS and not is_off for kind, is_off in zip(kinds, disabled, strict=True)):

@@ -6,16 +6,17 @@ each layer, and refuses a list that contradicts what its own keys say.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from specmodel.models.hf.deepseek_v4 import by_ratios, by_shared_entries
 from specmodel.models.hf.family import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
 from specmodel.models.hf.inkling import inkling_kinds
+from specmodel.models.hf.keys import table
 from specmodel.models.hf.kimi import by_groups, by_lists, gate_size, kimi_delta, ling_delta
 from specmodel.models.hf.lfm2 import by_convolution, short_convolution
 from specmodel.models.hf.mamba2 import (
     by_block_type,
-    by_name,
     by_number,
     falcon,
     mamba,
@@ -235,7 +236,8 @@ def _planned(reader: Reader, family: Family, num_layers: int) -> list[str]:
     """Return the kinds of layers as listed or planned, none if neither says any."""
     listed: list[str] = []
     if reader.get("layer_types") is not None:
-        listed = reader.by_layer("layer_types", num_layers, family.kinds)
+        named = reader.by_layer("layer_types", num_layers, family.kinds)
+        listed = [table("key_names")["kinds"].get(kind, kind) for kind in named]
     if not family.plan:
         return listed
     return family.rule("plan", _PLANS)(reader, family, listed, num_layers)
@@ -292,24 +294,29 @@ def _by_rotary_embedding(
 def _by_type(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
     """Return attention for ones of `attn_type_list`, linear attention for zeros, or as listed."""
     key = "attn_type_list"
-    if reader.get(key) is None:
-        return listed or _as_listed(reader, family, listed, num_layers)
-    types = reader.by_layer(key, num_layers, (0, 1))
-    kinds = [FULL if is_full else LINEAR for is_full in types]
+    kinds = reader.by_flags(key, num_layers, (LINEAR, FULL))
+    if not kinds:
+        return _as_listed(reader, family, listed, num_layers)
     return reader.agreed(listed, kinds, f"the layers with a 1 in {key} {FULL}")
 
 
-def _as_listed(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+def _as_listed(
+    reader: Reader,
+    family: Family,
+    listed: list[str],
+    num_layers: int,
+    each: str = "kinds of layers",
+) -> list[str]:
     """Return the kinds that are listed; a missing list is refused."""
     if not listed:
-        raise reader.fault("layer_types", f"{num_layers} kinds of layers, listed")
+        raise reader.fault("layer_types", f"{num_layers} {each}, listed")
     return listed
 
 
 _PLANS: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
     "block types": by_block_type,
     "blocks": block_sparse_kinds,
-    "by name": by_name,
+    "by name": partial(_as_listed, each="times mamba or attention"),
     "by number": by_number,
     "by rotary embedding": _by_rotary_embedding,
     "by type": _by_type,
