@@ -4,25 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmodel.base.errors import InputError
-from specmodel.models.hf.family import FULL, INDEXED, MTP_COUNTS
+from specmodel.models.hf.family import FULL, INDEXED
 from specmodel.models.hf.head_parts import MOST_LAYERS
-from specmodel.models.hf.mamba2 import check_module
-
-_NAME_PARTS = ("eagle", "medusa", "dflash", "dspark", "xpress", "speculator", "draft", "assistant")
-_HEAD_KEYS = (
-    "draft_vocab_size",
-    "speculators_model_type",
-    "eagle_config",
-    "dflash_config",
-    "markov_rank",
-)
+from specmodel.models.hf.keys import table
 
 
 def is_draft_head(config: Mapping[str, Any]) -> bool:
     """Tell whether a configuration describes a draft head, which looks like a small model."""
     names = str(config.get("architectures")).lower()
-    has_key = any(config.get(key) for key in _HEAD_KEYS)
-    return has_key or any(part in names for part in _NAME_PARTS)
+    signs = table("draft_heads")["signs"]
+    return any(map(config.get, signs["keys"])) or any(part in names for part in signs["names"])
 
 
 def mtp_fields(
@@ -33,13 +24,13 @@ def mtp_fields(
     `untold` is their number where no key says it [-]; `has_own_layer` says that they are not like
     the target's layers and are read elsewhere. One module is the default of an `Architecture`.
     """
-    key = next((name for name in MTP_COUNTS if config.get(name) is not None), None)
+    counts = table("key_names")["mtp_counts"]
+    key = next((name for name in counts if config.get(name) is not None), None)
     count = config[key] if key else untold
     if type(count) is not int or not 0 <= count <= MOST_LAYERS:
         raise InputError(f"{argument} {key}", count, f"a whole number from 0 to {MOST_LAYERS}")
     fields: dict[str, Any] = {} if count == 1 else {"num_mtp_modules": count}
     _check_mtp_layers(config, argument, has_own_layer=has_own_layer)
-    check_module(config, argument)
     shares = config.get("index_share_for_mtp_iteration", False)
     if not isinstance(shares, bool | None):
         raise InputError(f"{argument} index_share_for_mtp_iteration", shares, "true or false")
@@ -60,3 +51,10 @@ def _check_mtp_layers(config: Mapping[str, Any], argument: str, *, has_own_layer
         if not isinstance(kinds, list) or any(kind not in known for kind in kinds):
             expected = f"a list of {' or '.join(known)}, as other modules are not known here"
             raise InputError(f"{argument} {key}", kinds, expected)
+    for key, fitting in (
+        ("mtp_layers_block_type", (["attention", "moe"], [FULL, "moe"])),
+        ("mtp_hybrid_override_pattern", ("*E",)),
+    ):
+        if config.get(key) is not None and config[key] not in fitting:
+            expected = f"{fitting[0]!r}, as other modules are not known here"
+            raise InputError(f"{argument} {key}", config[key], expected)

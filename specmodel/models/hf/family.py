@@ -24,15 +24,6 @@ COMPRESSED = ("compressed_sparse_attention", "heavily_compressed_attention")
 BLOCKS = "minimax_m3_sparse"
 """Block-sparse attention, as transformers 5.23 calls it."""
 
-MTP_COUNTS = (
-    "num_mtp_modules",
-    "num_nextn_predict_layers",
-    "mtp_num_hidden_layers",
-    "num_mtp_layers",
-)
-"""Keys of the number of MTP modules; the first that is given counts: MiniMax-M3 has seven modules
-of one layer each, and says both numbers."""
-
 FAMILIES_FILE = DATA / "families.toml"
 
 _Rule = TypeVar("_Rule")

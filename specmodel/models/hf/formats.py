@@ -162,19 +162,17 @@ def _fp8(source: Source) -> Recipe:
     if source.config.get(MOE_ALGO) is not None:
         source.one_of(MOE_ALGO, ("NVFP4",))
         return Recipe(every, _algorithm(source, "group_size", source.config, "NVFP4"))
-    kept = source.lists(*KEPT_KEYS)
-    return Recipe(every, kept=kept)
+    return Recipe(every, kept=source.lists(*KEPT_KEYS))
 
 
 def _mxfp4(source: Source) -> Recipe:
     """MXFP4 as gpt-oss ships it: routed experts alone."""
-    kept = source.lists(*KEPT_KEYS)
-    return Recipe(experts=Format("mxfp4", source.dtype), kept=kept)
+    return Recipe(experts=Format("mxfp4", source.dtype), kept=source.lists(*KEPT_KEYS))
 
 
 def _awq(source: Source) -> Recipe:
-    kept = source.lists(*KEPT_KEYS)
-    return Recipe(_weights_alone(source, bool(source.config.get("zero_point", True))), kept=kept)
+    every = _weights_alone(source, bool(source.config.get("zero_point", True)))
+    return Recipe(every, kept=source.lists(*KEPT_KEYS))
 
 
 def _gptq(source: Source) -> Recipe:
@@ -335,8 +333,8 @@ def _quark(source: Source) -> Recipe:
     if inputs is not None:
         stored = _quark_dtype(source, "global_quant_config.input_tensors", inputs)
         activations = stored.removeprefix("mx")  # however many share a scale
-    every, kept = Format(weights, activations), source.lists("exclude")
-    return Recipe(every, kept=kept, needs_head=True)
+    every = Format(weights, activations)
+    return Recipe(every, kept=source.lists("exclude"), needs_head=True)
 
 
 def _quark_dtype(source: Source, key: str, spec: Any) -> str:

@@ -22,9 +22,7 @@ def kimi_delta(reader: Reader) -> dict[str, Any]:
         return reader.sizes("kimi delta outside")
     is_full = nested.flag("use_full_rank_gate", False)
     known = {"num_heads", "head_dim", _KERNEL, *_LISTS, "use_full_rank_gate", "gate_lower_bound"}
-    other = next((key for key, value in nested.config.items() if value and key not in known), None)
-    if other:
-        raise nested.fault(other, "no such key, as its meaning is not known here")
+    nested.refuse_unknown(known, "no such key, as its meaning is not known here")
     return nested.sizes("kimi delta") | {"has_low_rank_gate": not is_full}
 
 

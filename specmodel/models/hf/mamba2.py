@@ -7,7 +7,6 @@ by side, which read the same: each counts as two layers, the first of which has 
 from collections.abc import Mapping
 from typing import Any
 
-from specmodel.base.errors import InputError
 from specmodel.models.hf.family import FULL, LINEAR, Family
 from specmodel.models.hf.feed_forward import dense_block, experts_block
 from specmodel.models.hf.reader import Reader
@@ -64,17 +63,6 @@ def nemotron_blocks(reader: Reader, family: Family, num_layers: int) -> list[dic
     if "mlp" in blocks:
         made["mlp"] = dense_block(reader, family)
     return [made.get(block) for block in blocks]
-
-
-def check_module(config: Mapping[str, Any], argument: str) -> None:
-    """Refuse an MTP module other than attention and then experts."""
-    for key, known in (
-        ("mtp_layers_block_type", (["attention", "moe"], [FULL, "moe"])),
-        ("mtp_hybrid_override_pattern", ("*E",)),
-    ):
-        if config.get(key) is not None and config[key] not in known:
-            expected = f"{known[0]!r}, as other modules are not known here"
-            raise InputError(f"{argument} {key}", config[key], expected)
 
 
 # Falcon-H1

@@ -12,11 +12,6 @@ _OUTSIDE = (
 )
 """Keys that transformers 5.23 writes outside of the object in which checkpoints have them."""
 
-_WITHOUT_SHAPE = (
-    *("sparse_init_block", "sparse_local_block", "index_local_blocks"),
-    *("sparse_score_type", "sparse_attention_freq", "sparse_disable_index_value"),
-)
-
 _SPARSE = "sparse_attention_config"
 
 
@@ -67,7 +62,7 @@ def block_sparse_mixers(
     if index["index_num_heads"] % full["num_kv_heads"]:
         expected = f"a multiple of num_key_value_heads = {full['num_kv_heads']}"
         raise own.fault("sparse_num_index_heads", expected)
-    own.refuse_other_keys(family.harmless, family.harmless_groups)
+    own.refuse_other_keys(family.harmless, [*family.harmless_groups, "indexers of blocks"])
     sparse = full | index
     return [sparse if kind == BLOCKS else full for kind in kinds]
 
@@ -78,6 +73,4 @@ def _sparse(reader: Reader) -> Reader:
     keys = ("model_type", *_OUTSIDE)
     flat = {key: reader.get(key) for key in keys}
     own = {key: value for key, value in flat.items() if value is not None}
-    found = Reader(own | dict(nested.config if nested else {}), f"{reader.argument} {_SPARSE}")
-    found.pass_over(*_WITHOUT_SHAPE)
-    return found
+    return Reader(own | dict(nested.config if nested else {}), f"{reader.argument} {_SPARSE}")

@@ -75,8 +75,6 @@ def _parts(reader: Reader, name: str, known: tuple[str, ...], num_layers: int) -
         if not isinstance(own, dict):
             raise InputError(f"{reader.argument} {_KEY}[{number}].{name}", own, "an object")
         part = Reader(own, f"{reader.argument} {_KEY}[{number}].{name}")
-        other = next((key for key, value in own.items() if value and key not in known), None)
-        if other:
-            raise part.fault(other, "false or null, as its meaning is not known here")
+        part.refuse_unknown(known, "false or null, as its meaning is not known here")
         found.append(part)
     return found

@@ -27,14 +27,6 @@ _Layer = dict[str, Any]
 """Fields of a layer, or of a part of it."""
 
 
-def _no_fields(reader: Reader, layers: list[_Layer]) -> dict[str, Any]:
-    return {}
-
-
-def _no_check(reader: Reader, beside: Mapping[str, Any] | None) -> None:
-    pass
-
-
 class Rules(NamedTuple):
     """Functions that read a configuration; by default those of all families."""
 
@@ -44,9 +36,9 @@ class Rules(NamedTuple):
     """Feed-forward block of each layer, from the number of layers; None for no block."""
     mixers: Callable[[Reader, Family, list[str], int | None], Sequence[_Layer | None]] = mixers
     """Mixer of each layer, from their kinds and the length of windows; None for no mixer."""
-    fields: Callable[[Reader, list[_Layer]], dict[str, Any]] = _no_fields
+    fields: Callable[[Reader, list[_Layer]], dict[str, Any]] = lambda *_: {}
     """Other fields of the `Architecture`; it may change the layers."""
-    check_quantisation: Callable[[Reader, Mapping[str, Any] | None], None] = _no_check
+    check_quantisation: Callable[[Reader, Mapping[str, Any] | None], None] = lambda *_: None
     """Refuses records of quantisation, in and beside the file, that its layers cannot have."""
 
 

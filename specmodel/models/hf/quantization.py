@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from specmodel.base.errors import InputError
 from specmodel.layers.work import wider_dtype
-from specmodel.models.hf.family import MTP_COUNTS
 from specmodel.models.hf.formats import (
     MIXED,
     MOE_ALGO,
@@ -20,6 +19,7 @@ from specmodel.models.hf.formats import (
     Source,
     read_recipe,
 )
+from specmodel.models.hf.keys import table
 from specmodel.models.hf.modules import (
     DENSE,
     EXPERTS,
@@ -63,7 +63,7 @@ def checkpoint_dtypes(
     records = _records(config, argument, beside)
     if not records:
         return _unquantised(config, argument, dtype), [dict(layer) for layer in layers]
-    has_mtp = any(config.get(key) for key in MTP_COUNTS)
+    has_mtp = any(config.get(key) for key in table("key_names")["mtp_counts"])
     modules = Modules(layers, has_head=not has_tied_embeddings, has_mtp=has_mtp)
     sources = (Source(record, name, dtype) for name, record in records)
     given = config.get("expert_dtype")

@@ -1,6 +1,6 @@
 """Values of a ``config.json`` by their keys, checked; keys that nobody knows are refused."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from specmodel.base.errors import InputError, nearest
@@ -93,6 +93,14 @@ class Reader:
                     f" --ignore-config-key {key} leaves it out, and a row of families.toml may list"
                     " it as harmless",
                 )
+
+    def refuse_unknown(self, known: Collection[str], expected: str) -> None:
+        """Refuse a key that says something, but is none of those known."""
+        other = next(
+            (key for key, value in self.config.items() if value and key not in known), None
+        )
+        if other:
+            raise self.fault(other, expected)
 
     def whole(self, key: str, default: int | None = None, *, minimum: int = 1) -> int:
         """Return a whole number, or the default where the key is missing or null."""
