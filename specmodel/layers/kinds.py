@@ -15,7 +15,7 @@ class KernelKind:
     """One kind of kernels.
 
     `name` is what `Work.kind`, tables of measurements and profiles call it; fits go by the dtype of
-    what it `follows`, "" for what is never fitted. Where neither the stack nor typical kernels have
+    what it `follows`, "" for what has no parameters of kernels, as messages. Where neither the stack nor typical kernels have
     fits of it, those of `stand_in` are taken, without which it must be fitted; with
     `takes_own_first`, the stack's own fits of `stand_in` precede typical ones of this kind. Errors
     are those of the kind `errors_of` where this one has too few points. Nobody timed a
@@ -40,6 +40,13 @@ class KernelKind:
     marker: str = ""
     largest_spread: float = 0.25
     held_share: tuple[float, float] = (0.70, 0.90)
+
+    def __post_init__(self) -> None:
+        if self.stand_in and not self.follows:
+            expected = (
+                f"what fits of {self.name} go by, such as cache, as {self.stand_in} stands in"
+            )
+            raise InputError("follows", self.follows, expected)
 
     @property
     def words(self) -> str:

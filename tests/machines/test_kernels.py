@@ -93,3 +93,10 @@ def test_a_stack_with_typical_kernels_of_other_kinds_has_all_that_must_be_fitted
     kernels = stack_kernels("mine", stack)
     for kind in kinds.FITTED_KINDS:
         assert dataclasses.is_dataclass(kernels.parameters(kind, "bf16", "bf16"))
+
+
+def test_a_stand_in_needs_fits_to_go_by_something():
+    """A row that follows nothing would lose the errors and intervals of its stand-in."""
+    expected = "^follows: got ''; expected what fits of toy_core go by, such as cache, as attention"
+    with pytest.raises(InputError, match=expected):
+        kinds.KernelKind(name="toy_core", follows="", stand_in="attention", colour="#000000")
