@@ -144,12 +144,10 @@ def _dense_unless_enumerated(reader: Reader, family: Family, num_layers: int) ->
     """Make the layers dense whose numbers a list, or a text with commas, leaves out."""
     key = "moe_layers_enum"
     value = reader.get(key)
-    if value is None:
-        if reader.get("mlp_layer_types") is not None:
-            return None, []
-        if reader.get("first_k_dense_replace") is not None:
-            return _dense_leading(reader, family, num_layers)
-        raise reader.fault(key, "the numbers of the layers that route, in a text or list")
+    if value is None and reader.get("mlp_layer_types") is not None:
+        return None, []
+    if value is None and reader.get("first_k_dense_replace") is not None:
+        return _dense_leading(reader, family, num_layers)
     words = value.split(",") if isinstance(value, str) else value
     if not isinstance(words, list) or not all(str(word).strip().isdecimal() for word in words):
         raise reader.fault(key, "the numbers of the layers that route, in a text or list")

@@ -38,9 +38,9 @@ def mixers(
         made[FULL] = attention(reader, family)
         made[SLIDING] = made[CHUNKED] = made[FULL] | {"window": window}
     if LINEAR in kinds:
-        made[LINEAR] = {"state_dtype": _state_dtype(reader)} | family.rule("linear", _LINEAR)(
-            reader
-        )
+        # engines keep a recurrent state in 32 bits if nothing is said
+        dtype = reader.known_dtype("mamba_ssm_dtype") or "fp32"
+        made[LINEAR] = {"state_dtype": dtype} | family.rule("linear", _LINEAR)(reader)
     if not set(INDEXED).isdisjoint(kinds):
         made |= dict.fromkeys(INDEXED, _sparse_attention(reader, family))
         owns = _own_indexers(reader, len(kinds))
@@ -88,11 +88,6 @@ def _latent_heads(reader: Reader, family: Family) -> dict[str, Any]:
         "v_head_dim": v_head_dim,
         **({"gate_size": size} if size else {}),
     }
-
-
-def _state_dtype(reader: Reader) -> str:
-    """Return the dtype of a recurrent state, which engines keep in 32 bits if nothing is said."""
-    return reader.known_dtype("mamba_ssm_dtype") or "fp32"
 
 
 def _sparse_attention(reader: Reader, family: Family) -> dict[str, Any]:

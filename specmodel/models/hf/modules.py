@@ -50,6 +50,10 @@ class _Table(NamedTuple):
     """Of each group of a feed-forward block."""
     patterns: list[str]
     """All of them, with the name of a layer before each."""
+    outside: re.Pattern[str]
+    """Parts that see or hear."""
+    unquantised: re.Pattern[str]
+    """Parts that are never quantised."""
 
 
 @cache
@@ -65,7 +69,9 @@ def _table() -> _Table:
     names = {
         n for namings in (*sides, *blocks.values(), (_INDEXER,)) for way in namings for n in way
     }
-    return _Table(mixers, blocks, sorted(f"layers.{ANY}.{name}" for name in names))
+    patterns = sorted(f"layers.{ANY}.{name}" for name in names)
+    elsewhere = (re.compile(rf"\b({'|'.join(own)})\b") for own in table["elsewhere"].values())
+    return _Table(mixers, blocks, patterns, *elsewhere)
 
 
 def _namings(listed: list[list[str]]) -> Namings:
@@ -75,18 +81,9 @@ def _namings(listed: list[list[str]]) -> Namings:
 _HEADS = ("lm_head", "language_model.lm_head", "head")
 
 _REGEX_SIGNS = re.compile(r"[\\()\[\]^$+|]")
-_OUTSIDE = re.compile(
-    r"\b(vision\w*|visual|embed_vision|audio\w*|multi_modal_projector|mm_projector|patch_merge_mlp)\b"
-)
 _MTP = re.compile(r"(?:^|[.:*])mtp")
 _MTP_NAMES = ("mtp.layers.0.self_attn.o_proj", "mtp.layers.0.mlp.down_proj")
 _WHOLE_MTP = re.compile(r"(?:.*\.)?mtp(?:\.layers(?:\.0)?)?(?:\.?\*)?")
-_UNQUANTISED = re.compile(
-    r"\b(embed_tokens|embeddings|router|(shared_expert_)?gate|\w*norm|e_score_correction_bias|eh_proj"
-    r"|shared_head|conv1d|conv\.conv|[qkv]_conv1d|A_log|dt_bias|in_proj_(a|b|ba)|b_proj|fused_qkvbfg_a_proj"
-    r"|hc_\w+|hyper_connection|mapping_proj|attn_m[hq]a|index_kpool_compress_\w+|indexers_proj"
-    r"|weights_proj|fc[12]_latent_proj)\b"
-)
 _LAYER = re.compile(r"\blayers\\?\.(\d{1,7})(?=\\?\.|\*|$)")
 _EXPERT = re.compile(r"\bexperts\.(\d{1,7})(?=\.|$)")
 
@@ -118,7 +115,7 @@ class Modules:
             if not isinstance(entry, str):
                 raise InputError(key, entry, "names of modules")
             entry = entry if _is_regex(entry) else entry.rstrip(".")
-            if not _is_regex(entry) and _OUTSIDE.search(entry):
+            if not _is_regex(entry) and _table().outside.search(entry):
                 continue
             if _MTP.search(entry) and not _is_regex(entry):
                 found.has_mtp |= bool(_WHOLE_MTP.fullmatch(entry))
@@ -152,7 +149,8 @@ class Named:
         """Add the modules that an entry without numbers names in some layers."""
         names, of_layers = self._matches(entry)
         self.has_mtp |= _is_regex(entry) and all(map(self._pattern(entry).fullmatch, _MTP_NAMES))
-        is_known = any(known.search(entry) for known in (_UNQUANTISED, _OUTSIDE, _MTP))
+        elsewhere = (_table().unquantised, _table().outside, _MTP)
+        is_known = any(known.search(entry) for known in elsewhere)
         if not names and not of_layers and not is_known:
             kinds = f"{MIXER}, {EXPERTS}, {SHARED}, {DENSE}, {HEAD}"
             raise InputError(
