@@ -19,9 +19,9 @@ class KernelKind:
     stack nor typical kernels have fits of it, those of `stand_in` are taken, without which it must
     be fitted; with `takes_own_first`, the stack's own fits of `stand_in` precede typical ones of
     this kind. Errors are those of the kind `errors_of` where this one has too few points. Nobody
-    timed a kind that has `untimed`: by these its errors grow where fits of `stand_in` are taken, the
-    mean error, and the standard deviations of ln(measured / predicted) that a table has in common and
-    between decoding and verifying [-]; `assumption` says in words what is assumed. With
+    timed a kind that has `untimed`: by these its errors grow where fits of `stand_in` are taken,
+    the mean error, and the standard deviations of ln(measured / predicted) that a table has in
+    common and between decoding and verifying [-]; `assumption` says in words what is assumed. With
     `computes_as_fitted`, arithmetic runs in the dtype that was fitted, whatever a cache has. No
     `marker` in plots is for what is never timed alone. Fits that ship have a standard deviation of
     ln(measured / predicted) of at most `largest_spread`, and 80 % intervals that hold a share
