@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from strategies import pass_of, with_windows
 
+from specmodel import drafters
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.experts import expert_use
 from specmodel.algebra.routing import zipf_popularity
@@ -18,7 +19,6 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times, target_pass
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
-from specmodel.drafters import by_name as drafters
 from specmodel.layers.batch import sequence_group
 from specmodel.layers.work import CAUSES
 from specmodel.machines.engine import EngineProfile, load_engine

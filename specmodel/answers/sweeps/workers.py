@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections import deque
@@ -143,13 +144,17 @@ def _connected(address: str) -> Iterator[Client]:
     except TypeError:  # from Python's ssl, which was given nothing
         keys = "distributed.comm.tls.ca-file, .client.cert and .client.key"
         expected = f"certificates in Dask's configuration ({keys}), or another protocol"
-        raise InputError("scheduler", address, expected) from None
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else "no answer"
         expected = f"a Dask scheduler that answers ({reason})"
-        raise InputError("scheduler", address, expected) from None
-    with client:
-        yield client
+    else:
+        with client:
+            yield client
+        return
+    # A client that failed waits for the lock of Dask's loops when it is collected. If that happened
+    # while another loop starts, both would wait for ever: it is collected here.
+    gc.collect()
+    raise InputError("scheduler", address, expected)
 
 
 def _check_workers(client: Client, address: str, worker_timeout: float) -> None:
