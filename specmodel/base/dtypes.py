@@ -61,6 +61,15 @@ _OTHER_NAMES = {
 }
 """What checkpoints and engines call a dtype, and its name here."""
 
+_MET_BY = {
+    "fp8": ("fp8", "bf16", "fp16", "fp32"),
+    "int8": ("int8", "bf16", "fp16", "fp32"),
+    "fp4": ("fp4", "bf16", "fp16", "fp32"),
+    "mxfp4": ("fp8", "bf16", "fp16", "fp32"),
+    "int4": ("int4", "int8", "fp8", "bf16", "fp16", "fp32"),
+}
+"""By dtype of quantised weights: those of the activations that kernels multiply them with."""
+
 ARITHMETIC_BITS = {
     name: 4 if size < 1 else int(8 * size) for name, size in BYTES_PER_ELEMENT.items()
 }
@@ -91,12 +100,21 @@ def names_of_fits(stored: str, arithmetic: str | None = None) -> tuple[str, ...]
 
 
 def check_dtype(argument: str, dtype: object) -> str:
-    """Return `dtype` if it is known, else say which dtypes are; activations have no groups."""
+    """Return the name here of a dtype; else say which are known. Activations have no groups."""
     is_of_activations = argument == "activation_dtype"
     groups = {"mxfp4", *_KERNELS} if is_of_activations else set()
     known = [name for name in BYTES_PER_ELEMENT if name not in groups]
-    if isinstance(dtype, str) and dtype in known:
-        return dtype
-    ours = _OTHER_NAMES.get(dtype.lower()) if isinstance(dtype, str) else None
-    meant = f"{ours}, as it is called here; " if ours in known else ""
-    raise InputError(argument, dtype, f"{meant}one of {', '.join(known)}")
+    name = dtype.lower() if isinstance(dtype, str) else ""
+    ours = _OTHER_NAMES.get(name, name)
+    ours = kernel_dtype(ours) if is_of_activations else ours
+    if ours in known:
+        return ours
+    raise InputError(argument, dtype, f"one of {', '.join(known)}")
+
+
+def check_activations(argument: str, activations: str, weights: str) -> None:
+    """Refuse activations of a dtype that no kernel multiplies with quantised weights of another."""
+    met = _MET_BY.get(kernel_dtype(weights), (activations,))
+    if activations not in met:
+        expected = f"one of {', '.join(met)}: no kernel multiplies {activations} with {weights}"
+        raise InputError(argument, activations, f"{expected} weights")

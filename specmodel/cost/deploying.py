@@ -11,10 +11,11 @@ import numpy as np
 from specmodel.algebra.acceptance import TYPICAL_PROPOSAL_RATE
 from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE, TYPICAL_ROUTING_CORRELATION
 from specmodel.algebra.routing import zipf_popularity
-from specmodel.base.dtypes import check_dtype, kernel_dtype
+from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import is_path, read_numbers
 from specmodel.base.units import FloatArray, check
+from specmodel.cost.activations import with_usual_activations
 from specmodel.cost.arguments import DeploymentArguments, PlainArguments
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
 from specmodel.cost.kinds import kernels_of, places_taken
@@ -33,13 +34,14 @@ DEGREES = ("tensor_parallel", "data_parallel", "expert_parallel", "draft_tensor_
 DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype", "expert_dtype", "embedding_dtype")
 PART_DTYPES = ("attention_dtype", "mtp_dtype")
 """Dtypes of parts that follow the other weights unless told otherwise."""
+_ALL_DTYPES = (*DTYPES, *PART_DTYPES)
 LOOKUP = ("lookup_time", "proposal_rate")
 POPULARITY = ("popularity", "popularity_exponent")
 SHARES = ("routing_correlation", "memory_utilization")
 ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 NAMES = (
     *(*RECORDS, "stack", "host_speed", "tree_width", "state_rollback", *DEGREES, *SHARES),
-    *(*DTYPES, *PART_DTYPES, *LOOKUP, *POPULARITY),
+    *(*_ALL_DTYPES, *LOOKUP, *POPULARITY),
 )
 """What `resolve` takes beside fields of records."""
 
@@ -128,11 +130,12 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
     if hardware.kind == "cpu":  # its host is the processor that computes
         engine = replace(engine, hides_host="none")
-    dtypes = _dtypes(given, hardware)
+    dtypes = {name: check_dtype(name, given[name]) for name in _ALL_DTYPES if name in given}
     load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
     target = _record(chosen["target"], Architecture, load)
     target = _alike(target, dtypes)
     target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
+    target = with_usual_activations(target, hardware, dtypes)
     drafter = _drafter(given, target).run_by(engine.draft_model_first)
     deployment = Deployment(
         target=target,
@@ -149,17 +152,6 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
     of_engine = {"engine": None} if changes["engine"] else {}
     of_engine |= {"host_speed": None} if "host_speed" in changes["engine"] else {}
     return deployment, _assumed(deployment, given | of_engine)
-
-
-def _dtypes(given: Mapping[str, Any], hardware: HardwareProfile) -> dict[str, str]:
-    """Return the given dtypes of the target, and the dtype of activations that follows.
-
-    Weights of fp8 meet activations of fp8 where the GPU computes in fp8; others are widened.
-    """
-    names = (*DTYPES, *PART_DTYPES)
-    dtypes = {name: check_dtype(name, given[name]) for name in names if name in given}
-    is_fp8 = kernel_dtype(dtypes.get("weight_dtype", "")) == "fp8" and "fp8" in hardware.dtype
-    return ({"activation_dtype": "fp8"} if is_fp8 else {}) | dtypes
 
 
 def _alike(target: Architecture, dtypes: Mapping[str, str]) -> Architecture:

@@ -282,6 +282,7 @@ def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
         "weight_dtype": dtype,
         "attention_dtype": None,
         "attention_activation_dtype": None,
+        "expert_activation_dtype": None,
         "expert_dtype": None,
         "embedding_dtype": target.outer_dtype,  # it shares the LM head, whose dtype stays as well
         "activation_dtype": "bf16" if narrow else target.activation_dtype,

@@ -95,7 +95,8 @@ SINGLE_GPU = Layout()
 class Stream:
     """Width of the residual stream, and dtypes, which all layers of a model share.
 
-    `outer_dtype` is that of embedding, LM head and router.
+    `outer_dtype` is that of embedding, LM head and router; `expert_activation_dtype` that of what
+    goes into the routed experts, where it differs.
     """
 
     hidden_size: int
@@ -104,6 +105,13 @@ class Stream:
     outer_dtype: str
     activation_dtype: str
     kv_dtype: str
+    expert_activation_dtype: str | None = None
+
+    @cached_property
+    def expert_stream(self) -> "Stream":
+        """The same stream, inside the routed experts."""
+        dtype = self.expert_activation_dtype or self.activation_dtype
+        return replace(self, activation_dtype=dtype)
 
     @cached_property
     def activation_bytes(self) -> float:

@@ -262,8 +262,9 @@ class RoutedExperts(FeedForwardBlock):
     def _single(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of a single expert, which every token uses, and of shared ones."""
         n, stream = run.layout.tensor_parallel, run.stream
+        inside, dtype = replace(run, stream=stream.expert_stream), stream.expert_dtype
         routed = dense_block(
-            "routed_experts", run, self.expert_size / n, layers, self.is_gated, stream.expert_dtype
+            "routed_experts", inside, self.expert_size / n, layers, self.is_gated, dtype
         )
         routed["routed_experts"] = replace(routed["routed_experts"], memory_cause="experts")
         shared = dense_block(
@@ -275,7 +276,7 @@ class RoutedExperts(FeedForwardBlock):
 
     def _routed(self, run: Pass, layers: int) -> Work:
         """Return the work of routed experts, with bringing tokens to them and back."""
-        layout, stream = run.layout, run.stream
+        layout, stream = run.layout, run.stream.expert_stream
         k = self.mean_experts_per_token
         active, pairs = Form({ActiveExperts(self): 1.0}), run.everything.num_tokens * k
         if layout.expert_parallel > 1:
@@ -325,7 +326,7 @@ class RoutedExperts(FeedForwardBlock):
 
     def _all_to_all(self, run: Pass, layers: int) -> Work:
         """Return the work of sending a replica's tokens to the ranks of their experts, and back."""
-        layout, stream = run.layout, run.stream
+        layout, stream = run.layout, run.stream.expert_stream
         if layout.replicas == 1 or layout.gathers_tokens:
             return Work()
         degree = layout.expert_parallel

@@ -192,13 +192,18 @@ class HardwareProfile(Record):
         chosen = [name for name, stack in self.fitted.items() if stack.is_default]
         return chosen[0] if chosen else next(iter(self.fitted), None)
 
+    @property
+    def computes_in_fp4(self) -> bool:
+        """Whether it multiplies activations of four bits."""
+        return "fp4" in self.dtype or (self.compute_capability or 0.0) >= FP4_CAPABILITY
+
     def compute_dtype(self, dtype: str) -> str:
         """Return the dtype in which arithmetic on `dtype` runs: itself, or the next wider one.
 
         An InputError says if the profile has no peak that would do.
         """
-        is_older = self.compute_capability and self.compute_capability < FP4_CAPABILITY
-        passed_over = "fp8" if dtype == "fp4" and is_older else None
+        is_nvidia = self.compute_capability is not None
+        passed_over = "fp8" if dtype == "fp4" and is_nvidia and not self.computes_in_fp4 else None
         for candidate in (dtype, *_NEXT_WIDER.get(dtype, ())):
             if candidate in self.dtype and candidate != passed_over:
                 return candidate

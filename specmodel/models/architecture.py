@@ -53,9 +53,9 @@ class Architecture(Shape):
     mtp_dtype
         Dtype of all weights of the block for multi-token prediction that the checkpoint has,
         where its parts do not have those of the target.
-    activation_dtype, attention_activation_dtype, kv_dtype
-        Dtypes of activations, which arithmetic follows; of those inside mixers, by default the
-        same; and of the KV cache.
+    activation_dtype, attention_activation_dtype, expert_activation_dtype, kv_dtype
+        Dtypes of activations, which arithmetic follows; of those inside mixers and those inside
+        routed experts, by default the same; and of the KV cache.
     other_kv_dtype
         Dtype of the KV cache by a second record of the checkpoint, which some engines pass over.
     num_mtp_modules

@@ -44,6 +44,7 @@ class Shape(Record):
     mtp_dtype: StorageDtype | None = None
     activation_dtype: Dtype = "bf16"
     attention_activation_dtype: Dtype | None = None
+    expert_activation_dtype: Dtype | None = None
     kv_dtype: StorageDtype = "bf16"
     other_kv_dtype: StorageDtype | None = None
     num_mtp_modules: Count = 1
@@ -183,13 +184,16 @@ class Shape(Record):
             outer_dtype=self.outer_dtype,
             activation_dtype=self.activation_dtype,
             kv_dtype=self.kv_dtype,
+            expert_activation_dtype=self.expert_activation_dtype,
         )
 
     @cached_property
     def arithmetic_dtypes(self) -> tuple[tuple[str, str, str], ...]:
         """Each dtype of activations or weights: its field, and the dtype that is computed in."""
         stream, told = self.stream, dict(self.own_dtypes)
-        met = [(field, dtype, stream) for field, dtype in (*stream.dtypes.items(), *told.items())]
+        alike = (*stream.dtypes.items(), *told.items())
+        met = [(field, dtype, stream) for field, dtype in alike if field != "expert_dtype"]
+        met += [("expert_dtype", stream.expert_dtype, stream.expert_stream)] if self.is_moe else []
         met += [
             ("attention_dtype", dtype, stored.stream)
             for stored in self.parts
@@ -208,7 +212,7 @@ class Shape(Record):
                 found.append(("attention_dtype" if stored.part.is_mixer else "ffn_dtype", dtype))
             if stored.output_dtype:
                 found.append(("output_dtype", stored.output_dtype))
-        for field in ("head_dtype", "attention_activation_dtype"):
+        for field in ("head_dtype", "attention_activation_dtype", "expert_activation_dtype"):
             if getattr(self, field):
                 found.append((field, getattr(self, field)))
         return tuple(dict.fromkeys(found))

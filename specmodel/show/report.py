@@ -25,6 +25,9 @@ _LEFT_OUT = ("host", "target")
 _IDEAL = "Engine 'ideal' has no overhead: an upper bound on throughput."
 _IDEAL_DRAFTS = " On the speedup, overhead of each pass acts up, of drafting and rejection down."
 
+_WEIGHTS = {"weight_dtype": "weights", "expert_dtype": "experts", "attention_dtype": "attention"}
+"""Words for fields of dtypes of weights."""
+
 _UNITS = {
     **dict.fromkeys(("peak_batch_size", "near_peak_first", "near_peak_last"), "request"),
     "largest_batch_size": "request",
@@ -101,7 +104,30 @@ def behind(deployment: Deployment) -> list[str]:
     if engine.fit:
         told += f", fitted; {off_by(engine.fit)}"
     ideal = _IDEAL + (_IDEAL_DRAFTS if deployment.has_drafter else "")
-    return [_kernels(deployment), ideal if engine.is_ideal else f"{told}."]
+    told = ideal if engine.is_ideal else f"{told}."
+    return [*_dtypes(deployment), _kernels(deployment), told]
+
+
+def _dtypes(deployment: Deployment) -> list[str]:
+    """Say in which dtypes quantised weights are kept and computed; nothing if none is quantised."""
+    from specmodel.base.dtypes import BYTES_PER_ELEMENT
+    from specmodel.cost.activations import MXFP4_OPTION
+
+    target, told = deployment.target, dict[tuple[str, str], str]()
+    met = sorted(target.arithmetic_dtypes, key=lambda row: row[0] != "weight_dtype")
+    for field, stored, arithmetic in met:
+        if field in _WEIGHTS:
+            computed = deployment.hardware.compute_dtype(arithmetic)
+            told.setdefault((stored, computed), _WEIGHTS[field])
+    if all(BYTES_PER_ELEMENT[stored] >= 2 for stored, _ in told):
+        return []
+    words = [
+        f"{name} {stored}" + (f" computed in {computed}" if computed != stored else "")
+        for (stored, computed), name in told.items()
+    ]
+    takes_option = target.expert_activation_dtype == "fp8" and deployment.kernels.stack == "vllm"
+    option = f" ({MXFP4_OPTION})" if takes_option else ""
+    return [f"Dtypes: {', '.join(words)}{option}; KV cache {target.kv_dtype}."]
 
 
 def off_by(fit: EngineFit) -> str:

@@ -239,15 +239,12 @@ POINTS = [
     *(
         (f"{GOOD} {option} {value}", option, f"'{value}'", "bf16")
         for option in ("--weight-dtype", "--activation-dtype", "--kv-dtype")
-        for value in ("bf17", "BF16", "float16")
+        for value in ("bf17", "float12", "fp4x")
     ),
     (f"{GOOD} --weight-dtype ''", "--weight-dtype", "''"),
-    (f"{GOOD} --expert-dtype nvfp4", "--expert-dtype", "'nvfp4'", "expected fp4, as it is called"),
-    (
-        f"{GOOD} --kv-dtype FP8_E4M3",
-        "--kv-dtype",
-        "expected fp8, as it is called here; one of fp32",
-    ),
+    (f"{GOOD} --expert-dtype fp6", "--expert-dtype", "'fp6'", "expected one of fp32, bf16"),
+    (f"{GOOD} --weight-dtype nvfp4 --activation-dtype fp8", "--activation-dtype", "'fp8'", "fp4"),
+    (f"{GOOD} --kv-dtype fp8_e3m4", "--kv-dtype", "expected one of fp32"),
     (
         f"{GOOD} --context-length 32k",
         "--context-length",

@@ -46,7 +46,7 @@ VARIETY = [
     PREDICT + " --interval --batch-size 1:64:x4",
     PREDICT + " --stack vllm --engine vllm-moesd-2025 --interval --draft-length 0:4",
     PREDICT.replace("--acceptance-rate 0.7", "--verify-tokens 30 --tokens-per-step 3"),
-    PREDICT + " --drafter eagle3 --weight-dtype fp8 --kv-dtype fp8 --activation-dtype int8",
+    PREDICT + " --drafter eagle3 --weight-dtype fp8 --kv-dtype fp8 --activation-dtype bf16",
     PREDICT + " --drafter mtp --set engine.kernel_time=5e-6",
     PREDICT + " --drafter parallel --draft-length 8 --max-draft-length 16",
     PREDICT + " --drafter qwen2-0.5b --draft-tensor-parallel 2 --tensor-parallel 4",

@@ -327,7 +327,7 @@ def test_memory_spreads_experts_over_ranks() -> None:
         ("qwen3-30b-a3b", {"data_parallel": [1, 2]}, "data_parallel"),
         ("qwen3-30b-a3b", {"data_parallel": 16, "hardware": "l4"}, "data_parallel"),
         ("deepseek-v3", {"attention_dtype": "fp9"}, "attention_dtype"),
-        ("deepseek-v3", {"mtp_dtype": "nvfp4"}, "mtp_dtype"),
+        ("deepseek-v3", {"mtp_dtype": "fp9"}, "mtp_dtype"),
         ("qwen3-32b", {"expert_parallel": 8}, "expert_parallel"),
         ("deepseek-v3", {"tensor_parallel": 3}, "tensor_parallel"),
         ("qwen3-30b-a3b", {"tensor_parallel": 16, "hardware": "l4"}, "tensor_parallel"),

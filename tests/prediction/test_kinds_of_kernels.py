@@ -125,10 +125,11 @@ def test_a_kind_that_a_model_does_not_run_leaves_its_intervals_as_they_are():
 
 
 def test_words_tell_the_kinds_that_the_target_runs():
-    (told, _) = behind(deployed(stack(attention={}, latent_attention={"mean_error": 0.07})))
+    (_, told, _) = behind(deployed(stack(attention={}, latent_attention={"mean_error": 0.07})))
     assert "latent attention 7%" in told
     assert ", attention" not in told
-    (told, _) = behind(deployed(stack(attention={}), "gpt-oss-120b"))
+    (dtypes, told, _) = behind(deployed(stack(attention={}), "gpt-oss-120b"))
+    assert dtypes == "Dtypes: weights bf16, experts mxfp4 computed in bf16; KV cache bf16."
     assert "attention 10%" in told
     assert "latent" not in told
 

@@ -1,0 +1,77 @@
+"""Dtypes of activations that nobody named: what kernels of the GPU multiply the weights with.
+
+Sources: vLLM 0.33, ``fused_moe/oracle/mxfp4.py`` and ``nvfp4.py`` (Marlin keeps 16 bits before
+Blackwell; gpt-oss has 16 bits on Blackwell too unless ``moe.activation`` is mxfp8, DeepSeek-V4
+mxfp8); SGLang 0.5.23, ``quantization/mxfp4.py`` (mxfp8 on Blackwell, 16 bits on Hopper).
+"""
+
+import pytest
+
+from specmodel import InputError
+from specmodel.cost.deploying import deploy
+from specmodel.show.report import behind
+
+HOPPER, BLACKWELL = "h200_sxm", "b200"
+
+
+def deployed(target, hardware, **given):
+    return deploy(target=target, hardware=hardware, tensor_parallel=8, **given)[0]
+
+
+def computed(deployment):
+    """Return in which dtype the routed experts and the dense linear layers are computed."""
+    found = {field: dtype for field, _, dtype in deployment.target.arithmetic_dtypes}
+    gpu = deployment.hardware
+    return tuple(gpu.compute_dtype(found[name]) for name in ("expert_dtype", "weight_dtype"))
+
+
+@pytest.mark.parametrize(
+    ("target", "hardware", "given", "expected"),
+    [
+        ("qwen3-235b-a22b", HOPPER, {"weight_dtype": "fp4"}, ("bf16", "bf16")),
+        ("qwen3-235b-a22b", BLACKWELL, {"weight_dtype": "fp4"}, ("fp4", "fp4")),
+        ("qwen3-235b-a22b", BLACKWELL, {"weight_dtype": "nvfp4"}, ("fp4", "fp4")),
+        ("qwen3-235b-a22b", HOPPER, {"expert_dtype": "mxfp4"}, ("bf16", "bf16")),
+        ("qwen3-235b-a22b", BLACKWELL, {"expert_dtype": "mxfp4"}, ("fp8", "bf16")),
+        ("deepseek-v3", HOPPER, {"expert_dtype": "fp4"}, ("bf16", "fp8")),
+        ("deepseek-v3", BLACKWELL, {"expert_dtype": "fp4"}, ("fp4", "fp8")),
+        ("deepseek-v4-flash", HOPPER, {}, ("bf16", "fp8")),
+        ("deepseek-v4-flash", BLACKWELL, {}, ("fp8", "fp8")),
+        ("gpt-oss-120b", HOPPER, {}, ("bf16", "bf16")),
+        ("gpt-oss-120b", BLACKWELL, {}, ("fp8", "bf16")),
+        ("gpt-oss-120b", BLACKWELL, {"activation_dtype": "bf16"}, ("bf16", "bf16")),
+        ("gpt-oss-120b", BLACKWELL, {"activation_dtype": "mxfp8"}, ("fp8", "bf16")),
+        ("qwen3-235b-a22b", "a100_sxm_80gb", {"weight_dtype": "fp8"}, ("bf16", "bf16")),
+    ],
+)
+def test_activations_are_what_kernels_multiply_the_weights_with(target, hardware, given, expected):
+    assert computed(deployed(target, hardware, **given)) == expected
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"weight_dtype": "fp4", "activation_dtype": "fp8"},
+        {"expert_dtype": "fp4", "activation_dtype": "fp8"},
+        {"weight_dtype": "fp8", "activation_dtype": "int8"},
+        {"weight_dtype": "mxfp4", "activation_dtype": "fp4"},
+    ],
+)
+def test_pairs_that_no_kernel_multiplies_are_refused(given):
+    with pytest.raises(
+        InputError, match=r"^activation_dtype: got '\w+'; expected one of .* kernel"
+    ):
+        deployed("qwen3-235b-a22b", BLACKWELL, **given)
+
+
+def test_an_engine_that_needs_an_option_for_it_is_told_so():
+    on_vllm = behind(deployed("gpt-oss-120b", BLACKWELL, engine="vllm"))[0]
+    assert "experts mxfp4 computed in fp8 (in vLLM by its option moe.activation" in on_vllm
+    assert "option" not in behind(deployed("gpt-oss-120b", BLACKWELL, engine="sglang"))[0]
+    assert "option" not in behind(deployed("deepseek-v4-flash", BLACKWELL, engine="vllm"))[0]
+
+
+def test_the_first_lines_tell_dtypes_of_quantised_weights_only():
+    assert behind(deployed("qwen3-30b-a3b", HOPPER))[0].startswith("Kernels")
+    (told, *_) = behind(deployed("qwen3-30b-a3b", HOPPER, weight_dtype="nvfp4"))
+    assert told == "Dtypes: weights fp4 computed in bf16; KV cache bf16."
