@@ -128,7 +128,8 @@ class Deployment:
     def states(self) -> StateKeeping:
         """What the engine does with recurrent states."""
         stack = self.engine.stack or self.kernels.stack
-        return StateKeeping(self.state_rollback, self.engine.state_slots or state_slots_of(stack))
+        slots = self.engine.state_slots or state_slots_of(stack)
+        return StateKeeping(self.state_rollback, slots, is_tree=self.tree_width > 1)
 
     @cached_property
     def recurrent_model(self) -> Architecture | None:

@@ -241,24 +241,25 @@ def step_times(
 
 
 def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numeric) -> None:
-    """Refuse trees where layers keep a state or entries of several tokens: neither branches."""
-    model = deployment.recurrent_model
-    why = "recurrent layers of {} carry one state from token to token"
+    """Refuse trees where layers keep entries of several tokens, or a state that does not branch."""
+    model = None if deployment.states.takes_trees else deployment.recurrent_model
+    why = "recurrent layers of {} carry one state from token to token; of engines only SGLang"
+    why += " verifies branches of a tree on them"
     if model is None:
-        model, why = deployment.compressed_model, "entries of {} are made of tokens in a row"
+        model = deployment.compressed_model
+        why = (
+            "entries of {} are made of tokens in a row, so that branches of a tree cannot share one"
+        )
     if model is None:
         return
     is_tree = np.asarray(verify_tokens != gamma + 1)
     if is_tree.any():
         bad = np.broadcast_to(verify_tokens, is_tree.shape)[is_tree].item(0)
         bad = int(bad) if bad == int(bad) else bad
-        expected = (
-            f"draft_length + 1, a chain: {why.format(model.name)}"
-            ", so that branches of a tree cannot be verified together"
-        )
+        expected = f"draft_length + 1, a chain: {why.format(model.name)}"
         raise InputError("verify_tokens", bad, expected)
     if deployment.tree_width > 1:
-        expected = f"1, a chain: branches of a tree cannot share a state of {model.name}"
+        expected = f"1, a chain: {why.format(model.name)}"
         raise InputError("tree_width", deployment.tree_width, expected)
 
 

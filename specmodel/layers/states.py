@@ -6,6 +6,7 @@ state and short records of the tokens, of which they then replay those that were
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -36,24 +37,33 @@ class StateKeeping:
     window of ``w - 1 + K`` tokens. "scratch" (SGLang 0.5.23) keeps one state and, while drafts are
     verified, one for each token besides, from which the accepted one is copied after the pass:
     ``2 + K`` states, and windows of ``w - 1`` and ``w - 1 + K``. As read in the engines' sources.
-    Replay is an option of SGLang for these layers, and of vLLM for Mamba-2.
+    Replay is an option of SGLang for these layers, and of vLLM for Mamba-2. In a tree each token
+    but the first goes on from the state of its parent, which SGLang 0.5.23 reads again
+    (``retrieve_parent_token`` of its kernels); vLLM 0.33 verifies no trees on these layers.
     """
 
     rollback: Rollback = "native"
     slots: Slots = "chain"
+    is_tree: bool = False
+
+    @cached_property
+    def takes_trees(self) -> bool:
+        """Whether a state is kept for each token, from which any later one can go on."""
+        return self.slots == "scratch" and self.rollback == "native"
 
     def tokens(self, tokens: FloatArray) -> FloatArray:
         """Return the tokens themselves: each adds to a convolution's window [-]."""
         return tokens
 
-    def written(self, tokens: FloatArray) -> FloatArray:
-        """Return the states that a sequence writes in a pass over so many tokens [-]."""
-        return np.ones_like(tokens) if self.rollback == "replay" else tokens
+    def moved(self, tokens: FloatArray) -> FloatArray:
+        """Return the states that a sequence writes, or reads again, in a pass over tokens [-].
 
-    def copied(self, tokens: FloatArray) -> FloatArray:
-        """Return the states that are read and written again after the pass [-]."""
-        has_copy = self.slots == "scratch" and self.rollback == "native"
-        return np.clip(tokens - 1, 0, 1) if has_copy else np.zeros_like(tokens)
+        Those written, one copied after the pass (read and written), and those of parents in a tree.
+        """
+        written = np.ones_like(tokens) if self.rollback == "replay" else tokens
+        copied = np.clip(tokens - 1, 0, 1) if self.takes_trees else 0.0
+        parents = np.maximum(tokens - 1, 0) if self.is_tree else 0.0
+        return np.asarray(written + 2 * copied + parents)
 
     def recorded(self, tokens: FloatArray) -> FloatArray:
         """Return the records of tokens that are written and read again [-]."""

@@ -130,6 +130,7 @@ def expected_rows(axes, **options):
 def predicted(point, acceptance, options):
     """Predict one point from records that are loaded and changed here."""
     target = load_architecture(point.pop("target"))
+    given = {name: point[name] for name in ("activation_dtype",) if name in point}
     target = target.with_changes("target", changes(point, "target.", "_dtype"))
     hardware = load_hardware(point.pop("hardware"))
     engine = load_engine(point.pop("engine", "ideal"))
@@ -148,6 +149,7 @@ def predicted(point, acceptance, options):
         engine=engine.with_changes("engine", changes(point, "engine.")),
         drafter=replace(drafter, **lookup),
         acceptance=acceptance,
+        **given,  # else the activations that weights usually meet on the GPU
         **point,
         **options,
     )

@@ -282,6 +282,31 @@ def test_trees_are_refused_whatever_is_known_of_acceptance(form):
         )  # fmt: skip
 
 
+def test_trees_read_the_states_of_parents_again_in_sglang():
+    """SGLang 0.5.23, ``fused_sigmoid_gating_recurrent.py``: each token but the first of a tree
+    loads the state of its parent, where a chain keeps it in registers."""
+    chain, tree = (
+        deployed(engine="sglang", tree_width=width)[0].states for width in (1, 2)
+    )  # fmt: skip
+    tokens = np.array([1.0, 8.0])
+    assert chain.moved(tokens).tolist() == [1, 8 + 2]  # written, and one copied
+    assert tree.moved(tokens).tolist() == [1, 8 + 2 + 7]
+    point = {"batch_size": 64, "draft_length": 7, "verify_tokens": 8, "context_length": 100}
+    times = [
+        step_times(deployed(engine="sglang", tree_width=width)[0], **point).verify_time
+        for width in (1, 2)
+    ]
+    assert times[1] > times[0]
+
+
+@pytest.mark.parametrize("changes", [{}, {"engine": "vllm"}, {"state_rollback": "replay"}])
+def test_trees_need_an_engine_that_keeps_a_state_for_each_token(changes):
+    given = {"engine": "sglang"} | changes if changes.get("state_rollback") else changes
+    with pytest.raises(InputError, match=r"^tree_width: got 2; .*only SGLang"):
+        step_times(deployed(tree_width=2, **given)[0], batch_size=1, draft_length=3,
+                   verify_tokens=4, context_length=100)  # fmt: skip
+
+
 def test_tree_on_a_recurrent_draft_model_is_refused():
     target = load_architecture("mixtral-8x7b").with_changes("t", {"vocabulary_size": 248320})
     d, _ = deploy(target=target, hardware="h200_sxm", drafter=hybrid(SMALL))
