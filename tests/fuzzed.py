@@ -69,7 +69,7 @@ BASES = [
     f"cost-table --for vllm {WHERE} --draft-length 3 --context-length 512,4096 --csv",
     f"sensitivity {WHERE} {RATE} --batch-size 4 --draft-length 3 --samples 64",
     f"sensitivity {WHERE} {RATE} --batch-size 4 --draft-length 3 --samples 64 --engine vllm",
-    f"sensitivity {NGRAM} --step-efficiency 0.5 --batch-size 4 --draft-length 3 --json",
+    f"sensitivity {NGRAM} --step-efficiency 0.3 --batch-size 4 --draft-length 3 --json",
     f"sweep {WHERE} {RATE} {SMALL}",
     f"sweep {WHERE} {SMALL} --tokens-per-step 2 --engine vllm --host-speed 0.5,2 --tree-width 1,4",
     f"sweep {NGRAM} --acceptance-rate 0.3,0.6 {SMALL} --output swept.csv --overwrite",

@@ -56,7 +56,7 @@ _ACCEPTANCE: _Options = {
     "accepted_fraction": (float, "Accepted / drafted, as engines report."),
     "acceptance_by_position": ("RATES", "Conditional rates of positions 1, 2, ...: 0.8,0.7,0.6."),
     "measured_draft_length": (int, "Draft length of the measured acceptance."),
-    "proposal_rate": (float, "Share of steps with a proposal (ngram).  [default: 0.44]"),
+    "proposal_rate": (float, "Share of steps with a proposal (ngram).  [default: 0.2]"),
 }
 _DETAIL: _Options = {
     "tensor_parallel": (int, "GPUs that each matrix of the target is cut over.  [default: 1]"),

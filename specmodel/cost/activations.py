@@ -2,55 +2,61 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, check_activations, kernel_dtype
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 
-MXFP4_OPTION = "in vLLM by its option moe.activation, as recipes set it"
-"""How activations of mxfp4 experts come to have 8 bits there: vLLM 0.33 keeps 16 bits for gpt-oss
-unless ``--quantization-config`` has ``{"moe": {"activation": "mxfp8"}}``, as recipes do (before,
-``VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8=1``)."""
+MXFP4_OPTION = "with vLLM's option moe.activation: --activation-dtype mxfp8"
+"""How experts of mxfp4 come to meet 8 bits in vLLM 0.33 on Blackwell where the other activations
+have 16: by ``{"moe": {"activation": "mxfp8"}}`` in ``--quantization-config``, as some recipes have
+it (before, ``VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8=1``)."""
 
 
 def with_usual_activations(
-    target: Architecture, hardware: HardwareProfile, given: Mapping[str, str]
+    target: Architecture, hardware: HardwareProfile, stack: str | None, given: Mapping[str, str]
 ) -> Architecture:
     """Return a target with activations in the dtype that kernels multiply its weights with.
 
-    `given` are dtypes that the user named. Activations that are among them stay, and are refused
-    where no kernel multiplies them with the weights. Others stay as in the checkpoint unless the
-    weights ask for another dtype.
+    `stack` is whose kernels run, and `given` are dtypes that the user named. Activations among them
+    stay, and are refused where no kernel multiplies them with the weights. Others stay as in the
+    checkpoint unless the weights ask for another dtype.
     """
     if "activation_dtype" in given:
         for name in ("weight_dtype", "expert_dtype"):
             check_activations("activation_dtype", given["activation_dtype"], given.get(name, ""))
         return target
-    dtype: Any = _usual(target.weight_dtype, target, hardware, is_given="weight_dtype" in given)
+    usual = partial(_usual, own=target.activation_dtype, hardware=hardware, stack=stack)
+    dtype: Any = usual(target.weight_dtype, is_given="weight_dtype" in given)
     target = replace(target, activation_dtype=dtype)
     if not target.is_moe or target.expert_dtype is None:
         return target
     is_given = not given.keys().isdisjoint(("weight_dtype", "expert_dtype"))
-    inside: Any = _usual(target.expert_dtype, target, hardware, is_given=is_given)
+    inside: Any = usual(target.expert_dtype, is_given=is_given)
     is_own = inside != target.activation_dtype
     return replace(target, expert_activation_dtype=inside if is_own else None)
 
 
-def _usual(weights: str, target: Architecture, hardware: HardwareProfile, *, is_given: bool) -> str:
+def _usual(
+    weights: str, *, own: str, hardware: HardwareProfile, stack: str | None, is_given: bool
+) -> str:
     """Return the dtype of the activations that weights usually meet on a GPU.
 
     Weights given as fp8 meet fp8 where the GPU computes in it. NVFP4 meets NVFP4 and mxfp4 meets
     fp8 (mxfp8) where it computes in four bits (TensorRT-LLM; SGLang 0.5.23,
-    ``quantization/mxfp4.py``; vLLM 0.33, ``fused_moe/oracle``, for gpt-oss under an option); on
-    others both meet 16 bits. A checkpoint of NVFP4 that keeps activations in 16 bits says so.
+    ``quantization/mxfp4.py``), but 16 bits in vLLM 0.33 (``fused_moe/oracle/mxfp4.py``) unless the
+    model's `own` activations are narrow; on older GPUs both meet 16 bits. A checkpoint of NVFP4
+    that keeps activations in 16 bits says so.
     """
-    own, kernels = target.activation_dtype, kernel_dtype(weights)
-    is_wide = BYTES_PER_ELEMENT[own] >= 2
+    kernels, is_wide = kernel_dtype(weights), BYTES_PER_ELEMENT[own] >= 2
     if kernels == "fp8":
         return "fp8" if is_given and "fp8" in hardware.dtype else own
     if kernels not in ("fp4", "mxfp4") or (kernels == "fp4" and is_wide and not is_given):
         return own
     if not hardware.computes_in_fp4:
         return own if is_wide else "bf16"
-    return "fp4" if kernels == "fp4" else "fp8"
+    if kernels == "mxfp4":
+        return own if is_wide and stack == "vllm" else "fp8"
+    return "fp4"

@@ -279,9 +279,11 @@ def _check_dtypes(kind: str, part: pd.DataFrame) -> None:
     for name in (column for column in COLUMNS[kind] if column in DTYPES):
         for dtype in part[name].unique():
             try:
-                check_dtype(name, dtype)
+                known = check_dtype(name, dtype)
             except InputError as error:
                 raise InputError(f"{ARGUMENT}.{name}", dtype, error.expected) from None
+            if dtype != known:
+                raise InputError(f"{ARGUMENT}.{name}", dtype, f"{known}, as it is called here")
     stored = STORED[kind]
     for dtype, rows in part.groupby(_fitted_as(kind, part)):
         activations = sorted(rows["activation_dtype"].unique())

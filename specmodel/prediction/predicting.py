@@ -30,7 +30,7 @@ DEFAULT_MAX_DRAFT_LENGTH = 10
 PLAIN_ARGUMENTS = ("batch_size", "context_length", "prompt_length", "output_length", "interval")
 _EVERY_STEP = (
     "the look-up is assumed to find a proposal in every step, which is optimistic: on measured"
-    " traces it does in 28 to 63 % of the steps (proposal_rate)"
+    " traces it does in 15 to 43 % of the steps (proposal_rate)"
 )
 
 
@@ -51,7 +51,7 @@ def predict(  # noqa: PLR0913 - all keyword-only
 
     With n-gram look-up, tokens per step and step efficiency are means over all steps, given and
     returned; rates and the accepted fraction are about the tokens drafted. "ngram" is assumed to
-    propose in 0.44 of the steps; `ngram_drafter` takes what was measured.
+    propose in 0.2 of the steps; `ngram_drafter` takes what was measured.
 
     Parameters
     ----------

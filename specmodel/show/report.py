@@ -125,8 +125,9 @@ def _dtypes(deployment: Deployment) -> list[str]:
         f"{name} {stored}" + (f" computed in {computed}" if computed != stored else "")
         for (stored, computed), name in told.items()
     ]
-    takes_option = target.expert_activation_dtype == "fp8" and deployment.kernels.stack == "vllm"
-    option = f" ({MXFP4_OPTION})" if takes_option else ""
+    in_vllm = (deployment.engine.stack or deployment.kernels.stack) == "vllm"
+    has_option = in_vllm and deployment.hardware.computes_in_fp4 and ("mxfp4", "bf16") in told
+    option = f" (fp8 {MXFP4_OPTION})" if has_option else ""
     return [f"Dtypes: {', '.join(words)}{option}; KV cache {target.kv_dtype}."]
 
 

@@ -218,7 +218,7 @@ def test_where_nothing_pays_no_alternative_wins(run):
 def test_what_is_assumed_for_one_alternative_is_said_of_it(run):
     out = run(COMPARE + " --hardware h100_sxm,l4")
     lines = [line for line in out.splitlines() if line.startswith("[1] Assumed")]
-    assert "proposal_rate 0.44" in lines[0]
+    assert "proposal_rate 0.2" in lines[0]
     assert "stack trtllm" in out
     assert "stack typical" in out
     assert "typical ones are assumed" in " ".join(out.split())

@@ -87,7 +87,7 @@ def test_popularity_may_be_a_list_of_files(run, tmp_path):
     assert status == 0
     equal, skewed = as_frame(out)["speedup"]
     assert as_frame(run(command)[1])["speedup"].tolist() == pytest.approx([equal])
-    assert skewed != pytest.approx(equal, rel=0.01)
+    assert skewed != pytest.approx(equal, rel=1e-4)
 
 
 def test_without_an_output_it_prints_csv(run):

@@ -2,7 +2,7 @@
 
 Sources: vLLM 0.33, ``fused_moe/oracle/mxfp4.py`` and ``nvfp4.py`` (Marlin keeps 16 bits before
 Blackwell; gpt-oss has 16 bits on Blackwell too unless ``moe.activation`` is mxfp8, DeepSeek-V4
-mxfp8); SGLang 0.5.23, ``quantization/mxfp4.py`` (mxfp8 on Blackwell, 16 bits on Hopper).
+mxfp8 in any case); SGLang 0.5.23, ``quantization/mxfp4.py`` (mxfp8 on Blackwell, else 16 bits).
 """
 
 import pytest
@@ -64,11 +64,21 @@ def test_pairs_that_no_kernel_multiplies_are_refused(given):
         deployed("qwen3-235b-a22b", BLACKWELL, **given)
 
 
-def test_an_engine_that_needs_an_option_for_it_is_told_so():
-    on_vllm = behind(deployed("gpt-oss-120b", BLACKWELL, engine="vllm"))[0]
-    assert "experts mxfp4 computed in fp8 (in vLLM by its option moe.activation" in on_vllm
-    assert "option" not in behind(deployed("gpt-oss-120b", BLACKWELL, engine="sglang"))[0]
-    assert "option" not in behind(deployed("deepseek-v4-flash", BLACKWELL, engine="vllm"))[0]
+def test_vllm_keeps_16_bits_unless_its_option_is_set_and_is_told_so():
+    def on(target, engine, **given):
+        deployment = deployed(target, BLACKWELL, engine=engine, **given)
+        return computed(deployment), behind(deployment)[0]
+
+    found, told = on("gpt-oss-120b", "vllm")
+    assert found == ("bf16", "bf16")
+    assert "(fp8 with vLLM's option moe.activation: --activation-dtype mxfp8)" in told
+    found, told = on("gpt-oss-120b", "vllm", activation_dtype="mxfp8")
+    assert found == ("fp8", "bf16")
+    assert "option" not in told
+    for target, engine in (("gpt-oss-120b", "sglang"), ("deepseek-v4-flash", "vllm")):
+        found, told = on(target, engine)
+        assert found[0] == "fp8"
+        assert "option" not in told
 
 
 def test_the_first_lines_tell_dtypes_of_quantised_weights_only():

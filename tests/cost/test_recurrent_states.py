@@ -274,7 +274,7 @@ def test_trees_are_refused():
 
 @pytest.mark.parametrize("form", ["acceptance", "tokens_per_step"])
 def test_trees_are_refused_whatever_is_known_of_acceptance(form):
-    acceptance = 0.7 if form == "acceptance" else Acceptance(tokens_per_step=2.0)
+    acceptance = 0.7 if form == "acceptance" else Acceptance(tokens_per_step=1.2)
     with pytest.raises(InputError, match=r"^verify_tokens: got 8; .*branches"):
         predict(
             target=hybrid(SMALL), hardware="h200_sxm", drafter="ngram", draft_length=[3, 3],

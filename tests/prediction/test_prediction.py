@@ -543,7 +543,7 @@ def test_how_often_a_look_up_proposes_is_given_or_taken_from_traces() -> None:
     """Given, it is no assumption; else it is that of measured traces."""
     named = {"target": "mixtral-8x7b", "hardware": "h100_sxm", "drafter": "ngram"}
     deployment, assumed = resolve(named)
-    assert deployment.drafter.proposal_rate == assumed["proposal_rate"] == 0.44
+    assert deployment.drafter.proposal_rate == assumed["proposal_rate"] == 0.2
     deployment, assumed = resolve(named | {"proposal_rate": 1})
     assert deployment.drafter.proposal_rate == 1
     assert "proposal_rate" not in assumed
