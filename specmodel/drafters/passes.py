@@ -283,6 +283,8 @@ class Drafter:
         if self.block_size is not None and longest > self.block_size:
             value = int(longest) if longest == int(longest) else longest
             expected = f"at most {self.block_size}, the block that the {self.name} drafts at once"
+            if "draft_block" in dict(self.assumed):
+                expected += "; a name takes another after a colon, such as dspark:16"
             raise InputError("draft_length", value, expected)
         is_tree = np.asarray(verify_tokens != draft_length + 1)
         if self.is_chain and is_tree.any():

@@ -83,7 +83,7 @@ Factor = Annotated[float, Interval(ge=_LEAST_FACTOR, le=_MOST_FACTOR)]
 
 @dataclass(frozen=True, kw_only=True)
 class FittedOn(Record):
-    """What an engine was measured on: elsewhere its overheads are a guess.
+    """What an engine was measured on; elsewhere its overheads are extrapolated.
 
     Names of GPUs, kinds of drafters, and least and largest batch size and draft length.
     """
@@ -237,11 +237,7 @@ class EngineProfile(Record):
                 found.append(f"{name} {ranges_text([(int(asked.min()), int(asked.max()))])}")
         if not found or not lengths.size:
             return ()
-        sizes = f"batch size {ranges_text([known.batch_size])}"
-        of = [*known.hardware, *known.drafters, sizes]
-        of.append(f"draft length {ranges_text([known.draft_length])}")
-        told = f"the engine {self.name} was fitted on {', '.join(of)} ({known.version})"
-        return (f"{told}; its overheads are a guess for {', '.join(found)}",)
+        return (f"the engine {self.name} was not fitted on {', '.join(found)}",)
 
     def is_outside(
         self, hardware: str, drafter: str, batch_size: FloatArray, draft_length: FloatArray

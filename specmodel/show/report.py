@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _LEFT_OUT = ("host", "target")
 """Kinds of left-out error that are told, the one that matters most to a user first."""
 
+_MADE_UP = "Drafter: made up, as the checkpoint has no MTP module; one like its layers is assumed."
+
 _IDEAL = "Engine 'ideal' has no overhead: an upper bound on throughput."
 _IDEAL_DRAFTS = " On the speedup, overhead of each pass acts up, of drafting and rejection down."
 
@@ -105,7 +107,8 @@ def behind(deployment: Deployment) -> list[str]:
         told += f", fitted; {off_by(engine.fit)}"
     ideal = _IDEAL + (_IDEAL_DRAFTS if deployment.has_drafter else "")
     told = ideal if engine.is_ideal else f"{told}."
-    return [*_dtypes(deployment), _kernels(deployment), told]
+    made_up = [_MADE_UP] if "mtp_block" in dict(deployment.drafter.assumed) else []
+    return [*made_up, *_dtypes(deployment), _kernels(deployment), told]
 
 
 def _dtypes(deployment: Deployment) -> list[str]:

@@ -36,7 +36,7 @@ def test_all_forms_tell_the_same(run, form):
     assert json.loads(document["fragment"]) == costs
     assert err.splitlines() == [f"specmodel: warning: {text}" for text in document["warnings"]]
     (fitted,) = document["warnings"]
-    assert fitted.startswith("the engine SGLang was fitted on ")
+    assert fitted.startswith("the engine SGLang was not fitted on ")
     assert ("bias_seconds" in costs) == (form != " --form rates")
     assert document["units"] == COLUMN_UNITS
     table = list(csv.DictReader(io.StringIO(run(SGLANG + SMALL + form + " --csv")[1])))

@@ -72,7 +72,7 @@ def document(run):
     return lambda command: parse(run(command + " --json"))
 
 
-OUTSIDE = re.compile(r"the engine .+ was fitted on .+; its overheads are a guess for .+")
+OUTSIDE = re.compile(r"the engine .+ was not fitted on .+")
 """What is said, once, of an engine beyond what it was fitted on."""
 
 

@@ -362,3 +362,25 @@ def test_heads_as_published():
     assert (told["draft_layers"], told["draft_block"]) == ("5 (usual)", "7 (usual)")
     own = dspark_drafter(load_architecture("glm-5.2"), num_layers=8, block_size=4)
     assert (own.block_size, dict(own.assumed).keys()) == (4, {"draft_ffn_size"})
+
+
+@pytest.mark.parametrize(("name", "longest"), [("dspark:8", 8), ("DFlash:9", 8), ("dflash", 15)])
+def test_a_name_takes_the_size_of_a_block_after_a_colon(name, longest):
+    drafter = load_drafter(name, load_architecture("qwen3-30b-a3b"))
+    assert drafter.block_size == longest
+    assert drafter_kind(name, "qwen3-30b-a3b") == name.partition(":")[0].lower()
+    told = dict(drafter.assumed)
+    assert ("draft_block" in told) == (":" not in name)
+
+
+@pytest.mark.parametrize("name", ["dspark:", "dspark:0", "dspark:x", "dspark:2000", "eagle3:3"])
+def test_a_block_that_cannot_be_is_refused(name):
+    with pytest.raises(InputError, match=rf"^drafter: got '{name}'; expected .*block"):
+        load_drafter(name, load_architecture("qwen3-30b-a3b"))
+
+
+def test_a_draft_beyond_the_usual_block_is_told_how_to_have_a_longer_one():
+    drafter = load_drafter("dspark", load_architecture("qwen3-30b-a3b"))
+    assert "draft_block" in dict(drafter.assumed)  # nothing is published for this target
+    with pytest.raises(InputError, match=r"^draft_length: got 8; expected at most 7, .*colon"):
+        drafter.check_draft(np.array(8.0), 9)

@@ -325,8 +325,7 @@ def test_what_an_engine_was_not_fitted_on_is_said_in_a_sentence():
         ({"drafter": "draft model", "batch_size": np.array(9.0)}, "draft model, batch size 9"),
     ):
         (sentence,) = told(**changes)
-        assert sentence.startswith("the engine SGLang was fitted on NVIDIA H200 SXM, EAGLE-3 head,")
-        assert sentence.endswith(f"a guess for {guessed}")
+        assert sentence == f"the engine SGLang was not fitted on {guessed}"
     assert load_engine("ideal").outside("x", "y", np.array(1.0), np.array(1.0)) == ()
     unrecorded = replace(sglang.fit, fitted_on=None)
     old = replace(sglang, fit=unrecorded)

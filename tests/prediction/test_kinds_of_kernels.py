@@ -128,7 +128,7 @@ def test_words_tell_the_kinds_that_the_target_runs():
     (_, told, _) = behind(deployed(stack(attention={}, latent_attention={"mean_error": 0.07})))
     assert "latent attention 7%" in told
     assert ", attention" not in told
-    (dtypes, told, _) = behind(deployed(stack(attention={}), "gpt-oss-120b"))
+    dtypes, told = behind(deployed(stack(attention={}), "gpt-oss-120b"))[-3:-1]
     assert dtypes == "Dtypes: weights bf16, experts mxfp4 computed in bf16; KV cache bf16."
     assert "attention 10%" in told
     assert "latent" not in told

@@ -218,4 +218,4 @@ def test_a_table_is_its_draft_length_at_batch_size_1(run):
 def test_an_engine_beyond_its_fit_is_said(run):
     document = parse(run(f"{HEAD} --engine vllm-moesd-2025 --json"))
     (warning,) = document["warnings"]
-    assert "was fitted on NVIDIA A800 SXM 80 GB" in warning
+    assert "was not fitted on NVIDIA" in warning
