@@ -65,10 +65,15 @@ def cut(text: str, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[: most - 28]}...{text[-25:]}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the known names most like the one typed (at most six), or all of them, with commas.
+_FEW = 25
+"""Names that are all told [-]."""
 
-    Names that contain it come first, else those spelt alike.
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known names most like the one typed (at most six), with commas.
+
+    Names that contain it come first, else those spelt alike; where none is, all of few, or the
+    five nearest of many.
 
     Examples
     --------
@@ -80,4 +85,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names, typed = sorted(known), name.lower()
     containing = [candidate for candidate in names if typed and typed in candidate]
     close = containing or get_close_matches(typed, names, n=4, cutoff=0.5)
+    if not close and len(names) > _FEW:
+        told = get_close_matches(typed, names, n=5, cutoff=0.0) if typed else names[:5]
+        return f"{', '.join(told)} and {len(names) - 5} more"
     return ", ".join(close[:6] or names)

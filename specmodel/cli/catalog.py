@@ -20,8 +20,6 @@ from specmodel.show.report import off_by
 if TYPE_CHECKING:
     from specmodel.base.records import Record
 
-MOST_NAMED = 200
-"""Longest list of known names in an error [-]."""
 
 Row = dict[str, str]
 """A row of a listing: cells by title, the name of the record first."""
@@ -161,9 +159,8 @@ def _find(name: str) -> Record:
         if spelling in specmodel.list_drafters():
             expected = f"a record; this drafter follows from its target: --drafter {spelling}"
             raise InputError("name", name, expected)
-    close = nearest(name, known)
-    named = f"known name such as {close}" if len(close) < MOST_NAMED else "name of specmodel list"
-    raise InputError("name", name, f"a path, or a {named}")
+    expected = f"a path, or a name of specmodel list, such as {nearest(name, known)}"
+    raise InputError("name", name, expected)
 
 
 def _notes(record: Record) -> Row:

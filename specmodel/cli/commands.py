@@ -21,6 +21,19 @@ _COMMANDS = (
 _HOME = {name: name.replace("-", "_") for name in _COMMANDS.split()}
 _HOME |= {"list": "catalog", "show": "catalog"}
 
+_OTHER_OPTIONS = {
+    "--tp": "--tensor-parallel",
+    "--dp": "--data-parallel",
+    "--ep": "--expert-parallel",
+    "--model": "--target",
+    "--gpu": "--hardware",
+    "--backend": "--engine",
+    "--quantization": "--weight-dtype",
+    "--num-speculative-tokens": "--draft-length",
+    "--speculative-num-steps": "--draft-length",
+}
+"""What engines and other tools call an option."""
+
 _MOVED = {"dataset": "python calibration/dataset.py of a checkout, where it is now"}
 """Commands that have moved, and what to run instead."""
 
@@ -94,6 +107,11 @@ def carry_out(words: Sequence[str]) -> int:
         return _status(words)
     except InputError as error:
         message = _error_line(error, words)
+    except click.NoSuchOption as error:
+        ours = _OTHER_OPTIONS.get(error.option_name)
+        known = [word for option in _command(words).params for word in option.opts]
+        error.possibilities = [ours] if ours in known else error.possibilities
+        message = error.format_message()
     except click.ClickException as error:
         message = error.format_message()
     except click.Abort:

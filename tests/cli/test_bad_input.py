@@ -130,11 +130,11 @@ def file_case(option, name, *fragments):
 NAMES = [
     (f"{GOOD} --target qwen3-30b", "--target", "'qwen3-30b'", "qwen3-30b-a3b"),
     (f"{GOOD} --target mixtral8x7b", "--target", "'mixtral8x7b'", "mixtral-8x7b"),
-    (f"{GOOD} --target ''", "--target", "''", "mixtral-8x7b"),
+    (f"{GOOD} --target ''", "--target", "''", "deepseek-moe-16b, ", "more"),
     (f"{GOOD} --target ngram", "--target", "'ngram'"),
     (f"{GOOD} --drafter egle", "--drafter", "'egle'", "eagle"),
     (f"{GOOD} --drafter qwen2-0.5", "--drafter", "'qwen2-0.5'", "qwen2-0.5b"),
-    (f"{GOOD} --drafter ''", "--drafter", "''", "ngram"),
+    (f"{GOOD} --drafter ''", "--drafter", "''", "deepseek-moe-16b, ", "more"),
     (f"{GOOD} --hardware h200", "--hardware", "'h200'", "h200_sxm"),
     (f"{GOOD} --hardware H201-SXM", "--hardware", "'H201-SXM'", "h200_sxm"),
     (f"{GOOD} --hardware ''", "--hardware", "''", "h200_sxm"),
@@ -242,6 +242,15 @@ POINTS = [
         for value in ("bf17", "float12", "fp4x")
     ),
     (f"{GOOD} --weight-dtype ''", "--weight-dtype", "''"),
+    *(
+        (f"{GOOD} {typed} 2", f"No such option '{typed}'. Did you mean '{ours}'?")
+        for typed, ours in (
+            ("--tp", "--tensor-parallel"),
+            ("--gpu", "--hardware"),
+            ("--num-speculative-tokens", "--draft-length"),
+        )
+    ),
+    ("list --tp 2", "No such option '--tp'. Did you mean '--help'?\n"),  # which has no degrees
     (f"{GOOD} --expert-dtype fp6", "--expert-dtype", "'fp6'", "expected one of fp32, bf16"),
     (f"{GOOD} --weight-dtype nvfp4 --activation-dtype fp8", "--activation-dtype", "'fp8'", "fp4"),
     (f"{GOOD} --kv-dtype fp8_e3m4", "--kv-dtype", "expected one of fp32"),
@@ -397,7 +406,7 @@ PROFILES = [
     file_case("--target", "list.json", "object"),
     file_case("--target", "binary.json", "UTF-8"),
     file_case("--target", "mamba.json", "model_type", "'mamba'", "state-space layers"),
-    file_case("--target", "no_family.json", "model_type", "llama"),
+    file_case("--target", "no_family.json", "model_type", "afmoe, ", "more"),
     file_case("--target", "number_family.json", "model_type", "got 3;"),
     file_case("--target", "experts.json", "num_local_experts", "got 8;"),
     file_case("--target", "quantised.json", "quantization_config", "fp8"),

@@ -902,7 +902,7 @@ NEAR = {
     "Mixtral": "mixtral",
     "Deepseek_V3": "deepseek_v3",
     "_text": "minimax_text_01",
-    "": "afmoe.*llama.*qwen3_moe",
+    "": "afmoe.* more",
 }
 """Families that are not known, and what is named instead."""
 
