@@ -108,6 +108,7 @@ def fit_text(fits: Mapping[tuple[str, str], fit.KernelFitting]) -> str:
 @settings.detail_options()
 @own("source", "TEXT", "What was measured.  [default: the files' names]")
 @own("version", "TEXT", "Version of the engine measured.", default="", show_default=False)
+@own("force", bool, "Take a fit that is like no known host's.", default=None)
 @own("vary", str, "Fit overheads by name instead, to one table; repeat.", multiple=True)
 @own("leave_out", "COLUMN", "With --vary: leave out in turn.", multiple=True)
 def engine(measurements: tuple[str, ...], output: str, **options: Any) -> None:
@@ -117,7 +118,8 @@ def engine(measurements: tuple[str, ...], output: str, **options: Any) -> None:
     writes, or CSV with any of tpot_ms, step_ms, tokens_per_s (also with base_ and spec_ in
     front) or speedup, and tokens_per_step, draft_length, topk, verify_tokens, concurrency,
     prompt_length, output_length. A shipped profile is moved as far as these runs tell; what
-    they leave open stays as uncertain as it was, and `predict --interval` knows it.
+    they leave open stays as uncertain as it was, and `predict --interval` knows it. A fit that
+    is like no known host's, as to runs on other GPUs than named, is refused without --force.
 
     With --vary, overheads of that name are fitted to one table by least squares. Its columns:
     target, drafter, hardware, tensor_parallel, batch_size, draft_length, context_length,
@@ -163,7 +165,8 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
     rows = measured.served_runs(runs, values | {"engine": name})
     versions = {f"{run.engine} {run.version}" for run in runs if run.version}
     version = options["version"] or (versions.pop() if len(versions) == 1 else "")
-    update = fit.update_engine(rows, base, date=date.today().isoformat(), version=version)
+    how: dict[str, Any] = {"version": version, "force": bool(options["force"])}
+    update = fit.update_engine(rows, base, date=date.today().isoformat(), **how)
     names = ", ".join(Path(path).name for path in paths)
     told_by = {
         "name": options["name"] or f"{base.name}, own runs",
@@ -230,7 +233,7 @@ def _runs_table(runs: Sequence[measured.Run], update: fit.EngineUpdate) -> str:
 
 def _unlike_texts(update: fit.EngineUpdate) -> list[str]:
     """Return notes on runs that no known host explains, or that overheads do not explain."""
-    texts = []
+    texts = [f"Warning: forced: {doubt}" for doubt in update.doubts]
     if update.is_unlike_known:
         per_request = float(update.profile.overheads.on_host().reject_time_per_request)
         texts.append(

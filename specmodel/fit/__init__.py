@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
+    from specmodel.fit.doubts import DoubtfulFitError as DoubtfulFitError
     from specmodel.fit.engine import (
         EngineFitting as EngineFitting,
         fit_engine as fit_engine,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,8 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
+from specmodel.cost.deploying import resolve
+from specmodel.fit.doubts import DoubtfulFitError, doubts
 from specmodel.fit.measured.tables import Served
 from specmodel.fit.result import rounded, rounded_rows
 from specmodel.fit.speedup_errors import (
@@ -20,7 +22,7 @@ from specmodel.fit.speedup_errors import (
     worst_excess,
     worst_score,
 )
-from specmodel.fit.steps import MeasuredSteps, fitted_on, measured_steps
+from specmodel.fit.steps import HOST_SECONDS, MeasuredSteps, fitted_on, measured_steps
 from specmodel.machines.engine import FACTORS, EngineProfile
 from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
 
@@ -79,6 +81,8 @@ class EngineUpdate:
     is_unlike_known
         Whether a step with a draft takes a time for each request that is unlike that of all known
         hosts, with which these runs are explained less well.
+    doubts
+        What speaks against the fit, which would have been refused without force; mostly nothing.
     """
 
     profile: EngineProfile
@@ -88,10 +92,16 @@ class EngineUpdate:
     measured: FloatArray
     excess_speedup: float
     is_unlike_known: bool
+    doubts: tuple[str, ...] = ()
 
 
 def update_engine(
-    rows: Sequence[Served], base: EngineProfile, *, date: str, version: str = ""
+    rows: Sequence[Served],
+    base: EngineProfile,
+    *,
+    date: str,
+    version: str = "",
+    force: bool = False,
 ) -> EngineUpdate:
     """Return an engine moved to what runs on one host measured, as far as they tell.
 
@@ -104,6 +114,9 @@ def update_engine(
         Where to start: a profile with a fit, whose covariance says how far it may move.
     date, version
         As for `fit_engine`.
+    force
+        Whether to return an engine that is unlike all known hosts, instead of raising
+        `doubts.DoubtfulFitError`: such runs are mostly of another deployment, or of a busy machine.
 
     Notes
     -----
@@ -145,6 +158,10 @@ def update_engine(
     }
     start = [getattr(base, name) for name in names]
     numbers = {name: rounded(value) for name, value in zip(names, found.values, strict=True)}
+    told = [*_doubts(rows, steps, base, numbers, ratios)]
+    if told and not force:
+        value, expected = told[0]
+        raise DoubtfulFitError("runs", value, f"{expected} --force takes the fit as it is")
     own = np.sqrt([np.diagonal(prior), np.diagonal(found.covariance)])
     return EngineUpdate(
         profile=base.with_changes("engine", numbers | {"fit": record}),
@@ -157,6 +174,7 @@ def update_engine(
         measured=steps.measured,
         excess_speedup=found.excess,
         is_unlike_known=is_unlike_known,
+        doubts=tuple(f"{value}; expected {expected}" for value, expected in told),
     )
 
 
@@ -222,6 +240,21 @@ def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
     for place, name in enumerate(added, size):
         covariance[place, place] = FACTOR_SPREADS[name] ** 2
     return (*names, *added), covariance
+
+
+def _doubts(
+    rows: Sequence[Served],
+    steps: MeasuredSteps,
+    base: EngineProfile,
+    factors: Mapping[str, float],
+    ratios: FloatArray,
+) -> Iterator[tuple[str, str]]:
+    """Yield what speaks against a fit, whose predictions are `ratios` times what was measured."""
+    kernels = replace(base.overheads, **dict.fromkeys(HOST_SECONDS, 0.0), gpu_time_factor=1.0)
+    over_kernels = (steps.measured / steps.predicted(kernels))[~steps.is_ratio]
+    errors = dict(zip((row.row for row in rows), (ratios - 1).tolist(), strict=True))
+    deployment, _ = resolve(rows[0].deployment)
+    return doubts(factors, over_kernels, errors, deployment.hardware.kind)
 
 
 def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:

@@ -131,6 +131,20 @@ def test_one_line_names_the_file_and_what_would_do(
     assert not (folder / "mine.toml").exists()
 
 
+def test_runs_faster_than_their_kernels_are_a_question_unless_forced(do: Any, folder: Path) -> None:
+    """Both files are of a GPU that is four times as fast as the one that was named."""
+    command = FIT.replace("h100_sxm", "l4")
+    line = do(command, 2)
+    assert len(line.splitlines()) == 1
+    assert "of their kernels alone" in line
+    assert "do target, tensor_parallel, the dtypes and hardware say what ran?" in line
+    assert "--force takes the fit as it is" in line
+    assert not (folder / "mine.toml").exists()
+    out = " ".join(do(f"{command} --force").split())
+    assert "Warning: forced: 0.34 times the time of their kernels alone" in out
+    assert load_engine("mine.toml").gpu_time_factor < 0.7
+
+
 @pytest.mark.parametrize(
     ("command", "fragments"),
     [

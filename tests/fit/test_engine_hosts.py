@@ -14,6 +14,7 @@ from published.population import VARIED, fit_population
 from specmodel import Acceptance, predict
 from specmodel.base.errors import InputError
 from specmodel.fit import EngineUpdate, fit_engine, update_engine
+from specmodel.fit.doubts import DoubtfulFitError
 from specmodel.fit.measured import (
     judge_serving,
     read_benchmarks,
@@ -155,7 +156,7 @@ def test_what_no_overhead_explains_is_said_and_widens_intervals(
 ) -> None:
     """Steps with a draft take twice or half as long, on a host that is known not to be why."""
     runs, base = of_known_host(slower, quantity=quantity)
-    found = update_engine(runs, base, date="2026-11-23")
+    found = update_engine(runs, base, date="2026-11-23", force=True)
     assert low <= found.excess_speedup <= high
     missed = missed_speedups(found)
     if quantity == "speedup":
@@ -171,7 +172,7 @@ def test_the_target_that_is_worst_off_is_told() -> None:
     """Errors of two targets that cancel are not none."""
     slow, base = of_known_host(2.0)
     fast, _ = of_known_host(0.6, target="qwen3-235b-a22b", tensor_parallel=8)
-    found = update_engine(slow + fast, base, date="2026-11-23")
+    found = update_engine(slow + fast, base, date="2026-11-23", force=True)
     missed = missed_speedups(found)
     assert found.excess_speedup == pytest.approx(np.expm1(missed[:3].mean()))
     assert missed[:3].mean() > 0.4
@@ -181,7 +182,7 @@ def test_the_target_that_is_worst_off_is_told() -> None:
 def test_steps_of_other_loads_tell_of_no_speedup() -> None:
     runs, base = of_known_host(2.0, batches=(64, 256))
     apart = [runs[0], runs[3]]  # a plain one of 64 and one with a draft of 256
-    found = update_engine(apart, base, date="2026-11-23")
+    found = update_engine(apart, base, date="2026-11-23", force=True)
     assert found.excess_speedup == 0
     missed = np.log(found.predicted / found.measured)
     assert found.profile.fit is not None
@@ -237,6 +238,84 @@ def test_published_hosts_are_like_one_another() -> None:
         engine = load_engine(str(own_rows[-1].deployment["engine"]))
         found = update_engine(own_rows, engine, date="2026-11-23")
         assert not found.is_unlike_known, host
+
+
+def with_plain_runs(rows: list[Served]) -> list[Served]:
+    """Published pairs as a user's files have them: plain steps and steps with a draft."""
+    found = []
+    for run in rows:
+        if run.plain_step is not None and run.quantity == "speedup":
+            points = {**run.points, "draft_length": 0, "verify_tokens": 1}
+            own = {"quantity": "step_time", "deployment": {**run.deployment, "tree_width": 1}}
+            plain = replace(run, points=points, tokens_per_step=1.0, measured=run.plain_step, **own)
+            step = run.tokens_per_step * run.plain_step / run.measured
+            found += [plain, replace(run, quantity="step_time", measured=step)]
+        else:
+            found.append(run)
+    return found
+
+
+def published(host: str) -> list[Served]:
+    rows = [run for run in read_serving(PAIRS).rows if run.labels["host"] == host]
+    return with_plain_runs([run for run in rows if run.deployment["engine"] in ENGINES])
+
+
+def engine_of(rows: list[Served]) -> EngineProfile:
+    return load_engine(str(rows[-1].deployment["engine"]))
+
+
+def test_no_fit_to_a_published_host_is_doubted() -> None:
+    """By all of its rows, those of each target, and two of them."""
+    hosts = dict.fromkeys(run.labels["host"] for run in read_serving(PAIRS).rows)
+    for rows in filter(None, map(published, hosts)):
+        for target in {str(run.deployment["target"]) for run in rows}:
+            own_rows = [run for run in rows if run.deployment["target"] == target]
+            for few in (rows, own_rows, own_rows[:2]):
+                update_engine(few, engine_of(few), date="2026-11-24")
+
+
+BUSY = "was the machine busy"
+
+
+@pytest.mark.parametrize(
+    ("host", "faster", "changes", "fragments"),
+    [
+        ("specbundle", 2.0, {}, ("their kernels alone", "tensor_parallel, the dtypes")),
+        ("specbundle", 1.0, {"hardware": "a100_sxm_80gb"}, ("0.56 times the time of their",)),
+        ("specbundle", 1.0, {"tensor_parallel": 1}, ("times the time of their",)),
+        ("vllm-peagle20b", 0.25, {}, ("gpu_time_factor 4.2", "0.7 to 1.5", BUSY)),
+        ("vllm-32628m", 0.2, {}, ("host_speed 0.16", "0.2 to 5", BUSY)),
+        ("vllm-32628m", 2.5, {"hardware": "l4"}, ("their kernels alone",)),
+    ],
+)
+def test_what_no_known_host_takes_is_asked_about(
+    host: str, faster: float, changes: dict[str, Any], fragments: tuple[str, ...]
+) -> None:
+    rows = [
+        replace(
+            run,
+            measured=run.measured / (faster if run.quantity == "step_time" else 1.0),
+            deployment={k: v for k, v in run.deployment.items() if k != "stack"} | changes
+            if changes
+            else run.deployment,
+        )
+        for run in published(host)
+    ]
+    with pytest.raises(DoubtfulFitError) as caught:
+        update_engine(rows, engine_of(rows), date="2026-11-24")
+    assert all(fragment in str(caught.value) for fragment in fragments), caught.value
+    forced = update_engine(rows, engine_of(rows), date="2026-11-24", force=True)
+    assert any(fragments[0] in doubt for doubt in forced.doubts)
+
+
+def test_a_run_that_no_fit_meets_is_asked_about() -> None:
+    """One of three plain runs took 2.5 times as long as the others of its kind."""
+    runs, base = of_known_host(1.0)
+    runs[2] = replace(runs[2], row="slow.json", measured=2.5 * runs[2].measured)
+    with pytest.raises(
+        DoubtfulFitError, match=r"slow\.json, -5\d% off.*meets to 40%: was the machine"
+    ):
+        update_engine(runs, base, date="2026-11-24")
 
 
 def test_intervals_of_an_engine_hold_what_it_misses_other_loads_by() -> None:
