@@ -18,6 +18,7 @@ from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
 from specmodel.fit import EngineUpdate, update_engine
 from specmodel.fit.measured import read_benchmarks, served_runs
+from specmodel.fit.measured.runs import mean_range
 from specmodel.fit.steps import MeasuredSteps, measured_steps
 from specmodel.machines.engine import EngineProfile, load_engine
 
@@ -50,7 +51,8 @@ def judge(folder: Path, engine: str) -> str:
     is_fitted = np.array([load in known for load in loads])
     fitted = [row for row, is_in in zip(rows, is_fitted, strict=True) if is_in]
     today = date.today().isoformat()
-    update = update_engine(fitted, base, date=today, version=str(table["engine_version"][0]))
+    version = str(table["engine_version"][0])
+    update = update_engine(fitted, base, date=today, version=version, force=True)
     write_text(folder / "engine.toml", toml_text(update.profile) + "\n")
     steps = _steps(rows, update.profile)
     idle = replace(steps, prefills=np.zeros(len(rows)))
@@ -70,7 +72,8 @@ def judge(folder: Path, engine: str) -> str:
 
 def _unlike_known(update: EngineUpdate) -> str:
     """Return lines on what known hosts do not explain, if anything."""
-    taken, lines = 1e3 * update.profile.overheads.on_host().reject_time_per_request, ""
+    taken = 1e3 * update.profile.overheads.on_host().reject_time_per_request
+    lines = "".join(f"\ndoubted: {doubt}" for doubt in update.doubts)
     if update.is_unlike_known:
         lines += f"\na request of a step with a draft: {taken:.2g} ms, unlike on known hosts"
     if excess := update.excess_speedup:
@@ -115,14 +118,10 @@ def compared(found: pd.DataFrame) -> pd.DataFrame:
     return both.assign(noise=np.hypot(both["noise"], both["noise_plain"]))
 
 
-RANGE = {2: 1.128, 3: 1.693, 4: 2.059, 5: 2.326}
-"""Mean range of so many normal draws, in standard deviations [-]."""
-
-
 def noise(found: pd.DataFrame) -> pd.Series:
     """Return the standard error of steps by how far repeats differ; NaN of single ones [-]."""
     repeats = found["repeats"]
-    return found["step_spread"] / repeats.map(RANGE) / repeats.pow(0.5)
+    return found["step_spread"] / repeats.map(mean_range) / repeats.pow(0.5)
 
 
 def told(both: pd.DataFrame) -> str:

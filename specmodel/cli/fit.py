@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,9 @@ from specmodel.cli.settings import own, refuse_given, refuse_inputs
 from specmodel.fit import measured
 from specmodel.prediction.table import seconds
 from specmodel.show import report
+
+if TYPE_CHECKING:
+    from specmodel.fit.measured.tables import Served
 
 _WITH_VARY = ("name", "engine", "stack", "source", "version", "vary", "leave_out")
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
@@ -178,7 +181,7 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
     deployment, _ = resolve(values | {"engine": profile}, prefix="set ")
     write_text(output, toml_text(profile) + "\n")
     notes = [wrap(f"Note: {run.batch_note}.") for run in runs if run.batch_note]
-    notes += [wrap(text) for text in _unlike_texts(update)]
+    notes += [wrap(text) for text in _noise_texts(rows) + _unlike_texts(update)]
     parts = [
         f"{wrap(report.heading(deployment))}\n{wrap(f'From the profile {base.name}: {told}.')}",
         _runs_table(runs, update),
@@ -229,6 +232,18 @@ def _runs_table(runs: Sequence[measured.Run], update: fit.EngineUpdate) -> str:
         ("\nerror", [f"{error:+.1%}" for error in errors]),
     ]
     return align(columns, left=["run"])
+
+
+def _noise_texts(rows: Sequence[Served]) -> list[str]:
+    """Return how well repeats tell the times of runs, if there are any."""
+    known = sorted((row.noise, row.row) for row in rows if row.noise)
+    if not known:
+        return []
+    (middle, _), (most, worst) = known[len(known) // 2], known[-1]
+    return [
+        f"Noise: by how far repeats differ, a run is known to {middle:.1%} (at worst {most:.1%},"
+        f" {Path(worst).name}), a speedup of two to {2**0.5 * middle:.1%}; noisy runs count less."
+    ]
 
 
 def _unlike_texts(update: fit.EngineUpdate) -> list[str]:

@@ -18,36 +18,49 @@ ONE_LOAD = 1.25  # batches and contexts that differ by a smaller factor are of o
 
 @dataclass(kw_only=True, eq=False)
 class SpeedupErrors:
-    """Log predicted over measured speedups of one target [-], and the plain runs behind them."""
+    """Log predicted over measured speedups of one target [-], and the spreads of their runs [-]."""
 
     logs: list[float] = field(default_factory=list)
-    plain: set[int] = field(default_factory=set)
+    spreads: list[float] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
+    plain: dict[int, float] = field(default_factory=dict)
 
     @property
     def mean(self) -> float:
-        """Mean of the logarithms [-]."""
-        return float(np.mean(self.logs))
+        """Mean of the logarithms, by their weights [-]."""
+        return float(np.average(self.logs, weights=self.weights))
 
     @property
     def score(self) -> float:
         """The mean, in standard deviations as errors of kernels and runs explain them [-]."""
-        runs = 1 / len(self.logs) + (1 / len(self.plain) if self.plain else 0.0)
-        return self.mean / float(np.hypot(VERIFY_SPREAD, RUN_SPREAD * np.sqrt(runs)))
+        shares = np.array(self.weights) / sum(self.weights)
+        runs = float(np.sum((shares * self.spreads) ** 2))
+        if self.plain:
+            runs += 1 / sum(spread**-2.0 for spread in self.plain.values())
+        return self.mean / float(np.sqrt(VERIFY_SPREAD**2 + runs))
+
+    def add(self, error: float, spread: float, of_plain: float = 0.0) -> None:
+        """Add the error of a speedup, with the spreads of its run and of its plain one [-]."""
+        self.logs.append(error)
+        self.spreads.append(spread)
+        self.weights.append(1 / (spread**2 + of_plain**2))
 
 
-def speedup_errors(rows: Sequence[Served], missed: FloatArray) -> dict[str, SpeedupErrors]:
+def speedup_errors(
+    rows: Sequence[Served], missed: FloatArray, spreads: FloatArray
+) -> dict[str, SpeedupErrors]:
     """Return the errors of speedups by target; `missed` is log predicted over measured [-].
 
     A step with a draft counts beside the plain step of the nearest load; one without a plain step
-    of its load (`ONE_LOAD`) tells nothing of a speedup.
+    of its load (`ONE_LOAD`) tells nothing of a speedup. `spreads` are those of runs [-].
     """
     found: dict[str, SpeedupErrors] = defaultdict(SpeedupErrors)
-    for row, error in zip(rows, missed.tolist(), strict=True):
+    for row, error, spread in zip(rows, missed.tolist(), spreads.tolist(), strict=True):
         if row.quantity == "speedup":
-            found[_target(row)].logs.append(error)
+            found[_target(row)].add(error, spread)
         elif not _is_plain(row) and (place := _nearest_plain(row, rows)) is not None:
-            found[_target(row)].logs.append(float(missed[place]) - error)
-            found[_target(row)].plain.add(place)
+            plain = found[_target(row)].plain[place] = float(spreads[place])
+            found[_target(row)].add(float(missed[place]) - error, spread, plain)
     return found
 
 

@@ -204,25 +204,29 @@ def _posterior(
     start = np.array([getattr(base, name) for name in names])
     root, size = np.linalg.inv(np.linalg.cholesky(prior)), len(names)
     groups, _ = pd.factorize(pd.Series([str(row.deployment["target"]) for row in rows]))
+    spreads = np.hypot(RUN_SPREAD, [row.noise for row in rows])
 
     def predicted(x: FloatArray, kernels: FloatArray | float = 1.0) -> FloatArray:
         values = dict(zip(names, start * np.exp(x[:size]), strict=True))
         return steps.predicted(replace(base.overheads, **values), kernels)
 
     def residuals(x: FloatArray) -> FloatArray:
-        missed = np.log(predicted(x, np.exp(x[size:])[groups]) / steps.measured) / RUN_SPREAD
+        missed = np.log(predicted(x, np.exp(x[size:])[groups]) / steps.measured) / spreads
         return np.concatenate([missed, root @ x[:size], x[size:] / VERIFY_SPREAD])
 
     from_here = [start_log * (name == PER_REQUEST) for name in names] + [0.0] * (groups.max() + 1)
     solved = least_squares(residuals, from_here)
     missed = np.log(predicted(solved.x) / steps.measured)
-    errors = speedup_errors(rows, missed).values()
-    logs = [error for own in errors for error in own.logs] or missed
+    errors = speedup_errors(rows, missed, spreads).values()
+    logs, weights = missed, spreads**-2.0
+    if errors:
+        logs = np.concatenate([own.logs for own in errors])
+        weights = np.concatenate([own.weights for own in errors])
     return _Posterior(
         values=start * np.exp(solved.x[:size]),
         covariance=np.linalg.inv(solved.jac.T @ solved.jac)[:size, :size],
         predicted=predicted(solved.x),
-        spread=float(np.sqrt(np.mean(np.square(logs)))),
+        spread=float(np.sqrt(np.average(np.square(logs), weights=weights))),
         score=worst_score(errors),
         excess=worst_excess(errors),
     )

@@ -92,6 +92,17 @@ def test_a_table_of_pairs_needs_the_profile_named(do: Any, folder: Path) -> None
     assert load_engine("mine.toml").host_speed < 0.8
 
 
+def test_what_the_noise_of_repeats_allows_is_said(do: Any, folder: Path) -> None:
+    names = "engine,draft_length,tokens_per_step,concurrency,step_ms,step_spread,repeats"
+    plain, drafted = "sglang,0,1,1,4.46,0.02,4", "sglang,3,1.86,1,11.6,1.06,3"
+    (folder / "served.csv").write_text("\n".join([names, plain, drafted]) + "\n")
+    text = " ".join(do(f"fit engine served.csv {WHERE} --output mine.toml").split())
+    # 106 % / (1.693 sqrt 3) of three normal draws
+    assert "Noise: by how far repeats differ, a run is known to 36.2% (at worst 36.2%," in text
+    assert "served.csv row 2), a speedup of two to 51.1%; noisy runs count less." in text
+    assert "Noise" not in do(FIT)
+
+
 def test_from_two_files_to_a_schedule_and_costs(do: Any) -> None:
     """The way of a new user: files, profile, prediction, schedule, cost table."""
     do(FIT)

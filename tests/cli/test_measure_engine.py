@@ -100,7 +100,7 @@ def test_draft_lengths_are_rounds_between_restarts(engine, measure, capsys):
     speedup = table["tpot_ms"][0] / table["tpot_ms"][2]
     assert speedup > 2.0
     assert float(out.splitlines()[4].split()[-1]) == pytest.approx(speedup, abs=0.006)
-    where = "--target qwen3-30b-a3b --drafter eagle3 --hardware h100_sxm"
+    where = "--target qwen3-30b-a3b --drafter eagle3 --hardware h100_sxm --force"
     assert cli.main(shlex.split(f"fit engine served.csv {where} --output mine.toml")) == 0
     fitted = capsys.readouterr().out
     assert f"the files are of {engine}" in " ".join(fitted.split())

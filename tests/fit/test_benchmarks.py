@@ -224,6 +224,22 @@ def test_what_a_row_measured_becomes_a_step(table, row, step, batch):
     assert run.is_speculative == ("draft_length" in row and row["draft_length"] > 0)
 
 
+@pytest.mark.parametrize(
+    ("spread", "repeats", "noise"),
+    [
+        (0.1, 2, 0.1 / 1.128 / 2**0.5),
+        (1.06, 3, 1.06 / 1.693 / 3**0.5),
+        (0.0, 1, 0.0),
+        (0.1, 1, 0.0),
+    ],
+)
+def test_repeats_of_a_row_tell_its_noise(table, spread, repeats, noise):
+    """The mean range of two and three normal draws is 1.128 and 1.693 deviations."""
+    row = {"step_ms": 5.0, "concurrency": 2, "step_spread": spread, "repeats": repeats}
+    assert only(table(row)).noise == pytest.approx(noise, rel=1e-3)
+    assert only(table({"step_ms": 5.0, "concurrency": 2})).noise == 0.0
+
+
 def test_a_row_without_a_draft_length_may_speculate(table):
     run = only(table({"tpot_ms": 8.0, "tokens_per_step": 2.5, "concurrency": 4, "topk": 1}))
     assert (run.draft_length, run.topk, run.verify_tokens) == (None, None, None)
@@ -384,6 +400,8 @@ CHAIN = {"tpot_ms": 8.0, "concurrency": 4, "tokens_per_step": 2.5, "draft_length
         (CHAIN | {"topk": "tree"}, "row 1 topk: got 'tree'"),
         (CHAIN | {"topk": 4, "verify_tokens": 2}, r"tokens_per_step: got 2\.5; .* = 2"),
         (CHAIN | {"usable": False}, "no usable row"),
+        (CHAIN | {"step_spread": -0.1}, r"row 1 step_spread: got -0\.1; .*from 0 to 100"),
+        (CHAIN | {"step_spread": 1e300}, r"row 1 step_spread: got 1e\+300"),
     ],
 )
 def test_a_row_that_cannot_be_says_so_in_one_line(table, row, message):

@@ -240,6 +240,22 @@ def test_published_hosts_are_like_one_another() -> None:
         assert not found.is_unlike_known, host
 
 
+def test_runs_count_by_how_far_their_repeats_differ() -> None:
+    """A run twice as long as it should be moves nothing if its repeats differ as much."""
+    runs, base = of_known_host(1.0)
+    alike = update_engine(runs, base, date="2026-11-24")
+    noisy = replace(runs[2], measured=1.4 * runs[2].measured)
+    errors = {}
+    for noise in (0.0, 0.6):
+        changed = [*runs[:2], replace(noisy, noise=noise), *runs[3:]]
+        found = update_engine(changed, base, date="2026-11-24")
+        errors[noise] = np.abs(np.log(found.predicted / alike.predicted)).max()
+        assert found.profile.fit is not None
+        spread = found.profile.fit.spread
+    assert errors[0.6] < 0.003 < 0.01 < errors[0.0]
+    assert spread == pytest.approx(np.hypot(0.06, 0.05), rel=0.02)  # as if it were not there
+
+
 def with_plain_runs(rows: list[Served]) -> list[Served]:
     """Published pairs as a user's files have them: plain steps and steps with a draft."""
     found = []

@@ -16,10 +16,11 @@ from specmodel.base.errors import InputError
 from specmodel.base.files import check_readable
 from specmodel.base.tables import need_columns, parse_csv, read_table
 from specmodel.fit.measured.cells import check_milliseconds, number_in, positive_in, text_of
-from specmodel.fit.measured.runs import MOST_APART, Run, seen_batch
+from specmodel.fit.measured.runs import MOST_APART, Run, mean_range, seen_batch
 from specmodel.measure.live.summaries import NEAR_WHOLE
 
 MOST_BYTES = 1_000_000_000  # largest result file that is read [B]
+MOST_SPREAD = 100.0  # largest difference of repeats over their median [-]
 
 
 FORMATS = (
@@ -68,7 +69,8 @@ def read_benchmarks(paths: Sequence[str | Path]) -> tuple[Run, ...]:
     both; tokens per second are those of all requests. The batch of a row is its column step_batch,
     as `specmodel measure-engine` writes it. Without that column it is computed by `seen_batch` if
     the row has both tokens per second and the time of a token or step, and else is the concurrency
-    that the row names. Rows that a column usable calls false are passed over.
+    that the row names. Rows that a column usable calls false are passed over. A row's step_spread,
+    by how much so many repeats differ, (largest - smallest) / median, gives the noise of its runs.
     """
     if not paths:
         raise InputError("benchmarks", "no file", FORMATS)
@@ -250,7 +252,7 @@ def _table_runs(table: pd.DataFrame, path: Path) -> list[Run]:
         if str(values.get("usable")).lower() == "false":
             continue
         for run in _row_runs(values, f"{path} row {number}"):
-            runs.setdefault(run if run.is_speculative else replace(run, source=""), run)
+            runs.setdefault(run if run.is_speculative else replace(run, source="", noise=0.0), run)
     if not runs:
         raise InputError(str(path), "no usable row", "at least one")
     return list(runs.values())
@@ -282,6 +284,7 @@ def _row_runs(values: Mapping[str, Any], source: str) -> Iterator[Run]:
         "concurrency": _cell(values, "concurrency", source),
         "prompt_length": number_in(values, "prompt_length", source, strict=False),
         "output_length": number_in(values, "output_length", source, strict=False),
+        "noise": _noise(values, source),
     }
     # columns that name neither kind are of the one that the row is
     of_plain, of_drafts = ["base_"], ["spec_"]
@@ -300,6 +303,15 @@ def _row_runs(values: Mapping[str, Any], source: str) -> Iterator[Run]:
         yield _timed(drafted, own, batch)
     if speedup is not None and not (base and drafted):
         yield Run(**own, quantity="speedup", value=speedup, batch_size=_nominal(own))
+
+
+def _noise(values: Mapping[str, Any], source: str) -> float:
+    """Return the standard error of a row's runs by how far repeats differ; 0 if unknown [-]."""
+    spread, repeats = (_cell(values, name, source) or 0.0 for name in ("step_spread", "repeats"))
+    if not 0.0 <= spread <= MOST_SPREAD:
+        expected = f"(largest - smallest) / median of repeats, from 0 to {MOST_SPREAD:g}"
+        raise InputError(f"{source} step_spread", spread, expected)
+    return spread / mean_range(repeats) / repeats**0.5 if repeats >= 2.0 else 0.0
 
 
 def _speculates(values: Mapping[str, Any], source: str) -> bool:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any
+
+import numpy as np
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import LARGEST_NUMBER
@@ -39,6 +42,9 @@ class Run:
         for, None if there was no limit [request].
     prompt_length, output_length
         Means per request; None if the file does not say [token].
+    noise
+        Standard error of the value, by how far repeats of the run differ; 0 if that is not known
+        [-].
     """
 
     source: str
@@ -55,6 +61,7 @@ class Run:
     concurrency: float | None = None
     prompt_length: float | None = None
     output_length: float | None = None
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         if self.quantity not in ("step_time", "speedup"):
@@ -125,6 +132,17 @@ def seen_batch(decoding: float, most: float) -> float:
     others for the share ``decoding / most`` of time in which it decodes.
     """
     return 1.0 + min(decoding, most) * (1.0 - 1.0 / most)
+
+
+def mean_range(count: float) -> float:
+    """Return the mean range of so many draws of a normal distribution, in its deviations [-].
+
+    L. H. C. Tippett, "On the extreme individuals and the range of samples taken from a normal
+    population," Biometrika, vol. 17, no. 3/4, 1925.
+    """
+    x = np.linspace(-8.0, 8.0, 1601)
+    below = np.array([NormalDist().cdf(value) for value in x])
+    return float(np.trapezoid(1.0 - below**count - (1.0 - below) ** count, x))
 
 
 def need_plain(runs: Sequence[Run]) -> None:
@@ -212,6 +230,7 @@ def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
         tokens_per_step=run.tokens_per_step,
         quantity=run.quantity,
         measured=run.value,
+        noise=run.noise,
     )
 
 
