@@ -1,12 +1,14 @@
 """Files that are read only if they are ordinary ones, and written as a whole or not at all."""
 
 import errno
+import json
 import os
 import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from specmodel.base.errors import InputError
 
@@ -19,6 +21,14 @@ def file_mode(path: Path) -> int:
         return path.stat().st_mode
     except (OSError, ValueError):
         return 0
+
+
+def parsed_json(text: str | bytes) -> Any:
+    """Return what a JSON text says; a ValueError also where it is nested too deep to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
 
 
 @contextmanager
