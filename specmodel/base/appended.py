@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from specmodel.base.errors import InputError
-from specmodel.base.files import write_text
+from specmodel.base.files import parsed_json, write_text
 
 SYNC_INTERVAL = 1.0
 """Longest time until rows reach the disk, even if the machine stops [s]."""
@@ -60,8 +60,10 @@ class AppendedRows:
         from filelock import FileLock, Timeout
 
         with contextlib.ExitStack() as stack:
+            lock = self.path.with_name(f".{self.path.name}.lock")
             try:
-                stack.enter_context(FileLock(self.path.with_name(f".{self.path.name}.lock"), 0))
+                stack.enter_context(FileLock(lock, 0))
+                stack.callback(_remove, lock)  # while it is held: no one else has just taken it
                 self.read()
                 self._prepare()
                 self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
@@ -105,7 +107,7 @@ class AppendedRows:
                 raise self.error(f"its provenance {path.name} beside it, or another output")
             return new
         try:
-            provenance: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            provenance: dict[str, Any] = parsed_json(path.read_bytes())
             known = provenance["identity"]
             provenance["sessions"].append(self._session)
             differing = [name for name in self.identity if known.get(name) != self.identity[name]]
@@ -150,6 +152,12 @@ class AppendedRows:
             os.lseek(self._file, start, os.SEEK_SET)
             expected = f"room to write ({error.strerror}); rows so far are kept: run again"
             raise self.error(expected) from None
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, where the system lets one that is open be removed."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _whole_lines(path: Path) -> str:

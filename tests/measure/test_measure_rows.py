@@ -128,6 +128,32 @@ def test_rows_of_another_device_are_refused_and_kept(tmp_path: Path, name: str) 
         assert rows.done == {("p", 0)}
 
 
+def test_no_lock_is_left_behind(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    with opened(path):
+        with pytest.raises(InputError, match="another one is writing"), opened(path):
+            pass
+        assert (tmp_path / ".rows.csv.lock").exists()  # the other one's
+    with pytest.raises(InputError, match="device"), opened(path, device="x") as rows:
+        rows.append(row())
+    assert {found.name for found in tmp_path.iterdir()} == {"rows.csv", "rows.json"}
+
+
+def test_provenance_that_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    (tmp_path / "rows.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match=r"rows\.json.*expected provenance"), opened(path):
+        pass
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.json", ".rows.csv.lock"])
+def test_links_in_a_circle_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).symlink_to(tmp_path / name)
+    with pytest.raises(InputError, match=r"output: got .*rows.* expected a file"):
+        with opened(tmp_path / "rows.csv"):
+            pass
+
+
 def test_the_beginning_of_a_row_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     with opened(path) as rows:
