@@ -43,6 +43,11 @@ class StandIn:
     """Names of the requests that were answered as a whole."""
     began: list = field(default_factory=list)
     prompts: list = field(default_factory=list)
+    says: dict = field(default_factory=dict)
+    """What it says at a path instead: a text, or a function from the headers of the request to
+    status, more headers and text."""
+    usage: str = ""
+    """What it says of the tokens of each answer instead, in JSON with MADE for their number."""
     port: int = 0
     ssl: object = None
     started: float = field(default_factory=time.time)
@@ -119,7 +124,7 @@ def metrics(server):
     if server.engine == "vllm":
         lines = [f"process_start_time_seconds {server.started}"]
         lines += [f"{VLLM[name]}{labels} {told[name]:.9g}" for name in VLLM]
-        lines.append(f"vllm:num_requests_running{labels} {server.counts.get('running', 0)}")
+        lines.append(f"vllm:num_requests_running{labels} {max(server.counts.get('running', 0), 0)}")
         lines.append(f"vllm:num_requests_waiting{labels} 0.0")
         lines.append('vllm:cache_config_info{block_size="16",engine="0"} 1.0')
         if server.draft_length:
@@ -212,15 +217,18 @@ async def answer(server, running, writer, path, body, name):
         if request in running:
             running.remove(request)
     usage = {"prompt_tokens": length, "completion_tokens": request.made}
+    told = server.usage.replace("MADE", str(request.made)) or json.dumps(
+        usage, separators=(",", ":")
+    )
     _ended(server, request, length)
     if not is_whole:
         return False
     if request.streams:
-        last = {"id": "cmpl-1", "object": "text_completion", "choices": [], "usage": usage}
-        writer.write(_chunk(f"data: {json.dumps(last, separators=(',', ':'))}\n\ndata: [DONE]\n\n"))
+        last = f'{{"id":"cmpl-1","object":"text_completion","choices":[],"usage":{told}}}'
+        writer.write(_chunk(f"data: {last}\n\ndata: [DONE]\n\n"))
         writer.write(b"0\r\n\r\n")
     else:
-        _send(writer, 200, {"id": "cmpl-1", "choices": [{"index": 0}], "usage": usage})
+        _send(writer, 200, f'{{"id":"cmpl-1","choices":[{{"index":0}}],"usage":{told}}}')
     await writer.drain()
     if name:
         server.ended.append(name)
@@ -272,11 +280,13 @@ def _chunk(text):
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-def _send(writer, status, content):
+def _send(writer, status, content, more=""):
     is_text = isinstance(content, str)
     data = (content if is_text else json.dumps(content)).encode()
     kind = "text/plain" if is_text else "application/json"
-    head = f"HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {len(data)}\r\n\r\n"
+    head = (
+        f"HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\n{more}content-length: {len(data)}\r\n\r\n"
+    )
     writer.write(head.encode() + data)
 
 
@@ -309,6 +319,11 @@ class Door:
             _send(writer, 401, {"error": "Unauthorized"})
             return True
         stays = headers.get("connection", "").lower() != "close"
+        if path in server.says:
+            said = server.says[path]
+            status, more, text = said(headers) if callable(said) else (200, "", said)
+            _send(writer, status, text, more)
+            return stays
         if method == "POST":
             return await self.post(writer, path, json.loads(body), headers) and stays
         own = own_words(server, path)

@@ -164,7 +164,10 @@ def test_a_server_that_takes_no_ids(forms, measure):
 def test_a_key_comes_from_the_environment_and_is_written_nowhere(measure, monkeypatch):
     with standing_in(key="sesame-7") as server:
         _, err = measure(server.url, status=2)
-        assert "--api-key: got None; expected a key that the server takes, in OPENAI_API_KEY" in err
+        assert (
+            "--api-key: got 'no key'; expected a key that the server takes, in OPENAI_API_KEY"
+            in err
+        )
         monkeypatch.setenv("OPENAI_API_KEY", "another")
         measure(server.url, status=2)
         monkeypatch.setenv("OPENAI_API_KEY", "sesame-7")

@@ -10,7 +10,6 @@ expected is not seen late.
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -19,6 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from specmodel.base.errors import cut, in_one_line
+from specmodel.base.files import parsed_json
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -115,7 +115,7 @@ def read_answer(
     try:
         prompt, output = _usage(body, streams=streams)
     except (ValueError, KeyError, TypeError, StopIteration):
-        return replace(answer, fault="no usage in it, which says how many tokens it has")
+        return replace(answer, fault="no usage in it that says how many tokens it has")
     tokens = max(events - 2, 0)
     whole = replace(answer, prompt_tokens=prompt, output_tokens=output, events=tokens)
     if output != length:
@@ -129,6 +129,14 @@ def read_answer(
 def _usage(body: bytes, *, streams: bool) -> tuple[int, int]:
     """Return tokens in and out; in a stream, those of the last event with a usage [token]."""
     events = reversed(body.split(EVENT)) if streams else [body]
-    usages = (json.loads(event)["usage"] for event in events if b'"usage"' in event)
+    usages = (parsed_json(event)["usage"] for event in events if b'"usage"' in event)
     usage = next(usage for usage in usages if usage)
-    return int(usage["prompt_tokens"]), int(usage["completion_tokens"])
+    prompt, output = whole(usage["prompt_tokens"]), whole(usage["completion_tokens"])
+    if not prompt or output is None:
+        raise ValueError("not numbers of tokens")
+    return prompt, output
+
+
+def whole(told: object) -> int | None:
+    """Return a count that a server told; None if it is none, as true, 1e400 or -5 are not."""
+    return told if type(told) is int and 0 <= told < 2**53 else None

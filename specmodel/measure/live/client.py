@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import ssl
 import time
@@ -13,16 +12,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from specmodel.base.errors import InputError, cut, in_one_line, nearest
-from specmodel.measure.live.answers import EVENT, Answer, Volume, pieces_of, read_answer
+from specmodel.base.files import parsed_json
+from specmodel.measure.live.answers import EVENT, Answer, Volume, pieces_of, read_answer, whole
 from specmodel.measure.live.engines import Scrape, Speculation, read_scrape, speculation
 
 if TYPE_CHECKING:
-    from aiohttp import ClientSession
+    from aiohttp import ClientResponse, ClientSession
 
 Form = Literal["ids", "text", "chat"]  # a prompt is token ids, text, or a message of a chat
 
 
 _BUFFER = 2**20  # the client stops reading beyond it: more than the kernel keeps [B]
+_MOST_TOLD = 4_000_000  # most that is read of a page, some ten times an engine's counters [B]
+_MOST_OF_A_TOKEN = 16_384  # most that is read of an answer for each token asked [B]
+_SECRET = 8  # a key of fewer characters may be in a text by chance [-]
 _TLS_CLOSES = 0.25  # time in which connections with TLS close, which aiohttp does not wait for [s]
 _PATHS = {"ids": "/v1/completions", "text": "/v1/completions", "chat": "/v1/chat/completions"}
 
@@ -69,6 +72,8 @@ class Server:
         As for `connected` [token] [-].
     model
         Name that the model is served by; `told` sets it.
+    key
+        Bearer token that is sent, which is masked in all that the server says; empty for none.
     """
 
     session: ClientSession = field(repr=False)
@@ -78,6 +83,7 @@ class Server:
     stream_interval: int | None = None
     temperature: float | None = None
     model: str = ""
+    key: str = field(default="", repr=False)
 
     async def told(self, model: str | None = None) -> Told:
         """Return what the server says of itself, and of one model where it serves several."""
@@ -89,14 +95,13 @@ class Server:
             info = {}  # not SGLang's
         engine = scrape.engine if scrape else "sglang" if info else ""
         version = info or await self._json("/version")
-        longest = entry.get("max_model_len")
         return Told(
             engine=engine,
-            version=str(version.get("version", "")) if engine else "",
+            version=cut(in_one_line(str(version.get("version", "")))) if engine else "",
             model=self.model,
             drafts=speculation(scrape, info),
             has_counters=scrape is not None,
-            context_length=longest if isinstance(longest, int) else None,
+            context_length=whole(entry.get("max_model_len")),
         )
 
     async def _entry(self, model: str | None) -> dict[str, Any]:
@@ -146,37 +151,45 @@ class Server:
         from aiohttp import ClientError
 
         streams = self.streams if streams is None else streams
-        body = self._asked(prompt, output_length, streams=streams)
+        asked = self._asked(prompt, output_length, streams=streams)
         started, begun = time.time(), time.perf_counter()
         first, faults, is_late = float("nan"), "", False
+        most = _MOST_OF_A_TOKEN * (output_length + 256)
         pieces: list[bytes] = []
         try:
             async with self.session.post(
-                _PATHS[self.form], json=body, headers={"X-Request-Id": name} if name else None
+                _PATHS[self.form], json=asked, headers={"X-Request-Id": name} if name else None
             ) as response:
                 if response.status == 200 and streams:
                     pieces.append(await response.content.readany())
                     first = time.perf_counter() - begun
                     received = len(pieces[0])
                     more = pieces_of(response, output_length, received, volume)
-                    async for piece, is_late in more:  # noqa: B007 - of the last one
+                    async for piece, is_late in more:
                         pieces.append(piece)
+                        received += len(piece)
+                        if received > most:
+                            break
                 else:
-                    pieces.append(await response.read())
-                faults = "" if response.status == 200 else _refusal(response.status, pieces[0])
+                    pieces.append(await _start_of(response, most))
+                    received = len(pieces[0])
+                if response.status != 200:
+                    faults = _refusal(response.status, self._masked(pieces[0]))
+                elif received > most:
+                    faults = f"more than {most / 1e6:.1f} MB for {output_length} tokens"
         except TimeoutError:
             faults = "no answer in time (--timeout)"
         except (ClientError, OSError) as error:
-            faults = f"the connection was lost ({_reason(error)})"
+            faults = f"the connection was lost ({self._reason(error)})"
             if streams and pieces:
                 events = b"".join(pieces).count(EVENT)
                 faults = f"cut short after {events} events, {faults}"
-        latency, whole = time.perf_counter() - begun, b"".join(pieces)
+        latency, body = time.perf_counter() - begun, self._masked(b"".join(pieces))
         times: dict[str, Any] = {"started": started, "first_token": first, "latency": latency}
         answer = Answer(**times, fault=faults, is_late=is_late)
         if faults:
             return answer
-        return read_answer(answer, whole, output_length, volume, streams=streams)
+        return read_answer(answer, body, output_length, volume, streams=streams)
 
     def _asked(self, prompt: Sequence[int] | str, length: int, *, streams: bool) -> dict[str, Any]:
         """Return the body of a request."""
@@ -197,7 +210,7 @@ class Server:
         status, body = await self._get(path)
         if status == 200:
             with suppress(ValueError):
-                if isinstance(found := json.loads(body), dict):
+                if isinstance(found := parsed_json(body), dict):
                     return found
         if is_needed:
             raise self._strange(f"{path}, not status {status}" if status != 200 else path)
@@ -210,13 +223,28 @@ class Server:
         try:
             async with self.session.get(path) as response:
                 if response.status in (401, 403):
-                    raise InputError("api_key", None, _key_wanted(response.status))
-                return response.status, await response.text(errors="replace")
+                    given = "a key that it refuses" if self.key else "no key"
+                    raise InputError("api_key", given, _key_wanted(response.status))
+                body = await _start_of(response, _MOST_TOLD)
         except TimeoutError:
             reason = "it does not answer in time"
         except (ClientError, OSError) as error:
-            reason = _reason(error)
+            reason = self._reason(error)
+        else:
+            if len(body) <= _MOST_TOLD:
+                return response.status, self._masked(body).decode(errors="replace")
+            reason = f"at most {_MOST_TOLD / 1e6:g} MB at {path}, where it says more"
         raise InputError("url", self.url, f"a server that answers ({reason})")
+
+    def _masked(self, said: bytes) -> bytes:
+        """Return what the server said without the key, which some servers say again."""
+        key = self.key.encode()
+        if key:
+            said = said.replace(b"Bearer " + key, b"Bearer ***")
+        return said.replace(key, b"***") if len(key) >= _SECRET else said
+
+    def _reason(self, error: BaseException) -> str:
+        return self._masked(_reason(error).encode(errors="replace")).decode()
 
     def _strange(self, path: str) -> InputError:
         expected = f"an OpenAI-compatible server, such as vLLM or SGLang, with a list at {path}"
@@ -262,6 +290,8 @@ async def connected(
             trusted = ssl.create_default_context(cafile=ca_file)
         except (OSError, ssl.SSLError) as error:
             raise InputError("ca_file", ca_file, f"certificates in PEM ({error})") from None
+    if api_key and not api_key.isprintable():
+        raise InputError("api_key", "a key of several lines", "one line without control characters")
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     session = aiohttp.ClientSession(
         URL(base + "/"),
@@ -273,7 +303,7 @@ async def connected(
     )
     how: dict[str, Any] = {"stream_interval": stream_interval, "temperature": temperature}
     try:
-        yield Server(session=session, url=base, streams=streams, **how)
+        yield Server(session=session, url=base, streams=streams, key=api_key or "", **how)
     finally:
         await session.close()
         if base.startswith("https:"):
@@ -290,6 +320,14 @@ def _base(url: str) -> str:
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
+async def _start_of(response: ClientResponse, most: int) -> bytes:
+    """Return a body, or more than so much of one that is larger [B]."""
+    try:
+        return await response.content.readexactly(most + 1)
+    except asyncio.IncompleteReadError as body:
+        return body.partial
+
+
 def _refusal(status: int, body: bytes) -> str:
     """Return what an answer with an error status says."""
     if status in (401, 403):
@@ -303,6 +341,10 @@ def _key_wanted(status: int) -> str:
 
 def _reason(error: BaseException) -> str:
     """Return why a connection failed, without the error's type and number."""
+    from aiohttp import TooManyRedirects
+
+    if isinstance(error, TooManyRedirects):
+        return "it redirects again and again"
     inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
     if isinstance(inner, ssl.SSLError):
         return f"no certificate that is trusted, see --ca-file: {in_one_line(str(inner))}"

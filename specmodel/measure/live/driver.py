@@ -184,6 +184,8 @@ async def drive(
         before, note = await _idle(server)
         if before is not None:
             _check_drafts(before, run)
+        elif told.has_counters:
+            raise _vanished(server)
         ask = _Asking(server, log, prompts)
         async with _together() as group:
             for requests in slots:
@@ -252,6 +254,10 @@ def _uncounted(draft_length: int) -> InputError:
     return InputError("draft_length", draft_length, f"{expected} (SGLang: --enable-metrics)")
 
 
+def _vanished(server: Server) -> InputError:
+    return InputError("url", server.url, "counters at /metrics, as before: they are gone")
+
+
 def _check_drafts(scrape: Scrape, run: Run) -> None:
     """Refuse a vLLM that was restarted between two runs and drafts another length now."""
     if scrape.engine == "vllm" and len(scrape.positions) != run.draft_length:
@@ -285,12 +291,14 @@ async def _grown(server: Server, before: Scrape, own: Mapping[str, int]) -> dict
 
     after = await _settled(server, has_all)
     if after is None:
-        raise InputError("url", server.url, "counters at /metrics, as before")
+        raise _vanished(server)
     return growth(before, after)
 
 
 def _check_drafted(grown: Mapping[str, float], run: Run) -> None:
     """Refuse a run without drafts, unless vLLM counts positions: its schedule may say 0."""
+    if run.draft_length and not grown.get("output_tokens"):
+        raise InputError("server", "counters that do not move", "them to, to tell what is drafted")
     if run.draft_length and not grown.get("drafts") and "position 0" not in grown:
         raise _uncounted(run.draft_length)
 
@@ -314,8 +322,8 @@ def _run_facts(told: Told, grown: Mapping[str, float], own: Mapping[str, int]) -
 
 def _odd(grown: Mapping[str, float], own: Mapping[str, int]) -> Iterator[str]:
     """Yield what the counters show that should not be."""
-    if not grown:
-        yield "no counters: traffic of others is not seen"
+    if not any(grown.get(what) for what in own):
+        yield f"{'counters do not move' if grown else 'no counters'}: traffic of others is not seen"
         return
     for what, asked in own.items():
         more = grown.get(what, 0.0) - asked

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from specmodel.base.errors import InputError
+from specmodel.base.units import check
+from specmodel.measure.live.answers import whole
 from specmodel.measure.scrapes import ACCEPTED, BY_POSITION, DRAFTED, DRAFTS, samples
 
 METHODS: dict[str, str] = {
@@ -50,6 +52,7 @@ counts tokens as they are made and requests as they end, SGLang all of them as a
 
 RUNNING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 """Requests in vLLM right now. SGLang's gauges are as old as its last line of log."""
+_STARTED = "process_start_time_seconds"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +87,14 @@ def read_scrape(text: str, where: str) -> Scrape | None:
         return None
     engine = engines.pop()
     named = COUNTERS[engine].items()
+    for name in {*COUNTERS[engine].values(), *RUNNING, BY_POSITION, _STARTED} & set(sums):
+        check(f"{where} {name}", sums[name], minimum=0.0, maximum=2.0**53)
     return Scrape(
         engine=engine,
         counts={what: sums[name] for what, name in named if name in sums},
         positions=tuple(positions[i] for i in sorted(positions)),
         running=sum(sums[name] for name in RUNNING) if RUNNING[0] in sums else None,
-        started=sums.get("process_start_time_seconds"),
+        started=sums.get(_STARTED),
     )
 
 
@@ -104,7 +109,7 @@ def growth(earlier: Scrape, later: Scrape) -> dict[str, float]:
     if earlier.engine != later.engine:
         raise InputError("server", later.engine, f"{earlier.engine} as before")
     if earlier.started != later.started:
-        raise InputError("process_start_time_seconds", later.started, expected)
+        raise InputError(_STARTED, later.started, expected)
     for what, then in earlier.counts.items():
         if later.counts.get(what, 0.0) < then:
             raise InputError(names[what], later.counts.get(what), f"{then:.0f} or more, {expected}")
@@ -119,10 +124,10 @@ def speculation(scrape: Scrape | None, info: Mapping[str, Any]) -> Speculation:
     """Return what a server drafts by SGLang's ``/server_info`` or vLLM's counters; else nothing."""
     if info.get("speculative_algorithm"):
         told = [info.get(f"speculative_{n}") for n in ("num_steps", "eagle_topk")]
-        verified = info.get("speculative_num_draft_tokens")
-        if info.get("speculative_adaptive") or not isinstance(verified, int):
+        verified = whole(info.get("speculative_num_draft_tokens"))
+        if info.get("speculative_adaptive") or not verified:
             return Speculation(draft_length=None, topk=None)
-        steps, topk = (n if isinstance(n, int) else 1 for n in told)
+        steps, topk = (whole(n) or 1 for n in told)
         # a block drafter's steps are 1, however long its block
         length = verified - 1 if topk == 1 else steps
         return Speculation(draft_length=length, topk=topk, verify_tokens=verified)
