@@ -1,6 +1,7 @@
 """A running engine measured: a known step, acceptance, traffic of others, what goes wrong."""
 
 import asyncio
+import itertools
 import subprocess
 
 import numpy as np
@@ -383,3 +384,37 @@ def test_a_damaged_table_is_refused(tmp_path):
     path.write_text("\n".join([first, second.partition("warm-up")[0], *rest, ""]))
     with pytest.raises(InputError, match="line 2 is damaged"):
         Log(path, {"model": "stand-in"}, {}).read()
+    for lines in ([first, second, *rest, rest[-2]], [first, second, *rest[:-2], rest[-1]]):
+        path.write_text("\n".join([*lines, ""]))
+        with pytest.raises(InputError, match="each request of run 0-0-1-16-31-0 once"):
+            Log(path, {"model": "stand-in"}, {}).read()
+
+
+TOLERATED = {"note", "role", "engine", "version", "model"}
+"""Columns of text, of which some changes are sound."""
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_damaged_cell_is_refused_or_leaves_a_finite_summary(tmp_path):
+    with standing_in(draft_length=2, accepted=(1,)) as server:
+        measure(server, tmp_path, draft_length=2)
+    path = tmp_path / "rows.csv"
+    header, *lines = path.read_text().splitlines()
+    names = header.split(",")
+    chosen = [next(i for i, line in enumerate(lines) if f",{r}," in line) for r in ("timed", "run")]
+    refused = dict.fromkeys(("nan", "0", "-1", "1e400", "", "x", "9" * 400), 0)
+    for index, name, value in itertools.product(chosen, names, refused):
+        cells = lines[index].split(",")
+        cells[names.index(name)] = value
+        damaged = [header, *lines[:index], ",".join(cells), *lines[index + 1 :], ""]
+        path.write_text("\n".join(damaged))
+        try:
+            rows = Log(path, {"model": "stand-in"}, {}).read()
+        except InputError:
+            refused[value] += 1
+            continue
+        assert value in ("", "0") or name in TOLERATED
+        # without streams there are no first tokens, and one repeat tells no spread
+        table = summary(rows).select_dtypes("number").drop(columns=["ttft_ms", "step_spread"])
+        assert np.isfinite(table.to_numpy()).all(), (name, value)
+    assert min(refused.values()) > 8

@@ -15,7 +15,7 @@ from specmodel.base.errors import InputError
 from specmodel.measure.live.answers import Answer, Volume
 from specmodel.measure.live.client import Server, Told
 from specmodel.measure.live.engines import Scrape, growth
-from specmodel.measure.live.log import COLUMNS, Log
+from specmodel.measure.live.log import COLUMNS, Log, tells_steps
 from specmodel.measure.live.plan import ROLES, Plan, Request, Run, slots_of, warm_up_of
 
 SETTLED = 3.0  # longest wait for counters of ended requests, or for an idle server [s]
@@ -297,7 +297,7 @@ async def _grown(server: Server, before: Scrape, own: Mapping[str, int]) -> dict
 
 def _check_drafted(grown: Mapping[str, float], run: Run) -> None:
     """Refuse a run without drafts, unless vLLM counts positions: its schedule may say 0."""
-    if run.draft_length and not grown.get("output_tokens"):
+    if run.draft_length and not tells_steps(grown):
         raise InputError("server", "counters that do not move", "them to, to tell what is drafted")
     if run.draft_length and not grown.get("drafts") and "position 0" not in grown:
         raise _uncounted(run.draft_length)
