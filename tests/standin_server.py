@@ -30,6 +30,8 @@ class StandIn:
     """Largest batch size at which it drafts, as by a schedule."""
     model: str = "stand-in"
     forms: tuple = ("ids", "text", "chat")
+    vocabulary: int = 151_936
+    tells_vocabulary: bool = True
     key: str = ""
     has_metrics: bool = True
     has_models: bool = True
@@ -191,12 +193,29 @@ def form_of(path, body):
     return ("text" if isinstance(prompt, str) else "ids"), prompt
 
 
+def _outside(server, body):
+    """What the engine says of token ids that its model lacks; SGLang checks no prompts."""
+    size = server.vocabulary
+    biased = [int(token) for token in body.get("logit_bias", {}) if int(token) >= size]
+    if biased and server.tells_vocabulary:
+        if server.engine == "sglang":
+            return f"logit_bias must has keys in [0, {size - 1}], got {biased[0]}."
+        said = f"token_id(s) {biased} in logit_bias contain out-of-vocab token ids. "
+        return said + f"Vocabulary size: {size}"
+    prompt = body.get("prompt", "")
+    highest = 0 if isinstance(prompt, str) else max(prompt)
+    return "" if highest < size else f"Token id {highest} is out of vocabulary"
+
+
 async def answer(server, running, writer, path, body, name):
     """Answer a request for tokens; tell whether the connection stays."""
     form, prompt = form_of(path, body)
     is_chat_alone = server.forms == ("chat",)
     if form not in server.forms:
         _send(writer, 404 if is_chat_alone else 400, {"error": {"message": f"no {form} here"}})
+        return True
+    if refusal := _outside(server, body):
+        _send(writer, 400, {"error": {"message": refusal}})
         return True
     length = len(prompt) if form == "ids" else len(prompt.split()) + 5 * (form == "chat")
     server.began.append(name)

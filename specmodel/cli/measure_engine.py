@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import signal
 import sys
 import time
@@ -41,6 +42,29 @@ _METHOD = (
 _INTERVAL = "Tokens of an event, where the server can be told: less work for both."
 _FORM = "What prompts are.  [default: the first that the server takes]"
 _KEY = "OPENAI_API_KEY"
+_IDS = "Bounds of random ids.  [default: 100:20000, or less as the served model has]"
+_PROMPTS = (
+    "One's own, instead of random ones: JSON lines (.jsonl) of objects with a prompt, which is text"
+    " or a list of token ids; in any other file, each line is a prompt in text."
+)
+_RANDOM = (
+    "Warning: tokens a step are those of random prompts, which are not accepted as traffic is: one"
+    " head had 3.93 and 1.94 on two kinds of prompts. Give your own with --prompts FILE, or tell"
+    " predict what your server counts (specmodel acceptance)."
+)
+_OWN = (
+    "Tokens a step are those of the prompts given; answers go on to --output-length, past their own"
+    " end where that comes earlier."
+)
+_FEW = (
+    "Warning: {number} prompts for {asked} requests: where one comes again, the server may read its"
+    " beginning from a cache, and first tokens are too early."
+)
+_WORDS = (
+    "Warning: the server takes no token ids ({refused}), so that prompts are random words. Those"
+    " are accepted otherwise: on one server 1.12 tokens a step, where random ids had 2.39. Do not"
+    " compare with runs of ids."
+)
 _MOST_NOTES = 5
 _SEED = "Of prompts, for draft lengths to meet the same ones; without prefix caching."
 
@@ -51,7 +75,7 @@ _SEED = "Of prompts, for draft lengths to meet the same ones; without prefix cac
 @own("model", "NAME", "As served.  [default: the only one]")
 @own("draft_length", "VALUES", "Rounds: tokens drafted a step, 0 for none.", default="0")
 @own("concurrency", "VALUES", "Requests at once.", default="1,4,16")
-@own("prompt_length", "VALUES", "Tokens of a prompt.", default="1024")
+@own("prompt_length", "VALUES", "Tokens of a random prompt.  [default: 1024]")
 @own("output_length", "VALUES", "Tokens of an answer.", default="256")
 @own("repeats", int, "Runs of each load, interleaved.", default=3)
 @own("requests", int, "Timed requests of each slot.", default=2)
@@ -61,7 +85,8 @@ _SEED = "Of prompts, for draft lengths to meet the same ones; without prefix cac
 @click.option("--stream/--no-stream", default=True, help="Whether answers are streamed.")
 @own("stream_interval", click.IntRange(min=1), _INTERVAL)
 @own("prompt_form", ["ids", "text", "chat"], _FORM)
-@own("token_ids", "LOW:HIGH", "Bounds of the ids in prompts.", default="100:20000")
+@own("token_ids", "LOW:HIGH", _IDS)
+@own("prompts", "FILE", _PROMPTS)
 @own("seed", click.IntRange(min=0), _SEED)
 @own("api_key", "KEY", f"Better in the environment variable {_KEY}.", envvar=_KEY)
 @own("ca_file", "FILE", "Certificates to trust, of a server with its own.")
@@ -91,15 +116,15 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
     from specmodel.base.files import write_text
     from specmodel.base.units import check
 
-    lists = {plural: parse_values(name, options[name]) for name, plural in _LISTS.items()}
-    plan = live.Plan(**lists, repeats=options["repeats"], requests=options["requests"])
+    given = live.read_prompts(options["prompts"]) if options["prompts"] else None
+    plan = _plan(options, given)
     for name in ("timeout", "most_minutes"):
         check(name, 1.0 if options[name] is None else options[name], above=0.0, maximum=1e6)
     for name in ("wait", "temperature"):
         check(name, options[name] or 0.0, minimum=0.0, maximum=1e6)
     for engine in ("vllm", "sglang"):
         live.launch_options(engine, 1, options["method"], options["draft_model"])
-    work = _Work(url, _rows_of(output), plan, options)
+    work = _Work(url, _rows_of(output), plan, options | {"own": given})
     if options["dry_run"]:
         click.echo(work.dry_text())
         return
@@ -109,17 +134,31 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
         click.echo(f"\nInterrupted: {work.kept()}; the same command goes on from there.", err=True)
         raise KeyboardInterrupt from None
     finally:
-        table = live.summary(work.found)
+        name = Path(options["prompts"]).name if given else "random"
+        table = live.summary(work.found, name)
         if not table.empty:
             write_text(output, table.to_csv(index=False, float_format="%.6g"))
     if table.empty:
         raise InputError("most_minutes", options["most_minutes"], "minutes for a run at least")
     click.echo(_served_text(table))
+    if (table["draft_length"] > 0).any():
+        click.echo("\n" + wrap(_OWN if given else _RANDOM))
     click.echo(f"\n{work.kept()}.\nWritten: {output}")
     if work.left:
         click.echo(f"{work.num_left} runs are left: the same command goes on with them.")
     where = "--target ... --drafter ... --hardware ... --output ..."
     click.echo(f"To fit: specmodel fit engine {output} \\\n    {where}")
+
+
+def _plan(options: dict[str, Any], given: Any) -> live.Plan:
+    """Return what is asked for, with prompts of their own length where they are given."""
+    typed = options["prompt_length"]
+    if given and typed:
+        raise InputError("prompt_length", typed, "none with --prompts, as long as they are")
+    average = live.mean_length(given) if given else 1024
+    options = options | {"prompt_length": typed or str(average)}
+    lists = {plural: parse_values(name, options[name]) for name, plural in _LISTS.items()}
+    return live.Plan(**lists, repeats=options["repeats"], requests=options["requests"])
 
 
 def _rows_of(output: str) -> Path:
@@ -135,6 +174,16 @@ def _rows_of(output: str) -> Path:
         expected = f"a new file, or one whose rows {rows.name} are beside it; this one is kept"
         raise InputError("output", output, expected)
     return rows
+
+
+def _bounds(typed: str | None) -> tuple[int, int] | None:
+    """Return the bounds of token ids as typed; None where none were."""
+    if typed is None:
+        return None
+    bounds = parse_values("token_ids", typed.replace(":", ","))
+    if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1] < 2**31:
+        raise InputError("token_ids", typed, "LOW:HIGH")
+    return int(bounds[0]), int(bounds[1])
 
 
 def _end_on_signals() -> None:
@@ -155,6 +204,7 @@ class _Work:
         self.known: dict[tuple[int, ...], float] = {}
         self.pace = (0.0, 0.0)
         self.found: list[dict[str, str]] = []
+        self.warned: list[str] = []
         self.begun = time.monotonic()
         self._due = self.begun + _FIRST_LINE
 
@@ -179,6 +229,11 @@ class _Work:
             session = {"specmodel": __version__, "url": server.url, "seed": options["seed"]}
             session["started"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             identity = {"model": told.model, "engine": told.engine} | how
+            if given := options["own"]:
+                digest = hashlib.sha256(repr(given).encode(errors="replace")).hexdigest()
+                identity["prompts"] = f"{Path(options['prompts']).name} {digest[:8]}"
+            else:
+                identity["prompts"] = None
             with live.Log(self.rows, identity, session) as log:
                 self.found, self.left = log.rows, self.plan.left(log.done)
                 most, asked = options["most_tokens"], live.budget(self.plan, self.left)
@@ -267,18 +322,19 @@ class _Work:
 
     async def _prompts(self, server: live.Server) -> Any:
         """Return a maker of prompts in the form that the server takes."""
-        bounds = parse_values("token_ids", self.options["token_ids"].replace(":", ","))
-        if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1]:
-            raise InputError("token_ids", self.options["token_ids"], "LOW:HIGH")
-        seed = self.options["seed"]  # without, new ones each time: none are in a cache of prefixes
-        lowest, highest = map(int, bounds)
-        ids, words = live.random_ids(lowest, highest, seed), live.random_words(seed)
-        samples: dict[Any, Any] = {"ids": ids(8), "text": words(8), "chat": words(8)}
-        form = self.options["prompt_form"]
-        found = await server.find_form({form: samples[form]} if form else samples)
-        if found == "ids":
-            return ids
-        return await live.fitted_words(server, words, self.plan.prompt_lengths)
+        options, lengths = self.options, self.plan.prompt_lengths
+        told = {name: options[name] for name in ("own", "seed")} | {"form": options["prompt_form"]}
+        bounds = _bounds(options["token_ids"])
+        prompts, refused = await live.found_prompts(server, lengths, token_ids=bounds, **told)
+        warnings = [wrap(_WORDS.format(refused=refused))] if refused else []
+        asked = live.budget(self.plan, self.left).requests
+        if options["own"] and len(options["own"]) < asked:
+            warnings.append(wrap(_FEW.format(number=len(options["own"]), asked=asked)))
+        for warning in warnings:
+            if warning not in self.warned:
+                click.echo(warning, err=True)
+        self.warned += warnings
+        return prompts
 
     async def _probe(self, server: live.Server, prompts: Any) -> None:
         """Measure the pace of a single request."""

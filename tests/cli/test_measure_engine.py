@@ -26,27 +26,9 @@ from specmodel.measure.live.log import KEY, counted_rows
 from specmodel.measure.live.plan import slots_of
 
 SMALL = "--concurrency 1,3 --prompt-length 16 --output-length 16 --repeats 2 --requests 1"
+"""As the fixture `measure` has it."""
 LIMIT = 60.0
 """Seconds that a process may take."""
-
-
-@pytest.fixture
-def measure(tmp_path, monkeypatch, capsys):
-    """Run the command and return what it prints and what it says beside."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setattr("specmodel.cli.measure_engine._POLL", 0.05)
-
-    def done(url, options=SMALL, status=0):
-        words = shlex.split(f"measure-engine {url} --output served.csv {options}")
-        found = cli.main(words)
-        out, err = capsys.readouterr()
-        assert found == status, err
-        if status == 2:
-            assert err.splitlines()[-1].startswith("specmodel: error: ")
-        return out, err
-
-    return done
 
 
 def test_a_server_is_measured_and_read_by_fit_engine(measure, capsys):

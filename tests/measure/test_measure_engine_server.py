@@ -21,7 +21,7 @@ from specmodel.measure.live import (
     answers,
     connected,
     drive,
-    fitted_words,
+    found_prompts,
     random_ids,
     random_words,
     summary,
@@ -288,12 +288,9 @@ def test_the_form_of_prompts_is_found_and_their_length_met(forms):
     async def work(server):
         async with connected(f"{server.url}/v1/") as client:
             await client.told()
-            words = random_words()
-            samples = {"ids": [1, 2], "text": "the of", "chat": "the of"}
-            form = await client.find_form(samples)
-            if form == "ids":
-                return form, 50
-            prompts = await fitted_words(client, words, [50])
+            prompts, refused = await found_prompts(client, [50])
+            form = client.form
+            assert bool(refused) == (form != "ids")
             answer = await client.complete(prompts(50), 20)
             assert answer.output_tokens == 20
             return form, answer.prompt_tokens
@@ -308,8 +305,8 @@ def test_a_chat_takes_no_prompt_shorter_than_its_frame():
     async def work(server):
         async with connected(server.url) as client:
             await client.told()
-            await client.find_form({"chat": "the"})
-            await fitted_words(client, random_words(), [3])
+            await client.find_form([("chat", "the")])
+            await found_prompts(client, [3])
 
     with (
         standing_in(forms=("chat",)) as server,

@@ -9,9 +9,6 @@ if TYPE_CHECKING:
     from specmodel.measure.live.driver import (
         Done as Done,
         drive as drive,
-        fitted_words as fitted_words,
-        random_ids as random_ids,
-        random_words as random_words,
     )
     from specmodel.measure.live.engines import METHODS as METHODS, launch_options as launch_options
     from specmodel.measure.live.log import Log as Log
@@ -21,6 +18,13 @@ if TYPE_CHECKING:
         Run as Run,
         budget as budget,
         seconds_of as seconds_of,
+    )
+    from specmodel.measure.live.prompts import (
+        found_prompts as found_prompts,
+        mean_length as mean_length,
+        random_ids as random_ids,
+        random_words as random_words,
+        read_prompts as read_prompts,
     )
     from specmodel.measure.live.summaries import summary as summary
 

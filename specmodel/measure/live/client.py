@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,6 +28,7 @@ _MOST_TOLD = 4_000_000  # most that is read of a page, some ten times an engine'
 _MOST_OF_A_TOKEN = 16_384  # most that is read of an answer for each token asked [B]
 _SECRET = 8  # a key of fewer characters may be in a text by chance [-]
 _TLS_CLOSES = 0.25  # time in which connections with TLS close, which aiohttp does not wait for [s]
+_VOCABULARY = re.compile(rb"Vocabulary size: ([1-9]\d{0,8})\b|keys in \[0, ([1-9]\d{0,8})\]")
 _PATHS = {"ids": "/v1/completions", "text": "/v1/completions", "chat": "/v1/chat/completions"}
 
 
@@ -123,16 +125,35 @@ class Server:
         status, body = await self._get("/metrics")
         return read_scrape(body, f"{self.url}/metrics") if status == 200 else None
 
-    async def find_form(self, prompts: Mapping[Form, Any]) -> Form:
-        """Return the first kind of prompt that the server answers, and use it from now on."""
+    async def find_form(self, tries: Sequence[tuple[Form, Any]]) -> tuple[int, str]:
+        """Return which prompt is the first that the server answers, and why not the very first.
+
+        Its form is used from now on.
+        """
         said = ""
-        for form, prompt in prompts.items():
+        for number, (form, prompt) in enumerate(tries):
             self.form = form
             answer = await self.complete(prompt, 1, streams=False)
             if not answer.fault:
-                return form
+                return number, said
             said = said or answer.fault
         raise InputError("url", self.url, f"a server of completions or chats: {said}")
+
+    async def vocabulary_size(self) -> int | None:
+        """Return how many token ids the served model has; None if the server does not tell.
+
+        vLLM and SGLang tell it as they refuse a bias of a token that no model has [-].
+        """
+        from aiohttp import ClientError
+
+        asked = self._asked([1], 1, streams=False) | {"logit_bias": {str(2**31 - 1): 1.0}}
+        with suppress(TimeoutError, ClientError, OSError):
+            async with self.session.post(_PATHS["ids"], json=asked) as response:
+                said = await _start_of(response, _MOST_TOLD)
+            if response.status >= 400 and (found := _VOCABULARY.search(said)):
+                size, last = found.groups()
+                return int(size) if size else int(last) + 1
+        return None
 
     async def complete(
         self,

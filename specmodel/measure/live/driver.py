@@ -7,9 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from specmodel.base.errors import InputError
 from specmodel.measure.live.answers import Answer, Volume
@@ -17,24 +15,10 @@ from specmodel.measure.live.client import Server, Told
 from specmodel.measure.live.engines import Scrape, growth
 from specmodel.measure.live.log import COLUMNS, Log, tells_steps
 from specmodel.measure.live.plan import ROLES, Plan, Request, Run, slots_of, warm_up_of
+from specmodel.measure.live.prompts import Prompts
 
 SETTLED = 3.0  # longest wait for counters of ended requests, or for an idle server [s]
 POLL = 0.05  # time between two looks at the counters [s]
-
-WORDS = (
-    *("the", "of", "and", "to", "in", "is", "you", "that", "it", "he", "was", "for", "on", "are"),
-    *("as", "with", "his", "they", "at", "be", "this", "have", "from", "or", "one", "had", "by"),
-    *("word", "but", "not", "what", "all", "were", "we", "when", "your", "can", "said", "there"),
-    *("use", "an", "each", "which", "she", "do", "how", "their", "if", "will", "up", "other"),
-)
-"""Words that, with the blank before them, are one token in the vocabularies of most models."""
-
-
-class Prompts(Protocol):
-    """Makes a prompt of some length for a request; another key gives another prompt."""
-
-    def __call__(self, length: int, key: Sequence[int] = ()) -> Sequence[int] | str:
-        """Return the prompt, as token ids or text."""
 
 
 @dataclass(frozen=True)
@@ -55,98 +39,6 @@ class Done:
     requests: int
     seconds: float
     is_run: bool
-
-
-def random_ids(lowest: int, highest: int, seed: int | None = None) -> Prompts:
-    """Return a maker of prompts of random token ids.
-
-    Parameters
-    ----------
-    lowest, highest
-        Bounds of the ids, both included [-].
-    seed
-        With one, a key gives the same prompt each time; without, no prompt comes twice [-].
-
-    Returns
-    -------
-    Prompts
-        Makes a prompt from a number of tokens and a key.
-    """
-
-    def prompt(length: int, key: Sequence[int] = ()) -> list[int]:
-        ids = _drawn(seed, key).integers(lowest, highest, length, endpoint=True)
-        return list(ids.tolist())
-
-    return prompt
-
-
-def random_words(seed: int | None = None) -> Prompts:
-    """Return a maker of prompts of random common words.
-
-    Parameters
-    ----------
-    seed
-        As for `random_ids` [-].
-
-    Returns
-    -------
-    Prompts
-        Makes a prompt from a number of words and a key.
-    """
-
-    def prompt(length: int, key: Sequence[int] = ()) -> str:
-        return " ".join(_drawn(seed, key).choice(WORDS, max(length, 1)).tolist())
-
-    return prompt
-
-
-def _drawn(seed: int | None, key: Sequence[int]) -> np.random.Generator:
-    return np.random.default_rng(None if seed is None else [seed, *key])
-
-
-async def fitted_words(server: Server, words: Prompts, lengths: Sequence[int]) -> Prompts:
-    """Return a maker of prompts in text with a given number of tokens, as the server counts them.
-
-    Parameters
-    ----------
-    server
-        Server that is asked how many tokens some words are.
-    words
-        Makes a prompt from a number of words and a key.
-    lengths
-        All lengths that will be asked for [token].
-
-    Returns
-    -------
-    Prompts
-        Makes a prompt from one of these lengths and a key.
-
-    Raises
-    ------
-    InputError
-        If a single word is too long a prompt, for what a chat adds to it.
-    """
-    counts = {length: await _words_of(server, words, length) for length in set(lengths)}
-    return lambda length, key=(): words(counts[length], key)
-
-
-async def _words_of(server: Server, words: Prompts, length: int) -> int:
-    """Return how many words have so many tokens, by a line through the last two tries [-]."""
-    count, tries = length, dict[int, int]()
-    while count not in tries and len(tries) < 4:
-        answer = await server.complete(words(count), 1, streams=False)
-        if answer.fault:
-            raise InputError("url", server.url, f"a server that answers: {answer.fault}")
-        tries[count] = answer.prompt_tokens
-        (first, less), (last, found) = [(0, 0), *tries.items()][-2:]
-        if len(tries) == 1:  # one word a token, and what a chat begins with
-            first, less = last - 1, found - 1
-        slope = (found - less) / (last - first) or 1.0
-        count = max(round(last + (length - found) / slope), 1)
-    found = min(tries.values(), key=lambda tokens: abs(tokens - length))
-    if found > 1.1 * length + 1:
-        raise InputError("prompt_length", length, f"at least {found}, as chats begin with more")
-    return next(words for words, tokens in tries.items() if tokens == found)
 
 
 async def drive(

@@ -16,8 +16,8 @@ LOAD = KEY[:-1]  # columns that identify a load and round
 
 COLUMNS = (
     *("id", "engine", "engine_version", "model", "draft_length", "topk", "verify_tokens"),
-    *("concurrency", "prompt_length", "output_length", "tokens_per_step", "step_ms", "tpot_ms"),
-    *("tokens_per_s", "ttft_ms", "step_batch", "step_spread", "accepted_by_position"),
+    *("concurrency", "prompt_length", "output_length", "tokens_per_step", "prompts", "step_ms"),
+    *("tpot_ms", "tokens_per_s", "ttft_ms", "step_batch", "step_spread", "accepted_by_position"),
     *("repeats", "requests", "usable", "notes"),
 )
 """Columns of a summary."""
@@ -26,13 +26,16 @@ MOST_UNDRAFTED = 0.1  # share of steps without a draft that a run of one draft l
 _FOREIGN = ("of others", "not counted")  # words in the notes of runs that others disturbed
 
 
-def summary(rows: Iterable[Mapping[str, str]]) -> pd.DataFrame:
+def summary(rows: Iterable[Mapping[str, str]], prompts: str = "random") -> pd.DataFrame:
     """Return the runs of a table, with repeats taken together, as `fit engine` reads them.
 
     Parameters
     ----------
     rows
         As `log.Log` wrote them; interrupted runs are passed over.
+    prompts
+        What prompts were, for the column of this name beside `tokens_per_step`: acceptance of
+        random prompts is not that of traffic.
 
     Returns
     -------
@@ -59,7 +62,7 @@ def summary(rows: Iterable[Mapping[str, str]]) -> pd.DataFrame:
     for run, requests in counted_rows(rows):
         groups[tuple(run[name] for name in LOAD)].append((run, requests))
     found = [_row(dict(zip(LOAD, load, strict=True)), runs) for load, runs in groups.items()]
-    return pd.DataFrame(found, columns=pd.Index(COLUMNS))
+    return pd.DataFrame(found, columns=pd.Index(COLUMNS)).assign(prompts=prompts)
 
 
 def _row(load: Mapping[str, str], runs: Sequence[tuple[Mapping[str, str], list[Any]]]) -> Any:
