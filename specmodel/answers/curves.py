@@ -154,7 +154,7 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
     shape = prediction.speedup.shape
     plain_fits = _curves(np.broadcast_to(prediction.evaluation.plain_fits, shape), axis)[:, 0]
     if prediction.deployment.recurrent_model:
-        fits = _curves(prediction.max_batch_size >= prediction.batch_size, axis)
+        fits = _curves(prediction.fits, axis)
         gain = where_it_fits(gain, fits, plain_fits, axis=1)
     best = gain.argmax(axis=1)
 
@@ -175,7 +175,7 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
             "limited_by": np.where(pays, taken("limited_by"), "none"),
             "tpot_plain": forward,
             "throughput_plain": B / forward,
-            "fits": np.where(pays, taken("max_batch_size") >= B, plain_fits),
+            "fits": np.where(pays, taken("fits"), plain_fits),
         }
     )
 
@@ -208,7 +208,7 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     p = prediction
     frame = pd.DataFrame({name: np.ravel(getattr(p, name)).astype(int) for name in _COORDINATES})
     frame["break_even_acceptance_rate"] = np.ravel(p.break_even_acceptance_rate)
-    frame["fits"] = np.ravel(p.max_batch_size >= p.batch_size)
+    frame["fits"] = np.ravel(p.fits)
     return frame.drop_duplicates(ignore_index=True)
 
 

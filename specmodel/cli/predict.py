@@ -77,7 +77,7 @@ def verdict(prediction: report.Prediction) -> list[str]:
     drafted = [row for row in prediction.rows() if row["draft_length"]]
     if not drafted:
         return ["No draft, no speculation: speedup 1 by definition."]
-    rows = [row for row in drafted if row["batch_size"] <= row["max_batch_size"]]
+    rows = [row for row in drafted if row["fits"]]
     opening = "Speculation"
     if not rows:
         rows, opening = drafted, "Nothing fits in memory. If it did, speculation"

@@ -79,14 +79,19 @@ class MemoryUse:
         sequences = np.ceil(batch / self.deployment.layout.replicas)
         return self.weight_bytes + sequences * self.bytes_per_request
 
-    def warnings(self, batch_size: FloatArray) -> tuple[str, ...]:
-        """Return a sentence with figures if some batch does not fit, else nothing."""
+    def warnings(
+        self, batch_size: FloatArray, draft_length: FloatArray | None = None
+    ) -> tuple[str, ...]:
+        """Return a sentence with figures if some batch does not fit, else nothing.
+
+        It names the draft length of which the largest batch that fits is the smallest [token].
+        """
         if (batch_size <= self.max_batch_size).all():
             return ()
         needed = format_si(float(self.total_bytes(batch_size).max()), "B")
         fits = int(np.min(self.max_batch_size))
         if fits:
-            largest = f"the largest batch that fits is {fits}"
+            largest = f"the largest batch that fits is {fits}{self._of_least(draft_length)}"
         elif self.weight_bytes > self.capacity_bytes:
             largest = "not even the weights fit"
         else:
@@ -98,6 +103,13 @@ class MemoryUse:
             f"batch size {int(batch_size.max())} needs {needed} of the {usable} ({100 * share:g} %"
             f" of {whole}) that an engine uses of a GPU ({gpu.name}); {largest}",
         )
+
+    def _of_least(self, draft_length: FloatArray | None) -> str:
+        """Say at which draft length, if there is one, the least of the largest batches fits."""
+        if draft_length is None:
+            return ""
+        most, lengths = np.broadcast_arrays(self.max_batch_size, draft_length)
+        return f" at draft length {lengths.flat[int(most.argmin())]:g}"
 
 
 @dataclass(frozen=True)

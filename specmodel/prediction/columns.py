@@ -21,9 +21,9 @@ class Column:
     """One column of a prediction, wherever columns appear: attributes, tables, JSON, CSV, sweeps.
 
     In a column of `words`, values are indices into these. `title` heads it in the printed table,
-    which lacks columns without one; coordinates are in it only where they vary. `form` is how a
-    cell reads, as in `prediction.table`; plainly if empty. `spare` is when the column is dropped
-    from a table that is too wide: 1 first, 0 never [-].
+    which lacks columns without one; coordinates and `fits` are in it only where they vary. `form`
+    is how a cell reads, as in `prediction.table`; plainly if empty. `spare` is when the column is
+    dropped from a table that is too wide: 1 first, 0 never [-].
     """
 
     name: str
@@ -173,6 +173,15 @@ COLUMNS = (
         lambda e: e.memory.max_batch_size,
         is_whole=True,
     ),
+    Column(
+        "fits",
+        "-",
+        "whether the batch fits in memory",
+        lambda e: np.asarray(e.points["batch_size"] <= e.memory.max_batch_size),
+        title="fits",
+        form=lambda row: "yes" if row["fits"] else "no",
+        is_coordinate=True,
+    ),
 )
 """In the order of tables."""
 
@@ -221,10 +230,11 @@ DECODE_COLUMNS = (
     ),
     _plain("memory_bytes", title="memory", form="{memory_bytes:B}"),
     _plain("max_batch_size", title="largest\nbatch"),
+    _plain("fits"),
 )
 """Columns of decoding without speculation, in the order of tables."""
 
-WITH_INTERVAL = tuple(column.name for column in COLUMNS if column.has_interval)
+WITH_INTERVAL = tuple(column.name for column in (*COLUMNS, *LOAD_COLUMNS) if column.has_interval)
 """Columns that have a central interval where intervals are asked for."""
 
 COLUMN_UNITS = {column.name: column.unit for column in COLUMNS}

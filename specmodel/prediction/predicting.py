@@ -148,7 +148,7 @@ def _warnings(predicted: Prediction) -> tuple[str, ...]:
     evaluation, deployment = predicted.evaluation, predicted.deployment
     batch_size, gamma = evaluation.points["batch_size"], evaluation.points["draft_length"]
     return (
-        *evaluation.memory.warnings(batch_size),
+        *evaluation.memory.warnings(batch_size, gamma),
         *deployment.warnings(batch_size, gamma),
         *_beyond_measured(evaluation, predicted.best_draft_length),
         *_between_modules(evaluation, predicted.best_draft_length),

@@ -188,7 +188,7 @@ class View:
     Parameters
     ----------
     table
-        Columns of a `Prediction` with a row for each batch size, and whether it fits in memory.
+        Columns of a `Prediction` with a row for each batch size.
     spot
         Where speculation pays, among the batch sizes that fit, or among all if none fits.
     text
@@ -232,13 +232,12 @@ def view(values: Mapping[str, Any]) -> View:
         context_length=values["context_length"],
         batch_size=BATCH_SIZES,
     )
-    fits = prediction.batch_size <= prediction.max_batch_size
-    kept = fits if fits.any() else ~fits
+    kept = prediction.fits if prediction.fits.any() else ~prediction.fits
     spot = sweet_spot(prediction.batch_size[kept], prediction.speedup[kept])
     at_peak = prediction.rows()[BATCH_SIZES.index(spot.peak_batch_size)]
     verdict = words.verdict(sweet_spots(prediction), prediction)
     return View(
-        table=prediction.to_frame().assign(fits=fits),
+        table=prediction.to_frame(),
         spot=spot,
         text=answer_page(prediction, f"{verdict} {why(at_peak, [at_peak], prediction)}"),
     )

@@ -184,7 +184,7 @@ def page(case: _Case, words: Iterable[str], *parts: str, notes: Iterable[str] = 
 
 def answer_page(prediction: Prediction, verdict: str, *parts: str) -> str:
     """Return the page of an answer; its verdict starts with whether anything fits in memory."""
-    if (prediction.batch_size > prediction.max_batch_size).all():
+    if not prediction.fits.any():
         verdict = f"Nothing fits in memory. If it did: {verdict[:1].lower()}{verdict[1:]}"
     return page(prediction, [verdict, *behind(prediction.deployment)], *parts)
 

@@ -547,3 +547,24 @@ def test_how_often_a_look_up_proposes_is_given_or_taken_from_traces() -> None:
     deployment, assumed = resolve(named | {"proposal_rate": 1})
     assert deployment.drafter.proposal_rate == 1
     assert "proposal_rate" not in assumed
+
+
+def test_what_does_not_fit_is_a_column_and_the_warning_names_the_draft_length() -> None:
+    """With recurrent layers a drafted token takes a state, so that longer drafts fit fewer."""
+    p = predict(
+        target="qwen3.5-397b-a17b",
+        drafter="mtp",
+        hardware="h200_sxm",
+        engine="vllm",
+        tensor_parallel=8,
+        draft_length=[[1], [9]],
+        batch_size=[1, 120, 2000],
+        acceptance=0.7,
+    )
+    assert p.fits.tolist() == [[True, True, False], [True, False, False]]
+    (told,) = [warning for warning in p.warnings if "largest batch" in warning]
+    assert told.endswith(
+        f"the largest batch that fits is {p.max_batch_size.min():g} at draft length 9"
+    )
+    marks = [line.split()[-2] for line in p.to_text(200).splitlines()[2:]]
+    assert marks == ["yes", "yes", "no", "yes", "no", "no"]
