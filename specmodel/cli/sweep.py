@@ -15,7 +15,7 @@ import click
 from specmodel.answers import sweeps
 from specmodel.base.errors import InputError
 from specmodel.cli import settings
-from specmodel.cli.answering import progress_bar
+from specmodel.cli.answering import echo_warnings, progress_bar
 from specmodel.cli.settings import OPTIONS, option, own
 
 MOST_WITHOUT_YES = 1_000_000_000
@@ -53,8 +53,8 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
     """Predict every combination of lists and ranges, at any size.
 
     Rows run over target, drafter, hardware and their settings in the order typed, the first
-    slowest and --set last, then over context length, batch size, draft length, verify tokens,
-    acceptance. What is written is float32.
+    slowest and --set last, then over lengths of prompts and outputs, context length, batch size,
+    draft length, verify tokens, acceptance. What is written is float32.
 
     \b
     Examples:
@@ -87,18 +87,24 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
         if output is None:
             for text in sweeps.csv_chunks(plan, **where):
                 click.echo(text, nl=False)
-            return
-        start = time.perf_counter()
-        pace = {"width": 16, "item_show_func": lambda _: _rate(bar.pos, start)}
-        bar: Any = progress_bar(plan.num_points, "Sweeping", **pace)
-        try:
-            with bar:
-                sweeps.sweep_to_file(
-                    plan, output, overwrite=overwrite, progress=bar.update, **where
-                )
-        except sweeps.SweepInterrupted as interruption:
-            click.echo(f"specmodel: {interruption}", err=True)
-            raise click.exceptions.Exit(130) from None
+        else:
+            _write(plan, output, overwrite=overwrite, **where)
+    if misfits := plan.num_points - plan.num_fitting:
+        told = f"{misfits:,} of {plan.num_points:,} points do not fit in memory: column fits says"
+        echo_warnings([f"{told} which"])
+
+
+def _write(plan: sweeps.Plan, output: str, **how: Any) -> None:
+    """Write a sweep with a progress bar, and say what was written or is kept."""
+    start = time.perf_counter()
+    pace = {"width": 16, "item_show_func": lambda _: _rate(bar.pos, start)}
+    bar: Any = progress_bar(plan.num_points, "Sweeping", **pace)
+    try:
+        with bar:
+            sweeps.sweep_to_file(plan, output, progress=bar.update, **how)
+    except sweeps.SweepInterrupted as interruption:
+        click.echo(f"specmodel: {interruption}", err=True)
+        raise click.exceptions.Exit(130) from None
     click.echo(f"{plan.num_points:,} points, {_rate(plan.num_points, start)}: {output}")
 
 

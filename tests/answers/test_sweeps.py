@@ -483,7 +483,8 @@ def check_written(path, frame):
     found = text_of(path)
     assert list(found) == list(frame)
     if path.suffix != ".csv":
-        assert set(found.dtypes.astype(str)) <= {"category", "int32", "int64", "float32", "float64"}
+        kinds = {"bool", "category", "int32", "int64", "float32", "float64"}
+        assert set(found.dtypes.astype(str)) <= kinds
     assert len(found) == len(frame)
     for name in frame:
         expected = frame[name]

@@ -98,8 +98,8 @@ def test_without_an_output_it_prints_csv(run):
     assert list(rows[0]) == list(frame)
     for name in frame:
         found = [row[name] for row in rows]
-        if isinstance(frame[name].dtype, pd.CategoricalDtype):
-            assert found == frame[name].tolist()
+        if frame[name].dtype.kind not in "fi":
+            assert found == frame[name].astype(str).tolist()
         else:
             np.testing.assert_array_equal(np.float32(found), np.float32(frame[name]))
 
@@ -186,6 +186,57 @@ def test_intervals(run):
     )
     assert list(frame)[-2:] == ["speedup", "speedup_high"]
     assert (frame["speedup_high"] > frame["speedup"]).all()
+
+
+def test_an_interval_comes_with_the_columns_wanted(run):
+    header = run(f"{GOOD} --interval --engine vllm-moesd-2025 --columns speedup,limited_by")[1]
+    names = header.split("\n")[0].split(",")
+    assert names[-4:] == ["speedup", "speedup_low", "speedup_high", "limited_by"]
+
+
+@pytest.mark.parametrize("form", ["tokens_per_step", "step_efficiency", "accepted_fraction"])
+def test_the_acceptance_that_was_typed_is_a_column(form, run):
+    given = [1.4, 1.9] if form == "tokens_per_step" else [0.35, 0.45]
+    options = f"--{form.replace('_', '-')} {given[0]},{given[1]} --draft-length 3"
+    found = as_frame(run(f"{BASE} {options} --columns speedup")[1])
+    assert found[form].tolist() == given * 2
+
+
+def test_what_does_not_fit_is_marked_and_said_last(tmp_path, run):
+    where = "sweep --target deepseek-v3.2 --drafter mtp --hardware h200_sxm --draft-length 3"
+    where += " --acceptance-rate 0.7"
+    status, out, err = run(f"{where} --batch-size 1")
+    assert (status, as_frame(out)["fits"].tolist()) == (0, [False])
+    said = "specmodel: warning: {} points do not fit in memory: column fits says which\n"
+    assert err == said.format("1 of 1")
+    written = f"--batch-size 1,8,4000 --context-length 1,9000 --output {tmp_path}/one.csv"
+    assert run(f"{where} --tensor-parallel 8 {written}")[2] == said.format("1 of 6")
+    fits = pd.read_csv(tmp_path / "one.csv")["fits"]
+    assert fits.tolist() == [True, True, True, True, True, False]
+    assert run(f"{where} --tensor-parallel 8 --batch-size 1 --columns speedup")[2] == ""
+
+
+@pytest.mark.parametrize("context", ["", " --context-length 500,200000"])
+def test_points_that_fit_are_counted_without_being_predicted(context, run):
+    axes = "--batch-size 1,100,7 --draft-length 1,5 --prompt-length 100,90000 --output-length 9"
+    status, out, err = run(
+        f"{GOOD.replace('ngram', 'eagle')} --tensor-parallel 1,2 {axes}{context}"
+    )
+    fits = as_frame(out)["fits"]
+    assert status == 0
+    assert 0 < fits.sum() < len(fits)
+    assert f"{(~fits).sum()} of {len(fits)} points" in err
+
+
+def test_prompts_are_carried_as_in_predict(run):
+    load = "--prompt-length 512,4096 --output-length 128"
+    found = as_frame(run(f"{GOOD} {load} --columns speedup,prefill_time")[1])
+    rows = run(f"{GOOD.replace('sweep', 'predict')} {load} --csv")[1]
+    keys = ["prompt_length", "draft_length", "batch_size"]
+    expected = as_frame(rows).sort_values(keys, kind="stable").set_index(keys)
+    found = found.sort_values(keys, kind="stable").set_index(keys)
+    for name in ("speedup", "prefill_time", "context_length"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
 
 
 @pytest.mark.parametrize("output", OUTPUTS)

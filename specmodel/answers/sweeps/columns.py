@@ -116,6 +116,8 @@ def _column(prediction: Prediction, part: Part, name: str) -> Column:
     """Return a column of a prediction or an end of its interval, not yet repeated."""
     if name == "acceptance_rate":
         return _acceptance_rate(prediction, part)
+    if name == "accepted_fraction":
+        return np.asarray(part.arguments["acceptance"].accepted_fraction)
     stem, _, end = name.rpartition("_")
     if prediction.intervals and stem in prediction.intervals and end in ("low", "high"):
         return np.asarray(getattr(prediction.intervals[stem], end))
@@ -139,5 +141,7 @@ def _flat(values: Column, shape: tuple[int, ...], name: str, dtype: Any) -> Colu
         dtype = np.int32
     elif name in CODED:
         dtype = np.int8
+    elif values.dtype == bool:
+        dtype = bool
     short = values[tuple(slice(1) if stride == 0 else slice(None) for stride in values.strides)]
     return np.broadcast_to(short.astype(dtype), shape).reshape(-1)

@@ -16,10 +16,12 @@ from specmodel.base.records import Record
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deploying import NAMES, RECORDS, resolve
 from specmodel.cost.deployment import Deployment
-from specmodel.prediction.columns import COLUMN_UNITS, WITH_INTERVAL
+from specmodel.cost.memory import MemoryUse
+from specmodel.prediction.columns import COLUMN_UNITS, LOAD_COLUMNS, WITH_INTERVAL
+from specmodel.prediction.evaluate import LOAD
 from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, predict_deployed
+from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, plain_points, predict_deployed
 
 PART = 2**18
 """Most points of a part [-]: enough to hide the time of calls from Python, few enough for their
@@ -28,13 +30,13 @@ columns to take 20 MB."""
 MOST_DEPLOYMENTS = 100_000
 """Most combinations of targets, drafters, hardware and their settings [-]."""
 
-POINT_AXES = ("context_length", "batch_size", "draft_length", "verify_tokens")
+POINT_AXES = (*LOAD, "context_length", "batch_size", "draft_length", "verify_tokens")
 """Axes of the grid that each deployment is computed on, outermost first; whole numbers."""
 
 SETTINGS = ("measured_draft_length", "max_draft_length")
 """Parameters with one value for the whole sweep."""
 
-_BY_POSITION = "acceptance_by_position"
+_BY_POSITION, _FRACTION = "acceptance_by_position", "accepted_fraction"
 _REQUIRED = ("target", "hardware", "drafter", "draft_length", "batch_size")
 
 
@@ -97,6 +99,23 @@ class Plan:
     def num_parts(self) -> int:
         """Pieces it is cut into [-]."""
         return len(self.deployments) * sum(1 for _ in blocks(self._shape, self._most))
+
+    @property
+    def num_fitting(self) -> int:
+        """Operating points that fit in memory, without predicting them [-]."""
+        sizes = np.sort(self.points["batch_size"])
+        inner = {name: axis for name, axis in self.points.items() if name != "batch_size"}
+        grid = dict(
+            zip(inner, np.meshgrid(*inner.values(), indexing="ij", sparse=True), strict=True)
+        )
+        plain, _ = plain_points(1, *map(grid.get, ("context_length", *LOAD)))
+        verified = grid.get("verify_tokens", grid["draft_length"] + 1)
+        found = 0
+        for _, deployment in self.deployments:
+            most = MemoryUse(deployment, plain["context_length"], verified).max_batch_size
+            fitting = np.searchsorted(sizes, most, side="right")
+            found += int(fitting.sum()) * (math.prod(self._shape) // (fitting.size * sizes.size))
+        return found
 
     def parts(self) -> Iterator[Part]:
         """Give the pieces in the order of the rows."""
@@ -164,7 +183,8 @@ def plan_sweep(
     -------
     Plan
         Rows run over the parameters of deployments in the order given, the first slowest, then
-        over context length, batch size, draft length, verify tokens, acceptance.
+        over lengths of prompts and outputs, context length, batch size, draft length, verify
+        tokens, acceptance.
 
     Examples
     --------
@@ -183,7 +203,7 @@ def plan_sweep(
     points = {
         name: check(name, values.get(name, [DEFAULT_CONTEXT_LENGTH]), minimum=0, whole=True)
         for name in POINT_AXES
-        if name in values or name == "context_length"
+        if name in values or (name == "context_length" and not values.keys() & {*LOAD})
     }
     acceptance = acceptance.measured_at(points["draft_length"])
     deployments, skipped = _deployments(values, skip_impossible=skip_impossible)
@@ -325,19 +345,22 @@ def _columns(
     wanted: Sequence[str] | None, given: Mapping[str, Any], *, interval: bool
 ) -> tuple[str, ...]:
     """Return the columns beside the labels: those wanted, and those that tell points apart."""
-    found = with_ends(COLUMN_UNITS) if interval else list(COLUMN_UNITS)
-    if _BY_POSITION not in given:
-        found.insert(0, "acceptance_rate")
+    found = [*COLUMN_UNITS]
+    if given.keys() & {*LOAD}:
+        found += [column.name for column in LOAD_COLUMNS]
+    found = with_ends(found) if interval else found
+    own = {"acceptance_rate": _BY_POSITION not in given, _FRACTION: _FRACTION in given}
+    found[:0] = [name for name, is_there in own.items() if is_there]
     if wanted is None:
         return tuple(found)
     wanted = _listed("columns", wanted)
+    if interval and not any(str(name).endswith(("_low", "_high")) for name in wanted):
+        wanted = with_ends(wanted)
     known = [*found, *_ordered(dict.fromkeys(filter(_is_label, given)))]
     for name in wanted:
         if name not in known:
             raise InputError("columns", name, f"columns such as {nearest(name, known)}")
-    axes = {*POINT_AXES, "acceptance_rate"}
-    if {"verify_tokens", "tree_width"} & given.keys():
-        axes.add("tokens_per_step")  # trees have no rate
+    axes = {*POINT_AXES, "acceptance_rate", *given.keys() & {*FORMS}}
     return tuple(name for name in found if name in axes or name in wanted)
 
 
