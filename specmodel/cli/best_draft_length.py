@@ -15,7 +15,9 @@ from specmodel.show import forms, report
 @settings.where_options()
 @settings.option("batch_size", default="1:512:x2")
 @settings.acceptance_options()
-@settings.options("context_length", "max_draft_length")
+@settings.option("context_length")
+@settings.load_options()
+@settings.option("max_draft_length")
 @settings.detail_options()
 @answering()
 def best_draft_length(**options: Any) -> forms.Answer:

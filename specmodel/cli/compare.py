@@ -25,6 +25,7 @@ _RATES = "P(token accepted, all before it were): one for all, or one for each dr
 @settings.own("acceptance_rate", "VALUES", _RATES)
 @settings.option("proposal_rate")
 @settings.own("context_length", "VALUE", "KV entries before the step.  [default: 1024]")
+@settings.load_options()
 @settings.option("max_draft_length")
 @settings.detail_options()
 @answering()
@@ -135,9 +136,10 @@ def verdict(best: forms.DataFrame) -> str:
         fastest = rows[rows["tpot"] <= rows["tpot"].min() * (1 + 1e-9)]["alternative"]
         times.append(" or ".join(fastest))
     gain, time = _by_size(gains, sizes), _by_size(times, sizes)
+    told = f"Largest speedup: {gain}. Least time per token: {time}."
     if gain == time:
-        return f"Largest speedup and least time per token: {gain}."
-    return f"Largest speedup: {gain}. Least time per token: {time}."
+        told = f"Largest speedup and least time per token: {gain}."
+    return told if best["fits"].any() else report.if_it_fitted(told)
 
 
 def _by_size(winners: list[str], sizes: list[int]) -> str:
@@ -153,6 +155,10 @@ def table(best: forms.DataFrame) -> str:
     numbers = {name: f"[{i}]" for i, name in enumerate(best["alternative"].unique(), 1)}
     kept = report.fitting(best)
     rows = {n: forms.records(kept[kept["alternative"] == name]) for name, n in numbers.items()}
-    legend = [f"{number} {name}" for name, number in numbers.items()]
+    able = {*best["alternative"][best["fits"]]}
+    legend = [
+        f"{number} {name}{'' if name in able else ' (does not fit in memory)'}"
+        for name, number in numbers.items()
+    ]
     cells = forms.by_batch_size(best["batch_size"], rows, report.SPEEDUP + " {tpot:s}")
     return "\n".join([*legend, "Speedup (draft length) and time per token:", cells])

@@ -73,7 +73,9 @@ def lengths_from(options: dict[str, Any]) -> Prediction:
 def _grid_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the coordinates that were typed, each along its own axis."""
     axes = {
-        name: parse_values(name, options[name]) for name in _AXES if options.get(name) is not None
+        name: parse_values(name, str(options[name]))
+        for name in _AXES
+        if options.get(name) is not None
     }
     check_points("batch_size", {flag(name): len(values) for name, values in axes.items()})
     grid = np.meshgrid(*axes.values(), indexing="ij", sparse=True)

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specmodel import answers
-from specmodel.base.errors import InputError
-from specmodel.base.ranges import MAX_VALUES, parse_values, ranges_text, runs
+from specmodel.base.ranges import ranges_text, runs
 from specmodel.base.text import Columns, align, wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
+from specmodel.cli.scheduling import Plan, plan_from
 from specmodel.prediction.table import Form, Row
 from specmodel.show import report
 from specmodel.show.forms import Answer, table
-
-if TYPE_CHECKING:
-    from specmodel.base.units import FloatArray
-
-DEFAULT_MAX_BATCH_SIZE = 512
-"""Largest batch size of a schedule where more would fit in memory [request]."""
 
 _FOR = "Whose configuration the schedule is written in."
 _VERSION = "Of TensorRT-LLM, whose form changed with 1.3.  [default: the newest]"
 _CONTEXT = "KV entries per sequence before the step; several count alike.  [default: 1024]"
 _LARGEST = "Largest batch size of the schedule.  [default: what fits in memory, at most 512]"
 _TOLERANCE = "Share of the best speedup that may be given up for fewer changes.  [default: 0.01]"
+_ALONE = "Prompts of other requests are not counted: --prompt-length and --output-length do."
 _MOST_COLUMNS = 9
 """Batch sizes beside each other in a table."""
 
@@ -36,6 +30,7 @@ _MOST_COLUMNS = 9
 @settings.where_options(engine="that of --for")
 @settings.acceptance_options(one_length=False)
 @settings.option("context_length", words=_CONTEXT)
+@settings.load_options()
 @settings.option("max_draft_length")
 @settings.own("max_batch_size", int, _LARGEST)
 @settings.own("tolerance", float, _TOLERANCE)
@@ -59,154 +54,17 @@ def schedule(**options: Any) -> Answer:
     plan = plan_from(options)
 
     def page() -> str:
-        parts = [_for_engine(plan), _ranges_table(plan.schedule), _contexts_table(plan)]
+        parts = [_for_engine(plan), _ranges_table(plan), _contexts_table(plan)]
         return report.page(plan.prediction, _verdict(plan), *parts)
 
     return Answer(
         page=page,
         fields=lambda: _fields(plan),
-        rows=plan.schedule.rows,
+        rows=plan.rows,
         warnings=_warnings(plan),
         fragment=plan.fragment,
         caveats=plan.caveats,
     )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Plan:
-    """A schedule for an engine, and the prediction that it was made from.
-
-    `unbound` is the schedule without the engine's own rule. Speedup [-] and best draft length
-    [token] are by context and batch size. `end` says why the batch sizes end where they do.
-    """
-
-    dialect: str
-    format: answers.Dialect
-    drafter: str
-    schedule: answers.Schedule
-    unbound: answers.Schedule
-    context_length: list[int]
-    speedup: FloatArray
-    best_draft_length: FloatArray
-    end: str
-    prediction: report.Prediction
-
-    @property
-    def fragment(self) -> str:
-        """The schedule as the engine reads it; empty if speculation should be off."""
-        modules = len(self.prediction.deployment.drafter.parts)
-        return self.format.fragment(self.schedule, self.drafter, max(modules, 1))
-
-    @property
-    def place(self) -> str:
-        """Where the fragment goes, and what else must be set."""
-        return self.format.place(self.schedule, self.drafter) if self.fragment else ""
-
-    @property
-    def caveats(self) -> tuple[str, ...]:
-        """Cases in which the engine departs from the schedule."""
-        return self.format.caveats if self.fragment else ()
-
-    @property
-    def cost_of_rule(self) -> float:
-        """Share of the mean speedup lost to the engine's own rule [-]."""
-        return max(0.0, 1 - self.schedule.mean_speedup / self.unbound.mean_speedup)
-
-
-def plan_from(options: dict[str, Any]) -> Plan:
-    """Return the schedule that the options ask for."""
-    import numpy as np
-
-    from specmodel.answers.schedule import DEFAULT_TOLERANCE
-    from specmodel.cli.options import longest_draft, predict_from, with_its_engine, with_its_states
-    from specmodel.cost.deploying import slots_text
-    from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH
-
-    form, drafter = _form(options)
-    options, told = with_its_engine(options)
-    options, is_of_dialect = with_its_states(options)
-    longest = longest_draft(options)
-    typed = options["context_length"]
-    contexts = [DEFAULT_CONTEXT_LENGTH] if typed is None else parse_values("context_length", typed)
-    largest, end = _largest_batch(options, contexts, longest)
-    tolerance = DEFAULT_TOLERANCE if options["tolerance"] is None else options["tolerance"]
-    used = {"max_batch_size": largest, "max_draft_length": longest, "tolerance": tolerance}
-    axes = {"draft_length": f"1:{longest}", "batch_size": f"1:{largest}"}
-    prediction = predict_from(options | used | axes)
-    shape = (len(contexts), longest, largest)
-    gain = np.broadcast_to(prediction.speedup, shape).swapaxes(1, 2)
-    unbound = chosen = answers.draft_length_schedule(gain, tolerance=tolerance)
-    if form.longest_first:
-        chosen = answers.draft_length_schedule(gain, tolerance=tolerance, longest_first=True)
-    assumed = {given: value for given, value in used.items() if options[given] is None}
-    if is_of_dialect:
-        assumed["state_slots"] = slots_text(prediction.deployment.states)
-    return Plan(
-        dialect=options["dialect"],
-        format=form,
-        drafter=drafter,
-        schedule=chosen,
-        unbound=unbound,
-        context_length=contexts,
-        speedup=_along(gain, chosen),
-        best_draft_length=np.broadcast_to(prediction.best_draft_length, shape)[:, 0],
-        end=end,
-        prediction=replace(
-            prediction,
-            assumptions=told | prediction.assumptions | assumed,
-            warn=lambda _: _memory_warnings(prediction, chosen.max_draft_length),
-        ),
-    )
-
-
-def _memory_warnings(prediction: report.Prediction, longest: int) -> tuple[str, ...]:
-    """Return the warnings, with the memory that engines reserve for the longest draft [token]."""
-    batch, of_all = prediction.batch_size, prediction.evaluation.memory
-    passed_over = of_all.warnings(batch)
-    own = replace(of_all, verify_tokens=longest + 1).warnings(batch)
-    return (*own, *(warning for warning in prediction.warnings if warning not in passed_over))
-
-
-def _form(options: dict[str, Any]) -> tuple[answers.Dialect, str]:
-    """Return the engine's format and the drafter's kind; refuse a drafter of fixed length."""
-    from specmodel.drafters.by_name import drafter_kind
-
-    name, drafter = options["dialect"], options["drafter"]
-    form = answers.dialect(name, options["engine_version"])
-    kind = drafter_kind(drafter, options["target"])
-    if form.drafters and kind not in form.drafters:
-        expected = f"{', '.join(form.drafters)} with --for {name}, which varies no other's length"
-        raise InputError("drafter", drafter, expected)
-    return form, kind
-
-
-def _along(gain: FloatArray, schedule: answers.Schedule) -> FloatArray:
-    """Return the speedup of a schedule by context and batch size; without a draft it is 1 [-]."""
-    import numpy as np
-
-    by_length = np.pad(gain, ((0, 0), (0, 0), (1, 0)), constant_values=1.0)
-    return np.take_along_axis(by_length, schedule.draft_length[None, :, None], axis=-1)[..., 0]
-
-
-def _largest_batch(options: dict[str, Any], contexts: list[int], longest: int) -> tuple[int, str]:
-    """Return the last batch size of the schedule [request], and why it ends there."""
-    from specmodel.base.units import check
-    from specmodel.cli.options import check_points, deployment_from
-    from specmodel.cost.memory import MemoryUse
-
-    largest, end = options["max_batch_size"], "as asked"
-    if largest is None:
-        deployment, _ = deployment_from(options)
-        fits = int(MemoryUse(deployment, max(contexts), longest + 1).max_batch_size)
-        largest, end = fits, f"the largest that fits in memory at context {max(contexts)}"
-        end += f" and draft length {longest}" if deployment.recurrent_model else ""
-        if not 1 <= fits <= DEFAULT_MAX_BATCH_SIZE:
-            largest = DEFAULT_MAX_BATCH_SIZE
-            end = "though more fit in memory" if fits else "as if they fitted"
-    check("max_batch_size", largest, minimum=1, maximum=MAX_VALUES, whole=True)
-    counts = {"--max-batch-size": largest, "--max-draft-length": longest, "contexts": len(contexts)}
-    check_points("max_batch_size", counts, of="")
-    return largest, end
 
 
 def _verdict(plan: Plan) -> list[str]:
@@ -219,7 +77,17 @@ def _verdict(plan: Plan) -> list[str]:
             f" average, {schedule.loss.max():.1%} at most."
         )
     gain = _gain(plan, report.verbs(deployment)[0])
-    words = [gain, _single(schedule), sizes, _rule(plan), _slowest(plan)]
+    if plan.largest < schedule.batch_size[-1]:
+        gain = report.if_it_fitted(gain, plan.largest)
+    is_loaded = plan.prediction.evaluation.prefill is not None
+    words = [
+        gain,
+        _single(schedule),
+        sizes,
+        _rule(plan),
+        _slowest(plan),
+        "" if is_loaded else _ALONE,
+    ]
     return [*filter(None, words), *report.behind(deployment)]
 
 
@@ -322,7 +190,7 @@ def _tokens(count: int) -> str:
     return {0: "no draft", 1: "1 token"}.get(count, f"{count} tokens")
 
 
-def _ranges_table(schedule: answers.Schedule) -> str:
+def _ranges_table(plan: Plan) -> str:
     """Return a row for each range of batch sizes."""
     ends = ("first_batch_size", "last_batch_size")
     columns: dict[str, Form] = {
@@ -334,7 +202,15 @@ def _ranges_table(schedule: answers.Schedule) -> str:
         ),
         "given up\nat most": "{max_loss:.1%}",
     }
-    return table(_ranges(schedule), columns)
+    rows = _ranges(plan)
+    if not rows[-1]["fits"]:
+        columns["fits"] = lambda row: _fits(row, plan.largest)
+    return table(rows, columns)
+
+
+def _fits(row: Row, largest: int) -> str:
+    """Say whether a range of batch sizes fits in memory, or up to which."""
+    return "yes" if row["fits"] else "no" if row["first_batch_size"] > largest else f"to {largest}"
 
 
 def _contexts_table(plan: Plan) -> str:
@@ -363,7 +239,7 @@ def _fields(plan: Plan) -> dict[str, Any]:
         "fragment": plan.fragment or None,
         "place": plan.place or None,
         "caveats": plan.caveats,
-        "ranges": _ranges(schedule),
+        "ranges": _ranges(plan),
         "mean_speedup": schedule.mean_speedup,
         "single_draft_length": schedule.single_draft_length,
         "gain_over_single": schedule.gain_over_single,
@@ -379,13 +255,14 @@ def _fields(plan: Plan) -> dict[str, Any]:
             }
             for context, lengths, gain in by_context
         ],
-        "units": COLUMN_UNITS,
-        "rows": schedule.rows(),
+        "units": COLUMN_UNITS | {"fits": "-"},
+        "rows": plan.rows(),
     }
 
 
-def _ranges(schedule: answers.Schedule) -> list[Row]:
-    """Return each range of batch sizes with its draft length, speedups and loss."""
+def _ranges(plan: Plan) -> list[Row]:
+    """Return each range of batch sizes with its draft length, speedups, loss, and if it fits."""
+    schedule = plan.schedule
     return [
         {
             "first_batch_size": first,
@@ -394,6 +271,7 @@ def _ranges(schedule: answers.Schedule) -> list[Row]:
             "min_speedup": float(schedule.speedup[first - 1 : last].min()),
             "max_speedup": float(schedule.speedup[first - 1 : last].max()),
             "max_loss": float(schedule.loss[first - 1 : last].max()),
+            "fits": last <= plan.largest,
         }
         for first, last, length in schedule.ranges
     ]

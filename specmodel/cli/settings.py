@@ -201,6 +201,11 @@ def ignore_option(*names: str) -> Add:
     return add
 
 
+def load_options() -> Add:
+    """Add the lengths of prompts and outputs where a command takes one of each."""
+    return options("prompt_length", "output_length", type=int, metavar="TOKENS")
+
+
 def acceptance_options(*, one_length: bool = True) -> Add:
     """Add the forms of acceptance.
 

@@ -93,7 +93,8 @@ def simulate(*, suite: str | None, **options: Any) -> Answer:
     \b
     Examples:
       specmodel simulate --target mixtral-8x7b --weight-dtype fp8 \\
-          --drafter ngram --hardware rtx_6000_ada --trace code-ngram
+          --drafter ngram --hardware rtx_6000_ada --memory-utilization 0.95 \\
+          --trace code-ngram
       specmodel simulate --target olmoe-1b-7b --drafter eagle --hardware l4 \\
           --trace code-eagle+chat-eagle --requests 50 \\
           --policy none,cascade,cascade:backoff_factor=1,goodput,oracle --json
@@ -128,7 +129,8 @@ def simulate(*, suite: str | None, **options: Any) -> Answer:
         write_text(options["records"], requests.to_csv(index=False), "records")
     if not options["as_json"]:
         echo_warnings(said["warnings"])
-    rows = records(summary)
+    known = {"fits": said["fits"]} if "fits" in said else {}  # unknown of measured times
+    rows = [row | known for row in records(summary)]
     return Answer(
         page=lambda: _page(said, times, rows),
         fields=lambda: said | {"step_times": plain_fields(times), "policies": rows},
@@ -200,6 +202,7 @@ def _times(
 
     from specmodel.cli.options import deployment_from
     from specmodel.cost.deploying import NAMES
+    from specmodel.cost.memory import MemoryUse
     from specmodel.replay.times import DEFAULT_DRAFTER_UPKEEP
 
     own = {"context_length": DEFAULT_CONTEXT_LENGTH, "drafter_upkeep": DEFAULT_DRAFTER_UPKEEP}
@@ -226,8 +229,13 @@ def _times(
     times = replay.replay_times(deployment, max_draft_length=longest, **values)
     assumed |= {name: value for name, value in own.items() if options[name] is None}
     what = f"{deployment.target.name} + {deployment.drafter.name} on {deployment.hardware.name}"
-    warnings = [*deployment.warnings(np.ones(1), np.array([1.0, longest]))]
-    return times, {"heading": what, "assumptions": assumed, "warnings": warnings}, is_lookup
+    memory = MemoryUse(deployment, values["context_length"], longest + 1)
+    warnings = [
+        *memory.warnings(np.ones(1), longest),
+        *deployment.warnings(np.ones(1), np.array([1.0, longest])),
+    ]
+    said = {"heading": what, "assumptions": assumed, "warnings": warnings}
+    return times, said | {"fits": bool(memory.max_batch_size >= 1)}, is_lookup
 
 
 def _longest(options: dict[str, Any], known: int, block: int | None = None) -> int:
@@ -270,7 +278,8 @@ def _page(said: dict[str, Any], times: replay.ReplayTimes, rows: list[Row]) -> s
     costs = ", ".join(f"{cost:.2f}" for cost in times.step_time / times.forward_time)
     plain = _seconds(times.forward_time)
     line = f"A plain pass takes {plain}; steps that verify 0, 1, ... draft tokens: {costs} of it."
-    sections = ["\n".join([_fill(said["heading"]), wrap(line), _verdict(rows)]), _table(rows)]
+    verdict = _verdict(rows) if said.get("fits", True) else report.if_it_fitted(_verdict(rows))
+    sections = ["\n".join([_fill(said["heading"]), wrap(line), _fill(verdict)]), _table(rows)]
     values = said["assumptions"].items()
     assumed = {name: f"{v:g}" if isinstance(v, float) else v for name, v in values}
     return "\n\n".join([*sections, report.assumed_text(assumed)])
@@ -289,7 +298,7 @@ def _verdict(rows: list[Row]) -> str:
         if row["policy"] == "cascade":
             told = " Cascade: {speedup:.2f}x, {test_share:.0%} of its steps in tests."
             text += told.format_map(row)
-    return _fill(text)
+    return text
 
 
 def _table(rows: list[Row]) -> str:

@@ -18,6 +18,7 @@ from specmodel.show.sweet_spots import table, verdict
 @settings.option("draft_length", words=settings.DRAFTED, required=True)
 @settings.acceptance_options()
 @settings.option("context_length")
+@settings.load_options()
 @settings.detail_options()
 @answering()
 def sweet_spot(**options: Any) -> Answer:

@@ -80,7 +80,7 @@ class MemoryUse:
         return self.weight_bytes + sequences * self.bytes_per_request
 
     def warnings(
-        self, batch_size: FloatArray, draft_length: FloatArray | None = None
+        self, batch_size: FloatArray, draft_length: Numeric | None = None
     ) -> tuple[str, ...]:
         """Return a sentence with figures if some batch does not fit, else nothing.
 
@@ -104,7 +104,7 @@ class MemoryUse:
             f" of {whole}) that an engine uses of a GPU ({gpu.name}); {largest}",
         )
 
-    def _of_least(self, draft_length: FloatArray | None) -> str:
+    def _of_least(self, draft_length: Numeric | None) -> str:
         """Say at which draft length, if there is one, the least of the largest batches fits."""
         if draft_length is None:
             return ""

@@ -182,11 +182,17 @@ def page(case: _Case, words: Iterable[str], *parts: str, notes: Iterable[str] = 
     return "\n\n".join(filter(None, [opening, *warnings, *parts, closing]))
 
 
+def if_it_fitted(verdict: str, largest: int = 0) -> str:
+    """Return a verdict that holds only if more fitted in memory than `largest` [request]."""
+    unfit = f"Only batch sizes up to {largest} fit" if largest else "Nothing fits"
+    they = "all did" if largest else "it did"
+    return f"{unfit} in memory. If {they}: {verdict[:1].lower()}{verdict[1:]}"
+
+
 def answer_page(prediction: Prediction, verdict: str, *parts: str) -> str:
     """Return the page of an answer; its verdict starts with whether anything fits in memory."""
-    if not prediction.fits.any():
-        verdict = f"Nothing fits in memory. If it did: {verdict[:1].lower()}{verdict[1:]}"
-    return page(prediction, [verdict, *behind(prediction.deployment)], *parts)
+    told = verdict if prediction.fits.any() else if_it_fitted(verdict)
+    return page(prediction, [told, *behind(prediction.deployment)], *parts)
 
 
 def answer(

@@ -303,3 +303,29 @@ def test_more_points_are_explained_to_programs_but_not_any_number(run, capsys):
     assert "--batch-size: got '10100 points'; expected at most 10000 points" in line
     rows = parse(run(EXPLAIN + " --batch-size 1:6 --json"))["rows"]
     assert len({row["batch_size"] for row in rows}) == 6
+
+
+LOAD = "--prompt-length 4000 --output-length 100"
+
+
+@pytest.mark.parametrize("command", [f"{SWEET} --batch-size 1,30", f"{BEST} --batch-size 1,30"])
+def test_prompts_of_other_requests_count_as_in_predict(command, run):
+    row = json.loads(run(f"{command} {LOAD} --json"))["rows"][-1]
+    gain, length = row.get("peak_speedup", row.get("speedup")), row.get("best_draft_length", 3)
+    size = row.get("peak_batch_size", 30)
+    asked = f"predict {WHERE} {RATE} --batch-size {size} --draft-length {length} {LOAD} --json"
+    (expected,) = json.loads(run(asked))["rows"]
+    assert gain == pytest.approx(expected["speedup"], rel=1e-12)
+    assert gain < json.loads(run(f"{command} --json"))["rows"][-1].get("speedup", 9)
+    assert row["context_length"] == 4050
+
+
+def test_alternatives_carry_prompts_and_say_what_does_not_fit(run):
+    rows = json.loads(run(f"{COMPARE} --batch-size 30 {LOAD} --json"))["rows"]
+    plain = json.loads(run(f"{COMPARE} --batch-size 30 --context-length 4050 --json"))["rows"]
+    assert all(a["speedup"] < b["speedup"] for a, b in zip(rows, plain, strict=True))
+    beyond = run(f"{COMPARE} --target mixtral-8x22b,qwen3-32b --hardware t4").replace("\n", " ")
+    assert beyond.startswith("Nothing fits in memory. If it did: largest speedup")
+    mixed = run(f"{COMPARE} --hardware t4,h200_sxm")
+    marked = [line for line in mixed.splitlines() if line.endswith("(does not fit in memory)")]
+    assert [line.split(", ")[1].split(" ")[0] for line in marked] == ["t4", "t4"]

@@ -95,7 +95,13 @@ def test_people_see_80_columns(command, run):
     assert len(widest) <= 80, widest
     heading, *lines = out.partition("\n\n")[0].splitlines()
     assert heading.startswith("Qwen3-30B-A3B + ")
-    assert any(line.startswith(("Speculation ", "No schedule")) for line in lines[:2])
+    opening = (
+        "Speculation ",
+        "No schedule",
+        "Nothing fits in memory. If it did: ",
+        "Only batch sizes",
+    )
+    assert any(line.startswith(opening) for line in lines[:2])
     assert out.rstrip().rpartition("\n\n")[2].startswith("Assumed: ")
 
 
@@ -488,3 +494,44 @@ def test_the_verdict_names_the_batch_sizes_that_gain(run):
         first, _, last = pair.partition("-")
         paying |= set(range(int(first), int(last or first) + 1))
     assert paying == {row["batch_size"] for row in rows if row["speedup"] > 1}
+
+
+def test_a_schedule_that_does_not_fit_does_not_open_with_pays(run, document):
+    """Neither where no batch fits nor where only some do; each row says whether it does."""
+    for command, opening, fits in (
+        (ON_T4, "Nothing fits in memory. If it did: speculation ", []),
+        (
+            f"{SMALL} --max-batch-size 900",
+            "Only batch sizes up to {} fit in memory. If all",
+            [True],
+        ),
+    ):
+        answer = document(command)
+        marks = [row["fits"] for row in answer["rows"]]
+        assert sorted({*marks}) == [False, *fits]
+        largest = sum(marks)
+        assert run(command).splitlines()[1].startswith(opening.format(largest))
+        assert [each["fits"] for each in answer["ranges"]][-1] is False
+        if largest:
+            longest = max(each["draft_length"] for each in answer["ranges"])
+            told = f"the largest batch that fits is {largest} at draft length {longest}"
+            assert answer["warnings"][0].endswith(told)
+            assert f"to {largest}" in run(command)
+
+
+def test_a_schedule_counts_the_prompts_of_other_requests(run, document):
+    """Its speedups are those that predict gives with the same prompts."""
+    load = " --prompt-length 4000 --output-length 100"
+    answer = document(SMALL + load)
+    plain = document(SMALL)
+    assert answer["mean_speedup"] < 0.9 * plain["mean_speedup"]
+    assert answer["assumptions"]["context_length"] == 4050
+    row = answer["rows"][20]
+    asked = SMALL.replace("schedule --for vllm", "predict --engine vllm").split(" --max-batch")[0]
+    point = f" --batch-size 21 --draft-length {row['draft_length']}"
+    (predicted,) = document(asked + load + point)["rows"]
+    assert row["speedup"] == pytest.approx(predicted["speedup"], rel=1e-12)
+    assert "--prompt-length and --output-length do" in " ".join(run(SMALL).split())
+    assert "--prompt-length" not in run(SMALL + load)
+    several = document(f"{SMALL}{load} --context-length 100,9000")
+    assert [each["context_length"] for each in several["contexts"]] == [100, 9000]

@@ -219,3 +219,12 @@ def test_an_engine_beyond_its_fit_is_said(run):
     document = parse(run(f"{HEAD} --engine vllm-moesd-2025 --json"))
     (warning,) = document["warnings"]
     assert "was not fitted on NVIDIA" in warning
+
+
+def test_what_does_not_fit_is_said_first_and_marked(run):
+    command = f"{PREDICTED} --memory-utilization 0.5"
+    out, document = run(command, warns=True), parse(run(f"{command} --json"))
+    assert " ".join(out.split("\n\n")[0].split()).count("Nothing fits in memory. If it did: ") == 1
+    assert "not even the weights fit" in document["warnings"][0]
+    assert [row["fits"] for row in document["policies"]] == [False] * len(NAMES)
+    assert "fits" not in parse(run(f"{MEASURED} --json"))["policies"][0]

@@ -1,0 +1,163 @@
+"""The schedule of draft lengths that options ask for, and the prediction that it is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from specmodel import answers
+from specmodel.base.errors import InputError
+from specmodel.base.ranges import MAX_VALUES, parse_values
+from specmodel.prediction.table import Row
+from specmodel.show import report
+
+if TYPE_CHECKING:
+    from specmodel.base.units import FloatArray
+
+DEFAULT_MAX_BATCH_SIZE = 512
+"""Largest batch size of a schedule where more would fit in memory [request]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Plan:
+    """A schedule for an engine, and the prediction that it was made from.
+
+    `unbound` is the schedule without the engine's own rule. Speedup [-] and best draft length
+    [token] are by context and batch size. `end` says why the batch sizes end where they do, and
+    `largest` is the last that fits in memory with the longest draft [request].
+    """
+
+    dialect: str
+    format: answers.Dialect
+    drafter: str
+    schedule: answers.Schedule
+    unbound: answers.Schedule
+    context_length: list[int]
+    speedup: FloatArray
+    best_draft_length: FloatArray
+    end: str
+    largest: int
+    prediction: report.Prediction
+
+    @property
+    def fragment(self) -> str:
+        """The schedule as the engine reads it; empty if speculation should be off."""
+        modules = len(self.prediction.deployment.drafter.parts)
+        return self.format.fragment(self.schedule, self.drafter, max(modules, 1))
+
+    @property
+    def place(self) -> str:
+        """Where the fragment goes, and what else must be set."""
+        return self.format.place(self.schedule, self.drafter) if self.fragment else ""
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Cases in which the engine departs from the schedule."""
+        return self.format.caveats if self.fragment else ()
+
+    def rows(self) -> list[Row]:
+        """Return a row for each batch size, with whether it fits in memory."""
+        rows = self.schedule.rows()
+        return [row | {"fits": row["batch_size"] <= self.largest} for row in rows]
+
+    @property
+    def cost_of_rule(self) -> float:
+        """Share of the mean speedup lost to the engine's own rule [-]."""
+        return max(0.0, 1 - self.schedule.mean_speedup / self.unbound.mean_speedup)
+
+
+def plan_from(options: dict[str, Any]) -> Plan:
+    """Return the schedule that the options ask for."""
+    from specmodel.answers.schedule import DEFAULT_TOLERANCE
+    from specmodel.cli.options import longest_draft, predict_from, with_its_engine, with_its_states
+    from specmodel.cost.deploying import slots_text
+    from specmodel.prediction.predicting import plain_points
+
+    form, drafter = _form(options)
+    options, told = with_its_engine(options)
+    options, is_of_dialect = with_its_states(options)
+    longest = longest_draft(options)
+    typed, load = options["context_length"], (options["prompt_length"], options["output_length"])
+    usual = plain_points(1, None, *load)[0]["context_length"]
+    contexts = [int(usual)] if typed is None else parse_values("context_length", typed)
+    largest, end = _largest_batch(options, contexts, longest)
+    tolerance = DEFAULT_TOLERANCE if options["tolerance"] is None else options["tolerance"]
+    used = {"max_batch_size": largest, "max_draft_length": longest, "tolerance": tolerance}
+    axes = {"draft_length": f"1:{longest}", "batch_size": f"1:{largest}"}
+    prediction = predict_from(options | used | axes)
+    shape = (len(contexts), longest, largest)
+    gain = prediction.speedup.reshape(shape).swapaxes(1, 2)
+    unbound = chosen = answers.draft_length_schedule(gain, tolerance=tolerance)
+    if form.longest_first:
+        chosen = answers.draft_length_schedule(gain, tolerance=tolerance, longest_first=True)
+    assumed = {given: value for given, value in used.items() if options[given] is None}
+    if is_of_dialect:
+        assumed["state_slots"] = slots_text(prediction.deployment.states)
+    memory = replace(prediction.evaluation.memory, verify_tokens=chosen.max_draft_length + 1)
+    return Plan(
+        dialect=options["dialect"],
+        format=form,
+        drafter=drafter,
+        schedule=chosen,
+        unbound=unbound,
+        context_length=contexts,
+        speedup=_along(gain, chosen),
+        best_draft_length=prediction.best_draft_length.reshape(shape)[:, 0],
+        end=end,
+        largest=int(memory.max_batch_size.min()),
+        prediction=replace(
+            prediction,
+            assumptions=told | prediction.assumptions | assumed,
+            warn=lambda _: _memory_warnings(prediction, chosen.max_draft_length),
+        ),
+    )
+
+
+def _memory_warnings(prediction: report.Prediction, longest: int) -> tuple[str, ...]:
+    """Return the warnings, with the memory that engines reserve for the longest draft [token]."""
+    batch, of_all = prediction.batch_size, prediction.evaluation.memory
+    passed_over = of_all.warnings(batch, prediction.draft_length)
+    own = replace(of_all, verify_tokens=longest + 1).warnings(batch, longest)
+    return (*own, *(warning for warning in prediction.warnings if warning not in passed_over))
+
+
+def _form(options: dict[str, Any]) -> tuple[answers.Dialect, str]:
+    """Return the engine's format and the drafter's kind; refuse a drafter of fixed length."""
+    from specmodel.drafters.by_name import drafter_kind
+
+    name, drafter = options["dialect"], options["drafter"]
+    form = answers.dialect(name, options["engine_version"])
+    kind = drafter_kind(drafter, options["target"])
+    if form.drafters and kind not in form.drafters:
+        expected = f"{', '.join(form.drafters)} with --for {name}, which varies no other's length"
+        raise InputError("drafter", drafter, expected)
+    return form, kind
+
+
+def _along(gain: FloatArray, schedule: answers.Schedule) -> FloatArray:
+    """Return the speedup of a schedule by context and batch size; without a draft it is 1 [-]."""
+    import numpy as np
+
+    by_length = np.pad(gain, ((0, 0), (0, 0), (1, 0)), constant_values=1.0)
+    return np.take_along_axis(by_length, schedule.draft_length[None, :, None], axis=-1)[..., 0]
+
+
+def _largest_batch(options: dict[str, Any], contexts: list[int], longest: int) -> tuple[int, str]:
+    """Return the last batch size of the schedule [request], and why it ends there."""
+    from specmodel.base.units import check
+    from specmodel.cli.options import check_points, deployment_from
+    from specmodel.cost.memory import MemoryUse
+
+    largest, end = options["max_batch_size"], "as asked"
+    if largest is None:
+        deployment, _ = deployment_from(options)
+        fits = int(MemoryUse(deployment, max(contexts), longest + 1).max_batch_size)
+        largest, end = fits, f"the largest that fits in memory at context {max(contexts)}"
+        end += f" and draft length {longest}" if deployment.recurrent_model else ""
+        if not 1 <= fits <= DEFAULT_MAX_BATCH_SIZE:
+            largest = DEFAULT_MAX_BATCH_SIZE
+            end = "though more fit in memory" if fits else "as if they fitted"
+    check("max_batch_size", largest, minimum=1, maximum=MAX_VALUES, whole=True)
+    counts = {"--max-batch-size": largest, "--max-draft-length": longest, "contexts": len(contexts)}
+    check_points("max_batch_size", counts, of="")
+    return largest, end
