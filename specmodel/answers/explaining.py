@@ -74,7 +74,7 @@ class Explanation:
             for term, values in terms.items()
         ]
         points = {name: getattr(p, name).astype(int) for name in _COORDINATES}
-        points["tokens_per_step"] = p.tokens_per_step
+        points |= {"tokens_per_step": p.tokens_per_step, "fits": p.fits}
         columns = {name: np.repeat(values, len(steps)) for name, values in points.items()}
         quantities, terms, values = zip(*steps, strict=True)
         size = p.speedup.size
@@ -199,7 +199,7 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
     -------
     pandas.DataFrame
         A row for each point, pass (forward, verify, draft pass) and component: batch_size,
-        draft_length, context_length, pass, component, kind, dtype; time, with launches and
+        draft_length, context_length, fits, pass, component, kind, dtype; time, with launches and
         communication [s]; flop [FLOP] and bytes of device memory [B]; arithmetic_intensity [FLOP/B]
         and flops_per_s attained [FLOP/s]; peak_flops_per_s [FLOP/s] and peak_bytes_per_s [B/s] of
         the data sheet, and both times the efficiencies of the kernels (fitted_flops_per_s,
@@ -219,7 +219,7 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
     p, shape = prediction, prediction.batch_size.shape
     coordinates = {"draft_length": np.zeros(shape)} | p.values  # plain decoding drafts nothing
     points: dict[str, Any] = {n: np.ravel(coordinates[n]).astype(int) for n in _COORDINATES}
-    points["point"] = np.arange(p.batch_size.size)
+    points |= {"fits": np.ravel(p.fits), "point": np.arange(p.batch_size.size)}
     parts = []
     for label, time in p.evaluation.passes.items():
         columns = {

@@ -65,9 +65,10 @@ def verdict(explanation: answers.Explanation) -> str:
         worst = [n for n in sorted(terms, key=lambda n: terms[n])[:2] if terms[n] < -0.005]
         taken = " and ".join(f"{name} {-terms[name]:.2f}" for name in worst)
         limit = "" if row["limited_by"] == "none" else f"; limited by {row['limited_by']}"
+        unfit = "" if row["fits"] else "; it does not fit in memory"
         sentences.append(
             f"At {report.place(row, rows)}: of {explanation.ideal_speedup.ravel()[i]:.2f}x,"
-            f" {taken or 'nothing'} taken, {row['speedup']:.2f}x left{limit}."
+            f" {taken or 'nothing'} taken, {row['speedup']:.2f}x left{limit}{unfit}."
         )
     return " ".join(sentences)
 

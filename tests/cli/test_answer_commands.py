@@ -329,3 +329,17 @@ def test_alternatives_carry_prompts_and_say_what_does_not_fit(run):
     mixed = run(f"{COMPARE} --hardware t4,h200_sxm")
     marked = [line for line in mixed.splitlines() if line.endswith("(does not fit in memory)")]
     assert [line.split(", ")[1].split(" ")[0] for line in marked] == ["t4", "t4"]
+
+
+def test_explained_points_that_do_not_fit_are_marked(run):
+    command = EXPLAIN.replace("1,16,128", "1,9000")
+    words = " ".join(run(command).split("\n\n")[0].split())
+    assert words.count("it does not fit in memory.") == 1
+    rows = json.loads(run(f"{command} --json"))["rows"]
+    assert {(row["batch_size"], row["fits"]) for row in rows} == {(1, True), (9000, False)}
+    table = list(
+        csv.DictReader(
+            io.StringIO(run(f"{command.replace('explain', 'predict')} --components --csv"))
+        )
+    )
+    assert {(row["batch_size"], row["fits"]) for row in table} == {("1", "True"), ("9000", "False")}

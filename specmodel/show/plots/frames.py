@@ -110,7 +110,7 @@ def fits(rows: pd.DataFrame) -> pd.Series[bool]:
         return rows["fits"].astype(str).str.lower() != "false"
     if "max_batch_size" in rows:
         return rows["batch_size"] <= rows["max_batch_size"]
-    return rows["batch_size"] > 0
+    return pd.Series(True, index=rows.index)
 
 
 def titled(names: Sequence[str]) -> str:

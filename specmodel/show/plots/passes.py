@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +38,7 @@ _PASSES = {
 _MARKERS = (*MARKERS[:5], "p", ">", "h", "<", "*", "P", "X")
 _MOST_SIZES = 6
 _MOST_SHOWN = 7
+_PALE = 0.35
 _SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
@@ -78,7 +80,8 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
     bottom, top = 0.4 * rows["flops_per_s"].min(), 3 * rows["peak_flops_per_s"].max()
     ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top))
     si_axes(ax)
-    ax.set(xlabel="arithmetic intensity (FLOP/B)", ylabel="attained (FLOP/s)")
+    note = "" if frames.fits(rows).all() else "\nof a batch that does not fit in memory"
+    ax.set(xlabel="arithmetic intensity (FLOP/B)" + note, ylabel="attained (FLOP/s)")
     legend_above(ax, "hollow: plain pass, filled: verify pass", handles, side="right")
     return ax
 
@@ -105,7 +108,7 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
     bars = rows.groupby(keys)["time"].sum().unstack("shown", fill_value=0)
     bars = bars.reindex(pd.MultiIndex.from_frame(rows[keys[:2]].drop_duplicates()))
     # side by side, with a gap after each batch size
-    of_bars = bars.index.get_level_values(0)
+    of_bars, beyond = bars.index.get_level_values(0), {*rows["batch_size"][~frames.fits(rows)]}
     changes = np.concatenate([[0], np.cumsum(of_bars[1:] != of_bars[:-1])])
     places = np.arange(len(bars)) + 0.9 * changes
     scale, unit = next((s for s in _SCALES if bars.sum(axis=1).max() >= s[0]), _SCALES[-1])
@@ -114,9 +117,14 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
     for name, style in styles.items():
         heights = bars[name].to_numpy() / scale
         label = shortened(frames.words(str(name)), 24)
-        ax.bar(places, heights, 0.85, bottom, label=label, edgecolor="white", linewidth=0, **style)
+        drawn = ax.bar(
+            places, heights, 0.85, bottom, label=label, edgecolor="white", linewidth=0, **style
+        )
+        for bar in itertools.compress(drawn, of_bars.isin(beyond)):
+            bar.set_alpha(_PALE)
         bottom += heights
     _bar_axis(ax, bars.index, places)
+    ax.set_xlabel(ax.get_xlabel() + ("\npale: does not fit in memory" if beyond else ""))
     ax.set(ylabel=f"time of a pass ({unit})", ylim=(0, 1.04 * bottom.max() or 1))
     legend_above(ax, side="right")
     return ax

@@ -69,9 +69,11 @@ def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         terms = list(moving[moving].index)
         for i, (_, part) in enumerate(points):
             label = ", ".join(f"{part[name].iloc[0]:g}" for name in varying)
+            is_inside = bool(frames.fits(part).all())
+            label += "" if is_inside else f"{' ' * bool(label)}(does not fit in memory)"
             part = part[part["quantity"] == quantity]
             values = part.set_index("term")["value"].reindex(terms, fill_value=0.0)
-            _waterfall(ax, values, (i, len(points)), label)
+            _waterfall(ax, values, (i, len(points)), label, is_inside=is_inside)
         rows_axis(ax, [folded(str(term), _WIDTH) for term in terms])
         ax.set(xlim=(0, 1.03 * max(ax.get_xlim()[1], 1)), xlabel=frames.words(quantity))
     legend_above(axes[0], frames.titled(varying), side="right")
@@ -168,6 +170,7 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
     frames.need_distinct(rows, ("policy",))
     frames.need_at_most(MOST_POLICIES, len(rows), "policies")
     names = rows["policy"].astype(str)
+    inside = bool(frames.fits(rows).all())
     knows = names.str.split(":").str[0].isin(_HINDSIGHT)
     unity(ax, vertical=True)
     style: Style = {"linestyle": "", "marker": "o", "markersize": 4, "color": COLOURS[0]}
@@ -179,17 +182,30 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
         bars: Style = {"xerr": np.nan_to_num(reach).clip(min=0), "elinewidth": 0.8, "capsize": 2}
         if not part.empty:
             at = part.index.to_numpy()
-            ax.errorbar(part["speedup"], at, label=label, mfc=face, **style, **bars)
+            ax.errorbar(
+                part["speedup"],
+                at,
+                label=label,
+                mfc=face,
+                alpha=1 if inside else 0.4,
+                **style,
+                **bars,
+            )
     rows_axis(ax, [folded(name, _WIDTH) for name in names])
     ax.grid(axis="y", linewidth=0.3, color="0.85")
     ax.set_axisbelow(True)
-    ax.set_xlabel("speedup, 95 % interval")
+    ax.set_xlabel("speedup, 95 % interval" + ("" if inside else "\ndoes not fit in memory"))
     legend_above(ax, side="right")
     return ax
 
 
-def _waterfall(ax: Axes, values: pd.Series[float], place: tuple[int, int], label: str) -> None:
-    """Draw the ends as bars from 0, and the terms as bars from where the one before ended."""
+def _waterfall(
+    ax: Axes, values: pd.Series[float], place: tuple[int, int], label: str, *, is_inside: bool
+) -> None:
+    """Draw the ends as bars from 0, and the terms as bars from where the one before ended.
+
+    Bars of a point that does not fit in memory are hollow.
+    """
     i, count = place
     is_end = np.isin(values.index, ["ideal", "predicted"])
     inner = np.where(is_end, 0.0, values)
@@ -197,6 +213,8 @@ def _waterfall(ax: Axes, values: pd.Series[float], place: tuple[int, int], label
     height = 0.8 / count
     at = np.arange(len(values)) + (i - (count - 1) / 2) * height
     bars: Style = {"color": COLOURS[i], "edgecolor": "white", "linewidth": 0}
+    if not is_inside:
+        bars = {"facecolor": "white", "edgecolor": COLOURS[i], "linewidth": 0.6}
     ax.barh(at, values, height, start, hatch=HATCHES[i], label=label or "_", **bars)
     reached = start + values.to_numpy()
     for k in range(len(values) - 1):

@@ -521,3 +521,37 @@ def test_an_outcome_is_one_of_two() -> None:
 def test_characters_that_no_font_has_are_escaped() -> None:
     table = curve(speedup=[1.4, 1.1, 0.9, 1.6]).rename(columns={"draft_length": "odd\x00name"})
     assert plots.speedup(table, ax()).get_legend().get_title().get_text() == "odd\\x00name"
+
+
+def hollow(container):
+    """Which bars are white."""
+    return {patch.get_facecolor()[:3] == (1, 1, 1) for patch in container}
+
+
+def test_waterfalls_of_what_does_not_fit_are_hollow():
+    point = {"draft_length": 3, "context_length": 9, "term": ["ideal", "predicted"], "value": 1.0}
+    parts = [
+        pd.DataFrame({"batch_size": size, "fits": size == 1, "quantity": name} | point)
+        for size in (1, 64)
+        for name in ("target_efficiency", "speedup")
+    ]
+    top, bottom = plots.waterfalls(pd.concat(parts), Figure().subplots(2))
+    assert legend(top) == ["1", "64 (does not fit in memory)"]
+    assert [hollow(container) for container in bottom.containers] == [{False}, {True}]
+
+
+def test_bars_of_what_does_not_fit_are_pale_and_said():
+    table = pd.DataFrame({"batch_size": [1, 64], "pass": "forward", "component": "a", "time": 1.0})
+    drawn = plots.components(
+        table.assign(draft_length=3, context_length=9, fits=[True, False]), ax()
+    )
+    (container,) = (c for c in drawn.containers if isinstance(c, BarContainer))
+    assert [patch.get_alpha() for patch in container] == [None, 0.35]
+    assert drawn.get_xlabel().endswith("pale: does not fit in memory")
+
+
+def test_policies_of_what_does_not_fit_are_pale_and_said():
+    table = pd.DataFrame({"policy": ["none"], "speedup": 1.0, "speedup_low": 1.0})
+    for fits, note in ((True, "interval"), (False, "does not fit in memory")):
+        drawn = plots.policies(table.assign(speedup_high=1.0, fits=fits), ax())
+        assert drawn.get_xlabel().endswith(note)
