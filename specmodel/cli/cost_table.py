@@ -77,7 +77,11 @@ def cost_table(**options: Any) -> forms.Answer:
 
     def page() -> str:
         words, notes = verdict(table, error, prediction), _for_engine(dialect, fragment)
-        return report.page(prediction, words, notes, steps_table(table))
+        return report.page(prediction, words, notes, steps_table(table, prediction))
+
+    def rows() -> list[dict[str, Any]]:
+        marks = prediction.fits.repeat(table.draft_length + 1).tolist()
+        return [row | {"fits": fits} for row, fits in zip(table.rows(), marks, strict=True)]
 
     def fields() -> dict[str, Any]:
         from specmodel.answers.cost_tables import COLUMN_UNITS
@@ -89,14 +93,14 @@ def cost_table(**options: Any) -> forms.Answer:
             "caveats": [_CAVEATS[dialect]],
             "largest_error": error,
             "draft_length": table.draft_length,
-            "units": COLUMN_UNITS,
-            "rows": table.rows(),
+            "units": COLUMN_UNITS | {"fits": "-"},
+            "rows": rows(),
         }
 
     return forms.Answer(
         page=page,
         fields=fields,
-        rows=table.rows,
+        rows=rows,
         warnings=prediction.warnings,
         fragment=fragment,
     )
@@ -176,14 +180,17 @@ def _for_engine(dialect: str, fragment: str) -> str:
     return wrap(f"For SGLang, {_SGLANG_PLACE}. --fragment-only prints it. {_CAVEATS[dialect]}")
 
 
-def steps_table(table: answers.CostTable) -> str:
-    """Return the times of steps, a table for each context."""
+def steps_table(table: answers.CostTable, p: report.Prediction) -> str:
+    """Return the times of steps, a table for each context; batches that do not fit are starred."""
     blocks = []
-    for context, times in zip(table.context_length.tolist(), table.step_time, strict=True):
+    for context, times, fits in zip(
+        table.context_length.tolist(), table.step_time, p.fits, strict=True
+    ):
         columns = [
             (f"verified\n{tokens}", [seconds(float(time)) for time in times[:, place]])
             for place, tokens in enumerate(table.verify_tokens.tolist())
         ]
-        sizes = ("batch\nsize", [str(size) for size in table.batch_size.tolist()])
+        marks = zip(table.batch_size.tolist(), fits, strict=True)
+        sizes = ("batch\nsize", [f"{size}{'' if inside else '*'}" for size, inside in marks])
         blocks.append(f"Step time at context {context}:\n{align_blocks(sizes, columns)}")
-    return "\n\n".join(blocks)
+    return "\n\n".join(blocks if p.fits.all() else [*blocks, "* does not fit in memory"])

@@ -84,7 +84,7 @@ class MemoryUse:
     ) -> tuple[str, ...]:
         """Return a sentence with figures if some batch does not fit, else nothing.
 
-        It names the draft length of which the largest batch that fits is the smallest [token].
+        The largest batch that fits is told with the draft length that it holds for [token].
         """
         if (batch_size <= self.max_batch_size).all():
             return ()
@@ -95,7 +95,7 @@ class MemoryUse:
         elif self.weight_bytes > self.capacity_bytes:
             largest = "not even the weights fit"
         else:
-            largest = "the weights fit, but not one request"
+            largest = f"the weights fit, but not one request{self._of_least(draft_length)}"
         gpu, share = self.deployment.hardware, self.deployment.memory_utilization
         usable = format_si(self.capacity_bytes, "B")
         whole = format_si(gpu.memory.capacity_bytes, "B")
@@ -105,11 +105,14 @@ class MemoryUse:
         )
 
     def _of_least(self, draft_length: Numeric | None) -> str:
-        """Say at which draft length, if there is one, the least of the largest batches fits."""
-        if draft_length is None:
-            return ""
-        most, lengths = np.broadcast_arrays(self.max_batch_size, draft_length)
-        return f" at draft length {lengths.flat[int(most.argmin())]:g}"
+        """Say at which draft length, and context if they differ, the fewest requests fit."""
+        told = {"draft length": draft_length} if draft_length is not None else {}
+        if np.size(self.context_length) > 1:
+            told["context"] = self.context_length
+        most, *values = np.broadcast_arrays(self.max_batch_size, *told.values())
+        place = int(most.argmin())
+        found = (f"{name} {int(at.flat[place])}" for name, at in zip(told, values, strict=True))
+        return f" at {' and '.join(found)}" if told else ""
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,11 @@ def test_all_forms_tell_the_same(run, form):
     (fitted,) = document["warnings"]
     assert fitted.startswith("the engine SGLang was not fitted on ")
     assert ("bias_seconds" in costs) == (form != " --form rates")
-    assert document["units"] == COLUMN_UNITS
+    assert document["units"] == COLUMN_UNITS | {"fits": "-"}
     table = list(csv.DictReader(io.StringIO(run(SGLANG + SMALL + form + " --csv")[1])))
-    assert [{k: float(v) for k, v in row.items()} for row in table] == document["rows"]
+    assert {row.pop("fits") for row in table} == {"True"}
+    numbers = [{k: v for k, v in row.items() if k != "fits"} for row in document["rows"]]
+    assert [{k: float(v) for k, v in row.items()} for row in table] == numbers
     assert len(table) == 3 * 8
     told = run(SGLANG + SMALL + form)[1]
     assert f"within {document['largest_error']:.1%}" in told
@@ -155,3 +157,13 @@ def test_batch_sizes_are_of_one_replica(run):
     told, alone = (run(VLLM + SMALL + more)[1] for more in (parallel, ""))
     assert "tokens are those of one of 4 replicas" in " ".join(told.split())
     assert "replicas, all alike" not in " ".join(alone.split())
+
+
+def test_batches_that_do_not_fit_are_marked_at_their_context(run):
+    command = VLLM + " --batch-size 1,200 --context-length 1024,8192"
+    rows = json.loads(run(command + " --json")[1])["rows"]
+    beyond = [(row["context_length"], row["batch_size"]) for row in rows if not row["fits"]]
+    assert beyond == [(8192, 200)] * 8
+    told = run(command)[1]
+    assert {line.split()[0] for line in told.splitlines() if "*" in line} == {"200*", "*"}
+    assert "at draft length 7 and context 8192." in " ".join(told.split())
