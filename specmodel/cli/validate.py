@@ -54,9 +54,11 @@ def validate(profile: str | None, measurements: str | None, **options: Any) -> N
     concurrency and measured_tpot_ms of plain decoding; or, with and without
     speculation, target, weight_dtype, gpu, engine, num_gpus, tensor_parallel,
     drafter, draft_length, verify_tokens, batch_size_or_concurrency,
-    tokens_per_step and speedup or spec_step_ms. What is not taken is counted.
-    With --ttft, rows of plain decoding with measured_ttft_ms, at most 4
-    requests at once and prompts of at least 4000 tokens are judged by that.
+    tokens_per_step and speedup or spec_step_ms. A model is a name or the path of
+    its config.json, a drafter a name such as eagle3, or draft model: NAME. What
+    is not taken is listed with its reason. With --ttft, rows of plain decoding
+    with measured_ttft_ms, at most 4 requests at once and prompts of at least
+    4000 tokens are judged by that.
     """
     most = options["max_error"]
     if most is not None and not 0 <= most < math.inf:
@@ -118,8 +120,9 @@ def judged_engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Ans
     from specmodel.fit.own_speed import own_speeds
 
     table = read_serving(path)
-    speeds = forms.records(own_speeds([] if ttft else table.rows))
     judged, refused = judge_first_tokens(table) if ttft else judge_serving(table)
+    taken = [] if ttft else [row for row in table.rows if row.row not in refused]
+    speeds = forms.records(own_speeds(taken))
     errors = serving_errors(judged)
     not_taken, left_out = _reasons({**table.not_taken, **refused}), _left_out(judged)
 

@@ -8,6 +8,7 @@ import pytest
 
 import specmodel
 from specmodel.cli.commands import carry_out
+from specmodel.cost.deploying import resolve
 from specmodel.fit.measured import judge_serving, read_serving, serving_errors
 from specmodel.fit.measured.spellings import dtypes_of, shipped_gpu, shipped_model
 from specmodel.models.architecture import load_architecture
@@ -216,7 +217,8 @@ def test_pairs_that_cannot_be_judged_are_named(table):
     odd = [
         {"usable": False},
         {"engine": "tgi"},
-        {"drafter": "dflash (5 dense layers)"},
+        {"drafter": "medusa"},
+        {"drafter": "draft model"},
         {"tensor_parallel": None},
         {"tokens_per_step": None},
         {"speedup": None},
@@ -227,6 +229,84 @@ def test_pairs_that_cannot_be_judged_are_named(table):
     assert [row.row for row in read.rows] == ["a"]
     assert [*read.not_taken] == [f"odd-{i}" for i in range(len(odd))]
     assert "context_length" in read.assumed
+
+
+IMPOSSIBLE = [
+    *({"draft_length": value} for value in (0, -1, 2.5, "long", "9" * 401)),
+    *({"tokens_per_step": value} for value in (5.0, 0.5, -1, "many")),
+    *({"batch_size_or_concurrency": value} for value in (0, 1.5, 1e30)),
+    *({"tensor_parallel": value} for value in ("3", "-4", "1e400", "none")),
+    *({"isl": value, "osl": 100} for value in (-500, 1e30)),
+    *({"target": value} for value in ("none/config.json", "none.toml", ".json")),
+    *({"speedup": value} for value in (-1, 1e9)),
+    {"tensor_parallel": "4", "expert_parallel": 3},
+    {"drafter": "dflash", "draft_length": 30, "verify_tokens": 31},
+]
+
+
+NAMED = ("layout", "prompt_length")  # what reasons call the tensor parallelism and isl of a table
+
+
+@pytest.mark.parametrize("change", IMPOSSIBLE, ids=lambda change: str(change)[:40])
+def test_a_row_that_cannot_be_predicted_ends_nothing(table, change, capsys):
+    """Hosts too are told of the rows that are left, though two of them are of one host."""
+    odd = PAIR | change | {"id": "odd", "host": "h"}
+    path = table(PAIR | {"host": "h"}, odd, PAIR | {"id": "c", "host": "h"})
+    assert carry_out(["validate", "--serving", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["row"] for row in found["rows"]] == ["a", "c"]
+    ((reason, rows),) = ((part["reason"], part["rows"]) for part in found["not_taken"])
+    assert rows == ["odd"]
+    assert any(name.partition("_or_")[0] in reason for name in (*change, *NAMED)), reason
+    assert [host["rows"] for host in found["hosts"]] == [2]
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("EAGLE-3", "EAGLE-3 head"),
+        ("eagle (sglang-EAGLE-LLaMA3)", "EAGLE head"),
+        ("P-EAGLE: amazon/GPT-OSS-20B-P-EAGLE", "P-EAGLE head"),
+        ("peagle", "P-EAGLE head"),
+        ("DFlash (5 dense layers)", "DFlash head"),
+        ("DSpark", "DSpark head"),
+        ("n-gram", "n-gram look-up"),
+        ("prompt lookup, 3 to 5", "n-gram look-up"),
+        ("suffix decoding", "suffix look-up"),
+        ("MTP 1 layer", "MTP head"),
+        ("NextN", "MTP head"),
+        ("draft model: Qwen/Qwen2-0.5B-Instruct (dense)", "Qwen2-0.5B"),
+    ],
+)
+def test_drafters_are_known_by_the_words_of_published_tables(table, words, kind):
+    target = "deepseek-r1" if "MTP" in kind else PAIR["target"]
+    row = PAIR | {"drafter": words, "target": target, "tensor_parallel": "8", "num_gpus": 8}
+    row |= {"proposal_rate": 0.9} if "look-up" in kind else {}
+    read = read_serving(table(row))
+    assert not read.not_taken
+    _, refused = judge_serving(read)
+    assert not refused
+    assert resolve(read.rows[0].deployment)[0].drafter.name == kind
+
+
+def test_targets_may_be_files(table, tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 2048,
+        "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "intermediate_size": 8192, "vocab_size": 32000, "torch_dtype": "bfloat16",
+    }))  # fmt: skip
+    path = tmp_path / "config.json"
+    plain = table(ROW | {"model": f"{path} (dense)"}, name="plain.csv")
+    judged, refused = judge_serving(read_serving(plain))
+    assert (len(judged), refused) == (1, {})
+    drafted = {"target": path, "drafter": f"draft model: {path}"}
+    judged, refused = judge_serving(read_serving(table(PAIR | drafted)))
+    assert (len(judged), refused) == (1, {})
+
+
+def test_rows_of_one_name_are_each_counted(table):
+    read = read_serving(table(PAIR, *[PAIR | {"usable": False}] * 2, PAIR))
+    assert len(read.rows) + len(read.not_taken) == 4
 
 
 def test_dp_attention_of_pairs_counts_requests_of_all_ranks(table):

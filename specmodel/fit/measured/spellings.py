@@ -6,11 +6,23 @@ import re
 from typing import Any
 
 from specmodel.base.errors import InputError, nearest
+from specmodel.drafters.names import DRAFTERS
 from specmodel.machines.hardware import list_hardware
 from specmodel.models.architecture import Architecture, list_architectures
 
 _TAGS = (
-    *("instruct", "chat", "it", "base", "hf", "thinking", "original", "dynamic", "preview"),
+    *(
+        "instruct",
+        "chat",
+        "it",
+        "base",
+        "hf",
+        "thinking",
+        "dense",
+        "original",
+        "dynamic",
+        "preview",
+    ),
     *("fp8", "fp4", "nvfp4", "mxfp4", "bf16", "fp16", "int4", "int8", "awq", "gptq", "w4a16"),
     *("0324", "0528", "2505", "2506", "2507", "2508", "2512", "v0.1", "v1", "v2"),
 )
@@ -38,6 +50,16 @@ _FIRST_OF = {
     "sglang": ((0, 5, 7), "sglang", "sglang-v1"),
 }
 """By stack: first version with the engine's present profile, that profile, and the one before."""
+
+_DRAFTERS = {
+    "eagle1": "eagle",
+    "eagle2": "eagle",
+    "paralleleagle": "p-eagle",
+    "nextn": "mtp",
+    "promptlookup": "ngram",
+    "suffixdecoding": "suffix",
+}
+"""Other words for drafters, by their letters and digits."""
 
 _DTYPES = {"nvfp4": "fp4", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 _FP8 = ("fp8", "fp8_block")
@@ -75,6 +97,33 @@ def shipped_model(name: str) -> str:
         rest, dash, tag = tried.rpartition("-")
         tried = rest if dash and tag in _TAGS else ""
     raise InputError("model", name, f"a shipped architecture such as {nearest(plain, known)}")
+
+
+def model_of(name: str) -> str:
+    """Return the path of a ``config.json`` or profile as it is, else the shipped architecture."""
+    plain = re.sub(r"\(.*?\)", "", str(name)).strip()
+    return plain if plain.endswith((".json", ".toml")) else shipped_model(name)
+
+
+def drafter_of(words: str) -> str:
+    """Return the drafter that a table's words stand for, without remarks after a colon or bracket.
+
+    What follows "draft model" is the name or path of one.
+    """
+    draft_model = re.match(r"(?:draft[ _-]model|standalone)\b[:\s]*(.*)", words.strip(), re.I)
+    if draft_model:
+        return model_of(draft_model[1])
+    known = {_letters(name): name for name in DRAFTERS} | _DRAFTERS
+    head = re.split(r"[:(,]", words)[0]
+    for tried in (head, head.split()[0] if head.strip() else ""):
+        if _letters(tried) in known:
+            return known[_letters(tried)]
+    raise InputError("drafter", words, f"{', '.join(DRAFTERS)}, or draft model: NAME")
+
+
+def _letters(words: str) -> str:
+    """Return letters and digits alone, in lower case."""
+    return re.sub(r"[^a-z0-9]", "", words.lower())
 
 
 def shipped_gpu(name: str) -> str:

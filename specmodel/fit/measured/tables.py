@@ -15,10 +15,11 @@ from specmodel.base.errors import InputError
 from specmodel.base.tables import need_columns, read_table
 from specmodel.fit.measured.cells import PLAUSIBLE, as_number, check_milliseconds, number_in
 from specmodel.fit.measured.spellings import (
+    drafter_of,
     dtypes_of,
+    model_of,
     profile_of,
     shipped_gpu,
-    shipped_model,
     stack_of,
 )
 from specmodel.machines.hardware import load_hardware
@@ -42,7 +43,6 @@ _TEXTS = (
     *_VERSIONS,
 )
 _DATA_PARALLEL = ("dp attention", "dp", "data parallel")
-_DRAFTERS = ("eagle3", "eagle", "mtp")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,12 +97,14 @@ def read_serving(path: str | Path) -> ServingTable:
     path
         CSV or Parquet with a row for each run. For plain decoding it has the columns `PLAIN` and
         measured_tpot_ms; for pairs with and without speculation, `PAIRS` and speedup or
-        spec_step_ms. An InputError says what is missing or impossible.
+        spec_step_ms. An InputError says which column is missing, or in another unit; a row that
+        cannot be is not taken.
 
     Notes
     -----
     Rows of plain decoding are not taken if mtp is not off, clean is not true, or queued_share is
-    above `MOST_QUEUED`; pairs are not taken if usable is not true. ``isl`` and ``osl`` are the
+    above `MOST_QUEUED`; pairs are not taken if usable is not true. Those of look-ups may have a
+    proposal_rate. ``isl`` and ``osl`` are the
     longest lengths that were drawn; predictions are for the mean lengths, by mean_context.
     """
     table = read_table(path, _TEXTS, "serving", comments=False)
@@ -125,13 +127,15 @@ def _rows(
 ) -> ServingTable:
     if table.empty:
         raise InputError("serving", "0 rows", "at least one row")
-    rows, not_taken = [], {}
+    rows, not_taken, labels = list[Served](), dict[str, str](), set[str]()
     for place, row in enumerate(table.to_dict("records")):
         values = {str(column): value for column, value in row.items()}
-        label = str(values.get(name, place))
+        label = _said(values.get(name)) or str(place)
+        label = f"{label} (row {place})" if label in labels else label
+        labels.add(label)
         try:
             rows.append(read(values, label))
-        except _NotTaken as reason:
+        except (_NotTaken, InputError) as reason:
             not_taken[label] = str(reason)
     return ServingTable(rows=tuple(rows), not_taken=not_taken)
 
@@ -180,9 +184,9 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
         raise _NotTaken("it is not usable, as the table says")
     engine, num_gpus = _text(values, "engine"), _number(values, "num_gpus", np.nan)
     told = [_said(values.get(name)) for name in _VERSIONS]
-    profile, changes = _known(lambda name: profile_of(name, *told), engine)
+    profile, changes = profile_of(engine, *told)
     gpus, spread, is_parallel = _degrees(values, num_gpus)
-    drafter = _drafter(values)
+    drafter = drafter_of(_text(values, "drafter"))
     target, gpu = (_text(values, name) for name in ("target", "gpu"))
     own = _where(values, target, gpu, engine, values["weight_dtype"])
     batch = _whole(values, "batch_size_or_concurrency")
@@ -193,7 +197,7 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
     points["draft_length"] = _whole(values, "draft_length")
     points["verify_tokens"] = _whole(values, "verify_tokens", points["draft_length"] + 1)
     quantity, measured = _measured(values)
-    plain = _number(values, "base_step_ms", np.nan)
+    plain, rate = (_number(values, name, np.nan) for name in ("base_step_ms", "proposal_rate"))
     host = {"host": str(values["host"])} if "host" in values else {}
     return Served(
         row=label,
@@ -201,6 +205,7 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
         deployment=own
         | _layout(int(gpus), int(spread), is_parallel)
         | {"drafter": drafter, "engine": profile, "tree_width": _whole(values, "topk", 1)}
+        | ({} if np.isnan(rate) else {"proposal_rate": rate})
         | changes,
         points={"batch_size": batch * gpus if is_by_rank else batch} | points,
         tokens_per_step=_number(values, "tokens_per_step"),
@@ -220,14 +225,6 @@ def _degrees(values: Mapping[str, Any], num_gpus: float) -> tuple[float, float, 
     if not np.isfinite(gpus):
         raise _NotTaken("it has no layout")
     return gpus, spread, is_parallel
-
-
-def _drafter(values: Mapping[str, Any]) -> str:
-    """Return the drafter of a pair without the remarks on it."""
-    drafter = _text(values, "drafter").lower().replace(":", " ").split()[0]
-    if drafter not in _DRAFTERS:
-        raise _NotTaken(f"its drafter {drafter} is not known")
-    return drafter
 
 
 def _lengths(values: Mapping[str, Any]) -> dict[str, float]:
@@ -253,10 +250,9 @@ def _where(
     values: Mapping[str, Any], model: str, system: str, engine: str, label: Any
 ) -> dict[str, Any]:
     """Return model, GPU, kernels and dtypes of a row; without a stack, default kernels stand in."""
-    target, hardware = _known(shipped_model, model), _known(shipped_gpu, system)
-    stack = _known(stack_of, engine)
+    target, hardware, stack = model_of(model), shipped_gpu(system), stack_of(engine)
     shape, cache = load_architecture(target), _said(values.get("kv_dtype"))
-    dtypes: dict[str, Any] = _known(lambda text: dtypes_of(text, shape, stack, cache), _said(label))
+    dtypes = dtypes_of(_said(label), shape, stack, cache)
     own = {"stack": stack} if stack in load_hardware(hardware).fitted else {}
     return {"target": target, "hardware": hardware} | own | dtypes
 
@@ -278,13 +274,6 @@ def _labels(
         "engine": str(values[engine]),
         "hardware": where["hardware"],
     }
-
-
-def _known(find: Callable[[str], Any], name: str) -> Any:
-    try:
-        return find(name)
-    except InputError as error:
-        raise _NotTaken(f"{error.argument} {name}: expected {error.expected}") from None
 
 
 def _said(cell: Any) -> str:
