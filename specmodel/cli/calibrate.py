@@ -88,6 +88,20 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
     ]
     click.echo(f"{fit_text(made.fits)}\n")
     click.echo(wrap(f"Mean error on shapes left out of the fit: {', '.join(told) or 'none was'}."))
+    if missed := missed_text(made):
+        click.echo(f"specmodel: warning: {missed}", err=True)
+
+
+def missed_text(made: Calibration) -> str:
+    """Return which kinds of kernels a profile misses by far; empty if none."""
+    from specmodel.fit.calibration import NOISY
+
+    errors = {kind: fitting.fit.mean_error for (kind, _), fitting in made.fits.items()}
+    missed = {kind: error for kind, error in errors.items() if error > NOISY}
+    told = ", ".join(f"{kind} by {error:.0%}" for kind, error in missed.items())
+    again = " ".join(f"--again {kind}" for kind in missed)
+    says = f"this profile misses its own timings of {told} (2 to 10% on a quiet machine), and what"
+    return f"{says} it predicts may be as far off: on a quiet machine, {again}" if missed else ""
 
 
 def _left_text(rows: Path, device: Device, length: Length, again: tuple[str, ...]) -> str:

@@ -366,6 +366,20 @@ def test_a_drifting_machine_is_flagged(tmp_path: Path, monkeypatch: pytest.Monke
     assert made.noise.ratio < 1e-3  # the reference drifted alike
 
 
+def noisy(factor: float) -> type[FakeBench]:
+    """A bench whose products take up to so many times less than they should."""
+    generator = random.Random(3)
+
+    class Noisy(FakeBench):
+        def measure(self, point: Point) -> dict[str, str]:
+            timed = super().measure(point)
+            if point.component == "gemm":
+                timed["latency"] = str(float(timed["latency"]) * factor ** -generator.random())
+            return timed
+
+    return Noisy
+
+
 @pytest.mark.parametrize(
     ("factor", "told", "is_kept"),
     [
@@ -377,16 +391,7 @@ def test_noisy_timings_are_kept_and_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: float, told: str, is_kept: bool
 ) -> None:
     """A kind that cannot be fitted used to end the command: days of timings and no profile."""
-    generator = random.Random(3)
-
-    class Noisy(FakeBench):
-        def measure(self, point: Point) -> dict[str, str]:
-            timed = super().measure(point)
-            if point.component == "gemm":
-                timed["latency"] = str(float(timed["latency"]) * factor ** -generator.random())
-            return timed
-
-    put(Noisy, monkeypatch)
+    put(noisy(factor), monkeypatch)
     list(run_suite(tmp_path / "rows.csv", INFO, "tiny"))
     made = calibrate_rows(tmp_path / "rows.csv", INFO, date="2026-11-21")
     (flag,) = (flag for flag in made.flags if "gemm" in flag)
@@ -582,3 +587,18 @@ def test_an_interruption_says_what_goes_on(
     put(FakeBench, monkeypatch)
     assert calibrate() == 0
     assert len(names(tmp_path / "mine.csv")) == 80
+
+
+@pytest.mark.parametrize(("factor", "is_said"), [(20.0, True), (1.0, False)])
+def test_a_profile_that_misses_its_own_timings_says_so_last(
+    calibrate: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    factor: float,
+    is_said: bool,
+) -> None:
+    put(noisy(factor), monkeypatch)
+    assert calibrate() == 0
+    *_, last = capsys.readouterr().err.splitlines()
+    told = r"specmodel: warning: this profile misses its own timings of gemm by \d+% .*--again gemm"
+    assert bool(re.fullmatch(told, last)) is is_said
