@@ -20,6 +20,14 @@ COLUMNS = (
 )  # fmt: skip
 """Columns of a file of timings; a component leaves the columns of others blank."""
 
+_TIMED = ("repeat", "latency", "reference_latency")  # in every row, times unless there is a note
+_FROM_0 = ("elapsed", "routing_correlation", "includes_router", "graphs")
+_NAMES = (
+    *("point", "group", "component", "role", "hardware", "stack", "distribution"),
+    *("weight_dtype", "activation_dtype", "kv_dtype"),
+)
+"""Columns of words; those besides version and note are numbers, of which few may be 0."""
+
 
 def read_rows(path: str | Path) -> pd.DataFrame:
     """Return all rows of a CSV that `session.run_suite` wrote, unchecked, notes included."""
@@ -49,8 +57,8 @@ class RowFile(AppendedRows):
         """Return the rows that stay, after counting them; refuse damage and another identity."""
         self._dropped, self._kept = list[dict[str, str]](), list[dict[str, str]]()
         for number, row in enumerate(super().read(), start=2):
-            if _is_damaged(row):
-                raise self.error(f"whole rows; line {number} is damaged")
+            if (damage := _damage(row)) is not None:
+                raise self.error(f"whole rows; line {number} is damaged: {damage}")
             if row["component"] in self._again:
                 self._dropped.append(row)
             else:
@@ -82,13 +90,30 @@ class RowFile(AppendedRows):
             self.skipped.add(row["point"])
 
 
-def _is_damaged(row: Mapping[Any, Any]) -> bool:
-    """Return whether a row was not written here: it is cut, joined, or has impossible numbers."""
-    if None in row or row["note"] is None or not row["repeat"].isdigit():
-        return True
-    if row["note"]:
-        return False
+def _damage(row: Mapping[Any, Any]) -> str | None:
+    """Return the cell of a row that was not written here, as a cut or joined row has; or None."""
+    if None in row or row["note"] is None:
+        return "its number of cells"
+    for name, text in row.items():
+        number = _number(text)
+        if name in _NAMES:
+            is_sound = number is None and (bool(text) or name not in _NAMES[:3])
+        elif name in ("version", "note") or (not text and name not in _TIMED):
+            continue
+        elif name == "repeat":
+            is_sound = text.isdigit()
+        else:
+            least = 0.0 if name in _FROM_0 else 1e-30
+            is_sound = number is not None and least <= number < math.inf
+            is_sound |= name in _TIMED and bool(row["note"])
+        if not is_sound:
+            return f"{name} {text!r}"
+    return None
+
+
+def _number(text: str) -> float | None:
+    """Return the number in a cell, which may be NaN; None where there is none."""
     try:
-        return not all(0 < float(row[name]) < math.inf for name in ("latency", "reference_latency"))
+        return float(text)
     except ValueError:
-        return True
+        return None
