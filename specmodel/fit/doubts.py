@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -26,12 +26,15 @@ class DoubtfulFitError(InputError):
 
 
 def doubts(
-    factors: Mapping[str, float], over_kernels: FloatArray, errors: Mapping[str, float], kind: str
+    factors: Mapping[str, float],
+    over_kernels: FloatArray,
+    errors: Iterable[tuple[str, float]],
+    kind: str,
 ) -> Iterator[tuple[str, str]]:
     """Yield what speaks against a fit, and what is expected, with a question to who made the runs.
 
     `factors` are of the engine that was fitted; `over_kernels` the times of runs over those of
-    their kernels alone; `errors` those of each run, by name; `kind` that of the hardware [-].
+    their kernels alone; `errors` those of runs, with their names; `kind` that of the hardware [-].
     """
     where = "do target, tensor_parallel, the dtypes and hardware say what ran"
     least, median = LEAST_TIME[kind], float(np.median([*over_kernels] or [1.0]))
@@ -44,9 +47,9 @@ def doubts(
             busy = "was the machine busy (or without CUDA graphs), or " if is_slow else ""
             expected = f"{low:g} to {high:g}, as of known hosts: {busy}{where}?"
             yield f"{name} {factor:.2g}", expected
-    worst = max(errors, key=lambda name: abs(errors[name]))
-    if abs(errors[worst]) > MOST_MISSED:
+    worst, error = max(errors, key=lambda item: abs(item[1]))
+    if abs(error) > MOST_MISSED:
         expected = (
             f"runs that the fit meets to {MOST_MISSED:.0%}: was the machine busy, or {where}?"
         )
-        yield f"{worst}, {errors[worst]:+.0%} off", expected
+        yield f"{worst}, {error:+.0%} off", expected

@@ -256,7 +256,7 @@ def _doubts(
     """Yield what speaks against a fit, whose predictions are `ratios` times what was measured."""
     kernels = replace(base.overheads, **dict.fromkeys(HOST_SECONDS, 0.0), gpu_time_factor=1.0)
     over_kernels = (steps.measured / steps.predicted(kernels))[~steps.is_ratio]
-    errors = dict(zip((row.row for row in rows), (ratios - 1).tolist(), strict=True))
+    errors = zip((row.row for row in rows), (ratios - 1).tolist(), strict=True)
     deployment, _ = resolve(rows[0].deployment)
     return doubts(factors, over_kernels, errors, deployment.hardware.kind)
 

@@ -223,7 +223,7 @@ def test_what_a_time_per_request_does_not_explain_moves_none() -> None:
     runs = [row(base, batch, length) for batch in (1, 64) for length in (0, 3)]
     times = measured_steps(runs).predicted(base.overheads) * [1.0, 2.5, 1.0, 1.0]
     runs = [replace(run, measured=time) for run, time in zip(runs, times.tolist(), strict=True)]
-    found = update_engine(runs, base, date="2026-11-23")
+    found = update_engine(runs, base, date="2026-11-23", force=True)
     assert found.excess_speedup > 0
     assert not found.is_unlike_known
     moved = found.profile.reject_time_per_request / base.reject_time_per_request
@@ -328,6 +328,7 @@ def test_a_run_that_no_fit_meets_is_asked_about() -> None:
     """One of three plain runs took 2.5 times as long as the others of its kind."""
     runs, base = of_known_host(1.0)
     runs[2] = replace(runs[2], row="slow.json", measured=2.5 * runs[2].measured)
+    runs[3] = replace(runs[3], row="slow.json")  # as a row that holds both runs
     with pytest.raises(
         DoubtfulFitError, match=r"slow\.json, -5\d% off.*meets to 40%: was the machine"
     ):
