@@ -17,10 +17,9 @@ from specmodel import __version__
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_values
 from specmodel.base.text import wrap
+from specmodel.cli.served_text import served_text
 from specmodel.cli.settings import command, own
 from specmodel.measure import live
-from specmodel.prediction.table import Form, Row
-from specmodel.show import forms
 
 _FIRST_LINE, _LINES = 10.0, 60.0
 """Time to the first line about the time left, and between two lines [s]."""
@@ -39,6 +38,7 @@ _METHOD = (
     "How the server drafts, for the options it is started with: eagle, eagle3, mtp, draft_model,"
     " dflash or ngram."
 )
+_CLOSING = "Whether draft length 0 comes again at the end: tells whether the machine drifted."
 _INTERVAL = "Tokens of an event, where the server can be told: less work for both."
 _FORM = "What prompts are.  [default: the first that the server takes]"
 _KEY = "OPENAI_API_KEY"
@@ -65,7 +65,10 @@ _WORDS = (
     " are accepted otherwise: on one server 1.12 tokens a step, where random ids had 2.39. Do not"
     " compare with runs of ids."
 )
-_MOST_NOTES = 5
+_CLOSE = (
+    ", for the closing plain round, which tells whether the machine drifted (--no-closing-round:"
+    " without)"
+)
 _SEED = "Of prompts, for draft lengths to meet the same ones; without prefix caching."
 
 
@@ -74,6 +77,7 @@ _SEED = "Of prompts, for draft lengths to meet the same ones; without prefix cac
 @own("output", "FILE.csv", "Summary to write.", required=True)
 @own("model", "NAME", "As served.  [default: the only one]")
 @own("draft_length", "VALUES", "Rounds: tokens drafted a step, 0 for none.", default="0")
+@click.option("--closing-round/--no-closing-round", default=True, help=_CLOSING)
 @own("concurrency", "VALUES", "Requests at once.", default="1,4,16")
 @own("prompt_length", "VALUES", "Tokens of a random prompt.  [default: 1024]")
 @own("output_length", "VALUES", "Tokens of an answer.", default="256")
@@ -140,7 +144,7 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
             write_text(output, table.to_csv(index=False, float_format="%.6g"))
     if table.empty:
         raise InputError("most_minutes", options["most_minutes"], "minutes for a run at least")
-    click.echo(_served_text(table))
+    click.echo(served_text(table, work.plan.draft_lengths))
     if (table["draft_length"] > 0).any():
         click.echo("\n" + wrap(_OWN if given else _RANDOM))
     click.echo(f"\n{work.kept()}.\nWritten: {output}")
@@ -158,6 +162,9 @@ def _plan(options: dict[str, Any], given: Any) -> live.Plan:
     average = live.mean_length(given) if given else 1024
     options = options | {"prompt_length": typed or str(average)}
     lists = {plural: parse_values(name, options[name]) for name, plural in _LISTS.items()}
+    lengths = lists["draft_lengths"]
+    if options["closing_round"] and 0 in lengths and lengths[-1]:
+        lengths.append(0)
     return live.Plan(**lists, repeats=options["repeats"], requests=options["requests"])
 
 
@@ -280,13 +287,19 @@ class _Work:
         plan, shown, end = self.plan, "", time.monotonic() + 60.0 * self.options["wait"]
         while True:
             length = told.drafts.draft_length
-            for number in self.left:
-                if plan.draft_lengths[number] == length:
-                    return number, told
             number = next(iter(self.left))
+            for other in self.left:  # one that comes again waits for those before it
+                again = length in plan.draft_lengths[:other] and other != number
+                if plan.draft_lengths[other] == length and not again:
+                    return other, told
             launch = self._launch(told.engine, number)
             now = "a changing draft length" if length is None else f"draft length {length}"
             text = f"The server runs with {now}. To go on, restart it with {launch}"
+            text += (
+                _CLOSE
+                if 0 in plan.draft_lengths[:number] and not plan.draft_lengths[number]
+                else ""
+            )
             if text != shown and self.options["wait"]:
                 click.echo(f"{text}\n(waiting; Ctrl-C keeps what is there)", err=True)
                 shown = text
@@ -362,35 +375,3 @@ class _Work:
             runs = f"{self.total - self.num_left} of {self.total} runs"
             click.echo(f"{runs}, {minutes:.1f} min left", err=True)
             self._due = now + (_FIRST_LINE if sys.stderr.isatty() else _LINES)
-
-
-def _served_text(table: forms.DataFrame) -> str:
-    """Return the summary for people, with warnings from its notes."""
-    rows = forms.records(table)
-    plain = {_load(row): row["tpot_ms"] for row in rows if not row["draft_length"]}
-    for row in rows:
-        alone = plain.get(_load(row))
-        row["speedup"] = alone and row["tpot_ms"] and alone / row["tpot_ms"]
-        row |= {name: row[name] and row[name] / 1e3 for name in ("ttft_ms", "tpot_ms", "step_ms")}
-    notes = [wrap(f"Warning: {row['id']}: {row['notes']}.") for row in rows if row["notes"]]
-    more = len(notes) - _MOST_NOTES
-    told = [*notes[:_MOST_NOTES], *([f"({more} more in the column notes)"] if more > 0 else [])]
-    return "\n\n".join(filter(None, [forms.table(rows, _COLUMNS), "\n".join(told)]))
-
-
-def _load(row: Row) -> tuple[int, int, int]:
-    """Return what identifies a load, with and without speculation."""
-    return row["concurrency"], round(row["prompt_length"]), row["output_length"]
-
-
-_COLUMNS: dict[str, Form] = {
-    "draft\nlength": "{draft_length}",
-    "requests\nat once": "{concurrency}",
-    "tokens\nin/out": lambda row: "{1}/{2}".format(*_load(row)),
-    "first\ntoken": "{ttft_ms:s}",
-    "\nTPOT": "{tpot_ms:s}",
-    "tokens\na step": "{tokens_per_step:.3g}",
-    "\nstep": "{step_ms:s}",
-    "repeats\ndiffer": "{step_spread:.1%}",
-    "\nspeedup": "{speedup:.2f}",
-}

@@ -69,17 +69,27 @@ def restart_after(server, runs, changes):
 def test_draft_lengths_are_rounds_between_restarts(engine, measure, capsys):
     options = f"{SMALL} --draft-length 0,3 --draft-model a/head"
     with standing_in(engine=engine, step_time=0.005) as server:
-        watcher = restart_after(server, 4, {"draft_length": 3, "accepted": (2,)})
+        watchers = [
+            restart_after(server, 4, {"draft_length": 3, "accepted": (2,)}),
+            restart_after(server, 8, {"draft_length": 0, "step_time": 0.006}),
+        ]
         out, err = measure(server.url, options)
-        watcher.join(5.0)
+        for watcher in watchers:
+            watcher.join(5.0)
     text = " ".join(err.split())
     assert "The server runs with draft length 0. To go on, restart it with" in text
+    assert "The server runs with draft length 3. To go on, restart it with" in text
+    assert "for the closing plain round, which tells whether the machine drifted" in text
     name = {"vllm": '"num_speculative_tokens": 3', "sglang": "--speculative-num-steps 3"}
     assert name[engine] in text
     table = pd.read_csv("served.csv")
-    assert table["draft_length"].tolist() == [0, 0, 3, 3]
+    assert table["draft_length"].tolist() == [0, 0, 3, 3, 0, 0]
     assert table["tokens_per_step"].tolist()[:3] == [1.0, 1.0, 3.0]
-    speedup = table["tpot_ms"][0] / table["tpot_ms"][2]
+    first, last = table["step_ms"][0], table["step_ms"][4]
+    assert last / first == pytest.approx(1.2, rel=0.08)
+    drift = f"from the first plain round to the last, a step changed by {last / first - 1:+.1%}"
+    assert drift in " ".join(out.split())
+    speedup = (table["tpot_ms"][0] + table["tpot_ms"][4]) / 2 / table["tpot_ms"][2]
     assert speedup > 2.0
     assert float(out.splitlines()[4].split()[-1]) == pytest.approx(speedup, abs=0.006)
     where = "--target qwen3-30b-a3b --drafter eagle3 --hardware h100_sxm --force"
@@ -90,7 +100,7 @@ def test_draft_lengths_are_rounds_between_restarts(engine, measure, capsys):
 
 
 def test_the_round_that_the_server_is_ready_for_comes_first(measure):
-    options = f"{SMALL} --draft-length 0,2 --wait 0"
+    options = f"{SMALL} --draft-length 0,2 --no-closing-round --wait 0"
     with standing_in(draft_length=2, accepted=(1,)) as server:
         _, err = measure(server.url, options, status=2)
         assert "--draft-length: got 2; expected 0: (no --speculative-config)" in err
@@ -100,6 +110,29 @@ def test_the_round_that_the_server_is_ready_for_comes_first(measure):
         out, _ = measure(server.url, options)
     assert "8 of 8 runs are in served.rows.csv" in out
     assert sorted(pd.read_csv("served.csv")["draft_length"]) == [0, 0, 2, 2]
+
+
+def test_without_a_closing_round_it_is_asked_for(measure):
+    with standing_in() as server:
+        out, _ = measure(server.url, f"{SMALL} --draft-length 0")
+        assert "drift" not in out.lower()
+        server.restart(draft_length=2, accepted=(1,))
+        out, _ = measure(server.url, f"{SMALL} --draft-length 2")
+        text = " ".join(out.split())
+        assert "Whether the machine drifted is not known: restart the server without" in text
+        assert "go on with --draft-length 2,0 for a closing plain round." in text
+        server.restart(draft_length=0, step_time=0.008)
+        out, _ = measure(server.url, f"{SMALL} --draft-length 2,0 --wait 0", status=0)
+    assert "Drift: from the first plain round to the last, a step changed by -" in out
+
+
+def test_a_length_that_comes_again_waits_for_those_before_it(measure):
+    with standing_in() as server:
+        _, err = measure(server.url, f"{SMALL} --draft-length 0,2 --wait 0", status=2)
+        assert "--draft-length: got 0; expected 2" in err
+        assert "4 of 12 runs are in served.rows.csv" in err
+        _, err = measure(server.url, f"{SMALL} --draft-length 0,2,0 --wait 0", status=2)
+    assert "4 of 12 runs are in served.rows.csv" in err
 
 
 def test_what_is_done_is_not_done_again(measure):
@@ -129,7 +162,7 @@ def test_a_limit_of_minutes_stops_between_runs(measure):
 
 def test_a_dry_run_asks_nothing(measure):
     out, _ = measure("http://localhost:1", f"{SMALL} --draft-length 0,3 --dry-run")
-    assert "8 of 8 runs left in 2 rounds: 48 requests" in out
+    assert "12 of 12 runs left in 3 rounds: 72 requests" in out
     assert "--speculative-config" in out
     assert "--speculative-algorithm EAGLE3" in out
     assert not list(Path().iterdir())

@@ -101,7 +101,7 @@ def test_prompts_are_one_s_own(name, measure):
     Path(name).write_text("\n".join([*OWN[name], ""]))
     lines = [line for line in OWN[name] if line]
     given = [json.loads(line)["prompt"] if "jsonl" in name else line for line in lines]
-    options = f"{SMALL} --draft-length 0,2 --prompts {name}"
+    options = f"{SMALL} --draft-length 0,2 --no-closing-round --prompts {name}"
     asked = []
     for length in (0, 2):
         with standing_in(draft_length=length, accepted=(1,)) as server:
@@ -127,7 +127,7 @@ def test_prompts_are_one_s_own(name, measure):
     ("name", "text", "said"),
     [
         ("none.txt", None, "--prompts: got 'none.txt'"),
-        ("a.txt", " \n", "--prompts: got 'a.txt'; expected prompts of one form; this has no prompt"),
+        ("a.txt", " \n", "got 'a.txt'; expected prompts of one form; this has no prompt"),
         ("a.jsonl", "", "this has no prompt"),
         ("a.jsonl", "{", "line 1: got '{'; expected well-formed JSON"),
         ("a.jsonl", '{"text": "x"}', "line 1 prompt: got None; expected this key"),

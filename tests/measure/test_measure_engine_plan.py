@@ -253,6 +253,17 @@ def test_repeats_with_traffic_of_others_are_left_out():
     assert not row["usable"]
 
 
+def test_repeats_that_differ_by_much_are_no_run_to_fit():
+    (row,) = summary(rows() + rows(1, seconds=0.145) + rows(2)).to_dict("records")
+    assert (row["step_spread"], row["usable"]) == (pytest.approx(0.45), True)
+    (row,) = summary(rows() + rows(1, seconds=0.206) + rows(2)).to_dict("records")
+    assert (row["step_spread"], row["usable"]) == (pytest.approx(1.06), False)
+    assert row["notes"] == "repeats differ by 106%: too much for a fit"
+    (row,) = summary(rows()).to_dict("records")
+    assert row["step_spread"] != row["step_spread"]
+    assert row["usable"]
+
+
 def test_without_streams_the_engine_tells_the_time_of_a_token():
     table = [{**row, "first_token": ""} if row["role"] != "run" else row for row in rows()]
     (row,) = summary(table).to_dict("records")

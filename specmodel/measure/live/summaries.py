@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from math import nan
 from statistics import fmean
 from typing import Any
 
@@ -23,6 +24,9 @@ COLUMNS = (
 """Columns of a summary."""
 
 MOST_UNDRAFTED = 0.1  # share of steps without a draft that a run of one draft length may have [-]
+MOST_SPREAD = 0.5
+"""How much repeats may differ, (largest - smallest) / median [-]: the median of three that differ
+by half is uncertain by 20 %, more than predictions without any measurement are off on average."""
 _FOREIGN = ("of others", "not counted")  # words in the notes of runs that others disturbed
 
 
@@ -42,7 +46,8 @@ def summary(rows: Iterable[Mapping[str, str]], prompts: str = "random") -> pd.Da
     pandas.DataFrame
         A row for each load and round, in order. Times are in milliseconds. `tpot_ms` is the median
         over repeats of the mean over timed requests, `step_ms` the median of TPOT times tokens per
-        step, and `step_spread` how much repeats of it differ, (largest - smallest) / median.
+        step, and `step_spread` how much repeats of it differ, (largest - smallest) / median; NaN
+        for one repeat. Beyond `MOST_SPREAD` the row is not usable, and a note says so.
         `step_batch` is the batch that a request sees in a step, itself included. Repeats with
         traffic of others are left out; if all repeats have it, the row is not usable.
 
@@ -76,6 +81,10 @@ def _row(load: Mapping[str, str], runs: Sequence[tuple[Mapping[str, str], list[A
     is_scheduled = found["undrafted"].sum() > MOST_UNDRAFTED * found["steps"].sum()
     steps = (int(load["output_length"]) - 1) / per_step
     notes = {*found["note"], *"; ".join(run["note"] for run, _ in runs).split("; ")} - {""}
+    times = _times(found)
+    is_steady = not times["step_spread"] > MOST_SPREAD
+    if not is_steady:
+        notes.add(f"repeats differ by {times['step_spread']:.0%}: too much for a fit")
     return {
         "id": "-".join(["run", load["round"], *(load[n] for n in LOAD[1:])]),
         "engine": last["engine"],
@@ -87,12 +96,12 @@ def _row(load: Mapping[str, str], runs: Sequence[tuple[Mapping[str, str], list[A
         "prompt_length": fmean(float(r["prompt_tokens"]) for r in timed),
         "output_length": int(load["output_length"]),
         "tokens_per_step": per_step,
-        **_times(found),
+        **times,
         "step_batch": 1.0 + (int(load["concurrency"]) - 1.0) * steps / (steps + 1.0),
         "accepted_by_position": _by_position([run for run, _ in kept]),
         "repeats": len(kept),
         "requests": len(timed),
-        "usable": bool(clean) and not is_scheduled,
+        "usable": bool(clean) and not is_scheduled and is_steady,
         "notes": "; ".join(sorted(notes)),
     }
 
@@ -105,7 +114,7 @@ def _times(found: pd.DataFrame) -> dict[str, float]:
         "tpot_ms": 1e3 * found["tpot"].median(),
         "tokens_per_s": found["tokens_per_s"].median(),
         "ttft_ms": 1e3 * found["ttft"].median(),
-        "step_spread": (steps.max() - steps.min()) / steps.median(),
+        "step_spread": (steps.max() - steps.min()) / steps.median() if steps[1:].size else nan,
     }
 
 
