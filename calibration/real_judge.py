@@ -183,7 +183,11 @@ def _explained(drawn: Any, axes: Any, title: str) -> None:
 def measured_acceptance(folder: Path) -> list[float]:
     """Return the conditional rates of acceptance, by the longest draft length measured."""
     table = pd.read_csv(max(folder.glob("served.[1-9].csv")))
-    by_row = table["accepted_by_position"].str.split(expand=True).astype(float)
+    if "acceptance_by_position" in table:
+        rates = table["acceptance_by_position"].str.split(",", expand=True).astype(float)
+        by_row = rates.cumprod(axis=1)
+    else:  # measured before November 2026: shares of all drafts
+        by_row = table["accepted_by_position"].str.split(expand=True).astype(float)
     shares = [1.0, *by_row.mean()]
     return [min(later / earlier, 1.0) if earlier else 0.0 for earlier, later in pairwise(shares)]
 

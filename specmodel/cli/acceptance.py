@@ -14,8 +14,8 @@ from specmodel.show.forms import Answer, plain_fields, table
 _COLUMNS = {
     "position": "{position}",
     "accepted": "{accepted}",
-    "of drafts": "{share:.4f}",
-    "if all before": "{rate:.4f}",
+    "share of\nall drafts": "{share:.4f}",
+    "rate, if all\nbefore were": "{rate:.4f}",
 }
 _NGRAM = (
     "Steps without a draft are not counted. With --drafter ngram, give predict the first line below"
@@ -43,7 +43,8 @@ def acceptance(file: str, later: str | None, model: str | None, **_forms: bool) 
     """
     for path in (file, later):
         if path == "-" or (path and "://" in path):
-            url = path if path != "-" else "http://localhost:8000/metrics"
+            url = "http://localhost:8000" if path == "-" else path.rstrip("/").removesuffix("/v1")
+            url = f"{url.removesuffix('/metrics')}/metrics"
             raise InputError("file", path, f"a saved scrape: curl -s {url} > run.prom")
     measured = measure.scraped_acceptance(file, later, model)
     return Answer(page=lambda: _text(measured), fields=lambda: _fields(measured))

@@ -141,7 +141,7 @@ def _read_scrape(path: str | Path, model: str | None) -> tuple[str, Counts]:
         reason = "there are none, so speculation may be off" if is_vllm else "it is no vLLM scrape"
         raise InputError("scrape", str(path), f"counters vllm:spec_decode_* ({reason})")
     if model is None and len(models) > 1:
-        raise InputError("model", None, "one of " + ", ".join(sorted(models)))
+        raise InputError("model", None, f"one of {nearest('', models)}")
     chosen = next(iter(models)) if model is None else model
     if chosen not in models:
         raise InputError("model", chosen, nearest(chosen, models))

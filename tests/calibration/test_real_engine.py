@@ -108,6 +108,9 @@ def test_shares_accepted_become_conditional_rates(tmp_path, scripts):
     (tmp_path / "served.2.csv").write_text(rows)
     (tmp_path / "served.1.csv").write_text("draft_length,accepted_by_position\n1,0.2\n")
     assert scripts[1].measured_acceptance(tmp_path) == pytest.approx([0.8, 0.5])
+    rows = 'draft_length,acceptance_by_position\n2,"0.9,0.5"\n2,"0.7,0.5"\n'
+    (tmp_path / "served.2.csv").write_text(rows)
+    assert scripts[1].measured_acceptance(tmp_path) == pytest.approx([0.8, 0.5])
 
 
 @pytest.mark.parametrize("kind", ["random_moe", "random_hybrid"])

@@ -13,6 +13,8 @@ pytest.importorskip("filelock")
 
 from standin_server import standing_in
 
+from specmodel import cli
+
 SMALL = "--concurrency 1,3 --output-length 16 --repeats 1 --requests 1"
 
 
@@ -87,6 +89,19 @@ def test_each_summary_says_that_prompts_were_random(measure):
     with standing_in() as server:
         out, _ = measure(server.url, "--output other.csv " + SMALL)
     assert "random prompts" not in out  # of plain decoding, nothing is accepted
+
+
+def test_rates_by_position_go_into_predict_as_they_are_printed(measure, capsys):
+    options = f"{SMALL} --prompt-length 16 --draft-length 3"
+    with standing_in(draft_length=3, accepted=(2, 1, 3, 0)) as server:
+        measure(server.url, options)
+    row = pd.read_csv("served.csv").iloc[0]
+    ask = "predict --target qwen3-30b-a3b --hardware h200_sxm --batch-size 1 --json --drafter eagle"
+    ask += f" --draft-length 3 --acceptance-by-position {row['acceptance_by_position']}"
+    assert cli.main(ask.split()) == 0
+    predicted = json.loads(capsys.readouterr().out)["rows"][0]["tokens_per_step"]
+    # the last draft of an answer is accepted beyond its end
+    assert predicted == pytest.approx(row["tokens_per_step"], rel=0.15)
 
 
 OWN = {

@@ -224,7 +224,7 @@ def test_steps_are_those_that_the_engine_counted():
     assert row["step_ms"] == pytest.approx(20.0)
     assert row["tokens_per_s"] == pytest.approx(11 / 0.6)
     assert row["ttft_ms"] == pytest.approx(500.0)
-    assert row["accepted_by_position"] == "0.8000 0.2000 0.1000"
+    assert row["acceptance_by_position"] == "0.8000,0.2500,0.5000"  # 8, 2, 1 of 10 drafts
     assert (row["draft_length"], row["verify_tokens"], row["usable"]) == (3, 4, True)
 
 

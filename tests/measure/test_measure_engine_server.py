@@ -83,7 +83,7 @@ def test_a_known_step_and_acceptance_are_measured(engine, streams, tmp_path):
     assert int(run["drafts"]) == 30
     if engine == "vllm":
         assert (int(run["draft_tokens"]), int(run["accepted_tokens"])) == (120, 60)
-        assert row["accepted_by_position"] == "1.0000 1.0000 0.0000 0.0000"
+        assert row["acceptance_by_position"] == "1.0000,1.0000,0.0000,0.0000"
 
 
 def test_steps_carry_the_prefill_of_the_others(tmp_path):

@@ -360,6 +360,20 @@ def test_a_model_is_asked_for_by_its_option(write, run, refused):
     assert run(f"acceptance {path} {later} --model {QWEN}").startswith(f"{QWEN}: 600 drafts\n")
 
 
+@pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/", "/metrics", "/metrics/"])
+def test_a_url_is_told_with_its_page_of_counters(path, refused):
+    error = refused(f"acceptance http://host:8000{path}")
+    assert error.endswith("expected a saved scrape: curl -s http://host:8000/metrics > run.prom")
+
+
+def test_shares_of_all_drafts_and_conditional_rates_are_named(write, run):
+    lines = run(f"acceptance {write(ONE)}").splitlines()
+    first = next(i for i, line in enumerate(lines) if "all drafts" in line)
+    assert lines[first - 1].split() == ["share", "of", "rate,", "if", "all"]
+    assert lines[first].split() == ["position", "accepted", "all", "drafts", "before", "were"]
+    assert lines[first + 2].split() == ["2", "560", "0.5600", "0.7000"]
+
+
 def test_swapped_and_equal_scrapes_are_refused(write, refused):
     earlier, later = write(ONE, name="a.prom"), write(LATER, name="b.prom")
     assert f"{DRAFTS}: got 1000; expected at least 1600" in refused(f"acceptance {later} {earlier}")

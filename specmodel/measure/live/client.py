@@ -114,7 +114,7 @@ class Server:
         except (KeyError, TypeError, ValueError):
             raise self._strange("/v1/models") from None
         if model is None and len(models) != 1:
-            raise InputError("model", None, f"one of {', '.join(models) or 'none served'}")
+            raise InputError("model", None, f"one of {nearest('', models) or 'none served'}")
         name = next(iter(models)) if model is None else model
         if name not in models:
             raise InputError("model", name, f"what is served: {nearest(name, models)}")

@@ -8,8 +8,10 @@ from math import nan
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from specmodel.algebra.acceptance import conditional_acceptance
 from specmodel.measure.live.log import KEY, counted_rows
 
 NEAR_WHOLE = 0.05  # how far a run's mean draft length may be from its draft length [token]
@@ -18,7 +20,7 @@ LOAD = KEY[:-1]  # columns that identify a load and round
 COLUMNS = (
     *("id", "engine", "engine_version", "model", "draft_length", "topk", "verify_tokens"),
     *("concurrency", "prompt_length", "output_length", "tokens_per_step", "prompts", "step_ms"),
-    *("tpot_ms", "tokens_per_s", "ttft_ms", "step_batch", "step_spread", "accepted_by_position"),
+    *("tpot_ms", "tokens_per_s", "ttft_ms", "step_batch", "step_spread", "acceptance_by_position"),
     *("repeats", "requests", "usable", "notes"),
 )
 """Columns of a summary."""
@@ -48,6 +50,7 @@ def summary(rows: Iterable[Mapping[str, str]], prompts: str = "random") -> pd.Da
         over repeats of the mean over timed requests, `step_ms` the median of TPOT times tokens per
         step, and `step_spread` how much repeats of it differ, (largest - smallest) / median; NaN
         for one repeat. Beyond `MOST_SPREAD` the row is not usable, and a note says so.
+        `acceptance_by_position` are rates given all tokens before, for the option of this name;
         `step_batch` is the batch that a request sees in a step, itself included. Repeats with
         traffic of others are left out; if all repeats have it, the row is not usable.
 
@@ -98,7 +101,7 @@ def _row(load: Mapping[str, str], runs: Sequence[tuple[Mapping[str, str], list[A
         "tokens_per_step": per_step,
         **times,
         "step_batch": 1.0 + (int(load["concurrency"]) - 1.0) * steps / (steps + 1.0),
-        "accepted_by_position": _by_position([run for run, _ in kept]),
+        "acceptance_by_position": _by_position([run for run, _ in kept]),
         "repeats": len(kept),
         "requests": len(timed),
         "usable": bool(clean) and not is_scheduled and is_steady,
@@ -169,7 +172,11 @@ def _steps(
 
 
 def _by_position(runs: Sequence[Mapping[str, str]]) -> str:
-    """Return the share of drafts whose first 1, 2, ... tokens were accepted, as text."""
+    """Return rates of acceptance, given all tokens before, as ``predict`` takes them."""
     counts = [[float(n) for n in run["accepted_by_position"].split()] for run in runs]
     drafts = sum(float(run["drafts"] or 0) for run in runs)
-    return " ".join(f"{sum(c) / drafts:.4f}" for c in zip(*counts, strict=True)) if drafts else ""
+    reached = [min(sum(c) / drafts, 1.0) for c in zip(*counts, strict=True)] if drafts else []
+    if not reached:
+        return ""
+    rates = conditional_acceptance(np.minimum.accumulate(reached))
+    return ",".join(f"{rate:.4f}" for rate in rates.tolist())
