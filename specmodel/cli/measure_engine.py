@@ -44,7 +44,7 @@ _FORM = "What prompts are.  [default: the first that the server takes]"
 _KEY = "OPENAI_API_KEY"
 _IDS = "Bounds of random ids.  [default: 100:20000, or less as the served model has]"
 _PROMPTS = (
-    "One's own, instead of random ones: JSON lines (.jsonl) of objects with a prompt, which is text"
+    "Your own, instead of random ones: JSON lines (.jsonl) of objects with a prompt, which is text"
     " or a list of token ids; in any other file, each line is a prompt in text."
 )
 _RANDOM = (
@@ -108,7 +108,11 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
     before and after each run: they tell acceptance, and traffic of others, which is noted.
 
     Draft lengths are rounds, between which you restart the server: the command prints with what
-    options, waits, and sees by its counters what it drafts. Needs the extra [engine].
+    options, waits, and sees by its counters what it drafts. Plain decoding, where it is among them,
+    comes again at the end, and the drift between the two is told.
+
+    Prompts are random token ids, so that acceptance is theirs, not that of your traffic: --prompts
+    gives your own. Needs the extra [engine].
 
     \b
     Examples:

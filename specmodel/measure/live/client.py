@@ -265,7 +265,8 @@ class Server:
         return said.replace(key, b"***") if len(key) >= _SECRET else said
 
     def _reason(self, error: BaseException) -> str:
-        return self._masked(_reason(error).encode(errors="replace")).decode()
+        said = self._masked(_reason(error).encode(errors="replace"))
+        return cut(said.decode(errors="replace"), 200)
 
     def _strange(self, path: str) -> InputError:
         expected = f"an OpenAI-compatible server, such as vLLM or SGLang, with a list at {path}"

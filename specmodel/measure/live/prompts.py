@@ -150,12 +150,10 @@ async def found_prompts(
         The server, which is asked; its form is set.
     lengths
         All lengths that will be asked for [token].
-    own
-        Prompts to draw from instead of random ones.
+    own, form
+        Prompts to draw from instead of random ones, and the only form to try.
     token_ids
         Bounds of random ids, both included; otherwise as many as the served model has [-].
-    form
-        The only form to try.
     seed
         As for `random_ids` [-].
 
@@ -259,7 +257,18 @@ def _drawn_from(own: Own, seed: int | None) -> Prompts:
 
 
 def mean_length(prompts: Own) -> int:
-    """Return the mean length of prompts, of text by its characters, about [token]."""
+    """Return the mean length of prompts.
+
+    Parameters
+    ----------
+    prompts
+        As `read_prompts` returns them.
+
+    Returns
+    -------
+    int
+        Of text by its characters, about, as only a server counts it [token].
+    """
     lengths = [len(prompt) for prompt in prompts]
     per_token = _CHARACTERS if isinstance(prompts[0], str) else 1
     return max(round(sum(lengths) / len(lengths) / per_token), 1)
