@@ -297,8 +297,8 @@ class _Work:
                 if plan.draft_lengths[other] == length and not again:
                     return other, told
             launch = self._launch(told.engine, number)
-            now = "a changing draft length" if length is None else f"draft length {length}"
-            text = f"The server runs with {now}. To go on, restart it with {launch}"
+            now = "one that changes" if length is None else length
+            text = f"The server runs with draft length {now}. To go on, restart it with {launch}"
             text += (
                 _CLOSE
                 if 0 in plan.draft_lengths[:number] and not plan.draft_lengths[number]
@@ -309,7 +309,7 @@ class _Work:
                 shown = text
             if time.monotonic() > end:
                 expected = f"{plan.draft_lengths[number]}: {launch}; {self.kept()}"
-                raise InputError("draft_length", length, expected)
+                raise InputError("draft_length", now, expected)
             await asyncio.sleep(min(_POLL, 30.0 * self.options["wait"]))
             try:
                 told = await server.told(self.options["model"])

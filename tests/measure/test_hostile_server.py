@@ -72,6 +72,21 @@ def test_a_context_length_that_is_none(length, measure):
     assert measure(says={"/v1/models": text})[0] == 0
 
 
+@pytest.mark.parametrize("version", ["1e400", "true", '"\\n\\u001b[0m"'])
+def test_a_version_that_is_none(version, measure):
+    status, said = measure(says={"/version": f'{{"version": {version}}}'})
+    assert status == 0
+    assert "inf" not in Path("served.csv").read_text()
+    assert "\x1b" not in said
+
+
+def test_a_draft_length_that_changes_is_told_in_words(measure):
+    told = {"speculative_algorithm": "EAGLE3", "speculative_adaptive": True}
+    status, said = measure("--wait 0", says={"/server_info": json.dumps(told)}, engine="sglang")
+    assert status == 2
+    assert "--draft-length: got 'one that changes'; expected 0" in said
+
+
 def echo(headers):
     return 400, "", f"no {headers['authorization']}: {headers['authorization'].split()[1]}"
 

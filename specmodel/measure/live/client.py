@@ -96,10 +96,10 @@ class Server:
         if "speculative_algorithm" not in info and "internal_states" not in info:
             info = {}  # not SGLang's
         engine = scrape.engine if scrape else "sglang" if info else ""
-        version = info or await self._json("/version")
+        said = (info or await self._json("/version")).get("version")
         return Told(
             engine=engine,
-            version=cut(in_one_line(str(version.get("version", "")))) if engine else "",
+            version=cut(in_one_line(said)) if engine and isinstance(said, str) else "",
             model=self.model,
             drafts=speculation(scrape, info),
             has_counters=scrape is not None,
