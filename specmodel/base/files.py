@@ -56,7 +56,7 @@ def check_readable(path: Path, argument: str, kind: str) -> None:
 def check_writable(path: str | Path, argument: str = "output") -> None:
     """Refuse a path that `write_bytes` could not write to, before anything is computed."""
     with refusing(path, argument, _WRITABLE):
-        folder = _followed(Path(path)).parent
+        folder = followed(Path(path)).parent
         is_folder = stat.S_ISDIR(folder.stat().st_mode)
         if stat.S_ISDIR(file_mode(Path(path))):
             raise OSError(errno.EISDIR, "")
@@ -80,7 +80,7 @@ def write_bytes(path: str | Path, content: bytes, argument: str = "output") -> N
     A file that is there is replaced and keeps its mode; a link is followed.
     """
     with refusing(path, argument, _WRITABLE):
-        target = _followed(Path(path))
+        target = followed(Path(path))
         mode = file_mode(target)
         if mode and not stat.S_ISREG(mode):
             target.write_bytes(content)  # a device; a folder raises
@@ -97,7 +97,7 @@ def write_bytes(path: str | Path, content: bytes, argument: str = "output") -> N
             temporary.unlink(missing_ok=True)
 
 
-def _followed(path: Path) -> Path:
+def followed(path: Path) -> Path:
     """Return where links lead, which need not exist; an error if they go in a circle."""
     with suppress(FileNotFoundError):
         path.stat()

@@ -101,11 +101,13 @@ def _write(plan: sweeps.Plan, output: str, **how: Any) -> None:
     bar: Any = progress_bar(plan.num_points, "Sweeping", **pace)
     try:
         with bar:
-            sweeps.sweep_to_file(plan, output, progress=bar.update, **how)
+            kept = sweeps.sweep_to_file(plan, output, progress=bar.update, **how)
     except sweeps.SweepInterrupted as interruption:
         click.echo(f"specmodel: {interruption}", err=True)
         raise click.exceptions.Exit(130) from None
-    click.echo(f"{plan.num_points:,} points, {_rate(plan.num_points, start)}: {output}")
+    went_on = f" ({kept:,} of them kept from an interrupted run)" if kept else ""
+    rate = _rate(plan.num_points - kept, start)
+    click.echo(f"{plan.num_points:,} points{went_on}, {rate}: {output}")
 
 
 def _plan(

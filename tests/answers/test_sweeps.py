@@ -1,6 +1,7 @@
 """Sweeps against predictions point by point; how they are cut; what is written and what is left."""
 
 import itertools
+import os
 import resource
 import sys
 from dataclasses import replace
@@ -16,6 +17,7 @@ from specmodel.algebra.routing import zipf_popularity
 from specmodel.answers.sweeps import (
     SweepInterrupted,
     csv_chunks,
+    files,
     plan_sweep,
     sweep,
     sweep_to_file,
@@ -705,6 +707,133 @@ def test_nothing_is_left_where_nothing_was_written(output, fault, said, tmp_path
     with pytest.raises(type(fault)) as caught:
         sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}")
     assert str(caught.value) == said
+    assert not list(tmp_path.iterdir())
+
+
+def left_of(output, tmp_path, axes, parts):
+    """What an interruption after some parts leaves."""
+    done = []
+
+    def interrupt(num_points):
+        done.append(num_points)
+        if len(done) == parts:
+            raise KeyboardInterrupt
+
+    with pytest.raises(SweepInterrupted):
+        sweep_to_file(plan_sweep(axes), f"{tmp_path}/{output}", progress=interrupt)
+    (left,) = tmp_path.iterdir()
+    return left, sum(done)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 30, 10_000])
+@pytest.mark.parametrize("output", ["one.csv", "parts/"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_the_same_sweep_goes_on_where_it_stopped(output, cut, overwrite, tmp_path, small_parts):
+    """However much of the last part is missing, as no signal leaves it but a kill may."""
+    if output not in outputs():
+        pytest.skip("needs pyarrow")
+    axes, done = case("records and what-ifs"), []
+    left, kept = left_of(output, tmp_path, axes, 5)
+    if left.is_file():
+        content = left.read_bytes()
+        left.write_bytes(content[: max(0, len(content) - cut)])
+    elif cut:
+        last = max(left.iterdir())
+        last.rename(last.with_name(f".{last.name}"))
+    plan = plan_sweep(axes)
+    found = sweep_to_file(plan, f"{tmp_path}/{output}", overwrite=overwrite, progress=done.append)
+    assert (found == kept) == (not cut)
+    assert (found > 0) == (cut < 10_000 or output != "one.csv")
+    assert sum(done) == plan.num_points
+    check_written(tmp_path / output, sweep(axes))
+    assert list(tmp_path.iterdir()) == [tmp_path / output]
+
+
+@pytest.mark.parametrize("output", ["one.csv", "parts/"])
+@pytest.mark.parametrize("change", [{"acceptance_rate": [0.3, 0.5, 0.71]}, {"batch_size": 5}])
+def test_rows_of_another_sweep_are_not_gone_on_from(output, change, tmp_path, small_parts):
+    if output not in outputs():
+        pytest.skip("needs pyarrow")
+    axes = BASE | {"acceptance_rate": [0.3, 0.5, 0.7]}
+    left_of(output, tmp_path, axes, 2)
+    before, plan = snapshot(tmp_path), plan_sweep(axes | change)
+    with pytest.raises(InputError, match=r"partial.*'; expected rows of this sweep.*overwrite"):
+        sweep_to_file(plan, f"{tmp_path}/{output}")
+    assert snapshot(tmp_path) == before
+    assert sweep_to_file(plan, f"{tmp_path}/{output}", overwrite=True) == 0
+    check_written(tmp_path / output, sweep(axes | change))
+
+
+def test_a_whole_sweep_that_lacks_its_name_gets_it(tmp_path, small_parts):
+    plan, path = plan_sweep(BASE), tmp_path / "one.csv"
+    sweep_to_file(plan, path)
+    path.rename(tmp_path / "one.partial.csv")
+    assert sweep_to_file(plan, path) == plan.num_points
+    check_written(path, sweep(BASE))
+    with (tmp_path / "one.csv").open("a") as file:
+        file.write("more\n")
+    path.rename(tmp_path / "one.partial.csv")
+    with pytest.raises(InputError, match="rows of this sweep"):
+        sweep_to_file(plan, path)
+
+
+@pytest.mark.parametrize("output", ["one.csv", "one.parquet"])
+def test_a_link_is_followed_and_stays(output, tmp_path):
+    if output not in outputs():
+        pytest.skip("needs pyarrow")
+    plan, real, link = plan_sweep(BASE), tmp_path / f"real_{output}", tmp_path / output
+    link.symlink_to(real)
+    sweep_to_file(plan, link)  # a link to nothing yet
+    with pytest.raises(InputError, match="another name, or overwrite"):
+        sweep_to_file(plan, link)
+    real.write_text("old")
+    sweep_to_file(plan, link, overwrite=True)
+    assert link.is_symlink()
+    check_written(real, sweep(BASE))
+    assert {*tmp_path.iterdir()} == {real, link}
+
+
+def test_the_working_name_is_no_link_that_is_written_through(output, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir() if output.endswith("/") else mine.write_text("mine")
+    path = tmp_path / output
+    path.with_name(f"{path.stem}.partial{path.suffix}").symlink_to(mine)
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match=r"^output: got .*partial.* name"):
+            sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}", overwrite=overwrite)
+    assert mine.is_dir() or mine.read_text() == "mine"
+    assert not any(mine.glob("*"))
+
+
+def test_circles_of_links_are_one_line(output, tmp_path):
+    link = tmp_path / output
+    link.symlink_to(link)
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match=r"^output: got "):
+            sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}", overwrite=overwrite)
+    assert list(tmp_path.iterdir()) == [link]
+
+
+def test_names_need_not_be_utf_8(output, tmp_path):
+    """Neither of what is written nor of the records that rows are labelled with."""
+    odd = os.fsdecode(b"\xff")
+    record = tmp_path / f"{odd}.txt"
+    record.write_text("0.25 " * 8)
+    axes = BASE | {"popularity": str(record)}
+    sweep_to_file(plan_sweep(axes), f"{tmp_path}/{odd}{output}")
+    assert {*tmp_path.iterdir()} == {record, tmp_path / (odd + output)}
+    found = text_of((tmp_path / (odd + output)).rename(tmp_path / output))
+    assert found["popularity"].unique().tolist() == [f"{tmp_path}/\\udcff.txt"]
+
+
+def test_nothing_is_left_if_the_file_cannot_be_opened(output, tmp_path, monkeypatch):
+    def fail(*_arguments):
+        raise OSError(24, "")
+
+    forms = {kind: (encode, fail) for kind, (encode, _) in files._FORMS.items()}
+    monkeypatch.setattr(files, "_FORMS", forms)
+    with pytest.raises(InputError, match="Too many open files"):
+        sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}")
     assert not list(tmp_path.iterdir())
 
 

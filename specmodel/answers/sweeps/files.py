@@ -1,7 +1,7 @@
 """A sweep of any size as a CSV or Parquet file, or as a folder of Parquet parts.
 
 It is written beside its final name, which it takes once it is whole. What an interrupted sweep
-has written stays there as ``NAME.partial.csv`` and can be read.
+has written stays there as ``NAME.partial.csv`` and can be read; the same sweep goes on from there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from specmodel.answers.sweeps.columns import (
 from specmodel.answers.sweeps.plan import Part, Plan
 from specmodel.answers.sweeps.workers import WORKER_TIMEOUT, chosen_workers, results
 from specmodel.base.errors import InputError
-from specmodel.base.files import refusing
+from specmodel.base.files import followed, refusing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,36 +67,50 @@ def sweep_to_file(
     client: Client | str | None = None,
     worker_timeout: float = WORKER_TIMEOUT,
     progress: Callable[[int], object] | None = None,
-) -> None:
+) -> int:
     """Compute a sweep of any size and write it while it is computed, in float32.
 
     If it is interrupted, or a cluster is lost, what was written is kept. If the process is killed
     outright, a CSV or the parts of a folder can be read. A single Parquet file cannot, because its
-    index comes last: take a folder for a sweep of hours.
+    index comes last: take a folder for a sweep of hours. The same sweep goes on where a CSV or a
+    folder ends, if the first and the last part that are there are what it computes itself.
 
     Parameters
     ----------
     plan, output, overwrite
         The sweep; NAME.csv or NAME.parquet for one file, NAME/ for a folder of Parquet parts, which
         are encoded where they are computed: the choice past one machine; whether an older file may
-        be replaced, a folder only if it holds nothing but parts.
+        be replaced, that to which a link leads, and a folder only if it holds nothing but parts.
     workers, client, worker_timeout
         As for `sweep` [-] [s].
     progress
-        Called with the number of points of each part that is done [-].
+        Called with the number of points of each part that is done, those kept first [-].
+
+    Returns
+    -------
+    int
+        Points that an interrupted run had written already [-].
     """
     kind, path = _kind(output), Path(output)
+    if path.is_symlink() and kind != "/":
+        with refusing(output, _ARGUMENT, _PLACE):
+            path = followed(path)
     working = path.with_name(f"{path.stem}.partial{path.suffix}")
-    with _locked(output, working, kind, overwrite=overwrite):
-        sink = _Sink(plan, output, working, kind)
+    with _locked(output, (path, working), kind, overwrite=overwrite):
+        with refusing(output, _ARGUMENT, _PLACE):
+            kept = _KEPT[kind](plan, working, overwrite)
+        sink = _Sink(plan, output, working, kind, sum(kept))
         try:
+            for num_points in kept if progress else ():
+                progress(num_points)
             with chosen_workers(workers, client, worker_timeout) as pool:
-                encoded = results(plan, sink.encode, pool)
-                for part, content in zip(plan.parts(), encoded, strict=True):
+                encoded = results(plan, sink.encode, pool, len(kept))
+                parts = itertools.islice(plan.parts(), len(kept), None)
+                for part, content in zip(parts, encoded, strict=True):
                     sink.add(content, part.num_points)
                     if progress:
                         progress(part.num_points)
-            sink.finish(overwrite=overwrite)
+            sink.finish(path, overwrite=overwrite)
         except KeyboardInterrupt:
             raise SweepInterrupted(sink.keep(), working) from None
         except InputError as error:
@@ -106,6 +120,7 @@ def sweep_to_file(
         except BaseException:
             sink.keep()
             raise
+    return sum(kept)
 
 
 def _kept(num_points: int, path: Path) -> str:
@@ -122,13 +137,17 @@ class _Sink:
     all.
     """
 
-    def __init__(self, plan: Plan, output: str | Path, working: Path, kind: str) -> None:
+    def __init__(
+        self, plan: Plan, output: str | Path, working: Path, kind: str, num_points: int
+    ) -> None:
         self.output, self.working, self.kind = output, working, kind
         self.encode, written = _FORMS[kind]
-        self.num_points = 0
+        self.num_points = num_points
         self._opened = ExitStack()
-        with refusing(output, _ARGUMENT, _PLACE):
+        with refusing(output, _ARGUMENT, _PLACE), ExitStack() as failing:
+            failing.callback(self.keep)
             self._write = self._opened.enter_context(written(plan, working))
+            failing.pop_all()
         self._thread = self._opened.enter_context(ThreadPoolExecutor(1))
 
     def add(self, encoded: Any, num_points: int) -> None:
@@ -156,9 +175,8 @@ class _Sink:
             self.num_points = 0  # without its end, a file cannot be read
             raise
 
-    def finish(self, *, overwrite: bool) -> None:
+    def finish(self, path: Path, *, overwrite: bool) -> None:
         """Give what was written its final name."""
-        path = Path(self.output)
         with refusing(self.output, _ARGUMENT, _PLACE):
             self._close()
             _check_free(path, self.kind, overwrite=overwrite)
@@ -168,11 +186,14 @@ class _Sink:
 
 
 @contextmanager
-def _locked(output: str | Path, working: Path, kind: str, *, overwrite: bool) -> Iterator[None]:
-    """Hold the working file or folder, empty; refuse one that is taken or held by another sweep."""
+def _locked(
+    output: str | Path, paths: tuple[Path, Path], kind: str, *, overwrite: bool
+) -> Iterator[None]:
+    """Hold the working file or folder, last of `paths`; refuse what is taken or held by another."""
+    working = paths[-1]
     with refusing(output, _ARGUMENT, _PLACE):
-        for path in (Path(output), working):
-            _check_free(path, kind, overwrite=overwrite)
+        _check_free(paths[0], kind, overwrite=overwrite)
+        _check_free(working, kind, overwrite=overwrite or kind != ".parquet")
         if kind == "/":
             working.mkdir(exist_ok=True)
         flags = os.O_RDONLY if kind == "/" else os.O_RDWR | os.O_CREAT
@@ -181,11 +202,50 @@ def _locked(output: str | Path, working: Path, kind: str, *, overwrite: bool) ->
         if fcntl and not _is_first(handle, working):
             expected = "another name, as another sweep is being written to it"
             raise InputError(_ARGUMENT, str(output), expected)
-        for part in working.iterdir() if kind == "/" else ():
-            part.unlink()
         yield
     finally:
         os.close(handle)
+
+
+def _kept_lines(plan: Plan, working: Path, overwrite: bool) -> list[int]:
+    """Cut a CSV off after the last part that is there whole; return the points of each [-]."""
+    kept, ends, checked = [], [0], list[tuple[Part, bytes]]()
+    with working.open("r+b") as file:
+        head = file.readline()
+        for part in plan.parts():
+            text = b"".join(itertools.islice(file, part.num_points))
+            checked = [*checked[:1], (part, text)] if text else checked
+            if text.count(b"\n") < part.num_points:
+                break
+            kept.append(part.num_points)
+            ends.append(file.tell())
+        is_own = csv_header(plan).encode().startswith(head) and not file.read(1)
+        is_own &= all(csv_text(part).encode().startswith(text) for part, text in checked)
+        kept = _own(kept, working, is_own=is_own, overwrite=overwrite)
+        file.truncate(ends[len(kept)])
+    return kept
+
+
+def _kept_files(plan: Plan, working: Path, overwrite: bool) -> list[int]:
+    """Remove all but the leading parts of a folder; return the points of each that is left [-]."""
+    parts = zip(plan.parts(), _part_paths(plan, working), strict=False)
+    found = list(itertools.takewhile(lambda pair: pair[1].is_file(), parts))
+    visible = [path for path in working.iterdir() if not path.name.startswith(".")]
+    is_own = len(visible) == len(found) and all(
+        path.read_bytes() == parquet_bytes(part) for part, path in (*found[:1], *found[1:][-1:])
+    )
+    kept = _own([part.num_points for part, _ in found], working, is_own=is_own, overwrite=overwrite)
+    for path in {*working.iterdir()}.difference(path for _, path in found[: len(kept)]):
+        path.unlink()
+    return kept
+
+
+def _own(kept: list[int], working: Path, *, is_own: bool, overwrite: bool) -> list[int]:
+    """Return the points kept of each part, none of another sweep; refuse if these must stay."""
+    if not is_own and not overwrite:
+        expected = "rows of this sweep, to go on from; or another name, or overwrite"
+        raise InputError(_ARGUMENT, str(working), expected)
+    return kept if is_own else []
 
 
 def _is_first(handle: int, working: Path) -> bool:
@@ -200,7 +260,7 @@ def _is_first(handle: int, working: Path) -> bool:
 @contextmanager
 def _csv_file(plan: Plan, working: Path) -> Iterator[Callable[[str], None]]:
     """Append text; what does not fit is cut off again."""
-    with working.open("wb", buffering=0) as file:
+    with working.open("ab", buffering=0) as file:
 
         def write(text: str) -> None:
             end = file.tell()
@@ -225,7 +285,8 @@ def _parquet_file(_plan: Plan, working: Path) -> Iterator[Callable[[pa.Table], N
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pa.OSFile(str(working), "wb") as file, ExitStack() as opened:  # without Python's lock
+    # without Python's lock; in bytes, as a name need not be UTF-8
+    with pa.OSFile(os.fsencode(working), "wb") as file, ExitStack() as opened:
         writers: list[Any] = []
 
         def write(table: pa.Table) -> None:
@@ -245,11 +306,10 @@ def _parquet_file(_plan: Plan, working: Path) -> Iterator[Callable[[pa.Table], N
 @contextmanager
 def _parquet_folder(plan: Plan, working: Path) -> Iterator[Callable[[bytes], None]]:
     """Write a file for each part, encoded where it was computed."""
-    numbers = itertools.count()
-    digits = max(len(str(plan.num_parts - 1)), 5)
+    paths = itertools.filterfalse(Path.exists, _part_paths(plan, working))
 
     def write(encoded: bytes) -> None:
-        path = working / f"part-{next(numbers):0{digits}}.parquet"
+        path = next(paths)
         hidden = path.with_name(f".{path.name}")  # readers pass it over until it is whole
         try:
             hidden.write_bytes(encoded)
@@ -261,6 +321,12 @@ def _parquet_folder(plan: Plan, working: Path) -> Iterator[Callable[[bytes], Non
     yield write
 
 
+def _part_paths(plan: Plan, working: Path) -> Iterator[Path]:
+    """Give the files of a folder's parts in their order."""
+    digits = max(len(str(plan.num_parts - 1)), 5)
+    return (working / f"part-{number:0{digits}}.parquet" for number in itertools.count())
+
+
 _FORMS: dict[str, tuple[Callable[[Part], Any], Callable[..., Any]]] = {
     ".csv": (csv_text, _csv_file),
     ".parquet": (arrow_table, _parquet_file),
@@ -268,6 +334,14 @@ _FORMS: dict[str, tuple[Callable[[Part], Any], Callable[..., Any]]] = {
 }
 """By kind: what computes a part in the form that is written, importable where the workers are; and
 what opens the working file or folder for a function that writes a part."""
+
+_KEPT: dict[str, Callable[[Plan, Path, bool], list[int]]] = {
+    ".csv": _kept_lines,
+    ".parquet": lambda _plan, _working, _overwrite: [],  # which cannot be continued
+    "/": _kept_files,
+}
+"""By kind: what leaves those parts of an interrupted run that a sweep goes on from, and refuses
+another sweep's unless it may be replaced."""
 
 
 def _kind(output: str | Path) -> str:
@@ -288,15 +362,16 @@ def _kind(output: str | Path) -> str:
 
 def _check_free(path: Path, kind: str, *, overwrite: bool) -> None:
     """Refuse a name that is taken, unless by a sweep that may be replaced."""
-    if path.exists() and not (overwrite and _is_replaceable(path, kind)):
+    is_free = not path.is_symlink() and not path.exists()
+    if not is_free and not (overwrite and _is_replaceable(path, kind)):
         expected = "a name that is not taken" if overwrite else "another name, or overwrite"
         raise InputError(_ARGUMENT, str(path), expected)
 
 
 def _is_replaceable(path: Path, kind: str) -> bool:
-    """Return whether it is a file, or a folder of nothing but parts, finished or not."""
+    """Return whether it is a file, or a folder of nothing but parts, finished or not; no link."""
     if kind != "/":
-        return path.is_file()
+        return path.is_file() and not path.is_symlink()
     names = [part.name.removeprefix(".") for part in path.iterdir()] if path.is_dir() else [""]
     return not path.is_symlink() and all(Path(name).match("part-*.parquet") for name in names)
 

@@ -376,7 +376,9 @@ def _labels(values: Sequence[Any]) -> list[Any]:
             numbers = np.asarray(values)
             plain = numbers if numbers.dtype.kind in "bif" else numbers.astype(float)
             return list(plain.tolist())
-    return [str(v) if isinstance(v, Path) else str(getattr(v, "name", v)) for v in values]
+    words = [str(v) if isinstance(v, Path) else str(getattr(v, "name", v)) for v in values]
+    # a path need not be UTF-8, which tables are
+    return [word.encode(errors="backslashreplace").decode() for word in words]
 
 
 def _ordered(labels: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import time
 from collections import deque
@@ -44,13 +45,15 @@ class _NoWorkersError(Exception):
     """A scheduler was without workers for too long."""
 
 
-def results(plan: Plan, function: Callable[[Part], Result], workers: Workers) -> Iterator[Result]:
-    """Give the result of each part in the order of the rows, computing a few parts ahead."""
+def results(
+    plan: Plan, function: Callable[[Part], Result], workers: Workers, first: int = 0
+) -> Iterator[Result]:
+    """Give the result of each part from the first on, in order, computing a few parts ahead."""
     # Dask's own map and as_completed would hold every part of the sweep at once
     submit, num_workers, wait = workers
     waiting: deque[Any] = deque()
     try:
-        for part in plan.parts():
+        for part in itertools.islice(plan.parts(), first, None):
             waiting.append(submit(function, part))
             if len(waiting) >= AHEAD * max(num_workers(), 1):
                 yield wait(waiting.popleft())
