@@ -87,13 +87,14 @@ def _read_parquet(path: Path, argument: str) -> pd.DataFrame:
     """Return a table if its metadata says that it takes no more memory than `MOST_BYTES`."""
     from pyarrow import parquet
 
-    found = parquet.read_metadata(path)
-    size = 8 * found.num_rows * found.num_columns
-    if size > MOST_BYTES:
-        shape = f"{found.num_rows:,} rows of {found.num_columns} columns"
-        expected = f"at most {MOST_BYTES / 1e9:.0f} GB in memory, not {shape}"
-        raise InputError(argument, str(path), expected)
-    return pd.read_parquet(path)
+    with path.open("rb") as file:  # Arrow takes no path that is not UTF-8
+        found = parquet.read_metadata(file)
+        size = 8 * found.num_rows * found.num_columns
+        if size > MOST_BYTES:
+            shape = f"{found.num_rows:,} rows of {found.num_columns} columns"
+            expected = f"at most {MOST_BYTES / 1e9:.0f} GB in memory, not {shape}"
+            raise InputError(argument, str(path), expected)
+        return pd.read_parquet(file)
 
 
 def _check_header(stream: IO[bytes], name: str, argument: str) -> None:

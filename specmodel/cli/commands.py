@@ -34,6 +34,12 @@ _OTHER_OPTIONS = {
 }
 """What engines and other tools call an option."""
 
+_TAKING_MEMORY = (
+    *("workers", "columns", "interval", "requests", "output_tokens", "samples", "components"),
+    *("batch_size", "draft_length", "context_length", "max_batch_size", "max_draft_length"),
+)
+"""Options that decide how much memory a command takes."""
+
 _MOVED = {"dataset": "python calibration/dataset.py of a checkout, where it is now"}
 """Commands that have moved, and what to run instead."""
 
@@ -90,6 +96,15 @@ def _error_line(error: InputError, words: Sequence[str]) -> str:
     return str(error)
 
 
+def _too_large(words: Sequence[str]) -> str:
+    """Say which options of a command to reduce: those typed, and those with costly defaults."""
+    names = {parameter.name for parameter in _command(words).params}
+    typed = {word.partition("=")[0] for word in words} | {"--workers", "--columns"}
+    flags = [flag(name) for name in _TAKING_MEMORY if name in names and flag(name) in typed]
+    remedy = f"less of {', '.join(flags)}" if flags else "less to read"
+    return f"memory: too little for this; expected {remedy}, or more memory"
+
+
 def _command(words: Sequence[str]) -> click.Command:
     """Return the command or subcommand that was typed."""
     command: click.Command = main_group
@@ -110,10 +125,11 @@ def carry_out(words: Sequence[str]) -> int:
     except click.NoSuchOption as error:
         ours = _OTHER_OPTIONS.get(error.option_name)
         known = [word for option in _command(words).params for word in option.opts]
-        error.possibilities = [ours] if ours in known else error.possibilities
-        message = error.format_message()
+        message = f"{error.message} It is {ours} here." if ours in known else error.format_message()
     except click.ClickException as error:
         message = error.format_message()
+    except MemoryError:
+        message = _too_large(words)
     except click.Abort:
         raise KeyboardInterrupt from None
     except OSError as error:

@@ -661,7 +661,22 @@ def test_a_disk_that_gets_full_keeps_the_first_rows(output, tmp_path, small_part
 
 @pytest.mark.parametrize(
     "output",
-    ["x.txt", "x", "x.CSV", ".csv", "", ".", "..", "./", "../", "/", "none/x.csv", "none/x/"],
+    [
+        "x.txt",
+        "x",
+        "x.CSV",
+        ".csv",
+        "",
+        ".",
+        "..",
+        "./",
+        "../",
+        "/",
+        "none/x.csv",
+        "none/x/",
+        "x" * 300 + ".csv",
+        "x" * 300 + "/",
+    ],
 )
 def test_names_that_do_not_do(output, tmp_path, monkeypatch):
     if output.startswith("none/x/"):

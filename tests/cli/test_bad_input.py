@@ -243,7 +243,7 @@ POINTS = [
     ),
     (f"{GOOD} --weight-dtype ''", "--weight-dtype", "''"),
     *(
-        (f"{GOOD} {typed} 2", f"No such option '{typed}'. Did you mean '{ours}'?")
+        (f"{GOOD} {typed} 2", f"No such option '{typed}'. It is {ours} here.")
         for typed, ours in (
             ("--tp", "--tensor-parallel"),
             ("--gpu", "--hardware"),
@@ -597,3 +597,25 @@ def test_full_disk_is_said_in_one_line():
     assert process.returncode != 0
     assert err.startswith("specmodel: error: ")
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        (GOOD.replace("predict", "explain"), "--batch-size, --draft-length"),
+        (GOOD.replace("predict", "sweep"), "--workers, --columns, --batch-size, --draft-length"),
+        ("trace sample code-ngram --output x.jsonl --requests=9", "--requests"),
+    ],
+)
+def test_too_little_memory_is_one_line_that_says_what_to_reduce(
+    command, options, monkeypatch, capsys
+):
+    def fail(*_arguments, **_named):
+        raise MemoryError
+
+    for place in ("answers.explain", "answers.sweeps.csv_chunks", "replay.traces.sample_trace"):
+        monkeypatch.setattr(f"specmodel.{place}", fail)
+    assert cli.main(shlex.split(command)) == 2
+    out, err = capsys.readouterr()
+    remedy = f"less of {options}, or more memory"
+    assert (out, err) == ("", f"specmodel: error: memory: too little for this; expected {remedy}\n")

@@ -1,6 +1,7 @@
 """`specmodel plot`: what other commands print becomes a figure; what cannot be is refused."""
 
 import io
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -208,3 +209,12 @@ def test_help_has_an_example_of_a_pipe(run) -> None:
     assert status == 0
     assert "specmodel plot speedup - --output" in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_table_s_name_need_not_be_utf_8(run):
+    pytest.importorskip("pyarrow")
+    path = Path(os.fsdecode(b"\xff.parquet"))
+    pd.DataFrame({"batch_size": [1, 2], "speedup": [1.5, 1.2]}).to_parquet("plain.parquet")
+    Path("plain.parquet").rename(path)
+    status, _, err = run(f"plot speedup {path} --output drawn.png")
+    assert (status, err) == (0, "")

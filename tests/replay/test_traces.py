@@ -769,3 +769,15 @@ def test_help_fits_80_columns(command, run):
     status, out, _ = run(f"{command} --help")
     assert status == 0
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_names_of_parquet_need_not_be_utf_8(tmp_path):
+    """Neither those of files nor those of columns, which are refused."""
+    pytest.importorskip("pyarrow")
+    trace, path = some_trace(), tmp_path / f"{os.fsdecode(bytes([255]))}.parquet"
+    write_trace(trace, path)
+    assert_same(read_trace(path), trace)
+    damaged = path.read_bytes().replace(b"proposed_tokens", bytes([255]) * 15)
+    path.write_bytes(damaged)
+    with pytest.raises(InputError, match="a well-formed Parquet file"):
+        read_trace(path)

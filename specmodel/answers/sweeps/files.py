@@ -92,9 +92,8 @@ def sweep_to_file(
         Points that an interrupted run had written already [-].
     """
     kind, path = _kind(output), Path(output)
-    if path.is_symlink() and kind != "/":
-        with refusing(output, _ARGUMENT, _PLACE):
-            path = followed(path)
+    with refusing(output, _ARGUMENT, _PLACE):
+        path = followed(path) if path.is_symlink() and kind != "/" else path
     working = path.with_name(f"{path.stem}.partial{path.suffix}")
     with _locked(output, (path, working), kind, overwrite=overwrite):
         with refusing(output, _ARGUMENT, _PLACE):

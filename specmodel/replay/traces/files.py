@@ -7,6 +7,7 @@ the table's schema, and each row is a request.
 
 import itertools
 import json
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from specmodel.base.errors import InputError, import_extra
-from specmodel.base.files import write_bytes
+from specmodel.base.files import file_mode, write_bytes
 from specmodel.replay.traces.record import LONGEST_DRAFT, Trace, check_request, collect_trace
 
 SCHEMA = "specmodel-trace"
@@ -121,7 +122,8 @@ def json_lines(path: str | Path, argument: str) -> Rows:
 
 def check_kind(path: str | Path, argument: str) -> None:
     """Refuse pipes and devices, which might never end; opening tells what is absent or a folder."""
-    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
+    mode = file_mode(Path(path))
+    if mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise InputError(argument, str(path), "a file on disk, neither a pipe nor a device")
 
 
@@ -158,12 +160,12 @@ def _parquet_rows(path: str | Path, name: str) -> Rows:
     pyarrow, parquet = _pyarrow()
     check_kind(path, name)
     try:
-        with parquet.ParquetFile(path) as file:
+        with Path(path).open("rb") as opened, parquet.ParquetFile(opened) as file:
             yield from _rows_of(pyarrow, file, name)
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(name, str(path), f"a file that can be read ({reason})") from None
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, UnicodeError) as error:
         raise InputError(name, str(path), f"a well-formed Parquet file ({error})") from None
 
 

@@ -6,6 +6,8 @@ import shlex
 import pytest
 from simulated import HEAD, MEASURED, MINE, PREDICTED, check_refused, shown
 
+from specmodel import cli
+
 
 def trace_case(name, *fragments):
     return f"{MEASURED} --trace ./{name}", "--trace", f"./{name}", *fragments
@@ -215,3 +217,18 @@ def test_one_line_names_the_argument_before_any_work(
     command, fragments, folder, capsys, monkeypatch
 ):
     check_refused(command, fragments, folder, capsys, monkeypatch)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("name", ["loop", "x" * 300])
+def test_a_trace_that_cannot_be_opened_is_not_called_an_output(name, suffix, tmp_path, capsys):
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    path = tmp_path / (name + suffix)
+    if name == "loop":
+        path.symlink_to(path)
+    assert cli.main(shlex.split(MEASURED.replace("trace.jsonl", str(path)))) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert err.startswith("specmodel: error: --trace")
+    assert "a file that can be read (" in err
