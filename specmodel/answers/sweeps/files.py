@@ -97,14 +97,15 @@ def sweep_to_file(
     working = path.with_name(f"{path.stem}.partial{path.suffix}")
     with _locked(output, (path, working), kind, overwrite=overwrite):
         with refusing(output, _ARGUMENT, _PLACE):
-            kept = _KEPT[kind](plan, working, overwrite)
-        sink = _Sink(plan, output, working, kind, sum(kept))
+            done = _KEPT[kind](plan, working, overwrite)
+        sink = _Sink(plan, output, working, kind, sum(done))
         try:
-            for num_points in kept if progress else ():
-                progress(num_points)
+            for num_points in done:
+                if progress:
+                    progress(num_points)
             with chosen_workers(workers, client, worker_timeout) as pool:
-                encoded = results(plan, sink.encode, pool, len(kept))
-                parts = itertools.islice(plan.parts(), len(kept), None)
+                encoded = results(plan, sink.encode, pool, len(done))
+                parts = itertools.islice(plan.parts(), len(done), None)
                 for part, content in zip(parts, encoded, strict=True):
                     sink.add(content, part.num_points)
                     if progress:
@@ -119,7 +120,7 @@ def sweep_to_file(
         except BaseException:
             sink.keep()
             raise
-    return sum(kept)
+    return sum(done)
 
 
 def _kept(num_points: int, path: Path) -> str:
