@@ -1,7 +1,7 @@
 """Profiles of engines, fitted together with the hosts of published runs; errors by host left out.
 
 From a checkout: ``python calibration/engines.py`` prints errors and writes the profiles that ship;
-``--table FILE`` takes other runs of the same form, and then writes nothing.
+``--table FILE`` takes other runs of the same form, and then writes nothing, as with ``--dry-run``.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ ENGINES: dict[str, dict[str, Any]] = {
         "source": "PR 12128 with spec v2 on H200, and what engines have in common",
         "stack": "sglang",
         "hides_host": "all",
+        "draft_model_first": "verified",
     },
     "sglang-v1": {
         "name": "SGLang spec v1",
         "source": "SpecBundle, SpecForge#339, LMSYS and PR 12128, on H200 and H100",
         "stack": "sglang",
         "hides_host": "plain",
+        "draft_model_first": "verified",
     },
     "tensorrt-llm": {
         "name": "TensorRT-LLM",
@@ -50,6 +52,7 @@ ENGINES: dict[str, dict[str, Any]] = {
         "source": "vLLM#32628 on H100 and its blog on P-EAGLE, EAGLE-3 on B200",
         "stack": "vllm",
         "hides_host": "all",
+        "draft_model_first": "verified and next",
     },
 }
 """What runs do not tell of the engines that are fitted."""
@@ -66,13 +69,14 @@ def main() -> None:
     """Fit, judge by hosts left out, print, and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", type=Path, default=TABLE)
+    parser.add_argument("--dry-run", action="store_true", help="write nothing")
     arguments = parser.parse_args()
     table = read_serving(arguments.table)
     left_out = judge_left_out(table)
     print(errors_by_host(left_out).to_string(index=False))
     population = fit(table.rows)
     print(dict(zip(population.hosts, population.host_speed.round(2).tolist(), strict=True)))
-    if arguments.table != TABLE:
+    if arguments.dry_run or arguments.table != TABLE:
         return
     for name in ENGINES:
         profile = profile_of(population, name, own_rows(table.rows, name), left_out)
@@ -95,7 +99,7 @@ def judge_left_out(table: ServingTable) -> pd.DataFrame:
         own = [row for row in table.rows if row.labels["host"] == host]
         others = [row for row in table.rows if row.labels["host"] != host]
         population = fit(others)
-        rows = [_with_engine(row, _profile(population, row, others)) for row in own]
+        rows = [_with_engine(row, engine_of_others(population, row, others)) for row in own]
         judged, refused = judge_serving(replace(table, rows=tuple(rows)))
         assert not refused, refused  # noqa: S101 - a script
         engines = {row.row: row.deployment["engine"] for row in own}
@@ -136,7 +140,9 @@ def profile_of(
     return _fitted(population, engine, rows, errors)
 
 
-def _profile(population: Population, row: Served, others: Sequence[Served]) -> EngineProfile | str:
+def engine_of_others(
+    population: Population, row: Served, others: Sequence[Served]
+) -> EngineProfile | str:
     """Return the engine of a row, fitted to others, whose error on these no one looks at here."""
     name = str(row.deployment["engine"])
     if name not in ENGINES:

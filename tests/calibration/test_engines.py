@@ -1,0 +1,15 @@
+"""Profiles of engines as `engines.py` writes them."""
+
+import pytest
+
+import engines
+from specmodel.machines.engine import load_engine
+
+
+@pytest.mark.parametrize("name", engines.ENGINES)
+def test_what_no_run_tells_is_written_as_it_ships(name: str) -> None:
+    """All but seconds and the record of the fit, which a fit gives."""
+    shipped = load_engine(name)
+    given = {field: getattr(shipped, field) for field in vars(shipped.overheads)}
+    own = engines._bare(name).with_changes("engine", given)
+    assert vars(own) | {"fit": shipped.fit} == vars(shipped)
