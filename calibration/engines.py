@@ -73,7 +73,8 @@ def main() -> None:
     arguments = parser.parse_args()
     table = read_serving(arguments.table)
     left_out = judge_left_out(table)
-    print(errors_by_host(left_out).to_string(index=False))
+    shares = dict.fromkeys(("mean_error", "bias", "coverage"), "{:.1%}".format)
+    print(errors_by_host(left_out).to_string(index=False, formatters=shares))
     population = fit(table.rows)
     print(dict(zip(population.hosts, population.host_speed.round(2).tolist(), strict=True)))
     if arguments.dry_run or arguments.table != TABLE:
@@ -115,9 +116,9 @@ def errors_by_host(judged: pd.DataFrame) -> pd.DataFrame:
         {
             "host": host,
             "rows": len(rows),
-            "mean_error": round(rows["error"].abs().mean(), 3),
-            "bias": round(rows["error"].mean(), 3),
-            "coverage": round(rows["inside"].mean(), 3),
+            "mean_error": rows["error"].abs().mean(),
+            "bias": rows["error"].mean(),
+            "coverage": rows["inside"].mean(),
         }
         for host, rows in groups
     )

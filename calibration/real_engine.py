@@ -158,6 +158,8 @@ def main() -> None:
         measure(folder, given.command, [int(n) for n in given.lengths.split(",")], more)
     elif given.step == "judge":
         print(judge(folder, given.engine))
+        if (folder / "served.schedule.csv").exists():
+            print(judge_schedule(folder))
     else:
         schedule(folder, given.command, more)
         print(judge_schedule(folder))

@@ -120,7 +120,7 @@ def test_suite_for_people_and_programs(small, pairs, do, monkeypatch):
     settings, workers = asked[-1]
     assert (settings.seed, settings.context_length, settings.engine) == (5, 0, "sglang")
     assert (settings.num_requests, workers) == (3, 2)
-    assert "300 requests a task" in do(cascade.main)
+    assert "200 requests a task" in do(cascade.main)
 
 
 def test_suite_without_a_slowdown_has_no_cut_of_it(small, pairs, do, monkeypatch):

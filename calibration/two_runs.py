@@ -1,0 +1,101 @@
+"""How well two runs tell a published host, one plain and one speculative: its others predicted.
+
+Usage: python calibration/two_runs.py [--first-plain]. The engines are fitted without any row of the
+host; then each row with a speedup is chosen in turn, its two runs move the engine as `specmodel fit
+engine` does, and the speedups of the host's other rows are predicted. Prints for each host the mean
+error with its first row chosen, and the least, mean and largest over all choices; how many of the
+others are on the right side of 1 under every choice, and how many lose. --first-plain: the plain
+run of a target is that of its first row, of another batch size perhaps.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+
+import numpy as np
+import pandas as pd
+
+from engines import TABLE, engine_of_others, fit
+from specmodel.fit import update_engine
+from specmodel.fit.measured import judge_serving, read_serving
+from specmodel.fit.measured.tables import Served, ServingTable
+from specmodel.machines.engine import EngineProfile, load_engine
+
+
+def two_runs(row: Served, of_plain: Served) -> list[Served]:
+    """Return a row's speculative step and a plain one, or its speedup if no steps are published."""
+    if row.plain_step is None or row.tokens_per_step is None or of_plain.plain_step is None:
+        return [row]
+    points = {**of_plain.points, "draft_length": 0, "verify_tokens": 1}
+    plain = replace(of_plain, quantity="step_time", points=points, measured=of_plain.plain_step)
+    step = row.tokens_per_step * row.plain_step / row.measured
+    return [plain, replace(row, quantity="step_time", measured=step)]
+
+
+def others_judged(
+    table: ServingTable, host: str, *, first_plain: bool = False
+) -> list[pd.DataFrame]:
+    """Return, for each row of a host chosen in turn, the host's other rows as predicted."""
+    strangers = [row for row in table.rows if row.labels["host"] != host]
+    population, rows = fit(strangers), speedups_of(table, host)
+    first = {row.labels["model"]: row for row in reversed(rows)}
+    found = []
+    for row in rows:
+        base = engine_of_others(population, row, strangers)
+        base = base if isinstance(base, EngineProfile) else load_engine(base)
+        runs = two_runs(row, first[row.labels["model"]] if first_plain else row)
+        engine = update_engine(runs, base, date=date.today().isoformat()).profile
+        others = [
+            replace(other, deployment={**other.deployment, "engine": engine})
+            for other in rows
+            if other is not row
+        ]
+        judged, refused = judge_serving(replace(table, rows=tuple(others)))
+        assert not refused, refused  # noqa: S101 - a script
+        found.append(judged)
+    return found
+
+
+def speedups_of(table: ServingTable, host: str) -> list[Served]:
+    """Return the rows of a host that have a speedup."""
+    own = [row for row in table.rows if row.labels["host"] == host]
+    return [row for row in own if row.quantity == "speedup"]
+
+
+def told(host: str, judged: Sequence[pd.DataFrame]) -> dict[str, object]:
+    """Return a host's errors over all choices."""
+    errors = [part["error"].abs().mean() for part in judged]
+    right = [((part["predicted"] > 1) == (part["measured"] > 1)).sum() for part in judged]
+    return {
+        "host": host,
+        "others": len(judged[0]),
+        "first": errors[0],
+        "least": min(errors),
+        "mean": np.mean(errors),
+        "most": max(errors),
+        "right": min(right),
+        "losing": (judged[0]["measured"] < 1).sum(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--first-plain", action="store_true", help="of each target")
+    options, table = parser.parse_args(), read_serving(TABLE)
+    hosts = dict.fromkeys(row.labels["host"] for row in table.rows)
+    found = pd.DataFrame(
+        told(host, others_judged(table, host, first_plain=options.first_plain))
+        for host in hosts
+        if len(speedups_of(table, host)) > 1
+    )
+    shares = dict.fromkeys(("first", "least", "mean", "most"), "{:.1%}".format)
+    print(found.to_string(index=False, formatters=shares))
+    hosts_of, others, right = len(found), found["others"].sum(), found["right"].sum()
+    print(f"{hosts_of} hosts: {others} other rows, {right} on the right side of 1")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Numbers of the README on accuracy and speed have commands, and one that moves is noticed."""
+
+import re
+import tomllib
+
+import pytest
+
+import claims
+
+README = (claims.ROOT / "README.md").read_text(encoding="utf-8")
+TABLE = tomllib.loads(claims.TABLE.read_text(encoding="utf-8"))
+ALL = [claim for command in claims.commands_of(TABLE) for claim in command.claims]
+
+
+def test_every_number_has_a_command_or_is_of_outsiders() -> None:
+    assert claims.problems(README, TABLE) == []
+    assert len(claims.NUMBER.findall(claims.prose(README))) > 150
+
+
+@pytest.mark.parametrize("claim", ALL, ids=lambda claim: claim.text[:40])
+def test_each_number_is_read_from_what_is_printed(claim: claims.Claim) -> None:
+    assert claim.said
+    assert sum(re.compile(pattern).groups for pattern in claim.read) == len(claim.said)
+    assert not [number for number in claim.said if not claims.NUMBER.fullmatch(number)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        ("9.9 % (7.7)", "9.8 % (7.7)", "not in the README: | development | 1,387 | 9.9 %"),
+        ("## How fast is it?\n", "## How fast is it?\n\nIt gains 12 %.\n", "12 has no command"),
+        ("## How fast is it?\n", "## How fast is it?\n\nIn 3.5 ms.\n", "3.5 has no command"),
+        ("## How fast is it?\n", "## How fast is it?\n\nBy -7 %, 1,200 times.\n", "-7 has no"),
+        ("commit 0cea1d8) | 34 |", "commit 0cea1d8) | 35 |", "not in the README: | speculation"),
+    ],
+)
+def test_a_number_that_moves_or_is_new_is_noticed(before: str, after: str, problem: str) -> None:
+    changed = README.replace(before, after, 1)
+    assert changed != README
+    assert any(problem in found for found in claims.problems(changed, TABLE))
+
+
+def test_what_is_quoted_says_that_it_is() -> None:
+    unmarked = TABLE | {"outside": ["an 80 % interval"]}
+    assert "not marked (outside, ...: an 80 % interval" in claims.problems(README, unmarked)
+
+
+PRINTS = """
+outside = []
+names = []
+[[command]]
+run = "echo mean 9.94% in {tmp}"
+[[command.claims]]
+words = "a mean of {SAID} %"
+read = ['^mean ([\\d.]+)%']
+[[command]]
+run = "echo {serving}"
+[[command.claims]]
+words = "of {10} rows"
+read = ['(\\d+)']
+"""
+
+
+@pytest.fixture
+def compared(tmp_path, monkeypatch, capsys):
+    """Run the script on a README and a table with one number; return its status and text."""
+
+    def run(said, readme="## How fast is it?\n\na mean of 9.9 % of 10 rows\n"):
+        (tmp_path / "README.md").write_text(readme)
+        (tmp_path / "claims.toml").write_text(PRINTS.replace("SAID", said))
+        monkeypatch.setattr(claims, "ROOT", tmp_path)
+        return claims.main([], tmp_path / "claims.toml"), capsys.readouterr().out
+
+    return run
+
+
+def test_a_number_within_its_rounding_holds_and_what_cannot_run_is_said(compared) -> None:
+    status, out = compared("9.9")
+    assert status == 0
+    assert "ok          9.9     9.94  a mean of 9.9 %" in out
+    assert "skipped: no table of measured engines: --serving; 1 claims" in out
+    assert out.endswith("0 wrong\n")
+
+
+def test_a_number_beyond_its_rounding_ends_with_status_1(compared) -> None:
+    status, out = compared("9.8", "## How fast is it?\n\na mean of 9.8 % of 10 rows\n")
+    assert status == 1
+    assert "DIFFERS     9.8     9.94" in out
+
+
+def test_a_claim_that_is_not_in_the_readme_ends_with_status_1(compared) -> None:
+    status, out = compared("9.9", "## How fast is it?\n\na mean of 9.9 percent\n")
+    assert status == 1
+    assert "not in the README: a mean of 9.9 %" in out
+    assert "not in the README: of 10 rows" in out
+    assert "9.9 has no command" in out
+
+
+def test_what_a_command_does_not_print_is_no_number_that_holds() -> None:
+    (command, _) = claims.commands_of(tomllib.loads(PRINTS.replace("SAID", "9.9")))
+    assert list(claims.compare(command, "nothing")) == [(False, "NOT PRINTED  a mean of 9.9 %")]
+
+
+def test_speeds_hold_within_a_factor_and_are_asked_for() -> None:
+    (command, *_) = [each for each in claims.commands_of(TABLE) if each.factor]
+    assert command.why_not("", speed=False) == "a speed: --speed"
+    assert command.why_not("", speed=True) == ""
+    assert claims.agrees("20", "11", factor=2.0)
+    assert not claims.agrees("20", "9", factor=2.0)
