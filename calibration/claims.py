@@ -23,8 +23,12 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_suffix(".toml")
 SECTIONS = ("Replay draft-length policies", "How accurate is it?", "How fast is it?")
-NUMBER = re.compile(r"(?<![\w.,/-])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\w/-]|[.,]\d)")
-"""A number in prose; those of names, versions, dates and ranges with a hyphen are none."""
+WORD = re.compile(r"[\w.,/+-]*\d[\w.,/+-]*")
+NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
+UNIT = re.compile(r"(?:x|[mun]?s|[KMG]B?)$")
+"""What may follow a number within its word."""
+NAME = re.compile(r"\d{4}-\d\d-\d\d|\d+(?:\.\d+){2,}|.*[^\W\d_].*")
+"""Dates, versions, and words with letters, whose digits are no claim."""
 BRACED = re.compile(r"\{([^{}]*)\}")
 
 
@@ -101,11 +105,21 @@ def problems(readme: str, table: Mapping[str, Any]) -> list[str]:
             for place, said in zip(places, claim.said, strict=True)
             if start >= 0
         ]
-    for match in NUMBER.finditer(re.sub(r"`[^`]*`", lambda code: " " * len(code[0]), text)):
-        if not any(low <= match.start() and match.end() <= high for low, high in covered):
-            around = text[max(match.start() - 40, 0) : match.end() + 20]
-            found.append(f"{match[0]} has no command: ...{around}...")
+    for low, high in numbers(text):
+        if not any(start <= low and high <= end for start, end in covered):
+            around = text[max(low - 40, 0) : high + 20]
+            found.append(f"{text[low:high]} has no command: ...{around}...")
     return found
+
+
+def numbers(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where numbers are that claim something; none in code or in names."""
+    for word in WORD.finditer(re.sub(r"`[^`]*`", lambda code: " " * len(code[0]), text)):
+        if not NAME.fullmatch(UNIT.sub("", word[0].strip(".,/+-"))):
+            yield from (
+                (word.start() + match.start(), word.start() + match.end())
+                for match in NUMBER.finditer(word[0])
+            )
 
 
 def _spans(text: str, phrases: Sequence[str]) -> Iterator[tuple[int, int]]:
