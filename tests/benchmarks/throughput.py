@@ -16,6 +16,7 @@ import numpy as np
 from specmodel import deploy, load_architecture, load_engine, predict
 from specmodel.answers.sensitivity.evaluation import evaluate
 from specmodel.answers.sensitivity.inputs import OperatingPoint
+from specmodel.prediction.columns import COLUMNS
 
 OVERHEADS = {
     "kernel_time": 4e-6,
@@ -52,7 +53,7 @@ def grid() -> int:
         context_length=np.linspace(0, 32_000, 25).astype(int)[:, None],
         acceptance=np.linspace(0.05, 0.95, 20),
     )
-    return int(prediction.speedup.size)
+    return int(np.mean([getattr(prediction, column.name).size for column in COLUMNS]))
 
 
 def flat() -> int:
