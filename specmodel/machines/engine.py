@@ -233,8 +233,9 @@ class EngineProfile(Record):
             ("batch size", batch_size, known.batch_size),
             ("draft length", lengths, known.draft_length),
         ):
-            if asked.size and not ends[0] <= asked.min() <= asked.max() <= ends[1]:
-                found.append(f"{name} {ranges_text([(int(asked.min()), int(asked.max()))])}")
+            sides = (asked[asked < ends[0]], asked[asked > ends[1]])
+            beyond = [ranges_text([(int(s.min()), int(s.max()))]) for s in sides if s.size]
+            found += [f"{name} {' and '.join(beyond)}"] if beyond else []
         if not found or not lengths.size:
             return ()
         return (f"the engine {self.name} was not fitted on {', '.join(found)}",)

@@ -195,4 +195,4 @@ def test_ten_times_the_batch_that_ran_is_said(do: Any) -> None:
     do(FIT)
     out = do(f"predict {WHERE} --batch-size 10 --draft-length 3 --tokens-per-step 1.86"
              " --engine mine.toml")  # fmt: skip
-    assert "guess for batch size 10" in " ".join(out.split())
+    assert "was not fitted on batch size 10" in " ".join(out.split())

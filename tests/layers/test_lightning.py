@@ -10,6 +10,7 @@ from strategies import pass_of
 
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
+from specmodel.drafters.by_name import ngram_drafter
 from specmodel.layers import LightningAttention
 from specmodel.layers.batch import Layout
 from specmodel.layers.states import StateKeeping
@@ -91,7 +92,7 @@ def test_nobody_timed_it_so_that_errors_are_larger():
 
 def test_states_limit_verification_of_many_sequences():
     p = predict(
-        target="minimax-text-01", hardware="h200_sxm", drafter="ngram", draft_length=3,
+        target="minimax-text-01", hardware="h200_sxm", drafter=ngram_drafter(), draft_length=3,
         acceptance=0.8, batch_size=512, context_length=1000, tensor_parallel=8,
     )  # fmt: skip
     least = 3 * 512 * LAYERS * STATE * 4 / 8 / 4.8e12  # three more states written, at the peak
