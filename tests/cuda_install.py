@@ -111,7 +111,7 @@ _made_by_torch = torch.Generator, torch.tensor, torch.Tensor.to
 
 
 class _Generator:
-    # a class as torch.Generator is one, whose instances are torch's own
+    # a class as torch.Generator is one; what it makes are torch's own, which mypy expects of none
     def __new__(cls, device: object = "cpu") -> torch.Generator:  # type: ignore[misc]
         return _made_by_torch[0]()
 

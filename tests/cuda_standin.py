@@ -74,7 +74,7 @@ class CudaTensor(torch.Tensor):
     def tolist(self) -> list[Any]:
         return self.cpu().tolist()
 
-    # without torch's memory_format, which nothing here gives
+    # without torch's memory_format, which nothing here gives, so that mypy calls it another method
     def cpu(self) -> torch.Tensor:  # type: ignore[override]
         Gpu.current.stream.synchronize()
         return self.inner

@@ -19,9 +19,10 @@ from published.layers import TimedLayers, decoded, read_engine, shape_names
 from published.roles import MAX_TOKENS, mixed_third
 from specmodel.base.errors import InputError
 from specmodel.fit.kernels import KernelFitting
-from specmodel.layers.batch import Layout, Stream
+from specmodel.layers.batch import Layout
 from specmodel.layers.compressed import CompressedAttention
 from specmodel.layers.residuals import HyperConnections
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import FITTED_DTYPE

@@ -20,9 +20,10 @@ from specmodel.base.units import FloatArray
 from specmodel.cost.passes import component_time
 from specmodel.fit.kernels import KernelFitting, normal_spreads, shape_errors
 from specmodel.fit.result import FitResult, best_of_sharpnesses, log_fit_result, rounded
-from specmodel.layers.batch import SINGLE_GPU, Batch, Carried, Layout, Stream, sequence_group
+from specmodel.layers.batch import SINGLE_GPU, Batch, Carried, Layout, sequence_group
 from specmodel.layers.group import MixerPart
 from specmodel.layers.run import Pass
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import FITTED_DTYPE, KernelFit

@@ -14,6 +14,7 @@ def front(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], l
     ``if TYPE_CHECKING``.
     """
     module = sys.modules[package]
+    # a package that Python found in a folder or wheel has a specification, whose loader reads it
     source = module.__spec__.loader.get_source(package)  # type: ignore[union-attr]
     homes = {
         alias.name: statement.module

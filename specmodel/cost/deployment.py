@@ -124,11 +124,15 @@ class Deployment:
         """Seconds that the engine adds on its host."""
         return self.engine_overheads.on_host()
 
+    @property
+    def stack(self) -> str | None:
+        """Name of the engine's stack, else of that whose kernels were taken."""
+        return self.engine.stack or self.kernels.stack
+
     @cached_property
     def states(self) -> StateKeeping:
         """What the engine does with recurrent states."""
-        stack = self.engine.stack or self.kernels.stack
-        slots = self.engine.state_slots or state_slots_of(stack)
+        slots = self.engine.state_slots or state_slots_of(self.stack)
         return StateKeeping(self.state_rollback, slots, is_tree=self.tree_width > 1)
 
     @cached_property

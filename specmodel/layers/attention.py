@@ -11,12 +11,12 @@ from annotated_types import Interval
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import field_names
 from specmodel.layers import blocks
-from specmodel.layers.batch import Stream
 from specmodel.layers.cores import core, prompt_core, with_keys_and_values
 from specmodel.layers.forms import Quantity
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.parts import ContextMatrices, TokenMixer
 from specmodel.layers.run import Pass, Sequences
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work, wider_dtype
 
 Size = Annotated[int, Interval(ge=1, le=10**7)]

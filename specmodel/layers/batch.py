@@ -8,11 +8,9 @@ from operator import attrgetter
 import numpy as np
 
 from specmodel.algebra.ranks import busiest_share
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.layers.forms import Measure
-from specmodel.layers.work import wider_dtype
 
 ONE, ZERO = np.ones(()), np.zeros(())
 NO_SEQUENCE = 1e-300
@@ -89,58 +87,6 @@ class Layout:
 
 SINGLE_GPU = Layout()
 """No parallelism."""
-
-
-@dataclass(frozen=True)
-class Stream:
-    """Width of the residual stream, and dtypes, which all layers of a model share.
-
-    `outer_dtype` is that of embedding, LM head and router; `expert_activation_dtype` that of what
-    goes into the routed experts, where it differs.
-    """
-
-    hidden_size: int
-    weight_dtype: str
-    expert_dtype: str
-    outer_dtype: str
-    activation_dtype: str
-    kv_dtype: str
-    expert_activation_dtype: str | None = None
-
-    @cached_property
-    def expert_stream(self) -> "Stream":
-        """The same stream, inside the routed experts."""
-        dtype = self.expert_activation_dtype or self.activation_dtype
-        return replace(self, activation_dtype=dtype)
-
-    @cached_property
-    def activation_bytes(self) -> float:
-        """Size of an activation inside a layer [B]."""
-        return BYTES_PER_ELEMENT[self.activation_dtype]
-
-    @cached_property
-    def residual_bytes(self) -> float:
-        """Size of an element between layers, which is not quantised below 16 bits [B]."""
-        return max(self.activation_bytes, 2.0)
-
-    def bytes_of(self, dtype: str) -> float:
-        """Return the size of an element of a dtype [B]."""
-        return BYTES_PER_ELEMENT[dtype]
-
-    def arithmetic_dtype(self, stored: str) -> str:
-        """Return the dtype in which activations meet weights or a cache of a dtype."""
-        return wider_dtype(self.activation_dtype, stored)
-
-    @cached_property
-    def dtypes(self) -> dict[str, str]:
-        """Dtypes of activations, weights and caches, by the model's field."""
-        return {
-            "activation_dtype": self.activation_dtype,
-            "weight_dtype": self.weight_dtype,
-            "embedding_dtype": self.outer_dtype,
-            "kv_dtype": self.kv_dtype,
-            "expert_dtype": self.expert_dtype,
-        }
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -12,11 +12,12 @@ import numpy as np
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.units import FloatArray
 from specmodel.layers.attention import Size
-from specmodel.layers.batch import Batch, Carried, SequenceGroup, Stream
+from specmodel.layers.batch import Batch, Carried, SequenceGroup
 from specmodel.layers.forms import Form, Quantity
 from specmodel.layers.grouped import GroupedHeads
 from specmodel.layers.matrices import matrix_work
 from specmodel.layers.run import OfContexts, Pass, query_key_pairs
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
 INDEX_BYTES = 2.0

@@ -11,13 +11,13 @@ from typing import Any, Literal, Self
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.layers.attention import Count, Size, absorbed_dtype
-from specmodel.layers.batch import Stream
 from specmodel.layers.forms import Form, Quantity, at_most
 from specmodel.layers.matrices import matrix_work
 from specmodel.layers.parts import ContextMatrices, TokenMixer
 from specmodel.layers.run import Pass, Sequences
 from specmodel.layers.sparse import HEADS, SCALED, index_choice, index_scores
 from specmodel.layers.states import StateKeeping
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
 ENTRY_SCALED = 64

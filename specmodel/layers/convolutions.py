@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specmodel.layers.attention import Size
-from specmodel.layers.batch import Stream
 from specmodel.layers.forms import Quantity
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import RecurrentMixer
 from specmodel.layers.run import Pass
 from specmodel.layers.states import StateKeeping
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
 

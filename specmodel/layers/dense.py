@@ -5,9 +5,10 @@ from typing import Any, Literal
 
 from specmodel.layers import blocks
 from specmodel.layers.attention import Size
-from specmodel.layers.batch import Layout, Stream
+from specmodel.layers.batch import Layout
 from specmodel.layers.parts import FeedForwardBlock
 from specmodel.layers.run import Pass
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
 

@@ -12,9 +12,10 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import Record
 from specmodel.base.schemas import FROM_LIST
 from specmodel.layers.attention import Size
-from specmodel.layers.batch import Layout, Stream
+from specmodel.layers.batch import Layout
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.run import Pass
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
 _ROW_DTYPE = "mxfp8"

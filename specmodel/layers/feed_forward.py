@@ -18,13 +18,13 @@ from specmodel.layers.batch import (
     Carried,
     Layout,
     Routing,
-    Stream,
 )
 from specmodel.layers.dense import dense_block, matrices_of
 from specmodel.layers.forms import Form, Measure
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.parts import FeedForwardBlock
 from specmodel.layers.run import Pass
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
 

@@ -30,7 +30,7 @@ class Measure:
 
     def of(self, carried: Any) -> FloatArray:
         """Return its value for what a pass carries, a `batch.Carried`."""
-        raise NotImplementedError
+        raise NotImplementedError  # each measure has its own
 
 
 class Form:

@@ -15,10 +15,11 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.schemas import BY_KIND
 from specmodel.layers.attention import Count, Size
-from specmodel.layers.batch import Layout, Stream
+from specmodel.layers.batch import Layout
 from specmodel.layers.matrices import matrix_work
 from specmodel.layers.parts import FeedForwardBlock, LayerPart, TokenMixer
 from specmodel.layers.run import Pass
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
 

@@ -10,12 +10,12 @@ from typing import Any, Literal, Self
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.layers.attention import Size
-from specmodel.layers.batch import Stream
 from specmodel.layers.cores import core, prompt_core
 from specmodel.layers.forms import Quantity, at_most
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.parts import Cached, ContextMatrices, TokenMixer
 from specmodel.layers.run import Pass
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from specmodel.base.records import Record
-from specmodel.layers.batch import Layout, Stream
+from specmodel.layers.batch import Layout
 from specmodel.layers.forms import Quantity
 from specmodel.layers.run import Pass
 from specmodel.layers.states import StateKeeping
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
 Cached = tuple[int, int, int, int | None]

@@ -14,12 +14,13 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.units import FloatArray
 from specmodel.layers import blocks
 from specmodel.layers.attention import Size
-from specmodel.layers.batch import Batch, Carried, Stream
+from specmodel.layers.batch import Batch, Carried
 from specmodel.layers.forms import Form, Measure, Quantity
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.parts import TokenMixer
 from specmodel.layers.run import Among, Pass
 from specmodel.layers.states import StateKeeping
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
 StateDtype = Literal["fp32", "bf16", "fp16"]

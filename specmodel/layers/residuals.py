@@ -14,10 +14,10 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import Record
 from specmodel.base.schemas import BY_KIND
 from specmodel.layers import blocks
-from specmodel.layers.batch import Stream
 from specmodel.layers.forms import Quantity
 from specmodel.layers.matrices import between_matrices
 from specmodel.layers.run import Pass
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Kind, Work
 
 _MIXER_DTYPE = "fp32"

@@ -7,9 +7,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from specmodel.base.units import FloatArray
-from specmodel.layers.batch import Batch, Carried, Layout, SequenceGroup, Stream
+from specmodel.layers.batch import Batch, Carried, Layout, SequenceGroup
 from specmodel.layers.forms import Form, Measure, Quantity
 from specmodel.layers.states import NATIVE, StateKeeping
+from specmodel.layers.stream import Stream
 
 Among: TypeAlias = Literal["everything", "replica", "decoding", "prompts"]
 """Sequences that a measure is of: all, those of one replica, or those that kernels for decoding or

@@ -14,10 +14,11 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.layers.attention import LatentHeads, Size
-from specmodel.layers.batch import Batch, Carried, Stream
+from specmodel.layers.batch import Batch, Carried
 from specmodel.layers.forms import Form, Quantity
 from specmodel.layers.matrices import matrix_work
 from specmodel.layers.run import OfContexts, Pass
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Kind, Work
 
 SCALED = 128

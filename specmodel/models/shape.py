@@ -12,13 +12,13 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import Record, field_names
 from specmodel.base.schemas import FROM_LIST
 from specmodel.layers.attention import Count, Size
-from specmodel.layers.batch import Stream
 from specmodel.layers.embeddings import LayerInputs, NgramInputs, NgramMemory
 from specmodel.layers.feed_forward import RoutedExperts
 from specmodel.layers.group import FeedForward, LayerGroup, Mixer, Stored, stored_parts
 from specmodel.layers.markov import MarkovHead
 from specmodel.layers.parts import Cached
 from specmodel.layers.residuals import Residuals
+from specmodel.layers.stream import Stream
 
 _Part = TypeVar("_Part")
 

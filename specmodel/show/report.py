@@ -128,7 +128,7 @@ def _dtypes(deployment: Deployment) -> list[str]:
         f"{name} {stored}" + (f" computed in {computed}" if computed != stored else "")
         for (stored, computed), name in told.items()
     ]
-    in_vllm = (deployment.engine.stack or deployment.kernels.stack) == "vllm"
+    in_vllm = deployment.stack == "vllm"
     has_option = in_vllm and deployment.hardware.computes_in_fp4 and ("mxfp4", "bf16") in told
     option = f" (fp8 {MXFP4_OPTION})" if has_option else ""
     return [f"Dtypes: {', '.join(words)}{option}; KV cache {target.kv_dtype}."]

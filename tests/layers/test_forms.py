@@ -7,11 +7,12 @@ import pytest
 
 from specmodel.base.errors import InputError
 from specmodel.cost.forward import pass_work
-from specmodel.layers.batch import Batch, Carried, Layout, Stream, sequence_group
+from specmodel.layers.batch import Batch, Carried, Layout, sequence_group
 from specmodel.layers.forms import Form, Measure
 from specmodel.layers.group import LayerGroup
 from specmodel.layers.grouped import GroupedAttention
 from specmodel.layers.run import Pass
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 from specmodel.models.architecture import load_architecture
 

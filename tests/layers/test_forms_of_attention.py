@@ -7,9 +7,10 @@ import pytest
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import as_table, build
-from specmodel.layers.batch import Batch, Carried, Layout, Stream, sequence_group
+from specmodel.layers.batch import Batch, Carried, Layout, sequence_group
 from specmodel.layers.grouped import GroupedAttention
 from specmodel.layers.run import Pass
+from specmodel.layers.stream import Stream
 from specmodel.models.architecture import Architecture, load_architecture
 
 H = 4096

@@ -10,10 +10,11 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.forward import pass_work
 from specmodel.drafters.heads import eagle_drafter, mtp_drafter
-from specmodel.layers.batch import Layout, Stream, sequence_group
+from specmodel.layers.batch import Layout, sequence_group
 from specmodel.layers.group import LayerGroup
 from specmodel.layers.parts import TokenMixer
 from specmodel.layers.run import Pass
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 from specmodel.models.architecture import Architecture, load_architecture
 

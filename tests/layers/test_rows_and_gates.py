@@ -17,9 +17,10 @@ from specmodel.layers import (
     ShortConvolution,
 )
 from specmodel.layers.attention import latent_arithmetic
-from specmodel.layers.batch import Batch, Carried, Layout, Stream, sequence_group
+from specmodel.layers.batch import Batch, Carried, Layout, sequence_group
 from specmodel.layers.run import Pass
 from specmodel.layers.states import NATIVE, StateKeeping
+from specmodel.layers.stream import Stream
 from specmodel.models.architecture import load_architecture
 
 H, TOKENS, LAYERS = 4096, 6, 5
