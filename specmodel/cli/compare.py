@@ -1,4 +1,4 @@
-"""``specmodel compare``: targets, drafters, GPUs or engines, each with its best draft length."""
+"""``specmodel compare``: targets, drafters, GPUs, engines or dtypes at their best lengths."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RATES = "P(token accepted, all before it were): one for all, or one for each dr
 @settings.detail_options()
 @answering()
 def compare(**options: Any) -> forms.Answer:
-    """Compare targets, drafters, GPUs or engines.
+    """Compare targets, drafters, GPUs, engines or dtypes of weights.
 
     Each may be a list; every alternative has its best draft length.
 
@@ -54,7 +54,7 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, report.Prediction]:
     from specmodel.cost.deploying import LOOKUP
     from specmodel.drafters.names import LOOKUPS
 
-    names = ("target", "drafter", "hardware", "engine")
+    names = ("target", "drafter", "hardware", "engine", "weight_dtype")
     lists: dict[str, list[Any]] = {}
     for name in names:
         text = options[name]

@@ -58,8 +58,8 @@ def load_acceptance(
         if published.is_of(name) and published.drafter == kind:
             return published.acceptance
     near = _of_the_same_shape(model, kind)
-    told = f"{near}, of a model of the same shape, or " if near else ""
-    expected = f"an acceptance_rate, as none is published for {name} with {kind}: {told}one of"
+    told = f"{near} is of a model of the same shape; " if near else ""
+    expected = f"a rate of your own: none is published for {name} with {kind}; {told}published are"
     raise InputError("acceptance", preset, f"{expected} {', '.join(list_acceptance())}")
 
 

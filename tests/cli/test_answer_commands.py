@@ -41,6 +41,7 @@ COMMANDS = [
         COMPARE + " --engine vllm-moesd-2025,sglang,ideal",
         COMPARE + " --drafter eagle3,mtp",
     ),
+    COMPARE.replace("--drafter ngram,eagle3", "--drafter eagle3,mtp") + " --weight-dtype bf16,fp8",
     COMPARE.replace("--target qwen3-30b-a3b", "--target mixtral-8x22b,qwen3-32b"),
     COMPARE.replace("--acceptance-rate 0.4,0.7", "--acceptance-rate 0.6") + NGRAM,
     *(
@@ -145,6 +146,16 @@ def test_break_even_needs_no_acceptance(run):
     p = predict(**ARGUMENTS, batch_size=[1, 8], draft_length=2, acceptance=0.123)
     found = [row["break_even_acceptance_rate"] for row in rows]
     assert found == pytest.approx(p.break_even_acceptance_rate.tolist(), rel=1e-9)
+
+
+def test_dtypes_of_weights_are_alternatives(run):
+    asked = COMPARE.replace("--drafter ngram,eagle3", "--drafter eagle3")
+    asked = asked.replace("0.4,0.7", "0.7 --batch-size 8").replace("h100_sxm,", "")
+    both = parse(run(asked + " --weight-dtype bf16,fp8 --json"))["rows"]
+    alone = [parse(run(asked + f" --weight-dtype {d} --json"))["rows"][0] for d in ("bf16", "fp8")]
+    assert [row["alternative"] for row in both] == ["bf16", "fp8"]
+    assert [row["tpot"] for row in both] == [row["tpot"] for row in alone]
+    assert both[1]["tpot"] < both[0]["tpot"]
 
 
 def test_alternatives_have_an_acceptance_each(run):

@@ -247,6 +247,9 @@ POINTS = [
         for typed, ours in (
             ("--tp", "--tensor-parallel"),
             ("--gpu", "--hardware"),
+            ("--gpus", "--tensor-parallel"),
+            ("--isl", "--prompt-length"),
+            ("--max-concurrency", "--batch-size"),
             ("--num-speculative-tokens", "--draft-length"),
         )
     ),
