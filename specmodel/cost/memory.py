@@ -5,7 +5,6 @@ from functools import cached_property
 
 import numpy as np
 
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.units import FloatArray, Numeric, check, format_si
 from specmodel.cost.deployment import Deployment
 from specmodel.layers.batch import Layout
@@ -160,7 +159,6 @@ def _draft_weight_bytes(deployment: Deployment) -> float:
         is_same = drafter.shares_lm_head and head.vocabulary_size == target.vocabulary_size
         shared = head.outer_bytes if is_same else head.embedding_bytes
         if head.hidden_size != target.hidden_size:  # it embeds all tokens by itself
-            own = target.vocabulary_size * head.hidden_size
-            shared = head.embedding_bytes - own * BYTES_PER_ELEMENT[head.outer_dtype]
+            shared = 0.0
         size -= shared / layout.tensor_parallel
     return float(size)

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from specmodel.models.hf.formats import KEPT_KEYS
 from specmodel.models.hf.head_parts import (
     check_target,
-    draft_vocabulary,
     ffn_size,
     head_kind,
     heads,
     num_layers_of,
+    vocabularies,
     windows,
 )
 from specmodel.models.hf.keys import table
@@ -85,7 +85,7 @@ def block_head(
     dtypes, layers = checkpoint_dtypes(quantised, argument, reader.dtype(), layers)
     fields = {
         "hidden_size": width,
-        "vocabulary_size": draft_vocabulary(reader, vocabulary_size),
+        **vocabularies(reader, vocabulary_size),
         "input_projection_size": _num_taps(reader, num_layers) * hidden_size,
         "layers": _grouped(layers),
         "markov": markov,

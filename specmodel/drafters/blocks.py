@@ -4,22 +4,20 @@ DFlash and DSpark are small models of the target's width whose cache is made of 
 target. P-EAGLE is an EAGLE-3 head and PARD a model of its own, both trained on masks.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import build
 from specmodel.drafters.heads import (
-    EAGLE3_VOCABULARY_SIZE,
     P_EAGLE,
     dense_size,
     derived_head,
     eagle3_drafter,
-    grouped_attention,
     one_head,
+    own_attention,
     own_layers_head,
-    plain_attention,
 )
 from specmodel.drafters.names import DRAFTERS
 from specmodel.drafters.passes import (
@@ -30,22 +28,21 @@ from specmodel.drafters.passes import (
     masks_after_verified,
     masks_from_anchor,
 )
-from specmodel.drafters.published import PublishedBlock, published_block
+from specmodel.drafters.published import HeadShape, published_head
 from specmodel.layers.markov import MarkovHead
 from specmodel.models.architecture import Architecture, load_architecture
 
 DFLASH, DSPARK = DRAFTERS["dflash"].kind, DRAFTERS["dspark"].kind
 """Names of these drafters for people."""
 
-USUAL_DFLASH = PublishedBlock(num_layers=5, block_size=16, has_latents=False)
-USUAL_DSPARK = PublishedBlock(num_layers=5, block_size=7, has_latents=False)
-USUAL_V4 = PublishedBlock(num_layers=3, block_size=7, has_latents=False)
+USUAL_DFLASH = HeadShape(num_layers=5, block_size=16, taps=5)
+USUAL_DSPARK = HeadShape(num_layers=5, block_size=7, taps=5)
+USUAL_V4 = HeadShape(num_layers=3, block_size=7, taps=3)
 """Heads as they usually are: z-lab's DFlash, DeepSeek's DSpark, and that of DeepSeek-V4, with the
-layers that vLLM 0.33 takes where no key says them."""
+layers that vLLM 0.33 takes where no key says them, and as many taps as V4.1 has."""
 
-NUM_TAPS, NUM_V4_TAPS, MARKOV_RANK = 5, 3, 256
-"""Layers of the target that heads usually read, that those of DeepSeek-V4 read, as V4.1 says of its
-own, and the usual rank of a Markov head [-]."""
+MARKOV_RANK = 256
+"""Usual rank of a Markov head [-]."""
 
 _PARD_MODELS = {128_256: "llama-3.2-1b"}
 """Small model that PARD was trained on for a family, by its vocabulary size."""
@@ -56,7 +53,7 @@ def dflash_drafter(
     *,
     num_layers: int | None = None,
     ffn_size: int | None = None,
-    num_taps: int = NUM_TAPS,
+    num_taps: int | None = None,
     block_size: int | None = None,
 ) -> Drafter:
     """Return a DFlash head: dense layers that fill in a block of masks in one pass.
@@ -70,10 +67,10 @@ def dflash_drafter(
         The model it sits on, whose embedding and LM head it shares.
     num_layers, num_taps
         Its layers, by default those of the head that is published for the target, or 5; and layers
-        of the target that it reads [-].
+        of the target that it reads, by default as is published, or 5 [-].
     ffn_size
-        Width of a feed-forward block; by default that of a dense target, or 3 times the hidden
-        size for an MoE, whose few dense layers are unlike others [-].
+        Width of a feed-forward block; by default as is published, or that of a dense target, or 3
+        times the hidden size for an MoE, whose few dense layers are unlike others [-].
     block_size
         Tokens of a block, of which the first is known: it drafts one fewer; by default as is
         published, or 16 [token].
@@ -84,9 +81,11 @@ def dflash_drafter(
     >>> [(p.name, float(p.tokens_per_sequence)) for p in head.passes(15)]
     [('context', 16.0), ('draft pass', 16.0)]
     """
-    shape, told = _shape(target, "dflash", USUAL_DFLASH, num_layers, block_size)
-    head, more = _dense_head(target, DFLASH, shape, ffn_size, num_taps)
-    longest = _drafted_at_most(shape.block_size, known=1)
+    given = {"num_layers": num_layers, "block_size": block_size}
+    given |= {"taps": num_taps, "ffn_size": ffn_size}
+    shape, told = _shape(target, "dflash", USUAL_DFLASH, given)
+    head, more = _dense_head(target, DFLASH, shape)
+    longest = _drafted_at_most(shape.block_size or 0, known=1)
     own = {"is_chain": True, "block_size": longest, "assumed": (*told, *more)}
     return one_head(target, DFLASH, head, masks_after_anchor, **own)
 
@@ -128,20 +127,22 @@ def dspark_drafter(
     module = target.mtp_layer
     is_own = module is not None and module.mixer is not None and module.mixer.fills_blocks
     usual = USUAL_V4 if is_own else USUAL_DSPARK
-    shape, told = _shape(target, "dspark", usual, num_layers, block_size)
+    given = {"num_layers": num_layers, "block_size": block_size}
+    given |= {"taps": num_taps, "ffn_size": ffn_size}
+    shape, told = _shape(target, "dspark", usual, given)
     if module is not None and is_own:
         if ffn_size is not None:
             expected = f"none, as a head of {target.name} has its experts"
             raise InputError("ffn_size", ffn_size, expected)
-        inputs = (num_taps or NUM_V4_TAPS) * target.hidden_size
-        head = own_layers_head(target, module, shape.num_layers, inputs)
+        inputs = (shape.taps or 0) * target.hidden_size
+        head = own_layers_head(target, module, shape.num_layers or 0, inputs)
     else:
-        head, more = _dense_head(target, DSPARK, shape, ffn_size, num_taps or NUM_TAPS)
+        head, more = _dense_head(target, DSPARK, shape)
         told = (*told, *more)
     size = target.vocabulary_size
     markov = MarkovHead(rank=markov_rank, vocabulary_size=size, has_confidence=True)
     head = replace(head, name=f"{DSPARK} on {target.name}", markov=markov)
-    longest = _drafted_at_most(shape.block_size, known=0)
+    longest = _drafted_at_most(shape.block_size or 0, known=0)
     own = {"is_chain": True, "block_size": longest, "assumed": told}
     return one_head(target, DSPARK, head, masks_from_anchor, **own)
 
@@ -150,7 +151,7 @@ def p_eagle_drafter(
     target: Architecture,
     *,
     ffn_size: int | None = None,
-    vocabulary_size: int = EAGLE3_VOCABULARY_SIZE,
+    vocabulary_size: int | None = None,
 ) -> Drafter:
     """Return a P-EAGLE head: an EAGLE-3 head that drafts all tokens in one pass with masks.
 
@@ -247,33 +248,30 @@ def read_block_drafter(path: str | Path, target: Architecture) -> Drafter | None
 
 
 def _shape(
-    target: Architecture,
-    name: str,
-    usual: PublishedBlock,
-    num_layers: int | None,
-    block_size: int | None,
-) -> tuple[PublishedBlock, tuple[tuple[str, str], ...]]:
-    """Return the sizes of a head as given, published or usual, and which of them are assumed."""
-    known = published_block(target, name)
-    taken = {} if known else {"num_layers": "draft_layers", "block_size": "draft_block"}
-    asked = (("num_layers", num_layers), ("block_size", block_size))
-    given: dict[str, Any] = {field: number for field, number in asked if number is not None}
-    left = {field: label for field, label in taken.items() if field not in given}
-    told = tuple((label, f"{getattr(usual, field)} (usual)") for field, label in left.items())
-    return (known or usual)._replace(**given), told
+    target: Architecture, name: str, usual: HeadShape, given: Mapping[str, int | None]
+) -> tuple[HeadShape, tuple[tuple[str, str], ...]]:
+    """Return the sizes of a head as given, published or usual, and what is assumed of them."""
+    known = published_head(target, name).given(**given)
+    left = {"num_layers": "draft_layers", "block_size": "draft_block"}
+    told = tuple(
+        (label, f"{getattr(usual, field)} (usual)")
+        for field, label in left.items()
+        if getattr(known, field) is None
+    )
+    sizes = {field: getattr(usual, field) for field in (*left, "taps")}
+    return known.usually(**sizes), (*known.told, *told)
 
 
 def _dense_head(
-    target: Architecture, kind: str, shape: PublishedBlock, ffn_size: int | None, num_taps: int
+    target: Architecture, kind: str, shape: HeadShape
 ) -> tuple[Architecture, tuple[tuple[str, str], ...]]:
-    """Return a head of dense layers with the target's vocabulary, and what was assumed of it."""
-    h, dense = target.hidden_size, 0 if target.is_moe else dense_size(target)
-    width = ffn_size or dense or 3 * h
-    mixer = plain_attention(target) if shape.has_latents else grouped_attention(target)
-    size = target.vocabulary_size
-    head = derived_head(target, kind, shape.num_layers, mixer, width, num_taps, size)
+    """Return a head of dense layers, and what was assumed of their width."""
+    dense = 0 if target.is_moe else dense_size(target)
+    width = dense or 3 * target.hidden_size
     rule = "as the target" if dense else "3 x hidden_size"
-    return head, () if ffn_size else (("draft_ffn_size", f"{width} ({rule})"),)
+    told = () if shape.ffn_size else (("draft_ffn_size", f"{width} ({rule})"),)
+    filled = shape.usually(ffn_size=width)
+    return derived_head(target, kind, filled, own_attention(target, filled)), told
 
 
 def _drafted_at_most(block_size: int, known: int) -> int:

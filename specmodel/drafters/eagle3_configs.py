@@ -12,11 +12,11 @@ from typing import Any
 from specmodel.base.errors import InputError
 from specmodel.models.hf.head_parts import (
     check_target,
-    draft_vocabulary,
     ffn_size,
     head_kind,
     heads,
     num_layers_of,
+    vocabularies,
     windows,
 )
 from specmodel.models.hf.keys import table
@@ -59,7 +59,7 @@ def eagle3_fields(
     layers = [{"count": 1, "mixer": mixer | own, "feed_forward": block} for own in own_fields]
     fields = {
         "hidden_size": width,
-        "vocabulary_size": draft_vocabulary(reader, vocabulary_size),
+        **vocabularies(reader, vocabulary_size),
         "input_projection_size": _num_taps(reader, width, hidden_size) * hidden_size,
         "layers": layers,
     }

@@ -20,6 +20,7 @@ from specmodel.drafters.passes import (
     selection_first,
     verified_first,
 )
+from specmodel.drafters.published import HeadShape, published_assistant, published_head
 from specmodel.layers.attention import LatentAttention
 from specmodel.layers.group import LayerGroup, Mixer, MixerPart
 from specmodel.layers.grouped import GroupedAttention
@@ -65,31 +66,33 @@ def eagle3_drafter(
     target: Architecture,
     *,
     ffn_size: int | None = None,
-    vocabulary_size: int = EAGLE3_VOCABULARY_SIZE,
+    vocabulary_size: int | None = None,
 ) -> Drafter:
     """Return an EAGLE-3 head: a 3h-to-h projection, one dense layer, a reduced LM head.
 
     Queries, keys and values read the embedding beside the features, so twice the hidden size. The
-    projection runs once a step, on the tokens that were verified, as the first pass does.
+    projection runs once a step, on the tokens that were verified, as the first pass does. Where a
+    head is published for the target, it has the sizes of that one, which `assumed` says.
 
     Parameters
     ----------
-    target, vocabulary_size
-        As for `eagle_drafter`; the draft vocabulary is usually a reduced one [token].
+    target
+        As for `eagle_drafter`.
     ffn_size
-        Width of its feed-forward block; by default that of the head which SpecForge publishes for
-        the target, else that of a dense target, or 6 times the hidden size for an MoE, the median
-        of those heads [-].
+        Width of its feed-forward block; by default that of the published head, else that of a
+        dense target, or 6 times the hidden size for an MoE, the median of SpecForge's heads [-].
+    vocabulary_size
+        Draft vocabulary; by default that of the published head, or 32,000 [token].
     """
-    from specmodel.drafters.published import published_head
-
-    h = target.hidden_size
-    mixer = replace(grouped_attention(target), input_size=2 * h)
-    block = ffn_size or published_head(target)
-    rule = 0 if block else (0 if target.is_moe else dense_size(target)) or 6 * h
-    head = derived_head(target, EAGLE3, 1, mixer, block or rule, 3, vocabulary_size)
+    h, known = target.hidden_size, published_head(target, "eagle3")
+    known = known.given(ffn_size=ffn_size, vocabulary_size=vocabulary_size)
+    rule = 0 if known.ffn_size else (0 if target.is_moe else dense_size(target)) or 6 * h
     told = f"{rule} ({'6 x hidden_size' if rule == 6 * h else 'as the target'})"
-    assumed = (("draft_ffn_size", told),) if rule else ()
+    assumed = (*known.told, *((("draft_ffn_size", told),) if rule else ()))
+    usual = {"num_layers": 1, "taps": 3, "vocabulary_size": EAGLE3_VOCABULARY_SIZE}
+    shape = known.usually(**usual, ffn_size=rule)
+    mixer = replace(own_attention(target, shape), input_size=2 * h)
+    head = derived_head(target, EAGLE3, shape, mixer)
     return one_head(target, EAGLE3, head, features_first, assumed=assumed)
 
 
@@ -105,7 +108,8 @@ def mtp_drafter(target: Architecture) -> Drafter:
     Parameters
     ----------
     target
-        The model it sits on. One without such modules is taken to have one, which `assumed` says.
+        The model it sits on. One without such modules has the assistant that is published for it,
+        or is taken to have one, which `assumed` says.
 
     Returns
     -------
@@ -119,14 +123,18 @@ def mtp_drafter(target: Architecture) -> Drafter:
     GPU has the whole projection, except that vLLM cuts and then gathers those of Qwen3-Next,
     Qwen3.5, Exaone and Nemotron-H.
     """
+    assistant = None if target.num_mtp_modules else published_assistant(target)
+    if assistant:
+        told = HeadShape(source=assistant.source).told
+        return replace(_assistant(assistant, target, "drafter"), assumed=told)
     module = target.mtp_layer or _mtp_layer(target)
     head = own_layers_head(target, module, 1, 2 * target.hidden_size)
     modules = target.num_mtp_modules or 1
     rules: list[Rule] = [selection_first if target.shares_mtp_index else verified_first]
     if modules > 1:
         rules = [partial(module_in_turn, place, modules) for place in range(modules)]
-    told = (("mtp_block", "none in the checkpoint, as if it had one"),)
-    assumed = () if target.num_mtp_modules else told
+    lacking = (("mtp_block", "none in the checkpoint, as if it had one"),)
+    assumed = () if target.num_mtp_modules else lacking
     return one_head(target, MTP, head, *rules, trained_positions=modules, assumed=assumed)
 
 
@@ -175,8 +183,8 @@ def _eagle_head(
 ) -> Drafter:
     """Return a head shaped as EAGLE's, of which a rule says the passes."""
     block = ffn_size or dense_size(target) or 7 * target.hidden_size // 2
-    size = vocabulary_size or target.vocabulary_size
-    head = derived_head(target, kind, 1, plain_attention(target), block, 2, size)
+    shape = HeadShape(num_layers=1, taps=2, ffn_size=block, vocabulary_size=vocabulary_size)
+    head = derived_head(target, kind, shape, plain_attention(target))
     return one_head(target, kind, head, rule)
 
 
@@ -189,35 +197,29 @@ def one_head(
     return Drafter(name=kind, parts=parts, is_head=True, target_sizes=sizes, **fields)
 
 
-def derived_head(
-    target: Architecture,
-    kind: str,
-    num_layers: int,
-    mixer: Mixer,
-    ffn_size: int,
-    inputs: int,
-    vocabulary_size: int,
-) -> Architecture:
+def derived_head(target: Architecture, kind: str, shape: HeadShape, mixer: Mixer) -> Architecture:
     """Return a head of the target's width, of dense layers that are alike; not quantised.
 
-    `inputs` times the hidden size is projected down before the layers [-].
+    Without a vocabulary of its own, it has that of the target.
     """
     is_quantised = BYTES_PER_ELEMENT[target.activation_dtype] < 2
     dtype: Dtype = "bf16" if is_quantised else target.activation_dtype
-    block = {"kind": "dense", "ffn_size": ffn_size}
-    shape = {
+    block = {"kind": "dense", "ffn_size": shape.ffn_size}
+    size = shape.vocabulary_size or target.vocabulary_size
+    fields = {
         "schema_version": 2,
         "name": f"{kind} on {target.name}",
-        "source": "derived from the target",
+        "source": shape.source or "derived from the target",
         "hidden_size": target.hidden_size,
-        "layers": [{"count": num_layers, "mixer": as_table(mixer), "feed_forward": block}],
+        "layers": [{"count": shape.num_layers, "mixer": as_table(mixer), "feed_forward": block}],
         "weight_dtype": dtype,
         "activation_dtype": dtype,
         "kv_dtype": target.kv_dtype,
-        "vocabulary_size": vocabulary_size,
-        "input_projection_size": inputs * target.hidden_size,
+        "vocabulary_size": size,
+        "input_vocabulary_size": None if size == target.vocabulary_size else target.vocabulary_size,
+        "input_projection_size": (shape.taps or 0) * target.hidden_size,
     }
-    return build(Architecture, shape, "drafter")
+    return build(Architecture, fields, "drafter")
 
 
 def read_head(path: str | Path, target: Architecture) -> Drafter | None:
@@ -309,6 +311,15 @@ def plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
 def grouped_attention(target: Architecture) -> GroupedAttention:
     """Return grouped attention over all entries, without a gate: usual heads for latents."""
     return _attention(target).grouped or _usual_heads(target.hidden_size)
+
+
+def own_attention(target: Architecture, shape: HeadShape) -> GroupedAttention | LatentAttention:
+    """Return the attention of a head: of its sizes, over latents, or grouped as its target's."""
+    if shape.num_heads and shape.num_kv_heads and shape.head_dim:
+        return GroupedAttention(
+            num_heads=shape.num_heads, num_kv_heads=shape.num_kv_heads, head_dim=shape.head_dim
+        )
+    return plain_attention(target) if shape.has_latents else grouped_attention(target)
 
 
 def _usual_heads(hidden_size: int) -> GroupedAttention:

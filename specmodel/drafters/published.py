@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from specmodel.algebra.acceptance import (
     acceptance_of_blocks,
     expected_tokens_per_step_by_position,
 )
+from specmodel.base.records import list_names, load
 from specmodel.models.architecture import Architecture
 
 PRESET = "preset"
@@ -80,41 +81,77 @@ def published_acceptance() -> tuple[PublishedAcceptance, ...]:
     )
 
 
-def published_head(target: Architecture) -> int:
-    """Return the feed-forward width of the EAGLE-3 head published for a target, 0 for none [-].
+class HeadShape(NamedTuple):
+    """Sizes of a head, None where they are as a rule derives them from the target.
 
-    Targets are known by their shape, as names vary, and models of one shape have heads of one.
+    `taps` counts the features that it projects down, each of the target's hidden size; with
+    latents, its attention is like the target's. A shape with a `source` is published.
+    """
+
+    num_layers: int | None = None
+    block_size: int | None = None
+    taps: int | None = None
+    ffn_size: int | None = None
+    num_heads: int | None = None
+    num_kv_heads: int | None = None
+    head_dim: int | None = None
+    vocabulary_size: int | None = None
+    has_latents: bool = False
+    source: str = ""
+
+    def given(self, **sizes: int | None) -> "HeadShape":
+        """Return it with other sizes, where these are not None."""
+        told: dict[str, Any] = {name: size for name, size in sizes.items() if size is not None}
+        return self._replace(**told)
+
+    def usually(self, **sizes: int | None) -> "HeadShape":
+        """Return it with sizes for those that are None."""
+        return self.given(**{n: size for n, size in sizes.items() if getattr(self, n) is None})
+
+    @property
+    def told(self) -> tuple[tuple[str, str], ...]:
+        """Whose head it is, as an assumption; nothing if no such head is published."""
+        return (("draft_head", f"as published: {self.source}"),) if self.source else ()
+
+
+def published_head(target: Architecture, drafter: str) -> HeadShape:
+    """Return what is published of the head of a target, by the name of its drafter.
+
+    Targets are known by their names; those of EAGLE-3 heads of SpecForge by their shape, as models
+    of one shape have heads of one.
 
     >>> from specmodel.models.architecture import load_architecture
-    >>> published_head(load_architecture("deepseek-v3"))
+    >>> published_head(load_architecture("kimi-k3"), "dspark").block_size
+    8
+    >>> published_head(load_architecture("deepseek-v3"), "eagle3").ffn_size
     40960
     """
+    for row in _rows("published_heads.csv"):
+        if row["drafter"] == drafter and _is_named(target.name, row["target"]):
+            sizes = {name: int(row[name]) for name in HeadShape._fields[:8] if row[name]}
+            return HeadShape(**sizes, has_latents=row["has_latents"] == "1", source=row["source"])
     keys = ("hidden_size", "num_layers", "num_experts", "vocabulary_size")
     shape = {key: str(getattr(target, key)) for key in keys}
-    fitting = (row for row in _rows("eagle3_heads.csv") if row | shape == row)
-    return int(next(fitting, {}).get("ffn_size", 0))
+    for row in _rows("eagle3_heads.csv") if drafter == "eagle3" else ():
+        if row | shape == row:
+            source = f"SpecForge's width for {row['model']}"
+            return HeadShape(ffn_size=int(row["ffn_size"]), source=source)
+    return HeadShape()
 
 
-class PublishedBlock(NamedTuple):
-    """A published head that drafts a block; with latents, its attention is like its target's."""
+def published_assistant(target: Architecture) -> Architecture | None:
+    """Return the assistant that is published for a target's name, None if there is none.
 
-    num_layers: int
-    block_size: int
-    has_latents: bool
-
-
-def published_block(target: Architecture, drafter: str) -> PublishedBlock | None:
-    """Return what is published of the DFlash or DSpark head for a target's name, None if nothing.
+    An assistant stands in for MTP modules, and engines run it as such.
 
     >>> from specmodel.models.architecture import load_architecture
-    >>> published_block(load_architecture("kimi-k3"), "dspark")
-    PublishedBlock(num_layers=5, block_size=8, has_latents=True)
+    >>> published_assistant(load_architecture("gemma-4-26b-a4b")).hidden_size
+    1024
     """
-    for row in _rows("block_heads.csv"):
-        if row["drafter"] == drafter and _is_named(target.name, row["target"]):
-            sizes = int(row["num_layers"]), int(row["block_size"])
-            return PublishedBlock(*sizes, row["has_latents"] == "1")
-    return None
+    folder = _FOLDER / "assistants"
+    names = (name for name in list_names(folder) if _is_named(target.name, name))
+    name = next(names, None)
+    return load(Architecture, name, folder, "drafter") if name else None
 
 
 def usual_drafter(target: Architecture) -> str:

@@ -37,6 +37,8 @@ class Architecture(Shape):
         Groups of layers; the order of those that alternate does not matter, as costs add up.
     vocabulary_size, has_tied_embeddings
         Entries of the vocabulary [token]; whether the LM head is the embedding transposed.
+    input_vocabulary_size
+        Entries of the embedding where the LM head has fewer, as that of a draft head may [token].
     embedding_size
         Width of the embedding where it differs from `hidden_size` [-].
     max_positions
@@ -171,7 +173,7 @@ class Architecture(Shape):
     @property
     def embedding_parameters(self) -> int:
         """Weights of the input embeddings, their positions and their projection [-]."""
-        table = self.vocabulary_size * self._embedding_width
+        table = (self.input_vocabulary_size or self.vocabulary_size) * self._embedding_width
         if self.layer_inputs:
             table += self.layer_inputs.table_parameters(self.num_layers)
         if self.ngram_inputs:

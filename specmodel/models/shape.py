@@ -32,6 +32,7 @@ class Shape(Record):
     source: str
     hidden_size: Size
     vocabulary_size: Size
+    input_vocabulary_size: Size | None = None
     has_tied_embeddings: bool = False
     embedding_size: Size | None = None
     max_positions: Count = 0

@@ -358,9 +358,9 @@ def test_heads_as_published():
     assert head.sequence_bytes(np.array(1.0)) == 5 * 576 * 2
     assert deployment.drafter.block_size == 8
     assert not {"draft_layers", "draft_block"} & {*told}
-    _, told = deploy(**given | {"target": "glm-5.2"}, drafter="dspark")
+    _, told = deploy(**given | {"target": "glm-5.3"}, drafter="dspark")
     assert (told["draft_layers"], told["draft_block"]) == ("5 (usual)", "7 (usual)")
-    own = dspark_drafter(load_architecture("glm-5.2"), num_layers=8, block_size=4)
+    own = dspark_drafter(load_architecture("glm-5.3"), num_layers=8, block_size=4)
     assert (own.block_size, dict(own.assumed).keys()) == (4, {"draft_ffn_size"})
 
 

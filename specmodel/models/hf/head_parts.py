@@ -56,14 +56,15 @@ def ffn_size(reader: Reader) -> int:
     return reader.whole("intermediate_size_mlp" if is_llama4 else "intermediate_size")
 
 
-def draft_vocabulary(reader: Reader, vocabulary_size: int) -> int:
-    """Return the vocabulary of the head, which is at most its target's [token]."""
+def vocabularies(reader: Reader, vocabulary_size: int) -> dict[str, int]:
+    """Return the fields of the vocabulary of the head, which is at most its target's [token]."""
     size = reader.whole("draft_vocab_size", vocabulary_size)
     if size > vocabulary_size:
         raise reader.fault("draft_vocab_size", f"at most the {vocabulary_size} of the target")
     if reader.flag("tie_word_embeddings", False) and size != vocabulary_size:
         raise reader.fault("tie_word_embeddings", f"false with draft_vocab_size = {size}")
-    return size
+    whole = {"input_vocabulary_size": vocabulary_size} if size != vocabulary_size else {}
+    return {"vocabulary_size": size, **whole}
 
 
 def num_layers_of(reader: Reader) -> int:
