@@ -39,7 +39,9 @@ _OWN_MODULE = re.compile(
 """Names of modules that only such heads have, and of the LM head."""
 
 _TAPS = ("target_layer_ids", "aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids")
-_UNKNOWN = ("projector_type", "conv_kernel_size", "selector_rank")
+_UNKNOWN = ("conv_kernel_size", "selector_rank", "gru_hidden_dim")
+_PLAIN_PROJECTORS = (None, "dflash", "dspark", "linear")
+_GATES_OF_HEADS = (None, False, True, "disabled", "per-head")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts")
 
 
@@ -63,10 +65,16 @@ def is_block_head(config: Mapping[str, Any]) -> bool:
 
 
 def block_head(
-    config: Mapping[str, Any], argument: str, *, hidden_size: int, vocabulary_size: int
+    config: Mapping[str, Any],
+    argument: str,
+    *,
+    hidden_size: int,
+    vocabulary_size: int,
+    num_streams: int = 1,
 ) -> BlockHead:
     """Return the head that a configuration describes, trained for a target of these sizes.
 
+    Of a target with several residual streams, it may read them all.
     Where no layers of the target are listed, vLLM and SGLang take as many as the head has. Where a
     DSpark head does not say whether its last known token drafts, it does; one of speculators does
     not. The projection of features is taken to stay in 16 bits where layers are quantised.
@@ -75,8 +83,13 @@ def block_head(
     for key in (*_UNKNOWN, *_EXPERTS):
         if reader.get(key):
             raise reader.fault(key, "none, as in a head it is not known here")
+    if reader.get("projector_type") not in _PLAIN_PROJECTORS:
+        raise reader.fault("projector_type", "a plain one, as Domino and others are not modelled")
+    if reader.get("gating") not in _GATES_OF_HEADS:
+        raise reader.fault("gating", "one gate for each head, or none")
+    reader.pass_over(*(key for key in reader.config if key.startswith("confidence_")))
     width, num_layers = reader.whole("hidden_size"), num_layers_of(reader)
-    check_target(reader, hidden_size, vocabulary_size)
+    feature = check_target(reader, hidden_size, vocabulary_size, num_streams)
     mixer = heads(reader, has_latents=kind == _LATENT)
     block = {"kind": "dense", "ffn_size": ffn_size(reader)}
     layers = [{"mixer": mixer | own, "feed_forward": block} for own in windows(reader, num_layers)]
@@ -86,7 +99,7 @@ def block_head(
     fields = {
         "hidden_size": width,
         **vocabularies(reader, vocabulary_size),
-        "input_projection_size": _num_taps(reader, num_layers) * hidden_size,
+        "input_projection_size": _num_taps(reader, num_layers) * feature,
         "layers": _grouped(layers),
         "markov": markov,
         **dtypes,
@@ -109,7 +122,9 @@ def _flat(config: Mapping[str, Any], argument: str) -> Reader:
         if not isinstance(nested, dict):
             raise Reader(whole, argument).fault(key, "an object")
         known = table("draft_heads")["keys"]["nested"]
-        unknown = [name for name in nested if name not in known]
+        unknown = [
+            name for name in nested if name not in known and not name.startswith("confidence_")
+        ]
         if key in _OWN_CONFIGS and unknown:
             expected = ", ".join(known)
             raise Reader(nested, f"{argument} {key}").fault(unknown[0], expected)

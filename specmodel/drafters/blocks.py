@@ -235,6 +235,7 @@ def read_block_drafter(path: str | Path, target: Architecture) -> Drafter | None
         fields = architecture_fields(plain, file.argument, file.quantisation())
         return pard_drafter(build(Architecture, file.with_origin(fields), file.argument))
     sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
+    sizes["num_streams"] = getattr(target.residuals, "num_streams", 1)
     read = blocks.block_head(content, file.argument, **sizes)
     head = build(Architecture, file.with_origin(read.fields), file.argument)
     rule = masks_from_anchor if read.drafts_from_anchor else masks_after_anchor

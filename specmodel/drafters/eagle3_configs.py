@@ -1,16 +1,16 @@
-"""Reader of the ``config.json`` of an EAGLE-3 head, sequential or with masks (P-EAGLE).
+"""Reader of the ``config.json`` of an EAGLE or EAGLE-3 head, sequential or with masks (P-EAGLE).
 
 A head looks like a model of few layers. It is known by the name of its class, as in the registries
 of vLLM 0.33.0 and SGLang 0.5.23 and in speculators 0.9.0; other classes, for which the same keys
 may mean something else, are refused.
 """
 
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
 from specmodel.base.errors import InputError
 from specmodel.models.hf.head_parts import (
+    check_known,
     check_target,
     ffn_size,
     head_kind,
@@ -22,6 +22,7 @@ from specmodel.models.hf.head_parts import (
 from specmodel.models.hf.keys import table
 from specmodel.models.hf.reader import Reader
 
+_FIRST = "EAGLE"
 _GROUPED, _MASKED, _LATENT = "EAGLE-3", "P-EAGLE", "EAGLE-3 with latents"
 
 _MASK_KEYS = ("pard_token", "ptd_token_id", "mask_token_id")
@@ -39,10 +40,11 @@ def eagle3_fields(
     hidden_size: int,
     vocabulary_size: int,
 ) -> dict[str, Any]:
-    """Return the fields of an `Architecture` that the configuration of an EAGLE-3 head describes.
+    """Return the fields of an `Architecture` that the configuration of such a head describes.
 
     Queries, keys and values of the first layer, or their latents, read the embedding beside what
-    the target computed; those of further layers the width of the head alone.
+    the target computed; those of further layers the width of the head alone. In a first version of
+    EAGLE, the projection reads the two, and no layer does.
     """
     layer = config.get("transformer_layer_config")
     nested = layer if isinstance(layer, dict) else {}
@@ -55,16 +57,26 @@ def eagle3_fields(
     mixer = heads(reader, has_latents=is_latent)
     block = {"kind": "dense", "ffn_size": ffn_size(reader)}
     dtype = reader.dtype()
-    own_fields[0] |= {"input_size": 2 * width}
+    is_first = is_first_version(config)
+    if is_first:
+        inputs = width + hidden_size
+    else:
+        inputs = _num_taps(reader, width, hidden_size) * hidden_size
+        own_fields[0] |= {"input_size": 2 * width}
     layers = [{"count": 1, "mixer": mixer | own, "feed_forward": block} for own in own_fields]
     fields = {
         "hidden_size": width,
         **vocabularies(reader, vocabulary_size),
-        "input_projection_size": _num_taps(reader, width, hidden_size) * hidden_size,
+        "input_projection_size": inputs,
         "layers": layers,
     }
     reader.refuse_other_keys(groups=["draft heads", *["heads with latents"] * is_latent])
     return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+
+
+def is_first_version(config: Mapping[str, Any]) -> bool:
+    """Tell whether a configuration describes a head of EAGLE's first version."""
+    return head_kind(config) == _FIRST
 
 
 def drafts_with_masks(config: Mapping[str, Any]) -> bool:
@@ -80,15 +92,11 @@ def drafts_with_masks(config: Mapping[str, Any]) -> bool:
 
 
 def _is_latent(config: Mapping[str, Any], reader: Reader) -> bool:
-    """Tell whether a head has latent attention; refuse classes that are no EAGLE-3 head."""
-    kind = head_kind(config)
-    if kind not in (_GROUPED, _MASKED, _LATENT):
-        known = ", ".join(itertools.chain(*table("draft_heads")["classes"].values()))
-        expected = f"an EAGLE-3 head or one of a block, as others are not read: one of {known}"
-        raise reader.fault("architectures", expected)
+    """Tell whether a head has latent attention; refuse classes that are no such head."""
+    check_known(reader, (_FIRST, _GROUPED, _MASKED, _LATENT))
     if config.get("speculators_model_type") not in (None, "eagle3", "peagle"):
         raise reader.fault("speculators_model_type", "eagle3 or peagle in a head of this class")
-    return kind == _LATENT
+    return head_kind(config) == _LATENT
 
 
 def _refuse_unknown(reader: Reader, is_latent: bool) -> None:

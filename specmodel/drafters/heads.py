@@ -223,8 +223,12 @@ def derived_head(target: Architecture, kind: str, shape: HeadShape, mixer: Mixer
 
 
 def read_head(path: str | Path, target: Architecture) -> Drafter | None:
-    """Return the EAGLE-3 head or assistant of a ``config.json``, None if it is of another model."""
-    from specmodel.drafters.eagle3_configs import drafts_with_masks, eagle3_fields
+    """Return the EAGLE head or assistant of a ``config.json``, None if it is of another model."""
+    from specmodel.drafters.eagle3_configs import (
+        drafts_with_masks,
+        eagle3_fields,
+        is_first_version,
+    )
     from specmodel.models.hf import gemma
     from specmodel.models.hf.drafting import is_draft_head
     from specmodel.models.hf.files import read_config
@@ -239,6 +243,8 @@ def read_head(path: str | Path, target: Architecture) -> Drafter | None:
         return _assistant(assistant, target, file.argument)
     fields = eagle3_fields(file.content, file.argument, **sizes)
     head = build(Architecture, file.with_origin(fields), file.argument)
+    if is_first_version(file.content):
+        return one_head(target, EAGLE, head, verified_first)
     is_masked = drafts_with_masks(file.content)
     name, rule = (P_EAGLE, masks_after_verified) if is_masked else (EAGLE3, features_first)
     return Drafter(name=name, parts=((head, rule),), is_head=True, is_chain=is_masked)

@@ -269,7 +269,6 @@ def test_windows_of_layers(head, own, kinds, windows):
             {"dflash_config": {"target_layer_ids": []}},
             r"target_layer_ids: got \[\]; .*a list of layer numbers",
         ),
-        (DFLASH, {"projector_type": "domino"}, "projector_type: got 'domino'; expected none"),
         (DFLASH, {"num_experts": 8}, "num_experts: got 8; expected none"),
         (DFLASH, {"quantization_config": {"quant_method": "x"}}, "quantization_config.*: got 'x'"),
         (DFLASH, {"kv_lora_rank": 512}, "kv_lora_rank: got 512; expected no such key"),
@@ -331,3 +330,60 @@ def test_pard_is_read_from_its_config(head):
     assert (drafter.kind, model.kind) == ("PARD model", "draft model")
     assert same(drafter, model)
     assert float(drafter.passes(6)[0].tokens_per_sequence) == 13
+
+
+OF_SPECFORGE = LAYERS | {
+    "architectures": ["DSparkDraftModel"],
+    "block_size": 7,
+    "dflash_config": {
+        "target_layer_ids": TAPS,
+        "mask_token_id": 151_669,
+        "attention_mode": "full",
+        "projector_type": "dspark",
+        "markov_rank": 256,
+        "markov_head_type": "vanilla",
+        "enable_confidence_head": True,
+        "confidence_head_alpha": 1.0,
+    },
+    "decoder_sparse_step": 1,
+    "confidence_head_with_markov": True,
+    "torch_dtype": "bfloat16",
+}
+"""A file of SpecForge for a target of Qwen3's, with keys that change no shape."""
+
+
+def test_a_dspark_head_of_specforge_is_read(head):
+    read, derived = head(OF_SPECFORGE | FULL), load_drafter("dspark", load_architecture(QWEN))
+    (own,), (other,) = read.architectures, derived.architectures
+    assert own.total_parameters == other.total_parameters
+    assert (read.block_size, read.kind) == (7, "DSpark head")
+
+
+@pytest.mark.parametrize("name", ["MuseGlimmerAssistantModel", "DFlashLagunaForCausalLM"])
+def test_dflash_heads_of_other_names(head, name):
+    assert head(DFLASH, architectures=[name]).architectures == head(DFLASH).architectures
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"projector_type": "domino"}, "projector_type: got 'domino'; .*Domino.*not modelled"),
+        ({"gru_hidden_dim": 1024}, "gru_hidden_dim: got 1024; expected none"),
+        ({"gating": "per-element"}, "gating: got 'per-element'; expected one gate for each head"),
+        ({"hc_mult": 4}, "hc_mult: got 4; expected that of the target, 1"),
+    ],
+)
+def test_parts_that_no_head_here_has_are_refused(head, changes, message):
+    with pytest.raises(InputError, match=message):
+        head(DFLASH, **changes)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"hc_mult": 4}, {"target_hidden_size": 16_384}, {"hc_mult": 4, "target_hidden_size": 4096}],
+)
+def test_a_head_may_read_all_streams_of_its_target(head, told):
+    """81,920 features: five layers of four streams of 4096, as DeepSeek-V4-Flash's DFlash head."""
+    sizes = {"hidden_size": 4096, "vocab_size": 129_280, "draft_vocab_size": 32_000}
+    read = head(DFLASH, "deepseek-v4-flash", **sizes, **told)
+    assert read.architectures[0].input_projection_size == 81_920

@@ -103,7 +103,10 @@ def test_an_eagle3_head_is_read_from_its_config(head, config):
         ({"architectures": None}, "architectures: got None"),
         ({"speculators_model_type": "dflash"}, "speculators_model_type: got 'dflash'; .*eagle3"),
         ({"kv_lora_rank": 512}, "kv_lora_rank: got 512; expected none"),
-        ({"architectures": ["LlamaForCausalLMEagle"], "draft_vocab_size": None}, "architectures: "),
+        (
+            {"architectures": ["EagleLlama4ForCausalLM"], "draft_vocab_size": None},
+            "architectures: ",
+        ),
         ({"intermediate_size": None}, "intermediate_size: got None"),
     ],
 )
@@ -266,3 +269,60 @@ def test_the_kind_of_a_head_that_is_a_file(tmp_path):
     with contextlib.redirect_stdout(out):
         assert cli.main(shlex.split(words)) == 0
     assert '"method": "eagle3"' in out.getvalue()
+
+
+EAGLE_HEAD = {
+    "architectures": ["EagleLlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14_336,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128_256,
+    "torch_dtype": "float16",
+}
+"""As the first version of EAGLE for Llama-3.1-8B."""
+
+
+@pytest.mark.parametrize(
+    "name", ["EagleLlamaForCausalLM", "MistralForCausalLMEagle", "EagleCohereForCausalLM"]
+)
+def test_a_head_of_the_first_version_is_read_as_derived(head, name):
+    """A projection of two widths, in every pass, and a layer that reads one."""
+    read = head(EAGLE_HEAD, "llama-3.1-8b", architectures=[name])
+    derived = load_drafter("eagle", load_architecture("llama-3.1-8b"))
+    (own,), (other,) = read.architectures, derived.architectures
+    assert own.total_parameters == other.total_parameters
+    assert own.input_projection_size == 2 * 4096
+    assert own.layers[0].mixer.input_size is None
+    assert drafter_kind(read, "llama-3.1-8b") == "eagle"
+    assert [p.architecture is own for p in read.passes(3)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("LiLiCorrDraftModel", r"LiLiCorr \(attention"),
+        ("DFlash2DraftModel", r"DFlash2 \(conv"),
+        ("Qwen3XPressModel", "XPress"),
+        ("Gemma4DSparkModel", "DSpark with layers of Gemma-4"),
+        ("EagleDeepSeekMTPModel", "EAGLE with latents"),
+    ],
+)
+def test_a_class_that_is_not_modelled_is_refused_in_one_line(head, name, told):
+    with pytest.raises(
+        InputError, match=rf"architectures: got .*{told}.* is not modelled"
+    ) as told_:
+        head(SGLANG_HEAD, architectures=[name])
+    assert len(str(told_.value)) < 300
+
+
+def test_keys_of_the_targets_experts_say_nothing_of_a_head(head):
+    plain, carried = (
+        head(SGLANG_HEAD),
+        head(SGLANG_HEAD, decoder_sparse_step=1, norm_topk_prob=True),
+    )
+    assert plain.architectures == carried.architectures
+    with pytest.raises(InputError, match="num_experts: got 8; expected none"):
+        head(SGLANG_HEAD, num_experts=8)

@@ -1,6 +1,7 @@
 """What readers of draft heads share: the target, attention, windows, width and vocabulary."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from specmodel.models.hf.family import FULL, SLIDING, Family
@@ -20,15 +21,41 @@ def head_kind(config: Mapping[str, Any]) -> str | None:
     return next((kind for kind, known in classes.items() if name in known), None)
 
 
-def check_target(reader: Reader, hidden_size: int, vocabulary_size: int) -> None:
-    """Refuse a head that was trained for another target."""
+def check_known(reader: Reader, kinds: Collection[str]) -> None:
+    """Refuse a class of head that is none of these kinds, and say what of it is not modelled."""
+    if head_kind(reader.config) in kinds:
+        return
+    names, known = reader.config.get("architectures"), table("draft_heads")
+    name = names[0] if isinstance(names, list) and len(names) == 1 else None
+    told = known["unread"].get(name)
+    if told:
+        raise reader.fault(
+            "architectures", f"an EAGLE-3 head or one of a block: {told} is not modelled"
+        )
+    classes = ", ".join(itertools.chain(*known["classes"].values()))
+    expected = f"an EAGLE-3 head or one of a block, as others are not read: one of {classes}"
+    raise reader.fault("architectures", expected)
+
+
+def check_target(
+    reader: Reader, hidden_size: int, vocabulary_size: int, num_streams: int = 1
+) -> int:
+    """Refuse a head that was trained for another target; return the width of a feature [-].
+
+    A target of several residual streams may give them all: `hc_mult` or the width says so.
+    """
     is_told = reader.config.get("target_hidden_size") is not None
-    for key, needed in (
-        ("target_hidden_size" if is_told else "hidden_size", hidden_size),
-        ("vocab_size", vocabulary_size),
-    ):
-        if reader.whole(key) != needed:
-            raise reader.fault(key, f"that of the target, {needed}, for a head of this target")
+    key, wide = "target_hidden_size" if is_told else "hidden_size", hidden_size * num_streams
+    streams = reader.whole("hc_mult", 1)
+    if streams not in (1, num_streams):
+        raise reader.fault("hc_mult", f"that of the target, {num_streams}, for a head of it")
+    told = reader.whole(key)
+    if told != hidden_size and not (is_told and told == wide):
+        raise reader.fault(key, f"that of the target, {hidden_size}, for a head of this target")
+    if reader.whole("vocab_size") != vocabulary_size:
+        needed = f"that of the target, {vocabulary_size}, for a head of this target"
+        raise reader.fault("vocab_size", needed)
+    return max(told, hidden_size * streams)
 
 
 def heads(reader: Reader, *, has_latents: bool) -> dict[str, Any]:
