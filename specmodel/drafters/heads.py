@@ -237,7 +237,7 @@ def read_head(path: str | Path, target: Architecture) -> Drafter | None:
     if not is_draft_head(file.content):
         return None
     sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
-    if file.content.get("model_type") == "gemma4_assistant":
+    if file.content.get("model_type") in gemma.ASSISTANTS:
         fields = gemma.assistant_fields(file.content, file.argument, **sizes)
         assistant = build(Architecture, file.with_origin(fields), file.argument)
         return _assistant(assistant, target, file.argument)

@@ -65,6 +65,12 @@ def test_parameters_are_those_of_the_model(read):
     assert head.total_parameters == COUNTED - NORMS_OF_HEADS
 
 
+def test_a_unified_assistant_is_alike(read):
+    """SGLang 0.5.23 runs its class as the other's, as FROZEN_KV_MTP."""
+    other = read(model_type="gemma4_unified_assistant", text={"model_type": "gemma4_unified_text"})
+    assert other.architectures == read().architectures
+
+
 def test_its_kind_is_its_own(read):
     assert drafter_kind(read(), TARGET) == "assistant"
 

@@ -10,6 +10,10 @@ from specmodel.models.hf.family import FULL, SLIDING, Family
 from specmodel.models.hf.feed_forward import chosen_experts
 from specmodel.models.hf.reader import Reader
 
+ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
+_TEXTS = ("gemma4_text", "gemma4_unified_text")
+"""Types of assistants, which are alike, and of the models that their configurations nest."""
+
 _HEAD_DIM, _FULL_HEAD_DIM, _KV_HEADS = 256, 512, 4
 _LAYER_INPUT_SIZE, _LAYER_VOCABULARY_SIZE = 256, 262_144
 """Defaults of transformers 5.23 for keys that are missing."""
@@ -82,8 +86,8 @@ def assistant_fields(
     if outer.whole("backbone_hidden_size") != hidden_size:
         raise outer.fault("backbone_hidden_size", f"the width of the target, {hidden_size}")
     text = config.get("text_config")
-    if not isinstance(text, dict) or text.get("model_type") != "gemma4_text":
-        raise outer.fault("text_config", "an object of model_type gemma4_text")
+    if not isinstance(text, dict) or text.get("model_type") not in _TEXTS:
+        raise outer.fault("text_config", f"an object of model_type {_TEXTS[0]}")
     reader = Reader(text, f"{argument} text_config")
     layers = _layers_of_assistant(reader)
     if reader.whole("vocab_size") != vocabulary_size:
