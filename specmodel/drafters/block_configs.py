@@ -27,6 +27,9 @@ _DFLASH, _DSPARK, _LATENT = "DFlash", "DSpark", "DSpark with latents"
 BLOCKS = (_DFLASH, _DSPARK, _LATENT)
 """Kinds of heads that draft a block."""
 
+_OF_V4, _V4_LAYERS = "DSpark of DeepSeek-V4", 3
+"""Another kind, and its layers where no key says them, as vLLM has it [-]."""
+
 _DFLASH_BLOCK = 16
 """Tokens of a block of DFlash where none is given, as SGLang has it [token]."""
 
@@ -62,6 +65,26 @@ class BlockHead(NamedTuple):
 def is_block_head(config: Mapping[str, Any]) -> bool:
     """Tell whether a configuration describes a head that drafts a block, of a class known here."""
     return head_kind(config) in BLOCKS
+
+
+def dspark_of_v4(config: Mapping[str, Any], argument: str) -> dict[str, int] | None:
+    """Return the sizes of DeepSeek-V4's DSpark head, None if a configuration is of another class.
+
+    It is that of a whole model of DeepSeek-V4, whose modules are the layers of the head.
+    """
+    is_v4 = config.get("model_type") == "deepseek_v4" and head_kind(config) == _DSPARK
+    if not is_v4 and head_kind(config) != _OF_V4:
+        return None
+    reader = Reader(config, argument)
+    taps = reader.get("dspark_target_layer_ids", config.get("target_layer_ids"))
+    if not isinstance(taps, list) or not taps:
+        raise reader.fault("dspark_target_layer_ids", "a list of layer numbers")
+    return {
+        "num_layers": reader.whole("n_mtp_layers", _V4_LAYERS),
+        "num_taps": len(taps),
+        "block_size": reader.whole("dspark_block_size"),
+        "markov_rank": reader.whole("dspark_markov_rank"),
+    }
 
 
 def block_head(

@@ -44,6 +44,17 @@ layers that vLLM 0.33 takes where no key says them, and as many taps as V4.1 has
 MARKOV_RANK = 256
 """Usual rank of a Markov head [-]."""
 
+_OWN_OF_V4 = (
+    "dspark_markov_rank",
+    "dspark_target_layer_ids",
+    "dspark_noise_token_id",
+    "n_mtp_layers",
+    "target_layer_ids",
+    "enable_confidence_head",
+    "confidence_head_with_markov",
+)
+"""Keys of DeepSeek-V4's DSpark head that the configuration of its target lacks."""
+
 _PARD_MODELS = {128_256: "llama-3.2-1b"}
 """Small model that PARD was trained on for a family, by its vocabulary size."""
 
@@ -228,6 +239,13 @@ def read_block_drafter(path: str | Path, target: Architecture) -> Drafter | None
 
     file = read_config(path, "drafter")
     content = file.content
+    sizes_of_v4 = blocks.dspark_of_v4(content, file.argument)
+    if sizes_of_v4:
+        own = {key: value for key, value in content.items() if key not in _OWN_OF_V4}
+        own["architectures"] = ["DeepseekV4ForCausalLM"]
+        fields = architecture_fields(own, file.argument, file.quantisation())
+        model = build(Architecture, file.with_origin(fields), file.argument)
+        return dspark_drafter(model, **sizes_of_v4)
     if not blocks.is_block_head(content):
         if content.get("pard_token") is None or is_draft_head(content):
             return None

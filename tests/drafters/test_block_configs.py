@@ -387,3 +387,48 @@ def test_a_head_may_read_all_streams_of_its_target(head, told):
     sizes = {"hidden_size": 4096, "vocab_size": 129_280, "draft_vocab_size": 32_000}
     read = head(DFLASH, "deepseek-v4-flash", **sizes, **told)
     assert read.architectures[0].input_projection_size == 81_920
+
+
+V4 = {
+    "model_type": "deepseek_v4",
+    "dtype": "bfloat16",
+    "hidden_size": 4096,
+    "head_dim": 512,
+    "qk_rope_head_dim": 64,
+    "q_lora_rank": 1024,
+    "o_lora_rank": 1024,
+    "o_groups": 8,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 1,
+    "sliding_window": 128,
+    "moe_intermediate_size": 2048,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 6,
+    "num_hidden_layers": 2,
+    "num_hash_layers": 0,
+    "num_nextn_predict_layers": 3,
+    "compress_ratios": [4, 128, 0, 0, 0],
+    "index_head_dim": 128,
+    "index_n_heads": 64,
+    "index_topk": 512,
+    "hc_mult": 4,
+    "vocab_size": 129_280,
+    "dspark_block_size": 7,
+    "dspark_markov_rank": 256,
+    "dspark_target_layer_ids": [40, 41, 42],
+}
+"""The widths of DeepSeek-V4-Flash, and keys of the class in vLLM 0.33; no file was at hand."""
+
+
+@pytest.mark.parametrize(
+    "name", ["DSparkV4DraftModel", "DeepseekV4ForCausalLMDSpark", "DSparkDraftModel"]
+)
+def test_dspark_head_of_deepseek_v4_is_read_as_by_its_name(head, name):
+    read = head(V4, "deepseek-v4-flash", architectures=[name])
+    derived = load_drafter("dspark", load_architecture("deepseek-v4-flash"))
+    (own,), (other,) = read.architectures, derived.architectures
+    assert own.total_parameters == other.total_parameters
+    assert (read.block_size, read.kind) == (7, "DSpark head")
+    with pytest.raises(InputError, match="dspark_target_layer_ids: got None; expected a list"):
+        head(V4, "deepseek-v4-flash", architectures=[name], dspark_target_layer_ids=None)
