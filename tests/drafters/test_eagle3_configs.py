@@ -101,6 +101,7 @@ def test_an_eagle3_head_is_read_from_its_config(head, config):
         ({"architectures": ["DFlash2DraftModel"]}, "architectures: got .*an EAGLE-3 head"),
         ({"architectures": ["LlamaForCausalLM"]}, "architectures: got .*LlamaForCausalLMEagle3, "),
         ({"architectures": None}, "architectures: got None"),
+        ({"architectures": [["x"]]}, "architectures: got .*an EAGLE-3 head"),
         ({"speculators_model_type": "dflash"}, "speculators_model_type: got 'dflash'; .*eagle3"),
         ({"kv_lora_rank": 512}, "kv_lora_rank: got 512; expected none"),
         (

@@ -27,7 +27,7 @@ def check_known(reader: Reader, kinds: Collection[str]) -> None:
         return
     names, known = reader.config.get("architectures"), table("draft_heads")
     name = names[0] if isinstance(names, list) and len(names) == 1 else None
-    told = known["unread"].get(name)
+    told = known["unread"].get(str(name))
     if told:
         raise reader.fault(
             "architectures", f"an EAGLE-3 head or one of a block: {told} is not modelled"
