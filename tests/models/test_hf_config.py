@@ -397,7 +397,7 @@ def test_window_switched_on_without_a_window_takes_the_default(read):
     assert windows(model) == {4096: 4}
 
 
-@pytest.mark.parametrize("value", ["false", 0, None])
+@pytest.mark.parametrize("value", ["false", 0])
 def test_window_switch_must_be_boolean(read, value):
     with pytest.raises(InputError, match="use_sliding_window"):
         read(QWEN3, use_sliding_window=value)
@@ -565,7 +565,6 @@ def test_outer_keys_count_where_the_inner_ones_are_missing(read):
     ("key", "outer", "inner"),
     [
         ("torch_dtype", "float16", "bfloat16"),
-        ("tie_word_embeddings", True, False),
         ("quantization_config", FP8, MXFP4),
     ],
 )

@@ -18,8 +18,12 @@ from specmodel.models.hf.own_rules import rules_of
 from specmodel.models.hf.quantization import checkpoint_dtypes
 from specmodel.models.hf.reader import Reader
 
-_SHARED_KEYS = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config")
+_SHARED_KEYS = ("torch_dtype", "dtype", "quantization_config")
 """Keys that wrappers may have outside of `text_config`, inside, or in both if they agree."""
+
+_TIED = "tie_word_embeddings"
+"""Holds outside of `text_config` if it is there, as vLLM 0.33 and SGLang 0.5.23 read it: the head
+is the wrapper's, and transformers 5 writes a default of its own inside."""
 
 _OTHER_PARTS = {"text_config", "vision_config", "audio_config"}
 
@@ -126,17 +130,23 @@ def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
         expected = f"an object of model_type {' or '.join(known)}"
         raise InputError(f"{argument} text_config", text, expected)
     outer = {key: config[key] for key in config.keys() - _OTHER_PARTS}
+    tied = {key: outer[key] for key in (_TIED,) if outer.get(key) is not None}
     for key in _SHARED_KEYS:
         inner = text.get(key)
         if None not in (inner, outer.get(key)) and inner != outer[key]:
             expected = f"the same as text_config.{key} = {inner!r}"
             raise InputError(f"{argument} {key}", outer[key], expected)
     given = {key: value for key, value in text.items() if value is not None or key not in outer}
-    return outer | given | {"model_type": text.get("model_type", known[0])}
+    return outer | given | tied | {"model_type": text.get("model_type", known[0])}
 
 
 def _unwrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a wrapper that holds no `text_config` with the family of its language model."""
-    has_layers = config.get("num_hidden_layers") is not None and config.get("text_config") is None
+    """Return a wrapper whose layers are described outside, with the family of its language model.
+
+    transformers 5 leaves its keys where they are, and adds a `text_config` with defaults, which are
+    not those of the checkpoint.
+    """
     family = table("other_model_types")["flat"].get(str(config.get("model_type")))
-    return {**config, "model_type": family} if family and has_layers else config
+    if not family or config.get("num_hidden_layers") is None:
+        return config
+    return {key: config[key] for key in config.keys() - _OTHER_PARTS} | {"model_type": family}

@@ -6,6 +6,9 @@ from typing import Any
 from specmodel.models.hf.family import Family
 from specmodel.models.hf.reader import Reader
 
+_ROUTED = ("moe", "hash_moe")
+"""Other names of blocks that route, as transformers 5 writes them for DeepSeek-V4."""
+
 
 def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
     """Return the fields of each layer's feed-forward block."""
@@ -13,6 +16,8 @@ def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[
     has_experts = bool(family.experts)
     if family.may_lack_experts:
         has_experts = bool(reader.get(str(family.experts)))
+    if not has_experts:
+        pass_over_experts(reader, family)
     dense = _dense_layers(reader, family, num_layers) if has_experts else [True] * num_layers
     experts = experts_block(reader, family) if has_experts else None
     block = dense_block(reader, family) if any(dense) else None
@@ -25,6 +30,13 @@ def dense_block(reader: Reader, family: Family) -> dict[str, Any]:
         raise reader.fault("model_type", "a family whose layers all route")
     width = reader.whole(family.dense_size)
     return {"kind": "dense", "is_gated": family.is_gated, "ffn_size": width}
+
+
+def pass_over_experts(reader: Reader, family: Family) -> None:
+    """Take keys of experts as known in a model without any, as files with defaults have them."""
+    own = (family.experts, family.expert_size, family.latent_size, family.num_shared)
+    if family.experts:
+        reader.pass_over("num_experts_per_tok", *map(str, (*own, family.shared_size)))
 
 
 def experts_block(reader: Reader, family: Family) -> dict[str, Any]:
@@ -81,7 +93,7 @@ def _dense_layers(reader: Reader, family: Family, num_layers: int) -> list[bool]
 
 def listed_as_dense(reader: Reader, num_layers: int) -> list[bool]:
     """Return which layers `mlp_layer_types` calls dense."""
-    types = reader.by_layer("mlp_layer_types", num_layers, ("sparse", "dense"))
+    types = reader.by_layer("mlp_layer_types", num_layers, ("sparse", "dense", *_ROUTED))
     return [kind == "dense" for kind in types]
 
 
@@ -144,10 +156,10 @@ def _dense_unless_enumerated(reader: Reader, family: Family, num_layers: int) ->
     """Make the layers dense whose numbers a list, or a text with commas, leaves out."""
     key = "moe_layers_enum"
     value = reader.get(key)
-    if value is None and reader.get("mlp_layer_types") is not None:
-        return None, []
     if value is None and reader.get("first_k_dense_replace") is not None:
         return _dense_leading(reader, family, num_layers)
+    if value is None and reader.get("mlp_layer_types") is not None:
+        return None, []
     words = value.split(",") if isinstance(value, str) else value
     if not isinstance(words, list) or not all(str(word).strip().isdecimal() for word in words):
         raise reader.fault(key, "the numbers of the layers that route, in a text or list")

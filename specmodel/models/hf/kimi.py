@@ -1,15 +1,16 @@
 """Kimi delta attention in a ``config.json``, of Kimi's models and others; gates and residuals.
 
 Kimi's own files and GLM-5.3-Flash nest sizes and lists of layers in `linear_attn_config`;
-transformers 5 writes them under names of its own, and Ling has a third set of names.
+transformers 5 writes them under names of its own, beside those, and Ling has a third set of names.
 """
 
 from typing import Any
 
 from specmodel.models.hf.family import FULL, LINEAR, Family
+from specmodel.models.hf.keys import table
 from specmodel.models.hf.reader import Reader
 
-_NESTED = "linear_attn_config"
+_NESTED, _OUTSIDE = "linear_attn_config", "kimi delta outside"
 _KERNEL = "short_conv_kernel_size"
 _LISTS = ("kda_layers", "full_attn_layers")
 _GRANULARITY = "gated_attention_proj_granularity_type"
@@ -19,20 +20,35 @@ def kimi_delta(reader: Reader) -> dict[str, Any]:
     """Return Kimi delta attention as Kimi's models and GLM-5.3-Flash have it."""
     nested = reader.nested(_NESTED)
     if nested is None:
-        return reader.sizes("kimi delta outside")
+        return reader.sizes(_OUTSIDE)
     is_full = nested.flag("use_full_rank_gate", False)
     known = {"num_heads", "head_dim", _KERNEL, *_LISTS, "use_full_rank_gate", "gate_lower_bound"}
     nested.refuse_unknown(known, "no such key, as its meaning is not known here")
-    return nested.sizes("kimi delta") | {"has_low_rank_gate": not is_full}
+    sizes = nested.sizes("kimi delta")
+    _check_outside(reader, sizes)
+    return sizes | {"has_low_rank_gate": not is_full}
 
 
 def ling_delta(reader: Reader) -> dict[str, Any]:
-    """Return Kimi delta attention as Ling-3.0 has it, whose gates need one matrix each."""
+    """Return Kimi delta attention as Ling-3.0 has it, whose gates need one matrix each.
+
+    transformers 5 writes the width of latent attention's rotary part into `head_dim`.
+    """
     if reader.get(_KERNEL) is None:
         expected = "its width, as linear attention without a short convolution is not known here"
         raise reader.fault(_KERNEL, expected)
     is_low = not reader.flag("no_kda_lora", True)
-    return reader.sizes("ling delta") | {"has_low_rank_decay": is_low, "has_low_rank_gate": is_low}
+    sizes = reader.sizes("ling delta")
+    sizes["head_dim"] = reader.whole("linear_head_dim", sizes["head_dim"])
+    _check_outside(reader, sizes)
+    return sizes | {"has_low_rank_decay": is_low, "has_low_rank_gate": is_low}
+
+
+def _check_outside(reader: Reader, sizes: dict[str, Any]) -> None:
+    """Refuse sizes under the names of transformers 5 that are not those under a model's own."""
+    for field, key in table("size_keys")[_OUTSIDE].items():
+        if field != "kind" and reader.whole(key, sizes[field]) != sizes[field]:
+            raise reader.fault(key, f"{sizes[field]}, as the model's own key for it has")
 
 
 def gate_size(reader: Reader, v_head_dim: int) -> int:

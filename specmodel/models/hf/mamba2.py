@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmodel.models.hf.family import FULL, LINEAR, Family
-from specmodel.models.hf.feed_forward import dense_block, experts_block
+from specmodel.models.hf.feed_forward import dense_block, experts_block, pass_over_experts
 from specmodel.models.hf.reader import Reader
 
 _LETTERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
@@ -60,6 +60,8 @@ def nemotron_blocks(reader: Reader, family: Family, num_layers: int) -> list[dic
     blocks, made = block_types(reader), dict[str, dict[str, Any]]()
     if "moe" in blocks:
         made["moe"] = experts_block(reader, family)
+    else:
+        pass_over_experts(reader, family)
     if "mlp" in blocks:
         made["mlp"] = dense_block(reader, family)
     return [made.get(block) for block in blocks]

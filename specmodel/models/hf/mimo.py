@@ -24,12 +24,15 @@ def mimo_mixers(
 ) -> list[dict[str, Any]]:
     """Return the attention of each layer; layers with a window have keys of their own (swa_).
 
-    Without these keys, they have twice the key-value heads, as in transformers 5.23. Sinks, one
-    number for each head, are left out.
+    Without these keys, they have twice the key-value heads, as in transformers 5.23, which counts
+    the token itself into `sliding_window` and leaves `sliding_window_size`, which engines read, as
+    it is. Sinks, one number for each head, are left out.
     """
     same = reader.get("sliding_window_size")
-    if None not in (same, window) and same != window:
-        raise reader.fault("sliding_window_size", f"the same as sliding_window = {window}")
+    if same is not None and window is not None:
+        if same not in (window, window - 1):
+            raise reader.fault("sliding_window_size", f"the same as sliding_window = {window}")
+        window = same
     full = {
         "num_attention_heads": reader.whole("num_attention_heads"),
         "num_key_value_heads": reader.whole("num_key_value_heads"),

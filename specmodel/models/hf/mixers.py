@@ -168,7 +168,9 @@ def _heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
     heads = [windowed if kind == SLIDING else full for kind in kinds]
     each = {str(i): {"num_attention_heads": n} for i, n in enumerate(heads)}
     given = reader.get("per_layer_config") or {}
-    if not isinstance(given, dict) or any(given[name] != each.get(name, ...) for name in given):
+    if not isinstance(given, dict) or any(
+        given[name] != each.get(name.lstrip("0") or "0", ...) for name in given
+    ):
         raise reader.fault("per_layer_config", f"the heads that {key} gives")
     return heads
 

@@ -143,8 +143,9 @@ class Reader:
         return 0 if self.get(key, "missing") is None else self.whole_in_all(key, minimum=0)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return a truth value, or the default where the key is missing."""
-        value = self.get(key, default)
+        """Return a truth value, or the default where the key is missing or null."""
+        value = self.get(key)
+        value = default if value is None else value
         if not isinstance(value, bool):
             raise self.fault(key, "true or false")
         return value

@@ -1,0 +1,116 @@
+"""Configurations that transformers saved again: other keys and defaults, the same shape."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from shapes import without_fields
+
+from specmodel.base.errors import InputError
+from specmodel.models.architecture import Architecture
+
+ROOT = Path(__file__).parents[2]
+TABLE = json.loads((ROOT / "tests/data/configurations.json").read_text())
+CONFIGS = {name: row["config"] for row in TABLE["read"] for name in row["names"]}
+V4 = CONFIGS["deepseek-ai--DeepSeek-V4-Flash"]
+STEP = CONFIGS["stepfun-ai--Step-3.7-Flash"]
+MIMO = CONFIGS["XiaomiMiMo--MiMo-V2-Flash"]
+GLM = CONFIGS["zai-org--GLM-5.3-Flash"]["text_config"] | {"model_type": "glm5_next_text"}
+VL = CONFIGS["Qwen--Qwen3-VL-30B-A3B-Instruct"]
+NEMOTRON = CONFIGS["nvidia--Nemotron-H-56B-Base-8K"]
+KIMI = CONFIGS["moonshotai--Kimi-K2.5"]
+LING, INKLING = CONFIGS["transformers--bailing_hybrid"], CONFIGS["transformers--inkling"]
+HEADS = CONFIGS["transformers--step3p7"]["text_config"]
+LLAMA = {
+    "model_type": "llama", "hidden_size": 1024, "num_attention_heads": 16, "vocab_size": 32000,
+    "num_hidden_layers": 4, "intermediate_size": 2048,
+}  # fmt: skip
+OF_KIMI = {"projection_hidden_size": 1152, "projection_layer_norm_eps": 1e-5}
+OF_NEMOTRON = {
+    "moe_intermediate_size": 7688, "moe_shared_expert_intermediate_size": 7688,
+    "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_latent_size": None,
+}  # fmt: skip
+OF_GLM = {
+    "linear_num_heads": 64, "linear_head_dim": 128, "linear_conv_kernel_dim": 4,
+    "linear_lower_bound": -5.0,
+}  # fmt: skip
+STEP_TEXT = {
+    "model_type": "step3p5", "num_hidden_layers": 45, "hidden_size": 4096, "sliding_window": None,
+    "layer_types": ["full_attention"] * 45,
+}  # fmt: skip
+OF_LING = {
+    "linear_num_heads": 32, "linear_head_dim": 128, "linear_conv_kernel_dim": 4, "head_dim": 64,
+    "model_max_length": 262144, "num_expert_group": 8,
+}  # fmt: skip
+ROUTED = STEP | {"mlp_layer_types": ["dense"] * 3 + ["sparse"] * (STEP["num_hidden_layers"] - 3)}
+ROUTED = {key: value for key, value in ROUTED.items() if key != "moe_layers_enum"}
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_config(config, **changes):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(config | changes), encoding="utf-8")
+        return without_fields(Architecture.from_hf_config(path), ("name", "source"))
+
+    return read_config
+
+
+@pytest.mark.parametrize(
+    ("config", "changes"),
+    [
+        pytest.param(V4, {"mlp_layer_types": ["hash_moe"] * 3 + ["moe"] * 40}, id="V4"),
+        pytest.param(MIMO, {"sliding_window": 129, "sliding_window_size": 128}, id="MiMo"),
+        pytest.param(GLM, OF_GLM, id="GLM"),
+        pytest.param(STEP, {"text_config": STEP_TEXT, "projector_bias": True}, id="Step"),
+        pytest.param(ROUTED, {"first_k_dense_replace": 3}, id="Step alone"),
+        pytest.param(NEMOTRON, OF_NEMOTRON, id="Nemotron"),
+        pytest.param(LING, OF_LING, id="Ling"),
+        pytest.param(INKLING, {"number_of_conv_states": 4}, id="Inkling"),
+        pytest.param(HEADS, {"per_layer_config": {"01": {"num_attention_heads": 96}}}, id="heads"),
+        pytest.param(KIMI, OF_KIMI, id="Kimi"),
+        pytest.param(LLAMA, {"tie_word_embeddings": None}, id="null"),
+    ],
+)
+def test_keys_that_transformers_adds_change_nothing(read, config, changes):
+    assert read(config, **changes) == read(config)
+
+
+def test_the_wrapper_says_whether_the_head_is_tied(read):
+    """The head is the wrapper's; what is inside is a default of transformers."""
+    for is_tied in (False, True):
+        text = VL["text_config"] | {"tie_word_embeddings": not is_tied}
+        model = read(VL, text_config=text, tie_word_embeddings=is_tied)
+        assert model["has_tied_embeddings"] == is_tied
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        (MIMO, {"sliding_window": 130, "sliding_window_size": 128}, "sliding_window_size: got 128"),
+        (GLM, {"linear_head_dim": 64}, "linear_head_dim: got 64; expected 128, as the model"),
+        (ROUTED, {"first_k_dense_replace": 2}, "mlp_layer_types: .*first_k_dense_replace = 2"),
+        (V4, {"mlp_layer_types": ["hash_mlp"] * 43}, "mlp_layer_types: got 'hash_mlp'"),
+    ],
+)
+def test_what_contradicts_is_named(read, config, changes, message):
+    with pytest.raises(InputError, match=message):
+        read(config, **changes)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not find_spec("transformers"), reason="transformers writes the files")
+def test_what_transformers_saves_again_is_read_to_the_same_shape(tmp_path):
+    """Those of the configurations that it knows; the table holds no key that does not matter."""
+    for name, config in CONFIGS.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    script = ROOT / "calibration/resaved.py"
+    done = subprocess.run(
+        [sys.executable, script, tmp_path], capture_output=True, text=True, check=True
+    )
+    assert "differs" not in done.stdout
+    assert done.stdout.count(": equal") > 50
