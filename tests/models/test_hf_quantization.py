@@ -391,3 +391,9 @@ def test_unknown_activation_scheme(scheme):
 
 def test_quantised_lm_head_is_refused():
     refuses("lm_head: got True", MIXTRAL, {"quant_method": "gptq", "bits": 4, "lm_head": True})
+
+
+def test_a_first_layer_in_16_bits_leaves_those_after_it_alone():
+    """Layers are grouped by all that they say, also where a later one says less."""
+    kept = {"modules_to_not_convert": [f"model.layers.0.self_attn.{x}_proj" for x in "qkvo"]}
+    assert stored(MIXTRAL, FP8 | kept)["attention"] == [(1, "bf16"), (3, "fp8")]

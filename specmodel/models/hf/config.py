@@ -111,7 +111,7 @@ def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return groups of layers that are alike, in order of appearance, without empty layers."""
     groups: list[dict[str, Any]] = []
     for parts in (layer for layer in layers if layer["mixer"] or layer["feed_forward"]):
-        same = next((group for group in groups if group | parts == group), None)
+        same = next((group for group in groups if group == parts | {"count": group["count"]}), None)
         if same:
             same["count"] += 1
         else:
