@@ -17,13 +17,16 @@ BYTES_PER_ELEMENT: dict[str, float] = {
     "fp8_block": (8 + 32 / 128**2) / 8,
     "mxfp8": 8.25 / 8,
     "int8": 1.0,
-    "int8_g128": 8.125 / 8,
+    "int8_g128": (8 + 16 / 128) / 8,
+    "int8_g64": (8 + 16 / 64) / 8,
+    "int8_g32": (8 + 16 / 32) / 8,
     "fp4": 4.5 / 8,
     "mxfp4": 4.25 / 8,
     "int4": (4 + 20 / 128) / 8,
     "int4_g128": (4 + 16 / 128) / 8,
     "int4_g64": (4 + 16 / 64) / 8,
     "int4_g32": (4 + 16 / 32) / 8,
+    "int4_g16": (4 + 16 / 16) / 8,
 }
 """Size of one element with its share of the scales [B]: fp4 (NVFP4) has 8 bits for each 16
 elements, mxfp4 and mxfp8 8 for each 32, int4 16 and a 4-bit zero point for each 128; int4_g128
@@ -37,10 +40,8 @@ StorageDtype = Annotated[str, one_of(BYTES_PER_ELEMENT)]
 _KERNELS = {
     "fp8_block": "fp8",
     "mxfp8": "fp8",
-    "int8_g128": "int8",
-    "int4_g128": "int4",
-    "int4_g64": "int4",
-    "int4_g32": "int4",
+    **dict.fromkeys(("int8_g128", "int8_g64", "int8_g32"), "int8"),
+    **dict.fromkeys(("int4_g128", "int4_g64", "int4_g32", "int4_g16"), "int4"),
 }
 """Dtypes that differ from another one only in how many elements share a scale, and that one."""
 

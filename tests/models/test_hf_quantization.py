@@ -355,7 +355,7 @@ def test_modelopt(algorithm, dtype):
     [
         ({}, "quant_algo: got None"),
         ({"quant_algo": "MIXED_PRECISION"}, "quantized_layers: got None"),
-        ({"quant_algo": "W4A8_AWQ"}, "quant_algo: got 'W4A8_AWQ'; expected one of: FP8"),
+        ({"quant_algo": "W4A8_INT"}, "quant_algo: got 'W4A8_INT'; expected one of: FP8"),
         ({"quant_algo": "NVFP4", "group_size": 32}, "group_size: got 32; expected 16"),
         ({"quant_algo": ["FP8"]}, "quant_algo"),
         ({"quant_algo": "FP8", "kv_cache_quant_algo": "INT3"}, "kv_cache_quant_algo"),

@@ -1,11 +1,10 @@
-"""Methods of quantisation, as records of checkpoints describe them: dtypes of matrices.
+"""Methods of quantisation that checkpoints of several tools follow, and what a record says.
 
 Each method has a reader, which returns a `Recipe`: what engines make of that record. A key that is
 not known here is refused by name.
 """
 
-import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -35,6 +34,8 @@ class Recipe:
     """Whether `every` holds for the LM head too."""
     needs_head: bool = False
     """Whether the record must say by name what becomes of the LM head."""
+    embedding_dtype: str | None = None
+    """Of the embedding; None where it is not quantised."""
     kv_dtype: str | None = None
     """Of the KV cache; None where the record does not say."""
 
@@ -42,12 +43,25 @@ class Recipe:
 KEPT_KEYS = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
 """Keys of lists of modules that are not quantised."""
 
-_SUSPECT_KEY = re.compile(
-    r"lm_head|embed|sparsity|transform|to_quantize|override|mixed|extra_config|moe_quant"
-)
-"""Keys that change what is quantised, and that no reader of a method knows."""
+_TENSOR_DTYPES = {
+    ("float", 8): {None: "fp8", 32: "mxfp8"},
+    ("float", 4): {None: "fp4", 16: "fp4", 32: "mxfp4"},
+    ("int", 8): {
+        None: "int8",
+        32: "int8_g32",
+        64: "int8_g64",
+        128: "int8_g128",
+    },
+    ("int", 4): {None: "int4", 32: "int4_g32", 64: "int4_g64", 128: "int4_g128"},
+}
+"""Dtypes of weights by type and bits, then by how many elements share a scale."""
 
-_MODELOPT = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "W4A16_NVFP4", "MXFP8")
+_AWQ_WITH = {"W4A8_AWQ": "fp8", "W4A16_AWQ": None}
+"""ModelOpt's algorithms of 4-bit integers, and the activations that they meet."""
+
+_MODELOPT = (
+    "FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "W4A16_NVFP4", "MXFP8", *_AWQ_WITH
+)  # fmt: skip
 _MODELOPT_FP8 = {"MXFP8": "mxfp8", "FP8_PB_WO": "fp8_block"}
 MOE_ALGO = "moe_quant_algo"
 """Key of an algorithm for experts alone, beside another method for the rest: DeepSeek-V4."""
@@ -56,14 +70,6 @@ MIXED = "MIXED_PRECISION"
 """Name of the algorithm of records in which each layer has its own."""
 
 _KV_DTYPES = {"FP8": "fp8", "NVFP4": "fp4"}
-_TENSOR_DTYPES = {
-    ("float", 8): {None: "fp8", 32: "mxfp8"},
-    ("float", 4): {None: "fp4", 16: "fp4", 32: "mxfp4"},
-    ("int", 8): {None: "int8", 128: "int8_g128"},
-    ("int", 4): {None: "int4", 32: "int4_g32", 64: "int4_g64", 128: "int4_g128"},
-}
-"""Dtypes of weights by type and bits, then by how many elements share a scale."""
-
 _QUARK_DTYPES = {"fp4": ("float", 4), "fp8_e4m3": ("float", 8), "int8": ("int", 8)}
 
 
@@ -106,46 +112,26 @@ class Source:
                 raise self.fault(key, "no such key, as what it changes is not known here")
 
 
-def read_recipe(source: Source, expert_dtype: object = None) -> Recipe:
-    """Return the recipe of a record; `expert_dtype` is what stands outside of it about experts."""
-    method, given = _method(source), _dtype_of_experts(source, expert_dtype)
-    if given is not None and method != "fp8":
-        raise source.fault("expert_dtype", f"none, as with {method} it is not known here", given)
-    suspect = (key for key in source.config if _SUSPECT_KEY.search(str(key)))
-    is_v4 = method == "fp8" and given is not None
-    source.refuse(*(key for key in suspect if not (is_v4 and key == MOE_ALGO)))
-    recipe = _METHODS[method](source)
-    return recipe if given is None else _with_experts(recipe, source, given)
+def weights_alone(source: Source, has_zero_points: bool) -> Format:
+    """Return the format of integer weights in groups with activations of 16 bits."""
+    source.refuse("quantized_layers")
+    bits = source.config.get("bits", source.config.get("w_bit"))
+    if type(bits) is not int or bits not in (4, 8):
+        raise source.fault("bits", "4 or 8")
+    group = source.config.get("group_size", source.config.get("q_group_size", 128))
+    known = _TENSOR_DTYPES["int", bits]
+    if type(group) is not int or group not in known:
+        sizes = " or ".join(str(size) for size in known if size)
+        raise source.fault("group_size", f"{sizes} elements", group)
+    if has_zero_points and bits == 4:
+        if group != 128:
+            expected = "128, as the zero points of other groups are not known here"
+            raise source.fault("group_size", expected)
+        return Format("int4", source.dtype)
+    return Format(known[group], source.dtype)
 
 
-def _method(source: Source) -> str:
-    """Return the method of a record, by the name that its reader has here."""
-    method = source.config.get("quant_method")
-    if method is None and source.config.get("quant_algo") is not None:
-        method = "modelopt"  # as ModelOpt 0.31 left it out
-    if isinstance(method, str) and method.startswith("modelopt_"):
-        method = "modelopt"  # the engine's name for one of its algorithms
-    if not isinstance(method, str) or method not in _METHODS:
-        raise source.fault("quant_method", f"one of: {', '.join(_METHODS)}")
-    return method
-
-
-def _dtype_of_experts(source: Source, expert_dtype: object) -> object:
-    """Return the dtype of routed experts, given in the record or outside of it."""
-    inner = source.config.get("expert_dtype")
-    if None not in (inner, expert_dtype) and inner != expert_dtype:
-        raise source.fault("expert_dtype", f"the same as expert_dtype = {expert_dtype!r} outside")
-    return inner if inner is not None else expert_dtype
-
-
-def _with_experts(recipe: Recipe, source: Source, given: object) -> Recipe:
-    """Return a recipe whose routed experts have a dtype that is given."""
-    if source.one_of("expert_dtype", ("fp4", "fp8"), given) == "fp8" or recipe.experts:
-        return recipe
-    return Recipe(recipe.every, Format("mxfp4", "fp8"), kept=recipe.kept)
-
-
-def _fp8(source: Source) -> Recipe:
+def fp8(source: Source) -> Recipe:
     """FP8 as DeepSeek and Qwen ship it: every linear layer but the LM head.
 
     With `MOE_ALGO`, what else ModelOpt writes is of routed experts alone, as vLLM 0.33 reads it
@@ -165,17 +151,30 @@ def _fp8(source: Source) -> Recipe:
     return Recipe(every, kept=source.lists(*KEPT_KEYS))
 
 
-def _mxfp4(source: Source) -> Recipe:
+def mxfp4(source: Source) -> Recipe:
     """MXFP4 as gpt-oss ships it: routed experts alone."""
     return Recipe(experts=Format("mxfp4", source.dtype), kept=source.lists(*KEPT_KEYS))
 
 
-def _awq(source: Source) -> Recipe:
-    every = _weights_alone(source, bool(source.config.get("zero_point", True)))
+def mxfp8(source: Source) -> Recipe:
+    """MXFP8 as MiniMax ships it: as ModelOpt's, every linear layer and the LM head."""
+    if source.config.get("weight_block_size") not in (None, [1, 32]):
+        raise source.fault("weight_block_size", "[1, 32]")
+    return Recipe(Format("mxfp8", "fp8"), kept=source.lists(*KEPT_KEYS), has_head=True)
+
+
+def wna16(source: Source) -> Recipe:
+    """Read moe_wna16, vLLM's name: the integers of GPTQ, which says `sym`, or of AWQ."""
+    return gptq(source) if "sym" in source.config else awq(source)
+
+
+def awq(source: Source) -> Recipe:
+    """AWQ: every linear layer but the LM head."""
+    every = weights_alone(source, bool(source.config.get("zero_point", True)))
     return Recipe(every, kept=source.lists(*KEPT_KEYS))
 
 
-def _gptq(source: Source) -> Recipe:
+def gptq(source: Source) -> Recipe:
     """GPTQ; kernels drop the zero points of symmetric checkpoints."""
     kept = source.lists(*KEPT_KEYS)
     rules = source.config.get("dynamic")
@@ -183,29 +182,10 @@ def _gptq(source: Source) -> Recipe:
         if not isinstance(rules, dict) or not all(rule.startswith("-:") for rule in rules):
             raise source.fault("dynamic", "only rules that start with -:, which leave modules out")
         kept[source.key("dynamic")] = ["re:" + rule.removeprefix("-:") for rule in rules]
-    return Recipe(_weights_alone(source, not source.config.get("sym", False)), kept=kept)
+    return Recipe(weights_alone(source, not source.config.get("sym", False)), kept=kept)
 
 
-def _weights_alone(source: Source, has_zero_points: bool) -> Format:
-    """Return the format of integer weights in groups with activations of 16 bits."""
-    source.refuse("quantized_layers")
-    bits = source.config.get("bits", source.config.get("w_bit"))
-    if type(bits) is not int or bits not in (4, 8):
-        raise source.fault("bits", "4 or 8")
-    group = source.config.get("group_size", source.config.get("q_group_size", 128))
-    known = _TENSOR_DTYPES["int", bits]
-    if type(group) is not int or group not in known:
-        sizes = " or ".join(str(size) for size in known if size)
-        raise source.fault("group_size", f"{sizes} elements", group)
-    if has_zero_points and bits == 4:
-        if group != 128:
-            expected = "128, as the zero points of other groups are not known here"
-            raise source.fault("group_size", expected)
-        return Format("int4", source.dtype)
-    return Format(known[group], source.dtype)
-
-
-def _modelopt(source: Source) -> Recipe:
+def modelopt(source: Source) -> Recipe:
     """ModelOpt, in either file: every linear layer and the LM head, or those listed."""
     algo = source.one_of("quant_algo", (*_MODELOPT, MIXED))
     kept = source.lists("ignore") or source.lists("exclude_modules", "ignored_layers")
@@ -233,6 +213,10 @@ def _modelopt(source: Source) -> Recipe:
 def _algorithm(source: Source, key: str, spec: Mapping[str, Any], algo: str) -> Format:
     """Return the format of an algorithm of ModelOpt."""
     group = spec.get("group_size")
+    if algo in _AWQ_WITH:
+        own = Source({"bits": 4, **spec}, source.name, source.dtype)
+        weights = weights_alone(own, bool(spec.get("has_zero_point", False))).weights
+        return Format(weights, _AWQ_WITH[algo] or source.dtype)
     if "NVFP4" in algo:
         if group not in (None, 16):
             raise source.fault(key, "16 elements in NVFP4", group)
@@ -251,7 +235,7 @@ def _modelopt_kv(source: Source) -> str | None:
     return _KV_DTYPES[source.one_of(key, _KV_DTYPES)]
 
 
-def _compressed(source: Source) -> Recipe:
+def compressed(source: Source) -> Recipe:
     """compressed-tensors: groups of modules, each with a format; the LM head if it is named."""
     groups = source.config.get("config_groups")
     if not isinstance(groups, dict) or not groups:
@@ -318,7 +302,7 @@ def _activation_dtype(source: Source, key: str, spec: Any) -> str:
     return _tensor_dtype(source, key, form)
 
 
-def _quark(source: Source) -> Recipe:
+def quark(source: Source) -> Recipe:
     """Quark, as AMD ships MXFP4 and FP8: one format for all linear layers but those excluded."""
     source.refuse("layer_quant_config", "layer_type_quant_config", "kv_cache_quant_config")
     export = source.config.get("export")
@@ -346,15 +330,3 @@ def _quark_dtype(source: Source, key: str, spec: Any) -> str:
         expected = "32 elements" if name == "fp4" else "none"
         raise source.fault(f"{key}.group_size", expected, group)
     return known[group]
-
-
-_METHODS: dict[str, Callable[[Source], Recipe]] = {
-    "fp8": _fp8,
-    "mxfp4": _mxfp4,
-    "awq": _awq,
-    "gptq": _gptq,
-    "modelopt": _modelopt,
-    "compressed-tensors": _compressed,
-    "quark": _quark,
-}
-"""Readers of records by `quant_method`."""

@@ -11,15 +11,9 @@ from typing import Any, TypeVar
 
 from specmodel.base.errors import InputError
 from specmodel.layers.work import wider_dtype
-from specmodel.models.hf.formats import (
-    MIXED,
-    MOE_ALGO,
-    Format,
-    Recipe,
-    Source,
-    read_recipe,
-)
+from specmodel.models.hf.formats import MIXED, MOE_ALGO, Format, Recipe, Source
 from specmodel.models.hf.keys import table
+from specmodel.models.hf.methods import read_recipe
 from specmodel.models.hf.modules import (
     DENSE,
     EXPERTS,
@@ -157,12 +151,13 @@ class _Checkpoint:
         of_blocks = _most_common(form.weights for form in _of_groups(formats, SHARED, DENSE))
         mixed = of_mixers or self.dtype
         weight = of_blocks or of_mixers or (experts or self.plain).weights
+        outer = self.recipe.embedding_dtype or self.dtype
         fields = {
             "weight_dtype": weight,
             "attention_dtype": _unless(weight, mixed),
             "expert_dtype": _unless(weight, experts.weights) if experts else None,
-            "embedding_dtype": _unless(weight, self.dtype),
-            "head_dtype": _unless(self.dtype, self._head()),
+            "embedding_dtype": self.recipe.embedding_dtype or _unless(weight, self.dtype),
+            "head_dtype": _unless(outer, self._head()) if self.modules.has_head else None,
             "mtp_dtype": self.dtype if self.modules.has_mtp and self._leaves_mtp() else None,
             **self._activations(formats, experts, mixed),
             "kv_dtype": self.recipe.kv_dtype or self.dtype,
@@ -212,7 +207,7 @@ class _Checkpoint:
 
     def _head(self) -> str:
         """Return the dtype of the LM head."""
-        if not self.modules.has_head or any(named.has_head for named in self.kept):
+        if any(named.has_head for named in self.kept):
             return self.dtype
         listed = [form for named, form in self.targets if named.has_head]
         if listed:
