@@ -186,6 +186,7 @@ def test_weights_of_mxfp8_may_name_what_is_left_out():
         (torchao(ao("IntxWeightOnlyConfig")), "got 'IntxWeightOnlyConfig'; expected one of: Int4"),
         (torchao(ao("Int4WeightOnlyConfig", group_size=16)), "group_size: got 16; expected 32 or"),
         (torchao(ao("Int8WeightOnlyConfig", granularity=ao("PerGroup", group_size=32))), "by row"),
+        (torchao(ao("Int8WeightOnlyConfig", granularity={"_type": {}})), "scales by row or tensor"),
         (torchao(ao("FqnToConfig", fqn_to_config=[1])), "quant_type.default: got .*of modules"),
         (torchao(FLOAT8, include_input_output_embeddings=True), "include_input_output_embeddings"),
         ({"quant_method": "torchao", "quant_type": "int8"}, "quant_type: got 'int8'"),

@@ -198,7 +198,7 @@ def _of_class(source: Source, key: str, spec: Any) -> Format:
     weights, activations = _TORCHAO[kind]
     shared = data.get("granularity")
     parts = shared if isinstance(shared, list) else [shared]
-    kinds = {part.get("_type") for part in parts if isinstance(part, dict)}
+    kinds = {str(part.get("_type")) for part in parts if isinstance(part, dict)}
     sizes = [part["_data"] for part in parts if isinstance(part, dict) and part.get("_data")]
     if weights == "fp8" and kinds == {"PerBlock"} and {"block_size": [128, 128]} in sizes:
         return Format("fp8_block", "fp8")
