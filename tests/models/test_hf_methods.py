@@ -83,6 +83,7 @@ def read(config, record, key="quantization_config"):
         ({"quant_method": "moe_wna16", "bits": 4, "group_size": 64, "sym": True}, 4.25, "bf16"),
         ({"quant_method": "moe_wna16", "bits": 4, "zero_point": True}, 4 + 20 / 128, "bf16"),
         ({"quant_method": "gptq_marlin", "bits": 8, "group_size": 32, "sym": True}, 8.5, "bf16"),
+        ({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, 8, "fp8"),
         (FP_QUANT, 4 + 8 / 32, "fp4"),
         (FP_QUANT | {"forward_dtype": "nvfp4"}, 4 + 8 / 16, "fp4"),
         (AWQ | {"quant_algo": "W4A8_AWQ"}, 4 + 16 / 128, "fp8"),

@@ -43,6 +43,7 @@ _OTHER_NAMES = {
     "auto_gptq": "gptq",
     "gptq_marlin": "gptq",
     "gpt_oss_mxfp4": "mxfp4",
+    "fbgemm_fp8": "fp8",
     "inc": "auto-round",
 }
 """What engines call some methods."""
