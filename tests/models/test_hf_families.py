@@ -261,7 +261,8 @@ def plain(inner):
         "minimax_m3_vl_text": "transformers--minimax_m3_vl_text",
         "deepseek_v41_text": "deepseek-ai--DeepSeek-V4.1-Flash",
     }
-    return of(names[inner], model_type=inner)
+    name = names.get(inner, f"transformers--{inner.removesuffix('_text')}")
+    return of(name, model_type=inner)
 
 
 PAIRS = [(outer, inner) for outer, inners in WRAPPERS.items() for inner in inners]

@@ -74,6 +74,8 @@ class Family(Record):
     """Form of attention: grouped, latent or sparse (latent with an indexer)."""
     has_query_latent: bool = True
     """Of latent attention: whether queries have a latent where `q_lora_rank` is missing."""
+    latent_gate: Literal["head_wise", "element_wise"] | None = None
+    """Of latent attention: its output gate where no key says it."""
     kv_heads: int | None = None
     """Key-value heads where no key says it; as many as query heads if None."""
     head_dim: int | None = None

@@ -51,12 +51,12 @@ def _check_outside(reader: Reader, sizes: dict[str, Any]) -> None:
             raise reader.fault(key, f"{sizes[field]}, as the model's own key for it has")
 
 
-def gate_size(reader: Reader, v_head_dim: int) -> int:
+def gate_size(reader: Reader, family: Family, v_head_dim: int) -> int:
     """Return the width per head of the output gate of latent attention, 0 for no gate [-]."""
     reader.pass_over(_GRANULARITY)
     if reader.flag("mla_use_output_gate", False):
         return v_head_dim
-    kind = reader.get(_GRANULARITY, "head_wise" if reader.is_family("bailing_hybrid") else None)
+    kind = reader.get(_GRANULARITY, family.latent_gate)
     sizes = {None: 0, "head_wise": 1, "element_wise": v_head_dim}
     if not isinstance(kind, str | None) or kind not in sizes:
         raise reader.fault(_GRANULARITY, "head_wise, element_wise or null")

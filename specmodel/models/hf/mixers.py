@@ -78,7 +78,7 @@ def _latent_heads(reader: Reader, family: Family) -> dict[str, Any]:
     missing = 0 if family.has_query_latent else None
     has_query_latent = reader.get("q_lora_rank", missing) is not None
     v_head_dim = reader.whole("v_head_dim")
-    size = gate_size(reader, v_head_dim)
+    size = gate_size(reader, family, v_head_dim)
     return {
         "num_heads": reader.whole("num_attention_heads"),
         "kv_lora_rank": reader.whole("kv_lora_rank"),
