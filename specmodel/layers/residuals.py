@@ -11,9 +11,11 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.schemas import BY_KIND
 from specmodel.layers import blocks
+from specmodel.layers.attention import Count
 from specmodel.layers.forms import Quantity
 from specmodel.layers.matrices import between_matrices
 from specmodel.layers.run import Pass
@@ -42,7 +44,7 @@ def norms(
 
 @dataclass(frozen=True, kw_only=True)
 class HyperConnections(Record):
-    """Several residual streams, mixed before and after each block (mHC).
+    """Several residual streams, of which each block reads a sum and adds to all (mHC, iHC).
 
     Two small matrices a layer make, from all streams of a token, how much of each the block reads,
     how much of its result each gets, and how they are mixed.
@@ -51,6 +53,10 @@ class HyperConnections(Record):
     ----------
     kind, num_streams
         Name in files; residual streams [-].
+    is_mixed, gate_rank
+        Whether streams are mixed with each other; and, where each element of a stream has a gate
+        of its own that says how much the block reads, the width between the two matrices that make
+        these gates, 0 where a stream has one number [-].
     has_head, in_modules
         Whether a matrix makes one stream of them before the LM head (else they are summed), and
         whether layers for multi-token prediction have as many streams.
@@ -70,20 +76,27 @@ class HyperConnections(Record):
 
     kind: Literal["hyper_connections"] = "hyper_connections"
     num_streams: Annotated[int, Interval(ge=2, le=64)]
+    is_mixed: bool = True
+    gate_rank: Count = 0
     has_head: bool = False
     in_modules: bool = False
+
+    def __post_init__(self) -> None:
+        if self.gate_rank and self.is_mixed:
+            expected = "0 where is_mixed, as gates of elements are known without mixing alone"
+            raise InputError("gate_rank", self.gate_rank, expected)
 
     def parameters(self, hidden_size: int, num_layers: int, num_blocks: int) -> int:
         """Return the weights of the matrices before all blocks, with biases and scales [-]."""
         del num_layers
         made, wide = self._made, self.num_streams * hidden_size
-        head = self.num_streams * (wide + 1) + 1 if self.has_head else 0
-        return num_blocks * (made * (wide + 1) + 3) + head
+        head = self._of_head * (wide + 1) + 1 if self.has_head else 0
+        return num_blocks * (made * (wide + 1) + 2 + self.is_mixed) + head
 
     def weight_bytes(self, stream: Stream, num_layers: int, num_blocks: int) -> float:
         """Return the bytes of these on each GPU, in 32 bits [B]."""
         weights = self.parameters(stream.hidden_size, num_layers, num_blocks)
-        return weights * BYTES_PER_ELEMENT[_MIXER_DTYPE]
+        return weights * self._weight_bytes(stream)
 
     @property
     def kernel_kind(self) -> Kind:
@@ -99,7 +112,7 @@ class HyperConnections(Record):
         del num_layers
         tokens, stream = run.num_tokens, run.stream
         found = self.before(tokens, stream, num_blocks) + self.after(tokens, stream, num_blocks)
-        return found + self.before(tokens, stream, 1, self.num_streams) if self.has_head else found
+        return found + self.before(tokens, stream, 1, self._of_head) if self.has_head else found
 
     def before(
         self, num_tokens: Quantity, stream: Stream, num_blocks: int, made: int | None = None
@@ -110,7 +123,7 @@ class HyperConnections(Record):
         # as long as two more.
         weights = num_blocks * (made or self._made) * self.num_streams * stream.hidden_size
         numbers = Work(
-            flop=num_tokens * (2 * weights), weight_bytes=weights * BYTES_PER_ELEMENT[_MIXER_DTYPE]
+            flop=num_tokens * (2 * weights), weight_bytes=weights * self._weight_bytes(stream)
         )
         return self._moved(num_tokens, stream, num_blocks, kernels=4) + numbers
 
@@ -134,8 +147,18 @@ class HyperConnections(Record):
 
     @property
     def _made(self) -> int:
-        """Numbers made of a token before each block [-]."""
-        return (2 + self.num_streams) * self.num_streams
+        """Numbers made of a token before each block; gates count by their two matrices [-]."""
+        mixing = self.num_streams**2 if self.is_mixed else 0
+        return self._of_head + self.num_streams + mixing
+
+    @property
+    def _of_head(self) -> int:
+        """Numbers made of a token that say what is read, as before the LM head [-]."""
+        return 2 * self.gate_rank or self.num_streams
+
+    def _weight_bytes(self, stream: Stream) -> float:
+        """Return the size of a weight: 32 bits, but 16 where gates have many [B]."""
+        return stream.residual_bytes if self.gate_rank else BYTES_PER_ELEMENT[_MIXER_DTYPE]
 
 
 @dataclass(frozen=True, kw_only=True)

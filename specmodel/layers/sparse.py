@@ -11,7 +11,6 @@ from typing import Literal, Self
 import numpy as np
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.layers.attention import LatentHeads, Size
 from specmodel.layers.batch import Batch, Carried
@@ -93,11 +92,6 @@ class SparseAttention(LatentHeads):
     index_pool: Size = 1
     has_indexer: bool = True
 
-    def __post_init__(self) -> None:
-        if not self.q_lora_rank:
-            expected = "at least 1, as the indexer makes its queries of the latent of queries"
-            raise InputError("q_lora_rank", self.q_lora_rank, expected)
-
     @property
     def selects(self) -> bool:
         """Whether it selects what layers of its kind read."""
@@ -156,7 +150,8 @@ class SparseAttention(LatentHeads):
         """Weights of the indexer: queries, the key with its norm, weights of heads [-]."""
         if not self.has_indexer:
             return 0
-        queries = self.q_lora_rank * self.index_num_heads * self.index_head_dim
+        read = self.q_lora_rank or hidden_size
+        queries = read * self.index_num_heads * self.index_head_dim
         of_hidden = hidden_size * (self._index_keys + self.index_num_heads)
         pooled = self.index_pool * self.index_head_dim if self.index_pool > 1 else 0
         return queries + of_hidden + 2 * self.index_head_dim + pooled
@@ -176,7 +171,7 @@ class SparseAttention(LatentHeads):
         found += self.absorbed_projections(run, layers, run.replica, dtype)
         found += self.between_projections(run, layers)
         if self.has_indexer:
-            read = self.q_lora_rank + stream.hidden_size
+            read = (self.q_lora_rank or stream.hidden_size) + stream.hidden_size
             made = self.index_num_heads * self.index_head_dim
             made += self._index_keys + self.index_num_heads
             found += matrix_work(
@@ -184,7 +179,7 @@ class SparseAttention(LatentHeads):
                 layers,
                 weights=self._indexer_weights(stream.hidden_size),
                 values=read + made,
-                depth=2 * stream.hidden_size + self.q_lora_rank,
+                depth=stream.hidden_size + read,
                 kernels=2,
             )
         is_quantised = stream.bytes_of(stream.weight_dtype) < 2

@@ -78,6 +78,7 @@ def test_layers_for_several_tokens_have_one_stream_unless_said():
 @pytest.mark.parametrize(("residuals", "message"), [
     ({"kind": "hyper_connections", "num_streams": 1}, "num_streams: got 1"),
     ({"kind": "attention_residuals", "block_layers": 0}, "block_layers: got 0"),
+    ({"kind": "hyper_connections", "num_streams": 4, "gate_rank": 8}, "gate_rank: got 8"),
     ({"kind": "hyper"}, "kind: got .*'hyper'.*hyper_connections"),
 ])  # fmt: skip
 def test_bad_sizes_are_named(residuals, message):

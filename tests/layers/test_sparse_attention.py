@@ -154,9 +154,14 @@ VLLM_INDEXER = {
 the fill inside two kernels of attention."""
 
 
-def test_indexer_without_a_latent_of_queries_is_refused():
-    with pytest.raises(InputError, match=r"q_lora_rank: got 0; expected at least 1"):
-        build(SparseAttention, as_table(DEEPSEEK) | {"q_lora_rank": 0}, "")
+def test_indexer_without_a_latent_of_queries_reads_what_the_layer_reads():
+    whole, shared = (
+        replace(DEEPSEEK, q_lora_rank=0, has_indexer=has_indexer) for has_indexer in (True, False)
+    )
+    queries = DEEPSEEK.index_num_heads * DEEPSEEK.index_head_dim
+    read_once = DEEPSEEK.index_num_heads + DEEPSEEK.index_head_dim
+    made = 7168 * (queries + read_once) + 2 * DEEPSEEK.index_head_dim
+    assert whole.weights(7168) - shared.weights(7168) == made
 
 
 def components(architecture=DEEPSEEK_V32, capability=HOPPER, layout=None, **sequences):

@@ -76,6 +76,8 @@ class Family(Record):
     """Of latent attention: whether queries have a latent where `q_lora_rank` is missing."""
     latent_gate: Literal["head_wise", "element_wise"] | None = None
     """Of latent attention: its output gate where no key says it."""
+    indexer_every: int = 1
+    """Of sparse attention: of how many layers one has an indexer where no key says it."""
     kv_heads: int | None = None
     """Key-value heads where no key says it; as many as query heads if None."""
     head_dim: int | None = None

@@ -43,7 +43,7 @@ def mixers(
         made[LINEAR] = {"state_dtype": dtype} | family.rule("linear", _LINEAR)(reader)
     if not set(INDEXED).isdisjoint(kinds):
         made |= dict.fromkeys(INDEXED, _sparse_attention(reader, family))
-        owns = _own_indexers(reader, len(kinds))
+        owns = _own_indexers(reader, family, len(kinds))
         return [
             made[kind] if has_indexer or kind == LINEAR else made[kind] | {"has_indexer": False}
             for kind, has_indexer in zip(kinds, owns, strict=True)
@@ -100,14 +100,14 @@ def _sparse_attention(reader: Reader, family: Family) -> dict[str, Any]:
     if pool > 1 and not reader.flag("index_kpool_compress", True):
         raise reader.fault("index_kpool_compress", "true, as other pools are not known here")
     fields |= {"index_pool": pool} if pool > 1 else {}
-    if not fields["q_lora_rank"]:
+    if family.has_query_latent and not fields["q_lora_rank"]:
         raise reader.fault("q_lora_rank", "at least 1, as the indexer needs the latent of queries")
     return fields
 
 
-def _own_indexers(reader: Reader, num_layers: int) -> list[bool]:
+def _own_indexers(reader: Reader, family: Family, num_layers: int) -> list[bool]:
     """Return which layers have an indexer; others reuse the selection of the last that has."""
-    said = _said_of_indexers(reader, num_layers)
+    said = _said_of_indexers(reader, family, num_layers)
     key, owns = next(iter(said.items()))
     if not owns[0]:
         raise reader.fault(key, "an indexer in the first layer, as none selected before it")
@@ -118,7 +118,7 @@ def _own_indexers(reader: Reader, num_layers: int) -> list[bool]:
     return owns
 
 
-def _said_of_indexers(reader: Reader, num_layers: int) -> dict[str, list[bool]]:
+def _said_of_indexers(reader: Reader, family: Family, num_layers: int) -> dict[str, list[bool]]:
     """Return which layers have an indexer by each key that says it, or by the default rule."""
     said: dict[str, list[bool]] = {}
     if reader.get("indexer_types") is not None:
@@ -126,7 +126,7 @@ def _said_of_indexers(reader: Reader, num_layers: int) -> dict[str, list[bool]]:
         said["indexer_types"] = [kind == "full" for kind in kinds]
     if reader.get("index_topk_pattern") is not None:
         said["index_topk_pattern"] = _indexers_of_pattern(reader, num_layers)
-    frequency = reader.whole("index_topk_freq", 1)
+    frequency = reader.whole("index_topk_freq", family.indexer_every)
     offset = reader.whole("index_skip_topk_offset", 2, minimum=0)
     if not said or reader.get("index_topk_freq") is not None:
         name = "index_topk_freq" if said else "index_skip_topk_offset"

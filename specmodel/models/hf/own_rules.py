@@ -17,6 +17,7 @@ from specmodel.models.hf import (
     mimo,
     minimax_m3,
     nas,
+    sparse,
 )
 from specmodel.models.hf.family import Family
 from specmodel.models.hf.feed_forward import feed_forwards
@@ -53,6 +54,7 @@ _OWN = {
         check_quantisation=mamba2.refuse_quantised,
     ),
     "Gemma": Rules(blocks=gemma.gemma_blocks, mixers=gemma.gemma_mixers, fields=gemma.gemma_fields),
+    "Hy4": Rules(fields=sparse.hy_fields),
     "Inkling": Rules(
         blocks=inkling.inkling_blocks,
         mixers=inkling.inkling_mixers,
@@ -65,6 +67,7 @@ _OWN = {
         fields=longcat.longcat_fields,
         check_quantisation=longcat.check_quantisation,
     ),
+    "Mistral-Large-4": Rules(mixers=sparse.mistral_mixers),
     "MiMo": Rules(mixers=mimo.mimo_mixers),
     "MiniMax-M3": Rules(mixers=minimax_m3.block_sparse_mixers),
     "Nemotron-H": Rules(
