@@ -1,4 +1,4 @@
-"""Block-sparse attention with grouped heads (MSA): an indexer scores blocks, tokens read the best.
+"""Block-sparse attention with grouped heads (MSA, QSA): an indexer scores blocks, tokens read some.
 
 The indexer has a query head for each key-value head, and caches one 16-bit key for each entry. A
 block scores as its best entry does.
@@ -34,6 +34,9 @@ TOGETHER = 0.07
 """The same for prompts on data-center Blackwell, whose kernel takes many tokens together; from the
 same tables, on B200 [-]."""
 
+_TILE = 128
+"""Entries that a kernel takes at once, though blocks are smaller: as was timed [token]."""
+
 _KIND: Literal["block_sparse_attention"] = "block_sparse_attention"
 
 
@@ -51,6 +54,11 @@ class BlockSparseAttention(GroupedHeads):
     block_size, topk_blocks
         Entries of a block, and blocks that a token attends to at most, those always selected (such
         as its own) among them [token].
+    has_output_gate
+        As in `GroupedAttention`.
+    is_pooled
+        Whether a block has one index key, a mean of those of its entries, by which a token selects
+        blocks for all its heads; each GPU then has the whole indexer (QSA, as in Qwen3.8).
 
     Notes
     -----
@@ -68,6 +76,8 @@ class BlockSparseAttention(GroupedHeads):
     index_head_dim: Size
     block_size: Size
     topk_blocks: Size
+    has_output_gate: bool = False
+    is_pooled: bool = False
 
     output_component = "block_sparse_projections"
 
@@ -84,11 +94,11 @@ class BlockSparseAttention(GroupedHeads):
     @property
     def index_bytes(self) -> float:
         """Bytes that the indexer keeps of a token in one layer [B]."""
-        return self.index_head_dim * INDEX_BYTES
+        return self.index_head_dim * INDEX_BYTES / self._key_entries
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights of one layer on each GPU; the matrix of index keys is on all [-]."""
-        by_head = 2 * hidden_size * self.query_size / tensor_parallel
+        by_head = (2 + self.has_output_gate) * hidden_size * self.query_size / tensor_parallel
         by_kv_head = hidden_size * self._kv_elements(tensor_parallel)
         index = hidden_size * (self._index_queries(tensor_parallel) + self.index_head_dim)
         return by_head + by_kv_head + index
@@ -109,9 +119,14 @@ class BlockSparseAttention(GroupedHeads):
         }
 
     def _index_queries(self, tensor_parallel: int) -> float:
-        """Width of the indexer's queries on each GPU, cut as key-value heads are [-]."""
+        """Width of the indexer's queries on each GPU, cut as key-value heads are or whole [-]."""
         ranks = min(self._kv_ranks(tensor_parallel), self.index_num_heads)
-        return self.index_num_heads * self.index_head_dim / ranks
+        return self.index_num_heads * self.index_head_dim / (1 if self.is_pooled else ranks)
+
+    @property
+    def _key_entries(self) -> int:
+        """Entries that share an index key [token]."""
+        return self.block_size if self.is_pooled else 1
 
     def _entry_bytes(self, stream: Stream, tensor_parallel: int) -> float:
         return self._kv_elements(tensor_parallel) * BYTES_PER_ELEMENT[stream.kv_dtype]
@@ -120,10 +135,10 @@ class BlockSparseAttention(GroupedHeads):
         """Return the work of the matrices, and of norms, rotation and storing between them."""
         # weights below 16 bits take kernels of their own, which quantise the inputs of two matrices
         stream, n = run.stream, run.layout.tensor_parallel
-        outputs = self.output_size / n
+        outputs, gate = self.output_size / n, self.has_output_gate * self.output_size / n
         index = self._index_queries(n) + self.index_head_dim
-        made = self.query_size / n + self._kv_elements(n) + index
-        turned = 2 * (self.query_size / n + self._kv_elements(n) / 2 + index)
+        made = self.query_size / n + gate + self._kv_elements(n) + index
+        turned = 2 * (self.query_size / n + self._kv_elements(n) / 2 + index) + 3 * gate
         is_quantised = stream.bytes_of(stream.weight_dtype) < 2
         quantised = 1.5 * (stream.hidden_size + outputs) if is_quantised else 0.0
         found = matrix_work(
@@ -132,7 +147,7 @@ class BlockSparseAttention(GroupedHeads):
             weights=self.weights(stream.hidden_size, n),
             values=2 * stream.hidden_size + made + outputs + turned + quantised,
             depth=stream.hidden_size + outputs,
-            kernels=3 + 2 * is_quantised,
+            kernels=3 + self.has_output_gate + 2 * is_quantised,
         )
         return replace(found, kind=_KIND, stored_dtype=stream.kv_dtype)
 
@@ -142,7 +157,7 @@ class BlockSparseAttention(GroupedHeads):
         pairs, read = replica.pairs(None), replica.entries(None)
         queries = self._index_queries(n)
         return Work(
-            flop=pairs * (2 * queries * layers),
+            flop=pairs * (2 * queries * layers / self._key_entries),
             cache_bytes=(read + run.num_tokens) * (layers * self.index_bytes),
             activation_bytes=(pairs * self._score_bytes(n) + run.num_tokens * queries * 2) * layers,
             kernels=layers,
@@ -164,7 +179,7 @@ class BlockSparseAttention(GroupedHeads):
     def _score_bytes(self, tensor_parallel: int) -> float:
         """Size of the scores kept of an entry: 32 bits a block and index head [B]."""
         heads = self._index_queries(tensor_parallel) / self.index_head_dim
-        return 4 * heads / self.block_size
+        return 4 * (1 if self.is_pooled else heads) / self.block_size
 
     def _core(self, run: Pass, layers: int) -> Work:
         stream, n = run.stream, run.layout.tensor_parallel
@@ -178,7 +193,7 @@ class BlockSparseAttention(GroupedHeads):
             flop=pairs * (2 * both * layers),
             activation_bytes=run.num_tokens * (both * layers * stream.residual_bytes),
             cache_bytes=(read + run.num_tokens) * (layers * size),
-            groups=decoded * (layers * groups / self.block_size),
+            groups=decoded * (layers * groups / max(self.block_size, _TILE)),
             kernels=2 * layers,
             kind=_KIND,
             dtype="bf16",

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from annotated_types import Interval, MinLen
 
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.dtypes import BYTES_PER_ELEMENT, StorageDtype
 from specmodel.base.records import Record
 from specmodel.base.schemas import FROM_LIST
 from specmodel.layers.attention import Size
@@ -17,8 +17,6 @@ from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
-
-_ROW_DTYPE = "mxfp8"
 
 
 def look_up(run: Pass, *, width: int, made: int, dtype: str) -> Work:
@@ -138,14 +136,16 @@ class NgramMemory(Record):
 
     Tables are on GPUs, each holding a share, if `is_on_gpu`. Otherwise the host holds them, as in
     vLLM 0.33 by default (``config/engram.py``): they take no memory here, and rows are fetched
-    ahead. Rows have 8 bits, with a scale for each 32 elements. Not counted: norms, the gate between
-    (which has no convolution), and gathering what GPUs make of the rows.
+    ahead. Rows have the `row_dtype`, by default 8 bits with a scale for each 32 elements. Not
+    counted: norms, the gate between, a convolution over the last tokens (which Qwen3.8 has), and
+    gathering what GPUs make of the rows.
     """
 
     num_rows: Annotated[tuple[Annotated[int, Interval(ge=1, le=10**12)], ...], MinLen(1), FROM_LIST]
     row_size: Size
     num_lookups: Size
     num_outputs: Size
+    row_dtype: StorageDtype = "mxfp8"
     is_on_gpu: bool = False
 
     @property
@@ -161,14 +161,14 @@ class NgramMemory(Record):
     def weight_bytes(self, stream: Stream, layout: Layout) -> float:
         """Return the bytes of all of it on each GPU [B]."""
         matrices = self.parameters(stream.hidden_size) * stream.bytes_of(stream.weight_dtype)
-        tables = self.table_parameters * BYTES_PER_ELEMENT[_ROW_DTYPE] if self.is_on_gpu else 0
+        tables = self.table_parameters * BYTES_PER_ELEMENT[self.row_dtype] if self.is_on_gpu else 0
         return (matrices + tables) / layout.tensor_parallel
 
     def work(self, run: Pass) -> dict[str, Work]:
         """Return the work in a pass, by component."""
         stream, n, layers = run.stream, run.layout.tensor_parallel, len(self.num_rows)
         read, made = self.num_lookups * self.row_size, self.num_outputs * stream.hidden_size
-        looked_up = run.num_tokens * (layers * read / n * BYTES_PER_ELEMENT[_ROW_DTYPE])
+        looked_up = run.num_tokens * (layers * read / n * BYTES_PER_ELEMENT[self.row_dtype])
         weights = self.parameters(stream.hidden_size) / layers / n
         matrices = matrix_work(run, layers, weights=weights, values=read + made / n, depth=read)
         gates = between_matrices(run, layers, 2 * made, kernels=1)

@@ -127,6 +127,22 @@ def test_scores_are_kept_of_blocks(degree, heads):
     assert found["indexer"].activation_bytes == pytest.approx(LAYERS * (scores + queries))
 
 
+def test_pooled_keys_are_one_a_block_and_on_all_gpus():
+    """As in Qwen3.8-Flash-Next: 64 B of index a token and layer, blocks of 4 chosen for all heads."""
+    sizes = {"num_heads": 24, "num_kv_heads": 2, "head_dim": 256, "has_output_gate": True}
+    index = {"index_num_heads": 4, "index_head_dim": 128, "block_size": 4, "topk_blocks": 512}
+    pooled = BlockSparseAttention(**sizes, **index, is_pooled=True)
+    grouped = GroupedAttention(**sizes)
+    assert pooled.index_bytes == 64
+    for degree in (1, 2, 4):
+        of_index = pooled.weights(H, degree) - grouped.weights(H, degree)
+        assert of_index == H * (4 + 1) * 128
+    found = components(model=of_layers(pooled), batch_size=4, context_length=100_000)
+    scores = 4 * 100_001 / 4
+    assert found["indexer"].flop == pytest.approx(scores * 2 * 512 * LAYERS, rel=1e-12)
+    assert found["index_selection"].activation_bytes == pytest.approx(scores * 4 * LAYERS)
+
+
 def test_verified_tokens_share_index_keys_but_not_blocks():
     sparse = of_layers(SPARSE)
     one, five = (

@@ -263,7 +263,7 @@ def _by_interval(reader: Reader, family: Family, listed: list[str], num_layers: 
     if value is not None and listed not in ([], kinds):
         raise reader.fault("layer_types", f"every layer that {key} = {value!r} makes {FULL}")
     agreed = listed or kinds
-    if LINEAR in family.kinds and FULL not in agreed:
+    if LINEAR in family.kinds and {*agreed} == {LINEAR}:
         name = "layer_types" if value is None and listed else str(key)
         raise reader.fault(name, f"one that makes a layer of {num_layers} {FULL}, at least")
     return agreed

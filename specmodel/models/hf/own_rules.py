@@ -17,6 +17,7 @@ from specmodel.models.hf import (
     mimo,
     minimax_m3,
     nas,
+    qwen4,
     sparse,
 )
 from specmodel.models.hf.family import Family
@@ -73,6 +74,7 @@ _OWN = {
     "Nemotron-H": Rules(
         num_layers=lambda reader: len(mamba2.block_types(reader)), blocks=mamba2.nemotron_blocks
     ),
+    "Qwen3.8": Rules(mixers=qwen4.qwen4_mixers, fields=qwen4.qwen4_fields),
     "search": Rules(blocks=nas.searched_blocks, mixers=nas.searched_mixers),
 }
 

@@ -102,13 +102,15 @@ class Reader:
         if other:
             raise self.fault(other, expected)
 
-    def whole(self, key: str, default: int | None = None, *, minimum: int = 1) -> int:
+    def whole(
+        self, key: str, default: int | None = None, *, minimum: int = 1, most: int = _MAX_SIZE
+    ) -> int:
         """Return a whole number, or the default where the key is missing or null."""
         value = self.get(key)
         if value is None and default is not None:
             return default
-        if type(value) is not int or not minimum <= value <= _MAX_SIZE:
-            raise self.fault(key, f"a whole number from {minimum} to {_MAX_SIZE}")
+        if type(value) is not int or not minimum <= value <= most:
+            raise self.fault(key, f"a whole number from {minimum} to {most}")
         return value
 
     def sizes(self, row: str) -> dict[str, Any]:
