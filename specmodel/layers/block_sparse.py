@@ -20,10 +20,6 @@ from specmodel.layers.run import OfContexts, Pass, query_key_pairs
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
-INDEX_BYTES = 2.0
-"""Size of an element of an index key, whatever the KV cache holds: vLLM 0.33 has 8 bits as an
-option only (``indexer_kv_dtype`` in its ``minimax_m3/common/indexer.py``) [B]."""
-
 FROM_CACHE = 0.55
 """Cost of reading an entry again for another token of its sequence, from the GPU's cache, relative
 to reading it from memory [-]. Measured on prompts on H200 in vLLM 0.24, whose kernel gives each
@@ -59,6 +55,11 @@ class BlockSparseAttention(GroupedHeads):
     is_pooled
         Whether a block has one index key, a mean of those of its entries, by which a token selects
         blocks for all its heads; each GPU then has the whole indexer (QSA, as in Qwen3.8).
+    is_weighted
+        Whether a matrix weighs tokens in that mean, and one index heads in the score (Step-5).
+    index_dtype
+        Dtype of index keys, whatever the KV cache holds: vLLM 0.33 has 8 bits as an option only for
+        MiniMax-M3 (``indexer_kv_dtype`` in its ``minimax_m3/common/indexer.py``).
 
     Notes
     -----
@@ -78,6 +79,8 @@ class BlockSparseAttention(GroupedHeads):
     topk_blocks: Size
     has_output_gate: bool = False
     is_pooled: bool = False
+    is_weighted: bool = False
+    index_dtype: Literal["bf16", "fp8"] = "bf16"
 
     output_component = "block_sparse_projections"
 
@@ -94,14 +97,13 @@ class BlockSparseAttention(GroupedHeads):
     @property
     def index_bytes(self) -> float:
         """Bytes that the indexer keeps of a token in one layer [B]."""
-        return self.index_head_dim * INDEX_BYTES / self._key_entries
+        return self.index_head_dim * BYTES_PER_ELEMENT[self.index_dtype] / self._key_entries
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights of one layer on each GPU; the matrix of index keys is on all [-]."""
         by_head = (2 + self.has_output_gate) * hidden_size * self.query_size / tensor_parallel
         by_kv_head = hidden_size * self._kv_elements(tensor_parallel)
-        index = hidden_size * (self._index_queries(tensor_parallel) + self.index_head_dim)
-        return by_head + by_kv_head + index
+        return by_head + by_kv_head + hidden_size * self._index_made(tensor_parallel)
 
     def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes that one layer keeps of a sequence on each GPU, with index keys [B]."""
@@ -123,6 +125,11 @@ class BlockSparseAttention(GroupedHeads):
         ranks = min(self._kv_ranks(tensor_parallel), self.index_num_heads)
         return self.index_num_heads * self.index_head_dim / (1 if self.is_pooled else ranks)
 
+    def _index_made(self, tensor_parallel: int) -> float:
+        """Width of what the indexer's matrices make of a token on each GPU [-]."""
+        weights = self.index_head_dim + self.index_num_heads if self.is_weighted else 0
+        return self._index_queries(tensor_parallel) + self.index_head_dim + weights
+
     @property
     def _key_entries(self) -> int:
         """Entries that share an index key [token]."""
@@ -136,7 +143,7 @@ class BlockSparseAttention(GroupedHeads):
         # weights below 16 bits take kernels of their own, which quantise the inputs of two matrices
         stream, n = run.stream, run.layout.tensor_parallel
         outputs, gate = self.output_size / n, self.has_output_gate * self.output_size / n
-        index = self._index_queries(n) + self.index_head_dim
+        index = self._index_made(n)
         made = self.query_size / n + gate + self._kv_elements(n) + index
         turned = 2 * (self.query_size / n + self._kv_elements(n) / 2 + index) + 3 * gate
         is_quantised = stream.bytes_of(stream.weight_dtype) < 2

@@ -128,7 +128,7 @@ def test_scores_are_kept_of_blocks(degree, heads):
 
 
 def test_pooled_keys_are_one_a_block_and_on_all_gpus():
-    """As in Qwen3.8-Flash-Next: 64 B of index a token and layer, blocks of 4 chosen for all heads."""
+    """As in Qwen3.8-Flash-Next: 64 B of index a token and layer, blocks of 4 for all heads."""
     sizes = {"num_heads": 24, "num_kv_heads": 2, "head_dim": 256, "has_output_gate": True}
     index = {"index_num_heads": 4, "index_head_dim": 128, "block_size": 4, "topk_blocks": 512}
     pooled = BlockSparseAttention(**sizes, **index, is_pooled=True)

@@ -254,6 +254,7 @@ def plain(inner):
         "inkling_text": "transformers--inkling",
         "inkling_model": "transformers--inkling",
         "qwen4_exp_text": "Qwen--Qwen3.8-Flash-Next",
+        "step5": "vllm--step5",
         "lfm2": "LiquidAI--LFM2-1.2B",
         "lfm2_moe": "LiquidAI--LFM2-8B-A1B",
         "glm5_next_text": "zai-org--GLM-5.3-Flash",

@@ -160,6 +160,8 @@ def _dense_unless_enumerated(reader: Reader, family: Family, num_layers: int) ->
         return _dense_leading(reader, family, num_layers)
     if value is None and reader.get("mlp_layer_types") is not None:
         return None, []
+    if value is None and family.num_leading is not None:
+        return _dense_leading(reader, family, num_layers)
     words = value.split(",") if isinstance(value, str) else value
     if not isinstance(words, list) or not all(str(word).strip().isdecimal() for word in words):
         raise reader.fault(key, "the numbers of the layers that route, in a text or list")

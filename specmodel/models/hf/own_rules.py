@@ -19,6 +19,7 @@ from specmodel.models.hf import (
     nas,
     qwen4,
     sparse,
+    step5,
 )
 from specmodel.models.hf.family import Family
 from specmodel.models.hf.feed_forward import feed_forwards
@@ -76,6 +77,7 @@ _OWN = {
     ),
     "Qwen3.8": Rules(mixers=qwen4.qwen4_mixers, fields=qwen4.qwen4_fields),
     "search": Rules(blocks=nas.searched_blocks, mixers=nas.searched_mixers),
+    "Step-5": Rules(mixers=step5.step5_mixers),
 }
 
 

@@ -152,6 +152,13 @@ class Reader:
             raise self.fault(key, "true or false")
         return value
 
+    def by_name(self, key: str, known: Sequence[str]) -> str:
+        """Return one of the known names."""
+        value = self.get(key)
+        if value not in known:
+            raise self.fault(key, " or ".join(known))
+        return str(value)
+
     def layer_numbers(self, key: str) -> set[int] | None:
         """Return listed numbers of layers, None where the key is missing or null."""
         listed = self.get(key)
