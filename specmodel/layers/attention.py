@@ -4,7 +4,7 @@ A pass reads the KV cache once per sequence, however many tokens it verifies.
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from annotated_types import Interval
 
@@ -12,7 +12,7 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import field_names
 from specmodel.layers import blocks
 from specmodel.layers.cores import core, prompt_core, with_keys_and_values
-from specmodel.layers.forms import Quantity
+from specmodel.layers.forms import Quantity, at_most
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.parts import ContextMatrices, TokenMixer
 from specmodel.layers.run import Pass, Sequences
@@ -72,7 +72,7 @@ class LatentHeads(TokenMixer):
     @property
     def plain(self) -> "LatentAttention":
         """Its heads over all entries, without a gate."""
-        sizes = {name: getattr(self, name) for name in field_names(LatentAttention)}
+        sizes = {name: getattr(self, name) for name in field_names(LatentHeads)}
         return LatentAttention(**sizes | {"kind": LatentAttention.kind, "gate_size": 0})
 
     def projections(self, run: Pass, layers: int) -> Work:
@@ -161,6 +161,8 @@ class LatentAttention(LatentHeads):
     gate_size, input_size
         Numbers per head that outputs are multiplied by, 0 for no gate; width that latents, and
         queries without one, are made of, the model's if None [-].
+    window
+        Last entries that a query sees; all of them if None [token].
 
     Notes
     -----
@@ -170,11 +172,18 @@ class LatentAttention(LatentHeads):
     """
 
     kind: Literal["latent_attention"] = "latent_attention"
+    window: Size | None = None
+
+    @property
+    def for_head(self) -> tuple[int, Self]:
+        """Its place for draft heads, later with a window; they take it over all entries."""
+        return 1 if self.window is None else 2, replace(self, window=None)
 
     def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes that one layer keeps of a sequence, the same on each GPU [B]."""
         del tensor_parallel
-        return entries * (self.cache_size * BYTES_PER_ELEMENT[stream.kv_dtype])
+        kept = entries if self.window is None else at_most(entries, self.window)
+        return kept * (self.cache_size * BYTES_PER_ELEMENT[stream.kv_dtype])
 
     def widened_bytes(self, stream: Stream, tensor_parallel: int) -> float:
         """Return what absorbed matrices take beyond the dtype of the others [B]."""
@@ -194,7 +203,7 @@ class LatentAttention(LatentHeads):
             found["attention_core"] = core(
                 run,
                 layers,
-                None,
+                self.window,
                 run.decoding,
                 num_heads=self.num_heads / run.layout.tensor_parallel,
                 num_groups=1,
@@ -212,7 +221,7 @@ class LatentAttention(LatentHeads):
         attended = prompt_core(
             run,
             layers,
-            None,
+            self.window,
             prompts,
             num_heads=heads,
             sizes=(key, self.v_head_dim),
@@ -221,7 +230,7 @@ class LatentAttention(LatentHeads):
         )
         made_of_one = layers * heads * (key + self.v_head_dim)
         attended = with_keys_and_values(
-            attended, prompts.entries(None), made_of_one, stream.residual_bytes
+            attended, prompts.entries(self.window), made_of_one, stream.residual_bytes
         )
         # weights are read again where there is a context
         context, has_any = prompts.counted("context"), prompts.counted("has_context")

@@ -122,7 +122,7 @@ def test_entry_in_four_bits():
 
 def test_weights_of_a_layer():
     """Latent attention, and an indexer that is not cut."""
-    names = (name for name in field_names(LatentAttention) if name != "kind")
+    names = set(field_names(LatentAttention)) - {"kind", "window"}
     latent = LatentAttention(**{name: getattr(DEEPSEEK, name) for name in names})
     indexer = 1536 * 64 * 128 + 7168 * 128 + 2 * 128 + 7168 * 64
     for degree in (1, 8):
@@ -349,3 +349,22 @@ def test_a_model_in_which_no_layer_selects_is_refused():
     with pytest.raises(InputError, match=r"^set target.has_indexer: got False; .*true in one"):
         GLM_52.with_changes("set target", {"has_indexer": False})
     assert GLM_52.with_changes("target", {"has_indexer": True}).mixers.keys() == {GLM}
+
+
+def test_latent_attention_with_a_window_keeps_and_reads_no_more():
+    """As in dots3: as without a window in contexts that fit into it."""
+    sizes = {"num_heads": 64, "kv_lora_rank": 1024, "q_lora_rank": 1024, "v_head_dim": 128}
+    whole = LatentAttention(**sizes, qk_nope_head_dim=192, qk_rope_head_dim=64)
+    windowed = replace(whole, window=512)
+    assert windowed.for_head == (2, whole)
+    models = [
+        replace(DEEPSEEK_V32, layers=(LayerGroup(count=2, mixer=mixer, feed_forward=None),))
+        for mixer in (windowed, whole)
+    ]
+    assert models[0].sequence_bytes(9e4) == models[1].sequence_bytes(512.0) == 2 * 512 * 1088 * 2
+    inside, long, beyond = (
+        components(model, batch_size=2, context_length=context)["attention_core"]
+        for model, context in ((models[1], 511), (models[0], 511), (models[0], 90_000))
+    )
+    for field in ("flop", "cache_bytes"):
+        assert getattr(inside, field) == getattr(long, field) == getattr(beyond, field) > 0

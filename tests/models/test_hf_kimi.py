@@ -85,7 +85,6 @@ NESTED = KIMI["linear_attn_config"]
      "linear_attn_config expand_v: got 2; .*not known"),
     (KIMI, {"layer_types": ["full_attention"] * 27}, "layer_types: got .*linear_attn_config makes"),
     (KIMI, {"mla_use_output_gate": 1}, "mla_use_output_gate: got 1; .*true or false"),
-    (LING, {"short_conv_kernel_size": None}, "short_conv_kernel_size: got None; .*not known"),
     (LING, {"layer_group_size": 0}, "layer_group_size: got 0; .*whole number"),
     (LING, {"layer_types": ["linear_attention"] * 42}, "layer_types: got .*last of each 6"),
     (LING, {"gated_attention_proj_granularity_type": "wide"},

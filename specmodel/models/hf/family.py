@@ -60,6 +60,8 @@ class Family(Record):
     """Number of shared experts: key; one if None and `shared_size` is given."""
     shared_size: str | None = None
     """Width of a shared expert: key."""
+    shares_as_routed: bool = False
+    """Whether a shared expert is as wide as a routed one where `shared_size` is missing."""
     may_lack_experts: bool = False
     """Whether models of this family with 0 experts are dense."""
     dense_layers: str | None = None

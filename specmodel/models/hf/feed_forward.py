@@ -57,7 +57,9 @@ def experts_block(reader: Reader, family: Family) -> dict[str, Any]:
         return fields
     if family.num_shared:
         num_shared = reader.count(family.num_shared)
-        size = reader.whole_in_all(family.shared_size) if num_shared else 0
+        is_told = reader.get(family.shared_size) is not None or not family.shares_as_routed
+        key = family.shared_size if is_told else size_key
+        size = reader.whole_in_all(key) if num_shared else 0
     else:
         size = reader.whole_in_all(family.shared_size, minimum=0)
         num_shared = int(size > 0)

@@ -164,30 +164,14 @@ def _full_sizes(
     }
     if has_values:
         own["num_key_value_heads"] = num_kv_heads
-    overridden = _overridden(reader, kinds)
+    layers = [i for i, kind in enumerate(kinds) if kind == FULL]
+    overridden = reader.overrides(layers, _OVERRIDES, "full")
     for name, value in overridden.items():
         if reader.get(_OVERRIDES[name]) is not None and value != own[name]:
             expected = f"the {name} that {_OVERRIDES[name]} = {own[name]} gives"
             raise reader.fault("per_layer_config", expected)
     sizes = own | overridden
     return {"num_kv_heads": sizes["num_key_value_heads"], "head_dim": sizes["head_dim"]}
-
-
-def _overridden(reader: Reader, kinds: list[str]) -> dict[str, int]:
-    """Return the overrides of full layers, as transformers 5 writes them: the same for all."""
-    given = reader.get("per_layer_config")
-    if given is None:
-        return {}
-    own = given if isinstance(given, dict) else {"": None}
-    first: Any = next(iter(own.values()), {})
-    by_layer = {int(key) if key.isdecimal() else -1: one for key, one in own.items()}
-    if (
-        by_layer != {i: first for i, kind in enumerate(kinds) if kind == FULL}
-        or not isinstance(first, dict)
-        or any(name not in _OVERRIDES or type(n) is not int or n < 1 for name, n in first.items())
-    ):
-        raise reader.fault("per_layer_config", "the same heads of all full layers, and no others")
-    return first
 
 
 def _given_readers(reader: Reader) -> int:

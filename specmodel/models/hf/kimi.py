@@ -29,14 +29,15 @@ def kimi_delta(reader: Reader) -> dict[str, Any]:
     return sizes | {"has_low_rank_gate": not is_full}
 
 
-def ling_delta(reader: Reader) -> dict[str, Any]:
-    """Return Kimi delta attention as Ling-3.0 has it, whose gates need one matrix each.
+def ling(reader: Reader) -> dict[str, Any]:
+    """Return the linear attention of Ling and Ring: from 3.0 on Kimi's, with full-rank gates.
 
-    transformers 5 writes the width of latent attention's rotary part into `head_dim`.
+    Models before it have no short convolution, and their attention no gate: as SGLang 0.5.23 tells
+    them apart (``configs/bailing_hybrid.py``). transformers 5 writes the width of latent
+    attention's rotary part into `head_dim`.
     """
     if reader.get(_KERNEL) is None:
-        expected = "its width, as linear attention without a short convolution is not known here"
-        raise reader.fault(_KERNEL, expected)
+        return reader.sizes("lightning")
     is_low = not reader.flag("no_kda_lora", True)
     sizes = reader.sizes("ling delta")
     sizes["head_dim"] = reader.whole("linear_head_dim", sizes["head_dim"])
@@ -56,7 +57,8 @@ def gate_size(reader: Reader, family: Family, v_head_dim: int) -> int:
     reader.pass_over(_GRANULARITY)
     if reader.flag("mla_use_output_gate", False):
         return v_head_dim
-    kind = reader.get(_GRANULARITY, family.latent_gate)
+    has_gate = family.linear != "Ling" or reader.get(_KERNEL) is not None
+    kind = reader.get(_GRANULARITY, family.latent_gate if has_gate else None)
     sizes = {None: 0, "head_wise": 1, "element_wise": v_head_dim}
     if not isinstance(kind, str | None) or kind not in sizes:
         raise reader.fault(_GRANULARITY, "head_wise, element_wise or null")

@@ -13,7 +13,7 @@ from specmodel.models.hf.deepseek_v4 import by_ratios, by_shared_entries
 from specmodel.models.hf.family import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
 from specmodel.models.hf.inkling import inkling_kinds
 from specmodel.models.hf.keys import table
-from specmodel.models.hf.kimi import by_groups, by_lists, gate_size, kimi_delta, ling_delta
+from specmodel.models.hf.kimi import by_groups, by_lists, gate_size, kimi_delta, ling
 from specmodel.models.hf.lfm2 import by_convolution, short_convolution
 from specmodel.models.hf.mamba2 import (
     by_block_type,
@@ -192,7 +192,7 @@ _LINEAR: dict[str, Callable[[Reader], dict[str, Any]]] = {
     "mamba": mamba,
     "falcon": falcon,
     "kimi delta": kimi_delta,
-    "ling delta": ling_delta,
+    "Ling": ling,
     "short convolution": short_convolution,
     "lightning": lambda reader: reader.sizes("lightning"),
 }

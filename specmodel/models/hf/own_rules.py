@@ -49,6 +49,7 @@ _OWN = {
     "DeepSeek-V4": Rules(
         mixers=deepseek_v4.compressed_mixers, fields=deepseek_v4.compressed_fields
     ),
+    "Dots3": Rules(mixers=sparse.dots_mixers),
     "Falcon-H1": Rules(
         num_layers=lambda reader: 2 * reader.whole("num_hidden_layers"),
         blocks=mamba2.falcon_blocks,

@@ -171,6 +171,25 @@ class Reader:
             raise self.fault(key, f"numbers of layers from 0 to {num_layers - 1}")
         return set(listed)
 
+    def overrides(
+        self, layers: Collection[int], known: Collection[str], kind: str
+    ) -> dict[str, int]:
+        """Return what some layers have instead, as transformers 5 writes it: the same for all."""
+        given = self.get("per_layer_config")
+        if given is None:
+            return {}
+        own = given if isinstance(given, dict) else {"": None}
+        first: Any = next(iter(own.values()), {})
+        by_layer = {int(key) if key.isdecimal() else -1: one for key, one in own.items()}
+        if (
+            by_layer != dict.fromkeys(layers, first)
+            or not isinstance(first, dict)
+            or any(name not in known or type(n) is not int or n < 1 for name, n in first.items())
+        ):
+            expected = f"the same heads of all {kind} layers, and no others"
+            raise self.fault("per_layer_config", expected)
+        return first
+
     def by_layer(
         self, key: str, num_layers: int, known: Sequence[int | str], hint: str = ""
     ) -> list[Any]:

@@ -1,8 +1,8 @@
-"""Sparse attention over latents in a ``config.json`` with more around it: Hy4, Mistral Large 4."""
+"""More around sparse attention over latents in a ``config.json``: Hy4, Mistral Large 4, dots3."""
 
 from typing import Any
 
-from specmodel.models.hf.family import Family
+from specmodel.models.hf.family import INDEXED, SLIDING, Family
 from specmodel.models.hf.mixers import mixers
 from specmodel.models.hf.reader import Reader
 
@@ -15,6 +15,37 @@ def hy_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
     streams = reader.whole("hc_mult", 4, minimum=2)
     own = {"kind": "hyper_connections", "num_streams": streams, "is_mixed": False}
     return {"residuals": own | {"has_head": True}}
+
+
+_WINDOWED = {
+    "num_attention_heads": 64,
+    "q_lora_rank": 1024,
+    "kv_lora_rank": 1024,
+    "qk_nope_head_dim": 192,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
+"""Sizes of layers with a window in dots3 where no key says them, as in transformers 5.23 [-]."""
+
+
+def dots_mixers(
+    reader: Reader, family: Family, kinds: list[str], window: int | None
+) -> list[dict[str, Any] | None]:
+    """Return the attention of each layer: with an indexer, or with a window and sizes of its own.
+
+    Checkpoints have keys for these (swa_); transformers 5 lists what differs in each layer.
+    """
+    full = mixers(reader, family, [INDEXED[0]] * len(kinds), None)
+    layers = [i for i, kind in enumerate(kinds) if kind == SLIDING]
+    told = reader.overrides(layers, {*_WINDOWED, "num_key_value_heads"}, "windowed")
+    if told:
+        usual = {key: reader.whole(key) for key in _WINDOWED} | told
+    else:
+        usual = {key: reader.whole(f"swa_{key}", n) for key, n in _WINDOWED.items()}
+    reader.pass_over("swa_head_dim", "swa_num_key_value_heads")
+    own = {"kind": "latent_attention", "gate_size": 1, "window": window}
+    own |= {"num_heads" if key == "num_attention_heads" else key: usual[key] for key in _WINDOWED}
+    return [own if kind == SLIDING else mixer for kind, mixer in zip(kinds, full, strict=True)]
 
 
 def mistral_mixers(
