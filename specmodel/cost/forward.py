@@ -111,14 +111,14 @@ def _runs(work: Work) -> bool:
 def _whole(a: Architecture, run: Pass) -> dict[str, Work]:
     """Return the components of all layers, and of what comes before and after them."""
     h, n = a.hidden_size, run.layout.tensor_parallel
-    fused = a.residuals.fused_norms(a.num_blocks) if a.residuals else 0
+    fused = a.residuals.fused_norms(a.residual_plan[1]) if a.residuals else 0
     components = {
         "embedding": look_up(run, width=a.embedding_size or h, made=h, dtype=a.activation_dtype),
         **_projection(a, run),
         "norms": _norms(a, run, a.num_norms - fused),
     }
     if a.residuals:
-        mixed = a.residuals.work(run, a.num_layers, a.num_blocks)
+        mixed = a.residuals.work(run, *a.residual_plan)
         _add(components, "norms" if mixed.kind == "elementwise" else "residual_streams", mixed)
     for name, work in _of_layers(a, run):
         _add(components, name, work)

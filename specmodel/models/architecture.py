@@ -234,7 +234,7 @@ class Architecture(Shape):
             Bytes [B].
         """
         h, n, stream = self.hidden_size, layout.tensor_parallel, self.stream
-        own, plan = self.residuals, (self.num_layers, self.num_blocks)
+        own, plan = self.residuals, self.residual_plan
         inputs, ngrams, memory = self.layer_inputs, self.ngram_inputs, self.ngram_memory
         return (
             sum(part.weight_bytes(layout) * count for part, count in self.parts.items())
@@ -320,7 +320,7 @@ class Architecture(Shape):
         mixers = sum(int(part.weights(h)) * count for part, count in self.mixers.items())
         inputs = self.layer_inputs.parameters(h, self.num_layers) if self.layer_inputs else 0
         inputs += self.ngram_inputs.parameters(h) if self.ngram_inputs else 0
-        own, plan = self.residuals, (self.num_layers, self.num_blocks)
+        own, plan = self.residuals, self.residual_plan
         mixed = own.parameters(h, *plan) if own else 0
         inputs += self.ngram_memory.parameters(h) if self.ngram_memory else 0
         chained = self.markov.parameters(h, self.vocabulary_size) if self.markov else 0

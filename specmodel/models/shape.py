@@ -224,9 +224,14 @@ class Shape(Record):
         return sum(group.norms for group in self.layers) + 1
 
     @cached_property
-    def num_blocks(self) -> int:
-        """Mixers and feed-forward blocks of all layers [-]."""
-        return sum(self.mixers.values()) + sum(self.feed_forwards.values())
+    def residual_plan(self) -> tuple[int, int]:
+        """Layers that read the residual stream, and their mixers and feed-forward blocks [-].
+
+        What stands beside others, and has no norm, reads what they read.
+        """
+        own = [group for group in self.layers if group.num_norms != 0]
+        parts = (group.count * (bool(group.mixer) + bool(group.feed_forward)) for group in own)
+        return sum(group.count for group in own), sum(parts)
 
     @property
     def _unquantised_dtype(self) -> StorageDtype:

@@ -1,5 +1,7 @@
 """Residual streams that are mixed (mHC) or attended to (AttnRes): weights and traffic by hand."""
 
+from dataclasses import replace
+
 import pytest
 from strategies import pass_of
 
@@ -73,6 +75,28 @@ def test_layers_for_several_tokens_have_one_stream_unless_said():
     kept = {"kind": "hyper_connections", "num_streams": 4, "in_modules": True}
     model = PLAIN.with_changes("target", {"residuals": kept})
     assert mtp_drafter(model).architectures[0].residuals == model.residuals
+
+
+def test_streams_that_are_not_mixed_need_fewer_numbers():
+    """As in Hy4: what is read of each stream, and what each gets; two scales, four biases each."""
+    own = {"kind": "hyper_connections", "num_streams": 4, "is_mixed": False}
+    model = PLAIN.with_changes("target", {"residuals": own})
+    layers, blocks = model.residual_plan
+    added = model.total_parameters - PLAIN.total_parameters
+    assert (layers, blocks) == (LAYERS, 2 * LAYERS)
+    assert added == blocks * (8 * (4 * model.hidden_size + 1) + 2)
+    gated = PLAIN.with_changes("target", {"residuals": own | {"gate_rank": 320}})
+    matrices = 4 * model.hidden_size * (2 * 320 + 4)
+    assert gated.total_parameters - PLAIN.total_parameters == pytest.approx(
+        blocks * matrices, rel=1e-3
+    )
+
+
+def test_parts_beside_others_read_no_residual():
+    group = PLAIN.layers[0]
+    beside = replace(group, feed_forward=None, num_norms=0)
+    model = replace(PLAIN, layers=(group, beside))
+    assert model.residual_plan == (group.count, 2 * group.count)
 
 
 @pytest.mark.parametrize(("residuals", "message"), [

@@ -1,4 +1,4 @@
-"""Inkling in a ``config.json``: windows with heads of their own, and what stands beside attention.
+"""Inkling, 1 and 2, in a ``config.json``: windows with heads of their own, and what stands beside attention.
 
 Its own files and transformers 5 name widths differently, as vLLM 0.33 (``models/inkling``) reads:
 `intermediate_size` is that of experts where there is a `dense_intermediate_size`.
@@ -56,11 +56,35 @@ def inkling_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict
     return [block if is_dense else experts for is_dense in dense]
 
 
+def gated_mixers(
+    reader: Reader, family: Family, kinds: list[str], window: int | None
+) -> list[dict[str, Any]]:
+    """Return the attention of each layer of Inkling 2, whose outputs have gates."""
+    made = inkling_mixers(reader, family, kinds, window)
+    return [mixer | {"has_output_gate": True} for mixer in made]
+
+
+def inkling2_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Add the mixers beside attention as layers; return the residuals, which are attended to.
+
+    Layers with full attention have convolutions whose weights follow from the token, as cheap as
+    others, and read three of these residuals for queries, keys and values, counted as one.
+    """
+    _add_beside(reader, layers)
+    size = reader.whole("n_layers_per_attn_res_block", 6)
+    return {"residuals": {"kind": "attention_residuals", "block_layers": size}}
+
+
 def inkling_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
     """Add the mixers beside attention as layers; return the layer of MTP modules.
 
     Modules have dense blocks. What stands beside their attention is left out: 1 % of their weights.
     """
+    _add_beside(reader, layers)
+    return {"mtp_layer": _module(reader)}
+
+
+def _add_beside(reader: Reader, layers: list[dict[str, Any]]) -> None:
     kernel = reader.whole("sconv_kernel_size", 4)
     size = reader.whole("d_rel", 16)
     extent = reader.whole("rel_extent", 1024)
@@ -79,7 +103,6 @@ def inkling_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, An
         }
         beside.append({"mixer": own, "feed_forward": None, "num_norms": 0})
     layers += beside
-    return {"mtp_layer": _module(reader)}
 
 
 def _module(reader: Reader) -> dict[str, Any]:

@@ -63,6 +63,7 @@ _OWN = {
         mixers=inkling.inkling_mixers,
         fields=inkling.inkling_fields,
     ),
+    "Inkling-2": Rules(mixers=inkling.gated_mixers, fields=inkling.inkling2_fields),
     "LFM2": Rules(blocks=lfm2.lfm2_blocks),
     "LongCat": Rules(
         num_layers=longcat.num_single_layers,

@@ -36,11 +36,9 @@ def qwen4_mixers(
 def qwen4_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the residual streams, and the tables of n-grams beside some layers.
 
-    Norms are those of the streams. Tables have as many rows for each hash as the next primes, a
+    Tables have as many rows for each hash as the next primes, a
     few more than the key says, which are left out, as is the convolution after them.
     """
-    for layer in layers:
-        layer["num_norms"] = 0
     streams = reader.whole("hc_count", 4, minimum=2)
     own = {"kind": "hyper_connections", "num_streams": streams, "is_mixed": False}
     own |= {"gate_rank": reader.whole("hc_lowrank", 320), "has_head": True, "in_modules": True}
