@@ -98,6 +98,8 @@ def test_every_family_has_a_configuration_or_a_test_of_its_own():
     published = {"deepseek", "deepseek_v2", "mistral", "mixtral"}
     read_as_another = {
         "bailing_moe",
+        "sarvam_mla",
+        "sarvam_moe",
         "mimo_v2",
         "longcat_flash_ngram",
         "inkling_model",
@@ -238,6 +240,9 @@ def nested(outer, inner, config, **keys):
 
 def plain(inner):
     """A configuration of a language model that wrappers may hold."""
+    if inner == "qwen3_omni_moe_text":
+        thinker = BY_NAME["Qwen--Qwen3-Omni-30B-A3B"]["config"]["thinker_config"]
+        return thinker["text_config"]
     names = {
         "mistral": "blis--mistral-nemo-instruct-2407",
         "ministral3": "transformers--ministral3",
@@ -261,6 +266,7 @@ def plain(inner):
         "inkling_model": "transformers--inkling",
         "qwen4_exp_text": "Qwen--Qwen3.8-Flash-Next",
         "step5": "vllm--step5",
+        "nemotron_h": "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
         "lfm2": "LiquidAI--LFM2-1.2B",
         "lfm2_moe": "LiquidAI--LFM2-8B-A1B",
         "glm5_next_text": "zai-org--GLM-5.3-Flash",
@@ -299,6 +305,27 @@ def test_keys_beside_the_wrapped_model(read):
     assert read(nested("qwen3_5", "qwen3_5_text", text, **{key: inner}))
     with pytest.raises(InputError, match=rf"{key}: got {outer!r}; .*text_config\.{key}"):
         read(nested("qwen3_5", "qwen3_5_text", text | {key: inner}, **{key: outer}))
+
+
+@pytest.mark.parametrize("attention", ["latent", "grouped"])
+def test_sarvam_is_as_ling_and_deepseek(read, attention):
+    """As SarvamMoE and SarvamMLA of vLLM 0.33 read their keys: a dense layer unless one says."""
+    ling = of("vllm--bailing_moe_v2", first_k_dense_replace=None)
+    if attention == "grouped":
+        other, model_type = read(ling, first_k_dense_replace=1), "sarvam_moe"
+    else:
+        ling |= {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
+        ling = {
+            key: ling[key] for key in ling if key not in ("use_sliding_window", "max_window_layers")
+        }
+        ling |= {"v_head_dim": 128, "moe_shared_expert_intermediate_size": 1024}
+        same = {key: ling[key] for key in ling if not key.startswith(("moe_sh", "moe_ro", "score"))}
+        other = read(
+            same | {"model_type": "deepseek_v2", "q_lora_rank": 0}, first_k_dense_replace=1
+        )
+        model_type = "sarvam_mla"
+    own = read(ling, model_type=model_type)
+    assert without_fields(own, {"name", "source"}) == without_fields(other, {"name", "source"})
 
 
 # Names of one thing

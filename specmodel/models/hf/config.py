@@ -154,8 +154,12 @@ def _unwrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a wrapper whose layers are described outside, with the family of its language model.
 
     transformers 5 leaves its keys where they are, and adds a `text_config` with defaults, which are
-    not those of the checkpoint.
+    not those of the checkpoint. Of a model that thinks and speaks, what thinks is returned.
     """
+    thinker = config.get("thinker_config")
+    if isinstance(thinker, dict):
+        shared = {key: config[key] for key in _SHARED_KEYS if config.get(key) is not None}
+        return shared | thinker
     family = table("other_model_types")["flat"].get(str(config.get("model_type")))
     if not family or config.get("num_hidden_layers") is None:
         return config

@@ -1,4 +1,4 @@
-"""Inkling, 1 and 2, in a ``config.json``: windows with heads of their own, and what stands beside attention.
+"""Inkling, 1 and 2, in a ``config.json``: windows with heads of their own, and what is beside them.
 
 Its own files and transformers 5 name widths differently, as vLLM 0.33 (``models/inkling``) reads:
 `intermediate_size` is that of experts where there is a `dense_intermediate_size`.
