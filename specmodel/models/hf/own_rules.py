@@ -17,9 +17,7 @@ from specmodel.models.hf import (
     mimo,
     minimax_m3,
     nas,
-    qwen4,
     sparse,
-    step5,
 )
 from specmodel.models.hf.family import Family
 from specmodel.models.hf.feed_forward import feed_forwards
@@ -77,9 +75,9 @@ _OWN = {
     "Nemotron-H": Rules(
         num_layers=lambda reader: len(mamba2.block_types(reader)), blocks=mamba2.nemotron_blocks
     ),
-    "Qwen3.8": Rules(mixers=qwen4.qwen4_mixers, fields=qwen4.qwen4_fields),
+    "Qwen3.8": Rules(mixers=sparse.qwen4_mixers, fields=sparse.qwen4_fields),
     "search": Rules(blocks=nas.searched_blocks, mixers=nas.searched_mixers),
-    "Step-5": Rules(mixers=step5.step5_mixers),
+    "Step-5": Rules(mixers=sparse.step5_mixers),
 }
 
 

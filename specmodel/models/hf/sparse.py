@@ -1,10 +1,16 @@
-"""More around sparse attention over latents in a ``config.json``: Hy4, Mistral Large 4, dots3."""
+"""Sparse attention in a ``config.json`` with more around it.
+
+Over latents in Hy4, Mistral Large 4 and dots3; to blocks of grouped heads in Qwen3.8 and Step-5.
+"""
 
 from typing import Any
 
-from specmodel.models.hf.family import INDEXED, SLIDING, Family
-from specmodel.models.hf.mixers import mixers
+from specmodel.models.hf.family import FULL, INDEXED, LINEAR, SLIDING, Family
+from specmodel.models.hf.mimo import grouped_heads
+from specmodel.models.hf.mixers import attention, mixers
 from specmodel.models.hf.reader import Reader
+
+# Hy4, dots3 and Mistral Large 4
 
 
 def hy_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
@@ -74,3 +80,129 @@ def mistral_mixers(
 def _without_rotary(mixer: dict[str, Any]) -> dict[str, Any]:
     width = mixer["qk_nope_head_dim"] + mixer["qk_rope_head_dim"]
     return mixer | {"qk_nope_head_dim": width, "qk_rope_head_dim": 0}
+
+
+# Qwen3.8 (`qwen4_exp`)
+
+
+_NGRAM_LAYERS = "ple_layer_ids"
+
+
+def qwen4_mixers(
+    reader: Reader, family: Family, kinds: list[str], window: int | None
+) -> list[dict[str, Any] | None]:
+    """Return the mixer of each layer: a state, or attention to blocks that an indexer selects."""
+    if reader.whole("indexer_kv_heads") != 1:
+        raise reader.fault("indexer_kv_heads", "1, as all index heads share one key")
+    block, budget = reader.whole("indexer_compress_ratio"), reader.whole("indexer_budget")
+    reader.check_divides("indexer_compress_ratio", block, "indexer_budget", budget)
+    own = {
+        "kind": "block_sparse_attention",
+        "index_num_heads": reader.whole("indexer_n_heads"),
+        "index_head_dim": reader.whole("indexer_head_dim"),
+        "block_size": block,
+        "topk_blocks": budget // block,
+        "is_pooled": True,
+    }
+    kinds = [kind if kind == LINEAR else FULL for kind in kinds]
+    made = mixers(reader, family, kinds, window)
+    return [
+        mixer if kind == LINEAR or mixer is None else mixer | own
+        for kind, mixer in zip(kinds, made, strict=True)
+    ]
+
+
+def qwen4_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the residual streams, and the tables of n-grams beside some layers.
+
+    Tables have as many rows for each hash as the next primes, a
+    few more than the key says, which are left out, as is the convolution after them.
+    """
+    streams = reader.whole("hc_count", 4, minimum=2)
+    own = {"kind": "hyper_connections", "num_streams": streams, "is_mixed": False}
+    own |= {"gate_rank": reader.whole("hc_lowrank", 320), "has_head": True, "in_modules": True}
+    return {"residuals": own} | _tables(reader, len(layers), streams)
+
+
+def _tables(reader: Reader, num_layers: int, streams: int) -> dict[str, Any]:
+    listed = reader.get(_NGRAM_LAYERS) or []
+    numbers = range(1, num_layers + 1)
+    if not isinstance(listed, list) or not all(type(i) is int and i in numbers for i in listed):
+        raise reader.fault(_NGRAM_LAYERS, f"a list of layers, from 1 to {num_layers}")
+    if not listed:
+        return {}
+    lookups = (reader.whole("ngram_size", 3, minimum=2) - 1) * reader.whole("heads_per_ngram", 8)
+    width = reader.whole("ple_embed_dim", reader.whole("hidden_size"))
+    reader.check_divides("heads_per_ngram", lookups, "ple_embed_dim", width)
+    rows = lookups * reader.whole("ngram_vocab_size_base", 20_000_000, most=10**9)
+    dtypes = {None: reader.dtype(), "float8_e4m3fn": "fp8"}
+    dtype = reader.get("ple_embedding_dtype")
+    if dtype not in dtypes:
+        raise reader.fault("ple_embedding_dtype", "float8_e4m3fn or null")
+    memory = {
+        "num_rows": [rows] * len(set(listed)),
+        "row_size": width // lookups,
+        "num_lookups": lookups,
+        "num_outputs": streams + 1,
+        "row_dtype": dtypes[dtype],
+    }
+    return {"ngram_memory": memory}
+
+
+# Step-5, as vLLM 0.33 (``models/step5/nvidia``) builds it; transformers 5.23 has no such class
+
+
+_OTHER = "attention_other_setting"
+_HARMLESS = (
+    *("apply_to_layer_types", "attention_impl", "compression_method", "index_tp_size"),
+    *("num_provider_groups", "sparse_indexer_csa_z_norm_type", "sparse_indexer_k_norm_type"),
+    *("sparse_indexer_q_norm_type", "sparse_indexer_rope_dim", "sparse_indexer_softmax_variant"),
+    *("sparse_indexer_ssmax_s_granularity", "sparse_indexer_use_rope"),
+)
+
+
+def step5_mixers(
+    reader: Reader, family: Family, kinds: list[str], window: int | None
+) -> list[dict[str, Any]]:
+    """Return the attention of each layer; those without a window attend to selected blocks."""
+    made = {FULL: attention(reader, family), SLIDING: attention(reader, family)}
+    other = reader.nested(_OTHER)
+    if other:
+        kind = other.by_name("attention_type", (SLIDING, FULL))
+        made[kind] = _other_heads(other)
+    heads, kv = made[SLIDING]["num_heads"], made[SLIDING]["num_kv_heads"]
+    heads = reader.whole("swa_num_attention_heads", heads)
+    reader.check_divides("num_key_value_heads", kv, "swa_num_attention_heads", heads)
+    made[SLIDING] |= {"num_heads": heads, "window": window}
+    made[FULL] |= _selected_blocks(reader.nested("sparse_config"))
+    return [made[kind] for kind in kinds]
+
+
+def _other_heads(other: Reader) -> dict[str, Any]:
+    keys = ("num_attention_heads", "num_key_value_heads", "head_dim")
+    sizes = {key: other.whole(key) for key in keys}
+    other.refuse_unknown(
+        {*keys, "num_attention_groups", "attention_type"},
+        "no such key, as its meaning is not known",
+    )
+    return grouped_heads(other, "", sizes | {"v_head_dim": sizes["head_dim"]})
+
+
+def _selected_blocks(own: Reader | None) -> dict[str, Any]:
+    """Return the fields of selected blocks, whose index keys are means of 8 bits; {} for none."""
+    if own is None or not own.flag("enabled", True):
+        return {}
+    found = {
+        "kind": "block_sparse_attention",
+        "index_num_heads": own.whole("sparse_indexer_num_heads", 16),
+        "index_head_dim": own.whole("proxy_dim", 256),
+        "block_size": own.whole("region_block_size", 8),
+        "topk_blocks": own.whole("topk", 512),
+        "is_pooled": True,
+        "is_weighted": True,
+        "index_dtype": "fp8",
+    }
+    if own.whole("sparse_indexer_num_k_heads", 1) != 1:
+        raise own.fault("sparse_indexer_num_k_heads", "1, as all index heads share one key")
+    own.refuse_other_keys(_HARMLESS)
+    return found
