@@ -98,6 +98,7 @@ def test_every_family_has_a_configuration_or_a_test_of_its_own():
     published = {"deepseek", "deepseek_v2", "mistral", "mixtral"}
     read_as_another = {
         "bailing_moe",
+        "pangu_ultra_moe",
         "sarvam_mla",
         "sarvam_moe",
         "mimo_v2",
@@ -798,3 +799,64 @@ def test_a_block_that_is_like_the_target_is_read(read):
     assert read(QWEN_35, mtp_use_dedicated_embeddings=False, **kinds) == plain
     named = {"mtp_layer_types": ["deepseek_sparse_attention"]}
     assert read(GLM_52, **named) == read(GLM_52)
+
+
+HY4, LARGE4, DOTS = (
+    of(f"transformers--{name}") for name in ("hy_v4", "mistral_large4", "dots3_note")
+)
+FLASH_NEXT, STEP5 = of("Qwen--Qwen3.8-Flash-Next"), of("vllm--step5")
+HY4["model_type"], STEP5["model_type"] = "hy_v4", "step5"
+LARGE4["model_type"], DOTS["model_type"] = "mistral_large4_text", "dots3_note_text"
+FLASH_NEXT["model_type"] = "qwen4_exp_text"
+
+
+@pytest.mark.parametrize(("config", "changes", "match"), [
+    (HY4, {"gated_mla": False}, "gated_mla: got False; .*true"),
+    (HY4, {"gating_type": "headwise"}, "gating_type: got 'headwise'; .*elementwise"),
+    (LARGE4, {"kv_source_layers": [0] * 72}, "kv_source_layers: got .*0 to 71"),
+    (LARGE4, {"no_rope_layers": [1]}, "no_rope_layers: got .*num_hidden_layers = 72"),
+    (DOTS, {"per_layer_config": {"2": {"v_head_dim": 64}}}, "per_layer_config: got .*windowed"),
+    (FLASH_NEXT, {"indexer_kv_heads": 2}, "indexer_kv_heads: got 2; .*1"),
+    (FLASH_NEXT, {"indexer_compress_ratio": 3}, "indexer_compress_ratio: got 3; .*2048"),
+    (FLASH_NEXT, {"ple_layer_ids": [49]}, r"ple_layer_ids: got \[49\]; .*from 1 to 48"),
+    (FLASH_NEXT, {"ple_embedding_dtype": "int4"}, "ple_embedding_dtype: got 'int4'"),
+    (FLASH_NEXT, {"layer_types": ["linear_attention"] * 48}, "layer_types: got"),
+    (STEP5, {"sparse_config": {"topk": 0}}, "sparse_config topk: got 0"),
+    (STEP5, {"sparse_config": {"window": 8}}, "sparse_config window: got 8; .*no such key"),
+    (STEP5, {"swa_num_attention_heads": 90}, "num_key_value_heads|num_attention_groups"),
+    (STEP5, {"attention_other_setting": {"attention_type": "x"}}, "attention_type: got 'x'"),
+])  # fmt: skip
+def test_what_is_not_known_of_new_families_is_named(read, config, changes, match):
+    with pytest.raises(InputError, match=match) as error:
+        read(config, **changes)
+    assert "\n" not in str(error.value)
+
+
+def test_other_ways_of_saying_the_same(read):
+    """Indexers of Hy4 as its class lists them; heads of Step-5's windows; dots3 by its own keys."""
+    labels = {"name", "source"}
+    other = {"attention_type": "sliding_attention", "num_attention_heads": 96, "head_dim": 128}
+    by_setting = {"attention_other_setting": other | {"num_attention_groups": 8}}
+    own = dict.fromkeys(("per_layer_config", "sliding_window")) | {"sliding_window_size": 512}
+    for config, changes in (
+        (HY4, {"indexer_types": None}),
+        (LARGE4, {"no_rope_layers": None}),
+        (STEP5, by_setting | {"swa_num_attention_heads": None}),
+        (DOTS, own | {"swa_kv_lora_rank": 1024}),
+    ):
+        changed = without_fields(read(config, **changes), labels)
+        assert changed == without_fields(read(config), labels)
+
+
+def test_pangu_is_as_deepseek(read):
+    config = of("deepseek-ai--DeepSeek-V3", quantization_config=None)
+    own = read(config, model_type="pangu_ultra_moe", sandwich_norm=True)
+    labels = {"name", "source"}
+    assert without_fields(own, labels) == without_fields(read(config), labels)
+
+
+def test_step5_without_selected_blocks_and_tables_in_8_bits(read):
+    dense = read(STEP5, sparse_config={"enabled": False})
+    assert token_bytes(dense) == token_bytes(read(STEP5)) - 12 * 256 / 8
+    assert read(FLASH_NEXT, ple_embedding_dtype="float8_e4m3fn").ngram_memory.row_dtype == "fp8"
+    assert read(FLASH_NEXT, ple_layer_ids=None).ngram_memory is None

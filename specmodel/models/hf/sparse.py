@@ -129,6 +129,7 @@ def _tables(reader: Reader, num_layers: int, streams: int) -> dict[str, Any]:
     numbers = range(1, num_layers + 1)
     if not isinstance(listed, list) or not all(type(i) is int and i in numbers for i in listed):
         raise reader.fault(_NGRAM_LAYERS, f"a list of layers, from 1 to {num_layers}")
+    reader.pass_over("heads_per_ngram", "ngram_size", "ngram_vocab_size_base", "ple_embed_dim")
     if not listed:
         return {}
     lookups = (reader.whole("ngram_size", 3, minimum=2) - 1) * reader.whole("heads_per_ngram", 8)
