@@ -860,3 +860,6 @@ def test_step5_without_selected_blocks_and_tables_in_8_bits(read):
     assert token_bytes(dense) == token_bytes(read(STEP5)) - 12 * 256 / 8
     assert read(FLASH_NEXT, ple_embedding_dtype="float8_e4m3fn").ngram_memory.row_dtype == "fp8"
     assert read(FLASH_NEXT, ple_layer_ids=None).ngram_memory is None
+    keys = ("n_heads", "kv_heads", "head_dim", "budget", "compress_ratio")
+    whole = read(FLASH_NEXT, **dict.fromkeys(f"indexer_{key}" for key in keys))
+    assert token_bytes(whole) == token_bytes(read(FLASH_NEXT)) - 12 * 64

@@ -91,7 +91,14 @@ _NGRAM_LAYERS = "ple_layer_ids"
 def qwen4_mixers(
     reader: Reader, family: Family, kinds: list[str], window: int | None
 ) -> list[dict[str, Any] | None]:
-    """Return the mixer of each layer: a state, or attention to blocks that an indexer selects."""
+    """Return the mixer of each layer: a state, or attention to blocks that an indexer selects.
+
+    Without an indexer (`indexer_n_heads`), attention is to all entries.
+    """
+    kinds = [kind if kind == LINEAR else FULL for kind in kinds]
+    made = mixers(reader, family, kinds, window)
+    if reader.get("indexer_n_heads") is None:
+        return made
     if reader.whole("indexer_kv_heads") != 1:
         raise reader.fault("indexer_kv_heads", "1, as all index heads share one key")
     block, budget = reader.whole("indexer_compress_ratio"), reader.whole("indexer_budget")
@@ -104,8 +111,6 @@ def qwen4_mixers(
         "topk_blocks": budget // block,
         "is_pooled": True,
     }
-    kinds = [kind if kind == LINEAR else FULL for kind in kinds]
-    made = mixers(reader, family, kinds, window)
     return [
         mixer if kind == LINEAR or mixer is None else mixer | own
         for kind, mixer in zip(kinds, made, strict=True)
