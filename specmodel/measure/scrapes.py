@@ -189,7 +189,7 @@ def samples(text: str, where: str) -> Iterator[tuple[str, dict[str, str], float]
     try:  # the parser does not say which line is at fault: it is the last one that it took
         for family in text_fd_to_metric_families(cast(Any, (lines[i] for i in numbers))):
             for sample in family.samples:
-                yield sample.name, sample.labels, sample.value
+                yield sample.name, sample.labels, float(sample.value)
     except (ArithmeticError, LookupError, ValueError):
         number = next(numbers, len(lines))
         expected = "a line in Prometheus' text format"

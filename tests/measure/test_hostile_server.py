@@ -164,6 +164,12 @@ def test_counters_that_are_no_numbers(value, name, measure):
     assert "expected finite numbers from 0" in said
 
 
+def test_a_counter_of_400_digits(measure):
+    status, said = measure(says={"/metrics": STILL.replace("50", "9" * 400)})
+    assert status == 2
+    assert "9999'; expected a line in Prometheus' text format" in said
+
+
 def test_counters_that_stand_still(measure):
     status, said = measure("--draft-length 2", says={"/metrics": STILL + DRAFTING})
     assert status == 2
