@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from specmodel.base.errors import InputError
-from specmodel.base.files import parsed_json, write_text
+from specmodel.base.files import check_readable, parsed_json, write_text
 
 SYNC_INTERVAL = 1.0
 """Longest time until rows reach the disk, even if the machine stops [s]."""
@@ -46,6 +46,9 @@ class AppendedRows:
 
     def read(self) -> list[dict[str, str]]:
         """Return the whole rows that are there; a cell that a damaged row lacks is None."""
+        for path in (self.provenance_path, self.path):
+            if path.exists():
+                check_readable(path, "output", path.suffix)
         self._provenance = self._checked_provenance()
         try:
             text = _whole_lines(self.path)

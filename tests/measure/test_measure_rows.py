@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 import random
 import re
 import resource
@@ -103,6 +104,17 @@ def test_links_in_a_circle_are_refused(tmp_path: Path, name: str) -> None:
     rows = opened(tmp_path / "rows.csv")
     with pytest.raises(InputError, match=r"output: got .*rows.* expected a file"), rows:
         pass
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.json"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "rows.csv"
+    with opened(path) as rows:
+        rows.append(row())
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match=f"output: .*{name}.*no ordinary file"):
+        opened(path).read()
 
 
 def test_the_beginning_of_a_row_is_cut_off(tmp_path: Path) -> None:
