@@ -1,29 +1,157 @@
-"""Random command lines and damaged files: no traceback, no NaN, one line an error."""
+"""Random command lines, damaged files, hostile servers: no traceback, no NaN, one line an error.
 
+What the fuzz reaches is compared with what there is, and it finds mends that are taken back.
+"""
+
+import ast
+import json
+import random
 import shlex
+import sys
+from pathlib import Path
 
-import fuzzed
 import pytest
 
-from specmodel import cli
+pytest.importorskip("matplotlib")
+pytest.importorskip("pyarrow")
+pytest.importorskip("aiohttp")
+pytest.importorskip("filelock")
+pytest.importorskip("tokenizers")
 
-SEED, COUNT = 20261122, 600
+import click
+import fuzzed
+import fuzzed_files
+import fuzzed_lines
+import fuzzed_runs
+import fuzzed_servers
+
+import specmodel
+from specmodel.show.plots import KINDS
+
+SEED, COUNT, SESSIONS = 20261122, 600, 40
+PACKAGE = Path(specmodel.__file__).parent
+READING = {
+    *("open", "read_text", "read_bytes", "read_csv", "read_parquet", "read_metadata"),
+    *("ParquetFile", "read_table", "read_mapping", "read_numbers", "parse_csv"),
+    *("json_lines", "read_config"),
+}
+"""Functions and methods that open a file or pass one on to what does."""
+OF_ITS_OWN = {
+    *("unions.measured_unions", "published._rows", "engine.first_token_constants"),
+    *("family._read", "keys.table", "modules._table", "records._shipped"),
+    *("collectives.time_all_reduces", "device._lines", "device._last_level_cache"),
+    *("__init__._open_closed_streams", "commands.carry_out"),
+}
+"""What reads files of the package, of the system or of its own making only."""
 
 
-def test_what_the_fuzz_starts_from_works(tmp_path, monkeypatch, capsys) -> None:
-    for module in ("matplotlib", "pyarrow"):
-        pytest.importorskip(module)
+def commands_of(group, words=()):
+    """Give the words of each command of a group, and of the groups in it."""
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, click.Group):
+            yield from commands_of(command, (*words, name))
+        else:
+            yield (*words, name)
+
+
+def readers():
+    """Give the functions of the package that read files, as module.function."""
+    for path in PACKAGE.rglob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(function, ast.FunctionDef):
+                calls = [n.func for n in ast.walk(function) if isinstance(n, ast.Call)]
+                if READING & {getattr(c, "attr", getattr(c, "id", "")) for c in calls}:
+                    yield f"{path.stem}.{function.name}"
+
+
+def test_the_fuzz_starts_from_lines_that_work_and_reach_all_commands_and_readers(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    fuzzed.write_files(tmp_path)
-    for command in fuzzed.BASES:
-        status = cli.main(shlex.split(command))
-        assert status == 2 * command.startswith("calibrate "), capsys.readouterr().err
-    named = {command.split()[0] for command in fuzzed.BASES}
-    assert named == set(fuzzed.main_group.list_commands(None))
+    reached, is_on = set(), True
+
+    def note(event, _arguments):
+        frame = sys._getframe() if is_on and event == "open" else None
+        while frame:
+            file = frame.f_code.co_filename
+            if file.startswith(str(PACKAGE)):
+                reached.add(f"{Path(file).stem}.{frame.f_code.co_name}")
+            frame = frame.f_back
+
+    sys.addaudithook(note)
+    fuzzed_files.write_files(tmp_path)
+    kept = fuzzed_files.contents(tmp_path)
+    named, kinds = set(), set()
+    for line in [*fuzzed_lines.BASES, *fuzzed_lines.REFUSED]:
+        words = shlex.split(line)
+        ended = fuzzed_runs.run(words)
+        assert (ended.status == 2) == (line in fuzzed_lines.REFUSED), (line, ended.err)
+        assert not [*fuzzed_runs.faults(ended)]
+        fuzzed_files.restore(tmp_path, kept)
+        if words[0] == "fit" and words[1] != "engine":
+            words.insert(1, "kernels")
+        named |= {tuple(words[:1]), tuple(words[:2])}
+        kinds |= {words[1].replace("-", "_")} if words[0] == "plot" else set()
+    for line in fuzzed_lines.BASES:
+        if "swept.csv" in line or "parts/" in line:
+            assert not fuzzed.interrupted(shlex.split(line), tmp_path, random.Random(0))
+            fuzzed_files.restore(tmp_path, kept)
+    assert fuzzed_servers.fuzz(0, 3, tmp_path) == []
+    is_on = False
+    assert {*commands_of(fuzzed.main_group)} <= named
+    assert kinds == {*KINDS}
+    assert {*readers()} - OF_ITS_OWN - reached == set()
 
 
 @pytest.mark.slow
-def test_no_command_line_ends_as_none_should(tmp_path, monkeypatch) -> None:
+def test_no_command_line_ends_as_none_should(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = fuzzed.fuzz(SEED, COUNT, tmp_path)
-    assert not found, "\n\n".join(f"{shlex.join(words)[:600]}\n{fault}" for words, fault in found)
+    assert not found, "\n\n".join(fuzzed.ascii_lines(found))
+
+
+@pytest.mark.slow
+def test_no_session_ends_as_none_should(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = fuzzed_servers.fuzz(SEED, SESSIONS, tmp_path)
+    assert not found, "\n\n".join(fuzzed.ascii_lines(found))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the valid files."""
+    path = tmp_path_factory.mktemp("fuzzed")
+    fuzzed_files.write_files(path)
+    return path
+
+
+def lines(way, damage="", of="", count=12):
+    return lambda folder: fuzzed.fuzz(3, count, folder, way, damage, of)
+
+
+def sessions(kind):
+    return lambda folder: fuzzed_servers.fuzz(3, 12, folder, (kind,))
+
+
+MENDS = [
+    ("cli.commands._OTHER_OPTIONS", {}, lines("tool")),
+    ("cli.commands._TAKING_MEMORY", (), lines("memory", of="sensitivity")),
+    ("base.errors._FEW", 10**6, lines("plain", of="show")),
+    ("base.files.followed", Path, lines("link", of="plot")),
+    ("base.appended._remove", str, lines("plain", of="calibrate")),
+    ("base.appended.parsed_json", json.loads, lines("file", "deep", "measured.rows.json")),
+    ("measure.live.log._is_sound", bool, lines("file", "cell", "measured.rows.csv")),
+    ("measure.live.client.Server._masked", lambda _, said: said, sessions("echo")),
+    ("measure.live.engines.check", lambda *_, **__: None, sessions("counters")),
+    ("measure.live.answers.whole", int, sessions("usage")),
+]
+"""Mends, what was there before, and what finds it."""
+
+
+@pytest.mark.parametrize(("mend", "before", "fuzz"), MENDS, ids=[mend for mend, _, _ in MENDS])
+def test_a_mend_that_is_taken_back_is_found(mend, before, fuzz, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert not fuzz(folder)
+    monkeypatch.setattr(f"specmodel.{mend}", before)
+    assert fuzz(folder)

@@ -1,0 +1,334 @@
+"""Valid files of every kind that commands read, and what may be wrong with them."""
+
+import contextlib
+import io
+import json
+import os
+import random
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import benched
+import pytest
+from fuzzed_lines import DRAWN, RATE, SMALL, WHERE
+from planted import planted
+from standin_server import standing_in
+
+from specmodel import cli
+from specmodel.base.errors import InputError
+from specmodel.measure.kernels.device import DeviceInfo
+
+LOAD = "--concurrency 1,2 --prompt-length 8 --output-length 8 --repeats 1 --requests 1"
+
+_BENCHMARKS = Path(__file__).parent / "data" / "benchmarks"
+_DAMAGE = ["nan", "inf", "-1", "0", "1e308", "1e-308", "1e400", "9" * 401, "true", '"x"', "1.5", ""]
+_FILES = {
+    "llama.json": {
+        "model_type": "llama", "hidden_size": 1024, "num_attention_heads": 16, "vocab_size": 32000,
+        "num_hidden_layers": 4, "intermediate_size": 2048, "torch_dtype": "bfloat16",
+    },
+    "config.json": {
+        "model_type": "mixtral", "hidden_size": 1024, "num_attention_heads": 16,
+        "num_key_value_heads": 8, "num_hidden_layers": 4, "intermediate_size": 2048,
+        "num_local_experts": 8, "num_experts_per_tok": 2, "vocab_size": 32000,
+    },
+    "head.json": {
+        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": 2048,
+        "intermediate_size": 12288, "num_hidden_layers": 1, "num_attention_heads": 32,
+        "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936,
+        "draft_vocab_size": 32000, "torch_dtype": "bfloat16",
+    },
+    "block.json": {
+        "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_size": 2048,
+        "intermediate_size": 6144, "num_hidden_layers": 2, "num_attention_heads": 32,
+        "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936, "dtype": "bfloat16",
+        "tie_word_embeddings": False, "layer_types": ["full_attention"] * 2, "block_size": 16,
+        "num_target_layers": 48, "dflash_config": {"target_layer_ids": [1, 23]},
+    },
+}  # fmt: skip
+
+
+_PRINTED = {
+    "predicted": f"predict {WHERE} {RATE} --batch-size 1,8 --draft-length 1,3",
+    "parts": f"predict {WHERE} {RATE} --batch-size 8 --draft-length 3 --components",
+    "explained": f"explain {WHERE} {RATE} {SMALL}",
+    "needed": f"break-even {WHERE} --batch-size 1,8 --draft-length 1,2",
+    "sensitive": f"sensitivity {WHERE} {RATE} --batch-size 4 --draft-length 3 --samples 64",
+    "best": f"best-draft-length {WHERE} {RATE} --batch-size 1,8",
+    "replayed": f"simulate {WHERE} --trace chat-eagle {DRAWN} --policy none,fixed:2,oracle",
+}
+"""Tables that commands print."""
+_TABLES = {
+    "judged.csv": "component,latency,predicted\ngemm,1e-5,2e-5\nexperts,3e-5,3.1e-5\n",
+    "looped.csv": "batch_size,draft_length,measured,predicted,spread\n1,1,0.7,0.69,0.02\n"
+    "4,1,0.8,0.82,\n",
+    "steps.csv": "draft_length,emitted_tokens,phase,utility,window_utility\n0,1,baseline,,\n"
+    "3,3,test,1.5,\n3,4,set,1.5,1.2\n",
+    "served.csv": "target,drafter,hardware,tensor_parallel,batch_size,draft_length,context_length,"
+    "quantity,value,step_efficiency\n"
+    + "".join(
+        f"mixtral-8x7b,eagle3,h200_sxm,1,{size},3,512,{what},{value},0.7\n"
+        for size, what, value in (
+            (1, "speedup", 1.8), (8, "speedup", 1.5), (1, "relative_step_time", 1.3),
+            (4, "forward_time", 0.02), (8, "step_time", 0.03),
+        )
+    ),
+    "engines.csv": "model,dtype,system,backend,gpus,isl,osl,concurrency,measured_tpot_ms,"
+    "measured_ttft_ms\nmixtral-8x7b,bf16,h200_sxm,vllm,2,8000,100,4,12,900\n"
+    "DeepSeek-R1,fp8,b200_sxm,sglang,8,8000,1000,64,30,\n",
+    "pairs.csv": "engine,gpu,tensor_parallel,target,weight_dtype,drafter,draft_length,"
+    "batch_size_or_concurrency,tokens_per_step,speedup,spec_step_ms\n"
+    "sglang,h200,4,Qwen3-30B-A3B,bf16 (assumed),eagle3: mine,3,8,2.6,1.6,\n"
+    "sglang,h200,4,Qwen3-30B-A3B,bf16,eagle3,3,8,2.6,,9.4\n",
+}  # fmt: skip
+
+
+def write_files(folder: Path) -> None:
+    """Write a valid file of every kind."""
+    made = {name: json.dumps(content) for name, content in _FILES.items()}
+    made["served/config.json"] = json.dumps(_FILES["config.json"] | {"sliding_window": None})
+    made["served/hf_quant_config.json"] = '{"quantization": {"quant_algo": "FP8"}}'
+    made["popularity.txt"] = "0.1 0.2 0.3 0.4 0.1 0.2 0.3 0.4"
+    made["times.csv"] = "draft_length,step_time\n0,0.01\n1,0.011\n2,0.012\n3,0.014\n"
+    made["lengths.json"] = "[[1, 4, 3], [5, 16, 1]]"
+    made["prompts.txt"] = "Tell me of rain.\nWhat is a prime?\n"
+    made["prompts.jsonl"] = '{"prompt": [5, 6, 7, 8]}\n{"prompt": [9, 10]}\n'
+    made["texts.jsonl"] = '{"prompt": "a b c a b c d", "output": "a b c d a b"}\n' * 3
+    made |= _TABLES
+    ids = [1, 2, 3, 4, 5, 1, 2, 3, 4, 6, 7]
+    lines = [{"prompt_token_ids": ids, "output_token_ids": ids[::-1] + ids} for _ in range(3)]
+    made["requests.jsonl"] = "\n".join(map(json.dumps, lines)) + "\n"
+    counts = {"drafts": 100, "draft_tokens": 300, "accepted_tokens": 190}
+    for name, scale in (("before.prom", 1), ("after.prom", 3)):
+        at = 'engine="0",model_name="m"'
+        by = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+        rows = [f"vllm:spec_decode_num_{k}_total{{{at}}} {scale * n}" for k, n in counts.items()]
+        rows += [f'{by}{{{at},position="{i}"}} {scale * n}' for i, n in enumerate((90, 60, 40))]
+        made[name] = "\n".join([f"# TYPE {by} counter", *rows]) + "\n"
+    shown = {"hardware": "show l40s", "model": "show mixtral-8x7b", "engine": "show sglang"}
+    for name, command in (shown | {"preset": "show code-ngram"}).items():
+        made[f"{name}.toml"] = _printed(command)
+    for name, command in _PRINTED.items():
+        made[f"{name}.csv"] = _printed(f"{command} --csv")
+    made["kernels.csv"] = _kernels()
+    (folder / "served").mkdir()
+    for name, text in made.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "folder.toml").mkdir()
+    for kind in ("vllm_plain.json", "vllm_eagle3.json", "sglang.jsonl"):
+        shutil.copy(_BENCHMARKS / kind, folder)
+    where = shlex.quote(str(folder))
+    for name in ("trace.jsonl", "trace.parquet"):
+        _printed(f"trace sample code-ngram {DRAWN} --output {where}/{name}")
+    planted("gemm").iloc[::4].to_parquet(folder / "kernels.parquet")
+    _write_tokenizer(folder / "tokenizer.json")
+    with standing_in() as server, quick_server():
+        _printed(f"measure-engine {server.url} --output {where}/measured.csv {LOAD}")
+    with quick_bench():
+        _printed(f"calibrate --device cpu --tiny --output {where}/mine.toml")
+
+
+def _write_tokenizer(path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    made = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made.train_from_iterator(["a b c d e"], trainers.WordLevelTrainer(special_tokens=["<unk>"]))
+    made.save(str(path))
+
+
+@contextlib.contextmanager
+def quick_server() -> Iterator[None]:
+    """Wait less for servers than for real ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("specmodel.cli.measure_engine._POLL", 0.05)
+        patch.setattr("specmodel.measure.live.driver.SETTLED", 0.1)
+        yield
+
+
+@contextlib.contextmanager
+def quick_bench() -> Iterator[None]:
+    """Time kernels of a CPU that is the same on all machines."""
+
+    def found(kind: str) -> DeviceInfo:
+        if kind != "cpu":
+            raise InputError("device", kind, "cpu here")
+        return benched.INFO
+
+    with pytest.MonkeyPatch.context() as patch:
+        benched.put(benched.FakeBench, patch)
+        patch.setattr("specmodel.measure.kernels.device.find_device", found)
+        yield
+
+
+def _kernels() -> str:
+    """A small table of timings of matrices."""
+    table = planted("gemm")
+    return str(table.iloc[:: max(1, len(table) // 24)].to_csv(index=False))
+
+
+def _printed(command: str) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+        assert cli.main(shlex.split(command)) == 0, command
+    return out.getvalue()
+
+
+Kept = dict[str, bytes]
+"""Contents of valid files by their names in the folder."""
+LINK = b"-> "
+"""What a link has in place of a content, before where it leads."""
+
+
+def contents(folder: Path) -> Kept:
+    """Return what each file has, or where a link leads."""
+    return {
+        str(path.relative_to(folder)): (
+            LINK + os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
+        )
+        for path in folder.rglob("*")
+        if path.is_symlink() or path.is_file()
+    }
+
+
+def named_in(words: list[str], kept: Kept) -> list[str]:
+    """Return the valid files that words name, and those that belong to them."""
+    found = [name for name in kept if any(name.split("/")[0] in word for word in words)]
+    stems = {"measured", "mine"} & {name.split(".")[0] for name in found} | (
+        {"mine"} if "mine.toml" in words else set()
+    )
+    return sorted({*found, *(name for name in kept if name.split(".")[0] in stems)})
+
+
+def restore(folder: Path, kept: Kept) -> None:
+    """Leave the valid files only."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        name = str(path.relative_to(folder))
+        if name in kept and path.is_file() and not path.is_symlink():
+            continue
+        if path.is_dir() and not path.is_symlink():
+            if name not in ("folder.toml", "served"):
+                shutil.rmtree(path)
+        else:
+            path.unlink()
+    for name, content in kept.items():
+        path = folder / name
+        if not path.exists() or path.read_bytes() != content:
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+
+
+def damaged(content: bytes, rng: random.Random) -> bytes:
+    """A file with one to three faults, of those that editors, disks and people make."""
+    for _ in range(rng.randint(1, 3)):
+        lines = content.splitlines(keepends=True) or [b""]
+        at, line = rng.randrange(len(content) + 1), rng.randrange(len(lines))
+        kind = rng.randrange(8)
+        if kind == 0:
+            content = content[:at]
+        elif kind == 1:
+            bad = rng.choice(
+                [b"\xff\xfe", b"\0", b"[" * 1000, b'"', b"\n", b",", b"=", b"\xe2\x88"]
+            )
+            content = content[:at] + bad + content[at:]
+        elif kind == 2:
+            content = b"".join(lines[:line] + lines[line + 1 :])
+        elif kind == 3:
+            content = b"".join([*lines[:line], lines[line], *lines[line:]])
+        elif kind == 4:
+            content = content[:at] + content[at + rng.randint(1, 20) :]
+        else:  # a number, which is where most meaning is
+            found = list(re.finditer(rb"-?\d[\d.e+-]*", content))
+            if found:
+                start, end = rng.choice(found).span()
+                content = content[:start] + rng.choice(_DAMAGE).encode() + content[end:]
+    return content
+
+
+_CELLS = ["nan", "NaN", "+Inf", "-inf", "0", "-1", "-0", "1e400", "1e-400", "true", "", "x", "1.5"]
+DEEP = b"[" * 100_000
+
+
+def _cell(path: Path, rng: random.Random) -> None:
+    """Another value in one cell of a table, or after a name on a page of counters."""
+    lines = path.read_bytes().decode(errors="replace").splitlines(keepends=True)
+    rows = [at for at, line in enumerate(lines) if at or path.suffix == ".prom"]
+    if not rows:
+        return
+    at, mark = rng.choice(rows), "," if "," in lines[0] else " "
+    cells = lines[at].rstrip("\n").split(mark)
+    cells[rng.randrange(len(cells))] = rng.choice(_CELLS)
+    lines[at] = mark.join(cells) + "\n"
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def _value(path: Path, rng: random.Random) -> None:
+    """Another value for a key of JSON or TOML."""
+    content = path.read_bytes()
+    found = list(re.finditer(rb'[:=]\s*("[^"\n]*"|[\w.+-]+)', content)) or [None]
+    if match := rng.choice(found):
+        start, end = match.span(1)
+        value = rng.choice([*_DAMAGE, "null", "[]", "{}", '"nan"', "NaN", "Infinity", "-0.0"])
+        path.write_bytes(content[:start] + value.encode() + content[end:])
+
+
+def _deep(path: Path, rng: random.Random) -> None:
+    """Values in each other, 100,000 deep: in place of all, or of a number."""
+    content, deep = path.read_bytes(), rng.choice([DEEP, DEEP + b"]" * 100_000, b'{"a":' * 100_000])
+    found = list(re.finditer(rb"(?<=[:= ])\d[\d.]*", content))
+    start, end = rng.choice(found).span() if found and rng.random() < 0.6 else (0, len(content))
+    path.write_bytes(content[:start] + deep + content[end:])
+
+
+def _bytes(path: Path, rng: random.Random) -> None:
+    path.write_bytes(damaged(path.read_bytes(), rng))
+
+
+def _circle(path: Path, rng: random.Random) -> None:
+    """Links that lead to each other."""
+    path.unlink()
+    other = path.with_name(rng.choice([path.name, "round"]))
+    path.symlink_to(other.name)
+    if other != path:
+        other.symlink_to(path.name)
+
+
+def _pipe(path: Path, rng: random.Random) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _folder(path: Path, rng: random.Random) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _gone(path: Path, rng: random.Random) -> None:
+    path.unlink()
+
+
+def _large(path: Path, rng: random.Random) -> None:
+    """Eighteen megabytes more, of nothing or of what was there."""
+    content = path.read_bytes()
+    more = rng.choice([b"\0", b"\n", b"#", content[-200:] or b" "])
+    path.write_bytes(content + more * (18_000_000 // len(more)))
+
+
+FAULTS: dict[str, Callable[[Path, random.Random], None]] = {
+    "bytes": _bytes,
+    "cell": _cell,
+    "value": _value,
+    "deep": _deep,
+    "circle": _circle,
+    "pipe": _pipe,
+    "folder": _folder,
+    "gone": _gone,
+    "large": _large,
+}
+"""What may be wrong with a file."""
+USUAL = [*FAULTS] * 10 + ["cell", "value", "bytes"] * 30
+USUAL = [kind for at, kind in enumerate(USUAL) if kind != "large" or at < len(FAULTS)]
+"""What goes wrong, by how often: what is large takes seconds."""

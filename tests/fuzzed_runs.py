@@ -1,0 +1,231 @@
+"""Command lines run in this process or in one of their own, and what is wrong with how they end."""
+
+import contextlib
+import io
+import itertools
+import json
+import os
+import pickle
+import re
+import resource
+import select
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fuzzed_files import LINK, Kept, contents, quick_bench
+
+from specmodel import cli
+
+LONGEST = 20
+"""Seconds of the processor after which a command line counts as one that hangs [s]."""
+LONGEST_WAIT = 60
+"""Seconds after which it does so although it computes nothing [s]."""
+MOST_NAMES = 30
+"""Names that an error may list [-]."""
+
+NOT_A_NUMBER = re.compile(r"(?i)(?<![\w./-])[-+]?(nan|inf|infinity)(?![\w./])")
+TEXT = re.compile(r'"[^"\n]*"')
+"""Words in TOML and JSON, in which a fault or an option may have put one."""
+OUTPUTS = ("--output", "--figure", "--records", "--timeline")
+"""Options that name what is written."""
+_TELLING = ("calibrate", "measure-engine")
+"""Commands that tell on stderr how far they are."""
+
+
+class Hangs(BaseException):
+    """Takes too long."""
+
+
+@dataclass
+class Ended:
+    """How a command line ended."""
+
+    words: list[str]
+    status: int = -1
+    out: str = ""
+    err: str = ""
+    crash: str = ""
+    """What it raised, if it did."""
+
+
+@contextlib.contextmanager
+def _limited() -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise Hangs
+
+    timers = [(signal.SIGPROF, signal.ITIMER_PROF, LONGEST)]
+    timers.append((signal.SIGALRM, signal.ITIMER_REAL, LONGEST_WAIT))
+    before = [signal.signal(number, stop) for number, _, _ in timers]
+    for _, timer, seconds in timers:
+        signal.setitimer(timer, seconds)
+    try:
+        yield
+    finally:
+        for (number, timer, _), handler in zip(timers, before, strict=True):
+            signal.setitimer(timer, 0)
+            signal.signal(number, handler)
+
+
+def run(words: list[str]) -> Ended:
+    """Run a command line in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    stdin, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(b""), encoding="utf-8")
+    ended = Ended(words)
+    try:
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            warnings.catch_warnings(),
+            quick_bench(),
+            _limited(),
+        ):
+            warnings.simplefilter("error")
+            ended.status = cli.main(words)
+    except (Exception, SystemExit, KeyboardInterrupt, Hangs) as error:
+        told = "".join(traceback.format_exception(error)[-3:])
+        ended.crash = f"{type(error).__name__}\n{told}"
+    finally:
+        sys.stdin = stdin
+    ended.out, ended.err = out.getvalue(), err.getvalue()
+    return ended
+
+
+def in_child(words: list[str], before: Callable[[], object]) -> Ended:
+    """Run a command line in a copy of this process, in which something is done before."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:  # which must not return into what called this
+        try:
+            os.close(reading)
+            before()
+            ended = run(words)
+            most = resource.getrlimit(resource.RLIMIT_AS)[1]
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
+            content = pickle.dumps(ended)
+            with os.fdopen(writing, "wb") as pipe:
+                pipe.write(content)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        is_told = select.select([pipe], [], [], 2 * LONGEST_WAIT)[0]
+        if not is_told:
+            os.kill(child, signal.SIGKILL)
+        content = pipe.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if not content:
+        return Ended(words, crash=f"the process ended with status {status}")
+    ended = pickle.loads(content)  # of our own copy
+    assert isinstance(ended, Ended)
+    return ended
+
+
+def little_memory(megabytes: int) -> Callable[[], None]:
+    """Return what leaves a process so much memory [MB]."""
+
+    def limit() -> None:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        most = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (used + megabytes * 10**6, most))
+
+    return limit
+
+
+def faults(ended: Ended) -> Iterator[str]:
+    """Say what is wrong with how a command line ended, and with what it printed."""
+    words, status, err = ended.words, ended.status, ended.err
+    if ended.crash:
+        yield ended.crash
+        return
+    if status == 2 and not ended.out and "Usage:" in err:
+        return  # a command without any of its words explains itself
+    lines = err.splitlines()
+    errors = [line for line in lines if line.startswith("specmodel: error: ")]
+    strange = [line for line in lines if not line.startswith("specmodel: ")]
+    if words[:1] and words[0] in _TELLING:
+        strange = [line for line in strange if "Traceback" in line]
+    # of status 1 are judgements of validate, which say why
+    if status not in (0, 1, 2) or len(errors) != (status == 2) or len(strange) > (status == 1):
+        yield f"status {status}, on stderr: {lines[:4]}"
+    if any(len(line) > 2000 or not line.isprintable() for line in lines):
+        yield f"long lines or control characters: {err[:2000]!r}"
+    for line in errors:
+        yield from _faults_of_error(words, line)
+    if status == 0:
+        yield from _faults_of_answer(words, ended.out)
+
+
+def _faults_of_error(words: list[str], line: str) -> Iterator[str]:
+    if line.count(", ") > MOST_NAMES + ", ".join(words).count(", "):
+        yield f"a long list: {line}"
+    if "error: output: " in line and not any(word.startswith("--output") for word in words):
+        yield f"an option that was not typed: {line}"
+    if "key: got None" in line:
+        yield f"no value that anyone typed: {line}"
+
+
+def _faults_of_answer(words: list[str], out: str) -> Iterator[str]:
+    """Say where an answer has no number, and whether JSON is none."""
+    told = TEXT.sub('""', out)
+    found = NOT_A_NUMBER.search(told)
+    if found and not {"nan", "inf", "-inf"} & {*words}:
+        yield "not a number: " + told[max(0, found.start() - 200) : found.end() + 80]
+    before = words[words.index("--json") - 1] if "--json" in words else "--json"
+    is_value = before.startswith("--")  # of the option before it
+    if not is_value and not {"--csv", "-h", "--help"} & {*words}:
+        try:
+            json.loads(out)
+        except ValueError as error:
+            yield f"no JSON: {error}"
+
+
+def faults_of_files(ended: Ended, folder: Path, before: Kept) -> Iterator[str]:
+    """Say what a command line wrote that is no number, left behind, or took from its user."""
+    after = contents(folder)
+    for name, content in after.items():
+        if content == before.get(name):
+            continue
+        suffix = Path(name).suffix
+        if suffix in (".csv", ".toml", ".jsonl") and name not in before:
+            text = content.decode(errors="replace")
+            if NOT_A_NUMBER.search(TEXT.sub('""', text)):
+                yield f"not a number in {name}: {text[:200]}"
+        if name not in before and (Path(name).name.startswith(".") or ".partial" in name):
+            yield f"left behind: {name}"
+    yield from _losses(ended, before, after)
+
+
+def _losses(ended: Ended, before: Kept, after: Kept) -> Iterator[str]:
+    """Say which files a command line took away or changed that it was not to write."""
+    typed = [word for option, word in itertools.pairwise(ended.words) if option in OUTPUTS]
+    typed += [word.partition("=")[2] for word in ended.words if word.startswith(OUTPUTS)]
+    outputs = {os.path.relpath(path) for word in typed if word for path in _paths(word)}
+    stems = tuple(f"{Path(path).stem}." for path in outputs)
+    for name, content in before.items():
+        now = after.get(name)
+        if now == content:
+            continue
+        if name in outputs:
+            is_lost = now is None or content.startswith(LINK) or now.startswith(LINK)
+            is_lost |= ended.status == 2 and ended.words[0] != "measure-engine"
+        elif name.startswith(stems):  # of a measurement that goes on
+            whole = content[: content.rfind(b"\n") + 1]
+            is_appended = name.endswith(".json") or "--again" in ended.words
+            is_lost = now is None or not (is_appended or now.startswith(whole))
+        else:
+            is_lost = True
+        if is_lost:
+            yield f"lost: {name}: {(now or b'')[:200]!r} for {content[:200]!r}"
+
+
+def _paths(word: str) -> Iterator[str]:
+    """Give a path and where its links lead, if it can be one."""
+    if "\0" not in word:
+        yield word
+        with contextlib.suppress(OSError):
+            yield os.path.realpath(word)
