@@ -311,10 +311,10 @@ def _gone(path: Path, rng: random.Random) -> None:
 
 
 def _large(path: Path, rng: random.Random) -> None:
-    """Eighteen megabytes more, of nothing or of what was there."""
+    """Six megabytes more, of nothing or of what was there."""
     content = path.read_bytes()
     more = rng.choice([b"\0", b"\n", b"#", content[-200:] or b" "])
-    path.write_bytes(content + more * (18_000_000 // len(more)))
+    path.write_bytes(content + more * (6_000_000 // len(more)))
 
 
 FAULTS: dict[str, Callable[[Path, random.Random], None]] = {

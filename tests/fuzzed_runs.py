@@ -208,7 +208,7 @@ def _losses(ended: Ended, before: Kept, after: Kept) -> Iterator[str]:
     stems = tuple(f"{Path(path).stem}." for path in outputs)
     for name, content in before.items():
         now = after.get(name)
-        if now == content:
+        if now == content or name.endswith(".lock"):  # of a process that was killed
             continue
         if name in outputs:
             is_lost = now is None or content.startswith(LINK) or now.startswith(LINK)

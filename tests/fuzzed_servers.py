@@ -58,6 +58,8 @@ def _texts(rng: random.Random, server: dict[str, Any]) -> None:
 def _counters(rng: random.Random, server: dict[str, Any]) -> None:
     """A page of counters that is damaged, stands still, vanishes, or begins anew."""
     kind, after, visits = rng.randrange(5), rng.randint(1, 4), iter(range(10**6))
+    value, gone = rng.choice(_VALUES), rng.choice(["", "up 1\n", "vllm:num_requests_running 0\n"])
+    place, own = rng.random(), random.Random(rng.random())
     pages = StandIn(engine=server["engine"], draft_length=server["draft_length"])
     names = (*standin_server.COUNTED, *(f"position {i}" for i in range(8)))
 
@@ -70,14 +72,14 @@ def _counters(rng: random.Random, server: dict[str, Any]) -> None:
             pages.started = 5.0
         text = standin_server.metrics(pages)
         if kind == 1 and number >= after:
-            return 200, "", rng.choice(["", "up 1\n", "vllm:num_requests_running 0\n"])
+            return 200, "", gone
         if kind == 2:
             lines = text.splitlines()
-            at = rng.randrange(len(lines))
-            lines[at] = f"{lines[at].rpartition(' ')[0]} {rng.choice(_VALUES)}"
+            at = int(place * len(lines))
+            lines[at] = f"{lines[at].rpartition(' ')[0]} {value}"
             text = "\n".join([*lines, ""])
         if kind == 4:
-            text = damaged(text.encode(), rng).decode(errors="replace")
+            text = damaged(text.encode(), own).decode(errors="replace")
         return 200, "", text
 
     server["says"]["/metrics"] = page
@@ -153,6 +155,8 @@ def session(rng: random.Random, folder: Path, kept: Kept, kinds: tuple[str, ...]
         damage = rng.choice(["cell", "cell", "value", "deep", "bytes", "circle", "gone"])
         FAULTS[damage](folder / name, rng)
         damage += f" of {name}"
+    if rng.random() < 0.1:
+        (folder / f".{Path(output).stem}.rows.csv.lock").touch()  # of a run that was killed
     before = contents(folder)
     with standing_in(**settings) as server, quick_server(), pytest.MonkeyPatch.context() as patch:
         patch.delenv("OPENAI_API_KEY", raising=False)

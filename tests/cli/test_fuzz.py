@@ -130,8 +130,8 @@ def lines(way, damage="", of="", count=12):
     return lambda folder: fuzzed.fuzz(3, count, folder, way, damage, of)
 
 
-def sessions(kind):
-    return lambda folder: fuzzed_servers.fuzz(3, 12, folder, (kind,))
+def sessions(kind, count=12):
+    return lambda folder: fuzzed_servers.fuzz(3, count, folder, (kind,))
 
 
 MENDS = [
@@ -139,11 +139,12 @@ MENDS = [
     ("cli.commands._TAKING_MEMORY", (), lines("memory", of="sensitivity")),
     ("base.errors._FEW", 10**6, lines("plain", of="show")),
     ("base.files.followed", Path, lines("link", of="plot")),
-    ("base.appended._remove", str, lines("plain", of="calibrate")),
+    ("base.appended._remove", str, sessions("trouble")),
+    ("answers.sweeps.files._KEPT", {".csv": lambda *_: []}, lines("interrupted", of="swept.csv")),
     ("base.appended.parsed_json", json.loads, lines("file", "deep", "measured.rows.json")),
     ("measure.live.log._is_sound", bool, lines("file", "cell", "measured.rows.csv")),
-    ("measure.live.client.Server._masked", lambda _, said: said, sessions("echo")),
-    ("measure.live.engines.check", lambda *_, **__: None, sessions("counters")),
+    ("measure.live.client.Server._masked", lambda _, said: said, sessions("echo", 30)),
+    ("measure.live.driver.tells_steps", bool, sessions("counters")),
     ("measure.live.answers.whole", int, sessions("usage")),
 ]
 """Mends, what was there before, and what finds it."""
