@@ -31,6 +31,8 @@ MOST_NAMES = 30
 NOT_A_NUMBER = re.compile(r"(?i)(?<![\w./-])[-+]?(nan|inf|infinity)(?![\w./])")
 TEXT = re.compile(r'"[^"\n]*"')
 """Words in TOML and JSON, in which a fault or an option may have put one."""
+QUOTED = re.compile(r"got [-+]?\w+;")
+"""What a row that was not taken has."""
 OUTPUTS = ("--output", "--figure", "--records", "--timeline")
 """Options that name what is written."""
 _TELLING = ("calibrate", "measure-engine")
@@ -171,7 +173,7 @@ def _faults_of_error(words: list[str], line: str) -> Iterator[str]:
 
 def _faults_of_answer(words: list[str], out: str) -> Iterator[str]:
     """Say where an answer has no number, and whether JSON is none."""
-    told = TEXT.sub('""', out)
+    told = QUOTED.sub("", TEXT.sub('""', out))
     found = NOT_A_NUMBER.search(told)
     if found and not {"nan", "inf", "-inf"} & {*words}:
         yield "not a number: " + told[max(0, found.start() - 200) : found.end() + 80]
