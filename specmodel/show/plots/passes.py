@@ -63,6 +63,7 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
     if rows.empty:
         expected = "forward and verify passes"
         raise InputError(frames.ARGUMENT, "no component with arithmetic", expected)
+    frames.need_positive(rows, *numbers[4:])
     intensity = rows["arithmetic_intensity"]
     peaks = rows["peak_flops_per_s"] / rows["peak_bytes_per_s"]
     low, high = intensity.min() / 2, 3 * max(intensity.max(), peaks.max())

@@ -216,6 +216,17 @@ def passes():
     return pd.DataFrame(rows, columns=names).assign(**point, **roofs)
 
 
+@pytest.mark.parametrize("name", ["peak_bytes_per_s", "fitted_flops_per_s"])
+def test_roofs_of_0_are_refused(name) -> None:
+    numbers = ("batch_size", "draft_length", "context_length", "time", "arithmetic_intensity")
+    roofs = ("peak_flops_per_s", "peak_bytes_per_s", "fitted_flops_per_s", "fitted_bytes_per_s")
+    row = dict.fromkeys((*numbers, "flops_per_s", *roofs), 1e3)
+    row |= {"pass": "forward", "component": "a", "kind": "gemm", "dtype": "bf16"}
+    table = pd.DataFrame([row])
+    with pytest.raises(InputError, match=rf"^table\.{name}: got 0\.0; expected above 0"):
+        plots.roofline(table.assign(**{name: 0.0}), ax())
+
+
 def test_roofline_draws_components_under_the_roofs() -> None:
     drawn = plots.roofline(passes(), ax())
     assert [[2, 4e12], [5, 9e12]] in data(drawn.lines)
