@@ -29,6 +29,8 @@ PASSES = (2**11, 2**25)
 """Messages that the efficiency of a link is fitted to [B]."""
 NODE = (2, 8)
 """GPUs that take part [-]."""
+LARGEST_NODE = {"gb300": 4}
+"""GPUs of a node where those of other nodes were timed, too, which SGLang joins by NCCL [-]."""
 LIKE = {
     "a100_sxm_40gb": ("a100_sxm_80gb",),
     "a800_sxm_80gb": ("a100_sxm_80gb",),
@@ -37,7 +39,7 @@ LIKE = {
     "h100_nvl": ("h100_sxm", "h200_sxm"),
     "h20": ("h100_sxm", "h200_sxm"),
     "h800_sxm": ("h100_sxm", "h200_sxm"),
-    "mi300x": ("h100_sxm", "h200_sxm"),
+    **dict.fromkeys(("mi300x", "mi325x", "mi355x"), ("h100_sxm", "h200_sxm")),
 }
 """Devices without tables, and those whose rows they take; others take all of their kind of link."""
 
@@ -64,7 +66,9 @@ def published_all_reduces(links: dict[str, Link], sizes: tuple[int, int]) -> lis
         if hardware in links:
             version = max(tables["version"], key=release)
             rows = read_timings("comm", hardware, stack, version)
-            rows = rows[rows["num_gpus"].between(*NODE) & rows["message_bytes"].between(*sizes)]
+            least, most = NODE[0], LARGEST_NODE.get(hardware, NODE[1])
+            is_inside = rows["num_gpus"].between(least, most)
+            rows = rows[is_inside & rows["message_bytes"].between(*sizes)]
             found.append(AllReduces(hardware, stack, version, rows.reset_index(drop=True)))
     return found
 

@@ -24,6 +24,7 @@ FOLDERS = {
     "b200": "b200_sxm",
     "b300": "b300_sxm",
     "gb200": "gb200",
+    "gb300": "gb300",
     "h100_pcie": "h100_pcie",
     "h100_sxm": "h100_sxm",
     "h200_sxm": "h200_sxm",

@@ -31,7 +31,7 @@ from specmodel.base.errors import InputError
 from specmodel.machines.hardware import HardwareProfile, load_hardware
 from specmodel.measure.measurements import COLUMNS, SHAPE
 
-SERVERS = ("h100_sxm", "h200_sxm", "b200", "b300", "gb200")
+SERVERS = ("h100_sxm", "h200_sxm", "b200", "b300", "gb200", "gb300")
 """GPUs that all kernels of all three engines were published on."""
 
 STACKS: dict[tuple[str, str, str], dict[str, str]] = {
