@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
 from specmodel.cli import main as command
 from specmodel.machines.hardware import load_hardware
+from specmodel.machines.kernels import KernelFit, load_typical
+from specmodel.machines.profiles import with_stack
 from specmodel.measure.measurements import read_measurements
 from stand_ins import write_stand_ins
 from typical import KIMI_IS, NORMS_ARE, RECURRENCES_ARE, Fitted, typical_stack
@@ -31,6 +34,11 @@ ROOT = Path(__file__).parents[1]
 PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/machines/data"
 SAME_CHIP = {"a100_sxm_80gb": "a800_sxm_80gb"}
 """Devices measured, and another of the same chip and memory that takes the fit too."""
+SAME_KERNELS = {"rtx_5090": "rtx_pro_6000"}
+"""Devices that nothing was measured on, and another whose kernels they run (compute capability 12):
+its shares of the peak are taken of their own peaks, with errors of kernels of other devices."""
+ERRORS = ("mean_error", "median_error", "percentile_90_error", "shape_spread", "row_spread")
+"""Errors of a fit that are no smaller on a device that it was not measured on."""
 ENGINES: dict[str, dict[str, Any]] = {
     "vllm-moesd-2025": {
         "stack": "vllm",
@@ -71,6 +79,20 @@ def fit_profile(folder: Path, hardware: str, stack: str, version: str) -> Fitted
     return Fitted(record, table, record.fitted[stack])
 
 
+def lend_kernels(hardware: str, owner: str) -> None:
+    """Write the stacks of a device into the profile of one that runs the same kernels."""
+    path, typical = PROFILES / f"{hardware}.toml", load_typical()
+    for name, stack in load_hardware(PROFILES / f"{owner}.toml").fitted.items():
+        lent: dict[str, dict[str, KernelFit]] = {}
+        for kind, dtype, fit in stack.fits():
+            elsewhere = typical.fit(kind, dtype) or fit
+            errors = {name: max(getattr(fit, name), getattr(elsewhere, name)) for name in ERRORS}
+            lent.setdefault(kind, {})[dtype] = fit.with_changes("fit", errors)
+        source = f"{stack.source}; measured on {owner}, whose kernels run here"
+        changed = replace(stack.with_fits(lent), source=source)
+        write_text(path, with_stack(path.read_text(encoding="utf-8"), name, changed))
+
+
 def fit_device(folder: Path, device: str) -> list[Fitted]:
     """Fit the stacks of a device one after another, as all write to its profile."""
     return [fit_profile(folder, *stack) for stack in STACKS if stack[0] == device]
@@ -87,6 +109,8 @@ def main(folder: Path) -> None:
     write_text(RECORDS / "stacks/typical.toml", toml_text(typical) + "\n")
     write_stand_ins(fitted)
     add_sparse_attention(*OPERATIONS)
+    for hardware, owner in SAME_KERNELS.items():
+        lend_kernels(hardware, owner)
     for name, engine in ENGINES.items():
         vary = [word for overhead in engine["vary"] for word in ("--vary", overhead)]
         leave = [word for column in engine["leave_out"] for word in ("--leave-out", column)]

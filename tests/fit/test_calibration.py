@@ -25,7 +25,7 @@ TABLES = Path(__file__).parents[2] / "calibration" / "tables"
 def test_every_fitted_profile_has_all_kinds_and_one_default() -> None:
     fitted = {name: load_hardware(name).fitted for name in list_hardware()}
     fitted = {name: stacks for name, stacks in fitted.items() if stacks}
-    assert {hardware for hardware, _, _ in STACKS} | {"a800_sxm_80gb"} == set(fitted)
+    assert {hardware for hardware, _, _ in STACKS} | {"a800_sxm_80gb", "rtx_5090"} == set(fitted)
     for stacks in fitted.values():
         assert sum(stack.is_default for stack in stacks.values()) == 1
         for stack in stacks.values():

@@ -95,7 +95,7 @@ def test_gpus_are_found_in_any_spelling():
         *("h200_sxm", "b200", "gb200", "a100_sxm_80gb", "mi300x")
     ]
     with pytest.raises(specmodel.InputError, match="system"):
-        shipped_gpu("gb10")
+        shipped_gpu("gb7")
 
 
 def test_dtypes_are_those_that_checkpoints_run_in():
@@ -150,7 +150,7 @@ def test_rows_that_are_not_taken_are_counted_and_named(table):
         {"clean": False},
         {"queued_share": 0.5},
         {"model": "no-such-model"},
-        {"system": "gb10"},
+        {"system": "gb7"},
         {"backend": "llama.cpp"},
         {"dtype": "fp6"},
         {"measured_tpot_ms": None},
