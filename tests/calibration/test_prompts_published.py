@@ -136,7 +136,8 @@ def test_prompts_on_shapes_that_were_not_fitted(stack):
     errors = error_table(predict_measured(table, load_hardware(hardware), engine))
     errors = errors[errors["rows"] == "all"].set_index(["component", "dtype"])
     assert len(errors) >= (1 if hardware == "a100_sxm_80gb" else 2)
-    is_mixed = engine == "vllm" and hardware in ("b200", "b300", "gb200", "gb300")  # FlashInfer's kernels
+    is_blackwell = hardware in ("b200", "b300", "gb200", "gb300")
+    is_mixed = engine == "vllm" and is_blackwell  # FlashInfer's kernels
     for (kind, _), row in errors.iterrows():
         most = 0.13 if is_mixed else 0.065 if kind == "latent_prompt_attention" else 0.09
         assert row["median_error"] <= most, (kind, row)

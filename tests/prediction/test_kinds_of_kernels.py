@@ -210,7 +210,7 @@ def test_how_far_a_law_of_recurrences_misses_those_of_other_engines():
             errors.append((times / points["latency"] - 1).abs().mean())
         if rows["query_tokens"].max() > 1:
             apart.append(common[-1] - common[-2])
-    assert (len(common), len(apart)) == (24, 6)
+    assert (len(common), len(apart)) == (28, 7)
     error, of_shape, of_row = KINDS["state_space"].untimed
     assert np.mean(errors) == pytest.approx(error, abs=0.005)
     for found, spread in ((common, of_shape), (apart, of_row)):
