@@ -137,7 +137,7 @@ NAMES = [
     (f"{GOOD} --drafter ''", "--drafter", "''", "deepseek-moe-16b, ", "more"),
     (f"{GOOD} --hardware h200", "--hardware", "'h200'", "h200_sxm"),
     (f"{GOOD} --hardware H201-SXM", "--hardware", "'H201-SXM'", "h200_sxm"),
-    (f"{GOOD} --hardware ''", "--hardware", "''", "h200_sxm"),
+    (f"{GOOD} --hardware ''", "--hardware", "''", "a800_sxm_80gb"),
     (f"{GOOD} --hardware ../h200_sxm", "--hardware", "'../h200_sxm'"),
     (f"{GOOD} --hardware {'h' * 5000}", "--hardware", "hhh...hhh"),
     (f"{GOOD} --engine idael", "--engine", "'idael'", "ideal"),
