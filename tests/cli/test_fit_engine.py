@@ -152,7 +152,7 @@ def test_runs_faster_than_their_kernels_are_a_question_unless_forced(do: Any, fo
     assert "--force takes the fit as it is" in line
     assert not (folder / "mine.toml").exists()
     out = " ".join(do(f"{command} --force").split())
-    assert "Warning: forced: 0.34 times the time of their kernels alone" in out
+    assert "Warning: forced: 0.35 times the time of their kernels alone" in out
     assert load_engine("mine.toml").gpu_time_factor < 0.7
 
 
