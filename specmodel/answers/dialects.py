@@ -11,6 +11,7 @@ from typing import Any
 
 from specmodel.answers.schedule import Schedule
 from specmodel.base.errors import InputError
+from specmodel.drafters.names import LOOKUPS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +89,7 @@ def _vllm(schedule: Schedule, drafter: str, num_modules: int) -> str:
 
 def _vllm_place(_schedule: Schedule, drafter: str) -> str:
     """Name the option, and what it needs beside the fragment: no file for look-ups and MTP."""
-    has_no_file = drafter in ("ngram", "suffix", "mtp")
+    has_no_file = drafter in (*LOOKUPS, "mtp")
     needs = "" if has_no_file else ', with the path of the drafter as "model"'
     needs = needs if drafter in _VLLM_METHODS else ', with the "method" and the path of its "model"'
     return f"in --speculative-config{needs}"
@@ -142,6 +143,7 @@ def _fill(opening: str, entries: list[str], closing: str) -> str:
 
 _VLLM_METHODS = {
     **{name: name for name in ("ngram", "suffix", "eagle", "eagle3", "mtp", "dflash", "dspark")},
+    "ngram-gpu": "ngram_gpu",
     "p-eagle": "eagle3",
     "pard": "draft_model",
     "model": "draft_model",

@@ -17,11 +17,11 @@ from specmodel.drafters.heads import (
     ASSISTANT,
     read_head,
 )
-from specmodel.drafters.names import BLOCKS, DRAFTERS, NGRAM, SUFFIX
+from specmodel.drafters.names import BLOCKS, DRAFTERS, NGRAM, NGRAM_GPU, SUFFIX
 from specmodel.drafters.passes import Drafter as Drafter, one_at_a_time
 from specmodel.models.architecture import Architecture, list_architectures, load_architecture
 
-LOOKUP, SUFFIX_LOOKUP = DRAFTERS[NGRAM].kind, DRAFTERS[SUFFIX].kind
+LOOKUP, GPU_LOOKUP, SUFFIX_LOOKUP = (DRAFTERS[name].kind for name in (NGRAM, NGRAM_GPU, SUFFIX))
 """Names of look-ups for people."""
 
 
@@ -52,6 +52,25 @@ def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Dr
         Share of the steps of a sequence that have a proposal; the others are plain passes [-].
     """
     return Drafter(name=LOOKUP, lookup_time=lookup_time, proposal_rate=proposal_rate)
+
+
+def ngram_gpu_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Drafter:
+    """Return a prompt look-up on the GPU, in which no host takes part.
+
+    vLLM 0.33 runs two small kernels over the tokens of all sequences
+    (``v1/worker/gpu/spec_decode/ngram/speculator.py``), whose microseconds are not counted.
+
+    Parameters
+    ----------
+    lookup_time, proposal_rate
+        As for `ngram_drafter`, by a measurement of one's own [s] [-].
+
+    Returns
+    -------
+    Drafter
+        The look-up.
+    """
+    return Drafter(name=GPU_LOOKUP, lookup_time=lookup_time, proposal_rate=proposal_rate)
 
 
 def suffix_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Drafter:

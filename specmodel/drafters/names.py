@@ -22,7 +22,7 @@ class NamedDrafter(NamedTuple):
     is_block: bool = False
 
 
-NGRAM, SUFFIX = "ngram", "suffix"
+NGRAM, NGRAM_GPU, SUFFIX = "ngram", "ngram-gpu", "suffix"
 
 DRAFTERS = {
     "dflash": NamedDrafter(
@@ -54,6 +54,12 @@ DRAFTERS = {
     ),
     NGRAM: NamedDrafter(
         "prompt look-up on the host", "n-gram look-up", "by_name.ngram_drafter", is_lookup=True
+    ),
+    NGRAM_GPU: NamedDrafter(
+        "prompt look-up on the GPU, vLLM's ngram_gpu",
+        "n-gram look-up on the GPU",
+        "by_name.ngram_gpu_drafter",
+        is_lookup=True,
     ),
     "p-eagle": NamedDrafter(
         "head shaped as eagle3, one pass with masks", "P-EAGLE head", "blocks.p_eagle_drafter"

@@ -391,7 +391,7 @@ def test_vllm_wants_a_multiple_of_several_modules(longest, modules, written):
 
 def test_vllms_names_of_drafters_of_a_block():
     """P-EAGLE and PARD are methods of others with `parallel_drafting` (config/speculative.py)."""
-    methods = {"dflash": "dflash", "dspark": "dspark", "suffix": "suffix"}
+    methods = {"dflash": "dflash", "dspark": "dspark", "suffix": "suffix", "ngram-gpu": "ngram_gpu"}
     methods |= {"p-eagle": "eagle3", "pard": "draft_model"}
     for name, method in methods.items():
         config = json.loads(dialect("vllm").fragment(schedule_of([3]), name))

@@ -243,8 +243,8 @@ def test_names_and_kinds():
 
 
 def test_suffix_is_a_look_up_like_ngram():
-    same = [float(steps(deployed(d), 5).step_time) for d in ("ngram", "suffix")]
-    assert same[0] == same[1]
+    same = [float(steps(deployed(d), 5).step_time) for d in ("ngram", "ngram_gpu", "suffix")]
+    assert same[0] == same[1] == same[2]
     timed = suffix_drafter(lookup_time=1e-3)
     assert float(steps(deployed(timed), 5).draft_time) == pytest.approx(4e-3)
 
