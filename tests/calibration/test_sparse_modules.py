@@ -202,7 +202,7 @@ def test_a_whole_pass_counts_a_layer_once() -> None:
 
 def _model(heads: int):
     dense = load_architecture("deepseek-v3")
-    latent = without_fields(next(iter(dense.mixers)), {"kind", "num_heads"})
+    latent = without_fields(next(iter(dense.mixers)), {"kind", "num_heads", "window"})
     index = {"index_num_heads": 64, "index_head_dim": 128, "index_topk": 2048}
     sparse = SparseAttention(**latent, **index, num_heads=heads)
     groups = [
