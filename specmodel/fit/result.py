@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.base.units import FloatArray
+from specmodel.machines.covariance import limited_covariance
 
 ROBUST_SCALE = 0.05  # error from which a point counts less, in fits with a soft-L1 loss [-]
 _ASIDE = 0.3  # distance of a second start from the first, as a logarithm, down and up in turn [-]
@@ -132,7 +133,7 @@ def log_fit_result(
         dict(zip(names, np.exp(best.x).tolist(), strict=True)),
         best.active_mask,
         loose,
-        covariance=inverse @ meat @ inverse,
+        covariance=limited_covariance(inverse @ meat @ inverse),
         residuals=np.expm1(errors),
     )
 

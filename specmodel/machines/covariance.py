@@ -5,9 +5,22 @@ from collections.abc import Collection
 import numpy as np
 
 from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
 
 _LARGEST_VARIANCE = 1e4  # of a logarithm: beyond, nothing at all is known
 _ROUNDING = 1e-3
+
+
+def limited_covariance(covariance: FloatArray) -> FloatArray:
+    """Return a covariance in no direction of which more than `_LARGEST_VARIANCE` is recorded.
+
+    Few rows that hardly name a parameter give more than any logarithm can be unsure of.
+    """
+    variances, directions = np.linalg.eigh((covariance + covariance.T) / 2)
+    if variances.max(initial=0.0) <= _LARGEST_VARIANCE:
+        return covariance
+    scaled = directions * np.clip(variances, 0.0, 0.999 * _LARGEST_VARIANCE)
+    return np.asarray(scaled @ directions.T, float)
 
 
 def check_covariance(

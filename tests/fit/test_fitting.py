@@ -1,6 +1,7 @@
 """Fits recover what was planted, say what the data do not determine, and refuse bad tables."""
 
 from dataclasses import fields
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from specmodel.algebra.speculation import step_efficiency
 from specmodel.base.errors import InputError
 from specmodel.fit.kernels import normal_spreads
 from specmodel.fit.result import ROBUST_SCALE, best_of_starts, log_fit_result
+from specmodel.machines.covariance import check_covariance
 from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
 
@@ -154,6 +156,16 @@ def test_the_covariance_of_a_location_is_the_closed_form() -> None:
     assert abs(psi.sum()) < 1e-6 * np.abs(psi).sum()
     expected = (psi**2).sum() / slope.sum() ** 2 * 60 / 59
     assert fit.covariance.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_rows_that_hardly_name_a_parameter_make_a_record_that_is_read() -> None:
+    """Errors of a factor of 7 to both sides, and a parameter that moves rows by half a per cent."""
+    slopes = np.column_stack([np.ones(60), np.tile([-5e-3, -5e-3, 5e-3, 5e-3], 15)])
+    best = SimpleNamespace(x=np.zeros(2), jac=slopes, active_mask=np.zeros(2))
+    names, errors = ["level", "slope"], np.tile([-2.0, 2.0], 30)
+    fit = log_fit_result(names, best, errors, np.arange(60))
+    check_covariance("", names, fit.record["covariance"], names)
+    np.testing.assert_allclose(fit.covariance.max(), 1e4, rtol=2e-3)
 
 
 def test_the_covariance_is_how_far_fits_to_new_points_scatter() -> None:
