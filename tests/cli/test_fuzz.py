@@ -137,7 +137,7 @@ def sessions(kind, count=12):
 
 MENDS = [
     ("cli.commands._OTHER_OPTIONS", {}, lines("tool")),
-    ("cli.commands._TAKING_MEMORY", (), lines("memory", of="sensitivity")),
+    ("cli.commands._TAKING_MEMORY", (), lines("memory", of="predict")),
     ("base.errors._FEW", 10**6, lines("plain", of="show")),
     ("base.files.followed", Path, lines("link", of="plot")),
     ("base.appended._remove", str, sessions("trouble")),
