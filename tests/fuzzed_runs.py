@@ -31,7 +31,7 @@ MOST_NAMES = 30
 NOT_A_NUMBER = re.compile(r"(?i)(?<![\w./-])[-+]?(nan|inf|infinity)(?![\w./])")
 TEXT = re.compile(r'"[^"\n]*"')
 """Words in TOML and JSON, in which a fault or an option may have put one."""
-QUOTED = re.compile(r"got [-+]?\w+;")
+QUOTED = re.compile(r"got '?[-+]?\w+'?;")
 """What a row that was not taken has."""
 OUTPUTS = ("--output", "--figure", "--records", "--timeline")
 """Options that name what is written."""
