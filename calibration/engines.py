@@ -40,6 +40,7 @@ ENGINES: dict[str, dict[str, Any]] = {
         "stack": "sglang",
         "hides_host": "plain",
         "draft_model_first": "verified",
+        "state_time_factor": 3.0,  # from runs of Qwen3.6-35B-A3B on B200: README.md
     },
     "tensorrt-llm": {
         "name": "TensorRT-LLM",

@@ -133,7 +133,12 @@ class Deployment:
     def states(self) -> StateKeeping:
         """What the engine does with recurrent states."""
         slots = self.engine.state_slots or state_slots_of(self.stack)
-        return StateKeeping(self.state_rollback, slots, is_tree=self.tree_width > 1)
+        return StateKeeping(
+            self.state_rollback,
+            slots,
+            is_tree=self.tree_width > 1,
+            time_factor=self.engine.state_time_factor,
+        )
 
     @cached_property
     def recurrent_model(self) -> Architecture | None:

@@ -144,7 +144,7 @@ class RecurrentMixer(TokenMixer):
         """Return the work of states that change as told, in arguments of `blocks.recurrence`."""
         sequences, n = run.replica.num_sequences, run.layout.tensor_parallel
         num_key_heads, num_value_heads, sizes = self.heads(n)
-        moved = sequences + verified(run, "moved")
+        moved = (sequences + verified(run, "moved")) * run.states.time_factor
         return blocks.recurrence(
             num_sequences=sequences,
             num_tokens=run.num_tokens,

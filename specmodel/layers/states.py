@@ -40,11 +40,15 @@ class StateKeeping:
     Replay is an option of SGLang for these layers, and of vLLM for Mamba-2. In a tree each token
     but the first goes on from the state of its parent, which SGLang 0.5.23 reads again
     (``retrieve_parent_token`` of its kernels); vLLM 0.33 verifies no trees on these layers.
+
+    `time_factor` says how many times as long a state takes to move as the kernels that were fitted
+    take.
     """
 
     rollback: Rollback = "native"
     slots: Slots = "chain"
     is_tree: bool = False
+    time_factor: float = 1.0
 
     @cached_property
     def takes_trees(self) -> bool:

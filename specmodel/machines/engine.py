@@ -152,6 +152,11 @@ class EngineProfile(Record):
     state_slots
         What it reserves of recurrent states for a running request, as `StateKeeping` says; that of
         the engine whose kernels it runs if None.
+    state_time_factor
+        How many times as long its kernels take to move a recurrent state as those that profiles
+        were fitted to, of SGLang 0.5.14 and vLLM 0.18 [-]. SGLang before 0.5.10 kept states with
+        values along their rows and cut these into pieces of 8, or 32 bytes of a line of 128
+        (``fused_recurrent_gated_delta_rule_update``).
     fit
         What the figures were fitted to; None if they were not.
     """
@@ -173,6 +178,7 @@ class EngineProfile(Record):
     gpu_time_factor: Factor = 1.0
     draft_model_first: Literal["one token", "verified", "verified and next"] = "one token"
     state_slots: Slots | None = None
+    state_time_factor: Factor = 1.0
     fit: EngineFit | None = None
 
     def __post_init__(self) -> None:

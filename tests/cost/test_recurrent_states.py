@@ -62,6 +62,15 @@ def test_states_moved(keeping, plain, verified):
     assert recurrence_bytes(4, STACKS[keeping]) == verified
 
 
+def test_slower_kernels_take_longer_for_each_state():
+    """Those of SGLang before 0.5.10, in plain passes and in verification alike."""
+    engine = replace(load_engine("sglang"), state_time_factor=3.0)
+    slow, usual = (deployed(engine=e)[0].states for e in (engine, "sglang"))
+    for tokens in (1, 4):
+        moved = recurrence_bytes(tokens, slow), recurrence_bytes(tokens, usual)
+        assert moved[0] == pytest.approx(3 * moved[1])
+
+
 def test_replay_moves_one_state_and_records():
     """A record of a token: a key of 16 heads, a change of 64, and 64 gates, of 4 B each."""
     record = (16 * 128 + 64 * 128 + 64) * 4

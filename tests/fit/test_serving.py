@@ -10,7 +10,7 @@ import specmodel
 from specmodel.cli.commands import carry_out
 from specmodel.cost.deploying import resolve
 from specmodel.fit.measured import judge_serving, read_serving, serving_errors
-from specmodel.fit.measured.spellings import dtypes_of, shipped_gpu, shipped_model
+from specmodel.fit.measured.spellings import dtypes_of, profile_of, shipped_gpu, shipped_model
 from specmodel.models.architecture import load_architecture
 
 ROW = {
@@ -211,6 +211,18 @@ def test_a_pair_is_judged_by_its_speedup_or_else_by_the_step(table):
         judged["predicted"], [float(p.speedup), float(p.step_time)], rtol=1e-9
     )
     assert judged["measured"].tolist() == [1.6, 0.009]
+
+
+@pytest.mark.parametrize(("engine", "version", "notes", "profile"), [
+    ("sglang", "branch of 2026-04", "speculation without overlap (v1)", "sglang-v1"),
+    ("sglang", "main 2025-10 (0.5.4)", "spec v2 overlap, fa3", "sglang"),
+    ("sglang", "0.5.6", "", "sglang-v1"),
+    ("vllm", "0.28 (V1)", "", "vllm"),
+    ("vllm", "0.8.5 (V1)", "", "vllm-moesd-2025"),
+])  # fmt: skip
+def test_the_profile_of_an_engine_follows_from_its_version(engine, version, notes, profile):
+    """Of SGLang, the first and second speculation; of vLLM, V1 is the name of an API."""
+    assert profile_of(engine, version, notes) == (profile, {})
 
 
 def test_pairs_that_cannot_be_judged_are_named(table):

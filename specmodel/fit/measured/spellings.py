@@ -146,7 +146,7 @@ def stack_of(engine: str) -> str:
 def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, dict[str, Any]]:
     """Return the host profile of a speculating engine, and the fields that differ from it.
 
-    The version is a number or a year. "spec v1" and "spec v2" are SGLang's schedulers; "neither
+    The version is a number or a year. "v1" and "v2" are SGLang's schedulers; "neither
     with overlap" says that plain decoding did not overlap either.
     """
     stack = stack_of(engine)
@@ -154,7 +154,7 @@ def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, di
     if stack not in _FIRST_OF:
         return "tensorrt-llm", changes
     first, current, before = _FIRST_OF[stack]
-    said = re.search(r"spec v([12])", f"{version} {notes}")
+    said = re.search(r"\bv([12])\b", f"{version} {notes}") if stack == "sglang" else None
     if said:
         return (current if said[1] == "2" else before), changes
     number = re.search(r"(?<![\d.])(\d+)\.(\d+)(?:\.(\d+))?", version)
