@@ -15,8 +15,8 @@ from specmodel.cost.deploying import resolve
 from specmodel.fit.measured.judge import alike
 from specmodel.fit.measured.tables import Served, ServingTable
 from specmodel.prediction.columns import DECODE_COLUMNS
-from specmodel.prediction.intervals import CENTRAL, central_intervals
-from specmodel.prediction.predicting import INTERVAL_SEED, plain_points, predict_deployed
+from specmodel.prediction.intervals import CENTRAL, INTERVAL_SEED, central_intervals
+from specmodel.prediction.predicting import plain_points, predict_deployed
 
 SPREADS = np.concatenate([np.linspace(0.0, 0.2, 21), np.linspace(0.25, 0.6, 8)])
 """At which intervals are computed; between them their ends are interpolated [-]."""

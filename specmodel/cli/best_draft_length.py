@@ -40,11 +40,15 @@ def best_draft_length(**options: Any) -> forms.Answer:
 
 def verdict(best: forms.DataFrame, prediction: report.Prediction) -> str:
     """Say in one sentence which draft lengths are best, and where they gain most."""
+    from specmodel.prediction.gains import gains_at
+
     pays, denial = report.verbs(prediction.deployment)
     rows = [row | {"draft_length": None} for row in forms.records(report.fitting(best))]
     top = max(rows, key=lambda row: row["speedup"])
     if round(top["speedup"], 2) <= 1:
         return f"Speculation {denial} with any draft length: at most {top['speedup']:.2f}x."
+    (gain,) = gains_at(prediction, [top | {"draft_length": top["best_draft_length"]}])
+    sure = f" ({report.may_pay(gain)})" if gain and gain.is_open else ""
     lengths = [row["best_draft_length"] for row in rows]
     idle = lengths.count(0)
     none = f"; none {pays} at {idle} of {len(rows)} points" if idle else ""
@@ -52,7 +56,7 @@ def verdict(best: forms.DataFrame, prediction: report.Prediction) -> str:
     span = ranges_text([(min(filter(None, lengths)), max(lengths))])
     return (
         f"Best draft length {span}{longest}; most gained at {report.place(top, rows)}:"
-        f" {top['speedup']:.2f}x with {top['best_draft_length']}{none}."
+        f" {top['speedup']:.2f}x with {top['best_draft_length']}{sure}{none}."
     )
 
 

@@ -13,6 +13,9 @@ from specmodel.cli.answering import answering, screen_width
 from specmodel.prediction.table import Row, columns_of, varies
 from specmodel.show import forms, report
 
+_MOST_JUDGED = 256
+"""Points that the first line tells one by one; of more, how sure the best and the least are."""
+
 
 @settings.command()
 @settings.where_options()
@@ -85,35 +88,47 @@ def verdict(prediction: report.Prediction) -> list[str]:
         these = f"{len(rows)} of {len(drafted)} points fit" if len(rows) > 1 else "One point fits"
         opening = f"{these} in memory, where speculation"
     best = max(rows, key=lambda row: row["speedup"])
-    answer = f"{opening} {_gain(best, rows, report.verbs(prediction.deployment))}."
+    answer = f"{opening} {_gain(best, rows, prediction)}."
     return [answer, report.why(best, rows, prediction), *report.behind(prediction.deployment)]
 
 
-def _gain(best: Row, rows: list[Row], verbs: tuple[str, str]) -> str:
-    """Say whether speculation pays, and where it gains most and least."""
-    pays, denial = verbs
+def _gain(best: Row, rows: list[Row], prediction: report.Prediction) -> str:
+    """Say whether speculation pays, where it gains most and least, and where that is open."""
+    from specmodel.prediction.gains import gains_at
+
+    pays, denial = report.verbs(prediction.deployment)
     worst = min(rows, key=lambda row: row["speedup"])
-    if round(best["speedup"], 2) <= 1:
+    judged = rows if len(rows) <= _MOST_JUDGED else [best, worst]
+    gains = gains_at(prediction, judged)
+    top, bottom = (gains[judged.index(row)] for row in (best, worst))
+    if top and top.is_open:
+        return f"may pay or not: {_at(best, rows)} ({report.chances(top)})"
+    if not report.is_sure(top, best):
         return f"{denial}: {_at(best, rows)}"
-    if round(worst["speedup"], 2) > 1:
+    if judged is not rows:
+        gains = [None] * len(rows)
+    sure = [row for row, gain in zip(rows, gains, strict=True) if report.is_sure(gain, row)]
+    if len(sure) == len(rows):
         least = f"; least {_at(worst, rows)}" if len(rows) > 1 else ""
-        return f"{pays}: {_at(best, rows)}{least}"
-    return f"{pays} at {_paying(rows)}; best {_at(best, rows)}"
+        is_open = " (may pay or not)" if bottom and bottom.is_open else ""
+        return f"{pays}: {_at(best, rows)}{least}{is_open}"
+    unsure = [row for row, gain in zip(rows, gains, strict=True) if gain and gain.is_open]
+    told = f"{pays} at {_places(sure, rows)}; best {_at(best, rows)}"
+    return told + (f"; it may pay or not at {_places(unsure, rows)}" if unsure else "")
 
 
 def _at(row: Row, rows: list[Row]) -> str:
     return f"{row['speedup']:.2f}x at {report.place(row, rows)}"
 
 
-def _paying(rows: list[Row]) -> str:
-    """Return the batch sizes that pay as ranges; how many points, if more than these vary."""
-    paying = [row["batch_size"] for row in rows if round(row["speedup"], 2) > 1]
+def _places(some: list[Row], rows: list[Row]) -> str:
+    """Return the batch sizes of some rows as ranges; how many points, if more than these vary."""
     if varies("draft_length", rows) or varies("context_length", rows):
-        return f"{len(paying)} of {len(rows)} points"
-    sizes, good = sorted({row["batch_size"] for row in rows}), set(paying)
-    found = runs(size in good for size in sizes)
-    spans = ranges_text((sizes[first], sizes[last]) for first, last, pays in found if pays)
-    return f"batch size{'s' if len(good) > 1 else ''} {spans}"
+        return f"{len(some)} of {len(rows)} points"
+    sizes, those = sorted({row["batch_size"] for row in rows}), {row["batch_size"] for row in some}
+    found = runs(size in those for size in sizes)
+    spans = ranges_text((sizes[first], sizes[last]) for first, last, is_there in found if is_there)
+    return f"batch size{'s' if len(those) > 1 else ''} {spans}"
 
 
 def component_tables(prediction: report.Prediction) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specmodel import answers
 from specmodel.base.ranges import ranges_text, runs
@@ -13,6 +13,9 @@ from specmodel.cli.scheduling import Plan, plan_from
 from specmodel.prediction.table import Form, Row
 from specmodel.show import report
 from specmodel.show.forms import Answer, table
+
+if TYPE_CHECKING:
+    from specmodel.prediction.gains import Gain
 
 _FOR = "Whose configuration the schedule is written in."
 _VERSION = "Of TensorRT-LLM, whose form changed with 1.3.  [default: the newest]"
@@ -102,21 +105,38 @@ def _gain(plan: Plan, pays: str) -> str:
     schedule, last = plan.schedule, plan.schedule.batch_size[-1]
     if not schedule.max_draft_length:
         return _nothing(plan)
+    most, least = int(schedule.speedup.argmax()), int(schedule.speedup.argmin())
+    top, bottom = _gains(plan, most, least)
+    if top and top.is_open:
+        told = f"{schedule.speedup[most]:.2f}x at batch size {most + 1} ({report.chances(top)})"
+        return f"Speculation may pay or not; most is gained with {told}."
     if last == 1:
         return f"Speculation {pays}: {schedule.speedup[0]:.2f}x at batch size 1."
-    most, least = int(schedule.speedup.argmax()), int(schedule.speedup.argmin())
-    where, top = "at every batch size", f"most {schedule.speedup[most]:.2f}x at {most + 1}"
+    where, extreme = "at every batch size", f"most {schedule.speedup[most]:.2f}x at {most + 1}"
     is_paying = (schedule.speedup > 1).tolist()
     if all(is_paying):
-        top += f", least {schedule.speedup[least]:.2f}x at {least + 1}"
+        extreme += f", least {schedule.speedup[least]:.2f}x at {least + 1}"
+        if bottom and bottom.is_open:
+            pays, extreme = "is expected to pay", f"{extreme} ({report.may_pay(bottom)})"
     else:
         paying = [(first + 1, end + 1) for first, end, gains in runs(is_paying) if gains]
         where = f"at batch sizes {ranges_text(paying)}"
     contexts = " and a geometric mean over contexts" if len(plan.context_length) > 1 else ""
     return (
         f"Speculation {pays} {where}: {schedule.mean_speedup:.2f}x on average up to {last}, with"
-        f" batch sizes equally likely on a logarithmic scale{contexts}; {top}."
+        f" batch sizes equally likely on a logarithmic scale{contexts}; {extreme}."
     )
+
+
+def _gains(plan: Plan, *places: int) -> list[Gain | None]:
+    """Return how sure the gain is at some batch sizes; not told over several contexts."""
+    from specmodel.prediction.gains import gains_at
+
+    lengths = plan.schedule.draft_length
+    if len(plan.context_length) > 1 or not all(lengths[place] for place in places):
+        return [None] * len(places)
+    rows = [{"batch_size": place + 1, "draft_length": lengths[place]} for place in places]
+    return gains_at(plan.prediction, rows)
 
 
 def _single(schedule: answers.Schedule) -> str:

@@ -200,6 +200,16 @@ LOAD_COLUMNS = (
 """Further columns of an answer where steps carry prefill."""
 
 
+def with_interval(name: str) -> tuple[str, ...]:
+    """Return a column that has an interval, its ends, and of a speedup the chance of a gain.
+
+    >>> with_interval("speedup")
+    ('speedup', 'speedup_low', 'speedup_high', 'speedup_chance')
+    """
+    parts = ("", "_low", "_high", "_chance") if name == "speedup" else ("", "_low", "_high")
+    return tuple(f"{name}{part}" for part in parts)
+
+
 def interval_of(column: Column) -> Column:
     """Return how the interval of a column prints."""
     low, high = f"{column.name}_low", f"{column.name}_high"

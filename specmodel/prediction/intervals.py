@@ -32,6 +32,17 @@ that at which 80 % of 1,387 published decode times of whole engines lie inside t
 (`calibration/deployment.py`, 2026-11-22). With that of three models, 0.076 to 0.108, intervals hold
 for 79 % of the rows of the fourth, pooled."""
 
+MOE_STEP_SPREAD = 0.055
+"""Standard deviation of the logarithm of a further factor on steps that draft for an MoE, under an
+engine that was fitted to several hosts [-]: which experts its tokens share, how popular they are
+and how kernels were tuned differ by deployment. That at which intervals hold for 80 % of the
+speedups and steps published of eleven hosts, 308 rows, each host weighing the same; with those of
+the others they hold for 79 % of a host left out (`calibration/speedup_spread.py`, 2026-11-24).
+Dense targets (22 rows of three hosts) need none."""
+
+INTERVAL_SEED = 0
+"""Of the draws, so that the same question has the same answer."""
+
 MAX_POINTS = 5_000
 """Most operating points that intervals are computed for at once [-]."""
 
@@ -42,10 +53,14 @@ so that new kinds leave the intervals of models without them as they are."""
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Interval:
-    """Lower and upper end of a central interval, arrays of the shape of the points."""
+    """Lower and upper end of a central interval, and of a speedup the chance of a gain.
+
+    Arrays of the shape of the points; `chance` is the share of the draws that are above 1 [-].
+    """
 
     low: FloatArray
     high: FloatArray
+    chance: FloatArray | None = None
 
 
 def central_intervals(
@@ -75,7 +90,8 @@ def central_intervals(
     The overheads of a fitted engine are drawn from the covariance of its fit, since at batch sizes
     that were not fitted they weigh otherwise, and a factor with the engine's own spread comes on
     top. Its errors are of whole steps, kernels and deployment included, so that all passes of a
-    step then share one factor, and there is none of the deployment.
+    step then share one factor, and there is none of the deployment. A step for an MoE on a host
+    that is not known has one more, `MOE_STEP_SPREAD`.
     """
     if deployment.kernels.record is None:
         expected = f"a fitted or typical stack, as {deployment.kernels.stack} states no error"
@@ -86,16 +102,17 @@ def central_intervals(
         raise InputError("interval", f"{np.prod(shape):.0f} points", f"at most {MAX_POINTS}")
     draws = (DRAWS,) + (1,) * len(shape)
     drawn, errors = _drawn(deployment, points, generator, draws)
-    engine = deployment.engine.fit
-    of_engine = np.exp((engine.spread if engine else 0.0) * generator.standard_normal(draws))
+    of_step = np.exp(spread_of_step(deployment) * generator.standard_normal(draws))
     if deployment_spread is None:
         deployment_spread = spread_of_deployment(deployment)
     if deployment_spread:
         shared = np.exp(deployment_spread * _even_normal(generator, draws))
         errors = replace(errors, deployment=shared)
-    steps = evaluate(drawn, points, acceptance, errors=errors, step_error=of_engine)
+    steps = evaluate(drawn, points, acceptance, errors=errors, step_error=of_step)
     return {
-        column.name: _interval(column.of(steps), shape) for column in columns if column.has_interval
+        column.name: _interval(column.of(steps), shape, has_chance=column.name == "speedup")
+        for column in columns
+        if column.has_interval
     }
 
 
@@ -113,6 +130,15 @@ def spread_of_deployment(deployment: Deployment) -> float:
     It is 0 under a fitted engine, whose errors are of whole steps already.
     """
     return 0.0 if deployment.engine.fit else DEPLOYMENT_SPREAD
+
+
+def spread_of_step(deployment: Deployment) -> float:
+    """Return the standard deviation of the logarithm of the factor on steps that draft [-]."""
+    engine = deployment.engine
+    if engine.fit is None:  # the errors are those of kernels and deployments
+        return 0.0
+    is_spread = engine.is_of_mean_host and deployment.target.is_moe
+    return float(np.hypot(engine.fit.spread, MOE_STEP_SPREAD if is_spread else 0.0))
 
 
 def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatArray:
@@ -169,13 +195,13 @@ def _even_normal(generator: np.random.Generator, draws: tuple[int, ...]) -> Floa
     return generator.permutation(middles).reshape(draws)
 
 
-def _interval(values: FloatArray, shape: tuple[int, ...]) -> Interval:
+def _interval(values: FloatArray, shape: tuple[int, ...], *, has_chance: bool) -> Interval:
     tail = (1 - CENTRAL) / 2
     if values.ndim <= len(shape):  # the same in every draw
-        low = high = values
-    else:
-        low, high = np.quantile(values, [tail, 1 - tail], axis=0)
-    return Interval(np.broadcast_to(low, shape), np.broadcast_to(high, shape))
+        values = values[np.newaxis]
+    low, high = np.quantile(values, [tail, 1 - tail], axis=0)
+    chance = np.broadcast_to((values > 1).mean(axis=0), shape) if has_chance else None
+    return Interval(np.broadcast_to(low, shape), np.broadcast_to(high, shape), chance)
 
 
 def _factors(

@@ -12,7 +12,7 @@ import numpy as np
 from specmodel.base.text import align, wrap
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import StepTimes
-from specmodel.prediction.columns import COLUMNS, Array, Column, interval_of
+from specmodel.prediction.columns import COLUMNS, Array, Column, interval_of, with_interval
 from specmodel.prediction.evaluate import Evaluation
 from specmodel.prediction.intervals import Interval
 from specmodel.prediction.table import Row, columns_of, fitted, varies
@@ -99,13 +99,12 @@ class Prediction:
         return self.evaluation.max_draft_length
 
     def units(self) -> dict[str, str]:
-        """Return the unit of each column, ends of intervals included."""
-        ends = ("", "_low", "_high")
+        """Return the unit of each column, ends of intervals and chances of a gain included."""
         with_ends = self.intervals or {}
         return {
-            f"{column.name}{end}": column.unit
+            name: column.unit
             for column in self.shown
-            for end in (ends if column.name in with_ends else ends[:1])
+            for name in (with_interval(column.name) if column.name in with_ends else [column.name])
         }
 
     def columns(self) -> dict[str, Array]:
@@ -114,8 +113,11 @@ class Prediction:
         for name in self._by_name:
             found[name] = np.ravel(getattr(self, name))
             if self.intervals and name in self.intervals:
-                found[f"{name}_low"] = np.ravel(self.intervals[name].low)
-                found[f"{name}_high"] = np.ravel(self.intervals[name].high)
+                found |= {
+                    f"{name}_{part}": np.ravel(values)
+                    for part, values in vars(self.intervals[name]).items()
+                    if values is not None
+                }
         return found
 
     def rows(self, most: int | None = None) -> list[Row]:

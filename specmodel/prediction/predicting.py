@@ -17,10 +17,9 @@ from specmodel.cost.deploying import deployed
 from specmodel.cost.deployment import Deployment
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS, Column
 from specmodel.prediction.evaluate import LOAD, Evaluation, evaluate
-from specmodel.prediction.intervals import central_intervals
+from specmodel.prediction.intervals import INTERVAL_SEED, central_intervals
 from specmodel.prediction.outcome import Prediction
 
-INTERVAL_SEED = 0
 MOST = 1e9
 """Largest batch size [request] and context length [token] that are accepted."""
 MOST_PROMPT = 1e7

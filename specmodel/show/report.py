@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from specmodel.cost.deployment import Deployment as Deployment
     from specmodel.machines.engine import EngineFit
+    from specmodel.prediction.gains import Gain
     from specmodel.prediction.outcome import Prediction as Prediction
 
 _LEFT_OUT = ("host", "target")
@@ -71,6 +72,21 @@ def verbs(deployment: Deployment) -> tuple[str, str]:
     """Return the verbs for a gain and for none; "may" for an engine without overheads."""
     may = deployment.engine.is_ideal
     return ("may pay", "may not pay") if may else ("pays", "does not pay")
+
+
+def is_sure(gain: Gain | None, row: Row) -> bool:
+    """Tell whether a row is called a gain: its interval is above 1, or without one its number."""
+    return gain.low > 1 if gain else round(row["speedup"], 2) > 1
+
+
+def may_pay(gain: Gain) -> str:
+    """Say of an open gain that it is open, and how much."""
+    return f"may pay or not: {chances(gain)}"
+
+
+def chances(gain: Gain) -> str:
+    """Say how sure a gain is."""
+    return f"80 % interval {gain.low:.2f} to {gain.high:.2f}, chance of a gain {gain.chance:.0%}"
 
 
 def why(row: Row, rows: list[Row], prediction: Prediction) -> str:

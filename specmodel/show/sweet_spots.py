@@ -9,12 +9,18 @@ from specmodel.show import forms, report
 
 def verdict(spots: forms.DataFrame, prediction: report.Prediction) -> str:
     """Say where speculation pays, and where most."""
+    from specmodel.prediction.gains import gains_at
+
     pays, denial = report.verbs(prediction.deployment)
     rows = forms.records(spots)
     best = max(rows, key=lambda row: row["peak_speedup"])
     where = report.place(best | {"batch_size": best["peak_batch_size"]}, rows)
     if round(best["peak_speedup"], 2) <= 1:
         return f"Speculation {denial}: at most {best['peak_speedup']:.2f}x, at {where}."
+    (gain,) = gains_at(prediction, [best | {"batch_size": best["peak_batch_size"]}])
+    if gain and gain.is_open:
+        told = f"{best['peak_speedup']:.2f}x ({report.chances(gain)})"
+        return f"Speculation may pay or not; most is gained at {where}: {told}."
     return (
         f"Speculation {pays} most at {where}: {best['peak_speedup']:.2f}x. It {pays} at"
         f" {best['paying']}, and by {best['peak_speedup'] / 2**0.5:.2f}x (peak/√2) or more at"

@@ -191,7 +191,8 @@ def test_intervals(run):
 def test_an_interval_comes_with_the_columns_wanted(run):
     header = run(f"{GOOD} --interval --engine vllm-moesd-2025 --columns speedup,limited_by")[1]
     names = header.split("\n")[0].split(",")
-    assert names[-4:] == ["speedup", "speedup_low", "speedup_high", "limited_by"]
+    ends = ["speedup_low", "speedup_high", "speedup_chance"]
+    assert names[-5:] == ["speedup", *ends, "limited_by"]
 
 
 @pytest.mark.parametrize("form", ["tokens_per_step", "step_efficiency", "accepted_fraction"])

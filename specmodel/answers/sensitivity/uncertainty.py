@@ -19,6 +19,7 @@ from specmodel.prediction.intervals import (
     fits_of_models,
     likeness_of_passes,
     spread_of_deployment,
+    spread_of_step,
 )
 
 _ROUTING = {
@@ -153,7 +154,7 @@ def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, f
         spreads[f"kernels.{kind}.verify_error"] = row * math.sqrt(2 * (1 - likeness))
         spreads[f"kernels.{kind}.draft_error"] = math.hypot(common, row)
     if deployment.engine.fit:
-        spreads["engine.error"] = deployment.engine.fit.spread
+        spreads["engine.error"] = spread_of_step(deployment)
     if spreads:
         spreads["deployment.error"] = spread_of_deployment(deployment)
     return spreads

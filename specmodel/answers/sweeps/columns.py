@@ -10,7 +10,7 @@ import numpy as np
 
 from specmodel.answers.sweeps.plan import POINT_AXES, Part, Plan, with_ends
 from specmodel.base.units import FloatArray
-from specmodel.prediction.columns import COLUMN_UNITS, COLUMNS
+from specmodel.prediction.columns import COLUMN_UNITS, COLUMNS, with_interval
 from specmodel.prediction.outcome import Prediction
 
 if TYPE_CHECKING:
@@ -113,13 +113,13 @@ def _categories(codes: Column, words: Sequence[str]) -> pd.Categorical[str]:
 
 
 def _column(prediction: Prediction, part: Part, name: str) -> Column:
-    """Return a column of a prediction or an end of its interval, not yet repeated."""
+    """Return a column of a prediction or a part of its interval, not yet repeated."""
     if name == "acceptance_rate":
         return _acceptance_rate(prediction, part)
     if name == "accepted_fraction":
         return np.asarray(part.arguments["acceptance"].accepted_fraction)
     stem, _, end = name.rpartition("_")
-    if prediction.intervals and stem in prediction.intervals and end in ("low", "high"):
+    if prediction.intervals and stem in prediction.intervals and name in with_interval(stem):
         return np.asarray(getattr(prediction.intervals[stem], end))
     return prediction.value(name)
 

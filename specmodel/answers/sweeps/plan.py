@@ -17,7 +17,7 @@ from specmodel.base.units import FloatArray, check
 from specmodel.cost.deploying import NAMES, RECORDS, resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
-from specmodel.prediction.columns import COLUMN_UNITS, LOAD_COLUMNS, WITH_INTERVAL
+from specmodel.prediction.columns import COLUMN_UNITS, LOAD_COLUMNS, WITH_INTERVAL, with_interval
 from specmodel.prediction.evaluate import LOAD
 from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
 from specmodel.prediction.outcome import Prediction
@@ -301,8 +301,8 @@ def _with_rates(acceptance: Acceptance, rates: FloatArray) -> Acceptance:
 
 def with_ends(names: Iterable[str]) -> list[str]:
     """Return columns, each followed by the ends of its interval if it can have one."""
-    ends = [(name, f"{name}_low", f"{name}_high") for name in names]
-    return [name for own in ends for name in (own if own[0] in WITH_INTERVAL else own[:1])]
+    all_parts = (with_interval(name) if name in WITH_INTERVAL else (name,) for name in names)
+    return [part for parts in all_parts for part in parts]
 
 
 def _listed(name: str, value: Any) -> list[Any]:
@@ -354,7 +354,7 @@ def _columns(
     if wanted is None:
         return tuple(found)
     wanted = _listed("columns", wanted)
-    if interval and not any(str(name).endswith(("_low", "_high")) for name in wanted):
+    if interval and not any(str(name).endswith(("_low", "_high", "_chance")) for name in wanted):
         wanted = with_ends(wanted)
     known = [*found, *_ordered(dict.fromkeys(filter(_is_label, given)))]
     for name in wanted:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from specmodel.base.errors import InputError, in_one_line
 from specmodel.base.tables import as_numbers, need_columns
-from specmodel.prediction.columns import COLUMN_UNITS
+from specmodel.prediction.columns import COLUMN_UNITS, with_interval
 
 ARGUMENT = "table"
 """Name that errors carry, a column after a dot."""
@@ -140,7 +140,7 @@ def _coordinates(table: pd.DataFrame, x: str, quantity: str) -> list[str]:
     The acceptance has no column of its own where it was given in another form than a rate. Then
     tokens per step, though a result, tell lines apart if nothing else does.
     """
-    results = {f"{name}{end}" for name in _RESULTS for end in ("", "_low", "_high")}
+    results = {part for name in _RESULTS for part in with_interval(name)}
     skipped = {x, quantity, *results.difference(_POINT)}
     chosen: list[str] = []
     num_lines = 1

@@ -1,0 +1,78 @@
+"""How sure a gain is at some points of a prediction: interval of the speedup, and chance."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from specmodel.algebra.acceptance import FORMS, Acceptance
+from specmodel.prediction.columns import COLUMNS
+from specmodel.prediction.evaluate import Evaluation
+from specmodel.prediction.intervals import INTERVAL_SEED, central_intervals
+from specmodel.prediction.outcome import Prediction
+
+_COORDINATES = ("batch_size", "draft_length", "context_length")
+_SPEEDUP = tuple(column for column in COLUMNS if column.name == "speedup")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """Ends of the 80 % interval of a speedup, and the chance that it is above 1 [-]."""
+
+    low: float
+    high: float
+    chance: float
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the interval includes 1: a gain is as little known as a loss."""
+        return self.low <= 1 < self.high
+
+
+def gains_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]]) -> list[Gain | None]:
+    """Return the 80 % interval of the speedup and the chance of a gain, for rows of a prediction.
+
+    A row has the batch size, draft length and context of a point; what it lacks does not vary.
+    None for all rows where no error is known: under an engine without overheads, which is an upper
+    bound, and with kernels that state none.
+    """
+    deployment = prediction.deployment
+    if deployment.engine.is_ideal or deployment.kernels.record is None or not rows:
+        return [None] * len(rows)
+    evaluation = prediction.evaluation
+    places = [_place(prediction, row) for row in rows]
+    found = central_intervals(
+        deployment,
+        {name: _taken(values, evaluation, places) for name, values in evaluation.points.items()},
+        _acceptance_at(evaluation, places),
+        np.random.default_rng(INTERVAL_SEED),
+        _SPEEDUP,
+    )["speedup"]
+    ends = zip(*(np.ravel(part).tolist() for part in vars(found).values()), strict=True)
+    return [Gain(low=low, high=high, chance=chance) for low, high, chance in ends]
+
+
+def _place(prediction: Prediction, row: Mapping[str, Any]) -> int:
+    """Return where the point of a row is among all, in flat order."""
+    is_there = np.ones(prediction.evaluation.shape, dtype=bool)
+    for name in _COORDINATES:
+        if row.get(name) is not None:
+            is_there &= prediction.value(name) == row[name]
+    return int(np.flatnonzero(is_there)[0])
+
+
+def _taken(values: Any, evaluation: Evaluation, places: list[int]) -> Any:
+    return np.broadcast_to(values, evaluation.shape).ravel()[places]
+
+
+def _acceptance_at(evaluation: Evaluation, places: list[int]) -> Acceptance:
+    """Return the acceptance of some points."""
+    acceptance = evaluation.acceptance
+    by_point = ("measured_draft_length", *FORMS)
+    changed = {
+        name: _taken(getattr(acceptance, name), evaluation, places)
+        for name in by_point
+        if name != "acceptance_by_position" and np.ndim(getattr(acceptance, name))
+    }
+    return replace(acceptance, **changed)

@@ -1,0 +1,126 @@
+"""How sure a gain is: intervals and chances at points of a prediction, and the words for them."""
+
+import shlex
+from dataclasses import replace
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from specmodel import Acceptance, load_engine, predict
+from specmodel.cli.commands import carry_out
+from specmodel.prediction import intervals
+from specmodel.prediction.gains import gains_at
+
+POINT = {
+    "target": "qwen3-30b-a3b",
+    "drafter": "eagle3",
+    "hardware": "h100_sxm",
+    "engine": "vllm",
+    "draft_length": 3,
+    "acceptance": 0.6,
+}
+
+
+def predicted(**changes):
+    return predict(**(POINT | {"batch_size": [1, 4, 64]} | changes))
+
+
+def test_some_points_have_the_ends_and_the_chance_of_all():
+    whole = predicted(interval=True)
+    frame = whole.to_frame()
+    found = gains_at(whole, whole.rows())
+    for name in ("low", "high", "chance"):
+        np.testing.assert_allclose([getattr(g, name) for g in found], frame[f"speedup_{name}"])
+    assert list(frame) == list(whole.units())
+    assert (frame["speedup_chance"].between(0, 1)).all()
+
+
+@pytest.mark.parametrize("acceptance", [
+    Acceptance(acceptance_by_position=[0.7, 0.6, 0.5]),
+    Acceptance(tokens_per_step=2.4, measured_draft_length=3),
+    Acceptance(acceptance_rate=[0.4, 0.6, 0.8]),
+])  # fmt: skip
+def test_a_point_is_found_in_any_form_of_acceptance(acceptance):
+    p = predicted(acceptance=acceptance)
+    for row in p.rows():
+        (gain,) = gains_at(p, [row])
+        assert gain.low < row["speedup"] < gain.high
+
+
+def with_known_host(name="vllm", spread=0.1):
+    """An engine whose only error is a factor on its steps."""
+    engine = load_engine(name)
+    known = {"spread": spread, "varied": [], "covariance": [], "outside_spread": 0.0}
+    return replace(engine, fit=replace(engine.fit, **known))
+
+
+def test_the_chance_is_that_of_the_law_that_is_drawn():
+    """A step with a log-normal error of s: Phi(ln(speedup) / s), to what 400 draws tell."""
+    p = predicted(engine=with_known_host(), acceptance=[0.45, 0.5, 0.6])
+    deployment = p.deployment
+    record = deployment.kernels.record
+    exact = {
+        kind: {d: replace(fit, shape_spread=0.0, row_spread=0.0) for d, fit in fits.items()}
+        for kind, fits in vars(record).items()
+        if kind in ("experts", "gemm", "attention", "elementwise") and isinstance(fits, dict)
+    }
+    kernels = replace(deployment.kernels, record=replace(record, **exact))
+    evaluation = replace(p.evaluation, deployment=replace(deployment, kernels=kernels))
+    spread = np.hypot(0.1, intervals.MOE_STEP_SPREAD)
+    assert intervals.spread_of_step(deployment) == pytest.approx(spread)
+    rows = p.rows()
+    for gain, row in zip(gains_at(replace(p, evaluation=evaluation), rows), rows,
+                         strict=True):  # fmt: skip
+        expected = NormalDist().cdf(np.log(row["speedup"]) / spread)
+        assert gain.chance == pytest.approx(expected, abs=0.06)
+        assert np.log(gain.high / row["speedup"]) == pytest.approx(1.2816 * spread, rel=0.15)
+
+
+def test_only_moes_on_a_host_that_is_not_known_have_a_further_spread():
+    moe, dense = predicted().deployment, predicted(target="qwen3-32b").deployment
+    assert intervals.spread_of_step(moe) > moe.engine.fit.spread
+    assert intervals.spread_of_step(dense) == dense.engine.fit.spread
+    own = predicted(engine="vllm-moesd-2025").deployment
+    assert intervals.spread_of_step(own) == own.engine.fit.spread
+
+
+@pytest.mark.parametrize("changes", [{"engine": "ideal"}, {"stack": "datasheet"}])
+def test_without_known_errors_nothing_is_told(changes):
+    p = predicted(**changes)
+    assert gains_at(p, p.rows()) == [None, None, None]
+
+
+@pytest.mark.parametrize(("rate", "size", "words"), [
+    (0.1, "4", "Speculation does not pay: "),
+    (0.5, "4", "Speculation may pay or not: "),
+    (0.9, "4,8", "Speculation pays: "),
+    (0.6, "1:64:x4", "Speculation pays at batch sizes 16-64; best "),
+    (0.6, "1:150 --context-length 512,1024", " at batch size 3, context 512 (may pay or not)."),
+])  # fmt: skip
+def test_a_gain_is_called_one_where_its_interval_is_above_1(rate, size, words, capsys):
+    line = "predict --target qwen3-30b-a3b --drafter eagle3 --hardware h100_sxm --engine vllm"
+    line += f" --draft-length 3 --acceptance-rate {rate} --batch-size {size}"
+    assert carry_out(shlex.split(line)) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert words in told
+    assert ("chance of a gain" in told) == ("or not: " in words)
+    assert ("80 % interval" in told) == ("chance of a gain" in told)
+
+
+@pytest.mark.parametrize(("command", "words"), [
+    ("best-draft-length --engine vllm --batch-size 4 --acceptance-rate 0.5", "with 1 (may pay or"),
+    ("sweet-spot --engine vllm --batch-size 1:5 --draft-length 3 --acceptance-rate 0.5",
+     "Speculation may pay or not; most is gained at "),
+    ("schedule --for vllm --max-batch-size 5 --acceptance-rate 0.5",
+     "Speculation may pay or not; most is gained with "),
+    ("schedule --for vllm --max-batch-size 32 --acceptance-rate 0.5",
+     "Speculation is expected to pay at every batch size: "),
+])  # fmt: skip
+def test_other_answers_call_no_coin_s_toss_a_gain(command, words, capsys):
+    line = f"{command} --target qwen3-30b-a3b --drafter eagle3 --hardware h100_sxm"
+    assert carry_out(shlex.split(line)) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert words in told
+    assert "80 % interval" in told
+    assert "chance of a gain" in told
