@@ -41,6 +41,9 @@ USUAL_V4 = HeadShape(num_layers=3, block_size=7, taps=3)
 """Heads as they usually are: z-lab's DFlash, DeepSeek's DSpark, and that of DeepSeek-V4, with the
 layers that vLLM 0.33 takes where no key says them, and as many taps as V4.1 has."""
 
+P_EAGLE_LAYERS = 4
+"""Layers of P-EAGLE's own heads, whose paper sets them beside EAGLE-3's single one [-]."""
+
 MARKOV_RANK = 256
 """Usual rank of a Markov head [-]."""
 
@@ -161,15 +164,24 @@ def dspark_drafter(
 def p_eagle_drafter(
     target: Architecture,
     *,
+    num_layers: int = P_EAGLE_LAYERS,
     ffn_size: int | None = None,
     vocabulary_size: int | None = None,
 ) -> Drafter:
-    """Return a P-EAGLE head: an EAGLE-3 head that drafts all tokens in one pass with masks.
+    """Return a P-EAGLE head: EAGLE-3's layers, of which one pass drafts all tokens with masks.
+
+    Only the first layer reads the embedding beside the features. As one pass is all it takes, such
+    heads are deeper than EAGLE-3's.
 
     Parameters
     ----------
-    target, ffn_size, vocabulary_size
-        As for `eagle3_drafter` [-] [token].
+    target, ffn_size
+        As for `eagle3_drafter` [-].
+    num_layers
+        Its layers, by default `P_EAGLE_LAYERS` [-].
+    vocabulary_size
+        Draft vocabulary; by default the target's, as speculators 0.9.0 trains a head where no
+        smaller one is asked for [token].
 
     Returns
     -------
@@ -182,11 +194,15 @@ def p_eagle_drafter(
     >>> [(p.name, float(p.tokens_per_sequence)) for p in head.passes(4)]
     [('projection', 5.0), ('draft pass', 8.0)]
     """
-    drafter = eagle3_drafter(target, ffn_size=ffn_size, vocabulary_size=vocabulary_size)
+    size = vocabulary_size or target.vocabulary_size
+    drafter = eagle3_drafter(target, ffn_size=ffn_size, vocabulary_size=size)
     (head,) = drafter.architectures
-    named = replace(head, name=f"{P_EAGLE} on {target.name}")
+    (first,) = head.layers
+    mixer = own_attention(target, published_head(target, "eagle3"))
+    later = (replace(first, count=num_layers - 1, mixer=mixer),) if num_layers > 1 else ()
+    named = replace(head, name=f"{P_EAGLE} on {target.name}", layers=(first, *later))
     parts = ((named, masks_after_verified),)
-    told = (("draft_layers", "1 (as eagle3)"), *drafter.assumed)
+    told = (("draft_layers", f"{num_layers} (usual)"), *drafter.assumed)
     return replace(drafter, name=P_EAGLE, parts=parts, is_chain=True, assumed=told)
 
 

@@ -210,15 +210,18 @@ def test_dspark_grows_by_a_token_and_a_step_for_each_drafted():
 
 def test_p_eagle_with_one_token_is_eagle3_with_one_token():
     """Two verified tokens, no mask, one token drafted: the same work, projected apart."""
-    one, other = (steps(deployed(d(QWEN)), 1) for d in (eagle3_drafter, p_eagle_drafter))
+    shallow = p_eagle_drafter(QWEN, num_layers=1, vocabulary_size=32_000)
+    one, other = (steps(deployed(d), 1) for d in (eagle3_drafter(QWEN), shallow))
     assert other.draft_time == pytest.approx(float(one.draft_time), rel=1e-9)
 
 
 def test_p_eagle_beats_eagle3_where_passes_are_short():
-    lengths = [
-        float(steps(deployed(d(QWEN)), 5).draft_time) for d in (eagle3_drafter, p_eagle_drafter)
-    ]
-    assert lengths[1] < lengths[0] / 2
+    """A head of the same shape takes less than half; one of its own layers, still less."""
+    shallow = p_eagle_drafter(QWEN, num_layers=1, vocabulary_size=32_000)
+    heads = eagle3_drafter(QWEN), shallow, p_eagle_drafter(QWEN)
+    sequential, same, own = (float(steps(deployed(d), 5).draft_time) for d in heads)
+    assert same < sequential / 2
+    assert same < own < sequential
 
 
 def test_all_that_a_step_takes_has_a_cause():
@@ -347,7 +350,20 @@ def test_width_of_blocks_is_a_rule_that_is_told(name, told):
 
 def test_layers_of_p_eagle_are_told():
     _, told = deploy(**WHERE, drafter="p-eagle")
-    assert told["draft_layers"] == "1 (as eagle3)"
+    assert told["draft_layers"] == "4 (usual)"
+
+
+def test_p_eagle_has_its_layers_and_the_vocabulary_of_its_target():
+    """By hand: projection, a first layer that reads two widths, others like it, LM head, norms."""
+    h, width, heads, kv = 2048, 6 * 2048, 32 * 128, 2 * 4 * 128
+    given = {"ffn_size": width}
+    one, four = (p_eagle_drafter(QWEN, num_layers=n, **given).architectures[0] for n in (1, 4))
+    layer = h * (heads + kv) + heads * h + 3 * h * width
+    assert four.total_parameters - one.total_parameters == pytest.approx(3 * layer, rel=1e-3)
+    small = p_eagle_drafter(QWEN, vocabulary_size=32_000, **given).architectures[0]
+    fewer = (QWEN.vocabulary_size - 32_000) * h
+    assert four.total_parameters - small.total_parameters == pytest.approx(fewer, rel=1e-9)
+    assert four.sequence_bytes(np.array(10.0)) == 4 * one.sequence_bytes(np.array(10.0))
 
 
 def test_heads_as_published():

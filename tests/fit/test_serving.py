@@ -316,6 +316,21 @@ def test_targets_may_be_files(table, tmp_path, monkeypatch):
     assert (len(judged), refused) == (1, {})
 
 
+@pytest.mark.parametrize(("lengths", "points"), [
+    ({}, {"context_length": 1000}),
+    ({"context_length": 44_000}, {"context_length": 44_000}),
+    ({"isl": 44_000, "context_length": 43_000}, {"context_length": 43_000}),
+    ({"isl": 150, "osl": 3000}, {"prompt_length": 150, "output_length": 3000,
+                                 "context_length": 1650}),
+    ({"isl": 150, "osl": 3000, "context_length": 1600},
+     {"prompt_length": 150, "output_length": 3000, "context_length": 1600}),
+])  # fmt: skip
+def test_the_context_of_a_pair_is_that_of_the_table(table, lengths, points):
+    (row,) = read_serving(table(PAIR | lengths)).rows
+    assert {name: row.points.get(name) for name in points} == points
+    assert ("prompt_length" in row.points) == ("prompt_length" in points)
+
+
 def test_rows_of_one_name_are_each_counted(table):
     read = read_serving(table(PAIR, *[PAIR | {"usable": False}] * 2, PAIR))
     assert len(read.rows) + len(read.not_taken) == 4

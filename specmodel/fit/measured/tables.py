@@ -104,8 +104,9 @@ def read_serving(path: str | Path) -> ServingTable:
     -----
     Rows of plain decoding are not taken if mtp is not off, clean is not true, or queued_share is
     above `MOST_QUEUED`; pairs are not taken if usable is not true. Those of look-ups may have a
-    proposal_rate. ``isl`` and ``osl`` are the
-    longest lengths that were drawn; predictions are for the mean lengths, by mean_context.
+    proposal_rate, and any pair a context_length, which is that of its ``isl`` and ``osl`` if left
+    out. ``isl`` and ``osl`` of plain rows are the longest lengths that were drawn; predictions are
+    for the mean lengths, by mean_context.
     """
     table = read_table(path, _TEXTS, "serving", comments=False)
     if "measured_tpot_ms" in table:
@@ -116,7 +117,7 @@ def read_serving(path: str | Path) -> ServingTable:
         need_columns(table, PAIRS, argument="serving")
         if "spec_step_ms" in table:
             check_milliseconds(table["spec_step_ms"], "serving.spec_step_ms")
-        assumed = {"context_length": f"{DEFAULT_CONTEXT} where lengths are empty"}
+        assumed = {"context_length": f"{DEFAULT_CONTEXT} where lengths and context are empty"}
         return replace(_rows(table, _pair_row, "id"), assumed=assumed)
     expected = "a column measured_tpot_ms, or speedup or spec_step_ms"
     raise InputError("serving", ", ".join(map(str, table.columns[:20])), expected)
@@ -228,12 +229,12 @@ def _degrees(values: Mapping[str, Any], num_gpus: float) -> tuple[float, float, 
 
 
 def _lengths(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return the lengths of a pair; only the default context where the table has none [token]."""
+    """Return the lengths of a pair; only a context where the table has not both [token]."""
     isl, osl = (_number(values, name, np.nan, strict=False) for name in ("isl", "osl"))
-    if not np.isfinite([isl, osl]).all():
-        return {"context_length": DEFAULT_CONTEXT}
-    context = round(isl + osl / 2)
-    return {"prompt_length": isl, "output_length": osl, "context_length": context}
+    has_both = np.isfinite([isl, osl]).all()
+    usual = round(isl + osl / 2) if has_both else DEFAULT_CONTEXT
+    context = {"context_length": round(_number(values, "context_length", usual))}
+    return {"prompt_length": isl, "output_length": osl} | context if has_both else context
 
 
 def _measured(values: Mapping[str, Any]) -> tuple[str, float]:
