@@ -26,11 +26,16 @@ from specmodel.machines.engine import FOLDER, EngineProfile, load_engine
 
 TABLE = Path(__file__).parent / "tables" / "engine_pairs.csv"
 
+EAGER_KERNEL_TIME = 1e-4
+"""What the host takes for a kernel that no CUDA graph holds, roughly: README.md [s]."""
+
 ENGINES: dict[str, dict[str, Any]] = {
     "sglang": {
         "name": "SGLang",
         "source": "PR 12128 with spec v2 on H200, and what engines have in common",
         "stack": "sglang",
+        "graphs": "sglang",
+        "eager_kernel_time": EAGER_KERNEL_TIME,
         "hides_host": "all",
         "draft_model_first": "verified",
     },
@@ -38,6 +43,8 @@ ENGINES: dict[str, dict[str, Any]] = {
         "name": "SGLang spec v1",
         "source": "SpecBundle, SpecForge#339, LMSYS and PR 12128, on H200 and H100",
         "stack": "sglang",
+        "graphs": "sglang",
+        "eager_kernel_time": EAGER_KERNEL_TIME,
         "hides_host": "plain",
         "draft_model_first": "verified",
         "state_time_factor": 3.0,  # from runs of Qwen3.6-35B-A3B on B200: README.md
@@ -52,6 +59,9 @@ ENGINES: dict[str, dict[str, Any]] = {
         "name": "vLLM",
         "source": "vLLM#32628 on H100 and its blog on P-EAGLE, EAGLE-3 on B200",
         "stack": "vllm",
+        "runs_idle_drafter": True,
+        "graphs": "vllm",
+        "eager_kernel_time": EAGER_KERNEL_TIME,
         "hides_host": "all",
         "draft_model_first": "verified and next",
     },

@@ -135,6 +135,9 @@ def limits(p: Prediction, at: Callable[..., Prediction]) -> dict[str, Any]:
     rate = p.deployment.drafter.proposal_rate
     needed = p.break_even_acceptance_rate
     breaks_even = at(acceptance=np.nan_to_num(needed)).speedup
+    is_idle = p.deployment.runs_idle_drafter  # then a best length of 0 says that none is loaded
+    best_speedup = at(draft_length=p.best_draft_length).speedup
+    best_speedup = np.where(p.best_draft_length == 0, 1.0, best_speedup)
     return {
         "breaks even": np.where(needed > 0, same(breaks_even, 1, 1e-9), True),
         "pays from 0 on": np.where(needed == 0, breaks_even >= 1, True),
@@ -142,11 +145,11 @@ def limits(p: Prediction, at: Callable[..., Prediction]) -> dict[str, Any]:
             np.isnan(needed) & (p.draft_length > 0), sure.speedup <= 1 + CLOSE, True
         ),
         # of lengths that fit, where recurrent states of longer ones do not
-        "best is best": (at(draft_length=p.best_draft_length).speedup >= p.speedup * (1 - CLOSE))
+        "best is best": (best_speedup >= p.speedup * (1 - CLOSE))
         | (p.batch_size > p.max_batch_size),
-        "no draft, speedup 1": none.speedup == 1,
+        "no draft, speedup 1": none.speedup < 1 if is_idle else none.speedup == 1,
         "no draft, one token": none.tokens_per_step == 1,
-        "no draft, plain pass": (none.step_time == none.forward_time)
+        "no draft, plain pass": (is_idle | (none.step_time == none.forward_time))
         & (none.verify_time == none.forward_time)
         & (none.target_efficiency == 1),
         "no draft, no cause": none.limited_by == "none",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specmodel.algebra import speculation
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import runs
 from specmodel.base.units import FloatArray, Numeric, check
@@ -101,22 +100,30 @@ class Schedule:
 
 
 def draft_length_schedule(
-    speedup: Numeric, *, tolerance: float = DEFAULT_TOLERANCE, longest_first: bool = False
+    speedup: Numeric,
+    *,
+    idle_speedup: Numeric = 1.0,
+    tolerance: float = DEFAULT_TOLERANCE,
+    longest_first: bool = False,
 ) -> Schedule:
     """Return the draft length by batch size that gains most, with few changes of length.
 
     A length is allowed at a batch size if its speedup is within the tolerance of the best there
-    and not below 1. Of all schedules of allowed lengths, those with the fewest changes of length
-    are kept, and of these the one that loses least. This is exact, by dynamic programming over
-    batch sizes: what is minimised depends on the schedule so far only through the length it ends
-    in. Means and losses weight batch size B by 1/B: equally likely sizes on a logarithmic scale.
+    and not below that of no draft. Of all schedules of allowed lengths, those with the fewest
+    changes of length are kept, and of these the one that loses least. This is exact, by dynamic
+    programming over batch sizes: what is minimised depends on the schedule so far only through the
+    length it ends in. Means and losses weight batch size B by 1/B: equally likely sizes on a
+    logarithmic scale.
 
     Parameters
     ----------
     speedup
         Predicted at batch sizes 1, 2, … on the last axis but one, and draft lengths 1, 2, … on
-        the last; without a draft it is 1. Axes before, such as contexts, enter as geometric
-        means [-].
+        the last. Axes before, such as contexts, enter as geometric means [-].
+    idle_speedup
+        Without a draft, by batch size and what stands before: below 1 under an engine that runs a
+        loaded drafter all the same. Where a schedule does not pay on average, none is better: the
+        drafter is then not loaded, and the speedup is 1 [-].
     tolerance
         Share of the best speedup that may be given up at a batch size, from 0 to below 1 [-].
     longest_first
@@ -132,19 +139,22 @@ def draft_length_schedule(
     bound = float(check("tolerance", tolerance, minimum=0))
     if bound >= 1:
         raise InputError("tolerance", tolerance, "a number from 0 to below 1")
-    gain = _mean_over_contexts(check("speedup", speedup, above=0))
-    candidates = np.arange(1, gain.shape[1] + 1)
-    best = speculation.best_draft_length(gain, candidates).astype(np.int64)
-    gain = np.column_stack([np.ones(len(gain)), gain])
+    drafted = _by_size_and_length(check("speedup", speedup, above=0))
+    idle = np.broadcast_to(check("idle_speedup", idle_speedup, above=0), drafted.shape[:-1])
+    gain = _mean_over_contexts(np.concatenate([idle[..., None], drafted], axis=-1))
     lengths = _longest_first(gain, bound) if longest_first else _cheapest_path(_losses(gain, bound))
-    single = int(np.argmax([mean_speedup(column) for column in gain.T]))
+    if mean_speedup(_along(gain, lengths)) <= 1:
+        gain[:, 0], lengths = 1.0, np.zeros_like(lengths)
+    best = gain.argmax(axis=1)
+    unloaded = np.column_stack([np.ones(len(gain)), gain[:, 1:]])
+    single = int(np.argmax([mean_speedup(column) for column in unloaded.T]))
     return Schedule(
         draft_length=lengths,
         speedup=_along(gain, lengths),
         best_draft_length=best,
         best_speedup=_along(gain, best),
         single_draft_length=single,
-        single_speedup=gain[:, single],
+        single_speedup=unloaded[:, single],
     )
 
 
@@ -171,11 +181,15 @@ def draft_ranges(draft_length: Numeric) -> tuple[tuple[int, int, int], ...]:
     return tuple((first + 1, last + 1, length) for first, last, length in runs(lengths))
 
 
-def _mean_over_contexts(speedup: FloatArray) -> FloatArray:
-    """Return the speedup by batch size and draft length, a geometric mean over other axes."""
+def _by_size_and_length(speedup: FloatArray) -> FloatArray:
     if speedup.ndim < 2:
         expected = "two axes at least: batch sizes 1, 2, ... and draft lengths 1, 2, ..."
         raise InputError("speedup", f"shape {speedup.shape}", expected)
+    return speedup
+
+
+def _mean_over_contexts(speedup: FloatArray) -> FloatArray:
+    """Return the speedup by batch size and draft length, a geometric mean over other axes."""
     if speedup.ndim == 2:
         return speedup
     axes = tuple(range(speedup.ndim - 2))
@@ -195,7 +209,7 @@ def _losses(gain: FloatArray, tolerance: float) -> FloatArray:
     """
     best = gain.max(axis=1, keepdims=True)
     is_allowed = gain >= (1 - tolerance) * best
-    is_allowed[:, 1:] &= gain[:, 1:] >= 1
+    is_allowed[:, 1:] &= gain[:, 1:] >= gain[:, :1]
     loss = np.log(best / gain) / np.arange(1, len(gain) + 1)[:, None]
     return np.where(is_allowed, loss, np.inf)
 

@@ -129,7 +129,7 @@ def engine(measurements: tuple[str, ...], output: str, **options: Any) -> None:
     quantity (speedup, relative_step_time, forward_time, step_time or target_efficiency) and
     value; step_efficiency in rows of speedup. Overheads: kernel_time, pass_time,
     draft_kernel_time, draft_pass_time, reject_time, reject_time_per_request,
-    reject_time_per_token, tree_time.
+    reject_time_per_token, tree_time, eager_kernel_time.
 
     \b
     Examples:

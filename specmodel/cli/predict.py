@@ -79,7 +79,7 @@ def verdict(prediction: report.Prediction) -> list[str]:
     """Say whether and where speculation pays, by how much, and what limits it."""
     drafted = [row for row in prediction.rows() if row["draft_length"]]
     if not drafted:
-        return ["No draft, no speculation: speedup 1 by definition."]
+        return [_idle(prediction.rows())]
     rows = [row for row in drafted if row["fits"]]
     opening = "Speculation"
     if not rows:
@@ -90,6 +90,15 @@ def verdict(prediction: report.Prediction) -> list[str]:
     best = max(rows, key=lambda row: row["speedup"])
     answer = f"{opening} {_gain(best, rows, prediction)}."
     return [answer, report.why(best, rows, prediction), *report.behind(prediction.deployment)]
+
+
+def _idle(rows: list[Row]) -> str:
+    """Say what steps without a draft gain: nothing, or less where a loaded drafter runs."""
+    worst = min(rows, key=lambda row: row["speedup"])
+    if worst["speedup"] == 1:
+        return "No draft, no speculation: speedup 1 by definition."
+    told = f"no draft, and the loaded drafter takes its time all the same: {_at(worst, rows)}"
+    return f"Speculation does not pay: {told}."
 
 
 def _gain(best: Row, rows: list[Row], prediction: report.Prediction) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from specmodel import answers
@@ -83,13 +84,21 @@ def plan_from(options: dict[str, Any]) -> Plan:
     largest, end = _largest_batch(options, contexts, longest)
     tolerance = DEFAULT_TOLERANCE if options["tolerance"] is None else options["tolerance"]
     used = {"max_batch_size": largest, "max_draft_length": longest, "tolerance": tolerance}
-    axes = {"draft_length": f"1:{longest}", "batch_size": f"1:{largest}"}
+    axes = {"draft_length": f"0:{longest}", "batch_size": f"1:{largest}"}
     prediction = predict_from(options | used | axes)
-    shape = (len(contexts), longest, largest)
-    gain = prediction.speedup.reshape(shape).swapaxes(1, 2)
-    unbound = chosen = answers.draft_length_schedule(gain, tolerance=tolerance)
+    shape = (len(contexts), longest + 1, largest)
+    gain = prediction.speedup.reshape(shape).swapaxes(1, 2).copy()
+    schedule = partial(
+        answers.draft_length_schedule,
+        gain[..., 1:],
+        idle_speedup=gain[..., 0],
+        tolerance=tolerance,
+    )
+    unbound = chosen = schedule()
     if form.longest_first:
-        chosen = answers.draft_length_schedule(gain, tolerance=tolerance, longest_first=True)
+        chosen = schedule(longest_first=True)
+    if not chosen.max_draft_length:
+        gain[..., 0] = 1.0  # no drafter is loaded
     assumed = {given: value for given, value in used.items() if options[given] is None}
     if is_of_dialect:
         assumed["state_slots"] = slots_text(prediction.deployment.states)
@@ -108,17 +117,25 @@ def plan_from(options: dict[str, Any]) -> Plan:
         prediction=replace(
             prediction,
             assumptions=told | prediction.assumptions | assumed,
-            warn=lambda _: _memory_warnings(prediction, chosen.max_draft_length),
+            warn=lambda _: _warnings(prediction, chosen),
         ),
     )
 
 
-def _memory_warnings(prediction: report.Prediction, longest: int) -> tuple[str, ...]:
-    """Return the warnings, with the memory that engines reserve for the longest draft [token]."""
-    batch, of_all = prediction.batch_size, prediction.evaluation.memory
-    passed_over = of_all.warnings(batch, prediction.draft_length)
-    own = replace(of_all, verify_tokens=longest + 1).warnings(batch, longest)
-    return (*own, *(warning for warning in prediction.warnings if warning not in passed_over))
+def _warnings(prediction: report.Prediction, chosen: answers.Schedule) -> tuple[str, ...]:
+    """Return the warnings, with the graphs and the memory that the schedule takes, not others."""
+    import numpy as np
+
+    deployment, memory = prediction.deployment, prediction.evaluation.memory
+    longest = chosen.max_draft_length
+    passed_over = (
+        *memory.warnings(prediction.batch_size, prediction.draft_length),
+        *deployment.graph_warnings(prediction.batch_size, prediction.draft_length + 1),
+    )
+    own = replace(memory, verify_tokens=longest + 1).warnings(prediction.batch_size, longest)
+    graphs = deployment.graph_warnings(*np.array([chosen.batch_size, chosen.draft_length + 1.0]))
+    others = (warning for warning in prediction.warnings if warning not in passed_over)
+    return (*own, *graphs, *others)
 
 
 def _form(options: dict[str, Any]) -> tuple[answers.Dialect, str]:
@@ -135,11 +152,10 @@ def _form(options: dict[str, Any]) -> tuple[answers.Dialect, str]:
 
 
 def _along(gain: FloatArray, schedule: answers.Schedule) -> FloatArray:
-    """Return the speedup of a schedule by context and batch size; without a draft it is 1 [-]."""
+    """Return the speedup of a schedule by context and batch size [-]."""
     import numpy as np
 
-    by_length = np.pad(gain, ((0, 0), (0, 0), (1, 0)), constant_values=1.0)
-    return np.take_along_axis(by_length, schedule.draft_length[None, :, None], axis=-1)[..., 0]
+    return np.take_along_axis(gain, schedule.draft_length[None, :, None], axis=-1)[..., 0]
 
 
 def _largest_batch(options: dict[str, Any], contexts: list[int], longest: int) -> tuple[int, str]:

@@ -15,6 +15,7 @@ from specmodel.layers.batch import Layout
 from specmodel.layers.group import Mixer
 from specmodel.layers.states import Rollback, Slots, StateKeeping
 from specmodel.machines.engine import EngineProfile, Overheads
+from specmodel.machines.graphs import GraphLimit, graph_limit
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import DATA_SHEET_KERNELS, Kernels
 from specmodel.models.architecture import Architecture
@@ -130,6 +131,16 @@ class Deployment:
         return self.engine.stack or self.kernels.stack
 
     @cached_property
+    def runs_idle_drafter(self) -> bool:
+        """Whether a step that drafts nothing runs the drafter all the same."""
+        return self.engine.runs_idle_drafter and not self.drafter.is_lookup
+
+    @cached_property
+    def graph_limit(self) -> GraphLimit | None:
+        """The largest pass of a replica that the engine runs from a CUDA graph, if known."""
+        return graph_limit(self.engine, self.hardware, self.tensor_parallel)
+
+    @cached_property
     def states(self) -> StateKeeping:
         """What the engine does with recurrent states."""
         slots = self.engine.state_slots or state_slots_of(self.stack)
@@ -168,6 +179,14 @@ class Deployment:
         """Return a sentence if the engine was not fitted on what is asked of it, else nothing."""
         names = self.hardware.name, self.drafter.kind
         return self.engine.outside(*names, batch_size, draft_length)
+
+    def graph_warnings(self, batch_size: FloatArray, verify_tokens: FloatArray) -> tuple[str, ...]:
+        """Return a sentence if some steps are larger than any captured graph, else nothing."""
+        if self.graph_limit is None:
+            return ()
+        seconds = float(np.mean(self.engine_seconds.eager_kernel_time))
+        own = np.asarray(batch_size / self.layout.replicas)
+        return self.graph_limit.warnings(own, verify_tokens, seconds)
 
     def is_outside(self, batch_size: FloatArray, draft_length: FloatArray) -> np.ndarray:
         """Return where the engine was not fitted on what is asked of it."""

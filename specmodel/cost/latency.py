@@ -189,7 +189,7 @@ def step_times(
     StepTimes
         Arrays that broadcast with the arguments; axes that a time does not depend on stay short.
     """
-    drafter, engine = deployment.drafter, deployment.engine_seconds
+    d, drafter, engine = deployment, deployment.drafter, deployment.engine_seconds
     B = check("batch_size", batch_size, above=0)
     gamma = check("draft_length", draft_length, minimum=0)
     drafter.check_draft(gamma, verify_tokens)
@@ -204,9 +204,9 @@ def step_times(
         speculating_share=share,
         speculating_chance=chance,
     )
-    forward = known.plain_pass if known else target_pass(deployment, plain)
+    forward = known.plain_pass if known else _launched(d, target_pass(d, plain), B, B)
     is_tree = (gamma > 0) & ((verify_tokens != gamma + 1) | (deployment.tree_width > 1))
-    speculating = target_pass(deployment, verified)
+    speculating = _launched(d, target_pass(d, verified), B, B * verified.tokens_per_sequence)
     drafting = []
     for place, part in enumerate(drafter.passes(gamma, verify_tokens)):
         tokens, before = part.tokens_per_sequence, known.draft_passes[place] if known else None
@@ -220,7 +220,11 @@ def step_times(
             is_causal=part.is_causal,
         )
         each = draft_pass(deployment, part.architecture, sequences, part.part, part.host_passes)
+        each = _launched(d, each, B, B * tokens)
         drafting.append(DraftTime(part, each))
+    is_idle = gamma == 0
+    if is_idle.any():
+        drafting += _idle(deployment, plain, is_idle)
     if errors:
         common = errors.deployment
         forward = forward.scaled(errors.forward, common)
@@ -235,9 +239,36 @@ def step_times(
         speculating_chance=chance if (gamma > 0).all() else np.where(gamma > 0, chance, 0.0),
         tree_time=is_tree * engine.tree_time * engine.gpu_time_factor,
         lookup_time=np.where(gamma > 0, drafter.lookup_time * own, 0.0),
-        rejection_time=np.where(gamma > 0, rejection, 0.0),
+        rejection_time=np.where(is_idle & (not d.runs_idle_drafter), 0.0, rejection),
         hides_host=deployment.engine.hides_host,
     )
+
+
+def _launched(
+    deployment: Deployment, time: PassTime, requests: FloatArray, tokens: FloatArray
+) -> PassTime:
+    """Return a pass with the time of a host that launches its kernels, where no graph holds it."""
+    limit = deployment.graph_limit
+    if limit is None:
+        return time
+    size = tokens if limit.unit == "token" else requests
+    is_beyond = size > limit.count * deployment.layout.replicas
+    if not is_beyond.any():
+        return time
+    kernels = sum(part.kernels for part in time.work().components.values())
+    launches = is_beyond * kernels * deployment.engine_seconds.eager_kernel_time
+    return replace(time, host_time=time.host_time + launches)
+
+
+def _idle(deployment: Deployment, sequences: SequenceGroup, is_idle: FloatArray) -> list[DraftTime]:
+    """Return the pass of a drafter that is loaded, at points that draft nothing."""
+    if not deployment.runs_idle_drafter:
+        return []
+    part = replace(deployment.drafter.idle_pass, count=np.asarray(is_idle, dtype=float))
+    one = replace(sequences, logits_per_sequence=part.logits_per_sequence, is_causal=part.is_causal)
+    each = draft_pass(deployment, part.architecture, one, part.part, part.host_passes)
+    size = sequences.batch_size
+    return [DraftTime(part, _launched(deployment, each, size, size))]
 
 
 def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numeric) -> None:

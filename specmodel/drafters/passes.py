@@ -277,6 +277,17 @@ class Drafter:
             found += rule(model, gamma, drafted)
         return found
 
+    @cached_property
+    def idle_pass(self) -> DraftPasses:
+        """What runs where a loaded drafter, which is no look-up, drafts nothing.
+
+        The first pass of a draft, over the token just made, which keeps its cache in step: as
+        vLLM 0.33 (``spec_decode/llm_base_proposer``, ``v1/worker/gpu/spec_decode``) runs heads and
+        models, and the context of a block drafter.
+        """
+        one, first = np.ones(()), replace(self.passes(1.0)[0], name="idle draft pass")
+        return replace(first, count=one, tokens_per_sequence=one, logits_per_sequence=np.zeros(()))
+
     def check_draft(self, draft_length: FloatArray, verify_tokens: Numeric) -> None:
         """Refuse a draft that is longer than a block, or a tree of a drafter of chains [token]."""
         longest = float(np.max(draft_length, initial=0))

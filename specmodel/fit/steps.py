@@ -34,6 +34,8 @@ class MeasuredSteps:
     prefill_time: FloatArray  # of one prompt, by the draft model too if there is one [s]
     prefills: FloatArray  # prompts of other requests for each token that a request makes [-]
     draft_passes: FloatArray
+    plain_launches: FloatArray  # by a host of speed 1, where no CUDA graph holds a plain pass [s]
+    draft_launches: FloatArray  # and the passes of a step with a draft [s]
     draft_length: FloatArray
     requests: FloatArray  # of one replica [request]
     tokens_per_step: FloatArray
@@ -51,9 +53,11 @@ class MeasuredSteps:
         Steps with a draft take `verify_factor` times as long, for errors of their kernels [-].
         """
         engine, gpu = overheads.on_host(), overheads.gpu_time_factor
-        plain = _together(gpu * self.plain_time, engine.pass_time, self.hides_plain)
+        launches = self.plain_launches / overheads.host_speed
+        plain = _together(gpu * self.plain_time, engine.pass_time + launches, self.hides_plain)
         rejection = engine.rejection_time(self.draft_length, self.requests)
         host = engine.pass_time + engine.draft_pass_time * self.draft_passes + rejection
+        host = host + self.draft_launches / overheads.host_speed
         tree = engine.tree_time * self.is_tree
         busy = gpu * verify_factor * (self.verify_time + self.draft_time + tree)
         prefill = _together(gpu * self.prefill_time, engine.pass_time, self.hides_plain)
@@ -71,7 +75,7 @@ def _together(gpu: FloatArray, host: FloatArray | float, hides: np.ndarray) -> F
 
 
 def measured_steps(rows: Sequence[Served]) -> MeasuredSteps:
-    """Return what the GPU takes of measured runs, without any time of the host."""
+    """Return what the GPU takes of measured runs, and the host where no CUDA graph holds them."""
     found = [_alone(row) for row in rows]
     arrays = {name: np.array([values[name] for values in found]) for name in found[0]}
     return MeasuredSteps(**arrays)
@@ -90,13 +94,16 @@ def _alone(row: Served) -> dict[str, Any]:
         verify_tokens=verified,
         context_length=points["context_length"],
     )
-    drafts = times.draft_passes
+    drafts, speed = times.draft_passes, deployment.engine.host_speed
+    launches = times.verify_pass.host_time + sum(p.passes.count * p.each.host_time for p in drafts)
     return {
         "plain_time": float(times.plain_pass.gpu_time),
         "verify_time": float(times.verify_pass.gpu_time),
         "draft_time": sum(float(part.passes.count * part.each.gpu_time) for part in drafts),
         **_carried(deployment, points),
         "draft_passes": sum(float(part.passes.count) for part in drafts),
+        "plain_launches": float(times.plain_pass.host_time * speed),
+        "draft_launches": float(launches * speed),
         "draft_length": float(gamma),
         "requests": float(deployment.layout.requests_of_replica(points["batch_size"])),
         "tokens_per_step": row.tokens_per_step or 1.0,
@@ -109,7 +116,7 @@ def _alone(row: Served) -> dict[str, Any]:
 
 
 def _without_host(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a deployment whose engine takes no time on its host."""
+    """Return a deployment whose host takes no time but for kernels that no CUDA graph holds."""
     engine = values["engine"]
     engine = engine if isinstance(engine, EngineProfile) else load_engine(engine)
     nothing = dict.fromkeys(HOST_SECONDS, 0.0) | {"gpu_time_factor": 1.0}

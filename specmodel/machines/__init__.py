@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         list_engines as list_engines,
         load_engine as load_engine,
     )
+    from specmodel.machines.graphs import graph_limit as graph_limit
     from specmodel.machines.hardware import (
         HardwareProfile as HardwareProfile,
         list_hardware as list_hardware,

@@ -34,6 +34,7 @@ class Overheads:
     reject_time_per_request: FloatArray | float = 0.0
     reject_time_per_token: FloatArray | float = 0.0
     tree_time: FloatArray | float = 0.0
+    eager_kernel_time: FloatArray | float = 0.0
     host_speed: FloatArray | float = 1.0
     gpu_time_factor: FloatArray | float = 1.0
 
@@ -74,6 +75,9 @@ Ends = Annotated[tuple[Points, Points], FROM_LIST]
 
 Overhead = Annotated[float, Interval(ge=0, le=10)]
 """Seconds; no engine spends ten of them on a pass."""
+
+Captured = Annotated[int, Interval(ge=1, le=1_000_000)]
+"""Tokens or requests of a pass."""
 
 _LEAST_FACTOR, _MOST_FACTOR = 0.01, 100.0
 
@@ -137,6 +141,8 @@ class EngineProfile(Record):
         its passes: whatever the batch, per request, and per drafted token of each [s].
     tree_time
         What drafts that are trees take more on the GPU, to build and to mask them [s].
+    eager_kernel_time
+        What the host takes to launch a kernel of a pass that no CUDA graph holds [s].
     hides_host
         Which steps have the host work beside the GPU (`algebra.overlap`): "all", "plain" ones, as
         SGLang's first speculation, or "none". Elsewhere the two take turns. Launches of kernels
@@ -157,6 +163,13 @@ class EngineProfile(Record):
         were fitted to, of SGLang 0.5.14 and vLLM 0.18 [-]. SGLang before 0.5.10 kept states with
         values along their rows and cut these into pieces of 8, or 32 bytes of a line of 128
         (``fused_recurrent_gated_delta_rule_update``).
+    runs_idle_drafter
+        Whether a drafter that is loaded runs, and is waited for, in steps that draft nothing: as in
+        vLLM 0.33 under a schedule of draft lengths.
+    graphs, graph_limit
+        By whose rule passes are captured in CUDA graphs (`machines.graphs`), None if that is not
+        known; and the most tokens (vLLM) or requests (SGLang) of a captured pass, None for the
+        default of that engine on the GPU [token] [request].
     fit
         What the figures were fitted to; None if they were not.
     """
@@ -173,12 +186,16 @@ class EngineProfile(Record):
     reject_time_per_request: Overhead = 0.0
     reject_time_per_token: Overhead = 0.0
     tree_time: Overhead = 0.0
+    eager_kernel_time: Overhead = 0.0
     hides_host: Hiding = "none"
     host_speed: Factor = 1.0
     gpu_time_factor: Factor = 1.0
     draft_model_first: Literal["one token", "verified", "verified and next"] = "one token"
     state_slots: Slots | None = None
     state_time_factor: Factor = 1.0
+    runs_idle_drafter: bool = False
+    graphs: Literal["vllm", "sglang"] | None = None
+    graph_limit: Captured | None = None
     fit: EngineFit | None = None
 
     def __post_init__(self) -> None:

@@ -149,6 +149,7 @@ def _warnings(predicted: Prediction) -> tuple[str, ...]:
     return (
         *evaluation.memory.warnings(batch_size, gamma),
         *deployment.warnings(batch_size, gamma),
+        *deployment.graph_warnings(batch_size, evaluation.points["verify_tokens"]),
         *_beyond_measured(evaluation, predicted.best_draft_length),
         *_between_modules(evaluation, predicted.best_draft_length),
         *([_EVERY_STEP] if predicted.assumptions.get("proposal_rate") == 1 else []),

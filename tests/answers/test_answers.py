@@ -346,7 +346,8 @@ def test_waterfalls_sum_exactly_and_name_what_limits(name, rate):
     lengthening = np.stack([e.speedup[name] for name in causes])
     largest = np.array(causes)[lengthening.argmin(axis=0)]
     assert (largest == e.prediction.limited_by).all()
-    assert (np.stack(list(e.speedup.values())) <= 1e-12).all()
+    # a longer pass hides more of a host that launches each kernel, where no graph holds any
+    assert all((worth <= 1e-12).all() for cause, worth in e.speedup.items() if cause != "overhead")
     if rate == 1:
         np.testing.assert_allclose(e.speedup["rejection"], 0, atol=1e-12)
 

@@ -41,8 +41,8 @@ def judge_serving(
     tuple
         The rows, and reasons by row where a model refuses a layout; an InputError if all are. A row
         has its labels, stack (whose kernels were taken), degrees, batch_size, quantity, measured,
-        predicted, low and high (the ends of the 80 % interval) [s] [-] and error, predicted over
-        measured less one [-].
+        predicted, low and high (the ends of the 80 % interval) [s] [-], chance (of a gain, of a
+        speedup) and error, predicted over measured less one [-].
     """
     found, refused = told_of(table.rows, partial(_judged, with_prefill=with_prefill))
     if not found:
@@ -119,9 +119,15 @@ def _judged(rows: list[Served], *, with_prefill: bool) -> list[dict[str, Any]]:
             "predicted": float(getattr(predicted, row.quantity)[i]),
             "low": float(intervals[row.quantity].low[i]),
             "high": float(intervals[row.quantity].high[i]),
+            "chance": _at(intervals[row.quantity].chance, i),
         }
         for i, row in enumerate(rows)
     ]
+
+
+def _at(values: FloatArray | None, place: int) -> float:
+    """Return one of the values, NaN if there are none."""
+    return float("nan") if values is None else float(values[place])
 
 
 def serving_errors(judged: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,112 @@
+"""How large a pass may be that an engine runs from a captured CUDA graph."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from specmodel.base.ranges import ranges_text
+from specmodel.base.units import FloatArray
+from specmodel.machines.engine import EngineProfile
+from specmodel.machines.hardware import HardwareProfile
+
+Unit = Literal["token", "request"]
+
+_OPTIONS: dict[str, tuple[Unit, str]] = {
+    "vllm": ("token", "--max-cudagraph-capture-size"),
+    "sglang": ("request", "--cuda-graph-max-bs-decode"),
+}
+"""What engines count, and their options that capture larger passes."""
+
+_DATA_CENTER_BLACKWELL = 10  # major number of its compute capability
+
+_REQUESTS_BY_MEMORY = (
+    (20 * 2**30, 8, 8),
+    (35 * 2**30, 48, 160),
+    (60 * 2**30, 32, 160),
+    (160 * 2**30, 256, 512),
+)
+"""SGLang's requests below so much memory [B], on fewer than four GPUs and on four or more."""
+_MOST_REQUESTS = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphLimit:
+    """Tokens or requests of the largest pass with a graph, on one replica.
+
+    `option` is that of the engine which sets them, `default_of` the engine whose default they are,
+    empty if they were given.
+    """
+
+    count: int
+    unit: Unit
+    option: str
+    default_of: str
+
+    def warnings(
+        self, batch_size: FloatArray, verify_tokens: FloatArray, seconds: float
+    ) -> tuple[str, ...]:
+        """Return a sentence if some steps are larger, of requests of a replica [request] [token].
+
+        `seconds` are what the host is taken to need for a kernel [s].
+        """
+        requests, tokens = np.broadcast_arrays(batch_size, batch_size * verify_tokens)
+        size = tokens if self.unit == "token" else requests
+        is_beyond = size > self.count
+        if not is_beyond.any():
+            return ()
+        beyond = requests[is_beyond]
+        sizes = ranges_text([(int(beyond.min()), int(beyond.max()))])
+        default = f", {self.default_of}'s default" if self.default_of else ""
+        return (
+            f"at batch size {sizes} steps are larger than any CUDA graph ({self.count}"
+            f" {self.unit}s{default}), so that the host launches each kernel, here taken as"
+            f" {1e3 * seconds:g} ms each: {self.option} {int(np.ceil(size.max()))} avoids that",
+        )
+
+
+def graph_limit(
+    engine: EngineProfile, hardware: HardwareProfile, tensor_parallel: int
+) -> GraphLimit | None:
+    """Return the largest pass that an engine runs from a graph; None if none is known.
+
+    Parameters
+    ----------
+    engine, hardware, tensor_parallel
+        An engine, whose own `graph_limit` comes before its default, and on which and over how many
+        GPUs its matrices are cut [-].
+
+    Notes
+    -----
+    vLLM 0.33 captures passes of up to 512 tokens, 1,024 on data-center Blackwell
+    (``VllmConfig._set_cudagraph_sizes``), and fewer only where it is told to run few requests.
+    SGLang 0.5.23 captures by requests, as many as memory and tensor parallelism say
+    (``arg_groups/memory_hook.py``).
+
+    Examples
+    --------
+    >>> from specmodel.machines import load_engine, load_hardware
+    >>> graph_limit(load_engine("vllm"), load_hardware("b200"), 8).count
+    1024
+    """
+    if engine.graphs is None:
+        return None
+    unit, option = _OPTIONS[engine.graphs]
+    default = _tokens(hardware) if unit == "token" else _requests(hardware, tensor_parallel)
+    default_of = "" if engine.graph_limit else engine.name
+    count = engine.graph_limit or default
+    return GraphLimit(count=count, unit=unit, option=option, default_of=default_of)
+
+
+def _tokens(hardware: HardwareProfile) -> int:
+    """Return the most tokens that vLLM captures by default [token]."""
+    major = int(hardware.compute_capability or 0)
+    return 1024 if major == _DATA_CENTER_BLACKWELL else 512
+
+
+def _requests(hardware: HardwareProfile, tensor_parallel: int) -> int:
+    """Return the most requests that SGLang captures by default [request]."""
+    for below, few, many in _REQUESTS_BY_MEMORY:
+        if hardware.memory.capacity_bytes < below:
+            return few if tensor_parallel < 4 else many
+    return _MOST_REQUESTS

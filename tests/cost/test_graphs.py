@@ -1,0 +1,93 @@
+"""CUDA graphs: which passes an engine captures by default, and what larger ones take."""
+
+import numpy as np
+import pytest
+
+from specmodel import load_engine, predict
+
+POINT = {
+    "target": "qwen3-30b-a3b",
+    "drafter": "eagle3",
+    "hardware": "h200_sxm",
+    "engine": "vllm",
+    "acceptance": 0.7,
+}
+
+
+def predicted(**changes):
+    return predict(**(POINT | {"batch_size": 128, "draft_length": 3} | changes))
+
+
+def limit_of(engine, hardware, gpus):
+    given = {"engine": engine, "hardware": hardware, "tensor_parallel": gpus}
+    return predicted(**given).deployment.graph_limit
+
+
+@pytest.mark.parametrize(("engine", "hardware", "gpus", "count", "unit"), [
+    ("vllm", "h200_sxm", 1, 512, "token"),  # 512, and twice that on compute capability 10.x
+    ("vllm", "b200", 8, 1024, "token"),
+    ("vllm", "rtx_pro_6000", 1, 512, "token"),  # Blackwell, but 12.0
+    ("sglang", "h100_sxm", 2, 256, "request"),
+    ("sglang", "h100_sxm", 4, 512, "request"),
+    ("sglang", "l40s", 1, 32, "request"),
+    ("sglang", "rtx_5090", 1, 48, "request"),
+    ("sglang-v1", "b200", 1, 512, "request"),
+])  # fmt: skip
+def test_defaults_are_those_of_the_engines(engine, hardware, gpus, count, unit):
+    limit = limit_of(engine, hardware, gpus)
+    assert (limit.count, limit.unit) == (count, unit)
+    assert limit.default_of == load_engine(engine).name
+
+
+@pytest.mark.parametrize("engine", ["ideal", "tensorrt-llm", "vllm-moesd-2025"])
+def test_other_engines_have_no_known_limit(engine):
+    assert limit_of(engine, "h100_sxm", 1) is None
+
+
+def test_beyond_it_the_host_launches_each_kernel():
+    """128 x 4 tokens are captured, 129 x 4 are not; the time is kernels times seconds, by hand."""
+    inside, beyond = predicted(batch_size=[128, 129]).evaluation.times.verify_pass.host_time
+    verify = predicted(batch_size=129).evaluation.times.verify_pass
+    kernels = sum(part.kernels for part in verify.work().components.values())
+    assert kernels > 48 * 10  # ten kernels a layer at the least
+    assert beyond - inside == pytest.approx(kernels * 1e-4, rel=1e-9)
+    assert verify.host_time == pytest.approx(float(beyond))
+
+
+def test_plain_passes_have_a_limit_too():
+    times = predicted(batch_size=[512, 513], draft_length=0).evaluation.times
+    assert np.diff(times.plain_pass.host_time) > 0.05
+
+
+def test_requests_count_by_replica():
+    given = {"engine": "sglang", "draft_length": 7, "hardware": "h100_sxm"}
+    assert not any("graph" in told for told in predicted(**given, batch_size=256).warnings)
+    (told,) = (t for t in predicted(**given, batch_size=257).warnings if "graph" in t)
+    assert "(256 requests, SGLang's default)" in told
+    assert "--cuda-graph-max-bs-decode 257" in told
+    more = given | {"data_parallel": 2, "batch_size": 512}
+    assert not any("graph" in told for told in predicted(**more).warnings)
+
+
+def test_a_larger_limit_is_a_field_of_the_engine():
+    own = load_engine("vllm").with_changes("engine", {"graph_limit": 4096})
+    lifted = predicted(engine=own, batch_size=256, draft_length=7)
+    assert not any("graph" in told for told in lifted.warnings)
+    usual = predicted(batch_size=256, draft_length=7)
+    (told,) = (told for told in usual.warnings if "graph" in told)
+    assert "at batch size 256" in told
+    assert "(512 tokens, vLLM's default)" in told
+    assert "--max-cudagraph-capture-size 2048" in told
+    assert lifted.speedup > 1.5 * usual.speedup
+    small = own.with_changes("engine", {"graph_limit": 16})
+    (told,) = (t for t in predicted(engine=small, batch_size=[4, 8]).warnings if "graph" in t)
+    assert "at batch size 8" in told
+    assert "(16 tokens)" in told
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("graph_limit", 0), ("graph_limit", 2.5), ("graphs", "trtllm"), ("eager_kernel_time", -1),
+])  # fmt: skip
+def test_what_is_no_limit_is_refused_by_name(field, value):
+    with pytest.raises(ValueError, match=field):
+        load_engine("vllm").with_changes("engine", {field: value})
