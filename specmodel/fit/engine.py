@@ -16,6 +16,7 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times
 from specmodel.fit.result import ROBUST_SCALE, FitResult, best_of_starts, log_fit_result, rounded
 from specmodel.fit.steps import provenance
+from specmodel.fit.update import ENGINE_SPREAD
 from specmodel.machines.engine import OVERHEADS, EngineProfile
 from specmodel.measure.measurements import need_known
 
@@ -131,6 +132,7 @@ def fit_engine(
         "mean_error": rounded(result.mean_error),
         "left_out_error": errors,
         "spread": rounded(np.sqrt(np.mean(missed**2))),
+        "outside_spread": ENGINE_SPREAD,
         **result.record,
         "fitted_on": provenance(
             [row.deployment for row in rows],

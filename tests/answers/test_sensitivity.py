@@ -378,7 +378,7 @@ def test_errors_alone_give_the_intervals_of_a_prediction(case, engine, monkeypat
     deployment = deployed(case, engine=engine)
     profile = deployment.engine
     if profile.fit:
-        fit = replace(profile.fit, varied=[], covariance=[])
+        fit = replace(profile.fit, varied=[], covariance=[], outside_spread=0.0)
         profile = replace(profile, fit=fit)
     deployment = dataclasses.replace(deployment, engine=profile)
     ranges = uncertain_ranges(deployment, POINT, routing_is_known=True)
