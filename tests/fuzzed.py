@@ -62,8 +62,7 @@ def trial(
         _link_output(words, rng)
         before = contents(folder)
     elif way == "name":
-        _rename(words, kept, rng)
-        before = contents(folder)
+        return under_another_name(words, folder, kept, rng)
     if way == "memory":
         found = short_of_memory(words, rng)
     elif way == "interrupted" and words[0] == "sweep" and "--output" in words:
@@ -90,6 +89,18 @@ def with_words_of_others(rng: random.Random) -> str:
     if is_known and f"No such option '{theirs}'" in ended.err and ours not in ended.err:
         found.append(f"no {ours}: {ended.err}")
     return "\n".join([shlex.join(words), *found]) if found else ""
+
+
+def under_another_name(words: list[str], folder: Path, kept: Kept, rng: random.Random) -> str:
+    """Let a file have a name that is not UTF-8; say if the line is refused by it alone."""
+    is_sound = not run(words).status
+    restore(folder, kept)
+    _rename(words, kept, rng)
+    before, ended = contents(folder), run(words)
+    found = [*faults(ended), *faults_of_files(ended, folder, before)]
+    if is_sound and ended.status == 2 and "in UTF-8" not in ended.err:
+        found.append(f"refused by its name: {ended.err}")
+    return "\n".join([shlex.join(words)[:900], *found]) if found else ""
 
 
 def _link_output(words: list[str], rng: random.Random) -> None:

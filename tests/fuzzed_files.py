@@ -113,6 +113,7 @@ def write_files(folder: Path) -> None:
         made[f"{name}.toml"] = _printed(command)
     for name, command in _PRINTED.items():
         made[f"{name}.csv"] = _printed(f"{command} --csv")
+    made["alone.toml"] = re.sub(r"(?ms)^\[link.*?(?=^\[(?!link)|\Z)", "", made["hardware.toml"])
     made["kernels.csv"] = _kernels()
     (folder / "served").mkdir()
     for name, text in made.items():
