@@ -158,7 +158,7 @@ def with_repeats(runs: Sequence[Run]) -> tuple[Run, ...]:
         if run.quantity == "step_time" and not run.noise:
             kind = (run.engine, run.version, run.model, run.draft_length, run.topk)
             alike[(*kind, run.verify_tokens, run.concurrency)].append(run)
-    noises = {}
+    noises: dict[int, float] = {}
     for repeats in (found for group in alike.values() for found in _one_load(group)):
         values = [run.value for run in repeats]
         if repeats[1:]:
