@@ -143,7 +143,7 @@ def short_of_memory(words: list[str], rng: random.Random) -> list[str]:
     words += more.split()
     ended = in_child(words, little_memory(rng.choice([1, 8, 40, 120])))
     found = [*faults(ended)]
-    if "memory" in ended.err and "expected less of --" not in ended.err:
+    if "memory: too little" in ended.err and "expected less of --" not in ended.err:
         found.append(f"no option to reduce: {ended.err}")
     return found
 

@@ -272,7 +272,10 @@ def _value(path: Path, rng: random.Random) -> None:
     found = list(re.finditer(rb'[:=]\s*("[^"\n]*"|[\w.+-]+)', content)) or [None]
     if match := rng.choice(found):
         start, end = match.span(1)
-        value = rng.choice([*_DAMAGE, "null", "[]", "{}", '"nan"', "NaN", "Infinity", "-0.0"])
+        # a text that is called nan is told as it is
+        wrong = [*_DAMAGE, "null", "[]", "{}", "NaN", "Infinity", "-0.0"]
+        wrong += [] if match[1].startswith(b'"') else ['"nan"']
+        value = rng.choice(wrong)
         path.write_bytes(content[:start] + value.encode() + content[end:])
 
 

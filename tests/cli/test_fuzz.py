@@ -161,6 +161,8 @@ MENDS = [
 IN_FUNCTIONS = [
     ("measure.live.client.Server._get", '"no key"', "None", sessions("locked")),
     ("measure.live.client._reason", "TooManyRedirects)", "())", sessions("redirects", 30)),
+    ("cli.fit._named", "in_one_line(Path(path).name)", "Path(path).name",
+     lines("name", of="fit kernels.csv")),
     ("base.tables._read_parquet", "read_metadata(file)", "read_metadata(path)",
      lines("name", of="kernels.parquet")),
     ("fit.measured.benchmarks._json_values", "(ValueError, RecursionError)", "ValueError",
