@@ -65,7 +65,7 @@ def trial(
         return under_another_name(words, folder, kept, rng)
     if way == "memory":
         found = short_of_memory(words, rng)
-    elif way == "interrupted" and words[0] == "sweep" and "--output" in words:
+    elif way == "interrupted" and words[0] == "sweep" and "--output" in words[:-1]:
         found = interrupted(words, folder, rng)
         before = contents(folder)
         ended = Ended(words, 0)
