@@ -121,8 +121,9 @@ def engine(measurements: tuple[str, ...], output: str, **options: Any) -> None:
     writes, or CSV with any of tpot_ms, step_ms, tokens_per_s (also with base_ and spec_ in
     front) or speedup, and tokens_per_step, draft_length, topk, verify_tokens, concurrency,
     prompt_length, output_length. A shipped profile is moved as far as these runs tell; what
-    they leave open stays as uncertain as it was, and `predict --interval` knows it. A fit that
-    is like no known host's, as to runs on other GPUs than named, is refused without --force.
+    they leave open stays as uncertain as it was, and `predict --interval` knows it. Files of one
+    load tell each other's noise. A fit that is like no known host's, as to runs on other GPUs
+    than named, is refused without --force.
 
     With --vary, overheads of that name are fitted to one table by least squares. Its columns:
     target, drafter, hardware, tensor_parallel, batch_size, draft_length, context_length,
