@@ -233,7 +233,7 @@ def _lengths(values: Mapping[str, Any]) -> dict[str, float]:
     isl, osl = (_number(values, name, np.nan, strict=False) for name in ("isl", "osl"))
     has_both = np.isfinite([isl, osl]).all()
     usual = round(isl + osl / 2) if has_both else DEFAULT_CONTEXT
-    context = {"context_length": round(_number(values, "context_length", usual))}
+    context: dict[str, float] = {"context_length": round(_number(values, "context_length", usual))}
     return {"prompt_length": isl, "output_length": osl} | context if has_both else context
 
 
