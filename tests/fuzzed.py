@@ -62,11 +62,10 @@ def trial(
         _link_output(words, rng)
         before = contents(folder)
     elif way == "name":
-        _rename(words, kept, rng)
-        before = contents(folder)
+        return under_another_name(words, folder, kept, rng)
     if way == "memory":
         found = short_of_memory(words, rng)
-    elif way == "interrupted" and words[0] == "sweep" and "--output" in words:
+    elif way == "interrupted" and words[0] == "sweep" and "--output" in words[:-1]:
         found = interrupted(words, folder, rng)
         before = contents(folder)
         ended = Ended(words, 0)
@@ -90,6 +89,18 @@ def with_words_of_others(rng: random.Random) -> str:
     if is_known and f"No such option '{theirs}'" in ended.err and ours not in ended.err:
         found.append(f"no {ours}: {ended.err}")
     return "\n".join([shlex.join(words), *found]) if found else ""
+
+
+def under_another_name(words: list[str], folder: Path, kept: Kept, rng: random.Random) -> str:
+    """Let a file have a name that is not UTF-8; say if the line is refused by it alone."""
+    is_sound = not run(words).status
+    restore(folder, kept)
+    _rename(words, kept, rng)
+    before, ended = contents(folder), run(words)
+    found = [*faults(ended), *faults_of_files(ended, folder, before)]
+    if is_sound and ended.status == 2 and "in UTF-8" not in ended.err:
+        found.append(f"refused by its name: {ended.err}")
+    return "\n".join([shlex.join(words)[:900], *found]) if found else ""
 
 
 def _link_output(words: list[str], rng: random.Random) -> None:
@@ -132,7 +143,7 @@ def short_of_memory(words: list[str], rng: random.Random) -> list[str]:
     words += more.split()
     ended = in_child(words, little_memory(rng.choice([1, 8, 40, 120])))
     found = [*faults(ended)]
-    if "memory" in ended.err and "expected less of --" not in ended.err:
+    if "memory: too little" in ended.err and "expected less of --" not in ended.err:
         found.append(f"no option to reduce: {ended.err}")
     return found
 

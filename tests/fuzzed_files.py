@@ -113,6 +113,7 @@ def write_files(folder: Path) -> None:
         made[f"{name}.toml"] = _printed(command)
     for name, command in _PRINTED.items():
         made[f"{name}.csv"] = _printed(f"{command} --csv")
+    made["alone.toml"] = re.sub(r"(?ms)^\[link.*?(?=^\[(?!link)|\Z)", "", made["hardware.toml"])
     made["kernels.csv"] = _kernels()
     (folder / "served").mkdir()
     for name, text in made.items():
@@ -271,7 +272,10 @@ def _value(path: Path, rng: random.Random) -> None:
     found = list(re.finditer(rb'[:=]\s*("[^"\n]*"|[\w.+-]+)', content)) or [None]
     if match := rng.choice(found):
         start, end = match.span(1)
-        value = rng.choice([*_DAMAGE, "null", "[]", "{}", '"nan"', "NaN", "Infinity", "-0.0"])
+        # a text that is called nan is told as it is
+        wrong = [*_DAMAGE, "null", "[]", "{}", "NaN", "Infinity", "-0.0"]
+        wrong += [] if match[1].startswith(b'"') else ['"nan"']
+        value = rng.choice(wrong)
         path.write_bytes(content[:start] + value.encode() + content[end:])
 
 

@@ -26,6 +26,8 @@ BASES = [
     "decode --target mixtral-8x7b --hardware h200_sxm --batch-size 1,64 --prompt-length 900 "
     "--output-length 100",
     "decode --target model.toml --hardware hardware.toml --batch-size 1,8 --components --json",
+    "decode --target model.toml --hardware alone.toml --batch-size 1,8",
+    f"predict --target model.toml --drafter eagle --hardware alone.toml {RATE} {SMALL} --json",
     "decode --target qwen3.5-35b-a3b --hardware h200_sxm --batch-size 4 --context-length 9000",
     f"predict --target qwen3.5-35b-a3b --drafter mtp --hardware h200_sxm {SMALL} "
     "--acceptance-rate 0.8 --state-rollback replay",
@@ -136,7 +138,7 @@ OTHERS = {
 WORDS = {
     "target": "mixtral-8x7b qwen2-57b-a14b deepseek-v2-lite opt-350m model.toml config.json",
     "drafter": "ngram eagle eagle3 mtp parallel qwen2-0.5b llama.json model.toml",
-    "hardware": "h200_sxm t4 mi300x l40s b200 hardware.toml",
+    "hardware": "h200_sxm t4 mi300x l40s b200 hardware.toml alone.toml",
     "engine": "ideal sglang sglang-v1 tensorrt-llm vllm vllm-moesd-2025 engine.toml",
     "host_speed": "0.01 0.3 1 2 100 101 0 -1 nan 1e9 0.5,2",
     "tree_width": "1 2 4 8 4096 4097 0 1.5 1,4",

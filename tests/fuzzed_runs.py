@@ -31,6 +31,8 @@ MOST_NAMES = 30
 NOT_A_NUMBER = re.compile(r"(?i)(?<![\w./-])[-+]?(nan|inf|infinity)(?![\w./])")
 TEXT = re.compile(r'"[^"\n]*"')
 """Words in TOML and JSON, in which a fault or an option may have put one."""
+EXCEPTION = re.compile(r"message='|\b[A-Z]\w+(Error|Exception|Redirects)\(")
+"""What an exception says to programmers."""
 QUOTED = re.compile(r"got '?[-+]?\w+'?;")
 """What a row that was not taken has."""
 OUTPUTS = ("--output", "--figure", "--records", "--timeline")
@@ -167,6 +169,8 @@ def _faults_of_error(words: list[str], line: str) -> Iterator[str]:
         yield f"a long list: {line}"
     if "error: output: " in line and not any(word.startswith("--output") for word in words):
         yield f"an option that was not typed: {line}"
+    if EXCEPTION.search(line):
+        yield f"an exception as Python shows it: {line}"
     if "key: got None" in line:
         yield f"no value that anyone typed: {line}"
 

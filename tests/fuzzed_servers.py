@@ -3,8 +3,9 @@
 import json
 import logging
 import random
+import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from standin_server import StandIn, standing_in
 KEY = "sesame-open-7"
 """What no server may have told again."""
 LOAD = "--output-length 8 --repeats 1 --requests 1 --wait 0 --timeout 4"
+IN_VAIN = re.compile(r"error: (url|answer): ")
+"""What is said where a server does not answer as it should."""
 _USAGES = (
     '{"prompt_tokens":1e400,"completion_tokens":MADE}',
     '{"prompt_tokens":8,"completion_tokens":1e400}',
@@ -34,14 +37,14 @@ _TEXTS = (
     "", "{}", "[]", "null", "x", "\0", "é\n", '{"data": []}', '{"data": [{"id": 3}]}',
     '{"data": [{"id": "m"}, {"id": "m"}]}', '{"data": [{"id": "\\u001b[31m\\n"}]}',
     '{"data": [{"id": "m", "max_model_len": 1e400}]}', '{"data": {"id": "m"}}',
-    '{"version": 1e400}', '{"version": "nan"}', '{"speculative_algorithm": "EAGLE3"}',
+    '{"version": 1e400}', '{"version": "n/a"}', '{"speculative_algorithm": "EAGLE3"}',
     '{"speculative_algorithm": "EAGLE3", "speculative_num_steps": 1e400, '
     '"speculative_num_draft_tokens": true}',
     '{"speculative_algorithm": 1, "speculative_num_draft_tokens": -3, "internal_states": 5}',
     '{"speculative_algorithm": "X", "speculative_num_draft_tokens": 99999999999999999999}',
     DEEP.decode(), '{"data": ' + DEEP.decode(), '{"version": ' + DEEP.decode(),
-    "x" * 18_000_000, "# HELP x y\n" * 1_700_000,
 )  # fmt: skip
+_LARGE = ("x" * 18_000_000, "# HELP x y\n" * 1_700_000)
 _PATHS = ("/v1/models", "/version", "/server_info", "/metrics", "/v1/completions")
 
 Draw = Callable[[random.Random, dict[str, Any]], None]
@@ -55,10 +58,24 @@ def _texts(rng: random.Random, server: dict[str, Any]) -> None:
     server["says"][rng.choice(_PATHS)] = rng.choice(_TEXTS)
 
 
-def _counters(rng: random.Random, server: dict[str, Any]) -> None:
+def _large(rng: random.Random, server: dict[str, Any]) -> None:
+    server["says"][rng.choice([path for path in _PATHS if path != "/version"])] = rng.choice(_LARGE)
+
+
+def _no_number(rng: random.Random, server: dict[str, Any]) -> None:
+    """One counter that is never a number."""
+    _counters(rng, server, (2,), ("NaN", "+Inf"))
+
+
+def _counters(
+    rng: random.Random,
+    server: dict[str, Any],
+    kinds: Sequence[int] = range(5),
+    values: Sequence[str] = _VALUES,
+) -> None:
     """A page of counters that is damaged, stands still, vanishes, or begins anew."""
-    kind, after, visits = rng.randrange(5), rng.randint(1, 4), iter(range(10**6))
-    value, gone = rng.choice(_VALUES), rng.choice(["", "up 1\n", "vllm:num_requests_running 0\n"])
+    kind, after, visits = rng.choice(kinds), rng.randint(1, 4), iter(range(10**6))
+    value, gone = rng.choice(values), rng.choice(["", "up 1\n", "vllm:num_requests_running 0\n"])
     place, own = rng.random(), random.Random(rng.random())
     pages = StandIn(engine=server["engine"], draft_length=server["draft_length"])
     names = (*standin_server.COUNTED, *(f"position {i}" for i in range(8)))
@@ -75,7 +92,8 @@ def _counters(rng: random.Random, server: dict[str, Any]) -> None:
             return 200, "", gone
         if kind == 2:
             lines = text.splitlines()
-            at = int(place * len(lines))
+            counted_at = [at for at, line in enumerate(lines) if not line.startswith("#")]
+            at = counted_at[int(place * len(counted_at))]
             lines[at] = f"{lines[at].rpartition(' ')[0]} {value}"
             text = "\n".join([*lines, ""])
         if kind == 4:
@@ -124,7 +142,9 @@ def _trouble(rng: random.Random, server: dict[str, Any]) -> None:
 SERVERS: dict[str, Draw] = {
     "usage": _usage,
     "texts": _texts,
+    "large": _large,
     "counters": _counters,
+    "no number": _no_number,
     "echo": _echo,
     "locked": _locked,
     "redirects": _redirects,
@@ -175,17 +195,20 @@ def session(rng: random.Random, folder: Path, kept: Kept, kinds: tuple[str, ...]
             (folder / "page.prom").write_text(_page(server), encoding="utf-8", errors="replace")
             before["page.prom"] = (folder / "page.prom").read_bytes()
             lines.append("acceptance page.prom")
-        found = [fault for line in lines for fault in _told(line, folder, before)]
-    how = f"{chosen} {damage} {_shown(settings)}".replace(port, "PORT")
-    return "\n".join([*found, *lines, how]) if found else ""
+        how = {"is_large": chosen == ("large",)}
+        found = [fault for line in lines for fault in _told(line, folder, before, **how)]
+    told = f"{chosen} {damage} {_shown(settings)}".replace(port, "PORT")
+    return "\n".join([*found, *lines, told]) if found else ""
 
 
-def _told(line: str, folder: Path, before: Kept) -> Iterator[str]:
+def _told(line: str, folder: Path, before: Kept, *, is_large: bool) -> Iterator[str]:
     """Run a line of a session; say what is wrong."""
     ended = run(shlex.split(line))
     yield from faults(ended)
     if line.startswith("measure-engine"):
         yield from faults_of_files(ended, folder, before)
+    if is_large and IN_VAIN.search(ended.err) and " MB" not in ended.err:
+        yield f"a page without an end is read: {ended.err}"
     told = ended.out + ended.err + "".join(map(repr, contents(folder).values()))
     if KEY in told:
         yield f"the key is told: {told[max(0, told.index(KEY) - 200) :][:300]}"

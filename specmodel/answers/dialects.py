@@ -72,7 +72,7 @@ def dialect(name: str, version: str | None = None) -> Dialect:
 
 
 def _vllm(schedule: Schedule, drafter: str, num_modules: int) -> str:
-    """Return JSON with ranges of batch sizes, both ends included.
+    """Return JSON with ranges of batch sizes, both ends included; without them for one length.
 
     A longest length above the number of modules must be a multiple of it for vLLM; the next
     multiple is stated, which the ranges need not reach.
@@ -84,6 +84,8 @@ def _vllm(schedule: Schedule, drafter: str, num_modules: int) -> str:
     longest = schedule.max_draft_length
     if longest > num_modules:
         longest = -(-longest // num_modules) * num_modules
+    if len(schedule.ranges) == 1 and longest == schedule.max_draft_length:
+        return f'{{{method}"num_speculative_tokens": {longest}}}'
     return f'{{{method}"num_speculative_tokens": {longest},\n{table}'
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specmodel import fit, machines, measure
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, in_one_line
 from specmodel.base.files import write_text
 from specmodel.base.text import align, wrap
 from specmodel.cli import settings
@@ -77,7 +77,7 @@ def kernels(measurements: str, output: str, **options: str | None) -> None:
         raise InputError("hardware", name, expected)
     text = hardware_text(name)
     fits = fit.fit_kernels(table, machines.load_hardware(name))
-    source = options["source"] or f"{Path(measurements).name}, measured on {device}"
+    source = options["source"] or f"{_named(measurements)}, measured on {device}"
     record = fit.fitted_stack(fits, version=version, source=source, date=date.today().isoformat())
     write_text(output, with_stack(text, stack, record))
     click.echo(f"{fit_text(fits)}\n\nWritten: {output}, [fitted.{stack}]")
@@ -121,8 +121,9 @@ def engine(measurements: tuple[str, ...], output: str, **options: Any) -> None:
     writes, or CSV with any of tpot_ms, step_ms, tokens_per_s (also with base_ and spec_ in
     front) or speedup, and tokens_per_step, draft_length, topk, verify_tokens, concurrency,
     prompt_length, output_length. A shipped profile is moved as far as these runs tell; what
-    they leave open stays as uncertain as it was, and `predict --interval` knows it. A fit that
-    is like no known host's, as to runs on other GPUs than named, is refused without --force.
+    they leave open stays as uncertain as it was, and `predict --interval` knows it. Files of one
+    load tell each other's noise. A fit that is like no known host's, as to runs on other GPUs
+    than named, is refused without --force.
 
     With --vary, overheads of that name are fitted to one table by least squares. Its columns:
     target, drafter, hardware, tensor_parallel, batch_size, draft_length, context_length,
@@ -170,7 +171,7 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
     version = options["version"] or (versions.pop() if len(versions) == 1 else "")
     how: dict[str, Any] = {"version": version, "force": bool(options["force"])}
     update = fit.update_engine(rows, base, date=date.today().isoformat(), **how)
-    names = ", ".join(Path(path).name for path in paths)
+    names = ", ".join(map(_named, paths))
     told_by = {
         "name": options["name"] or f"{base.name}, own runs",
         "source": options["source"] or f"{names}, from the profile {base.name}",
@@ -289,6 +290,11 @@ def _ends(name: str, value: float, spread: float) -> str:
     return f"{show(value)} ({show(value / end)} to {show(value * end)})"
 
 
+def _named(path: str) -> str:
+    """Return the name of a file, which need not be UTF-8, as a record keeps it."""
+    return in_one_line(Path(path).name)
+
+
 def _by_name(paths: Sequence[str], output: str, options: dict[str, Any]) -> str:
     """Fit the overheads of --vary to one table, write the engine, and return what to print."""
     from specmodel.base.records import toml_text
@@ -300,7 +306,7 @@ def _by_name(paths: Sequence[str], output: str, options: dict[str, Any]) -> str:
     if options["name"] is None:
         raise InputError("name", None, "a name of the engine, with --vary")
     table = fit.read_serving(paths[0])
-    changes = {"name": options["name"], "source": options["source"] or Path(paths[0]).name}
+    changes = {"name": options["name"], "source": options["source"] or _named(paths[0])}
     if options["stack"]:
         changes["stack"] = options["stack"]
     base = machines.load_engine(options["engine"] or "ideal").with_changes("engine", changes)

@@ -88,7 +88,8 @@ def verdict(prediction: report.Prediction) -> list[str]:
         these = f"{len(rows)} of {len(drafted)} points fit" if len(rows) > 1 else "One point fits"
         opening = f"{these} in memory, where speculation"
     best = max(rows, key=lambda row: row["speedup"])
-    answer = f"{opening} {_gain(best, rows, prediction)}."
+    gain, best = _gain(best, rows, prediction)
+    answer = f"{opening} {gain}."
     return [answer, report.why(best, rows, prediction), *report.behind(prediction.deployment)]
 
 
@@ -101,8 +102,11 @@ def _idle(rows: list[Row]) -> str:
     return f"Speculation does not pay: {told}."
 
 
-def _gain(best: Row, rows: list[Row], prediction: report.Prediction) -> str:
-    """Say whether speculation pays, where it gains most and least, and where that is open."""
+def _gain(best: Row, rows: list[Row], prediction: report.Prediction) -> tuple[str, Row]:
+    """Say whether speculation pays, where it gains most and least, and where that is open.
+
+    Also return the row that is called best: of sure gains, where there are any.
+    """
     from specmodel.prediction.gains import gains_at
 
     pays, denial = report.verbs(prediction.deployment)
@@ -110,20 +114,22 @@ def _gain(best: Row, rows: list[Row], prediction: report.Prediction) -> str:
     judged = rows if len(rows) <= _MOST_JUDGED else [best, worst]
     gains = gains_at(prediction, judged)
     top, bottom = (gains[judged.index(row)] for row in (best, worst))
-    if top and top.is_open:
-        return f"may pay or not: {_at(best, rows)} ({report.chances(top)})"
-    if not report.is_sure(top, best):
-        return f"{denial}: {_at(best, rows)}"
+    sure = [row for row, gain in zip(judged, gains, strict=True) if report.is_sure(gain, row)]
     if judged is not rows:
-        gains = [None] * len(rows)
-    sure = [row for row, gain in zip(rows, gains, strict=True) if report.is_sure(gain, row)]
+        is_gain, gains = best in sure, [None] * len(rows)
+        sure = [row for row in rows if is_gain and report.is_sure(None, row)]
+    if top and top.is_open and not sure:
+        return f"may pay or not: {_at(best, rows)} ({report.chances(top)})", best
+    if not sure:
+        return f"{denial}: {_at(best, rows)}", best
+    best = max(sure, key=lambda row: row["speedup"])
     if len(sure) == len(rows):
         least = f"; least {_at(worst, rows)}" if len(rows) > 1 else ""
         is_open = " (may pay or not)" if bottom and bottom.is_open else ""
-        return f"{pays}: {_at(best, rows)}{least}{is_open}"
+        return f"{pays}: {_at(best, rows)}{least}{is_open}", best
     unsure = [row for row, gain in zip(rows, gains, strict=True) if gain and gain.is_open]
     told = f"{pays} at {_places(sure, rows)}; best {_at(best, rows)}"
-    return told + (f"; it may pay or not at {_places(unsure, rows)}" if unsure else "")
+    return told + (f"; it may pay or not at {_places(unsure, rows)}" if unsure else ""), best
 
 
 def _at(row: Row, rows: list[Row]) -> str:

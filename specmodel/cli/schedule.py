@@ -158,8 +158,8 @@ def _for_engine(plan: Plan) -> str:
     if not plan.fragment:
         return ""
     head = wrap(f"For {plan.format.name}, {plan.place}:")
-    notes = wrap(f"{'. '.join(plan.caveats)}.")
-    return f"{head}\n{plan.fragment}\n{notes}"
+    notes = [wrap(f"{'. '.join(plan.caveats)}.")] if plan.caveats else []
+    return "\n".join([head, plan.fragment, *notes])
 
 
 def _nothing(plan: Plan) -> str:

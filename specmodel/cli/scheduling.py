@@ -53,8 +53,9 @@ class Plan:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Cases in which the engine departs from the schedule."""
-        return self.format.caveats if self.fragment else ()
+        """Cases in which the engine departs from the schedule; none from one length alone."""
+        is_schedule = "[" in self.fragment or self.dialect != "vllm"
+        return self.format.caveats if self.fragment and is_schedule else ()
 
     def rows(self) -> list[Row]:
         """Return a row for each batch size, with whether it fits in memory."""

@@ -99,6 +99,7 @@ class Sensitivity:
     indices: report.DataFrame
     samples: int
     assumptions: dict[str, Any]
+    fits: bool
     warnings: tuple[str, ...]
 
 
@@ -142,6 +143,7 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
         indices=indices,
         samples=options["samples"],
         assumptions=assumed,
+        fits=bool(np.all(size <= memory.max_batch_size)),
         warnings=(*memory.warnings(size), *deployment.warnings(size, length)),
     )
 
@@ -164,7 +166,8 @@ def _page(found: Sensitivity) -> str:
         _tornado_table(records(found.swings)),
         *(_sobol_table(found, output) for output in found.outcome),
     ]
-    words = [place.format(found.point), _verdict(found), *report.behind(found.deployment)]
+    verdict = _verdict(found) if found.fits else report.if_it_fitted(_verdict(found))
+    words = [place.format(found.point), verdict, *report.behind(found.deployment)]
     return report.page(found, words, *tables, notes=_notes(found))
 
 

@@ -91,7 +91,8 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
             _write(plan, output, overwrite=overwrite, **where)
     if misfits := plan.num_points - plan.num_fitting:
         told = f"{misfits:,} of {plan.num_points:,} points do not fit in memory: column fits says"
-        echo_warnings([f"{told} which"])
+        missing = "" if "fits" in plan.columns else ", with fits in --columns"
+        echo_warnings([f"{told} which{missing}"])
 
 
 def _write(plan: sweeps.Plan, output: str, **how: Any) -> None:

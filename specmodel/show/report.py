@@ -138,10 +138,15 @@ def _dtypes(deployment: Deployment) -> list[str]:
         if field in _WEIGHTS:
             computed = deployment.hardware.compute_dtype(arithmetic)
             told.setdefault((stored, computed), _WEIGHTS[field])
-    if all(BYTES_PER_ELEMENT[stored] >= 2 for stored, _ in told):
+
+    def is_small(stored: str) -> bool:
+        return BYTES_PER_ELEMENT[stored] < 2
+
+    if not any(is_small(stored) for stored, _ in told):
         return []
     words = [
-        f"{name} {stored}" + (f" computed in {computed}" if computed != stored else "")
+        f"{name} {stored}"
+        + (f" computed in {computed}" if computed != stored or is_small(stored) else "")
         for (stored, computed), name in told.items()
     ]
     in_vllm = deployment.stack == "vllm"

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 from engine_modules import own_module
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import specmodel
 from specmodel.answers import (
@@ -242,7 +242,7 @@ def read_vllm(text, largest):
     }
     longest = config["num_speculative_tokens"]
     assert longest >= 1
-    ranges = config["num_speculative_tokens_per_batch_size"]
+    ranges = config.get("num_speculative_tokens_per_batch_size", [[1, largest, longest]])
     lengths = [0] * largest
     for first, last, length in ranges:
         lengths[first - 1 : last] = [min(length, longest)] * (last + 1 - first)
@@ -325,6 +325,7 @@ def own_parser(engine):
 def test_vllm_itself_reads_back_the_lengths(lengths, more):
     parser = own_parser("vllm")
     config = json.loads(dialect("vllm").fragment(schedule_of(lengths)))
+    assume("num_speculative_tokens_per_batch_size" in config)
     found = parser["build_dynamic_sd_schedule_lookup"](
         config["num_speculative_tokens_per_batch_size"],
         vllm_max_batch_size=len(lengths) + more,
@@ -368,6 +369,8 @@ def test_fragments_of_known_schedules():
             "num_speculative_tokens": 3,
             "num_speculative_tokens_per_batch_size": ranges,
         }
+    alone = dialect("vllm").fragment(schedule_of([3] * 9), "mtp")
+    assert alone == '{"method": "mtp", "num_speculative_tokens": 3}'
     falling = schedule_of([4] * 3 + [2] * 4 + [0] * 5)
     newest, older = dialect("tensorrt-llm"), dialect("tensorrt-llm", "1.2")
     assert newest.fragment(falling) == "max_draft_len: 4\ndraft_len_schedule: {3: 4, 7: 2}"

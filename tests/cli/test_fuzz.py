@@ -3,11 +3,16 @@
 What the fuzz reaches is compared with what there is, and it finds mends that are taken back.
 """
 
+import __future__
+
 import ast
+import inspect
 import json
+import pkgutil
 import random
 import shlex
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -147,8 +152,25 @@ MENDS = [
     ("measure.live.client.Server._masked", lambda _, said: said, sessions("echo", 30)),
     ("measure.live.driver.tells_steps", bool, sessions("counters")),
     ("measure.live.answers.whole", int, sessions("usage")),
+    ("measure.live.engines.check", lambda *_, **__: None, sessions("no number", 40)),
+    ("measure.live.client._MOST_TOLD", 10**9, sessions("large", 4)),
+    ("base.files.followed", Path.resolve, lines("link", of="plot", count=40)),
+    ("answers.sweeps.plan._labels", list, lines("name", of="parts/")),
 ]
 """Mends, what was there before, and what finds it."""
+IN_FUNCTIONS = [
+    ("measure.live.client.Server._get", '"no key"', "None", sessions("locked")),
+    ("measure.live.client._reason", "TooManyRedirects)", "())", sessions("redirects", 30)),
+    ("cli.fit._named", "in_one_line(Path(path).name)", "Path(path).name",
+     lines("name", of="fit kernels.csv")),
+    ("base.tables._read_parquet", "read_metadata(file)", "read_metadata(path)",
+     lines("name", of="kernels.parquet")),
+    ("fit.measured.benchmarks._json_values", "(ValueError, RecursionError)", "ValueError",
+     lines("file", "deep", "vllm_plain.json")),
+    ("replay.traces.files.read_trace", 'lines(path, "trace")', 'lines(path, "output")',
+     lines("file", "gone", "trace.jsonl")),
+]  # fmt: skip
+"""Mends within functions, their words, what was there before, and what finds it."""
 
 
 @pytest.mark.parametrize(("mend", "before", "fuzz"), MENDS, ids=[mend for mend, _, _ in MENDS])
@@ -156,4 +178,21 @@ def test_a_mend_that_is_taken_back_is_found(mend, before, fuzz, folder, monkeypa
     monkeypatch.chdir(folder)
     assert not fuzz(folder)
     monkeypatch.setattr(f"specmodel.{mend}", before)
+    assert fuzz(folder)
+
+
+@pytest.mark.parametrize(
+    ("function", "now", "before", "fuzz"), IN_FUNCTIONS, ids=[name for name, *_ in IN_FUNCTIONS]
+)
+def test_a_mend_in_a_function_that_is_taken_back_is_found(
+    function, now, before, fuzz, folder, monkeypatch
+):
+    monkeypatch.chdir(folder)
+    assert not fuzz(folder)
+    mended = pkgutil.resolve_name(f"specmodel.{function}")
+    source, names = textwrap.dedent(inspect.getsource(mended)), {}
+    assert source.count(now) == 1
+    flags = __future__.annotations.compiler_flag
+    exec(compile(source.replace(now, before), function, "exec", flags), mended.__globals__, names)
+    monkeypatch.setattr(mended, "__code__", names[mended.__name__].__code__)
     assert fuzz(folder)

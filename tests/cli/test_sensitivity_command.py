@@ -63,7 +63,7 @@ def test_people_see_80_columns_programs_all(command, run):
     titles = ("elasticity to", "one at a time", "share of the variance", "Ranges:", "Assumed:")
     places = [out.index(title) for title in titles]
     assert places == sorted(places)
-    assert f"Speedup {document['speedup']:.2f}, " in out
+    assert f"peedup {document['speedup']:.2f}, " in out
     rows = list(csv.DictReader(io.StringIO(run(command + " --csv"))))
     assert all(row["value"] for row in rows)
     by_key = {
@@ -211,3 +211,9 @@ def test_bad_input_is_one_line(options, message, capsys):
 def test_what_decides_must_be_given(missing, capsys):
     assert cli.main(shlex.split(COMMAND.replace(missing, ""))) == 2
     assert missing.split()[0] in capsys.readouterr().err
+
+
+def test_a_point_that_does_not_fit_is_called_so_first(run):
+    told = run(COMMAND + " --target deepseek-v3 --drafter mtp")
+    assert "\nNothing fits in memory. If it did: speedup " in told
+    assert "Nothing fits" not in run(COMMAND)

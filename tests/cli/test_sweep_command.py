@@ -215,6 +215,8 @@ def test_what_does_not_fit_is_marked_and_said_last(tmp_path, run):
     fits = pd.read_csv(tmp_path / "one.csv")["fits"]
     assert fits.tolist() == [True, True, True, True, True, False]
     assert run(f"{where} --tensor-parallel 8 --batch-size 1 --columns speedup")[2] == ""
+    unmarked = run(f"{where} --batch-size 1 --columns speedup")[2]
+    assert unmarked == said.format("1 of 1").replace("which", "which, with fits in --columns")
 
 
 @pytest.mark.parametrize("context", ["", " --context-length 500,200000"])

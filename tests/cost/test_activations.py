@@ -85,3 +85,5 @@ def test_the_first_lines_tell_dtypes_of_quantised_weights_only():
     assert behind(deployed("qwen3-30b-a3b", HOPPER))[0].startswith("Kernels")
     (told, *_) = behind(deployed("qwen3-30b-a3b", HOPPER, weight_dtype="nvfp4"))
     assert told == "Dtypes: weights fp4 computed in bf16; KV cache bf16."
+    (told, *_) = behind(deployed("qwen3-30b-a3b", BLACKWELL, weight_dtype="nvfp4"))
+    assert told == "Dtypes: weights fp4 computed in fp4; KV cache bf16."

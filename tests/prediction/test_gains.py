@@ -1,5 +1,6 @@
 """How sure a gain is: intervals and chances at points of a prediction, and the words for them."""
 
+import json
 import shlex
 from dataclasses import replace
 from statistics import NormalDist
@@ -106,6 +107,18 @@ def test_a_gain_is_called_one_where_its_interval_is_above_1(rate, size, words, c
     assert words in told
     assert ("chance of a gain" in told) == ("or not: " in words)
     assert ("80 % interval" in told) == ("chance of a gain" in told)
+
+
+def test_a_sure_gain_is_told_before_a_larger_one_that_is_open(capsys):
+    line = "predict --target gpt-oss-120b --drafter eagle3 --hardware b200 --engine vllm"
+    line += " --batch-size 1,16 --draft-length 3 --acceptance-rate 0.7"
+    assert carry_out(shlex.split(f"{line} --json")) == 0
+    alone, sure = json.loads(capsys.readouterr().out)["rows"]
+    assert alone["speedup"] > sure["speedup"]
+    assert carry_out(shlex.split(line)) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    best = f"best {sure['speedup']:.2f}x at batch size 16; it may pay or not at batch size 1."
+    assert f"Speculation pays at batch size 16; {best} At batch size 16: target" in told
 
 
 @pytest.mark.parametrize(("command", "words"), [

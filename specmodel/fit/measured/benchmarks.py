@@ -16,7 +16,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.files import check_readable
 from specmodel.base.tables import need_columns, parse_csv, read_table
 from specmodel.fit.measured.cells import check_milliseconds, number_in, positive_in, text_of
-from specmodel.fit.measured.runs import MOST_APART, Run, mean_range, seen_batch
+from specmodel.fit.measured.runs import MOST_APART, Run, mean_range, seen_batch, with_repeats
 from specmodel.measure.live.summaries import NEAR_WHOLE
 
 MOST_BYTES = 1_000_000_000  # largest result file that is read [B]
@@ -70,11 +70,12 @@ def read_benchmarks(paths: Sequence[str | Path]) -> tuple[Run, ...]:
     as `specmodel measure-engine` writes it. Without that column it is computed by `seen_batch` if
     the row has both tokens per second and the time of a token or step, and else is the concurrency
     that the row names. Rows that a column usable calls false are passed over. A row's step_spread,
-    by how much so many repeats differ, (largest - smallest) / median, gives the noise of its runs.
+    by how much so many repeats differ, (largest - smallest) / median, gives the noise of its runs;
+    where it is not there, runs of the same load do, as `with_repeats` finds them.
     """
     if not paths:
         raise InputError("benchmarks", "no file", FORMATS)
-    return tuple(run for path in paths for run in _file_runs(Path(path)))
+    return with_repeats([run for path in paths for run in _file_runs(Path(path))])
 
 
 def _file_runs(path: Path) -> list[Run]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
@@ -16,6 +17,7 @@ from specmodel.fit.measured.spellings import shipped_model
 from specmodel.fit.measured.tables import DEFAULT_CONTEXT, Served
 
 MOST_APART = 0.1  # share by which the batch may differ from the one asked for without a note [-]
+SAME_LOAD = 1.05  # batches and lengths of runs that repeat each other differ by less [-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +145,44 @@ def mean_range(count: float) -> float:
     x = np.linspace(-8.0, 8.0, 1601)
     below = np.array([NormalDist().cdf(value) for value in x])
     return float(np.trapezoid(1.0 - below**count - (1.0 - below) ** count, x))
+
+
+def with_repeats(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Return runs with the noise that others of the same load tell: by how far their steps differ.
+
+    Runs that tell their own noise keep it, and speedups are passed over: prompts of another kind
+    change them.
+    """
+    alike: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
+    for run in runs:
+        if run.quantity == "step_time" and not run.noise:
+            kind = (run.engine, run.version, run.model, run.draft_length, run.topk)
+            alike[(*kind, run.verify_tokens, run.concurrency)].append(run)
+    noises: dict[int, float] = {}
+    for repeats in (found for group in alike.values() for found in _one_load(group)):
+        values = [run.value for run in repeats]
+        if repeats[1:]:
+            spread = (max(values) - min(values)) / float(np.median(values))
+            noises |= dict.fromkeys(map(id, repeats), spread / mean_range(len(repeats)))
+    return tuple(replace(run, noise=noises.get(id(run), run.noise)) for run in runs)
+
+
+def _one_load(runs: Sequence[Run]) -> Iterator[list[Run]]:
+    """Yield runs that repeat each other, of runs of one kind."""
+    left = list(runs)
+    while left:
+        same = [run for run in left if _is_load(run, left[0])]
+        yield same
+        left = [run for run in left if run not in same]
+
+
+def _is_load(run: Run, first: Run) -> bool:
+    """Return whether two runs of one kind have the same batch and lengths, but for `SAME_LOAD`."""
+    pairs = [
+        (getattr(run, name) or 1.0, getattr(first, name) or 1.0)
+        for name in ("batch_size", "prompt_length", "output_length")
+    ]
+    return all(1 / SAME_LOAD < one / other < SAME_LOAD for one, other in pairs)
 
 
 def need_plain(runs: Sequence[Run]) -> None:

@@ -363,13 +363,16 @@ def _key_wanted(status: int) -> str:
 
 def _reason(error: BaseException) -> str:
     """Return why a connection failed, without the error's type and number."""
-    from aiohttp import TooManyRedirects
+    from aiohttp import ClientPayloadError, TooManyRedirects
 
     if isinstance(error, TooManyRedirects):
         return "it redirects again and again"
+    if isinstance(error, ClientPayloadError):
+        return "the end is missing"
     inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
     if isinstance(inner, ssl.SSLError):
         return f"no certificate that is trusted, see --ca-file: {in_one_line(str(inner))}"
     number = getattr(inner, "errno", None)
-    said = os.strerror(number) if isinstance(number, int) and number > 0 else str(inner)
+    told = getattr(inner, "message", "") or str(inner)
+    said = os.strerror(number) if isinstance(number, int) and number > 0 else str(told)
     return in_one_line(said or type(inner).__name__)

@@ -81,7 +81,10 @@ def need_single(table: pd.DataFrame, *names: str) -> None:
 
 
 def need_distinct(table: pd.DataFrame, names: Sequence[str]) -> None:
-    """Refuse a table with several rows where a figure has room for one."""
+    """Refuse a table with several rows where a figure has room for one, or with one of no place."""
+    for name in names:
+        if table[name].isna().any():
+            raise InputError(f"{ARGUMENT}.{name}", "no value", "one in each row")
     doubled = table[table.duplicated(list(names))]
     if len(doubled):
         row = doubled.iloc[0]

@@ -506,6 +506,11 @@ BAD = [
         "batch_size,draft_length,pass,component,time\n1,1,verify,a,1\n1,2,verify,a,1",
         "table.draft_length: got '1, 2'",
     ),
+    (
+        "components",
+        "batch_size,pass,component,time\n1,,a,1\n1,verify,a,1",
+        "table.pass: got 'no value'",
+    ),
     ("policies", "policy,speedup,speedup_low,speedup_high\na,1,1,1\na,1,1,1", "at policy a"),
     ("sobol", "analysis,input,output,quantity,value\ntornado,a,speedup,low,1", "got 'sobol'"),
     ("tornado", "input\na", "columns low, high, speedup_at_low, speedup_at_high"),
