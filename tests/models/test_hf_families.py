@@ -206,7 +206,14 @@ def test_what_ships_is_what_the_configuration_says(read, name):
 @pytest.mark.parametrize("name", WITH_MODULES)
 def test_layers_that_ship_are_what_the_configuration_says(read, name):
     shipped, model = load_architecture(name), read(BY_NAME[WITH_MODULES[name]]["config"])
-    names = ("hidden_size", "vocabulary_size", "layers", "residuals", "ngram_inputs", "ngram_memory")
+    names = (
+        "hidden_size",
+        "vocabulary_size",
+        "layers",
+        "residuals",
+        "ngram_inputs",
+        "ngram_memory",
+    )
     for key in names:
         assert getattr(shipped, key) == getattr(model, key)
     assert shipped.num_mtp_modules > 0 == model.num_mtp_modules
@@ -297,6 +304,9 @@ def plain(inner):
         "inkling_model": "transformers--inkling",
         "qwen4_exp_text": "Qwen--Qwen3.8-Flash-Next",
         "step5": "vllm--step5",
+        "interns1_pro_text": "vllm--interns1_pro",
+        "qwen3_moe": "Qwen--Qwen3-30B-A3B",
+        "moondream3_text": "vllm--moondream3",
         "nemotron_h": "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
         "lfm2": "LiquidAI--LFM2-1.2B",
         "lfm2_moe": "LiquidAI--LFM2-8B-A1B",

@@ -75,6 +75,9 @@ class Reader:
             expected = f"a family that is read: {near}, or a TOML architecture"
             raise self.fault("model_type", expected)
         self._other_names = row.other_names
+        pairs = {key: self.config.get(key) for key in row.firsts}
+        firsts = {key: n[0] for key, n in pairs.items() if isinstance(n, list) and len(n) == 2}
+        self.config = {**self.config, **firsts}
         return row
 
     def refuse_other_keys(self, harmless: Iterable[str] = (), groups: Iterable[str] = ()) -> None:
