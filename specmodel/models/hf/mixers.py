@@ -72,9 +72,9 @@ def attention(reader: Reader, family: Family) -> dict[str, Any]:
     return fields
 
 
-def _share_of_a_head(reader: Reader) -> int:
-    """Return the width of a head where no key says it: as engines take it, rounded down."""
-    return max(reader.whole("hidden_size") // reader.whole("num_attention_heads"), 1)
+def _share_of_a_head(reader: Reader) -> int | None:
+    """Return the width of a head where no key says it, as engines take it: rounded down, not 0."""
+    return reader.whole("hidden_size") // reader.whole("num_attention_heads") or None
 
 
 def _lightning(reader: Reader) -> dict[str, Any]:
