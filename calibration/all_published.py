@@ -89,7 +89,7 @@ def lend_kernels(hardware: str, owner: str) -> None:
             errors = {name: max(getattr(fit, name), getattr(elsewhere, name)) for name in ERRORS}
             lent.setdefault(kind, {})[dtype] = fit.with_changes("fit", errors)
         source = f"{stack.source}; measured on {owner}, whose kernels run here"
-        changed = replace(stack.with_fits(lent), source=source)
+        changed = replace(stack.with_fits(lent), source=source, lent_by=owner)
         write_text(path, with_stack(path.read_text(encoding="utf-8"), name, changed))
 
 

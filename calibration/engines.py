@@ -33,6 +33,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "sglang": {
         "name": "SGLang",
         "source": "PR 12128 with spec v2 on H200, and what engines have in common",
+        "code_read": "SGLang 0.5.23",
         "stack": "sglang",
         "graphs": "sglang",
         "eager_kernel_time": EAGER_KERNEL_TIME,
@@ -58,6 +59,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "vllm": {
         "name": "vLLM",
         "source": "vLLM#32628 on H100 and its blog on P-EAGLE, EAGLE-3 on B200",
+        "code_read": "vLLM 0.33",
         "stack": "vllm",
         "runs_idle_drafter": True,
         "graphs": "vllm",

@@ -1,8 +1,8 @@
 """Say which configurations are read to another shape once transformers has saved them again.
 
 Usage: python calibration/resaved.py PATH... Each path is a ``config.json`` or a folder of them;
-transformers must be installed. One line each: equal, refused (as it is), unknown to transformers,
-or what differs.
+transformers must be installed. One line each: equal, refused (as it is), unknown to transformers
+or not accepted by it, or what differs.
 """
 
 import collections
@@ -46,6 +46,7 @@ def copied(path: Path, folder: Path) -> Path:
 
 def verdict(path: Path, folder: Path) -> str:
     """Return what becomes of a configuration, in a line."""
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
     original, again = copied(path, folder / "original"), copied(path, folder / "again")
@@ -59,6 +60,8 @@ def verdict(path: Path, folder: Path) -> str:
         )
     except ValueError as error:
         return f"unknown to transformers: {str(error).splitlines()[0][:120]}"
+    except StrictDataclassError as error:
+        return f"not accepted by transformers: {' '.join(str(error).split())[:200]}"
     config.save_pretrained(again)
     try:
         after = shape(again / "config.json")

@@ -62,6 +62,7 @@ def _engine_rows() -> Iterable[Row]:
         if engine.fit:
             version = engine.fit.fitted_on.version if engine.fit.fitted_on else what
             what = f"{version}: {off_by(engine.fit)}"
+        what += f"; code read: {engine.code_read}" if engine.code_read else ""
         for at, line in enumerate(textwrap.wrap(what, 78 - max(map(len, names)))):
             yield {"name": "" if at else name, "what": line}
 

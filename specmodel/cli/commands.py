@@ -44,6 +44,14 @@ _OTHER_OPTIONS = {
 }
 """What engines and other tools call an option."""
 
+_ELSEWHERE = {
+    "--draft-lm-head-quantization": "Here it is --set drafter.head_dtype=fp8, or fp4 for nvfp4",
+    "--dspark-draft-topk": "Here it is a key of the head's own config.json",
+    "--rejection-sample-method": "It takes no time: give the acceptance measured with it, such as"
+    " --acceptance kimi-k3-dspark-block-verification",
+}
+"""What engines call what is no option here, and where it is."""
+
 _TAKING_MEMORY = (
     *("workers", "columns", "interval", "requests", "output_tokens", "samples", "components"),
     *("batch_size", "draft_length", "context_length", "max_batch_size", "max_draft_length"),
@@ -136,6 +144,8 @@ def carry_out(words: Sequence[str]) -> int:
         ours = _OTHER_OPTIONS.get(error.option_name)
         known = [word for option in _command(words).params for word in option.opts]
         message = f"{error.message} It is {ours} here." if ours in known else error.format_message()
+        if "--target" in known and error.option_name in _ELSEWHERE:
+            message = f"{error.message} {_ELSEWHERE[error.option_name]}."
     except click.ClickException as error:
         message = error.format_message()
     except MemoryError:

@@ -186,6 +186,9 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     assumed |= {"ignored_config_key": ", ".join(ignored)} if ignored else {}
     if target.is_moe and deployment.popularity is None:
         assumed["popularity"] = "equal"
+    if target.ngram_memory and target.ngram_memory.host_bytes:
+        size = target.ngram_memory.host_bytes / 1e9
+        assumed["ngram_memory"] = f"{size:.0f} GB of tables on the host"
     if deployment.has_drafter:
         assumed |= _assumed_of_drafter(deployment.drafter, given)
     for field, dtype in target.own_dtypes:

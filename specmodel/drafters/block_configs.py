@@ -198,10 +198,13 @@ def _markov(reader: Reader, vocabulary_size: int) -> dict[str, Any]:
     kind = reader.get("markov_head_type", "vanilla")
     if kind != "vanilla":
         raise reader.fault("markov_head_type", "vanilla, as other heads are not known here")
+    key = "dspark_draft_topk"
+    some = None if reader.get(key) is None else reader.whole(key, most=vocabulary_size)
     return {
         "has_confidence": reader.flag("enable_confidence_head", False),
         "rank": reader.whole("markov_rank"),
         "vocabulary_size": vocabulary_size,
+        "num_candidates": some,
     }
 
 

@@ -25,7 +25,7 @@ _SOURCE = "InferenceX: SPEED-Bench coding, thinking on, B300, vLLM, as of Novemb
 _BLOCK_DRAFTERS = ("dspark",)
 """Kinds of drafters that make all tokens of a draft at once."""
 
-_RECIPES = "vLLM recipes and InferenceX, November 2026"
+_RECIPES = "vLLM recipes and InferenceX"
 _LAST = 8
 _SHOWN = 0.005
 """Tokens per step that differ by less are printed alike [token]."""
@@ -155,7 +155,7 @@ def published_assistant(target: Architecture) -> Architecture | None:
 
 
 def usual_drafter(target: Architecture) -> str:
-    """Return in words which drafter and draft length recipes use for a target's name, and whose.
+    """Return in words which drafter and draft length are used for a target's name, and by whom.
 
     >>> from specmodel.models.architecture import load_architecture
     >>> usual_drafter(load_architecture("gpt-oss-120b"))
@@ -163,7 +163,8 @@ def usual_drafter(target: Architecture) -> str:
     """
     for row in _rows("usual_drafters.csv"):
         if _is_named(target.name, row["target"]):
-            return f"{row['drafter']}, draft length {row['draft_lengths']} ({_RECIPES})"
+            whose = f"{row['source'] or _RECIPES}, November 2026"
+            return f"{row['drafter']}, draft length {row['draft_lengths']} ({whose})"
     return ""
 
 

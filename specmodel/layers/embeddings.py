@@ -153,6 +153,12 @@ class NgramMemory(Record):
         """Weights of the tables [-]."""
         return sum(self.num_rows) * self.row_size
 
+    @property
+    def host_bytes(self) -> float:
+        """Tables that the host holds [B]."""
+        size = self.table_parameters * BYTES_PER_ELEMENT[self.row_dtype]
+        return 0.0 if self.is_on_gpu else size
+
     def parameters(self, hidden_size: int) -> int:
         """Return the weights that every token is multiplied by [-]."""
         read = self.num_lookups * self.row_size

@@ -27,12 +27,15 @@ class MarkovHead(Record):
 
     As in vLLM 0.33 (``qwen3_dspark.py``), each GPU has all of it: cutting it would take messages at
     each position. The vector's dot products, which run only with adaptive verification, take memory
-    here but no time.
+    here but no time. With `num_candidates`, the bias is computed for so many of the best logits of
+    a position (`dspark_draft_topk`, ``v1/worker/gpu/spec_decode/dspark/speculator.py``): their rows
+    of the matrix are read by each sequence.
     """
 
     rank: Size
     vocabulary_size: Size
     has_confidence: bool = False
+    num_candidates: Size | None = None
 
     @property
     def table_parameters(self) -> int:
@@ -47,6 +50,9 @@ class MarkovHead(Record):
     def work(self, run: Pass, draft_vocabulary_size: int) -> dict[str, Work]:
         """Return the work of one position of all sequences, by component."""
         size = draft_vocabulary_size
+        if self.num_candidates:
+            moved = (2 + self.num_candidates) * self.rank + (_LOGITS_MOVED - 1) * size
+            return {"markov_choice": between_matrices(run, 1, moved, kernels=4)}
         bias = matrix_work(
             run,
             1,

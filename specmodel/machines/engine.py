@@ -130,6 +130,8 @@ class EngineProfile(Record):
     ----------
     schema_version, name, source
         Version of this schema, 1; name for people; where the figures come from [-].
+    code_read
+        Newest version whose code tells how it drafts, verifies and keeps states, none if empty.
     stack
         Name of the stack whose kernels it runs, where a hardware profile has them fitted.
     kernel_time, draft_kernel_time
@@ -177,6 +179,7 @@ class EngineProfile(Record):
     schema_version: Literal[1]
     name: str
     source: str
+    code_read: str = ""
     stack: str | None = None
     kernel_time: Overhead = 0.0
     pass_time: Overhead = 0.0

@@ -117,6 +117,7 @@ class _Source(Record):
     version: str
     source: Annotated[str, MinLen(3)]
     date: Day
+    lent_by: str = ""
     is_default: bool = False
 
 
@@ -146,6 +147,9 @@ class FittedStack(_FitsByKind):
         Data set of the fits, and the device that it was measured on.
     date
         Day of the fit as 2026-11-21.
+    lent_by
+        Name of another device that it was measured on, whose kernels this one runs; errors are
+        then those of kernels on devices that nothing was measured on.
     is_default
         Whether this stack is taken if none is named.
     """

@@ -181,14 +181,15 @@ def _kernels(deployment: Deployment) -> str:
             stand_in = f" (as {dtype})" if dtype != stored and stored != "fp16" else ""
             told.setdefault(taken, f"{KINDS[taken].words}{stand_in} {fit.mean_error:.0%}")
             is_held_out &= fit.is_held_out
-    errors = ", ".join(told.values())
-    if kernels.stack == TYPICAL:
+    errors, name = ", ".join(told.values()), f"{kernels.stack} {record.version}"
+    if kernels.stack == TYPICAL or record.lent_by:
+        lent = f"{name} of {record.lent_by} is taken"
         return (
-            f"Kernels: none were fitted on {deployment.hardware.name}; typical ones are assumed,"
+            f"Kernels: none were fitted on {deployment.hardware.name};"
+            f" {lent if record.lent_by else 'typical ones are assumed'},"
             f" off by {errors} on a GPU left out."
         )
     judged = "shapes not fitted" if is_held_out else "what was fitted"
-    name = f"{kernels.stack} {record.version}"
     return f"Kernels: {name}, fitted; off by {errors} on {judged}."
 
 

@@ -235,6 +235,14 @@ def test_what_is_assumed_for_one_alternative_is_said_of_it(run):
     assert "typical ones are assumed" in " ".join(out.split())
 
 
+def test_kernels_of_another_gpu_are_not_called_fitted(run):
+    words = "--drafter eagle3 --batch-size 1 --draft-length 2 --acceptance-rate 0.7"
+    out = " ".join(run(f"predict --target qwen3-8b --hardware rtx_5090 {words}").split())
+    told = "none were fitted on NVIDIA GeForce RTX 5090; trtllm 1.3.0rc20 of rtx_pro_6000 is taken"
+    assert f"Kernels: {told}, off by gemm 11%" in out
+    assert "on a GPU left out." in out
+
+
 def test_explained_points_are_told_apart(run):
     out = run(EXPLAIN + " --batch-size 16 --draft-length 1,2 --context-length 100,100000")
     words = " ".join(out.split())

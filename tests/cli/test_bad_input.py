@@ -253,6 +253,14 @@ POINTS = [
             ("--num-speculative-tokens", "--draft-length"),
         )
     ),
+    *(
+        (f"{GOOD} {typed} fp8", f"No such option '{typed}'. {told}")
+        for typed, told in (
+            ("--draft-lm-head-quantization", "Here it is --set drafter.head_dtype=fp8, or fp4"),
+            ("--dspark-draft-topk", "Here it is a key of the head's own config.json"),
+            ("--rejection-sample-method", "It takes no time: give the acceptance measured with it"),
+        )
+    ),
     ("list --tp 2", "No such option '--tp'. Did you mean '--help'?\n"),  # which has no degrees
     (f"{GOOD} --expert-dtype fp6", "--expert-dtype", "'fp6'", "expected one of fp32, bf16"),
     (f"{GOOD} --weight-dtype nvfp4 --activation-dtype fp8", "--activation-dtype", "'fp8'", "fp4"),

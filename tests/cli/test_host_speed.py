@@ -121,3 +121,11 @@ def test_how_wrong_an_engine_is_is_said(run, engine, of):
     told = f"off by {own:.0%} on the rows it was fitted on, {left_out:.0%} on a {of} left out."
     assert f"Engine: {record.name}, fitted; {told}" in " ".join(out.split())
     assert told.removesuffix(".") in " ".join(run("list engines")[1].split())
+
+
+@pytest.mark.parametrize(
+    ("engine", "version"), [("vllm", "vLLM 0.33"), ("sglang", "SGLang 0.5.23")]
+)
+def test_the_newest_version_whose_code_was_read_is_named(run, engine, version):
+    assert load_engine(engine).code_read == version
+    assert f"; code read: {version}" in " ".join(run("list engines")[1].split())

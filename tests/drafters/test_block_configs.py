@@ -106,6 +106,13 @@ def same(one, other):
     ]
 
 
+def test_candidates_of_a_markov_head_are_read(head):
+    assert head(DSPARK, dspark_draft_topk=64).architectures[0].markov.num_candidates == 64
+    assert same(head(DSPARK, dspark_draft_topk=None), head(DSPARK))
+    with pytest.raises(InputError, match=r"dspark_draft_topk: got 151937; .* 151936"):
+        head(DSPARK, dspark_draft_topk=151_937)
+
+
 def queries(drafter, length):
     found = {part.name: part for part in drafter.passes(length)}
     return float(found["draft pass"].tokens_per_sequence)

@@ -192,6 +192,20 @@ def test_a_markov_step_reads_its_whole_matrix_on_each_gpu(degree):
         pass_work(dflash_drafter(QWEN).architectures[0], group, part="markov")
 
 
+def test_a_markov_head_that_looks_at_some_candidates_reads_their_rows_alone():
+    """As vLLM 0.33 runs `dspark_draft_topk`: all logits still pass through the choice."""
+    (head,) = dspark_drafter(QWEN).architectures
+    some = replace(head, markov=replace(head.markov, num_candidates=64))
+    group = sequence_group(batch_size=16)
+    whole, part = (pass_work(h, group, part="markov").components for h in (head, some))
+    assert set(part) == {"markov_choice"}
+    rows = 16 * 64 * 256 * 2
+    unread = 16 * 151_936 * 2  # the bias of all others, which is no longer read
+    sizes = [float(work["markov_choice"].activation_bytes) for work in (part, whole)]
+    moved = sizes[0] - sizes[1]
+    assert moved == pytest.approx(rows - unread)
+
+
 def test_only_the_layers_wait_for_the_host():
     """The engine replays one graph a round: features, layers and all steps of the Markov head."""
     engine = "vllm"

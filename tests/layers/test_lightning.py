@@ -109,6 +109,10 @@ def test_families_of_it_are_one_shape(read):
     assert without_fields(shapes[0], labels) == without_fields(shapes[2], labels)
 
 
+def test_width_of_a_head_that_is_null_follows_from_the_models(read):
+    assert {mixer.head_dim for mixer in read(head_dim=None).mixers} == {6144 // 64}
+
+
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
@@ -116,7 +120,6 @@ def test_families_of_it_are_one_shape(read):
         ({"attn_type_list": [1] * 79}, "attn_type_list: got '79 entries'"),
         ({"attn_type_list": [2] * 80}, "attn_type_list: got 2; expected 0 or 1"),
         ({"layer_types": ["full_attention"] * 80}, "layer_types: got .*attn_type_list"),
-        ({"head_dim": None}, "head_dim: got None; expected a whole number"),
         ({"shared_intermediate_size": 512}, "shared_intermediate_size: got 512; expected no such"),
     ],
 )

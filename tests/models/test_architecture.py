@@ -84,7 +84,8 @@ def test_shipped_architecture_loads(name):
     parts = sum(shape.mixers.values()), sum(shape.feed_forwards.values())
     single = sum(g.count for g in shape.layers if not (g.mixer and g.feed_forward))
     assert sum(parts) == single + 2 * (shape.num_layers - single)
-    assert single in (0, shape.num_layers, shape.num_layers / 3)  # experts of two layers
+    # all of one purpose, convolutions beside each layer, or experts of two layers
+    assert single in (0, shape.num_layers, shape.num_layers / 2, shape.num_layers / 3)
     assert 0 < shape.activation_ratio <= 1
     assert 0 < shape.active_parameters <= shape.total_parameters
     assert shape.is_moe == (shape.num_experts > 1)

@@ -52,6 +52,11 @@ def test_an_unknown_key_is_refused_with_its_value_and_a_remedy(write):
     )
 
 
+def test_more_layers_than_any_model_has_are_refused_at_once(write):
+    with pytest.raises(InputError, match=r"num_hidden_layers: got 10000000; .* from 1 to 10000$"):
+        Architecture.from_hf_config(write(LLAMA | {"num_hidden_layers": 10**7}))
+
+
 @pytest.mark.parametrize("value", NOTHING)
 def test_a_key_that_says_nothing_passes(write, value):
     assert Architecture.from_hf_config(write(LLAMA | {"zeta_dense_every": value})).num_layers == 4

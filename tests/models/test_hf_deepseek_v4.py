@@ -248,3 +248,16 @@ def test_what_does_not_fit_in_v41_is_refused_by_its_key(read_shared, changes, me
     with pytest.raises(InputError, match=message) as error:
         read_shared(**changes)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("deepseek-v4.1-flash", "203 GB of tables on the host"),
+        ("qwen3.8-flash-next", "102 GB of tables on the host"),
+        ("qwen3.5-397b-a17b", None),
+    ],
+)
+def test_tables_that_no_gpu_holds_are_told(target, told):
+    assumed = deploy(target=target, hardware="b200", tensor_parallel=8)[1]
+    assert assumed.get("ngram_memory") == told

@@ -167,7 +167,28 @@ SHIPPED = {
     "glm-5.3-flash": "zai-org--GLM-5.3-Flash",
     "lfm2-8b-a1b": "LiquidAI--LFM2-8B-A1B",
     "longcat-flash": "transformers--longcat_flash",
+    "deepseek-v4.1-flash": "deepseek-ai--DeepSeek-V4.1-Flash",
+    "mimo-v2.5": "XiaomiMiMo--MiMo-V2-Flash",
+    "qwen3.8-27b": "Qwen--Qwen3.5-27B",
+    "ling-3.0-flash": "transformers--bailing_hybrid-saved",
+    "laguna-xs.2": "transformers--laguna",
+    "inkling-2-small": "transformers--inkling2",
+    "mistral-small-4": "transformers--mistral4",
+    "qwen3-coder-30b-a3b": "Qwen--Qwen3-30B-A3B",
+    "qwen3-4b": "Qwen--Qwen3-VL-4B-Instruct",
+    "qwen3-8b": "Qwen--Qwen3-8B",
+    "qwen3-14b": "blis--qwen3-14b",
+    "qwen3-vl-30b-a3b": "Qwen--Qwen3-VL-30B-A3B-Instruct",
+    "nemotron-3.5-lightning-30b-a3b": "nvidia--NVIDIA-Nemotron-3.5-Lightning-30B-A3B-NVFP4",
+    "ling-flash-2.0": "vllm--bailing_moe_v2",
 }
+WITH_MODULES = {
+    "hy3": "transformers--hy_v3",
+    "glm-4.7-flash": "transformers--glm4_moe_lite",
+    "qwen3.8-flash-next": "Qwen--Qwen3.8-Flash-Next",
+    "inkling": "transformers--inkling",
+}
+"""Those whose modules for multi-token prediction engines load, but no key of the class tells."""
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -180,6 +201,22 @@ def test_what_ships_is_what_the_configuration_says(read, name):
         assert getattr(shipped, key) == getattr(model, key)
     assert shipped.mtp_layer == model.mtp_layer
     assert shipped.num_norms == model.num_norms
+
+
+@pytest.mark.parametrize("name", WITH_MODULES)
+def test_layers_that_ship_are_what_the_configuration_says(read, name):
+    shipped, model = load_architecture(name), read(BY_NAME[WITH_MODULES[name]]["config"])
+    names = (
+        "hidden_size",
+        "vocabulary_size",
+        "layers",
+        "residuals",
+        "ngram_inputs",
+        "ngram_memory",
+    )
+    for key in names:
+        assert getattr(shipped, key) == getattr(model, key)
+    assert shipped.num_mtp_modules > 0 == model.num_mtp_modules
 
 
 @pytest.mark.parametrize(
@@ -267,6 +304,9 @@ def plain(inner):
         "inkling_model": "transformers--inkling",
         "qwen4_exp_text": "Qwen--Qwen3.8-Flash-Next",
         "step5": "vllm--step5",
+        "interns1_pro_text": "vllm--interns1_pro",
+        "qwen3_moe": "Qwen--Qwen3-30B-A3B",
+        "moondream3_text": "vllm--moondream3",
         "nemotron_h": "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
         "lfm2": "LiquidAI--LFM2-1.2B",
         "lfm2_moe": "LiquidAI--LFM2-8B-A1B",

@@ -32,6 +32,7 @@ MX = {"quant_method": "inc", "data_type": "mx_fp", "group_size": 32, "sym": True
 BLOCKS = {"data_type": "fp", "bits": 8, "group_size": [128, 128]}
 MLX = {"group_size": 64, "bits": 4, "mode": "affine"}
 MXFP8 = {"quant_method": "mxfp8", "weight_block_size": [1, 32], "ignored_layers": ["lm_head"]}
+TILED = MXFP8 | {"quant_method": "fp8", "scale_fmt": "ue8m0"}
 FP_QUANT = {
     "quant_method": "fp_quant", "forward_dtype": "mxfp4", "forward_method": "abs_max",
     "hadamard_group_size": 32, "pseudoquantization": False, "store_master_weights": False,
@@ -65,6 +66,7 @@ def read(config, record, key="quantization_config"):
     ("record", "bits", "activations"),
     [
         (MXFP8, 8 + 8 / 32, "fp8"),
+        (TILED, 8 + 8 / 32, "fp8"),
         (AUTO, 4 + 16 / 128, "bf16"),
         (AUTO | {"quant_method": "inc", "group_size": 32}, 4 + 16 / 32, "bf16"),
         (AUTO | {"bits": 8, "group_size": 64}, 8 + 16 / 64, "bf16"),
@@ -173,6 +175,7 @@ def test_weights_of_mxfp8_may_name_what_is_left_out():
     ("record", "message"),
     [
         (MXFP8 | {"weight_block_size": [128, 128]}, r"weight_block_size: got \[128, 128\]"),
+        (TILED | {"scale_fmt": "float"}, "scale_fmt: got 'float'; expected ue8m0"),
         (AUTO | {"bits": 3}, "bits: got 3; expected 4 or 8"),
         (AUTO | {"sym": False, "group_size": 64}, "group_size: got 64; expected 128"),
         (AUTO | {"data_type": "nv_fp"}, "data_type: got 'nv_fp of 4 bits in groups of 128'"),

@@ -154,13 +154,18 @@ def _unwrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a wrapper whose layers are described outside, with the family of its language model.
 
     transformers 5 leaves its keys where they are, and adds a `text_config` with defaults, which are
-    not those of the checkpoint. Of a model that thinks and speaks, what thinks is returned.
+    not those of the checkpoint. Of a model that thinks and speaks, what thinks is returned. Keys of
+    parts that a family nests stand beside the others.
     """
+    types = table("other_model_types")
+    nested = [config.get(key) for key in types["nested"].get(str(config.get("model_type")), ())]
+    for part in (part for part in nested if isinstance(part, dict)):
+        config = {**part, **config}
     thinker = config.get("thinker_config")
     if isinstance(thinker, dict):
         shared = {key: config[key] for key in _SHARED_KEYS if config.get(key) is not None}
         return shared | thinker
-    family = table("other_model_types")["flat"].get(str(config.get("model_type")))
+    family = types["flat"].get(str(config.get("model_type")))
     if not family or config.get("num_hidden_layers") is None:
         return config
     return {key: config[key] for key in config.keys() - _OTHER_PARTS} | {"model_type": family}

@@ -50,6 +50,8 @@ class Family(Record):
     """Width of dense blocks: key."""
     is_gated: bool = True
     """Whether blocks have three matrices (SwiGLU), not two."""
+    gates_experts: bool = False
+    """Whether experts have three matrices where dense blocks have two."""
     experts: str | None = None
     """Number of routed experts: key."""
     expert_size: str | None = None
@@ -132,6 +134,8 @@ class Family(Record):
     """Of learned positions: entries beyond `max_position_embeddings`."""
     has_residuals: bool = False
     """Whether keys may replace the single residual stream."""
+    firsts: _Names = ()
+    """Keys that may list a number for text and one for images: that of text holds."""
     other_names: Mapping[str, str] = field(default_factory=dict)
     """Its names of keys, by the usual name, such as {"num_experts_per_tok": "zeta_topk"}."""
     harmless: _Names = ()

@@ -47,7 +47,7 @@ def experts_block(reader: Reader, family: Family) -> dict[str, Any]:
         "num_experts": reader.whole_in_all(count_key),
         "experts_per_token": reader.whole_in_all("num_experts_per_tok"),
         "expert_size": reader.whole_in_all(size_key),
-        "is_gated": family.is_gated,
+        "is_gated": family.is_gated or family.gates_experts,
     }
     if fields["experts_per_token"] > fields["num_experts"]:
         raise reader.fault("num_experts_per_tok", f"at most {count_key}")
@@ -142,7 +142,10 @@ def _dense_by_number(reader: Reader, family: Family, num_layers: int) -> _Rule:
 
 def _dense_outside(reader: Reader, family: Family, num_layers: int) -> _Rule:
     """Make the layers dense before a first and after a last that route, or between their steps."""
-    first = reader.whole("moe_layer_start_index", minimum=0)
+    key = "moe_layer_start_index"
+    if reader.get(key) is None and reader.get("mlp_layer_types") is not None:
+        return None, []
+    first = reader.whole(key, minimum=0)
     last = num_layers - 1
     if reader.get("moe_layer_end_index") != -1:
         last = reader.whole("moe_layer_end_index", last, minimum=0)
@@ -151,7 +154,7 @@ def _dense_outside(reader: Reader, family: Family, num_layers: int) -> _Rule:
         expected = f"a layer from moe_layer_start_index = {first} to {num_layers - 1}, or -1"
         raise reader.fault("moe_layer_end_index", expected)
     sparse = [first <= i <= last and (i + 1) % step == 0 for i in range(num_layers)]
-    return "moe_layer_start_index", [not is_sparse for is_sparse in sparse]
+    return key, [not is_sparse for is_sparse in sparse]
 
 
 def _dense_unless_enumerated(reader: Reader, family: Family, num_layers: int) -> _Rule:

@@ -131,6 +131,10 @@ def weights_alone(source: Source, has_zero_points: bool) -> Format:
     return Format(known[group], source.dtype)
 
 
+_OF_MXFP8 = [1, 32]
+"""Elements that share a scale in MXFP8, as transformers 5 writes it."""
+
+
 def fp8(source: Source) -> Recipe:
     """FP8 as DeepSeek and Qwen ship it: every linear layer but the LM head.
 
@@ -142,9 +146,12 @@ def fp8(source: Source) -> Recipe:
     if source.config.get("activation_scheme", "dynamic") not in ("dynamic", "static"):
         raise source.fault("activation_scheme", "dynamic or static")
     block = source.config.get("weight_block_size")
-    if block is not None and block not in ([128, 128], [32, 32]):
-        raise source.fault("weight_block_size", "[128, 128] or [32, 32]")
-    every = Format("fp8_block" if block else "fp8", "fp8")
+    if block is not None and block not in ([128, 128], [32, 32], _OF_MXFP8):
+        raise source.fault("weight_block_size", "[128, 128] or [32, 32], or [1, 32] for MXFP8")
+    if block == _OF_MXFP8 and source.config.get("scale_fmt") != "ue8m0":
+        raise source.fault("scale_fmt", "ue8m0, with blocks of [1, 32]")
+    dtype = "mxfp8" if block == _OF_MXFP8 else "fp8_block" if block else "fp8"
+    every = Format(dtype, "fp8")
     if source.config.get(MOE_ALGO) is not None:
         source.one_of(MOE_ALGO, ("NVFP4",))
         return Recipe(every, _algorithm(source, "group_size", source.config, "NVFP4"))
@@ -158,7 +165,7 @@ def mxfp4(source: Source) -> Recipe:
 
 def mxfp8(source: Source) -> Recipe:
     """MXFP8 as MiniMax ships it: as ModelOpt's, every linear layer and the LM head."""
-    if source.config.get("weight_block_size") not in (None, [1, 32]):
+    if source.config.get("weight_block_size") not in (None, _OF_MXFP8):
         raise source.fault("weight_block_size", "[1, 32]")
     return Recipe(Format("mxfp8", "fp8"), kept=source.lists(*KEPT_KEYS), has_head=True)
 

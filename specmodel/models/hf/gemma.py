@@ -61,7 +61,8 @@ def gemma_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]
     One before and one after each part, three more for experts beside a dense block, one after
     what the embedding of the layer adds.
     """
-    size = reader.whole("hidden_size_per_layer_input", _LAYER_INPUT_SIZE, minimum=0)
+    usual = 0 if reader.is_family("gemma4_unified") else _LAYER_INPUT_SIZE
+    size = reader.whole("hidden_size_per_layer_input", usual, minimum=0)
     vocabulary_size = reader.whole("vocab_size_per_layer_input", _LAYER_VOCABULARY_SIZE)
     for layer in layers:
         has_experts = layer["feed_forward"]["kind"] == "experts"

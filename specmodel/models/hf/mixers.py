@@ -58,19 +58,30 @@ def attention(reader: Reader, family: Family) -> dict[str, Any]:
     """Return the fields of attention to the whole context, grouped or latent."""
     if family.attention == "latent":
         return {"kind": "latent_attention"} | _latent_heads(reader, family)
-    num_heads, hidden_size = reader.whole("num_attention_heads"), reader.whole("hidden_size")
-    head_dim = family.head_dim or (hidden_size // num_heads if hidden_size % num_heads == 0 else 0)
+    num_heads = reader.whole("num_attention_heads")
     num_kv_heads = reader.whole("num_key_value_heads", family.kv_heads or num_heads)
     reader.check_divides("num_key_value_heads", num_kv_heads, "num_attention_heads", num_heads)
     fields = {
         "kind": "attention",
         "num_heads": num_heads,
         "num_kv_heads": num_kv_heads,
-        "head_dim": reader.whole("head_dim", head_dim or None),
+        "head_dim": reader.whole("head_dim", family.head_dim or _share_of_a_head(reader)),
     }
     if family.has_output_gate:
         fields["has_output_gate"] = reader.flag("attn_output_gate", True)
     return fields
+
+
+def _share_of_a_head(reader: Reader) -> int | None:
+    """Return the width of a head where no key says it, as engines take it: rounded down, not 0."""
+    return reader.whole("hidden_size") // reader.whole("num_attention_heads") or None
+
+
+def _lightning(reader: Reader) -> dict[str, Any]:
+    """Return the fields of lightning attention, whose heads are those of attention."""
+    heads = reader.whole("num_attention_heads")
+    size = reader.whole("head_dim", _share_of_a_head(reader))
+    return {"kind": "lightning_attention", "num_heads": heads, "head_dim": size}
 
 
 def _latent_heads(reader: Reader, family: Family) -> dict[str, Any]:
@@ -194,7 +205,7 @@ _LINEAR: dict[str, Callable[[Reader], dict[str, Any]]] = {
     "kimi delta": kimi_delta,
     "Ling": ling,
     "short convolution": short_convolution,
-    "lightning": lambda reader: reader.sizes("lightning"),
+    "lightning": _lightning,
 }
 """Readers of linear attention and state spaces, by how families name their sizes."""
 

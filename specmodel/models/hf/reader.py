@@ -10,6 +10,8 @@ from specmodel.models.hf.keys import harmless_keys, other_names, table
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 _MAX_SIZE = 10**7
+_MOST = dict.fromkeys(("num_hidden_layers", "num_layers"), 10_000)
+"""Largest numbers of what is listed one by one."""
 
 
 class Reader:
@@ -75,6 +77,9 @@ class Reader:
             expected = f"a family that is read: {near}, or a TOML architecture"
             raise self.fault("model_type", expected)
         self._other_names = row.other_names
+        pairs = {key: self.config.get(key) for key in row.firsts}
+        firsts = {key: n[0] for key, n in pairs.items() if isinstance(n, list) and len(n) == 2}
+        self.config = {**self.config, **firsts}
         return row
 
     def refuse_other_keys(self, harmless: Iterable[str] = (), groups: Iterable[str] = ()) -> None:
@@ -103,10 +108,10 @@ class Reader:
             raise self.fault(other, expected)
 
     def whole(
-        self, key: str, default: int | None = None, *, minimum: int = 1, most: int = _MAX_SIZE
+        self, key: str, default: int | None = None, *, minimum: int = 1, most: int | None = None
     ) -> int:
         """Return a whole number, or the default where the key is missing or null."""
-        value = self.get(key)
+        value, most = self.get(key), most or _MOST.get(key, _MAX_SIZE)
         if value is None and default is not None:
             return default
         if type(value) is not int or not minimum <= value <= most:
