@@ -39,6 +39,11 @@ _OPTIONS: dict[str, tuple[type | str, str]] = {
     ),
     "requests": (int, "Requests drawn from a preset.  [default: 300]"),
     "output_tokens": (int, "Output tokens of a request drawn from a preset.  [default: 512]"),
+    "runaway_share": (
+        float,
+        "Of requests drawn that repeat themselves until cut off; presets of code and chat know"
+        " such requests.  [default: 0]",
+    ),
     "max_draft_length": (int, "Longest draft considered.  [default: 7]"),
     "context_length": (int, "KV entries before a step, the same for all.  [default: 1024]"),
     "drafter_upkeep": (
@@ -167,7 +172,7 @@ def _replay_from(
         raise InputError("trace", None, "a trace file or a preset (specmodel list presets)")
     if options["timeline"] is None:
         refuse_given(options, ["request", "timeline_policy"], "--timeline FILE with it")
-    sizes = given(options, ("requests", "output_tokens"))
+    sizes = given(options, ("requests", "output_tokens", "runaway_share"))
     source, requests, presets = named_requests(options["trace"], sizes)
     times, said, is_lookup = _times(options, source)
     if options["max_draft_length"] is None:

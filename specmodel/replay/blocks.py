@@ -19,7 +19,7 @@ from specmodel.replay.choices import Choice, policy_maker
 from specmodel.replay.plans import Plan
 from specmodel.replay.policies.cascade import Cascade, CascadeLanes
 from specmodel.replay.times import ReplayTimes
-from specmodel.replay.traces import AcceptanceProcess, Trace, join_traces, sample_trace
+from specmodel.replay.traces import Process, Trace, join_traces, sample_trace
 from specmodel.replay.walk import Totals, replay_lanes, replay_policy
 
 BLOCK_REQUESTS = 8192
@@ -39,17 +39,37 @@ class Sample:
         At least one; several give a mixed workload of equal parts.
     num_requests, output_tokens
         Requests in all [request], and the length of every output [token].
+    runaway_share
+        Share of requests that repeat themselves until they are cut off, of processes that know
+        such requests; their outputs are as long as the process says [-].
     """
 
-    processes: Sequence[AcceptanceProcess]
+    processes: Sequence[Process]
     num_requests: int
     output_tokens: int
+    runaway_share: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("num_requests", "output_tokens"):
             check(name, getattr(self, name), minimum=1, maximum=1e9, whole=True)
         if not self.processes:
             raise InputError("processes", list(self.processes), "at least one process")
+        check("runaway_share", self.runaway_share, minimum=0, maximum=1)
+        for process in self.processes if self.runaway_share else ():
+            if process.of_runaways() is None:
+                expected = f"0, as no runaways of {process.name} are known"
+                raise InputError("runaway_share", self.runaway_share, expected)
+
+    @property
+    def mean_tokens(self) -> float:
+        """Mean length of an output [token]."""
+        gone = [known[1] for process in self.processes if (known := process.of_runaways())]
+        longest = max(gone, default=0)
+        return self.runaway_share * longest + (1 - self.runaway_share) * self.output_tokens
+
+    def runaways_before(self, request: int) -> int:
+        """Return how many of the first requests run away, which are spread evenly [request]."""
+        return int(request * self.runaway_share)
 
     @property
     def max_draft_length(self) -> int:
@@ -85,9 +105,17 @@ class Block:
         parts, step = [], len(sample.processes)
         for i, process in enumerate(sample.processes):
             # request r of the whole replay is drawn from process r modulo their number
-            count = len(range(self.first + (i - self.first) % step, self.last, step))
-            if count:
-                parts.append(sample_trace(process, count, sample.output_tokens, generator))
+            own = range(self.first + (i - self.first) % step, self.last, step)
+            gone = sum(sample.runaways_before(r + 1) - sample.runaways_before(r) for r in own)
+            lengths = sample.output_tokens
+            kinds: list[tuple[int, Process, int]] = [(len(own) - gone, process, lengths)]
+            if gone and (of_runaways := process.of_runaways()):
+                kinds.append((gone, *of_runaways))
+            parts += [
+                sample_trace(which, count, length, generator)
+                for count, which, length in kinds
+                if count
+            ]
         return join_traces(parts) if len(parts) > 1 else parts[0]
 
 
@@ -112,7 +140,7 @@ def make_blocks(source: Source, times: ReplayTimes, variation: Variation, seed: 
 def block_bounds(source: Source) -> list[tuple[int, int]]:
     """Return the first request of each block, and the first one behind it, in order."""
     if isinstance(source, Sample):
-        size = min(BLOCK_REQUESTS, max(BLOCK_POSITIONS // source.output_tokens, 1))
+        size = min(BLOCK_REQUESTS, max(int(BLOCK_POSITIONS / source.mean_tokens), 1))
         edges = [*range(0, source.num_requests, size), source.num_requests]
     else:
         ends, edges = np.cumsum(source.output_tokens), [0]

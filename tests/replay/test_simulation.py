@@ -34,6 +34,7 @@ from specmodel.replay.policies.cascade import CascadeLanes
 from specmodel.replay.traces import (
     Trace,
     iid_process,
+    load_preset,
     make_trace,
     position_process,
 )
@@ -453,6 +454,19 @@ def test_a_mixed_workload_has_equal_parts(times) -> None:
     records = simulate(sample, times, ["fixed:1"], seed=0)
     assert sorted(records["steps"].unique()) == [5, 10]
     assert abs((records["steps"] == 5).sum() - 50.5) == 0.5
+
+
+def test_runaways_are_as_many_as_asked_for_and_as_long_as_known(times, monkeypatch) -> None:
+    monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 60)
+    processes = [load_preset("code-ngram"), load_preset("chat-ngram")]
+    sizes = {"num_requests": 200, "output_tokens": 30}
+    sample = Sample(processes=processes, runaway_share=0.03, **sizes)
+    records = simulate(sample, times, ["fixed:1"], seed=0)
+    assert sorted(records["output_tokens"])[-7:] == [30] + [8192] * 6
+    without = Sample(processes=processes, **sizes)
+    assert simulate(without, times, ["fixed:1"], seed=0)["output_tokens"].max() == 30
+    with pytest.raises(InputError, match=r"runaway_share: got 0.1; expected 0, as no runaways"):
+        Sample(processes=[load_preset("math-ngram")], runaway_share=0.1, **sizes)
 
 
 def test_intervals_cover_the_speedup_of_the_process(times) -> None:
