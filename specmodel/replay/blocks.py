@@ -26,6 +26,9 @@ from specmodel.replay.walk import States
 BLOCK_REQUESTS = 8192
 """Most requests of a block, enough to hide Python's own time in a step that NumPy takes for all
 [request]."""
+WORTH_COMPILING = 3_000_000
+"""Output tokens of a replay from which numba is imported, where it is installed: Python takes about
+as long for their steps as numba to be ready [token]."""
 BLOCK_POSITIONS = 5_000_000
 """Most output positions of a block of several requests, to bound the memory [token]."""
 
@@ -97,6 +100,7 @@ class Block:
     variation: Variation
     seed: int
     number: int
+    compiles: bool = False
 
     def draw(self) -> tuple[Trace, Luck]:
         """Return the trace of the block and its luck, which are the same every time."""
@@ -138,9 +142,17 @@ def make_blocks(source: Source, times: ReplayTimes, variation: Variation, seed: 
             variation=variation,
             seed=seed,
             number=i,
+            compiles=total_tokens(source) >= WORTH_COMPILING,
         )
         for i, (first, last) in enumerate(block_bounds(source))
     ]
+
+
+def total_tokens(source: Source) -> float:
+    """Return the output tokens of all requests, or somewhat more [token]."""
+    if isinstance(source, Sample):
+        return source.num_requests * source.mean_tokens
+    return len(source.proposed_tokens)
 
 
 def block_bounds(source: Source) -> list[tuple[int, int]]:
@@ -198,7 +210,7 @@ def replay_piece(piece: Piece, kept: Kept | None = None) -> list[dict[str, pd.Da
 def replay_block(block: Block, choices: Sequence[Choice], kept: Kept) -> dict[str, pd.DataFrame]:
     """Replay a block under several policies; return a row for each request, by policy."""
     trace, luck = block.draw()
-    scene = Scene(trace, block.times, luck, block.first)
+    scene = Scene(trace, block.times, luck, block.first, compiles=block.compiles)
     plain = scene.plain_time()
     requests = {"request": np.arange(block.first, block.last), "output_tokens": trace.output_tokens}
     tables = {}

@@ -65,7 +65,7 @@ def _plan_backwards(
     lengths: NDArray[np.int64],
     trace: Trace,
     times: ReplayTimes,
-    later: FloatArray,
+    later: NDArray[np.int64],
 ) -> None:
     """Fill the plan of some requests, from their last position to their first.
 
@@ -90,14 +90,18 @@ def first_context(trace: Trace, times: ReplayTimes) -> NDArray[np.int64]:
     return trace.prompt_tokens - int(times.context_length)
 
 
-def context_at(trace: Trace, times: ReplayTimes) -> FloatArray:
+def context_at(trace: Trace, times: ReplayTimes) -> NDArray[np.int64]:
     """Return how much more context each position has than the first row of times [token]."""
     lengths = trace.output_tokens
     begins = first_context(trace, times) - trace.starts
-    return np.asarray(np.arange(lengths.sum()) + np.repeat(begins, lengths), dtype=float)
+    later = np.repeat(begins, lengths)
+    later += np.arange(len(later))
+    return later
 
 
-def _step_times(proposed: NDArray[np.uint8], later: FloatArray, times: ReplayTimes) -> FloatArray:
+def _step_times(
+    proposed: NDArray[np.uint8], later: NDArray[np.int64], times: ReplayTimes
+) -> FloatArray:
     """Return the step time of each draft length, shape (positions, longest + 1) [s]."""
     base, _ = times.by_column(pauses=True)
     asked, offered = np.arange(times.max_draft_length + 1), np.arange(256)[:, None]

@@ -20,9 +20,6 @@ from specmodel.replay.walk import Requests, States, Sums, Tables, compiled_walk,
 
 SERVERS = 8
 """States that requests are dealt to in order, where a server has one, not a request [-]."""
-WORTH_COMPILING = 3_000_000
-"""Output positions from which numba is imported, where it is installed: Python takes about as long
-for their steps as numba to be ready [token]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,7 +39,7 @@ class Totals:
 class Scene:
     """A block's requests, times and luck, as arrays for numba or as lists for Python.
 
-    `compiles` overrules the choice between the two by size.
+    `first` is the number of its first request; `compiles` is whether numba is used if it is there.
     """
 
     def __init__(
@@ -51,10 +48,9 @@ class Scene:
         times: ReplayTimes,
         luck: Luck,
         first: int = 0,
-        compiles: bool | None = None,
+        *,
+        compiles: bool,
     ) -> None:
-        if compiles is None:
-            compiles = len(trace.proposed_tokens) >= WORTH_COMPILING
         self.trace, self.times, self.luck, self.first = trace, times, luck, first
         self.compiled = compiled_walk() if compiles else None
         self._requests: dict[bool, Requests] = {}
@@ -119,7 +115,8 @@ class Scene:
             return np.asarray(times.forward_time * sums)
         contexts = np.arange(len(times.rows)) * times.context_step
         forward = [row.forward_time for row in times.rows]
-        taken = np.interp(context_at(trace, times), contexts, forward)
+        by_token = np.interp(np.arange(int(contexts[-1])), contexts, forward)
+        taken = by_token[context_at(trace, times)]
         if with_luck:
             taken *= luck.noise_levels[luck.noise_draws]
         return np.asarray(np.add.reduceat(taken, trace.starts))
@@ -150,8 +147,8 @@ class Scene:
         arrays: list[Any] = [base.ravel(), slope.ravel(), *levels]
         if not is_fast:
             arrays = [each.tolist() for each in arrays]
-        row = float(self.times.context_step or 1.0)
-        return Tables(arrays[0], arrays[1], base.shape[1], row, arrays[2], arrays[3])
+        rows = 1.0 / self.times.context_step if self.times.later else 0.0
+        return Tables(arrays[0], arrays[1], base.shape[1], rows, arrays[2], arrays[3])
 
 
 def states_of(kind: int, whole: list[int], real: list[float], servers: int) -> States:

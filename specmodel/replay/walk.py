@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-from specmodel.replay.policies.kinds import PARTS, PLANNED, react
+from specmodel.replay.policies.kinds import HOT, PARTS, PLANNED, react
 from specmodel.replay.policies.policy import ASKED, TESTING
 
 
@@ -34,13 +34,13 @@ class Requests(NamedTuple):
 class Tables(NamedTuple):
     """Step and expert times by row of context and column of draft, and what luck stands for.
 
-    Rows are `row_tokens` apart in context; with one row, times do not depend on it.
+    There are `rows_per_token` rows to a token of context; with one row, times do not depend on it.
     """
 
     base: Any
     slope: Any
     columns: int
-    row_tokens: float
+    rows_per_token: float
     expert_levels: Any
     noise_levels: Any
 
@@ -100,7 +100,7 @@ def replay_request(
 ) -> tuple[int, int, int, float, float]:
     """Return steps, test steps, drafted tokens, time and expected time of one request."""
     proposed, accepted, expert_draws, noise_draws, first, last, context, experts = requests
-    base, slope, columns, row_tokens, expert_levels, noise_levels = tables
+    base, slope, columns, rows_per_token, expert_levels, noise_levels = tables
     kind, plan = states.kind, states.plan
     position, end, of_request = first[request], last[request], experts[request]
     start, grows = context[request] - position, len(base) > columns
@@ -117,7 +117,7 @@ def replay_request(
         emitted = emitted if emitted < left else left  # min() is slower
         column = verified + 1 if asked > 0 else 0
         if grows:
-            rows = (position + start) / row_tokens
+            rows = (position + start) * rows_per_token
             row = int(rows)
             part, at = rows - row, row * columns + column
             usual = base[at] + part * (base[at + columns] - base[at])
@@ -165,7 +165,7 @@ def compiled_walk() -> Callable[..., None] | None:
         return None
     # nothing is allocated, so that references to arrays need not be counted, which takes most time
     for part in (*PARTS, replay_request, walk):
-        register_jitable(_nrt=False)(part)
+        register_jitable(_nrt=False, inline="always" if part in HOT else "never")(part)
     function = _stamped(_stamp())
     try:
         compiled: Callable[..., None] = numba.njit(cache=True, _nrt=False)(function)

@@ -48,3 +48,5 @@ def react(
 
 PARTS = (react, *_cascade.PARTS, *_goodput.PARTS, *_sglang.PARTS, *_bandit.PARTS)
 """The functions that numba compiles."""
+HOT = (react, goodput)
+"""Those that it copies into the walk, where a call costs more than what it does in most steps."""
