@@ -28,6 +28,8 @@ Array = NDArray[np.float64]
 
 NODES = 24, 12
 """Nodes of the quadrature over how often runs start, and over the share of short ones [-]."""
+MOST_CONCENTRATED = 500.0
+"""Concentration from which requests are taken as alike, as the quadrature overflows [-]."""
 STARTS = (3.0, 30.0)
 """Concentrations of the beta law that the search begins with [-]."""
 WEIGHTS = {"tokens": 100.0, "other": 20.0}
@@ -35,7 +37,7 @@ WEIGHTS = {"tokens": 100.0, "other": 20.0}
 BOUNDS = {
     "short_share": (0.05, 0.993), "short_stop": (0.02, 0.98), "long_stop": (0.003, 0.9),
     "start_chance": (0.003, 0.9), "start_shape": (0.4, 90.0), "wrong_in_gaps": (0.0004, 0.5),
-    "share_concentration": (3.0, 3000.0),
+    "share_concentration": (3.0, 400.0),
 }  # fmt: skip
 IN_UNIT = ("short_share", "short_stop", "long_stop", "start_chance", "wrong_in_gaps")
 FIRST = {
@@ -45,6 +47,8 @@ FIRST = {
 """Where the search begins."""
 OUTPUTS = 256, 512
 """Lengths of the outputs that are drawn [token]; the study does not publish its own."""
+DRAWN_TOKENS = 15e6
+"""Output tokens that are drawn to see what closed forms leave out [token]."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Nodes:
         if shape < 1e3:
             x, of_x = roots_genlaguerre(NODES[0], shape - 1)
         y, of_y = np.array([2 * share - 1]), np.ones(1)
-        if runs.share_concentration < 1e5 and 0 < share < 1:
+        if runs.share_concentration < MOST_CONCENTRATED and 0 < share < 1:
             a, b = (runs.share_concentration * part for part in (share, 1 - share))
             y, of_y = roots_jacobi(NODES[1], b - 1, a - 1)
         starts = np.minimum(runs.start_chance * x / shape, 1)
@@ -154,17 +158,29 @@ def expected_statistics(runs: CopyRuns, output_tokens: float) -> dict[str, Any]:
 OTHERS = ("request_spread", "pooled_autocorrelation", "proposing_steps", "proposal_share")
 
 
-def fit_copy_runs(measured: TraceStatistics, name: str, source: str) -> CopyProcess:
-    """Return the process whose drawn traces have the figures measured, without runaways."""
-    mean_length = float(np.mean(OUTPUTS))
+def fit_copy_runs(
+    measured: TraceStatistics,
+    name: str,
+    source: str,
+    output_tokens: NDArray[np.int64] | None = None,
+) -> CopyProcess:
+    """Return the process whose drawn traces have the figures measured, without runaways.
+
+    Outputs are of the lengths given, or of those assumed for the study [token].
+    """
+    spread = np.arange(OUTPUTS[0], OUTPUTS[1] + 1)
+    choices = spread if output_tokens is None else output_tokens
+    # the spread over requests falls with the mean of 1 / length
+    mean_length = 1 / float(np.mean(1 / choices))
     wanted = _figures({key: getattr(measured, key) for key in ("tokens_per_step", *OTHERS)})
     target, runs = wanted, None
     for seed in range(3):  # closed forms leave out how requests begin and end
         runs = _solve(target, mean_length, measured.wrong_endings or 0.0)
         process = CopyProcess(name=name, source=source, runs=runs, measured=measured)
         generator = np.random.default_rng(seed)
-        lengths = generator.integers(OUTPUTS[0], OUTPUTS[1] + 1, 40_000)
-        found = _figures(vars(trace_statistics(sample_trace(process, 40_000, lengths, generator))))
+        size = int(DRAWN_TOKENS / np.mean(choices))
+        lengths = generator.choice(choices, size)
+        found = _figures(vars(trace_statistics(sample_trace(process, size, lengths, generator))))
         off = found / wanted - 1
         if np.abs(off).max() < 0.003:
             break

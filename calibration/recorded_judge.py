@@ -7,6 +7,7 @@ fit (`recordings`).
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from specmodel.replay import ReplayTimes, replay_times, simulate, summarise
 from specmodel.replay.traces import Trace, sample_trace, trace_statistics
 
 RESULTS = Path(__file__).parent / "results/recordings"
-DEPLOYMENTS = {
+DEPLOYMENTS: dict[str, dict[str, Any]] = {
     "Mixtral-8x7B, RTX 6000 Ada": {
         "target": "mixtral-8x7b", "weight_dtype": "fp8", "hardware": "rtx_6000_ada",
         "memory_utilization": 0.95, "engine": "vllm-moesd-2025",
@@ -40,6 +41,8 @@ POLICIES = (
 )  # fmt: skip
 SHOWN = ("none", "fixed:1", "fixed:3", "fixed:7", "best-fixed", "cascade", "goodput", "sglang",
          "bandit", "oracle")  # fmt: skip
+KEPT = ("policy", "requests", "speedup", "mean_speedup", "speedup_p5", "worst_speedup",
+        "worst_request", "tokens_per_step", "test_share", "regret")  # fmt: skip
 CONTEXT, LONGEST, TIMES_AS_MANY = 1024, 7, 4
 
 
@@ -101,7 +104,5 @@ def judge(texts: dict[str, list[Recorded]]) -> None:
     ranks.to_csv(RESULTS / "ranking.csv", index=False, float_format="%.4f")
     columns = ["texts", "look_up", "deployment"]
     table = policies(texts)
-    kept = [*columns, "policy", "requests", "speedup", "mean_speedup", "speedup_p5",
-            "worst_speedup", "worst_request", "tokens_per_step", "test_share", "regret"]  # fmt: skip
-    table[kept].to_csv(RESULTS / "policies.csv", index=False, float_format="%.4f")
+    table[[*columns, *KEPT]].to_csv(RESULTS / "policies.csv", index=False, float_format="%.4f")
     print(ranks.groupby(["texts", "look_up"])[["process", "other_half"]].mean().round(3))

@@ -2,8 +2,8 @@
 
 Usage: python calibration/recordings.py FOLDER ... [--collect | --judge]. The texts are files of
 Python's standard library, each written out again with one of its names changed, and texts of
-licences, each continued after its first fifth. tables/recorded_files.csv lists them by the SHA-256 of
-what they hold: files in the folders that are not in the list are passed over, and a file of the
+licences, each continued after its first fifth. tables/recorded_files.csv lists them by the SHA-256
+of what they hold: files in the folders that are not in the list are passed over, and a file of the
 list that is missing is named. --collect writes that list, --judge the ranking of policies
 (`recorded_judge`). No model takes part: what greedy decoding would write is given.
 """

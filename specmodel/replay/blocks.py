@@ -27,8 +27,8 @@ BLOCK_REQUESTS = 8192
 """Most requests of a block, enough to hide Python's own time in a step that NumPy takes for all
 [request]."""
 WORTH_COMPILING = 3_000_000
-"""Output tokens of a replay from which numba is imported, where it is installed: Python takes about
-as long for their steps as numba to be ready [token]."""
+"""Output tokens, times policies, from which numba is imported, where it is installed: Python takes
+about as long for their steps as numba to be ready [token]."""
 BLOCK_POSITIONS = 5_000_000
 """Most output positions of a block of several requests, to bound the memory [token]."""
 
@@ -129,8 +129,10 @@ class Block:
         return join_traces(parts) if len(parts) > 1 else parts[0]
 
 
-def make_blocks(source: Source, times: ReplayTimes, variation: Variation, seed: int) -> list[Block]:
-    """Cut a replay, as `simulate` takes it, into pieces of work in the order of the requests."""
+def make_blocks(
+    source: Source, times: ReplayTimes, variation: Variation, seed: int, policies: int = 1
+) -> list[Block]:
+    """Cut a replay of so many policies into pieces of work in the order of the requests."""
     if seed < 0:
         raise InputError("seed", seed, "a whole number of at least 0")
     return [
@@ -142,7 +144,7 @@ def make_blocks(source: Source, times: ReplayTimes, variation: Variation, seed: 
             variation=variation,
             seed=seed,
             number=i,
-            compiles=total_tokens(source) >= WORTH_COMPILING,
+            compiles=policies * total_tokens(source) >= WORTH_COMPILING,
         )
         for i, (first, last) in enumerate(block_bounds(source))
     ]

@@ -97,7 +97,7 @@ def simulate(
     replayed = tuple(_with_all_fixed(chosen, times))
     for choice in replayed:
         check_choice(choice, times)
-    blocks = make_blocks(source, times, variation or Variation(), seed)
+    blocks = make_blocks(source, times, variation or Variation(), seed, len(replayed))
     done: dict[int, dict[str, pd.DataFrame]] = {block.first: {} for block in blocks}
     pieces = list(make_pieces(blocks, replayed, min(workers, len(blocks))))
     work = replay_piece if workers > 1 and len(blocks) > 1 else partial(replay_piece, kept={})
