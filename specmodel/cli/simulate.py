@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from specmodel.cli import settings
 from specmodel.cli.answering import answering, echo_warnings, progress_bar
 from specmodel.cli.replayed_text import fields_of, page
 from specmodel.cli.settings import flag, given, own, refuse_given, refuse_inputs
+from specmodel.replay.traces import Trace
 from specmodel.show import report
 from specmodel.show.forms import Answer, records
 
@@ -173,6 +175,8 @@ def _replay_from(
         refuse_given(options, ["request", "timeline_policy"], "--timeline FILE with it")
     sizes = given(options, ("requests", "output_tokens", "runaway_share"))
     source, requests, presets = named_requests(options["trace"], sizes)
+    if isinstance(source, Trace) and options["context_length"] is not None:
+        source = replace(source, prompt_tokens=None)  # all begin as typed
     times, said, is_lookup = _times(options, source)
     said["warnings"] += _refusals(options)
     if options["max_draft_length"] is None:

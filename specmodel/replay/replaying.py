@@ -54,7 +54,13 @@ class Scene:
         self.trace, self.times, self.luck, self.first = trace, times, luck, first
         self.compiled = compiled_walk() if compiles else None
         self._requests: dict[bool, Requests] = {}
-        farthest = first_context(trace, times) + trace.output_tokens
+        begins = first_context(trace, times)
+        if begins.min() < 0:
+            expected = f"at least the context of the first times, {times.context_length:g}"
+            raise InputError(
+                "prompt_tokens", int(begins.min() + (times.context_length or 0)), expected
+            )
+        farthest = begins + trace.output_tokens
         if not times.reaches(float(farthest.max())):
             expected = f"times of {int(farthest.max())} tokens more context than those of the first"
             raise InputError("times", f"{len(times.later)} rows", expected)

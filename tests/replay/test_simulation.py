@@ -461,6 +461,9 @@ def test_requests_begin_with_their_prompts(growing_times) -> None:
             for position, drafted in zip(own["position"], own["drafted_tokens"], strict=True)
         ]
         assert own["step_time"].tolist() == pytest.approx(expected, rel=1e-12)
+    before = replace(trace, prompt_tokens=np.array([700, 699, 900]))
+    with pytest.raises(InputError, match=r"prompt_tokens: got 699; expected at least .*, 700"):
+        simulate(before, growing_times, ["none"], seed=0)
     beyond = replace(trace, prompt_tokens=np.array([700, 900, 100_000]))
     with pytest.raises(InputError, match=r"times: got '.* rows'; expected times of .* more"):
         simulate(beyond, growing_times, ["none"], seed=0)
