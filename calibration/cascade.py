@@ -85,9 +85,10 @@ def _opening(settings: SuiteSettings) -> str:
         f" correlation {correlation:g}, outputs of {length:g} tokens and a first draft length of"
         f" {DEFAULT_FIRST}, and the range over routing correlations"
         f" {_list(settings.routing_correlations)}, outputs of {_list(settings.output_tokens)}"
-        f" tokens and first draft lengths {_list(settings.first_draft_lengths)}. Look-up of 3 or"
-        " more last tokens, as in the presets; of 1 or more, with the proposals that this adds as"
-        " right as on licence texts; or, a bound, all wrong."
+        f" tokens and first draft lengths {_list(settings.first_draft_lengths)}. Look-up of 1 to 3"
+        " last tokens, the likeliest reading of the paper: the presets and what exact look-ups of"
+        " one and two tokens add to them; of 3 to 7, as in the presets; or, a bound, of 1 to 3 with"
+        " all that is added wrong."
     )
 
 

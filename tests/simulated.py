@@ -18,7 +18,7 @@ HEAD = PREDICTED + " --target olmoe-1b-7b --drafter eagle --trace code-eagle"
 NAMES = ["none", "fixed:1", "fixed:2", "fixed:3", "best-fixed", "cascade", "oracle"]
 LONG = (
     "cascade:first_draft_length=1:backoff_factor=1,cascade:first_draft_length=1:climb=false,"
-    f"{MINE}:Fixed:length=3,{MINE}:Given,specmodel.replay.policies:Goodput:memory=20"
+    f"{MINE}:Fixed:length=3,{MINE}:Given,specmodel.replay.policies:Goodput:window=20"
 )
 
 POLICIES = '''
@@ -140,6 +140,16 @@ class Arguments(Fixed):
         return 1
 
 
+class Unknown(Fixed):
+    def observe(self, emitted_tokens, step_time, temperature):
+        pass
+
+
+class OneArgument(Fixed):
+    def observe(self, tokens):
+        pass
+
+
 class Needs(Fixed):
     def __init__(self, needed):
         super().__init__()
@@ -217,6 +227,11 @@ FILES = {
     "list.json": b"[]",
     "malformed.json": b"[[1, 16,",
     "deep.json": b"[" * 100_000,
+    "slots.json": b'{"1": {"candidate_steps": [2, 4]}}',
+    "bare.json": b'{"1": [2, 4]}',
+    "prompts.jsonl": TRACE.replace("}\n", ', "prompt_tokens": 900}\n')
+    .replace('{}, "prompt_tokens": 900}', "{}}")
+    .encode(),
     "shlex.py": b"raise RuntimeError('the folder was on the path')\n",
     "test_simulate_helper.py": b"LENGTH = 3\n",
     "kept.csv": b"kept",
@@ -280,11 +295,11 @@ def check_refused(command, fragments, folder, capsys, monkeypatch):
     if "--timeline" in command:
         pytest.importorskip("matplotlib")
 
-    def too_late(*_):
+    def too_late(*_, **__):
         raise AssertionError("a replay was begun")
 
     if not any(word in command for word in REPLAYED):
-        monkeypatch.setattr("specmodel.replay.run.replay_block", too_late)
+        monkeypatch.setattr("specmodel.replay.run.replay_piece", too_late)
     before = listing(folder)
     status = cli.main(shlex.split(command))
     check_one_line(status, *capsys.readouterr(), fragments)

@@ -77,14 +77,16 @@ def _acceptance_rows() -> Iterable[Row]:
 
 
 def _preset_rows() -> Iterable[Row]:
+    """Yield the figures of steps: tokens of a step by draft length, and how many steps propose."""
     for name in traces.list_presets():
         process = traces.load_preset(name)
-        row = {"name": name, "of": process.name, "proposals": f"{process.proposal_share:.0%}"}
+        row = {"name": name, "of": process.name}
         if process.measured is not None:
             shown = process.measured
             tokens = dict(zip(shown.draft_lengths, shown.tokens_per_step, strict=True))
             told = ", ".join(f"{tokens[n]:.2f}" for n in (1, 3, 7))
             row["tokens a step at 1, 3, 7 drafted"] = told
+            row["steps that propose"] = f"{shown.proposing_steps or 0:.0%}"
         yield row
 
 
@@ -136,7 +138,7 @@ def _read(path: str) -> Record:
     keys: Any = read_mapping(Path(path), "name") if path.endswith(".toml") else ["hidden_size"]
     if "memory" in keys:
         return specmodel.load_hardware(path)
-    if "survival" in keys:
+    if "survival" in keys or "runs" in keys:
         return traces.load_preset(path)
     if "hidden_size" in keys:
         return specmodel.load_architecture(path, "name")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import textwrap
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,13 @@ import click
 
 from specmodel import replay
 from specmodel.base.errors import InputError
-from specmodel.base.text import align, wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering, echo_warnings, progress_bar
+from specmodel.cli.replayed_text import fields_of, page
 from specmodel.cli.settings import flag, given, own, refuse_given, refuse_inputs
-from specmodel.prediction.table import Form, Row, columns_of, fitted
+from specmodel.replay.traces import Trace
 from specmodel.show import report
-from specmodel.show.forms import Answer, plain_fields, records
+from specmodel.show.forms import Answer, records
 
 DEFAULT_MAX_DRAFT_LENGTH = 7
 DEFAULT_CONTEXT_LENGTH = 1024
@@ -39,8 +38,17 @@ _OPTIONS: dict[str, tuple[type | str, str]] = {
     ),
     "requests": (int, "Requests drawn from a preset.  [default: 300]"),
     "output_tokens": (int, "Output tokens of a request drawn from a preset.  [default: 512]"),
+    "runaway_share": (
+        float,
+        "Of requests drawn that repeat themselves until cut off; presets of code and chat know"
+        " such requests.  [default: 0]",
+    ),
     "max_draft_length": (int, "Longest draft considered.  [default: 7]"),
-    "context_length": (int, "KV entries before a step, the same for all.  [default: 1024]"),
+    "context_length": (
+        int,
+        "KV entries before the first step; each token adds one."
+        "  [default: prompts that the trace has, or 1024]",
+    ),
     "drafter_upkeep": (
         float,
         "What a model drafter adds to a plain pass while it pauses.  [default: 0.025]",
@@ -58,28 +66,19 @@ _OPTIONS: dict[str, tuple[type | str, str]] = {
 }
 """By name: the type, or a metavar for text; and the help."""
 
-_HINDSIGHT = ("best-fixed", "greedy", "oracle")
-_CELLS: dict[str, Form] = {
-    "speedup": "{speedup:.3f}",
-    "95 %": "{speedup_low:.2f}-{speedup_high:.2f}",
-    "slow-\ndown": "{slowdown:.0%}",
-    "tokens\na step": "{tokens_per_step:.2f}",
-    "drafted\na step": "{drafted_tokens_per_step:.2f}",
-    "in\ntests": "{test_share:.0%}",
-    "TPOT\nmedian": lambda row: _seconds(row["tpot_p50"]),
-    "95th": lambda row: _seconds(row["tpot_p95"]),
-    "regret": "{regret:.0%}",
-}
-"""Columns of the table for people."""
-_SPARE = ("95th", "drafted\na step", "TPOT\nmedian", "slow-\ndown", "in\ntests", "tokens\na step")
-"""Columns that are dropped where the table is too wide, in this order."""
-
 
 @settings.command()
 @settings.where_options(required=False)
 @own("policy", "LIST", _POLICIES, to="policies")
 @click.option("--suite", hidden=True)
 @settings.options(*(own(name, kind, words) for name, (kind, words) in _OPTIONS.items()))
+@own("fixed_context", bool, "Context does not grow in a request.", default=None)
+@own(
+    "policy_state",
+    ["request", "server"],
+    "Who keeps what a policy learned: each request, or eight servers that requests are dealt to."
+    "  [default: as its source: servers for goodput and sglang]",
+)
 @settings.detail_options()
 @own("seed", int, "Of all that is drawn.", default=0)
 @own("workers", int, "Processes.", default=1)
@@ -87,8 +86,9 @@ _SPARE = ("95th", "drafted\na step", "TPOT\nmedian", "slow-\ndown", "in\ntests",
 def simulate(*, suite: str | None, **options: Any) -> Answer:
     """Replay draft-length policies over an acceptance trace, at batch size 1.
 
-    Every policy meets the same requests and the same luck. Speedups are over no speculation, with
-    a 95 % interval over requests.
+    Every policy meets the same requests and the same luck. Speedups are over no speculation: of the
+    whole workload, with a 95 % interval over requests, and of single requests, the mean, the
+    5th percentile and the worst. What policies do at larger batches is a matter of serving.
 
     \b
     Examples:
@@ -114,7 +114,11 @@ def simulate(*, suite: str | None, **options: Any) -> Answer:
     usual = ["none", *(f"fixed:{k}" for k in lengths), "best-fixed", "cascade", "oracle"]
     typed = options["policies"]
     policies = usual if typed is None else [name.strip() for name in typed.split(",")]
-    luck = {"seed": options["seed"], "variation": _variation(options, times, said["assumptions"])}
+    luck = {
+        "seed": options["seed"],
+        "variation": _variation(options, times, said["assumptions"]),
+        "policy_state": options["policy_state"],
+    }
     steps = _steps(source, times, policies, options, luck) if options["timeline"] else None
     chosen = [choose(policy, Path.cwd()) for policy in policies]
     with progress_bar(source.num_requests) as bar:
@@ -130,10 +134,12 @@ def simulate(*, suite: str | None, **options: Any) -> Answer:
     if not options["as_json"]:
         echo_warnings(said["warnings"])
     known = {"fits": said["fits"]} if "fits" in said else {}  # unknown of measured times
-    rows = [row | known for row in records(summary)]
+    assumed = [replay.assumed(choice, options["policy_state"]) for choice in chosen]
+    told = zip(records(summary), assumed, strict=True)
+    rows = [row | known | {"assumed": text} for row, text in told]
     return Answer(
-        page=lambda: _page(said, times, rows),
-        fields=lambda: said | {"step_times": plain_fields(times), "policies": rows},
+        page=lambda: page(said, times, rows),
+        fields=lambda: said | {"step_times": fields_of(times), "policies": rows},
         rows=lambda: rows,
     )
 
@@ -167,9 +173,12 @@ def _replay_from(
         raise InputError("trace", None, "a trace file or a preset (specmodel list presets)")
     if options["timeline"] is None:
         refuse_given(options, ["request", "timeline_policy"], "--timeline FILE with it")
-    sizes = given(options, ("requests", "output_tokens"))
+    sizes = given(options, ("requests", "output_tokens", "runaway_share"))
     source, requests, presets = named_requests(options["trace"], sizes)
+    if isinstance(source, Trace) and options["context_length"] is not None:
+        source = replace(source, prompt_tokens=None)  # all begin as typed
     times, said, is_lookup = _times(options, source)
+    said["warnings"] += _refusals(options)
     if options["max_draft_length"] is None:
         said["assumptions"]["max_draft_length"] = times.max_draft_length
     others = [name for name in presets if name.endswith("-ngram") != is_lookup]
@@ -179,6 +188,36 @@ def _replay_from(
         said["warnings"].append(told)
     said["heading"] += f"; {requests}"
     return source, times, said
+
+
+def _refusals(options: dict[str, Any]) -> list[str]:
+    """Return what engines would say to a policy of theirs with this drafter or layout."""
+    from specmodel.replay.policies.sglang import METHODS
+
+    names = [name.strip() for name in (options["policies"] or "").split(",")]
+    if not any(name.split(":")[0] == "sglang" for name in names):
+        return []
+    reasons = []
+    if options["drafter"] is not None and options["drafter"] not in METHODS:
+        reasons.append(f"it adapts {', '.join(METHODS)} only, not {options['drafter']}")
+    if (options["data_parallel"] or 1) > 1:
+        reasons.append("it does not adapt under data-parallel attention")
+    return [f"SGLang would keep a static draft length: {reason}" for reason in reasons]
+
+
+def _growth(options: dict[str, Any], source: replay.blocks.Source) -> tuple[float, float]:
+    """Return the context of the first step of all requests, and how much it may grow [token]."""
+    typed = options["context_length"]
+    if isinstance(source, replay.blocks.Sample):
+        start, longest = DEFAULT_CONTEXT_LENGTH, source.longest_tokens
+    else:
+        start, longest = DEFAULT_CONTEXT_LENGTH, int(source.output_tokens.max())
+        prompts = source.prompt_tokens
+        if typed is None and prompts is not None and not options["fixed_context"]:
+            start = int(prompts.min())
+            longest = int((prompts + source.output_tokens).max()) - start
+    start = start if typed is None else typed
+    return start, 0 if options["fixed_context"] else longest
 
 
 def _variation(
@@ -208,7 +247,7 @@ def _times(
     own = {"context_length": DEFAULT_CONTEXT_LENGTH, "drafter_upkeep": DEFAULT_DRAFTER_UPKEEP}
     path = options["step_times"]
     if path is not None:
-        for name in given(options, (*NAMES, "changes", *own)):
+        for name in given(options, (*NAMES, "changes", *own, "fixed_context")):
             typed = flag("set" if name == "changes" else name)
             raise InputError("step_times", path, f"no {typed} with it: the times are given")
         times = replay.read_replay_times(path)
@@ -225,11 +264,14 @@ def _times(
         del own["drafter_upkeep"]
         assumed.pop("proposal_rate", None)
     longest = _longest(options, source.max_draft_length, deployment.drafter.block_size)
+    own["context_length"], growth = _growth(options, source)
     values: dict[str, Any] = own | given(options, own)
-    times = replay.replay_times(deployment, max_draft_length=longest, **values)
+    times = replay.replay_times(deployment, max_draft_length=longest, growth=growth, **values)
     assumed |= {name: value for name, value in own.items() if options[name] is None}
+    if growth:
+        assumed["growth_of_context"] = growth
     what = f"{deployment.target.name} + {deployment.drafter.name} on {deployment.hardware.name}"
-    memory = MemoryUse(deployment, values["context_length"], longest + 1)
+    memory = MemoryUse(deployment, values["context_length"] + growth, longest + 1)
     warnings = [
         *memory.warnings(np.ones(1), longest),
         *deployment.warnings(np.ones(1), np.array([1.0, longest])),
@@ -271,62 +313,3 @@ def _steps(
             raise
         argument = re.sub(r"^policy\b", "timeline_policy", error.argument)
         raise InputError(argument, error.value, error.expected) from None
-
-
-def _page(said: dict[str, Any], times: replay.ReplayTimes, rows: list[Row]) -> str:
-    """Return the page for people: first the relative step times, which decide."""
-    costs = ", ".join(f"{cost:.2f}" for cost in times.step_time / times.forward_time)
-    plain = _seconds(times.forward_time)
-    line = f"A plain pass takes {plain}; steps that verify 0, 1, ... draft tokens: {costs} of it."
-    verdict = _verdict(rows) if said.get("fits", True) else report.if_it_fitted(_verdict(rows))
-    sections = ["\n".join([_fill(said["heading"]), wrap(line), _fill(verdict)]), _table(rows)]
-    values = said["assumptions"].items()
-    assumed = {name: f"{v:g}" if isinstance(v, float) else v for name, v in values}
-    return "\n\n".join([*sections, report.assumed_text(assumed)])
-
-
-def _verdict(rows: list[Row]) -> str:
-    """Say which policy did best, and how Cascade did if it was there."""
-    rows = [row for row in rows if row["policy"].split(":")[0] not in _HINDSIGHT]
-    if not rows:
-        return "Policies that know the trace only: bounds, nothing to deploy."
-    best = max(rows, key=lambda row: row["speedup"])
-    text = f"Best: {best['policy']}, {best['speedup']:.2f}x."
-    if best["speedup"] <= 1:
-        text = "Speculation does not pay under any of these policies."
-    for row in rows:
-        if row["policy"] == "cascade":
-            told = " Cascade: {speedup:.2f}x, {test_share:.0%} of its steps in tests."
-            text += told.format_map(row)
-    return text
-
-
-def _table(rows: list[Row]) -> str:
-    """Return a row for each policy, in at most 80 columns."""
-    labels = _labels(row["policy"] for row in rows)
-    forms: dict[str, Form] = {"policy": lambda row: labels[row["policy"]], **_CELLS}
-    if all(row["regret"] is None for row in rows):
-        del forms["regret"]
-    columns, _ = fitted(columns_of(rows, forms.items()), _SPARE)
-    notes = [_fill(f"{label}: {name}") for name, label in labels.items() if label != name]
-    return "\n".join([align(columns, left=("policy",)), *notes])
-
-
-def _labels(names: Iterable[str], width: int = 20) -> dict[str, str]:
-    """Return the labels of policies; long names get a number that a note explains."""
-    labels = {name: name for name in names}
-    for number, name in enumerate((name for name in labels if len(name) > width), start=1):
-        mark = f" [{number}]"
-        labels[name] = name.split(":")[0][: width - len(mark)] + mark
-    return labels
-
-
-def _fill(text: str) -> str:
-    """Wrap text with names that the user typed; longer words than a line are cut."""
-    return textwrap.fill(text, 80, break_on_hyphens=False)
-
-
-def _seconds(value: float) -> str:
-    from specmodel.base.units import format_si  # which imports what help does not need
-
-    return format_si(value, "s")

@@ -11,6 +11,7 @@ from specmodel import replay
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.text import Columns, align, wrap
 from specmodel.cli.settings import SETTINGS, own, refuse_inputs
+from specmodel.prediction.table import Form
 from specmodel.replay import traces
 from specmodel.show.forms import table
 
@@ -24,13 +25,12 @@ MOST_POSITIONS = 10**11
 _OUTPUT = "Trace to write: .jsonl or .parquet."
 
 _FIGURES = {
-    "proposal_share": "posi-\ntions",
-    "autocorrelation": "\nr1",
-    "window_correlation": "\nw",
-    "smallest_tokens_per_step": "least\nmean",
-    "largest_tokens_per_step": "most\nmean",
+    "proposing_steps": ("steps\npropose", "{:.1%}"),
+    "request_spread": ("\nspread", "{:.2f}"),
+    "pooled_autocorrelation": ("r1\npooled", "{:.2f}"),
+    "autocorrelation_within": ("\nwithin", "{:.2f}"),
 }
-"""Statistics beside tokens per step, and the titles of their columns."""
+"""Statistics beside tokens per step: the titles of their columns, and how they are shown."""
 
 
 @click.group(context_settings=SETTINGS)
@@ -117,7 +117,7 @@ def sample(preset: str, output: str, requests: int, output_tokens: int, seed: in
 @trace.command(context_settings=SETTINGS)
 @click.argument("names", metavar="FILE|PRESET...", nargs=-1, required=True)
 def describe(names: tuple[str, ...]) -> None:
-    """Show tokens per step and how acceptance clusters, of traces or presets.
+    """Show tokens per step and how acceptance clusters, of traces or presets, step by step.
 
     Beside a preset, of which 1000 requests of 512 tokens are drawn, stands what was measured.
 
@@ -144,18 +144,28 @@ def _statistics_table(rows: list[tuple[str, traces.statistics.TraceStatistics]])
     """Return a row for each trace, and what its columns mean."""
     from specmodel.replay.traces.statistics import DRAFT_LENGTHS
 
-    columns = {"trace": "{trace}"} | {f"\n{n}": f"{{at_{n}:.2f}}" for n in DRAFT_LENGTHS}
-    columns |= {title: f"{{{name}:.2f}}" for name, title in _FIGURES.items()}
+    columns: dict[str, Form] = {"trace": "{trace}"}
+    columns |= {f"\n{n}": f"{{at_{n}:.2f}}" for n in DRAFT_LENGTHS}
+    for name, (title, form) in _FIGURES.items():
+        columns[title] = form.replace("{", f"{{{name}")
     told = []
     for name, found in rows:
         by_length = dict(zip(found.draft_lengths, found.tokens_per_step, strict=True))
         row = {f"at_{length}": by_length.get(length) for length in DRAFT_LENGTHS}
-        told.append({"trace": name[:26]} | row | {n: getattr(found, n) for n in _FIGURES})
+        told.append({"trace": name[:18]} | row | {n: getattr(found, n) for n in _FIGURES})
     note = (
-        "Tokens per step at each fixed draft length; share of positions with a proposal; at draft"
-        " length 3: lag-1 autocorrelation, correlation of windows of 16 steps, and the means of"
-        " the slowest and the fastest request."
+        "Tokens per step at each fixed draft length. At draft length 3: the share of steps with a"
+        " proposal, the standard deviation over requests of their tokens per step, and the"
+        " correlation of accepted tokens of successive steps, with all pairs pooled (requests that"
+        " differ raise it) and as a mean within requests (short ones lower it)."
     )
+    of_positions = [
+        f"{name.strip()} {found.proposal_share:.0%}"
+        for name, found in rows
+        if found.proposal_share is not None and found.proposal_share < 1
+    ]
+    if of_positions:
+        note += f" Positions, not steps, with a proposal: {', '.join(of_positions)}."
     return f"{table(told, columns, left=['trace'])}\n\n{wrap(note)}"
 
 
@@ -173,11 +183,11 @@ def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> traces.
     return traces.sample_trace(traces.load_preset(preset), requests, output_tokens, generator)
 
 
-def named_requests(name: str, sizes: dict[str, int]) -> tuple[replay.blocks.Source, str, list[str]]:
+def named_requests(name: str, sizes: dict[str, Any]) -> tuple[replay.blocks.Source, str, list[str]]:
     """Return the requests of a trace, or drawn from presets that are joined by +.
 
     Also return a heading, and which of the presets ship with the package. `sizes` are the requests
-    and output_tokens to draw, if typed [request] [token].
+    and output_tokens to draw, and the share of runaways, if typed [request] [token] [-].
     """
     from specmodel.base.units import check
     from specmodel.replay.traces.files import SUFFIXES
@@ -188,6 +198,7 @@ def named_requests(name: str, sizes: dict[str, int]) -> tuple[replay.blocks.Sour
         trace = traces.read_trace(name)
         return trace, f"{Path(name).name}, {trace.num_requests} requests", []
     presets = [preset.strip() for preset in name.split("+")]
+    runaways = sizes.pop("runaway_share", 0.0)
     sizes = {"requests": DEFAULT_REQUESTS, "output_tokens": DEFAULT_OUTPUT_TOKENS} | sizes
     for option, size in sizes.items():
         check(option, size, minimum=1, maximum=MOST, whole=True)
@@ -196,19 +207,22 @@ def named_requests(name: str, sizes: dict[str, int]) -> tuple[replay.blocks.Sour
         expected = f"at most {MOST_POSITIONS // length} of {length} tokens each"
         raise InputError("requests", requests, expected)
     processes = [_process(preset) for preset in presets]
-    sample = replay.Sample(processes=processes, num_requests=requests, output_tokens=length)
+    sample = replay.Sample(
+        processes=processes, num_requests=requests, output_tokens=length, runaway_share=runaways
+    )
     heading = f"{' + '.join(presets)}, {requests} requests of {length} tokens"
+    if runaways:
+        heading += f", {sample.runaways_before(requests)} of them runaways"
     return sample, heading, [preset for preset in presets if preset in traces.list_presets()]
 
 
-def _process(preset: str) -> traces.AcceptanceProcess:
+def _process(preset: str) -> traces.Process:
     """Return a preset by name or file; errors name the option --trace."""
-    from specmodel.base.records import is_path, load
+    from specmodel.base.records import is_path
     from specmodel.replay.traces.files import SUFFIXES
-    from specmodel.replay.traces.synthetic import FOLDER
 
     if preset not in traces.list_presets() and not is_path(preset):
         known = nearest(preset, traces.list_presets())
         expected = f"a {' or '.join(SUFFIXES)} file, or a preset such as {known}"
         raise InputError("trace", preset, expected)
-    return load(traces.AcceptanceProcess, preset, FOLDER, "trace")
+    return traces.load_preset(preset, "trace")

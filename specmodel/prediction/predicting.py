@@ -29,7 +29,7 @@ DEFAULT_MAX_DRAFT_LENGTH = 10
 PLAIN_ARGUMENTS = ("batch_size", "context_length", "prompt_length", "output_length", "interval")
 _EVERY_STEP = (
     "the look-up is assumed to find a proposal in every step, which is optimistic: on measured"
-    " traces it does in 15 to 43 % of the steps (proposal_rate)"
+    " traces it does in 15 to 32 % of the steps (proposal_rate)"
 )
 
 

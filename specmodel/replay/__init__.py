@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from specmodel.replay.blocks import Sample as Sample
     from specmodel.replay.chance import Variation as Variation
     from specmodel.replay.run import (
+        assumed as assumed,
         simulate as simulate,
         summarise as summarise,
         timeline as timeline,

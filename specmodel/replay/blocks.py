@@ -5,9 +5,9 @@ on the requests alone: the same seed gives the same records on any number of wor
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,15 +16,19 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.replay.chance import LUCK, TRACE, Luck, Variation, draw_luck, stream
 from specmodel.replay.choices import Choice, policy_maker
-from specmodel.replay.plans import Plan
-from specmodel.replay.policies.cascade import Cascade, CascadeLanes
+from specmodel.replay.policies.kinds import KINDS
+from specmodel.replay.replaying import SERVERS, Scene, Totals
 from specmodel.replay.times import ReplayTimes
-from specmodel.replay.traces import AcceptanceProcess, Trace, join_traces, sample_trace
-from specmodel.replay.walk import Totals, replay_lanes, replay_policy
+from specmodel.replay.told import Told
+from specmodel.replay.traces import Process, Trace, join_traces, sample_trace
+from specmodel.replay.walk import States
 
 BLOCK_REQUESTS = 8192
 """Most requests of a block, enough to hide Python's own time in a step that NumPy takes for all
 [request]."""
+WORTH_COMPILING = 3_000_000
+"""Output tokens, times policies, from which numba is imported, where it is installed: Python takes
+about as long for their steps as numba to be ready [token]."""
 BLOCK_POSITIONS = 5_000_000
 """Most output positions of a block of several requests, to bound the memory [token]."""
 
@@ -39,17 +43,42 @@ class Sample:
         At least one; several give a mixed workload of equal parts.
     num_requests, output_tokens
         Requests in all [request], and the length of every output [token].
+    runaway_share
+        Share of requests that repeat themselves until they are cut off, of processes that know
+        such requests; their outputs are as long as the process says [-].
     """
 
-    processes: Sequence[AcceptanceProcess]
+    processes: Sequence[Process]
     num_requests: int
     output_tokens: int
+    runaway_share: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("num_requests", "output_tokens"):
             check(name, getattr(self, name), minimum=1, maximum=1e9, whole=True)
         if not self.processes:
             raise InputError("processes", list(self.processes), "at least one process")
+        check("runaway_share", self.runaway_share, minimum=0, maximum=1)
+        for process in self.processes if self.runaway_share else ():
+            if process.of_runaways() is None:
+                expected = f"0, as no runaways of {process.name} are known"
+                raise InputError("runaway_share", self.runaway_share, expected)
+
+    @property
+    def longest_tokens(self) -> int:
+        """Length of the longest output that may be drawn [token]."""
+        gone = [known[1] for process in self.processes if (known := process.of_runaways())]
+        return max(self.output_tokens, *gone) if self.runaway_share else self.output_tokens
+
+    @property
+    def mean_tokens(self) -> float:
+        """Mean length of an output, or somewhat more [token]."""
+        longest, share = self.longest_tokens, self.runaway_share
+        return share * longest + (1 - share) * self.output_tokens
+
+    def runaways_before(self, request: int) -> int:
+        """Return how many of the first requests run away, which are spread evenly [request]."""
+        return int(request * self.runaway_share)
 
     @property
     def max_draft_length(self) -> int:
@@ -71,6 +100,7 @@ class Block:
     variation: Variation
     seed: int
     number: int
+    compiles: bool = False
 
     def draw(self) -> tuple[Trace, Luck]:
         """Return the trace of the block and its luck, which are the same every time."""
@@ -85,14 +115,24 @@ class Block:
         parts, step = [], len(sample.processes)
         for i, process in enumerate(sample.processes):
             # request r of the whole replay is drawn from process r modulo their number
-            count = len(range(self.first + (i - self.first) % step, self.last, step))
-            if count:
-                parts.append(sample_trace(process, count, sample.output_tokens, generator))
+            own = range(self.first + (i - self.first) % step, self.last, step)
+            gone = sum(sample.runaways_before(r + 1) - sample.runaways_before(r) for r in own)
+            lengths = sample.output_tokens
+            kinds: list[tuple[int, Process, int]] = [(len(own) - gone, process, lengths)]
+            if gone and (of_runaways := process.of_runaways()):
+                kinds.append((gone, *of_runaways))
+            parts += [
+                sample_trace(which, count, length, generator)
+                for count, which, length in kinds
+                if count
+            ]
         return join_traces(parts) if len(parts) > 1 else parts[0]
 
 
-def make_blocks(source: Source, times: ReplayTimes, variation: Variation, seed: int) -> list[Block]:
-    """Cut a replay, as `simulate` takes it, into pieces of work in the order of the requests."""
+def make_blocks(
+    source: Source, times: ReplayTimes, variation: Variation, seed: int, policies: int = 1
+) -> list[Block]:
+    """Cut a replay of so many policies into pieces of work in the order of the requests."""
     if seed < 0:
         raise InputError("seed", seed, "a whole number of at least 0")
     return [
@@ -104,15 +144,23 @@ def make_blocks(source: Source, times: ReplayTimes, variation: Variation, seed: 
             variation=variation,
             seed=seed,
             number=i,
+            compiles=policies * total_tokens(source) >= WORTH_COMPILING,
         )
         for i, (first, last) in enumerate(block_bounds(source))
     ]
 
 
+def total_tokens(source: Source) -> float:
+    """Return the output tokens of all requests, or somewhat more [token]."""
+    if isinstance(source, Sample):
+        return source.num_requests * source.mean_tokens
+    return len(source.proposed_tokens)
+
+
 def block_bounds(source: Source) -> list[tuple[int, int]]:
     """Return the first request of each block, and the first one behind it, in order."""
     if isinstance(source, Sample):
-        size = min(BLOCK_REQUESTS, max(BLOCK_POSITIONS // source.output_tokens, 1))
+        size = min(BLOCK_REQUESTS, max(int(BLOCK_POSITIONS / source.mean_tokens), 1))
         edges = [*range(0, source.num_requests, size), source.num_requests]
     else:
         ends, edges = np.cumsum(source.output_tokens), [0]
@@ -124,14 +172,52 @@ def block_bounds(source: Source) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
-def replay_block(block: Block, choices: tuple[Choice, ...]) -> dict[str, pd.DataFrame]:
+Kept = dict[str, States | Told]
+"""States of policies that servers keep from one block to the next, by policy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Work for one process: blocks in the order of their requests, under some policies."""
+
+    blocks: tuple[Block, ...]
+    choices: tuple[Choice, ...]
+
+    @property
+    def num_requests(self) -> int:
+        """Requests of all blocks [request]."""
+        return sum(block.last - block.first for block in self.blocks)
+
+
+def make_pieces(
+    blocks: Sequence[Block], choices: Sequence[Choice], workers: int
+) -> Iterator[Piece]:
+    """Yield pieces of work: a block, or all blocks under a policy whose state servers keep.
+
+    One process takes all policies block by block, in order, and hands the states on.
+    """
+    kept = [choice for choice in choices if choice.state == "server"] if workers > 1 else []
+    others = tuple(choice for choice in choices if choice not in kept)
+    if others:
+        yield from (Piece(blocks=(block,), choices=others) for block in blocks)
+    yield from (Piece(blocks=tuple(blocks), choices=(choice,)) for choice in kept)
+
+
+def replay_piece(piece: Piece, kept: Kept | None = None) -> list[dict[str, pd.DataFrame]]:
+    """Replay blocks under several policies; return by block a row for each request, by policy."""
+    states = {} if kept is None else kept
+    return [replay_block(block, piece.choices, states) for block in piece.blocks]
+
+
+def replay_block(block: Block, choices: Sequence[Choice], kept: Kept) -> dict[str, pd.DataFrame]:
     """Replay a block under several policies; return a row for each request, by policy."""
     trace, luck = block.draw()
-    plain = block.times.forward_time * luck.noise_sums(trace)
+    scene = Scene(trace, block.times, luck, block.first, compiles=block.compiles)
+    plain = scene.plain_time()
     requests = {"request": np.arange(block.first, block.last), "output_tokens": trace.output_tokens}
     tables = {}
     for choice in choices:
-        columns = requests | vars(_replay(choice, trace, luck, block, plain))
+        columns = requests | vars(_replay(choice, scene, block, plain, kept))
         small = {  # counts take four bytes, because there may be many records
             name: column.astype(np.int32) if column.dtype.kind == "i" else column
             for name, column in columns.items()
@@ -140,23 +226,37 @@ def replay_block(block: Block, choices: tuple[Choice, ...]) -> dict[str, pd.Data
     return tables
 
 
-def _replay(choice: Choice, trace: Trace, luck: Luck, block: Block, plain: FloatArray) -> Totals:
+def _replay(choice: Choice, scene: Scene, block: Block, plain: FloatArray, kept: Kept) -> Totals:
     """Replay a block under one policy, in the fastest form that there is for it."""
-    times = block.times
+    times, trace = scene.times, scene.trace
     if choice.draft_length == 0:
         none = np.zeros(trace.num_requests, np.int64)
+        still = scene.plain_time(with_luck=False)
         return Totals(
             steps=trace.output_tokens,
             test_steps=none,
             drafted_tokens=none,
             time=plain,
-            expected_time=times.forward_time * trace.output_tokens.astype(float),
+            expected_time=still,
         )
+    if choice.draft_length is not None:
+        return scene.replay(scene.constant(choice.draft_length), pauses=False)
     if choice.planner is not None:
-        plan = Plan(choice.planner(trace, times))
-        return replay_lanes(plan, trace, times, luck, choice.plain_time(times))
+        return scene.replay(scene.planned(choice.planner(trace, times)), pauses=True)
     make = policy_maker(choice, times, block.seed)
-    if choice.is_cascade:
-        lanes = CascadeLanes(cast(Cascade, make(0)).settings, trace.num_requests)
-        return replay_lanes(lanes, trace, times, luck, times.paused_time)
-    return replay_policy(lambda i: make(block.first + i), trace, times, luck, times.paused_time)
+    servers = SERVERS if choice.state == "server" else 0
+    policy: Any = make(0) if choice.is_ours else None
+    if type(policy) in KINDS and not getattr(policy, "generator", None):
+        states = kept.get(choice.name)
+        if not isinstance(states, States):
+            states = scene.learning(policy, servers)
+        done = scene.replay(states, pauses=True)
+        if servers:
+            kept[choice.name] = states
+        return done
+    told = kept.get(choice.name)
+    if not isinstance(told, Told):
+        told = scene.told(make, servers)
+    if servers:
+        kept[choice.name] = told
+    return scene.replay(pauses=True, told=told)

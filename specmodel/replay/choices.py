@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import read_text
 from specmodel.replay.chance import POLICY, stream
-from specmodel.replay.plans import constant_plan, greedy_plan, oracle_plan
+from specmodel.replay.plans import greedy_plan, oracle_plan
 from specmodel.replay.policies import (
-    AcceptedAverage,
+    AdaptiveSteps,
     Cascade,
     CascadeSettings,
     DiscountedBandit,
@@ -28,7 +28,9 @@ from specmodel.replay.policies import (
     scheduled_draft_length,
 )
 from specmodel.replay.policies.policy import arguments_of
+from specmodel.replay.policies.sglang import SETTINGS
 from specmodel.replay.times import ReplayTimes
+from specmodel.replay.told import check_protocol
 from specmodel.replay.traces import Trace
 
 GIVEN = ("step_time", "max_draft_length", "draft_lengths", "generator")
@@ -48,7 +50,8 @@ class Choice:
 
     `draft_length` is that of a constant plan [token]; `settings` are arguments of the factory;
     `folder` is where a module of the user's own was looked for first, and will be in other
-    processes.
+    processes. `state` is whose state a policy that learns has, each request's or each server's, and
+    `notes` what is assumed of it that its name does not say.
     """
 
     name: str
@@ -57,6 +60,8 @@ class Choice:
     factory: Callable[..., Policy] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
+    state: str = "request"
+    notes: tuple[str, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | ({"factory": None} if self.folder else {})
@@ -67,14 +72,20 @@ class Choice:
             vars(self)["factory"] = choose(self.name, self.folder).factory
 
     @property
-    def is_cascade(self) -> bool:
-        """Whether it is Cascade, which has a fast form."""
-        return self.factory is _cascade
+    def learns(self) -> bool:
+        """Whether its draft lengths are not settled before a replay."""
+        return self.factory is not None
 
-    def plain_time(self, times: ReplayTimes) -> float:
-        """Return the time of a step at draft length 0: with upkeep, if it may draft later [s]."""
-        return times.paused_time if self.draft_length is None else times.forward_time
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a policy of the package, which has a compiled form."""
+        return self.factory in _FACTORIES.values()
 
+
+STATES = ("request", "server")
+"""Whose state a policy that learns may have."""
+OF_SERVERS: set[Callable[..., Any]] = {Goodput, AdaptiveSteps}
+"""Policies whose source keeps one state for a server; all others keep one for each request."""
 
 PolicyLike = str | CascadeSettings | Callable[..., Policy] | Choice
 """What `choose` takes for a policy."""
@@ -98,15 +109,15 @@ def _cascade(step_time: Sequence[float], **settings: Any) -> Cascade:
     return Cascade(CascadeSettings(**first | {"max_draft_length": asked} | settings))
 
 
-def _fast(factory: Callable[..., Policy]) -> Callable[..., Policy]:
-    """Return what makes Cascade in the way that has a fast form; anything else as it is."""
+def _known(factory: Callable[..., Policy]) -> Callable[..., Policy]:
+    """Return what makes Cascade with drafts that have a time; anything else as it is."""
     return _cascade if factory is Cascade else factory
 
 
 _FACTORIES: dict[str, Callable[..., Policy]] = {
     "cascade": _cascade,
     "goodput": Goodput,
-    "sglang": AcceptedAverage,
+    "sglang": AdaptiveSteps,
     "bandit": DiscountedBandit,
 }
 
@@ -157,7 +168,7 @@ def check_choice(choice: Choice, times: ReplayTimes) -> None:
     if choice.draft_length is not None and choice.draft_length > longest:
         expected = f"at most {longest}, the longest draft considered (max_draft_length)"
         raise InputError("policy", choice.name, expected)
-    if choice.planner is None:
+    if choice.learns:
         policy_maker(choice, times, 0)(0)
 
 
@@ -187,6 +198,7 @@ def policy_maker(choice: Choice, times: ReplayTimes, seed: int) -> Callable[[int
             text = f"{type(error).__name__}: {error}"
             raise InputError(f"policy {choice.name}", text, "one that can be made") from error
         _check_methods(policy, type(policy).__name__, choice.name)
+        check_protocol(policy, choice.name)
         return policy
 
     return make
@@ -201,7 +213,15 @@ def _given(policy: object) -> Choice:
     name = _named(getattr(function, "__name__", type(function).__name__), bound)
     if name in (*_PLANNERS, *_FACTORIES):
         raise InputError("policy", policy, f"another name than {name}, which is taken")
-    return Choice(name=name, factory=_fast(policy))
+    return Choice(name=name, factory=_known(policy), state=_state(policy))
+
+
+def _state(factory: Any) -> str:
+    """Return whose state a policy has: as a class of the user's own says, or its source does."""
+    state = getattr(factory, "policy_state", "server" if factory in OF_SERVERS else "request")
+    if state not in STATES:
+        raise InputError("policy_state", state, " or ".join(STATES))
+    return str(state)
 
 
 def _named(name: str, settings: dict[str, Any]) -> str:
@@ -222,8 +242,7 @@ def _fixed(policy: str, words: Sequence[str]) -> Choice:
 
 
 def _constant(policy: str, length: int) -> Choice:
-    plan = partial(constant_plan, draft_length=length)
-    return Choice(name=policy, draft_length=length, planner=plan)
+    return Choice(name=policy, draft_length=length)
 
 
 def _by_batch_size(policy: str, words: Sequence[str]) -> Choice:
@@ -232,13 +251,26 @@ def _by_batch_size(policy: str, words: Sequence[str]) -> Choice:
         if len(words) == 1 and "=" not in words[0]:
             schedule = json.loads(read_text(Path(words[0]), "policy table", "JSON"))
         else:
-            schedule = [[*map(int, word.replace("=", "-").split("-"))] for word in words]
+            schedule = [_typed_entry(word) for word in words]
     except (ValueError, RecursionError) as error:
         reason = error.expected if isinstance(error, InputError) else error
         expected = "entries such as table:1-16=3:17-64=2, or a JSON file of [[1, 16, 3], ...]"
         raise InputError("policy", policy, f"{expected} ({reason})") from None
     with _of_policy():
-        return _constant(policy, scheduled_draft_length(schedule, 1))
+        choice = _constant(policy, scheduled_draft_length(schedule, 1))
+    if len(schedule) > 1:
+        note = "entries above batch size 1 belong to serving and are not replayed"
+        choice = replace(choice, notes=(note,))
+    return choice
+
+
+def _typed_entry(word: str) -> list[int]:
+    """Read ``1-16=3``, a range of batch sizes and a draft length."""
+    sizes, has_length, length = word.partition("=")
+    first, has_last, last = sizes.partition("-")
+    if not (has_length and has_last):
+        raise ValueError(f"{word} is no range and length")
+    return [int(first), int(last), int(length)]
 
 
 def _learning(policy: str, words: Sequence[str]) -> Choice:
@@ -246,8 +278,13 @@ def _learning(policy: str, words: Sequence[str]) -> Choice:
     name = policy.split(":")[0]
     factory = _FACTORIES[name]
     own = {field.name for field in fields(CascadeSettings)} if name == "cascade" else None
-    known = own or arguments_of(factory) - {*GIVEN}
-    return Choice(name=policy, factory=factory, settings=_settings(policy, words, known))
+    known = own or arguments_of(factory) - {*GIVEN, "settings", "batch_size"}
+    if name == "sglang":
+        known |= {*SETTINGS}
+    settings = _settings(policy, words, known)
+    state = _state(factory)
+    notes = ("slots above batch size 1 belong to serving",) if name == "sglang" else ()
+    return Choice(name=policy, factory=factory, settings=settings, state=state, notes=notes)
 
 
 def _imported(policy: str, module: str, words: Sequence[str], folder: Path | None) -> Choice:
@@ -270,7 +307,8 @@ def _imported(policy: str, module: str, words: Sequence[str], folder: Path | Non
     settings = _settings(policy, words[1:])
     if inspect.isclass(factory):
         _check_methods(factory, factory.__name__, policy)
-    return Choice(name=policy, factory=_fast(factory), settings=settings, folder=folder)
+    made, state = _known(factory), _state(factory)
+    return Choice(name=policy, factory=made, settings=settings, folder=folder, state=state)
 
 
 def _check_methods(policy: object, kind: str, name: str) -> None:

@@ -1,8 +1,8 @@
-"""Draft lengths that are settled before a replay: constant ones, and those that know the trace.
+"""Draft lengths that are settled before a replay, because they know the trace.
 
 The greedy plan is the best for each step, the oracle's the best of all: bounds to measure policies
 by. Like any policy that may draft, they pay the upkeep of a drafter that pauses; luck is unknown
-to them.
+to them. Times grow with context as they do in the walk.
 """
 
 import numpy as np
@@ -17,37 +17,29 @@ CHUNK = 1_000_000
 
 
 class Plan:
-    """Draft lengths by position of the trace [token], as a policy of many requests at once."""
-
-    is_testing = None
+    """Draft lengths by position of one request [token], as a policy that is asked and told."""
 
     def __init__(self, draft_length: NDArray[np.uint8]) -> None:
-        self._draft_length = draft_length
+        self._draft_length, self._position = draft_length.tolist(), 0
 
-    def propose(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the draft length planned at each position [token]."""
-        return np.take(self._draft_length, positions, mode="clip").astype(np.int64)
+    def propose(self) -> int:
+        """Return the draft length planned at the position [token]."""
+        return int(self._draft_length[self._position])
 
-    def observe(self, emitted_tokens: NDArray[np.int64], step_time: FloatArray) -> None:
-        """Ignore tokens [token] and times [s]."""
-
-    def keep(self, lanes: NDArray[np.intp]) -> None:
-        """Do nothing: a plan keeps nothing by lane."""
-
-
-def constant_plan(trace: Trace, times: ReplayTimes, draft_length: int) -> NDArray[np.uint8]:
-    """Return the same draft length at every position [token]."""
-    return np.full(len(trace.proposed_tokens), draft_length, np.uint8)
+    def observe(self, emitted_tokens: int, step_time: float) -> None:
+        """Go on by what was emitted [token], whatever time it took [s]."""
+        self._position += emitted_tokens
 
 
 def greedy_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
     """Return the draft length with the most tokens per second at each position [token]."""
     ends = np.repeat(trace.starts + trace.output_tokens, trace.output_tokens)
     left = ends - np.arange(len(ends))
+    later = context_at(trace, times)
     plan = np.empty(len(ends), np.uint8)
     for first in range(0, len(plan), CHUNK):
         part = slice(first, first + CHUNK)
-        taken = _step_times(trace.proposed_tokens[part], times)
+        taken = _step_times(trace.proposed_tokens[part], later[part], times)
         emitted = _emitted(trace.accepted_tokens[part], times)
         np.minimum(emitted, left[part, None], out=emitted)
         plan[part] = np.argmax(emitted / taken, axis=1)
@@ -57,13 +49,13 @@ def greedy_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
 def oracle_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
     """Return the draft lengths with the least total time, by dynamic programming [token]."""
     plan = np.empty(len(trace.proposed_tokens), np.uint8)
-    ends = trace.starts + trace.output_tokens
+    ends, later = trace.starts + trace.output_tokens, context_at(trace, times)
     # requests of similar length together, because each is padded to the longest of its chunk
     waiting = np.argsort(-trace.output_tokens, kind="stable")
     while len(waiting):
         at_once = max(CHUNK // int(trace.output_tokens[waiting[0]]), 1)
         chunk, waiting = waiting[:at_once], waiting[at_once:]
-        _plan_backwards(plan, ends[chunk], trace.output_tokens[chunk], trace, times)
+        _plan_backwards(plan, ends[chunk], trace.output_tokens[chunk], trace, times, later)
     return plan
 
 
@@ -73,6 +65,7 @@ def _plan_backwards(
     lengths: NDArray[np.int64],
     trace: Trace,
     times: ReplayTimes,
+    later: NDArray[np.int64],
 ) -> None:
     """Fill the plan of some requests, from their last position to their first.
 
@@ -84,16 +77,41 @@ def _plan_backwards(
         lanes = np.flatnonzero(lengths >= left)
         at = ends[lanes] - left
         after = np.maximum(left - _emitted(trace.accepted_tokens[at], times), 0)
-        total = _step_times(trace.proposed_tokens[at], times) + least[lanes[:, None], after]
+        taken = _step_times(trace.proposed_tokens[at], later[at], times)
+        total = taken + least[lanes[:, None], after]
         plan[at] = np.argmin(total, axis=1)
         least[lanes, left] = total.min(axis=1)
 
 
-def _step_times(proposed: NDArray[np.uint8], times: ReplayTimes) -> FloatArray:
+def first_context(trace: Trace, times: ReplayTimes) -> NDArray[np.int64]:
+    """Return how much more context requests begin with than the first row of times [token]."""
+    if trace.prompt_tokens is None or times.context_length is None or not times.later:
+        return np.zeros(trace.num_requests, np.int64)
+    return trace.prompt_tokens - int(times.context_length)
+
+
+def context_at(trace: Trace, times: ReplayTimes) -> NDArray[np.int64]:
+    """Return how much more context each position has than the first row of times [token]."""
+    lengths = trace.output_tokens
+    begins = first_context(trace, times) - trace.starts
+    later = np.repeat(begins, lengths)
+    later += np.arange(len(later))
+    return later
+
+
+def _step_times(
+    proposed: NDArray[np.uint8], later: NDArray[np.int64], times: ReplayTimes
+) -> FloatArray:
     """Return the step time of each draft length, shape (positions, longest + 1) [s]."""
-    base, _ = times.by_column(times.paused_time)
+    base, _ = times.by_column(pauses=True)
     asked, offered = np.arange(times.max_draft_length + 1), np.arange(256)[:, None]
-    return np.asarray(base[np.minimum(asked, offered) + (asked > 0)][proposed])
+    by_proposal = base[:, np.minimum(asked, offered) + (asked > 0)]
+    if not times.later:
+        return np.asarray(by_proposal[0][proposed])
+    row, part = np.divmod(later / times.context_step, 1)
+    row = row.astype(np.int64)
+    below, above = by_proposal[row, proposed], by_proposal[row + 1, proposed]
+    return np.asarray(below + part[:, None] * (above - below))
 
 
 def _emitted(accepted: NDArray[np.uint8], times: ReplayTimes) -> NDArray[np.int64]:

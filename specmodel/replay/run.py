@@ -1,6 +1,7 @@
 """The simulator: policies over requests, one of them step by step, and the figures of them all."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,10 +10,11 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
-from specmodel.replay.blocks import Source, make_blocks, replay_block
+from specmodel.replay.blocks import Block, Source, make_blocks, make_pieces, replay_piece
 from specmodel.replay.chance import Variation
 from specmodel.replay.choices import (
     BEST_FIXED,
+    STATES,
     Choice,
     PolicyLike,
     check_choice,
@@ -20,10 +22,10 @@ from specmodel.replay.choices import (
     policy_maker,
 )
 from specmodel.replay.plans import Plan
-from specmodel.replay.policies import Policy
-from specmodel.replay.policies.policy import OneLane, is_number
+from specmodel.replay.policies.policy import is_number
+from specmodel.replay.replaying import SERVERS, Scene
 from specmodel.replay.times import ReplayTimes
-from specmodel.replay.walk import replay_policy
+from specmodel.replay.traces import Trace
 from specmodel.replay.workers import spread
 
 WINDOW = 16
@@ -34,6 +36,8 @@ GROUPS = 2000
 """Most groups of requests that the bootstrap resamples as one [-]."""
 INTERVAL = (0.025, 0.975)
 PERCENTILES = (50, 95, 99)
+LOW = 5
+"""Percentile of the speedups of requests that is reported [-]."""
 
 
 def simulate(
@@ -44,12 +48,15 @@ def simulate(
     seed: int,
     variation: Variation | None = None,
     workers: int = 1,
+    policy_state: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> pd.DataFrame:
     """Replay policies over requests at batch size 1.
 
-    All policies meet the same requests and the same luck. A policy that learns starts anew with
-    each request and sees what it would see in an engine: tokens and times, never the model.
+    All policies meet the same requests and the same luck. A policy that learns sees what it would
+    see in an engine: tokens and times, never the model. It starts anew with each request, or a
+    server keeps it: requests are then dealt in turn to eight servers. Which of the two is as its
+    source has it: goodput and SGLang's rule are kept by servers.
 
     Parameters
     ----------
@@ -61,6 +68,8 @@ def simulate(
     seed, workers
         Seed of all that is drawn, and processes to work on it: any number gives the same records,
         with several all policies must be importable [-].
+    policy_state
+        "request" or "server", for all policies that learn.
     progress
         Called with the number of requests done since it was called last [request].
 
@@ -83,18 +92,20 @@ def simulate(
     >>> records.groupby("policy", observed=True)["expected_time"].sum().tolist()
     [200.0, 150.0]
     """
-    chosen = _chosen(policies)
+    chosen = [_with_state(choice, policy_state) for choice in _chosen(policies)]
     times = times.up_to(source.max_draft_length)
     replayed = tuple(_with_all_fixed(chosen, times))
     for choice in replayed:
         check_choice(choice, times)
-    blocks = make_blocks(source, times, variation or Variation(), seed)
-    done: dict[int, dict[str, pd.DataFrame]] = {}
-    work = partial(replay_block, choices=replayed)
-    for block, tables in spread(work, blocks, workers):
-        done[block.first] = tables
-        if progress is not None:
-            progress(block.last - block.first)
+    blocks = make_blocks(source, times, variation or Variation(), seed, len(replayed))
+    done: dict[int, dict[str, pd.DataFrame]] = {block.first: {} for block in blocks}
+    pieces = list(make_pieces(blocks, replayed, min(workers, len(blocks))))
+    work = replay_piece if workers > 1 and len(blocks) > 1 else partial(replay_piece, kept={})
+    for piece, found in spread(work, pieces, workers, replayed):
+        for block, tables in zip(piece.blocks, found, strict=True):
+            done[block.first] |= tables
+        if progress is not None and piece.choices[0] is pieces[0].choices[0]:
+            progress(piece.num_requests)
     return _joined(chosen, [done[first] for first in sorted(done)])
 
 
@@ -107,6 +118,29 @@ def _chosen(policies: Sequence[PolicyLike]) -> list[Choice]:
     if doubled is not None:
         raise InputError("policies", doubled, "each policy once")
     return chosen
+
+
+def assumed(policy: PolicyLike, policy_state: str | None = None) -> str:
+    """Return what a replay assumes of a policy beyond its name, in words.
+
+    Parameters
+    ----------
+    policy, policy_state
+        As `simulate` takes them.
+    """
+    choice = _with_state(choose(policy), policy_state)
+    whose = {"request": "begins anew with each request", "server": f"kept by {SERVERS} servers"}
+    told = [whose[choice.state]] if choice.learns and choice.name != BEST_FIXED else []
+    return "; ".join([*told, *choice.notes])
+
+
+def _with_state(choice: Choice, policy_state: str | None) -> Choice:
+    """Return a policy with the state that was asked for, if it learns and any was."""
+    if policy_state is None or not choice.learns:
+        return choice
+    if policy_state not in STATES:
+        raise InputError("policy_state", policy_state, " or ".join(STATES))
+    return replace(choice, state=policy_state)
 
 
 def _with_all_fixed(chosen: Sequence[Choice], times: ReplayTimes) -> Iterator[Choice]:
@@ -146,12 +180,13 @@ def timeline(
     request: int,
     seed: int,
     variation: Variation | None = None,
+    policy_state: str | None = None,
 ) -> pd.DataFrame:
     """Return the steps of one request, as `simulate` replays it with the same seed.
 
     Parameters
     ----------
-    source, times, policy, request, seed, variation
+    source, times, policy, request, seed, variation, policy_state
         What is replayed, as `simulate` takes it, and the number of the request [-].
 
     Returns
@@ -161,26 +196,15 @@ def timeline(
         phase (text) and utility (number) if the policy tells them, and window_utility, the
         utility of the last 16 steps.
     """
-    choice = choose(policy)
+    choice = _with_state(choose(policy), policy_state)
     if choice.name == BEST_FIXED:
         raise InputError("policy", BEST_FIXED, "a policy of one request, such as fixed:3")
     times = times.up_to(source.max_draft_length)
     check_choice(choice, times)
     blocks = make_blocks(source, times, variation or Variation(), seed)
-    block = next((block for block in blocks if block.first <= request < block.last), None)
-    if block is None:
+    if not 0 <= request < blocks[-1].last:
         raise InputError("request", request, f"from 0 to {blocks[-1].last - 1}")
-    trace, luck = block.draw()
-    number = request - block.first
-    one, start = trace.part(number, number + 1), int(trace.starts[number])
-    its = luck.of(number, slice(start, start + int(one.output_tokens[0])))
-    follower: Policy
-    if choice.planner is not None:
-        follower = OneLane(Plan(choice.planner(one, times)))
-    else:
-        follower = policy_maker(choice, times, seed)(request)
-    steps: list[dict[str, Any]] = []
-    replay_policy(lambda _: follower, one, times, its, choice.plain_time(times), steps)
+    steps = _logged(choice, blocks, times, request, seed)
     table = pd.DataFrame(steps)
     tokens, seconds = (
         table[name].rolling(WINDOW).sum() for name in ("emitted_tokens", "step_time")
@@ -190,6 +214,42 @@ def timeline(
         utility=[float(value) if is_number(value) else np.nan for value in table["utility"]],
         window_utility=tokens * times.forward_time / seconds,
     )
+
+
+def _logged(
+    choice: Choice, blocks: Sequence[Block], times: ReplayTimes, request: int, seed: int
+) -> list[dict[str, Any]]:
+    """Return the steps of a request, after those of its server if the policy is kept by one."""
+    steps: list[dict[str, Any]] = []
+    is_kept = choice.learns and choice.state == "server"
+    first = request % SERVERS if is_kept else request
+    kept = policy_maker(choice, times, seed)(first) if choice.learns else None
+    drawn: tuple[Block | None, Any] = None, None
+    for number in range(first, request + 1, SERVERS):
+        block = next(block for block in blocks if number < block.last)
+        if block is not drawn[0]:
+            drawn = block, block.draw()
+        trace, luck = drawn[1]
+        at = number - block.first
+        one, start = trace.part(at, at + 1), int(trace.starts[at])
+        its = luck.of(at, slice(start, start + int(one.output_tokens[0])))
+        policy = kept if choice.learns else _settled(choice, one, times)
+        scene = Scene(one, times, its, number, compiles=False)
+        steps.clear()
+        told = scene.told(partial(_same, policy), 0, steps)
+        scene.replay(pauses=choice.draft_length is None, told=told)
+    return steps
+
+
+def _same(policy: Any, _: int) -> Any:
+    return policy
+
+
+def _settled(choice: Choice, trace: Trace, times: ReplayTimes) -> Plan:
+    """Return the plan of a policy that learns nothing, for one request."""
+    if choice.planner is not None:
+        return Plan(choice.planner(trace, times))
+    return Plan(np.full(len(trace.proposed_tokens), choice.draft_length, np.uint8))
 
 
 def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataFrame:
@@ -204,7 +264,9 @@ def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataF
     -------
     pandas.DataFrame
         A row for each policy: speedup and its 95 % interval (speedup_low, speedup_high) by a
-        bootstrap over requests, too wide for drawn requests, which are stratified; slowdown,
+        bootstrap over requests, too wide for drawn requests, which are stratified; speedups of
+        single requests: mean_speedup, speedup_p5, the 5th percentile, and worst_speedup, of
+        worst_request; slowdown,
         tokens_per_step, drafted tokens a step, share of steps in tests, percentiles of tpot over
         requests; and, if the oracle is there, regret: by which share the expected time is longer
         than the oracle's. Not speculating has no upkeep to pay, so that its regret may be negative.
@@ -216,6 +278,7 @@ def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataF
         steps, speedup = own["steps"].sum(), plain / time
         low, high = _interval(own, generator)
         tpot = np.percentile(own["time"] / own["output_tokens"], PERCENTILES)
+        single = (own["plain_time"] / own["time"]).to_numpy()
         rows.append(
             {
                 "policy": str(policy),
@@ -225,6 +288,10 @@ def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataF
                 "speedup": speedup,
                 "speedup_low": low,
                 "speedup_high": high,
+                "mean_speedup": single.mean(),
+                "speedup_p5": np.percentile(single, LOW),
+                "worst_speedup": single.min(),
+                "worst_request": int(own["request"].iloc[int(single.argmin())]),
                 "slowdown": max(0.0, 1 / speedup - 1),
                 "tokens_per_step": own["output_tokens"].sum() / steps,
                 "drafted_tokens_per_step": own["drafted_tokens"].sum() / steps,

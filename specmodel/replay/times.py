@@ -1,7 +1,9 @@
 """Seconds of a step at batch size 1 by what it verifies, tabulated once for all steps replayed."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,9 @@ DEFAULT_DRAFTER_UPKEEP = 0.025
 MOST_UPKEEP = 100
 """Largest upkeep, relative to a plain pass [-]: above this, a slip is likelier than a drafter."""
 
+LEAST_ROW, ROWS = 64, 48
+"""Least context between rows of a table of times [token], and about how many rows it has [-]."""
+
 FASTEST, SLOWEST = 1e-9, 1e6
 """Bounds of measured step times [s]."""
 
@@ -28,7 +33,7 @@ _ARGUMENT = "step_times"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReplayTimes:
-    """Times of the steps of one request.
+    """Times of the steps of one request, where it begins, and later on if they grow with context.
 
     Parameters
     ----------
@@ -40,12 +45,19 @@ class ReplayTimes:
     expert_time
         How much longer the step would take if the pass loaded twice as many experts beyond those
         of one token; of the same shape, and less than the step takes [s].
+    context_length, context_step, later
+        Context that these times are of, if it is known, and how much more context each of the
+        times in `later` is of than those before [token]; in between they are interpolated. Without
+        later times, context does not matter.
     """
 
     forward_time: float
     paused_time: float
     step_time: FloatArray
     expert_time: FloatArray
+    context_length: float | None = None
+    context_step: float = 0.0
+    later: "tuple[ReplayTimes, ...]" = ()
 
     def __post_init__(self) -> None:
         for name in ("forward_time", "paused_time", "step_time"):
@@ -58,24 +70,43 @@ class ReplayTimes:
             longest = int(np.argmax(self.expert_time - self.step_time))
             expected = f"less than step_time = {self.step_time[longest]:g}"
             raise InputError("expert_time", float(self.expert_time[longest]), expected)
+        if self.later:
+            check("context_step", self.context_step, above=0)
 
     @property
     def max_draft_length(self) -> int:
         """Longest draft with a time [token]."""
         return len(self.step_time) - 1
 
-    def by_column(self, plain_time: float) -> tuple[FloatArray, FloatArray]:
-        """Return step and expert times with draft length 0 in front, which takes `plain_time` [s].
+    @property
+    def rows(self) -> "tuple[ReplayTimes, ...]":
+        """These times and the later ones."""
+        return self, *self.later
 
-        A step of draft length K that verifies v draft tokens is found in column v + (K > 0).
+    def by_column(self, *, pauses: bool) -> tuple[FloatArray, FloatArray]:
+        """Return step and expert times by row of context, with draft length 0 in front [s].
+
+        A step of draft length K that verifies v draft tokens is found in column v + (K > 0). Draft
+        length 0 takes the paused time of a deployment that may draft later, or else a plain pass.
         """
-        steps = np.concatenate([[plain_time], self.step_time])
-        return steps, np.concatenate([[0.0], self.expert_time])
+        steps = [
+            [row.paused_time if pauses else row.forward_time, *row.step_time] for row in self.rows
+        ]
+        return np.array(steps), np.array([[0.0, *row.expert_time] for row in self.rows])
+
+    def reaches(self, context: float) -> bool:
+        """Return whether there are times of so much more context than the first [token]."""
+        return not self.later or context < len(self.later) * self.context_step
 
     def up_to(self, max_draft_length: int) -> "ReplayTimes":
         """Return the times of drafts of at most `max_draft_length` [token]."""
         kept = slice(max_draft_length + 1)
-        return replace(self, step_time=self.step_time[kept], expert_time=self.expert_time[kept])
+        return replace(
+            self,
+            step_time=self.step_time[kept],
+            expert_time=self.expert_time[kept],
+            later=tuple(row.up_to(max_draft_length) for row in self.later),
+        )
 
 
 def replay_times(
@@ -84,6 +115,7 @@ def replay_times(
     max_draft_length: int,
     context_length: float,
     drafter_upkeep: float = DEFAULT_DRAFTER_UPKEEP,
+    growth: float = 0.0,
 ) -> ReplayTimes:
     """Return the times that the model predicts for a deployment at batch size 1.
 
@@ -97,7 +129,9 @@ def replay_times(
     Parameters
     ----------
     deployment, max_draft_length, context_length
-        What runs where, the longest draft, and KV entries before every step [token].
+        What runs where, the longest draft, and KV entries before the first step [token].
+    growth
+        How much the context may grow in a request; 0 keeps it as it is at every step [token].
     drafter_upkeep
         What a model drafter adds to a plain pass, as a share of it, by drafting on without use in
         order to keep its KV cache; a look-up has none [-].
@@ -120,7 +154,21 @@ def replay_times(
     check("context_length", context_length, minimum=0, maximum=1e9)
     if deployment.tree_width > 1:
         raise InputError("tree_width", deployment.tree_width, "1, a chain: replays walk no trees")
+    check("growth", growth, minimum=0, maximum=1e9)
     deployment = replace(deployment, drafter=replace(deployment.drafter, proposal_rate=1.0))
+    at = partial(_times_at, deployment, max_draft_length, upkeep=upkeep)
+    first = at(context_length)
+    if not growth:
+        return first
+    step = max(LEAST_ROW, math.ceil(growth / ROWS))
+    later = [at(context_length + n * step) for n in range(1, int(growth / step) + 2)]
+    return replace(first, context_step=float(step), later=tuple(later))
+
+
+def _times_at(
+    deployment: Deployment, max_draft_length: int, context_length: float, upkeep: float
+) -> ReplayTimes:
+    """Return the times at one context."""
     lengths = np.arange(max_draft_length + 1.0)
     steps: dict[str, Any] = {
         "batch_size": 1,
@@ -139,6 +187,7 @@ def replay_times(
         paused_time=paused,
         step_time=step,
         expert_time=_expert_time(deployment, times, steps),
+        context_length=float(context_length),
     )
 
 

@@ -1,233 +1,185 @@
-"""Replays in two forms that are equal step by step: for any policy, and many requests at once.
+"""The walk through requests: written once, for Python as it stands and for numba, if it is there.
 
-`replay_policy` walks through one request after the other. For `replay_lanes` each request is a lane
-of arrays: all take a step together, and from time to time the lanes whose request is over are
-dropped.
+A step at a position of the output asks for a draft, verifies what of it the drafter offers, emits
+what holds and one token more, and takes the time of the table, changed by luck. Policies of the
+package are numbers and functions of them (`policies.kinds`), and the compiled walk takes them
+along; any other policy is an object that is asked and told, in Python.
 """
 
-import operator
-import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray
-from specmodel.replay.chance import Luck
-from specmodel.replay.policies import Policy
-from specmodel.replay.policies.policy import Lanes, arguments_of
-from specmodel.replay.times import ReplayTimes
-from specmodel.replay.traces import Trace
-
-KEPT_SHARE = 7 / 8
-"""Share of live lanes below which the others are dropped [-]."""
-
-Scalar = TypeVar("Scalar", bound=np.generic)
+from specmodel.replay.policies.kinds import HOT, PARTS, PLANNED, react
+from specmodel.replay.policies.policy import ASKED, TESTING
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Totals:
-    """Sums over the steps of each request; test steps are those in a phase "test" [-].
+class Requests(NamedTuple):
+    """What is known of each position, and of each request: where it ends and begins.
 
-    Drafted tokens are those that were verified [token]; the expected time is without luck [s].
+    `context` is how much later than the first row of the table the first step of a request is
+    [token]; `experts` is the luck of a request [-].
     """
 
-    steps: NDArray[np.int64]
-    test_steps: NDArray[np.int64]
-    drafted_tokens: NDArray[np.int64]
-    time: FloatArray
-    expected_time: FloatArray
-
-    @classmethod
-    def zeros(cls, num_requests: int) -> "Totals":
-        """Return totals of `num_requests` before their first step [request]."""
-        counts = ("steps", "test_steps", "drafted_tokens")
-        return cls(
-            **{name: np.zeros(num_requests, np.int64) for name in counts},
-            time=np.zeros(num_requests),
-            expected_time=np.zeros(num_requests),
-        )
+    proposed: Any
+    accepted: Any
+    expert_draws: Any
+    noise_draws: Any
+    first: Any
+    last: Any
+    context: Any
+    experts: Any
 
 
-def replay_policy(
-    make: Callable[[int], Policy],
-    trace: Trace,
-    times: ReplayTimes,
-    luck: Luck,
-    plain_time: float,
-    log: list[dict[str, Any]] | None = None,
-) -> Totals:
-    """Replay every request with a policy of its own; `log`, if given, takes every step."""
-    # the log gets position (output tokens before it), draft_length (asked for), drafted_tokens (of
-    # that, what the drafter had), emitted_tokens, step_time, and the policy's phase and utility
-    totals = Totals.zeros(trace.num_requests)
-    base, slope = (column.tolist() for column in times.by_column(plain_time))
-    start = 0
-    for i, length in enumerate(trace.output_tokens.tolist()):
-        part = slice(start, start + length)
-        start += length
-        policy = make(i)
-        try:
-            sums = _replay(policy, _Request(trace, luck, i, part), base, slope, log)
-        except InputError:
-            raise
-        except (Exception, SystemExit) as error:
-            given = f"{type(error).__name__}: {error}"
-            expected = f"a policy that replays the whole trace{_place(error)}"
-            raise InputError(f"policy {type(policy).__name__}", given, expected) from error
-        totals.steps[i], totals.test_steps[i], totals.drafted_tokens[i] = sums[:3]
-        totals.time[i], totals.expected_time[i] = sums[3:]
-    return totals
+class Tables(NamedTuple):
+    """Step and expert times by row of context and column of draft, and what luck stands for.
+
+    There are `rows_per_token` rows to a token of context; with one row, times do not depend on it.
+    """
+
+    base: Any
+    slope: Any
+    columns: int
+    rows_per_token: float
+    expert_levels: Any
+    noise_levels: Any
 
 
-class _Request:
-    """The positions of one request as lists, which Python reads faster than arrays."""
+class States(NamedTuple):
+    """The policy: its kind, states, what each begins with, and draft lengths that are planned.
 
-    def __init__(self, trace: Trace, luck: Luck, number: int, part: slice) -> None:
-        self.proposed = trace.proposed_tokens[part].tolist()
-        self.accepted = trace.accepted_tokens[part].tolist()
-        experts = luck.expert_levels[luck.expert_draws[part]]
-        self.experts = (luck.request_experts[number] + experts).tolist()
-        self.noise = luck.noise_levels[luck.noise_draws[part]].tolist()
+    Request r is dealt to state r modulo their number, which begins anew unless it is kept.
+    """
+
+    kind: int
+    whole: Any
+    real: Any
+    fresh_whole: Any
+    fresh_real: Any
+    keeps: bool
+    plan: Any
 
 
-def _replay(
-    policy: Policy,
-    request: _Request,
-    base: list[float],
-    slope: list[float],
-    log: list[dict[str, Any]] | None,
+class Sums(NamedTuple):
+    """What is added up over the steps of each request."""
+
+    steps: Any
+    test_steps: Any
+    drafted_tokens: Any
+    time: Any
+    expected_time: Any
+
+
+def walk(
+    told: Any, number: int, states: States, requests: Requests, tables: Tables, sums: Sums
+) -> None:
+    """Replay all requests, of which the first has this number; `told` is a policy in Python."""
+    for i in range(len(requests.first)):
+        at = (number + i) % len(states.whole)
+        whole, real = states.whole[at], states.real[at]
+        if not states.keeps:
+            for j in range(len(whole)):
+                whole[j] = states.fresh_whole[j]
+            for j in range(len(real)):
+                real[j] = states.fresh_real[j]
+        if told is not None:
+            told.start(number + i)
+        found = replay_request(told, whole, real, i, states, requests, tables)
+        sums.steps[i], sums.test_steps[i], sums.drafted_tokens[i] = found[:3]
+        sums.time[i], sums.expected_time[i] = found[3:]
+
+
+def replay_request(
+    told: Any,
+    whole: list[int],
+    real: list[float],
+    request: int,
+    states: States,
+    requests: Requests,
+    tables: Tables,
 ) -> tuple[int, int, int, float, float]:
-    """Return the steps, test steps, drafted tokens, time and expected time of one request."""
-    propose, is_told = policy.propose, "drafted_tokens" in _observed(type(policy))
-    observe: Any = policy.observe  # with or without its optional argument
-    proposed, accepted = request.proposed, request.accepted
-    experts, noise = request.experts, request.noise
-    has_phase, longest, length = hasattr(policy, "phase"), len(base) - 2, len(proposed)
-    position = steps = tested = drafted = 0
+    """Return steps, test steps, drafted tokens, time and expected time of one request."""
+    proposed, accepted, expert_draws, noise_draws, first, last, context, experts = requests
+    base, slope, columns, rows_per_token, expert_levels, noise_levels = tables
+    kind, plan = states.kind, states.plan
+    position, end, of_request = first[request], last[request], experts[request]
+    start, grows = context[request] - position, len(base) > columns
+    steps = tested = drafted = 0
     total = expected = 0.0
-    while position < length:
-        phase = getattr(policy, "phase", "") if has_phase else ""
-        asked = propose()
-        if type(asked) is not int or not 0 <= asked <= longest:
-            asked = _whole(asked, longest, policy)
-        offered, held, left = proposed[position], accepted[position], length - position
+    while position < end:
+        if told is None:
+            asked = int(plan[position]) if kind == PLANNED else whole[ASKED]
+        else:
+            asked = told.propose(position + start)
+        offered, held, left = proposed[position], accepted[position], end - position
         verified = asked if asked < offered else offered
         emitted = (asked if asked < held else held) + 1
         emitted = emitted if emitted < left else left  # min() is slower
-        column = verified + 1 if asked else 0
-        seconds = (base[column] + slope[column] * experts[position]) * noise[position]
-        if is_told:
-            observe(emitted, seconds, drafted_tokens=verified)
+        column = verified + 1 if asked > 0 else 0
+        if grows:
+            rows = (position + start) * rows_per_token
+            row = int(rows)
+            part, at = rows - row, row * columns + column
+            usual = base[at] + part * (base[at + columns] - base[at])
+            more = slope[at] + part * (slope[at + columns] - slope[at])
         else:
-            observe(emitted, seconds)
-        if log is not None:
-            utility = getattr(policy, "utility", float("nan"))
-            log.append({
-                "position": position, "draft_length": asked, "drafted_tokens": verified,
-                "emitted_tokens": emitted, "step_time": seconds, "phase": phase,
-                "utility": utility,
-            })  # fmt: skip
-        position += emitted
+            usual, more = base[column], slope[column]
+        luck = of_request + expert_levels[expert_draws[position]]
+        seconds = (usual + more * luck) * noise_levels[noise_draws[position]]
         steps += 1
-        if phase == "test":
-            tested += 1
+        tested += whole[TESTING]
         drafted += verified
         total += seconds
-        expected += base[column]
+        expected += usual
+        position += emitted
+        if told is None:
+            react(kind, whole, real, emitted, seconds, verified)
+        else:
+            told.observe(emitted, seconds, verified)
     return steps, tested, drafted, total, expected
 
 
+def _stamped(stamp: str) -> Callable[..., None]:
+    """Return the walk in a function whose kept machine code is found again by a stamp.
+
+    Numba finds code that it kept by the source of one file and by what a function encloses; the
+    stamp, which is of all files that are compiled, is enclosed.
+    """
+
+    def stamped(
+        told: Any, number: int, states: States, requests: Requests, tables: Tables, sums: Sums
+    ) -> None:
+        if stamp != "":
+            walk(told, number, states, requests, tables, sums)
+
+    return stamped
+
+
 @cache
-def _observed(kind: type) -> set[str]:
-    """Return what policies of a class are told after a step."""
-    return arguments_of(getattr(kind, "observe", None))
-
-
-def _place(error: BaseException) -> str:
-    """Return the file and line that raised an error, unless that is this file."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return "" if frame.filename == __file__ else f" ({Path(frame.filename).name}:{frame.lineno})"
-
-
-def _whole(asked: object, longest: int, policy: Policy) -> int:
-    """Return a proposed draft length as an int, or refuse what is no whole number in range."""
+def compiled_walk() -> Callable[..., None] | None:
+    """Return the walk as numba compiles it, or None where numba is not installed."""
     try:
-        number = -1 if isinstance(asked, bool) else operator.index(asked)  # type: ignore[arg-type] # raises if not
-    except TypeError:
-        number = -1
-    if 0 <= number <= longest:
-        return number
-    # an object of the user's own could not be sent from a worker process
-    is_plain = asked is None or isinstance(asked, int | float | str)
-    given = asked if is_plain else type(asked).__name__
-    name = f"policy {type(policy).__name__}"
-    raise InputError(name, given, f"a whole draft length from 0 to {longest}")
+        import numba
+        from numba.extending import register_jitable
+    except ImportError:
+        return None
+    # nothing is allocated, so that references to arrays need not be counted, which takes most time
+    for part in (*PARTS, replay_request, walk):
+        register_jitable(_nrt=False, inline="always" if part in HOT else "never")(part)
+    function = _stamped(_stamp())
+    try:
+        compiled: Callable[..., None] = numba.njit(cache=True, _nrt=False)(function)
+    except RuntimeError:  # there is no folder to keep machine code in
+        compiled = numba.njit(_nrt=False)(function)
+    return compiled
 
 
-def replay_lanes(
-    lanes: Lanes, trace: Trace, times: ReplayTimes, luck: Luck, plain_time: float
-) -> Totals:
-    """Replay all requests of a trace side by side, with as many lanes as there are requests."""
-    totals = Totals.zeros(trace.num_requests)
-    base, slope = times.by_column(plain_time)
-    by_position = _joined(trace, luck)
-    at = trace.starts
-    ends, request_experts = at + trace.output_tokens, luck.request_experts
-    requests, sums = np.arange(trace.num_requests), Totals.zeros(trace.num_requests)
-    while len(requests):
-        asked = lanes.propose(at)
-        is_testing = lanes.is_testing
-        here = _at(by_position, at).view(np.uint8).reshape(-1, 4)
-        verified = np.minimum(asked, here[:, 0])
-        emitted = np.minimum(asked, here[:, 1])
-        emitted += 1
-        np.minimum(emitted, ends - at, out=emitted)
-        column = verified + (asked > 0)
-        expected = _at(base, column)
-        seconds = _at(luck.expert_levels, here[:, 2])
-        seconds += request_experts
-        seconds *= _at(slope, column)
-        seconds += expected
-        seconds *= _at(luck.noise_levels, here[:, 3])
-        lanes.observe(emitted, seconds)
-        at += emitted
-        is_live = emitted > 0
-        live = np.count_nonzero(is_live)
-        if live < len(requests):
-            for increment in (verified, seconds, expected):
-                increment *= is_live
-        sums.steps[...] += is_live
-        sums.drafted_tokens[...] += verified
-        sums.time[...] += seconds
-        sums.expected_time[...] += expected
-        if is_testing is not None:
-            sums.test_steps[...] += is_testing & is_live
-        if live < KEPT_SHARE * len(requests):
-            for name, total in vars(totals).items():
-                total[requests] = getattr(sums, name)
-            kept = np.flatnonzero(at < ends)
-            requests = requests[kept]
-            sums = Totals(**{name: array[kept] for name, array in vars(sums).items()})
-            at, ends, request_experts = at[kept], ends[kept], request_experts[kept]
-            lanes.keep(kept)
-    return totals
+def _stamp() -> str:
+    """Return a digest of the source of all that is compiled."""
+    import hashlib
+    import inspect
+    import sys
 
-
-def _joined(trace: Trace, luck: Luck) -> NDArray[np.uint32]:
-    """Return all that is known of a position as one number: one look-up in memory, not four."""
-    parts = (trace.proposed_tokens, trace.accepted_tokens, luck.expert_draws, luck.noise_draws)
-    joined = np.empty((len(trace.proposed_tokens), len(parts)), np.uint8)
-    for i, part in enumerate(parts):
-        joined[:, i] = part
-    return joined.view(np.uint32)[:, 0]
-
-
-def _at(values: NDArray[Scalar], index: NDArray[np.integer[Any]]) -> NDArray[Scalar]:
-    """Look up; a lane whose request is over may be one beyond the last position."""
-    return np.take(values, index, mode="clip")
+    modules = {sys.modules[part.__module__] for part in (*PARTS, walk)}
+    texts = sorted(inspect.getsource(module) for module in modules)
+    return hashlib.sha256("".join(texts).encode()).hexdigest()

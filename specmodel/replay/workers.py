@@ -15,16 +15,22 @@ Result = TypeVar("Result")
 
 
 def spread(
-    function: Callable[[Piece], Result], pieces: Sequence[Piece], workers: int
+    function: Callable[[Piece], Result],
+    pieces: Sequence[Piece],
+    workers: int,
+    policies: object = None,
 ) -> Iterator[tuple[Piece, Result]]:
-    """Return each piece of work and its result, in any order, as soon as the result is there."""
+    """Return each piece of work and its result, in any order, as soon as the result is there.
+
+    What pieces hold of policies is tried first, as not all of it can be sent to other processes.
+    """
     if workers < 1:
         raise InputError("workers", workers, "at least 1")
     workers = min(workers, len(pieces))
     if workers == 1:
         return ((piece, function(piece)) for piece in pieces)
     try:
-        pickle.dumps(function)
+        pickle.dumps((function, policies))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         expected = f"1, as not all policies can be handed to other processes ({error})"
         raise InputError("workers", workers, expected) from None

@@ -1,14 +1,13 @@
 """Policies by hand: Cascade phase by phase against the paper's description, its rivals by rule."""
 
-import math
-
 import numpy as np
 import pytest
 
 from specmodel.algebra.speculation import expected_tokens_per_step
 from specmodel.base.errors import InputError
 from specmodel.replay.policies import (
-    AcceptedAverage,
+    AdaptiveServer,
+    AdaptiveSteps,
     Cascade,
     CascadeSettings,
     DiscountedBandit,
@@ -266,7 +265,7 @@ def test_goodput_learns_either_way_and_probes_when_it_does_not_speculate() -> No
 
 
 def test_goodput_learns_nothing_from_a_look_up_that_found_nothing() -> None:
-    told, untold = (Goodput([1.0, 1.3, 1.5, 1.7], first_acceptance_rate=0.7) for _ in range(2))
+    told, untold = (Goodput([1.0, 1.3, 1.6, 1.9], first_acceptance_rate=0.7) for _ in range(2))
     for step in range(400):
         found = step % 4 == 0  # and then all is accepted
         emitted = 1 + told.propose() * found
@@ -295,37 +294,128 @@ def test_goodput_probes_until_something_was_drafted() -> None:
     assert policy.propose() == 0
 
 
-@pytest.mark.parametrize("memory", [5.0, 50.0])
-def test_goodput_forgets_by_its_memory(memory: float) -> None:
-    """Of what was seen n steps ago, a share of (1 - 1 / memory)^n counts."""
-    policy = Goodput([1.0, 1.5], first_acceptance_rate=0.5, memory=memory, probe_interval=1)
-    for _ in range(1000):
-        policy.observe(2, 1.0, drafted_tokens=1)
-    kept, steps = 1 - 1 / memory, 0
-    while policy.propose() == 1:  # one token pays while a rate of more than 0.5 is expected
-        policy.observe(1, 1.0, drafted_tokens=1)
-        steps += 1
-    assert steps == math.ceil(math.log(0.5) / math.log(kept))
+class ReadableGoodput:
+    """Goodput by its description: the last steps that drafted, and rates from these."""
+
+    def __init__(self, step_time, rate, window) -> None:
+        self.step_time, self.rate, self.window, self.seen = step_time, rate, window, []
+
+    def best(self) -> int:
+        rate, survival, tokens, gains = self.rate, 1.0, 1.0, [1 / self.step_time[0]]
+        for i in range(1, len(self.step_time)):
+            came = [(d, a) for d, a in self.seen if d >= i and a >= i - 1]
+            rate = (sum(a >= i for _, a in came) + rate) / (len(came) + 1)
+            survival *= rate
+            tokens += survival
+            gains.append(tokens / self.step_time[i])
+        return int(np.argmax(gains))
+
+    def observe(self, drafted, accepted) -> None:
+        self.seen = [*self.seen, (drafted, accepted)][-self.window :]
 
 
-def test_the_rule_of_sglang() -> None:
-    policy, average = AcceptedAverage(6), 3.0
-    generator = np.random.default_rng(1)
-    for step in range(1, 80):
-        accepted = int(generator.integers(0, policy.propose() + 1))
-        before = policy.propose()
-        policy.observe(accepted + 1, 1.0)
-        average += 0.2 * (accepted - average)
-        if step >= 10 and step % 5 == 0:
-            assert policy.propose() == min(max(round(average) + 1, 1), 6)
-        else:
-            assert policy.propose() == before
-    for _ in range(50):
-        policy.observe(1, 1.0)
-    assert policy.propose() == 1
-    for _ in range(100):
-        policy.observe(policy.propose() + 1, 1.0)
-    assert policy.propose() == 6
+@pytest.mark.parametrize("window", [1, 5, 50])
+def test_goodput_counts_by_position_over_its_window(window: int) -> None:
+    step_time = [1.0, 1.3, 1.45, 1.6, 1.8, 2.1]
+    policy = Goodput(step_time, first_acceptance_rate=0.6, window=window, probe_interval=4)
+    readable, idle = ReadableGoodput(step_time, 0.6, window), 0
+    generator = np.random.default_rng(5)
+    lengths = set()
+    for step in range(1500):
+        asked = policy.propose()
+        lengths.add(asked)
+        assert asked in ((0, 1) if readable.best() == 0 else (readable.best(),))
+        offered = int(generator.integers(0, 7))
+        drafted = min(asked, offered)
+        chance = 0.9 if step % 400 < 200 else 0.2
+        accepted = min(drafted, int(generator.geometric(1 - chance)) - 1)
+        policy.observe(accepted + 1, 1.0, drafted_tokens=drafted)
+        idle = idle + 1 if asked == 0 else 0
+        assert idle <= 4
+        if drafted:
+            readable.observe(drafted, accepted)
+    assert {0, 1, 5} <= lengths
+
+
+def test_goodput_knows_acceptance_by_position() -> None:
+    """Two tokens that always hold and a third that never does: no one rate says so."""
+    policy = Goodput([1.0, 1.1, 1.2, 1.3, 1.4, 1.5])
+    for _ in range(60):
+        policy.observe(min(policy.propose(), 2) + 1, 1.0)
+    assert policy.propose() == 2
+
+
+# SGLang's rule
+
+
+def drafted_by(policy: AdaptiveSteps, accepted, batches: int) -> list[int]:
+    """Draft lengths of successive batches, of which each has so much of its draft accepted."""
+    lengths = []
+    for _ in range(batches):
+        lengths.append(policy.propose())
+        policy.observe(min(accepted, policy.propose()) + 1, 1.0)
+    return lengths
+
+
+def test_a_server_of_sglang_begins_at_three_and_first_changes_at_batch_15() -> None:
+    lengths = drafted_by(AdaptiveSteps(7), 7, 40)
+    assert lengths[:15] == [3] * 15
+    assert lengths[15] == 5
+    assert sorted(set(lengths)) == [3, 5, 7]
+    down = drafted_by(AdaptiveSteps(7), 0, 40)
+    assert down[:15] == [3] * 15
+    assert down[15] == 1
+    assert drafted_by(AdaptiveSteps(7, num_steps=1), 0, 40) == [1] * 40
+
+
+def test_a_slot_that_does_not_draft_probes_one_up() -> None:
+    config = {"1": {"candidate_steps": [0, 2]}, "warmup_batches": 0, "update_interval": 1}
+    policy = AdaptiveSteps(7, config, num_steps=0)
+    assert drafted_by(policy, 2, 4) == [0, 2, 2, 2]
+    falling = AdaptiveSteps(7, config, num_steps=0)
+    lengths = drafted_by(falling, 0, 60)
+    assert lengths[0] == 0 < lengths[1]
+    assert lengths.count(0) > 1
+
+
+def test_slots_of_sglang_by_batch_size() -> None:
+    server = AdaptiveServer(graph_sizes=[1, 2, 4, 8, 16, 32, 64])
+    assert [server.propose(size) for size in (1, 2, 7, 8, 31, 32, 64, 200)] == [
+        3, 3, 3, 3, 1, 1, 0, 0
+    ]  # fmt: skip
+    for _ in range(30):
+        server.observe([3, 3, 3], 3)
+    assert server.propose(1) == 5
+    assert server.propose(8) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"config": {"1": [1, 3]}}, r"sglang config 1: got \[1, 3\]; expected an object such as"),
+        ({"config": {}}, "sglang config: .*at least one batch size"),
+        ({"config": []}, "sglang config: got .*an object"),
+        ({"config": {"1": {}}}, "sglang config 1 candidate_steps: got None"),
+        (
+            {"config": {"1": {"candidate_steps": [-1]}}},
+            "candidate_steps: got .-1.; expected a list",
+        ),
+        ({"config": {"1": {"candidate_steps": [1], "alpha": 1}}}, "1 alpha: got 'an unknown key'"),
+        ({"config": {"1": {"candidate_steps": [9]}}}, "candidate_steps: got .9.; expected at most"),
+        ({"config": {"1": {"candidate_steps": [1], "ema_alpha": 2}}}, "ema_alpha: got 2"),
+        ({"config": "absent.json"}, "sglang config: got 'absent.json'"),
+        (
+            {"num_steps": 2},
+            "sglang num_steps: got 2; expected one of the .*: 0, 1, 3, 5, 7",
+        ),
+        ({"update_interval": 0}, "sglang update_interval: got 0"),
+        ({"ema_alpha": "x"}, "sglang ema_alpha: got 'x'"),
+        ({"speed": 1}, "sglang speed: got 'an unknown key'"),
+    ],
+)
+def test_what_a_server_of_sglang_refuses(arguments, message) -> None:
+    with pytest.raises(InputError, match=message):
+        AdaptiveSteps(7, **arguments)
 
 
 @pytest.mark.parametrize("method", ["ucb", "thompson"])
@@ -397,11 +487,8 @@ def test_a_bandit_needs_arms(lengths) -> None:
     "make",
     [
         lambda: Goodput([1.0], first_acceptance_rate=1.0),
-        lambda: Goodput([1.0], memory=0.5),
+        lambda: Goodput([1.0], window=0),
         lambda: Goodput([1.0], probe_interval=0),
-        lambda: AcceptedAverage(5, weight=0),
-        lambda: AcceptedAverage(5, update_interval=0),
-        lambda: AcceptedAverage(5, first_draft_length=0),
         lambda: DiscountedBandit([0, 1], "greedy"),
         lambda: DiscountedBandit([0, 1], discount=1.5),
         lambda: DiscountedBandit([0, 1], width=-1),

@@ -1,6 +1,6 @@
 """The simulator: identities, the oracle, both forms of a replay, luck, workers."""
 
-import itertools
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
@@ -28,16 +28,23 @@ from specmodel.replay import (
 from specmodel.replay.blocks import block_bounds
 from specmodel.replay.chance import draw_luck
 from specmodel.replay.choices import choose
-from specmodel.replay.plans import Plan, greedy_plan
-from specmodel.replay.policies import Cascade, CascadeSettings, Goodput
-from specmodel.replay.policies.cascade import CascadeLanes
+from specmodel.replay.plans import greedy_plan
+from specmodel.replay.policies import (
+    AdaptiveSteps,
+    Cascade,
+    CascadeSettings,
+    DiscountedBandit,
+    Goodput,
+)
+from specmodel.replay.replaying import Scene, Totals
 from specmodel.replay.traces import (
     Trace,
     iid_process,
+    load_preset,
     make_trace,
     position_process,
 )
-from specmodel.replay.walk import replay_lanes, replay_policy
+from specmodel.replay.walk import compiled_walk
 
 NONE = Variation(timing_noise=0.0, request_expert_spread=0.0, step_expert_spread=0.0)
 SMALL = load_architecture("qwen2-0.5b").with_changes("drafter", {"vocabulary_size": 50_304})
@@ -58,6 +65,12 @@ def times() -> ReplayTimes:
 def eagle_times() -> ReplayTimes:
     deployment, _ = deploy(**OLMOE, drafter="eagle")
     return replay_times(deployment, max_draft_length=7, context_length=1024, drafter_upkeep=0.03)
+
+
+@pytest.fixture(scope="module")
+def growing_times() -> ReplayTimes:
+    deployment, _ = deploy(**OLMOE, drafter="eagle")
+    return replay_times(deployment, max_draft_length=7, context_length=700, growth=800)
 
 
 def bursty_trace(num_requests: int, seed: int, longest: int = 9) -> Trace:
@@ -284,44 +297,66 @@ VARIED = [
 ]
 
 
+def walked(scene: Scene, make) -> tuple[Totals, list[tuple]]:
+    """Totals of a policy that is an object, and what it asked for, saw, and tested."""
+    log: list[dict] = []
+    totals = scene.replay(pauses=True, told=scene.told(make, 0, log))
+    seen = ("draft_length", "emitted_tokens", "step_time")
+    return totals, [(*(step[name] for name in seen), step["phase"] == "test") for step in log]
+
+
+def assert_equal(totals: Totals, others: Totals) -> None:
+    for name in vars(totals):
+        np.testing.assert_array_equal(getattr(totals, name), getattr(others, name), name)
+
+
 @pytest.mark.parametrize("changes", VARIED, ids=str)
-def test_the_fast_form_of_cascade_equals_the_readable_one_step_by_step(
-    changes, times, eagle_times
-) -> None:
+def test_cascade_equals_the_readable_one_step_by_step(changes, times, eagle_times) -> None:
     settings, trace = CascadeSettings(**changes), bursty_trace(60, 11)
     luck = draw_luck(trace, Variation(timing_noise=0.1), np.random.default_rng(12))
-
-    class Recorded(CascadeLanes):
-        """Lanes that keep what they proposed and saw."""
-
-        def __init__(self) -> None:
-            super().__init__(settings, trace.num_requests)
-            self.requests = list(range(trace.num_requests))
-            self.steps: list[list[tuple[int, int, float, bool]]] = [[] for _ in self.requests]
-
-        def observe(self, emitted_tokens, step_time) -> None:
-            asked, testing = self.propose(emitted_tokens).tolist(), self.is_testing.tolist()
-            seen = zip(asked, emitted_tokens.tolist(), step_time.tolist(), testing, strict=True)
-            for request, step in zip(self.requests, seen, strict=True):
-                if step[1]:
-                    self.steps[request].append(step)
-            super().observe(emitted_tokens, step_time)
-
-        def keep(self, lanes) -> None:
-            self.requests = [self.requests[lane] for lane in lanes]
-            super().keep(lanes)
-
     for own in (times, eagle_times):
-        lanes, log = Recorded(), []
-        fast = replay_lanes(lanes, trace, own, luck, own.paused_time)
-        slow = replay_policy(
-            lambda _: ReadableCascade(settings), trace, own, luck, own.paused_time, log
-        )
-        for name in vars(fast):
-            np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), name)
-        seen = ("draft_length", "emitted_tokens", "step_time")
-        walked = [(*(step[name] for name in seen), step["phase"] == "test") for step in log]
-        assert list(itertools.chain(*lanes.steps)) == walked
+        scene = Scene(trace, own, luck, compiles=False)
+        readable, expected = walked(scene, lambda _: ReadableCascade(settings))
+        alone, found = walked(scene, lambda _: Cascade(settings))
+        assert found == expected
+        assert_equal(alone, readable)
+        assert_equal(scene.replay(scene.learning(Cascade(settings), 0), pauses=True), readable)
+
+
+LEARNING = [
+    *(Cascade(CascadeSettings(**changes)) for changes in VARIED),
+    *(Goodput([1.0, 1.2, 1.4, 1.5, 1.8, 2.0, 2.2, 2.3], window=size) for size in (1, 7, 50)),
+    Goodput([1.0, 1.9], probe_interval=3),
+    AdaptiveSteps(7),
+    AdaptiveSteps(7, {"1": {"candidate_steps": [0, 2, 4], "ceiling_coeff": 1.5}}),
+    *(DiscountedBandit(range(8), discount=kept) for kept in (0.98, 0.3)),
+]
+
+
+@pytest.mark.parametrize("servers", [0, 8])
+def test_machine_code_and_python_replay_the_same(servers, growing_times) -> None:
+    """Totals of every request: in Python, of policies as objects, and by numba if it is there."""
+    trace = bursty_trace(60, 13)
+    luck = draw_luck(trace, Variation(timing_noise=0.1), np.random.default_rng(14))
+    for own in (growing_times, replace(growing_times, later=())):
+        slow = Scene(trace, own, luck, 5, compiles=False)
+        fast = Scene(trace, own, luck, 5, compiles=True)
+        plan = np.arange(len(trace.proposed_tokens), dtype=np.uint8) % 8
+        assert_equal(*(each.replay(each.constant(3), pauses=False) for each in (slow, fast)))
+        assert_equal(*(each.replay(each.planned(plan), pauses=True) for each in (slow, fast)))
+        for policy in LEARNING:
+            plain = slow.replay(slow.learning(policy, servers), pauses=True)
+            assert_equal(fast.replay(fast.learning(policy, servers), pauses=True), plain)
+            told = slow.told(lambda _, policy=policy: deepcopy(policy), servers)
+            assert_equal(slow.replay(pauses=True, told=told), plain)
+
+
+def test_numba_compiles_the_walk() -> None:
+    """Where it is installed; the test above would pass without."""
+    pytest.importorskip("numba")
+    walk = compiled_walk()
+    assert walk is not None
+    assert type(walk).__module__.startswith("numba.")
 
 
 def test_plans_and_policies_replay_the_same(times) -> None:
@@ -335,11 +370,149 @@ def test_plans_and_policies_replay_the_same(times) -> None:
         def observe(self, emitted_tokens: int, step_time: float) -> None:
             pass
 
-    plan = Plan(np.full(len(trace.proposed_tokens), 3, np.uint8))
-    fast = replay_lanes(plan, trace, times, luck, times.forward_time)
-    slow = replay_policy(lambda _: Three(), trace, times, luck, times.forward_time)
-    for name in vars(fast):
-        np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), name)
+    scene = Scene(trace, times, luck, compiles=False)
+    plan = scene.planned(np.full(len(trace.proposed_tokens), 3, np.uint8))
+    by_object = scene.replay(pauses=False, told=scene.told(lambda _: Three(), 0))
+    assert_equal(scene.replay(plan, pauses=False), by_object)
+    assert_equal(scene.replay(scene.constant(3), pauses=False), by_object)
+
+
+# context
+
+
+def test_a_fixed_context_gives_what_it_always_gave() -> None:
+    """Figures of the release before context grew: steps, drafted tokens and seconds, exactly."""
+    times = ReplayTimes(
+        forward_time=1.0,
+        paused_time=1.03,
+        step_time=np.array([1.05, 1.3, 1.55, 1.7, 1.9]),
+        expert_time=np.array([0, 0.2, 0.35, 0.45, 0.5]),
+    )
+    processes = [iid_process(0.7, 9), iid_process(0.3, 9)]
+    sample = Sample(processes=processes, num_requests=40, output_tokens=200)
+    records = simulate(sample, times, list(BEFORE), seed=7)
+    for name, own in records.groupby("policy", observed=True):
+        assert (own.steps.sum(), own.drafted_tokens.sum(), own.time.sum()) == BEFORE[str(name)]
+
+
+BEFORE = {
+    "none": (8000, 0, 8000.205533771226),
+    "fixed:3": (4401, 13203, 7464.918811108957),
+    "cascade": (5091, 7008, 6912.67587889011),
+    "cascade:backoff_factor=1:climb=false": (4770, 10427, 7333.399711447113),
+    "bandit": (5059, 7915, 7092.329664845345),
+    "bandit:method=thompson": (4970, 8175, 7055.578989169249),
+    "greedy": (4265, 3735, 5288.489455581452),
+    "oracle": (3970, 4030, 5033.364755270597),
+}
+
+
+def by_context(times: ReplayTimes, context: float, pauses: bool = True) -> ReplayTimes:
+    """Times at so much more context, by NumPy's interpolation."""
+    at = np.arange(len(times.rows)) * times.context_step
+
+    def of(name: str):
+        columns = np.array([np.atleast_1d(getattr(row, name)) for row in times.rows]).T
+        found = [np.interp(context, at, column) for column in columns]
+        return np.array(found) if len(found) > 1 else found[0]
+
+    names = ("forward_time", "paused_time", "step_time", "expert_time")
+    return ReplayTimes(**{name: of(name) for name in names})
+
+
+def test_steps_take_longer_as_context_grows(growing_times) -> None:
+    trace = bursty_trace(3, 30)
+    for request in range(3):
+        steps = timeline(trace, growing_times, "fixed:3", request=request, seed=0, variation=NONE)
+        expected = [
+            by_context(growing_times, position).step_time[drafted]
+            for position, drafted in zip(steps["position"], steps["drafted_tokens"], strict=True)
+        ]
+        assert steps["step_time"].tolist() == pytest.approx(expected, rel=1e-12)
+        none = timeline(trace, growing_times, "none", request=request, seed=0, variation=NONE)
+        plain = [by_context(growing_times, position).forward_time for position in none["position"]]
+        assert none["step_time"].tolist() == pytest.approx(plain, rel=1e-12)
+    records = simulate(trace, growing_times, ["none", "fixed:0", "cascade"], seed=0)
+    assert (records["time"] == records["plain_time"])[:6].all()
+    flat = replace(growing_times, later=())
+    for name in ("none", "fixed:3"):
+        longer, shorter = (simulate(trace, each, [name], seed=0) for each in (growing_times, flat))
+        assert (longer["expected_time"] > shorter["expected_time"]).all()
+
+
+def test_the_oracle_knows_that_context_grows(growing_times) -> None:
+    records = simulate(bursty_trace(40, 31), growing_times, POLICIES, seed=8)
+    expected = records.pivot_table(
+        index="request", columns="policy", values="expected_time", observed=True
+    )
+    for policy in set(expected) - {"none"}:  # which pays no upkeep
+        assert (expected[policy] >= expected["oracle"] * (1 - 1e-12)).all(), policy
+
+
+def test_requests_begin_with_their_prompts(growing_times) -> None:
+    trace = replace(bursty_trace(3, 32), prompt_tokens=np.array([700, 900, 1000]))
+    steps = [
+        timeline(trace, growing_times, "fixed:2", request=request, seed=0, variation=NONE)
+        for request in range(3)
+    ]
+    for own, later in zip(steps, (0, 200, 300), strict=True):
+        expected = [
+            by_context(growing_times, later + position).step_time[drafted]
+            for position, drafted in zip(own["position"], own["drafted_tokens"], strict=True)
+        ]
+        assert own["step_time"].tolist() == pytest.approx(expected, rel=1e-12)
+    before = replace(trace, prompt_tokens=np.array([700, 699, 900]))
+    with pytest.raises(InputError, match=r"prompt_tokens: got 699; expected at least .*, 700"):
+        simulate(before, growing_times, ["none"], seed=0)
+    beyond = replace(trace, prompt_tokens=np.array([700, 900, 100_000]))
+    with pytest.raises(InputError, match=r"times: got '.* rows'; expected times of .* more"):
+        simulate(beyond, growing_times, ["none"], seed=0)
+
+
+# whose state
+
+
+def test_servers_keep_what_they_learned(times) -> None:
+    """A bandit begins by trying every arm: once a request, or once a server."""
+    trace = bursty_trace(40, 33)
+    own = {state: simulate(trace, times, ["bandit"], seed=0, policy_state=state)
+           for state in ("request", "server")}  # fmt: skip
+    assert simulate(trace, times, ["bandit"], seed=0).equals(own["request"])
+    assert not own["request"].equals(own["server"])
+    steps = own["server"]["steps"].to_numpy()
+    assert (steps[:8] == own["request"]["steps"].to_numpy()[:8]).all()  # the first of each server
+
+    class Counting:
+        made: ClassVar[list[object]] = []
+
+        def __init__(self) -> None:
+            self.made.append(self)
+            self.tokens = 0
+
+        def propose(self) -> int:
+            return 1
+
+        def observe(self, emitted_tokens: int, step_time: float) -> None:
+            self.tokens += emitted_tokens
+
+    simulate(trace, times, [Counting], seed=0, policy_state="server")
+    used = Counting.made[-8:]
+    assert [policy.tokens for policy in used] == [
+        trace.output_tokens[server::8].sum() for server in range(8)
+    ]
+
+
+@pytest.mark.parametrize("name", ["goodput", "sglang"])
+def test_policies_of_servers_are_kept_by_servers(name, times) -> None:
+    trace = bursty_trace(40, 34)
+    usual = simulate(trace, times, [name], seed=0)
+    assert usual.equals(simulate(trace, times, [name], seed=0, policy_state="server"))
+    assert not usual.equals(simulate(trace, times, [name], seed=0, policy_state="request"))
+
+
+def test_an_unknown_state_is_refused(times) -> None:
+    with pytest.raises(InputError, match="policy_state: got 'batch'; expected request or server"):
+        simulate(bursty_trace(3, 0), times, ["cascade"], seed=0, policy_state="batch")
 
 
 # luck, seeds, workers
@@ -407,7 +580,7 @@ def test_the_default_spread_of_a_step_is_that_of_random_routing() -> None:
 
 def test_the_same_seed_gives_the_same_records_on_any_number_of_workers(times, monkeypatch) -> None:
     monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 16)
-    policies = ["cascade", "goodput", "bandit:method=thompson", "oracle", "best-fixed"]
+    policies = ["cascade", "goodput", "sglang", "bandit:method=thompson", "oracle", "best-fixed"]
     sample = Sample(
         processes=[iid_process(0.6, 9), iid_process(0.2, 9)], num_requests=50, output_tokens=60
     )
@@ -453,6 +626,19 @@ def test_a_mixed_workload_has_equal_parts(times) -> None:
     records = simulate(sample, times, ["fixed:1"], seed=0)
     assert sorted(records["steps"].unique()) == [5, 10]
     assert abs((records["steps"] == 5).sum() - 50.5) == 0.5
+
+
+def test_runaways_are_as_many_as_asked_for_and_as_long_as_known(times, monkeypatch) -> None:
+    monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 60)
+    processes = [load_preset("code-ngram"), load_preset("chat-ngram")]
+    sizes = {"num_requests": 200, "output_tokens": 30}
+    sample = Sample(processes=processes, runaway_share=0.03, **sizes)
+    records = simulate(sample, times, ["fixed:1"], seed=0)
+    assert sorted(records["output_tokens"])[-7:] == [30] + [8192] * 6
+    without = Sample(processes=processes, **sizes)
+    assert simulate(without, times, ["fixed:1"], seed=0)["output_tokens"].max() == 30
+    with pytest.raises(InputError, match=r"runaway_share: got 0.1; expected 0, as no runaways"):
+        Sample(processes=[load_preset("math-ngram")], runaway_share=0.1, **sizes)
 
 
 def test_intervals_cover_the_speedup_of_the_process(times) -> None:
@@ -569,6 +755,6 @@ def test_a_short_trace_shortens_the_drafts(times) -> None:
 
 
 def test_names_of_policies_read_back() -> None:
-    assert choose("table:1-1=4:2-8=2").planner is not None
+    assert choose("table:1-1=4:2-8=2").draft_length == 4
     assert choose("cascade:early_exit=false").settings == {"early_exit": False}
-    assert choose("goodput:memory=20").settings == {"memory": 20}
+    assert choose("goodput:window=20").settings == {"window": 20}

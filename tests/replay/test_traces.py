@@ -214,6 +214,35 @@ def test_a_written_trace_reads_the_same(metadata, suffix, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
+def test_prompts_are_kept(suffix, tmp_path):
+    trace = ngram_trace([[1, 2, 3], [4]], [[1, 2], [4, 5]])
+    assert trace.prompt_tokens.tolist() == [3, 1]
+    write_trace(trace, tmp_path / f"mine.{suffix}")
+    assert read_trace(tmp_path / f"mine.{suffix}").prompt_tokens.tolist() == [3, 1]
+    assert trace.part(1, 2).prompt_tokens.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "message"),
+    [
+        (3, 10**8, "line 3 prompt_tokens: got 100000000; expected .* 0 to 10000000, the"),
+        (3, -1, "line 3 prompt_tokens: got -1"),
+        (3, 1.5, "line 3 prompt_tokens: got 1.5"),
+        (3, None, "line 3 prompt_tokens: got None; expected the length of this prompt too"),
+        (None, 3, "line 3 prompt_tokens: got 3; expected none, as requests before have none"),
+    ],
+)
+def test_prompts_that_are_refused(first, last, message, tmp_path):
+    rows = [
+        row if prompt is None else row | {"prompt_tokens": prompt}
+        for row, prompt in zip(ROWS, (first, last), strict=True)
+    ]
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json_text(rows=rows), encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        read_trace(path)
+
+
 def test_a_part_of_a_trace_is_written_alone(suffix, tmp_path):
     part = some_trace().part(7, 12)
     write_trace(part, tmp_path / f"part.{suffix}")

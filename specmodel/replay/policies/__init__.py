@@ -5,16 +5,17 @@ from typing import TYPE_CHECKING
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
-    from specmodel.replay.policies.adaptive import (
-        AcceptedAverage as AcceptedAverage,
-        DiscountedBandit as DiscountedBandit,
-        Goodput as Goodput,
-        scheduled_draft_length as scheduled_draft_length,
-    )
+    from specmodel.replay.policies.bandit import DiscountedBandit as DiscountedBandit
     from specmodel.replay.policies.cascade import (
         Cascade as Cascade,
         CascadeSettings as CascadeSettings,
     )
+    from specmodel.replay.policies.goodput import Goodput as Goodput
     from specmodel.replay.policies.policy import Policy as Policy
+    from specmodel.replay.policies.schedule import scheduled_draft_length as scheduled_draft_length
+    from specmodel.replay.policies.sglang import (
+        AdaptiveServer as AdaptiveServer,
+        AdaptiveSteps as AdaptiveSteps,
+    )
 
 __all__, __getattr__, __dir__ = front(__name__)

@@ -7,18 +7,33 @@ References
 """
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal
 
 from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray
-from specmodel.replay.policies.policy import Index, OneLane, Whole, is_number
+from specmodel.replay.policies.policy import (
+    ASKED,
+    FREE,
+    TESTING,
+    StatePolicy,
+    is_number,
+)
 
 PHASES = ("baseline", "test", "set")
 BASELINE, TEST, SET = range(3)
 """Phases of the policy, by number."""
+DIRECTIONS = ("by utility", "up", "down")
+BY_UTILITY, UP, DOWN = range(3)
+"""Where the climb goes first, by number."""
+
+# places of whole numbers: the state, then settings, which stay what they are
+PHASE, LEFT, LENGTH, TOKENS, SINCE_BASELINE, START, SET_LENGTH = range(FREE, FREE + 7)
+BEST, LOW, HIGH, TRIALS, GOES_UP = range(FREE + 7, FREE + 12)
+LONGEST, CLIMB_STEP, DIRECTION, BASELINES, INTERVAL, TRIAL = range(FREE + 12, FREE + 18)
+MAX_TRIALS, SETS, FACTOR, COMPETES, CLIMBS, EXITS = range(FREE + 18, FREE + 24)
+# places of real numbers
+TIME, BASE, UTILITY, BEST_UTILITY, START_UTILITY, TOLERANCE = range(6)
+NEVER = -1.0
+"""Utility of a draft length that was not yet set: below every other."""
 
 MOST = 10**9
 """Largest whole number in the settings [-], so that the product of two fits in 64 bits."""
@@ -84,13 +99,13 @@ class CascadeSettings:
         if self.first_draft_length > self.max_draft_length:
             expected = f"at most max_draft_length = {self.max_draft_length}"
             raise InputError("cascade first_draft_length", self.first_draft_length, expected)
-        if self.first_direction not in ("by utility", "up", "down"):
+        if self.first_direction not in DIRECTIONS:
             expected = "by utility, up or down"
             raise InputError("cascade first_direction", self.first_direction, expected)
 
 
-class CascadeLanes:
-    """Choose draft lengths for many requests, each from its own tokens and times.
+class Cascade(StatePolicy):
+    """Choose draft lengths for one request from its own tokens and times.
 
     The utility of a trial is its tokens per iteration, divided by the ratio of its mean iteration
     time to that of the baseline. The paper leaves details open, which we read as follows. Utility
@@ -99,151 +114,6 @@ class CascadeLanes:
     Where one token has a utility below 1, the test ends without speculation only if no longer
     draft had a utility of at least 1. The climb does not step over a draft length of 1, and at the
     longest draft, or at 1, it turns round after its first trial.
-    """
-
-    def __init__(self, settings: CascadeSettings, num_lanes: int) -> None:
-        def lanes(value: float, dtype: type = np.int64) -> NDArray[Any]:
-            return np.full(num_lanes, value, dtype)
-
-        self.settings = settings
-        self.phase, self._draft_length = lanes(BASELINE, np.int8), lanes(0)
-        self._length = lanes(settings.baseline_iterations)
-        self._step, self._next_end = 0, settings.baseline_iterations
-        self._end = self._length.copy()
-        self.is_testing = lanes(False, bool)
-        self._tokens, self._time = lanes(0), lanes(0.0, float)
-        self._base, self._since_baseline = lanes(np.nan, float), lanes(0)
-        self._start = lanes(settings.first_draft_length)
-        self._start_utility = lanes(-np.inf, float)  # when that length was set last
-        self._set_length = lanes(settings.set_iterations)
-        self.utility, self._best_utility = lanes(np.nan, float), lanes(-np.inf, float)
-        self._best, self._low, self._high, self._trials = (lanes(0) for _ in range(4))
-        self._up = lanes(False, bool)
-
-    def propose(self, positions: Whole) -> Whole:
-        """Return the draft length of each lane, wherever it is [token]."""
-        return self._draft_length
-
-    def observe(self, emitted_tokens: Whole, step_time: FloatArray) -> None:
-        """Take in what each lane emitted [token] and how long that took [s]."""
-        self._tokens += emitted_tokens
-        self._time += step_time
-        self._step += 1
-        if self._step < self._next_end:
-            return
-        ended = np.flatnonzero(self._end == self._step)
-        self._since_baseline[ended] += self._length[ended]
-        phase = self.phase[ended]
-        tests, sets, baselines = (ended[phase == which] for which in (TEST, SET, BASELINE))
-        self._end_trials(tests)
-        self._end_sets(sets)
-        self._take_baselines(baselines)
-        self._start_tests(baselines)
-        self._next_end = int(self._end.min())
-        self.is_testing = self.phase == TEST
-
-    def keep(self, lanes: Index) -> None:
-        """Go on with these lanes only."""
-        for name, value in vars(self).items():
-            if isinstance(value, np.ndarray):
-                setattr(self, name, value[lanes])
-
-    def _enter(
-        self, lanes: Index, phase: int, draft_length: Whole | int, length: Whole | int
-    ) -> None:
-        self.phase[lanes] = phase
-        self._draft_length[lanes] = draft_length
-        self._length[lanes] = length
-        self._end[lanes] = self._step + length
-        self._tokens[lanes] = 0
-        self._time[lanes] = 0.0
-
-    def _take_baselines(self, lanes: Index) -> None:
-        self._base[lanes] = self._time[lanes] / self._length[lanes]
-        self._since_baseline[lanes] = 0
-
-    def _start_tests(self, lanes: Index) -> None:
-        first = self._start[lanes] if self.settings.climb else np.ones_like(lanes)
-        for bound in (self._low, self._high, self._best):
-            bound[lanes] = first
-        self._trials[lanes] = 0
-        self._best_utility[lanes] = -np.inf
-        self._enter(lanes, TEST, first, self.settings.trial_iterations)
-
-    def _end_trials(self, lanes: Index) -> None:
-        """Measure the utility of the draft lengths tried; try others, or set the best."""
-        previous, tried = self.utility[lanes], self._draft_length[lanes]
-        utility = self._measured(lanes)
-        self.utility[lanes] = utility
-        self._trials[lanes] += 1
-        rose = utility > self._best_utility[lanes]
-        self._best[lanes[rose]], self._best_utility[lanes[rose]] = tried[rose], utility[rose]
-        self._low[lanes] = np.minimum(self._low[lanes], tried)
-        self._high[lanes] = np.maximum(self._high[lanes], tried)
-        following = self._next_trials(lanes, previous, rose)
-        goes_on = following > 0
-        self._enter(lanes[goes_on], TEST, following[goes_on], self.settings.trial_iterations)
-        over = lanes[~goes_on]
-        sees_plain = self.settings.plain_competes | (following[~goes_on] == 0)
-        is_plain = sees_plain & (self._best_utility[over] < 1)
-        self._set(over, np.where(is_plain, 0, self._best[over]))
-
-    def _measured(self, lanes: Index) -> FloatArray:
-        """Return the utility of the phase or trial that ends [-]."""
-        return np.asarray(self._tokens[lanes] * self._base[lanes] / self._time[lanes])
-
-    def _next_trials(self, lanes: Index, previous: FloatArray, rose: NDArray[np.bool_]) -> Whole:
-        """Return the next draft lengths: 0 for no speculation, -1 where the test is over.
-
-        It is over where utilities are similar or past their maximum. It climbs on while utility
-        rises, else turns round to the other side of what was tried.
-        """
-        s, tried, trials = self.settings, self._draft_length[lanes], self._trials[lanes]
-        if not s.climb:
-            return np.where(tried < s.max_draft_length, tried + 1, 0)
-        utility = self.utility[lanes]
-        is_first = trials == 1
-        by_utility = {"up": True, "down": False}.get(s.first_direction, utility >= 1)
-        can_rise = tried + s.climb_step <= s.max_draft_length
-        first_up = can_rise & (by_utility | (tried == 1))
-        up = np.where(is_first, first_up, self._up[lanes] == rose)
-        is_out = (tried == 1) & (utility < 1)
-        is_over = trials >= s.max_trials
-        if s.early_exit:
-            is_similar = np.abs(utility - previous) <= s.tolerance * previous
-            is_over |= ~is_first & (is_similar | ((trials > 2) & ~rose))
-        higher = self._high[lanes] + s.climb_step
-        higher[higher > s.max_draft_length] = -1
-        low = self._low[lanes]
-        lower = np.where(low > 1, np.maximum(low - s.climb_step, 1), 0)
-        following = np.where(up, higher, lower)
-        self._up[lanes] = up
-        return np.where(is_out, 0, np.where(is_over, -1, following))
-
-    def _set(self, lanes: Index, draft_length: Whole) -> None:
-        """Hold draft lengths; each time none is chosen, for longer."""
-        drafting = draft_length > 0
-        s = self.settings
-        longer = self._set_length[lanes] * s.backoff_factor
-        self._set_length[lanes] = np.where(drafting, s.set_iterations, longer)
-        self._enter(lanes, SET, draft_length, self._set_length[lanes])
-
-    def _end_sets(self, lanes: Index) -> None:
-        """Keep the best length set as the start of tests; measure the baseline if it is due."""
-        is_plain = self._draft_length[lanes] == 0
-        self._take_baselines(lanes[is_plain])
-        drafting = lanes[~is_plain]
-        length, utility = self._draft_length[drafting], self._measured(drafting)
-        is_best = (length == self._start[drafting]) | (utility > self._start_utility[drafting])
-        best = drafting[is_best]
-        self._start[best], self._start_utility[best] = length[is_best], utility[is_best]
-        is_due = self._since_baseline[lanes] >= self.settings.baseline_interval
-        self._enter(lanes[is_due], BASELINE, 0, self.settings.baseline_iterations)
-        self._start_tests(lanes[~is_due])
-
-
-class Cascade(OneLane):
-    """Choose draft lengths for one request: one lane of `CascadeLanes`, with phases by name.
 
     Parameters
     ----------
@@ -252,16 +122,164 @@ class Cascade(OneLane):
     """
 
     def __init__(self, settings: CascadeSettings | None = None) -> None:
-        self.settings = settings or CascadeSettings()
-        self._lane = CascadeLanes(self.settings, 1)
-        super().__init__(self._lane)
+        self.settings = s = settings or CascadeSettings()
+        whole = [0] * (FREE + 24)
+        whole[LONGEST:] = [
+            s.max_draft_length, s.climb_step, DIRECTIONS.index(s.first_direction),
+            s.baseline_iterations, s.baseline_interval, s.trial_iterations, s.max_trials,
+            s.set_iterations, s.backoff_factor, s.plain_competes, s.climb, s.early_exit,
+        ]  # fmt: skip
+        whole[START], whole[SET_LENGTH] = s.first_draft_length, s.set_iterations
+        nan = float("nan")
+        super().__init__(whole, [0.0, nan, nan, NEVER, NEVER, float(s.tolerance)])
+        enter(whole, self.real, BASELINE, 0, s.baseline_iterations)
 
     @property
     def phase(self) -> str:
         """What the next step is part of: baseline, test or set."""
-        return PHASES[self._lane.phase[0]]
+        return PHASES[self.whole[PHASE]]
 
     @property
     def utility(self) -> float:
         """Utility of the last trial, NaN before the first [-]."""
-        return float(self._lane.utility[0])
+        return self.real[UTILITY]
+
+
+def cascade(
+    whole: list[int], real: list[float], emitted_tokens: int, step_time: float, drafted: int
+) -> None:
+    """Take in an iteration: what it emitted [token] and how long it took [s]."""
+    whole[TOKENS] += emitted_tokens
+    real[TIME] += step_time
+    whole[LEFT] -= 1
+    if whole[LEFT] == 0:
+        end_phase(whole, real)
+
+
+Cascade.react = cascade
+
+
+def end_phase(whole: list[int], real: list[float]) -> None:
+    """Go on to the next phase or trial."""
+    whole[SINCE_BASELINE] += whole[LENGTH]
+    phase = whole[PHASE]
+    if phase == TEST:
+        end_trial(whole, real)
+    elif phase == SET:
+        end_set(whole, real)
+    else:
+        take_baseline(whole, real)
+        start_test(whole, real)
+
+
+def enter(whole: list[int], real: list[float], phase: int, asked: int, length: int) -> None:
+    """Begin a phase or trial of some iterations at a draft length [token]."""
+    whole[PHASE], whole[ASKED], whole[TESTING] = phase, asked, 1 if phase == TEST else 0
+    whole[LENGTH] = whole[LEFT] = length
+    whole[TOKENS], real[TIME] = 0, 0.0
+
+
+def take_baseline(whole: list[int], real: list[float]) -> None:
+    """Take the time of plain iterations from the phase that ends."""
+    real[BASE] = real[TIME] / whole[LENGTH]
+    whole[SINCE_BASELINE] = 0
+
+
+def start_test(whole: list[int], real: list[float]) -> None:
+    """Begin a test with its first trial."""
+    first = whole[START] if whole[CLIMBS] == 1 else 1
+    whole[LOW] = whole[HIGH] = whole[BEST] = first
+    whole[TRIALS], real[BEST_UTILITY] = 0, NEVER
+    enter(whole, real, TEST, first, whole[TRIAL])
+
+
+def measured(whole: list[int], real: list[float]) -> float:
+    """Return the utility of the phase or trial that ends [-]."""
+    return whole[TOKENS] * real[BASE] / real[TIME]
+
+
+def end_trial(whole: list[int], real: list[float]) -> None:
+    """Measure the utility of the draft length tried; try another, or set the best."""
+    previous, tried = real[UTILITY], whole[ASKED]
+    utility = measured(whole, real)
+    real[UTILITY] = utility
+    whole[TRIALS] += 1
+    rose = utility > real[BEST_UTILITY]
+    if rose:
+        whole[BEST], real[BEST_UTILITY] = tried, utility
+    whole[LOW], whole[HIGH] = min(whole[LOW], tried), max(whole[HIGH], tried)
+    following = next_trial(whole, real, previous, rose)
+    if following > 0:
+        enter(whole, real, TEST, following, whole[TRIAL])
+        return
+    sees_plain = whole[COMPETES] == 1 or following == 0
+    hold(whole, real, 0 if sees_plain and real[BEST_UTILITY] < 1 else whole[BEST])
+
+
+def next_trial(whole: list[int], real: list[float], previous: float, rose: bool) -> int:
+    """Return the next draft length: 0 for no speculation, -1 if the test is over [token]."""
+    tried = whole[ASKED]
+    if whole[CLIMBS] == 0:
+        return tried + 1 if tried < whole[LONGEST] else 0
+    if tried == 1 and real[UTILITY] < 1:
+        return 0
+    if is_over(whole, real, previous, rose):
+        return -1
+    goes_up = climbs_up(whole, real, rose)
+    whole[GOES_UP] = 1 if goes_up else 0
+    if goes_up:
+        following = whole[HIGH] + whole[CLIMB_STEP]
+        return following if following <= whole[LONGEST] else -1
+    return max(whole[LOW] - whole[CLIMB_STEP], 1) if whole[LOW] > 1 else 0
+
+
+def is_over(whole: list[int], real: list[float], previous: float, rose: bool) -> bool:
+    """Return whether the test ends: utilities are similar, or past their maximum."""
+    trials = whole[TRIALS]
+    if trials >= whole[MAX_TRIALS]:
+        return True
+    if whole[EXITS] == 0 or trials == 1:
+        return False
+    if abs(real[UTILITY] - previous) <= real[TOLERANCE] * previous:
+        return True
+    return trials > 2 and not rose
+
+
+def climbs_up(whole: list[int], real: list[float], rose: bool) -> bool:
+    """Return whether the next draft is longer: on while utility rises, else back."""
+    tried, direction = whole[ASKED], whole[DIRECTION]
+    if whole[TRIALS] > 1:
+        return (whole[GOES_UP] == 1) == rose  # the same direction, or round
+    if tried + whole[CLIMB_STEP] > whole[LONGEST]:
+        return False
+    if tried == 1 or direction == UP:
+        return True
+    return direction == BY_UTILITY and real[UTILITY] >= 1
+
+
+def hold(whole: list[int], real: list[float], asked: int) -> None:
+    """Hold a draft length [token]; each time none is chosen, for longer."""
+    whole[SET_LENGTH] = whole[SETS] if asked > 0 else whole[SET_LENGTH] * whole[FACTOR]
+    enter(whole, real, SET, asked, whole[SET_LENGTH])
+
+
+def end_set(whole: list[int], real: list[float]) -> None:
+    """Keep the best length set as the start of tests; measure the baseline if it is due."""
+    asked = whole[ASKED]
+    if asked == 0:
+        take_baseline(whole, real)
+    else:
+        utility = measured(whole, real)
+        if asked == whole[START] or utility > real[START_UTILITY]:
+            whole[START], real[START_UTILITY] = asked, utility
+    if whole[SINCE_BASELINE] >= whole[INTERVAL]:
+        enter(whole, real, BASELINE, 0, whole[BASELINES])
+    else:
+        start_test(whole, real)
+
+
+PARTS = (
+    cascade, end_phase, enter, take_baseline, start_test, measured, end_trial, next_trial, is_over,
+    climbs_up, hold, end_set,
+)  # fmt: skip
+"""The functions that numba compiles."""

@@ -1,26 +1,30 @@
-"""What a policy is: of one request, or of many at once."""
+"""What a policy is: an object that is asked and told; and one whose state is plain numbers.
+
+The policies of the package are written once, as functions of two lists: whole numbers and real
+ones. Python runs them as they stand; numba, if it is installed, compiles the same lines.
+"""
 
 import inspect
 import numbers
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from specmodel.base.errors import InputError
 
-from specmodel.base.units import FloatArray
-
-Whole = NDArray[np.int64]
-"""Whole numbers by lane."""
-Index = NDArray[np.intp]
-"""Numbers of lanes."""
+ASKED, TESTING = range(2)
+"""Places that every state has: the draft length of the next step [token], and whether the next step
+is part of a test, 0 or 1."""
+FREE = 2
+"""First place that a policy has for itself."""
 
 
 class Policy(Protocol):
-    """A draft-length policy of one request: it is asked before each step and told after it.
+    """A draft-length policy: it is asked before each step and told after it.
 
-    It may have two more attributes: `phase`, a word for people (steps in the phase "test" are
-    counted), and `utility`, the last one that it measured. If `observe` has an argument
-    `drafted_tokens`, it is told how many of the tokens asked for the drafter had.
+    It may have more: `phase`, a word for people (steps in the phase "test" are counted), and
+    `utility`, the last one that it measured. `propose` may take `batch_size` and `context_length`,
+    and `observe` these two, `drafted_tokens` (how many of those asked for the drafter had) and
+    `accepted_tokens`, in place of what is below or beside it, all by these names.
     """
 
     def propose(self) -> int:
@@ -30,37 +34,31 @@ class Policy(Protocol):
         """Take in what a step emitted, bonus token included [token], and how long it took [s]."""
 
 
-class Lanes(Protocol):
-    """A policy of many requests at once, each of which is a lane."""
+class StatePolicy:
+    """A policy whose state is two lists of numbers, and whose rule is a function of them.
 
-    def propose(self, positions: Whole) -> Whole:
-        """Return the draft length of each lane, given its position in the trace [token]."""
+    `react` takes the lists, what a step emitted [token], how long it took [s], and how many tokens
+    were drafted [token].
+    """
 
-    def observe(self, emitted_tokens: Whole, step_time: FloatArray) -> None:
-        """Take in what each lane emitted [token] and how long that took [s]."""
+    react: ClassVar[Callable[..., None]]
 
-    def keep(self, lanes: Index) -> None:
-        """Go on with these lanes only."""
-
-    @property
-    def is_testing(self) -> NDArray[np.bool_] | None:
-        """Which lanes are in a test; None for a policy without tests."""
-
-
-class OneLane:
-    """Make a policy of many requests, with one lane, a policy of one request."""
-
-    def __init__(self, lanes: Lanes) -> None:
-        self._lanes, self._position = lanes, 0
+    def __init__(self, whole: list[int], real: list[float]) -> None:
+        self.whole, self.real = whole, real
 
     def propose(self) -> int:
         """Return the draft length of the next step, 0 for none [token]."""
-        return int(self._lanes.propose(np.array([self._position]))[0])
+        return self.whole[ASKED]
 
-    def observe(self, emitted_tokens: int, step_time: float) -> None:
-        """Take in what a step emitted, bonus token included [token], and how long it took [s]."""
-        self._position += emitted_tokens
-        self._lanes.observe(np.array([emitted_tokens]), np.array([step_time]))
+    def observe(
+        self, emitted_tokens: int, step_time: float, drafted_tokens: int | None = None
+    ) -> None:
+        """Take in what a step emitted [token] and how long it took [s].
+
+        Drafted tokens are given if they are fewer than were asked for [token].
+        """
+        drafted = self.whole[ASKED] if drafted_tokens is None else drafted_tokens
+        type(self).react(self.whole, self.real, emitted_tokens, step_time, drafted)
 
 
 def arguments_of(function: Any) -> set[str]:
@@ -75,3 +73,10 @@ def is_number(value: object, *, whole: bool = False) -> bool:
     """Return whether `value` is a single number, NaN among them, and no truth value."""
     kind = numbers.Integral if whole else numbers.Real
     return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def whole_number(name: str, value: Any, least: int, most: int = 10**9) -> int:
+    """Return a whole number within bounds, or refuse anything else."""
+    if not (is_number(value, whole=True) and least <= value <= most):
+        raise InputError(name, value, f"a whole number of at least {least}, at most {most}")
+    return int(value)

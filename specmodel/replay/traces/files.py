@@ -9,6 +9,7 @@ import itertools
 import json
 import stat
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,20 @@ import numpy as np
 
 from specmodel.base.errors import InputError, import_extra
 from specmodel.base.files import file_mode, write_bytes
-from specmodel.replay.traces.record import LONGEST_DRAFT, Trace, check_request, collect_trace
+from specmodel.replay.traces.record import (
+    LONGEST_DRAFT,
+    Trace,
+    check_prompt,
+    check_request,
+    collect_trace,
+)
 
 SCHEMA = "specmodel-trace"
 SCHEMA_VERSION = 1
 SUFFIXES = (".jsonl", ".parquet")
 COLUMNS = ("proposed_tokens", "accepted_tokens")
-
+PROMPT = "prompt_tokens"
+"""Column with the length of a request's prompt, which all requests of a trace have, or none."""
 
 MAX_POSITIONS = 10**8
 """Most output positions of a trace in a file, which takes up to 2 GB to write or read [token]."""
@@ -50,15 +58,18 @@ def read_trace(path: str | Path) -> Trace:
     where, first = next(rows, (name, None))
     header = _header(first, where)
     longest, requests, positions = header["max_draft_length"], [], 0
+    prompts: list[int | None] = []
     for where, row in rows:
-        _only_keys(row, COLUMNS, where)
+        _only_keys(row, COLUMNS, where, PROMPT)
+        prompts.append(check_prompt(row.get(PROMPT), f"{where} {PROMPT}", prompts))
         requests.append(check_request(row[COLUMNS[0]], row[COLUMNS[1]], longest, where))
         positions += len(requests[-1][0])
         check_positions(positions, where)
     if len(requests) != header["num_requests"]:
         expected = f"num_requests = {header['num_requests']}, as in its header"
         raise InputError(name, f"{len(requests)} requests", expected)
-    return collect_trace(requests, longest, header["metadata"])
+    known = None if None in prompts else np.array(prompts, dtype=np.int64)
+    return replace(collect_trace(requests, longest, header["metadata"]), prompt_tokens=known)
 
 
 def check_positions(positions: int, argument: str) -> None:
@@ -151,7 +162,9 @@ def _json_bytes(trace: Trace, header: Mapping[str, Any]) -> bytes:
     lines = [json.dumps(header).encode()]
     for start, length in zip(trace.starts.tolist(), trace.output_tokens.tolist(), strict=True):
         here = slice(start, start + length)
-        row = {name: getattr(trace, name)[here].tolist() for name in COLUMNS}
+        row: dict[str, Any] = {name: getattr(trace, name)[here].tolist() for name in COLUMNS}
+        if trace.prompt_tokens is not None:
+            row[PROMPT] = int(trace.prompt_tokens[len(lines) - 1])
         lines.append(json.dumps(row).encode())
     return b"\n".join([*lines, b""])
 
@@ -179,13 +192,15 @@ def _rows_of(pyarrow: Any, file: Any, name: str) -> Rows:
     check_positions(sum(group.column(0).num_values for group in groups), name)
     request = itertools.count()
     for batch in file.iter_batches(ROWS_AT_ONCE):
-        columns = [_lists(batch.column(column)) for column in COLUMNS]
-        for values in zip(*columns, strict=True):
-            yield f"{name} request {next(request)}", dict(zip(COLUMNS, values, strict=True))
+        columns = {column: _lists(batch.column(column)) for column in COLUMNS}
+        if PROMPT in schema.names:
+            columns[PROMPT] = iter(batch.column(PROMPT).to_pylist())
+        for values in zip(*columns.values(), strict=True):
+            yield f"{name} request {next(request)}", dict(zip(columns, values, strict=True))
 
 
 def _check_columns(pyarrow: Any, schema: Any, name: str) -> None:
-    if sorted(schema.names) != sorted(COLUMNS):
+    if sorted({*schema.names} - {PROMPT}) != sorted(COLUMNS):
         raise InputError(name, schema.names, f"columns {' and '.join(COLUMNS)}")
     for column in COLUMNS:
         kind = schema.field(column).type
@@ -208,7 +223,10 @@ def _parquet_bytes(trace: Trace, header: Mapping[str, Any]) -> bytes:
     pyarrow, parquet = _pyarrow()
     offsets = pyarrow.array(np.append(trace.starts, len(trace.proposed_tokens)), pyarrow.int32())
     arrays = [pyarrow.ListArray.from_arrays(offsets, getattr(trace, name)) for name in COLUMNS]
-    table = pyarrow.Table.from_arrays(arrays, names=list(COLUMNS))
+    names = list(COLUMNS)
+    if trace.prompt_tokens is not None:
+        arrays, names = [*arrays, pyarrow.array(trace.prompt_tokens)], [*names, PROMPT]
+    table = pyarrow.Table.from_arrays(arrays, names=names)
     table = table.replace_schema_metadata({SCHEMA: json.dumps(header)})
     buffer = pyarrow.BufferOutputStream()
     parquet.write_table(table, buffer)
@@ -243,7 +261,7 @@ def _header(header: Any, where: str) -> dict[str, Any]:
     return header
 
 
-def _only_keys(row: Any, keys: Collection[str], where: str) -> None:
+def _only_keys(row: Any, keys: Collection[str], where: str, *more: str) -> None:
     need_keys(row, keys, where)
-    for key in sorted(row.keys() - set(keys)):
-        raise InputError(f"{where} {key}", row[key], f"only {', '.join(sorted(keys))}")
+    for key in sorted(row.keys() - {*keys, *more}):
+        raise InputError(f"{where} {key}", row[key], f"only {', '.join(sorted([*keys, *more]))}")

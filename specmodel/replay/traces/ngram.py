@@ -89,6 +89,7 @@ def ngram_trace(
         output_tokens=np.array([len(tail) for tail in tails], dtype=np.int64),
         max_draft_length=max_proposal,
         metadata={**(metadata or {}), "drafter": "ngram", **said},
+        prompt_tokens=np.array([len(head) for head in heads], dtype=np.int64),
     )
 
 

@@ -16,6 +16,8 @@ from specmodel.base.errors import InputError
 
 LONGEST_DRAFT = 255
 """Longest draft that a trace can record [token]."""
+LONGEST_PROMPT = 10**7
+"""Longest prompt of a trace: ten times the context of any model of today [token]."""
 
 Counts = NDArray[np.uint8]
 """Tokens by position."""
@@ -34,6 +36,8 @@ class Trace:
         Length of each request's output [token].
     max_draft_length, metadata
         Longest draft recorded, above which no policy may ask [token]; where the trace comes from.
+    prompt_tokens
+        Length of each request's prompt, if it is known [token].
     """
 
     proposed_tokens: Counts = field(repr=False)
@@ -41,6 +45,7 @@ class Trace:
     output_tokens: NDArray[np.int64] = field(repr=False)
     max_draft_length: int
     metadata: Mapping[str, str] = field(default_factory=dict)
+    prompt_tokens: NDArray[np.int64] | None = field(repr=False, default=None)
 
     @property
     def num_requests(self) -> int:
@@ -62,6 +67,7 @@ class Trace:
             proposed_tokens=self.proposed_tokens[positions],
             accepted_tokens=self.accepted_tokens[positions],
             output_tokens=lengths,
+            prompt_tokens=None if self.prompt_tokens is None else self.prompt_tokens[first:last],
         )
 
 
@@ -125,6 +131,20 @@ def check_request(
     return proposed, accepted
 
 
+def check_prompt(length: Any, where: str, before: Sequence[int | None]) -> int | None:
+    """Return the length of a request's prompt, checked; `before` are those of other requests."""
+    if length is None:
+        if any(other is not None for other in before):
+            raise InputError(where, None, "the length of this prompt too, as of those before")
+        return None
+    if type(length) is not int or not 0 <= length <= LONGEST_PROMPT:
+        expected = f"a whole number from 0 to {LONGEST_PROMPT}, the longest prompt taken"
+        raise InputError(where, length, expected)
+    if before and before[-1] is None:
+        raise InputError(where, length, "none, as requests before have none")
+    return length
+
+
 def _counts(values: Any, name: str, max_draft_length: int) -> Counts:
     kind = f"whole numbers from 0 to max_draft_length = {max_draft_length}, at least one"
     counts = whole_numbers(values, name, kind, max_draft_length)
@@ -144,8 +164,10 @@ def join_traces(traces: Sequence[Trace]) -> Trace:
     Returns
     -------
     Trace
-        All requests; the shortest `max_draft_length` of the traces holds for all of them.
+        All requests; the shortest `max_draft_length` of the traces holds for all of them. Prompts
+        are known if those of all traces are.
     """
+    prompts = [trace.prompt_tokens for trace in traces if trace.prompt_tokens is not None]
     longest = min(trace.max_draft_length for trace in traces)
     proposed = np.concatenate([trace.proposed_tokens for trace in traces])
     accepted = np.concatenate([trace.accepted_tokens for trace in traces])
@@ -154,6 +176,7 @@ def join_traces(traces: Sequence[Trace]) -> Trace:
         accepted_tokens=np.minimum(accepted, longest).astype(np.uint8),
         output_tokens=np.concatenate([trace.output_tokens for trace in traces]),
         max_draft_length=longest,
+        prompt_tokens=np.concatenate(prompts) if len(prompts) == len(traces) else None,
     )
 
 

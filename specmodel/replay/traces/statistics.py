@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.base.records import Record
-from specmodel.base.units import check
+from specmodel.base.units import FloatArray, check
 from specmodel.replay.traces.record import Trace
 
 DRAFT_LENGTHS = (1, 2, 3, 5, 7, 10, 20)
@@ -16,38 +16,38 @@ DRAFT_LENGTHS = (1, 2, 3, 5, 7, 10, 20)
 REFERENCE_LENGTH = 3
 """Draft length at which all other figures are published [token]."""
 
-WINDOW_STEPS = 16
-"""Successive steps whose mean is one value in the window correlation [-]."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class TraceStatistics(Record):
     """Figures of a trace, or those that a study measured; None stands for an unknown figure.
 
-    Tokens per step are means over the steps of all requests at fixed draft lengths [token], the
-    proposal share is over output positions [-]. All others are at draft length 3: the correlation
-    of the accepted tokens of successive steps of a request, that of means over successive windows
-    of 16 steps [-], and the tokens per step of the slowest and of the fastest request [token].
+    Tokens per step are means over the steps of all requests at fixed draft lengths [token]; the
+    proposal share is over output positions, the wrong endings are of runs: positions with nothing
+    accepted after one with something, that have a proposal [-]. All others are at draft length 3:
+    the share of steps with a proposal [-]; the standard deviation over requests of their tokens
+    per step [token]; and the correlation of the accepted tokens of successive steps, with the pairs
+    of all requests pooled, and as the mean of the correlations within requests [-].
     """
 
     num_requests: int
     draft_lengths: list[int]
     tokens_per_step: list[float]
+    proposing_steps: float | None = None
+    request_spread: float | None = None
+    pooled_autocorrelation: float | None = None
+    autocorrelation_within: float | None = None
     proposal_share: float | None = None
-    autocorrelation: float | None = None
-    window_correlation: float | None = None
-    smallest_tokens_per_step: float | None = None
-    largest_tokens_per_step: float | None = None
+    wrong_endings: float | None = None
 
 
 def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS) -> TraceStatistics:
     """Return tokens per step at fixed draft lengths, and how acceptance clusters.
 
     Figures at draft length 3 are None if the trace does not record so long a draft, and a
-    correlation is None without two steps or windows, or where nothing varies. Correlations are
-    Pearson's, over the pairs of all requests together; steps that do not fill a window of 16 are
-    left out. The last step of a request emits no more than is left of its output, so that tokens
-    per step grow a little with the length of the output.
+    correlation is None without two steps, or where nothing varies. Correlations are Pearson's. The
+    pooled one sees that requests differ, the one within requests does not, and is biased down in
+    short requests: the two are not to be compared. The last step of a request emits no more than is
+    left of its output, so that tokens per step grow a little with the length of the output.
 
     Parameters
     ----------
@@ -72,6 +72,7 @@ def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS)
         draft_lengths=lengths,
         tokens_per_step=[steps_at(trace, length)[0] for length in lengths],
         proposal_share=np.count_nonzero(trace.proposed_tokens) / len(trace.proposed_tokens),
+        wrong_endings=_wrong_endings(trace),
         **at_reference,
     )
 
@@ -101,36 +102,43 @@ def fixed_length_steps(
             requests, positions, ends = requests[going], positions[going], ends[going]
 
 
+def _wrong_endings(trace: Trace) -> float | None:
+    """Return the share of runs behind which the drafter offers something wrong [-]."""
+    accepted = trace.accepted_tokens
+    is_end = np.zeros(len(accepted), dtype=bool)
+    is_end[1:] = (accepted[1:] == 0) & (accepted[:-1] > 0)
+    is_end[trace.starts] = False
+    ends = np.count_nonzero(is_end)
+    return np.count_nonzero(is_end & (trace.proposed_tokens > 0)) / ends if ends else None
+
+
 def _clustering(trace: Trace) -> dict[str, float | None]:
     """Return how acceptance clusters in steps of the reference length."""
-    steps, window, before_window, before = np.zeros((4, trace.num_requests), dtype=np.int64)
-    step_pairs, window_pairs = np.zeros((2, 6), dtype=np.int64)
-    for i, (requests, _, held) in enumerate(fixed_length_steps(trace, REFERENCE_LENGTH)):
+    moments = np.zeros((6, trace.num_requests), dtype=np.int64)  # of pairs, by request
+    steps, before = np.zeros((2, trace.num_requests), dtype=np.int64)
+    proposing = 0
+    for i, (requests, positions, held) in enumerate(fixed_length_steps(trace, REFERENCE_LENGTH)):
         if i > 0:
-            step_pairs += _moments(before[requests], held)
+            x, y = before[requests], held.astype(np.int64)
+            moments[:, requests] += np.array([np.ones_like(x), x, y, x * x, y * y, x * y])
         steps[requests] += 1
-        window[requests] += held
         before[requests] = held
-        if i % WINDOW_STEPS == WINDOW_STEPS - 1:
-            if i > WINDOW_STEPS:
-                window_pairs += _moments(before_window[requests], window[requests])
-            before_window, window = window, np.zeros_like(window)
-    means = trace.output_tokens / steps
+        proposing += int(np.count_nonzero(trace.proposed_tokens[positions]))
+    within = _correlations(moments)
+    known = within[np.isfinite(within)]
+    pooled = float(_correlations(moments.sum(axis=1, keepdims=True))[0])
     return {
-        "autocorrelation": _correlation(step_pairs),
-        "window_correlation": _correlation(window_pairs),
-        "smallest_tokens_per_step": float(means.min()),
-        "largest_tokens_per_step": float(means.max()),
+        "proposing_steps": proposing / int(steps.sum()),
+        "request_spread": float((trace.output_tokens / steps).std()),
+        "pooled_autocorrelation": pooled if np.isfinite(pooled) else None,
+        "autocorrelation_within": float(known.mean()) if len(known) else None,
     }
 
 
-def _moments(x: NDArray[np.int64], y: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the sums that a correlation needs, in whole numbers, so that they add up exactly."""
-    return np.array([len(x), x.sum(), y.sum(), x @ x, y @ y, x @ y])
-
-
-def _correlation(moments: NDArray[np.int64]) -> float | None:
-    """Return Pearson's correlation: cov(x, y) / sqrt(var x var y), each of them times n²."""
-    n, x, y, xx, yy, xy = (int(moment) for moment in moments)
-    variance = (n * xx - x * x) * (n * yy - y * y)
-    return (n * xy - x * y) / variance**0.5 if variance > 0 else None
+def _correlations(moments: NDArray[np.int64]) -> FloatArray:
+    """Return Pearson's correlations: cov(x, y) / sqrt(var x var y), each of them times n²."""
+    n, x, y, xx, yy, xy = moments.astype(object)  # of any size, so that nothing overflows
+    variance = ((n * xx - x * x) * (n * yy - y * y)).astype(float)
+    covariance = (n * xy - x * y).astype(float)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(variance > 0, covariance / np.sqrt(variance), np.nan))

@@ -7,9 +7,10 @@ a part is shared by the whole request, a part by a regime that ends at random, a
 position's own. The variances r, g and 1 - r - g add up to 1, so that z stays standard normal and
 the survival what it is, while the shared parts make acceptance cluster.
 
-A draft is offered where z is above one more threshold. For the processes that ship, r, g and the
-length of regimes were searched for measured correlations between steps and spreads over requests,
-and the survival was solved for measured tokens per step (``calibration/presets.py``).
+A draft is offered where z is above one more threshold. For the processes of heads that ship, r, g
+and the length of regimes were searched for measured correlations between steps and spreads over
+requests, and the survival was solved for measured tokens per step (``calibration/presets.py``).
+Processes of look-ups are of another kind (`copying`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ from specmodel.base import records
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.units import Numeric, check
+from specmodel.replay.traces.copying import CopyProcess
 from specmodel.replay.traces.record import LONGEST_DRAFT, Counts, Trace
 from specmodel.replay.traces.statistics import TraceStatistics
 
@@ -39,6 +41,23 @@ MAX_POSITIONS = 10**9
 
 Share = Annotated[float, Interval(ge=0, le=1)]
 Latent = NDArray[np.float32]
+Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runaways(Record):
+    """Requests that repeat themselves until they are cut off, with independent tokens.
+
+    Parameters
+    ----------
+    survival, output_tokens, token_share
+        As in `AcceptanceProcess` [-]; where the engine cuts them off [token]; and the share of all
+        output tokens that they had where they were measured [-].
+    """
+
+    survival: Annotated[list[Share], Len(1, LONGEST_DRAFT)]
+    output_tokens: Annotated[int, Interval(ge=1, le=10**6)]
+    token_share: Share | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +79,10 @@ class AcceptanceProcess(Record):
         common [-].
     regime_tokens
         Mean length of a regime, which may end after each token [token].
+    runaways
+        The process of requests that repeat themselves until they are cut off, if there were any.
     measured
-        Figures of the measured traces that the process was fitted to.
+        Figures of the measured traces that the process was fitted to, without runaways.
     """
 
     schema_version: Literal[1] = 1
@@ -72,6 +93,7 @@ class AcceptanceProcess(Record):
     request_share: Share = 0.0
     regime_share: Share = 0.0
     regime_tokens: Annotated[float, Interval(ge=1, le=1e5)] = 1.0
+    runaways: Runaways | None = None
     measured: TraceStatistics | None = None
 
     def __post_init__(self) -> None:
@@ -88,6 +110,30 @@ class AcceptanceProcess(Record):
     def max_draft_length(self) -> int:
         """Longest draft that its traces record [token]."""
         return len(self.survival)
+
+    def of_runaways(self) -> tuple["AcceptanceProcess", int] | None:
+        """Return the process of runaways and the length of their outputs [token]."""
+        if self.runaways is None:
+            return None
+        name, survival = f"{self.name}, runaways", self.runaways.survival
+        return AcceptanceProcess(name=name, survival=survival), self.runaways.output_tokens
+
+    def draw(self, output_tokens: Whole, generator: np.random.Generator) -> tuple[Counts, Counts]:
+        """Return proposed and accepted tokens of successive positions, requests in a row."""
+        accepted = np.empty(int(output_tokens.sum()), dtype=np.uint8)
+        proposed = np.empty_like(accepted)
+        thresholds, offered = _quantiles(self.survival), _quantiles([self.proposal_share])
+        first = 0
+        for latent in latent_chunks(self, output_tokens, generator):
+            part = slice(first, first := first + len(latent))
+            _count_below(latent, thresholds, accepted[part])
+            _count_below(latent, offered, proposed[part])
+        proposed *= np.uint8(self.max_draft_length)
+        return proposed, accepted
+
+
+Process = AcceptanceProcess | CopyProcess
+"""What traces are drawn from."""
 
 
 def iid_process(acceptance_rate: float, max_draft_length: int = 20) -> AcceptanceProcess:
@@ -126,15 +172,21 @@ def position_process(acceptance_by_position: Numeric) -> AcceptanceProcess:
     return AcceptanceProcess(name="acceptance by position", survival=np.cumprod(rates).tolist())
 
 
-def load_preset(name: str | Path) -> AcceptanceProcess:
+def load_preset(name: str | Path, argument: str = "preset") -> Process:
     """Return a process that ships, or one from a TOML file, with the figures that it was fitted to.
 
     Parameters
     ----------
     name
-        A name that `list_presets` gives, or the path of a TOML file, with a slash or a suffix.
+        A name that `list_presets` gives, or the path of a TOML file, with a slash or a suffix; one
+        with a table `runs` is a `CopyProcess`.
+    argument
+        What errors call it.
     """
-    return records.load(AcceptanceProcess, name, FOLDER, "preset")
+    path = records.find_file(name, FOLDER, argument)
+    if "runs" in records.read_mapping(path, argument):
+        return records.load(CopyProcess, name, FOLDER, argument)
+    return records.load(AcceptanceProcess, name, FOLDER, argument)
 
 
 def list_presets() -> tuple[str, ...]:
@@ -143,7 +195,7 @@ def list_presets() -> tuple[str, ...]:
 
 
 def sample_trace(
-    process: AcceptanceProcess,
+    process: Process,
     num_requests: int,
     output_tokens: int | Sequence[int] | NDArray[np.int64],
     generator: np.random.Generator,
@@ -172,15 +224,7 @@ def sample_trace(
     if not isinstance(generator, np.random.Generator):
         raise InputError("generator", generator, "a generator such as numpy.random.default_rng(1)")
     lengths = _lengths(num_requests, output_tokens)
-    accepted = np.empty(int(lengths.sum()), dtype=np.uint8)
-    proposed = np.empty_like(accepted)
-    thresholds, offered = _quantiles(process.survival), _quantiles([process.proposal_share])
-    first = 0
-    for latent in latent_chunks(process, lengths, generator):
-        part = slice(first, first := first + len(latent))
-        _count_below(latent, thresholds, accepted[part])
-        _count_below(latent, offered, proposed[part])
-    proposed *= np.uint8(process.max_draft_length)
+    proposed, accepted = process.draw(lengths, generator)
     return Trace(
         proposed_tokens=proposed,
         accepted_tokens=accepted,

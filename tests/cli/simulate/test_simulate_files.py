@@ -75,17 +75,18 @@ def test_policies_of_the_package_by_their_class(run):
         assert rows[own]["speedup"] == pytest.approx(rows[known]["speedup"], rel=1e-12)
 
 
-def test_cascade_by_its_class_takes_the_fast_form(run, monkeypatch):
+def test_policies_of_the_package_are_not_asked_as_objects(run, monkeypatch):
     def slow(*_, **__):
         raise AssertionError("the form for any policy")
 
-    monkeypatch.setattr("specmodel.replay.blocks.replay_policy", slow)
+    monkeypatch.setattr("specmodel.replay.replaying.Told", slow)
     path = "specmodel.replay.policies:Cascade"
     rows = parse(run(f"{MEASURED} --policy {path},{path}:max_trials=2,cascade:max_trials=2 --json"))
     speedups = [row["speedup"] for row in rows["policies"]]
     assert speedups[0] != speedups[1] == speedups[2]
     records = simulate(read_trace("trace.jsonl"), read_replay_times("times.csv"), [Cascade], seed=0)
     assert records["plain_time"].sum() / records["time"].sum() == pytest.approx(speedups[0])
+    run(f"{MEASURED} --policy goodput,sglang,bandit,fixed:3,greedy,oracle")
 
 
 def test_phases_and_utilities_that_are_none_are_drawn_as_none(run, tmp_path, monkeypatch):
@@ -227,7 +228,7 @@ def test_interrupt_is_silent(command, folder, monkeypatch, capsys):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specmodel.replay.run.replay_block", interrupt)
+    monkeypatch.setattr("specmodel.replay.run.replay_piece", interrupt)
     before = listing(folder)
     assert cli.main(shlex.split(command)) == 130
     assert "".join(capsys.readouterr()).strip() == ""

@@ -11,14 +11,16 @@ from simulated import HEAD, LONG, MEASURED, MINE, NAMES, PREDICTED, parse, shown
 
 import specmodel
 from specmodel import cli
-from specmodel.replay import read_replay_times, simulate, summarise
+from specmodel.replay import assumed, read_replay_times, simulate, summarise
 from specmodel.replay.traces import read_trace
 
 VARIETY = [
     PREDICTED,
     MEASURED,
     HEAD,
-    PREDICTED + " --policy none,fixed:0,greedy,goodput,sglang,bandit,bandit:method=thompson,oracle",
+    PREDICTED + " --policy none,fixed:0,greedy,goodput,bandit,bandit:method=thompson,oracle",
+    HEAD + " --policy sglang,sglang:config=slots.json,goodput --policy-state request",
+    PREDICTED + " --runaway-share 0.1 --fixed-context --policy none,fixed:3",
     PREDICTED + f" --policy none,oracle,{LONG}",
     PREDICTED + f" --policy {LONG}",
     PREDICTED + " --policy oracle,best-fixed",
@@ -86,10 +88,61 @@ def test_defaults_are_those_of_the_help(run):
     again = parse(run(f"{PREDICTED} {given} --context-length 1024 --timing-noise 0.02 --json"))
     assert again["policies"] == document["policies"]
     help_text = " ".join(run("simulate --help").split())
-    assert "[default: 1024]" in help_text
+    assert "[default: prompts that the trace has, or 1024]" in help_text
     assert "[default: none, fixed:1 to fixed:3, best- fixed, cascade, oracle]" in help_text
     drawn = PREDICTED.replace("--requests 12 --output-tokens 60", "--policy none")
     assert "300 requests of 512 tokens" in " ".join(run(drawn).split())
+
+
+def test_single_requests_are_told_beside_the_whole(run):
+    records = simulate(read_trace("trace.jsonl"), read_replay_times("times.csv"), NAMES, seed=0)
+    records["speedup"] = records["plain_time"] / records["time"]
+    rows = parse(run(f"{MEASURED} --json"))["policies"]
+    for row in rows:
+        own = records[records["policy"] == row["policy"]]
+        assert row["mean_speedup"] == pytest.approx(own["speedup"].mean(), rel=1e-12)
+        assert row["speedup_p5"] == pytest.approx(np.percentile(own["speedup"], 5), rel=1e-12)
+        assert row["worst_speedup"] == own["speedup"].min()
+        worst = own[own["request"] == row["worst_request"]]["speedup"]
+        assert worst.tolist() == [row["worst_speedup"]]
+        assert row["worst_speedup"] <= row["speedup_p5"] <= row["mean_speedup"]
+
+
+def test_whose_state_is_said(run):
+    command = f"{MEASURED} --policy none,cascade,goodput,table:table.json"
+    out = run(command)
+    assert "\ncascade: begins anew with each request.\ngoodput: kept by 8 servers.\n" in out
+    assert "\ncascade, goodput: kept by 8 servers.\n" in run(f"{command} --policy-state server")
+    rows = [parse(run(f"{command} --policy-state {state} --json"))["policies"]
+            for state in ("request", "server")]  # fmt: skip
+    assert [a["speedup"] == b["speedup"] for a, b in zip(*rows, strict=True)] == [
+        True, False, False, True,
+    ]  # fmt: skip
+
+
+def test_what_an_engine_would_refuse_is_a_warning(run):
+    assert parse(run(f"{HEAD} --policy sglang --json"))["warnings"] == []
+    (warning,) = parse(run(f"{PREDICTED} --policy none,sglang --json"))["warnings"]
+    assert warning == (
+        "SGLang would keep a static draft length: it adapts eagle, eagle3, mtp only, not ngram"
+    )
+
+
+def test_context_grows_from_where_prompts_end(run):
+    fixed, grown = (parse(run(f"{PREDICTED}{typed} --policy none,fixed:2 --json"))
+                    for typed in (" --fixed-context", ""))  # fmt: skip
+    assert (fixed["assumptions"]["context_length"], "later" in fixed["step_times"]) == (1024, False)
+    assert grown["assumptions"]["growth_of_context"] == 60
+    assert len(grown["step_times"]["later"]) >= 1
+    assert grown["policies"][0]["tpot_p50"] > fixed["policies"][0]["tpot_p50"]
+    recorded = PREDICTED.replace(" --requests 12 --output-tokens 60", "").replace(
+        "code-ngram", "prompts.jsonl"
+    )
+    document = parse(run(recorded + " --policy none --json"))
+    assert document["assumptions"]["context_length"] == 900
+    assert document["step_times"]["context_length"] == 900
+    typed = parse(run(recorded + " --policy none --context-length 5000 --json"))
+    assert typed["step_times"]["context_length"] == 5000
 
 
 def test_answer_comes_first_then_the_policies_then_what_was_assumed(run):
@@ -113,7 +166,8 @@ def test_long_names_are_numbered_and_explained(run):
     assert lines[first + 2] == f"test_simulate_po [3]: {MINE}:Fixed:length=3"
     labels = ["none", "cascade [1]", "cascade [2]", "test_simulate_po [3]"]
     assert [re.split("  +", line)[0] for line in lines[first - 7 : first - 3]] == labels
-    assert re.match(r"policy +speedup +95 % +down +a step +tests +median +regret", lines[first - 8])
+    heading = r"policy +speedup +95 % +requests +% +worst +a step +regret"
+    assert re.match(heading, lines[first - 8])
 
 
 def test_what_does_not_pay_or_cannot_be_deployed_is_said(run):
@@ -177,6 +231,8 @@ def test_the_command_is_the_function(run):
     for seed in (0, 7):
         records = simulate(trace, times, NAMES, seed=seed)
         expected = summarise(records, np.random.default_rng(seed)).to_dict("records")
+        for row, name in zip(expected, NAMES, strict=True):
+            row["assumed"] = assumed(name)
         assert parse(run(f"{MEASURED} --seed {seed} --json"))["policies"] == expected
 
 
@@ -211,8 +267,9 @@ def test_a_table_is_its_draft_length_at_batch_size_1(run):
     rows = parse(run(MEASURED + " --policy table:table.json,fixed:3,fixed:03 --json".replace(
         ",fixed:03", "")))["policies"]  # fmt: skip
     assert rows[0] | {"policy": ""} == rows[1] | {
-        "policy": "", "speedup_low": rows[0]["speedup_low"], "speedup_high": rows[0]["speedup_high"]
-    }  # fmt: skip
+        name: rows[0][name] for name in ("policy", "speedup_low", "speedup_high", "assumed")
+    } | {"policy": ""}  # fmt: skip
+    assert rows[0]["assumed"] == "entries above batch size 1 belong to serving and are not replayed"
 
 
 def test_an_engine_beyond_its_fit_is_said(run):

@@ -3,7 +3,7 @@
 import shlex
 
 import pytest
-from simulated import MEASURED, MINE, check_refused, policy_case, shown
+from simulated import MEASURED, MINE, PREDICTED, check_refused, policy_case, shown
 
 RETURNED = [
     *(("-1", "-1"), ("8", "8"), ("2.0", "2.0"), ("true", "True"), ("null", "None")),
@@ -35,7 +35,9 @@ OWN = [
     policy_case(f"{MINE}:Half", f"--policy {MINE}:Half: got 'a Half'", "propose() and observe("),
     policy_case(f"{MINE}:NoMethods", "a NoMethods", "propose() and observe("),
     policy_case("collections:Counter", "--policy collections:Counter: got 'a Counter'"),
-    policy_case(f"{MINE}:Arguments", "--policy Arguments", "TypeError", "replays the whole trace"),
+    policy_case(f"{MINE}:Arguments", f"--policy {MINE}:Arguments: got 'propose(context)'"),
+    policy_case(f"{MINE}:Unknown", "observe(emitted_tokens, step_time, temperature)", "any of"),
+    policy_case(f"{MINE}:OneArgument", f"--policy {MINE}:OneArgument: got 'observe(tokens)'"),
     policy_case(f"{MINE}:Needs", f"--policy {MINE}:Needs", "TypeError", "needed"),
     policy_case(f"{MINE}:Fixed:no=3", f"--policy {MINE}:Fixed:no=3", "TypeError", "can be made"),
     policy_case(f"{MINE}:Fixed:length=two", "--policy Fixed: got 'two'"),
@@ -86,17 +88,22 @@ SETTING = [
     *(
         policy_case(f"{name}:{setting}={value}", f"--policy {name} {setting}: got {given}", "expec")
         for name, setting, value, given in (
-            ("goodput", "memory", "0", "0"),
-            ("goodput", "memory", "x", "'x'"),
+            ("goodput", "window", "0", "0"),
+            ("goodput", "window", "1.5", "1.5"),
+            ("goodput", "window", "x", "'x'"),
             ("goodput", "first_acceptance_rate", "1", "1"),
             ("goodput", "first_acceptance_rate", "NaN", "nan"),
             ("goodput", "probe_interval", "1.5", "1.5"),
-            ("sglang", "weight", "0", "0"),
-            ("sglang", "weight", "x", "'x'"),
-            ("sglang", "first_draft_length", "1.5", "1.5"),
-            ("sglang", "warm_up", "x", "'x'"),
-            ("sglang", "warm_up", "-1", "-1"),
+            ("sglang", "num_steps", "2", "2"),
+            ("sglang", "ema_alpha", "0", "0"),
+            ("sglang", "ema_alpha", "x", "'x'"),
+            ("sglang", "warmup_batches", "x", "'x'"),
+            ("sglang", "warmup_batches", "-1", "-1"),
             ("sglang", "update_interval", "1.5", "1.5"),
+            ("sglang", "config", "absent.json", "'absent.json'"),
+            ("sglang", "config", "malformed.json", "'malformed.json'"),
+            ("sglang", "config", "list.json", "[]"),
+            ("sglang", "config", "null.json", "None"),
             ("bandit", "method", "greedy", "'greedy'"),
             ("bandit", "discount", "0", "0"),
             ("bandit", "discount", "x", "'x'"),
@@ -110,7 +117,9 @@ SETTING = [
             ("nope", "module:Class, or a known name"),
             ("best_fixed", "best-fixed"),
             ("cascade:max_trial=3", "a setting it has: max_trials"),
-            ("goodput:step_time=3", "memory"),
+            ("goodput:step_time=3", "window"),
+            ("goodput:memory=20", "window"),
+            ("sglang:weight=0.3", "ema_alpha"),
             ("bandit:generator=3", "method"),
             ("cascade:max_trials", "name=value"),
             ("cascade:", "name=value"),
@@ -135,6 +144,8 @@ SETTING = [
             ("table:1-16", "entries such as"),
             ("table:1-16=x", "entries such as"),
             ("table:1-16=3:", "entries such as"),
+            ("table:5=3", "entries such as"),
+            ("table:1=3", "entries such as"),
         )
     ),
     *(
@@ -149,7 +160,8 @@ SETTING = [
             (":fraction.json", "[1, 16, 2.5]"),
             (":16-1=3", "[16, 1, 3]"),
             (":0-16=3", "[0, 16, 3]"),
-            (":1=3", "[1, 3]"),
+            (":5-10=3", "[5, 10, 3]"),
+            (":1-8=3:8-16=2", "[8, 16, 2]"),
         )
     ),
     *(
@@ -162,7 +174,15 @@ SETTING = [
     ),
 ]  # fmt: skip
 
-CASES = [*OWN, *SETTING]
+CASES = [
+    *OWN,
+    *SETTING,
+    policy_case("sglang:config=bare.json", "--policy sglang config 1: got [2, 4]", "an object"),
+    (f"{MEASURED} --policy-state batch", "--policy-state", "'request', 'server'"),
+    (f"{MEASURED} --fixed-context", "--step-times: got 'times.csv'", "no --fixed-context"),
+    (f"{PREDICTED} --trace math-ngram --runaway-share 0.1", "--runaway-share: got 0.1", "0, as"),
+    (f"{PREDICTED} --runaway-share 2", "--runaway-share: got 2"),
+]
 
 
 @pytest.mark.parametrize(

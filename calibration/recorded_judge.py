@@ -1,0 +1,108 @@
+"""How well copy runs rank policies: fitted on half of the recordings, judged on the other half.
+
+The rank correlation of the speedups of 13 policies, on the drawn requests of the fitted process and
+on the half that no fit saw, is set beside that of the two halves themselves: no process of a half
+can be expected to do better. Deployments, policies and the list of files were settled before any
+fit (`recordings`).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import spearmanr
+
+from copy_runs import fit_copy_runs
+from recordings import KINDS, LOOK_UPS, Recorded, half, trace_of
+from specmodel.cost.deploying import deploy
+from specmodel.replay import ReplayTimes, replay_times, simulate, summarise
+from specmodel.replay.traces import Trace, sample_trace, trace_statistics
+
+RESULTS = Path(__file__).parent / "results/recordings"
+DEPLOYMENTS: dict[str, dict[str, Any]] = {
+    "Mixtral-8x7B, RTX 6000 Ada": {
+        "target": "mixtral-8x7b", "weight_dtype": "fp8", "hardware": "rtx_6000_ada",
+        "memory_utilization": 0.95, "engine": "vllm-moesd-2025",
+    },
+    "Qwen3-30B-A3B, H100": {"target": "qwen3-30b-a3b", "hardware": "h100_sxm", "engine": "vllm"},
+    "Qwen3-Next-80B-A3B, H200, hybrid": {
+        "target": "qwen3-next-80b-a3b", "hardware": "h200_sxm", "engine": "vllm",
+        "tensor_parallel": 2,
+    },
+    "OLMoE-1B-7B, L4": {"target": "olmoe-1b-7b", "hardware": "l4", "engine": "vllm"},
+    "DeepSeekMoE-16B, L40S": {
+        "target": "deepseek-moe-16b", "hardware": "l40s", "engine": "vllm"
+    },
+}  # fmt: skip
+POLICIES = (
+    "none", *(f"fixed:{length}" for length in range(1, 8)), "cascade", "cascade:backoff_factor=1",
+    "goodput", "sglang", "bandit",
+)  # fmt: skip
+SHOWN = ("none", "fixed:1", "fixed:3", "fixed:7", "best-fixed", "cascade", "goodput", "sglang",
+         "bandit", "oracle")  # fmt: skip
+KEPT = ("policy", "requests", "speedup", "mean_speedup", "speedup_p5", "worst_speedup",
+        "worst_request", "tokens_per_step", "test_share", "regret")  # fmt: skip
+CONTEXT, LONGEST, TIMES_AS_MANY = 1024, 7, 4
+
+
+def times_of(name: str) -> ReplayTimes:
+    """Return step times of a deployment, the same at every step."""
+    deployment, _ = deploy(drafter="ngram", **DEPLOYMENTS[name])
+    return replay_times(deployment, max_draft_length=LONGEST, context_length=CONTEXT)
+
+
+def speedups(trace: Trace, times: ReplayTimes, seed: int) -> pd.Series:
+    """Return the speedup of each policy over a trace."""
+    sums = simulate(trace, times, POLICIES, seed=seed).groupby("policy", observed=True)
+    return sums["plain_time"].sum() / sums["time"].sum()
+
+
+def drawn_like(trace: Trace, name: str) -> Trace:
+    """Return requests of a process that is fitted to a trace, of its lengths."""
+    process = fit_copy_runs(trace_statistics(trace), name, "recordings", trace.output_tokens)
+    generator = np.random.default_rng(1)
+    size = TIMES_AS_MANY * trace.num_requests
+    return sample_trace(process, size, generator.choice(trace.output_tokens, size), generator)
+
+
+def ranking(texts: dict[str, list[Recorded]]) -> pd.DataFrame:
+    """Return rank correlations by kind of text, look-up and deployment."""
+    rows = []
+    for kind in KINDS:
+        for look_up in LOOK_UPS:
+            fitted, held = (trace_of(half(texts[kind], number), look_up) for number in (0, 1))
+            drawn = drawn_like(fitted, f"{kind}, {look_up}")
+            for name in DEPLOYMENTS:
+                times = times_of(name)
+                judge = speedups(held, times, 0)
+                rows.append({
+                    "texts": kind, "look_up": look_up, "deployment": name,
+                    "process": spearmanr(speedups(drawn, times, 2), judge).statistic,
+                    "other_half": spearmanr(speedups(fitted, times, 3), judge).statistic,
+                })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def policies(texts: dict[str, list[Recorded]]) -> pd.DataFrame:
+    """Return the figures of policies over all recordings, on three of the deployments."""
+    rows = []
+    for kind in KINDS:
+        for look_up in LOOK_UPS:
+            trace = trace_of(texts[kind], look_up)
+            for name in list(DEPLOYMENTS)[:3]:
+                records = simulate(trace, times_of(name), SHOWN, seed=0)
+                table = summarise(records, np.random.default_rng(0))
+                rows.append(table.assign(texts=kind, look_up=look_up, deployment=name))
+    return pd.concat(rows, ignore_index=True)
+
+
+def judge(texts: dict[str, list[Recorded]]) -> None:
+    """Write both tables, and print how the process does beside the other half."""
+    RESULTS.mkdir(exist_ok=True)
+    ranks = ranking(texts)
+    ranks.to_csv(RESULTS / "ranking.csv", index=False, float_format="%.4f")
+    columns = ["texts", "look_up", "deployment"]
+    table = policies(texts)
+    table[[*columns, *KEPT]].to_csv(RESULTS / "policies.csv", index=False, float_format="%.4f")
+    print(ranks.groupby(["texts", "look_up"])[["process", "other_half"]].mean().round(3))

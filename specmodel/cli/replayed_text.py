@@ -1,0 +1,106 @@
+"""What ``specmodel simulate`` tells people, and times as JSON has them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from typing import Any
+
+from specmodel import replay
+from specmodel.base.text import align, wrap
+from specmodel.prediction.table import Form, Row, columns_of, fitted
+from specmodel.show import report
+from specmodel.show.forms import plain_fields
+
+_HINDSIGHT = ("best-fixed", "greedy", "oracle")
+_CELLS: dict[str, Form] = {
+    "speedup": "{speedup:.3f}",
+    "95 %": "{speedup_low:.2f}-{speedup_high:.2f}",
+    "mean of\nrequests": "{mean_speedup:.2f}",
+    "5th\n%": "{speedup_p5:.2f}",
+    "\nworst": "{worst_speedup:.2f}",
+    "slow-\ndown": "{slowdown:.0%}",
+    "tokens\na step": "{tokens_per_step:.2f}",
+    "drafted\na step": "{drafted_tokens_per_step:.2f}",
+    "in\ntests": "{test_share:.0%}",
+    "TPOT\nmedian": lambda row: _seconds(row["tpot_p50"]),
+    "95th": lambda row: _seconds(row["tpot_p95"]),
+    "regret": "{regret:.0%}",
+}
+"""Columns of the table for people."""
+_SPARE = ("95th", "drafted\na step", "TPOT\nmedian", "slow-\ndown", "in\ntests", "tokens\na step")
+"""Columns that are dropped where the table is too wide, in this order."""
+
+
+def page(said: dict[str, Any], times: replay.ReplayTimes, rows: list[Row]) -> str:
+    """Return the page for people: first the relative step times, which decide."""
+    costs = ", ".join(f"{cost:.2f}" for cost in times.step_time / times.forward_time)
+    plain = _seconds(times.forward_time)
+    line = f"A plain pass takes {plain}; steps that verify 0, 1, ... draft tokens: {costs} of it."
+    verdict = _verdict(rows) if said.get("fits", True) else report.if_it_fitted(_verdict(rows))
+    sections = ["\n".join([_fill(said["heading"]), wrap(line), _fill(verdict)]), _table(rows)]
+    values = said["assumptions"].items()
+    assumed = {name: f"{v:g}" if isinstance(v, float) else v for name, v in values}
+    return "\n\n".join([*sections, report.assumed_text(assumed)])
+
+
+def fields_of(times: replay.ReplayTimes) -> Row:
+    """Return times for JSON, the later ones as a list of the same fields."""
+    fields: Row = plain_fields(times)
+    later = [
+        {name: value for name, value in fields_of(row).items() if not name.startswith("context")}
+        for row in fields.pop("later")
+    ]
+    return fields | ({"later": later} if later else {})
+
+
+def _verdict(rows: list[Row]) -> str:
+    """Say which policy did best, and how Cascade did if it was there."""
+    rows = [row for row in rows if row["policy"].split(":")[0] not in _HINDSIGHT]
+    if not rows:
+        return "Policies that know the trace only: bounds, nothing to deploy."
+    best = max(rows, key=lambda row: row["speedup"])
+    text = f"Best: {best['policy']}, {best['speedup']:.2f}x."
+    if best["speedup"] <= 1:
+        text = "Speculation does not pay under any of these policies."
+    for row in rows:
+        if row["policy"] == "cascade":
+            told = " Cascade: {speedup:.2f}x, {test_share:.0%} of its steps in tests."
+            text += told.format_map(row)
+    return text
+
+
+def _table(rows: list[Row]) -> str:
+    """Return a row for each policy, in at most 80 columns."""
+    labels = _labels(row["policy"] for row in rows)
+    forms: dict[str, Form] = {"policy": lambda row: labels[row["policy"]], **_CELLS}
+    if all(row["regret"] is None for row in rows):
+        del forms["regret"]
+    columns, _ = fitted(columns_of(rows, forms.items()), _SPARE)
+    notes = [_fill(f"{label}: {name}") for name, label in labels.items() if label != name]
+    by_text: dict[str, list[str]] = {}
+    for row in rows:
+        if row["assumed"]:
+            by_text.setdefault(row["assumed"], []).append(labels[row["policy"]])
+    notes += [_fill(f"{', '.join(names)}: {text}.") for text, names in by_text.items()]
+    return "\n".join([align(columns, left=("policy",)), *notes])
+
+
+def _labels(names: Iterable[str], width: int = 20) -> dict[str, str]:
+    """Return the labels of policies; long names get a number that a note explains."""
+    labels = {name: name for name in names}
+    for number, name in enumerate((name for name in labels if len(name) > width), start=1):
+        mark = f" [{number}]"
+        labels[name] = name.split(":")[0][: width - len(mark)] + mark
+    return labels
+
+
+def _fill(text: str) -> str:
+    """Wrap text with names that the user typed; longer words than a line are cut."""
+    return textwrap.fill(text, 80, break_on_hyphens=False)
+
+
+def _seconds(value: float) -> str:
+    from specmodel.base.units import format_si  # which imports what help does not need
+
+    return format_si(value, "s")

@@ -1,0 +1,255 @@
+"""SGLang's adaptive draft length, as its release 0.5.23 runs it: slots by batch size.
+
+A server has one state for each slot, which requests share. A slot has candidates of a draft length
+and a moving average of the tokens accepted; every few batches it goes to a lower candidate, or else
+to a higher one, where the average passes a threshold between them.
+"""
+
+import json
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from specmodel.base.errors import InputError
+from specmodel.base.records import read_text
+from specmodel.replay.policies.policy import ASKED, FREE, StatePolicy, is_number, whole_number
+
+Slots = dict[int, dict[str, Any]]
+"""Settings of each slot by its smallest batch size."""
+
+SETTINGS = {
+    "ema_alpha": 0.2,
+    "update_interval": 5,
+    "warmup_batches": 10,
+    "up_hysteresis": 0.0,
+    "down_hysteresis": -0.25,
+    "ceiling_coeff": 0,
+}
+"""Settings of a slot beside its candidates, and what they are where a file leaves them out."""
+DEFAULT: dict[str, Any] = {
+    "1": {"candidate_steps": [1, 3, 5, 7]},
+    "8": {"candidate_steps": [0, 1, 3], "down_hysteresis": 0.0},
+    "32": {"candidate_steps": [0, 1], "down_hysteresis": 0.0},
+    "64": {"candidate_steps": [0], "down_hysteresis": 0.0},
+}
+"""Slots of a server that is given no file."""
+METHODS = ("eagle", "eagle3", "mtp")
+"""Drafters whose lengths SGLang adapts: EAGLE, EAGLE3 and NEXTN."""
+
+# places of whole numbers; the candidates follow
+BATCHES, AT, INTERVAL, WARM_UP, CANDIDATES, FIRST = range(FREE, FREE + 6)
+# places of real numbers
+AVERAGE, WEIGHT, ABOVE, BELOW, CEILING = range(5)
+
+
+def read_slots(config: str | Path | Mapping[str, Any] | None = None) -> Slots:
+    """Return the slots of a server from what its option for the file of slots takes.
+
+    Parameters
+    ----------
+    config
+        A JSON file, what is in it, or None for the slots that SGLang has without one: by batch
+        size an object with candidate_steps and settings, beside settings for all.
+    """
+    table = DEFAULT if config is None else config
+    if isinstance(table, str | Path):
+        text = read_text(Path(table), "sglang config", "JSON")
+        try:
+            table = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InputError("sglang config", str(config), f"well-formed JSON ({error})") from None
+    if not isinstance(table, Mapping):
+        raise InputError(
+            "sglang config", table, 'an object such as {"1": {"candidate_steps": [1]}}'
+        )
+    shared = {key: value for key, value in table.items() if not key.isdigit()}
+    slots = {
+        int(key): _checked(shared, entry, f"sglang config {key}")
+        for key, entry in table.items()
+        if key.isdigit()
+    }
+    if not slots:
+        expected = 'at least one batch size, such as "1": {"candidate_steps": [1, 3]}'
+        raise InputError("sglang config", list(table), expected)
+    return dict(sorted(slots.items()))
+
+
+def _checked(shared: Mapping[str, Any], entry: Any, where: str) -> dict[str, Any]:
+    """Return all settings of a slot; those of the whole file hold where it has none."""
+    if not isinstance(entry, Mapping):
+        raise InputError(where, entry, 'an object such as {"candidate_steps": [1, 3]}')
+    known = {"candidate_steps", *SETTINGS}
+    unknown = next((key for key in (*shared, *entry) if key not in known), None)
+    if unknown is not None:
+        raise InputError(f"{where} {unknown}", "an unknown key", f"only {', '.join(sorted(known))}")
+    steps = entry.get("candidate_steps")
+    is_list = isinstance(steps, list) and steps
+    if not is_list or not all(type(k) is int and 0 <= k <= 255 for k in steps or ()):
+        raise InputError(f"{where} candidate_steps", steps, "a list of whole numbers from 0 to 255")
+    slot = SETTINGS | dict(shared) | dict(entry)
+    for name, least in (("update_interval", 1), ("warmup_batches", 0)):
+        whole_number(f"{where} {name}", slot[name], least)
+    for name in ("ema_alpha", "up_hysteresis", "down_hysteresis", "ceiling_coeff"):
+        if not (is_number(slot[name]) and math.isfinite(slot[name])):
+            raise InputError(f"{where} {name}", slot[name], "a number")
+    if not 0 < slot["ema_alpha"] <= 1:
+        raise InputError(f"{where} ema_alpha", slot["ema_alpha"], "a number above 0, at most 1")
+    return slot | {"candidate_steps": sorted(set(slot["candidate_steps"]))}
+
+
+def first_steps(slots: Slots, num_steps: int | None = None) -> int:
+    """Return the draft length that a server begins with: as told, or the middle one of all."""
+    union: list[int] = sorted({k for slot in slots.values() for k in slot["candidate_steps"]})
+    if num_steps is None:
+        return union[len(union) // 2]
+    if num_steps not in union:
+        expected = f"one of the candidates: {', '.join(map(str, union))}"
+        raise InputError("sglang num_steps", num_steps, expected)
+    return num_steps
+
+
+class AdaptiveSteps(StatePolicy):
+    """Adapt the draft length as a slot of SGLang does, that of batch size 1 unless told.
+
+    Parameters
+    ----------
+    max_draft_length
+        Longest draft; candidates of the default slots that are longer are left out [token].
+    config, num_steps
+        What `read_slots` takes; and the draft length that the server was started with, by default
+        the middle of the candidates of all slots [token].
+    batch_size
+        Whose slot it is: the largest key at or below [request].
+    settings
+        ema_alpha, update_interval, warmup_batches, up_hysteresis, down_hysteresis and ceiling_coeff
+        in place of those of all slots [-].
+    """
+
+    def __init__(
+        self,
+        max_draft_length: int,
+        config: str | Path | Mapping[str, Any] | None = None,
+        num_steps: int | None = None,
+        batch_size: int = 1,
+        **settings: float,
+    ) -> None:
+        slots = read_slots(config)
+        first = first_steps(slots, num_steps)
+        self.other_slots = tuple(size for size in slots if size > batch_size)
+        slot = slots[_slot_of(list(slots), batch_size)]
+        if settings:
+            told = {"candidate_steps": slot["candidate_steps"]}
+            slot = _checked({}, slot | told | settings, "sglang")
+        fitting = [k for k in slot["candidate_steps"] if k <= max_draft_length]
+        if not fitting or (config is not None and fitting != slot["candidate_steps"]):
+            expected = f"at most {max_draft_length}, the longest draft considered"
+            raise InputError("sglang candidate_steps", slot["candidate_steps"], expected)
+        super().__init__(*_state(slot | {"candidate_steps": fitting}, first))
+
+
+def _state(slot: Mapping[str, Any], first: int) -> tuple[list[int], list[float]]:
+    """Return the state of a slot before its first batch, of a server that begins at `first`."""
+    steps = slot["candidate_steps"]
+    at = steps.index(first) if first in steps else len(steps) // 2
+    counts = [0, at, slot["update_interval"], slot["warmup_batches"], len(steps)]
+    names = ("ema_alpha", "up_hysteresis", "down_hysteresis", "ceiling_coeff")
+    numbers = [float(slot[name]) for name in names]
+    return [steps[at], 0, *counts, *steps], [float(steps[at] - 1), *numbers]
+
+
+def _slot_of(keys: Sequence[int], batch_size: int) -> int:
+    return keys[max(bisect_right(keys, batch_size) - 1, 0)]
+
+
+class AdaptiveServer:
+    """All slots of a server, each with a state that its requests share.
+
+    Parameters
+    ----------
+    config, num_steps
+        As in `AdaptiveSteps` [token].
+    graph_sizes
+        Batch sizes of CUDA graphs, to the next of which a batch is padded before it is looked up
+        [request].
+    """
+
+    def __init__(
+        self,
+        config: str | Path | Mapping[str, Any] | None = None,
+        num_steps: int | None = None,
+        graph_sizes: Sequence[int] = (),
+    ) -> None:
+        slots = read_slots(config)
+        first = first_steps(slots, num_steps)
+        self._graph_sizes = sorted(graph_sizes)
+        self._states = {size: _state(slot, first) for size, slot in slots.items()}
+
+    def propose(self, batch_size: int) -> int:
+        """Return the draft length of a batch [token]."""
+        return self._state_of(batch_size)[0][ASKED]
+
+    def observe(self, accepted_tokens: Sequence[int], batch_size: int) -> None:
+        """Take in how many tokens each request of a batch had accepted [token]."""
+        if accepted_tokens:
+            mean = sum(accepted_tokens) / len(accepted_tokens)
+            adapt(*self._state_of(batch_size), mean)
+
+    def _state_of(self, batch_size: int) -> tuple[list[int], list[float]]:
+        at = bisect_left(self._graph_sizes, batch_size)
+        padded = self._graph_sizes[at] if at < len(self._graph_sizes) else batch_size
+        return self._states[_slot_of(list(self._states), padded)]
+
+
+def sglang(
+    whole: list[int], real: list[float], emitted_tokens: int, step_time: float, drafted: int
+) -> None:
+    """Take in what a step emitted [token]; its time [s] does not matter to the rule."""
+    adapt(whole, real, emitted_tokens - 1.0)
+
+
+AdaptiveSteps.react = sglang
+
+
+def adapt(whole: list[int], real: list[float], accepted_tokens: float) -> None:
+    """Take in the mean of the tokens accepted in a batch [token]."""
+    if whole[ASKED] > 0:
+        weight = real[WEIGHT]
+        real[AVERAGE] = (1 - weight) * real[AVERAGE] + weight * accepted_tokens
+    whole[BATCHES] += 1
+    beyond = whole[BATCHES] - whole[WARM_UP]
+    if beyond > 0 and beyond % whole[INTERVAL] == 0:
+        whole[AT] = next_candidate(whole, real)
+        whole[ASKED] = whole[FIRST + whole[AT]]
+
+
+def next_candidate(whole: list[int], real: list[float]) -> int:
+    """Return the number of the candidate to go on with: lower ones are tried first."""
+    at, last = whole[AT], whole[CANDIDATES] - 1
+    if whole[ASKED] == 0:  # nothing was observed: the next one up is tried
+        at = min(at + 1, last)
+        if whole[FIRST + at] > 0 and real[AVERAGE] < 0:
+            real[AVERAGE] = whole[FIRST + at] - 1.0
+        return at
+    lower = at
+    while lower > 0 and real[AVERAGE] <= fall_below(whole[FIRST + lower - 1]) + real[BELOW]:
+        lower -= 1
+    higher = lower
+    if lower == at:
+        while higher < last and real[AVERAGE] > whole[FIRST + higher] - 0.5 + real[ABOVE]:
+            higher += 1
+    if real[CEILING] > 0 and higher <= at:  # a ceiling never stops a rise
+        ceiling = max(1, math.ceil(real[AVERAGE] * real[CEILING]))
+        while higher > 0 and whole[FIRST + higher] > ceiling:
+            higher -= 1
+    return higher
+
+
+def fall_below(candidate: int) -> float:
+    """Return the average at which a slot falls to a candidate, less its hysteresis [token]."""
+    return 0.5 if candidate == 0 else candidate - 0.5
+
+
+PARTS = sglang, adapt, next_candidate, fall_below
+"""The functions that numba compiles."""
