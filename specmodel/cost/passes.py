@@ -1,7 +1,7 @@
 """Seconds of one pass from its work, by component, and why one pass takes longer than another."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -106,21 +106,39 @@ class PassTime:
 
     Parameters
     ----------
-    names, stacks
-        Components in the order of the pass, and their times on the GPU.
+    names, timed
+        Components in the order of the pass, and their times on the GPU before factors.
     host_time
         Time of the host [s].
     active_experts
         Distinct experts that the pass loads per layer [-].
     work
         Returns the work of the pass, kept or computed when it is called.
+    factors, common
+        Factors on the time of kernels by kind, and one on all time of the GPU [-].
+    beside
+        Time on the GPU of components that are not among these, with factors [s].
     """
 
     names: tuple[str, ...]
-    stacks: tuple[TimeStack, ...]
+    timed: tuple[TimeStack, ...]
     host_time: FloatArray | float
     active_experts: FloatArray
     work: Callable[[], PassWork]
+    factors: Mapping[str, FloatArray] = field(default_factory=dict)
+    common: FloatArray | float = 1.0
+    beside: FloatArray | float = 0.0
+
+    @property
+    def _is_scaled(self) -> bool:
+        return bool(self.factors) or not isinstance(self.common, float) or self.common != 1
+
+    @cached_property
+    def stacks(self) -> tuple[TimeStack, ...]:
+        """Times of the components, with factors."""
+        if not self._is_scaled:
+            return self.timed
+        return tuple(stack.scaled(self.factors, self.common) for stack in self.timed)
 
     @cached_property
     def components(self) -> dict[str, ComponentTime]:
@@ -131,36 +149,51 @@ class PassTime:
     @cached_property
     def kinds(self) -> dict[str, str]:
         """Kinds of the kernels of each component."""
-        return {n: kind for s in self.stacks for n, kind in zip(s.names, s.kinds, strict=True)}
+        return {n: kind for s in self.timed for n, kind in zip(s.names, s.kinds, strict=True)}
 
     @cached_property
     def causes(self) -> dict[str, str]:
         """What to name when the traffic of a component grows."""
-        return {n: cause for s in self.stacks for n, cause in zip(s.names, s.causes, strict=True)}
+        return {n: cause for s in self.timed for n, cause in zip(s.names, s.causes, strict=True)}
 
     def scaled(
         self, factors: Mapping[str, FloatArray], common: FloatArray | float = 1.0
     ) -> "PassTime":
         """Return it with factors on kernels by kind, and a common one on all GPU time [-]."""
-        return replace(self, stacks=tuple(stack.scaled(factors, common) for stack in self.stacks))
+        both = {kind: factors.get(kind, 1.0) * own for kind, own in self.factors.items()}
+        common, beside = self.common * common, self.beside * common
+        return replace(self, factors={**factors, **both}, common=common, beside=beside)
+
+    @cached_property
+    def gpu_time(self) -> FloatArray:
+        """Time of the pass without the host's [s]."""
+        # kernels of a kind are summed before the factor, which may be many draws of a few points
+        sums: dict[str, Value] = {"": 0.0}
+        for stack in self.timed:
+            times, kinds = (
+                stack.times,
+                [kind if kind in self.factors else "" for kind in stack.kinds],
+            )
+            rows = times.busy_time + times.launch_time if any(kinds) else times.total_time
+            if any(kinds):
+                sums[""] = sums[""] + np.atleast_1d(times.link_time).sum(axis=0)
+            for kind, time in zip(kinds, rows, strict=True):  # in one order for all points
+                sums[kind] = sums.get(kind, 0.0) + time
+        total = sums.pop("")
+        for kind, time in sums.items():
+            total = total + time * self.factors[kind]
+        return np.asarray((total * self.common if self._is_scaled else total) + self.beside)
 
     @cached_property
     def total_time(self) -> FloatArray:
         """Time of the pass: the host's adds to the GPU's [s]."""
-        total = self.host_time
-        for stack in self.stacks:
-            for time in stack.times.total_time:  # in one order, however many points there are
-                total = total + time
-        return np.asarray(total)
-
-    @property
-    def gpu_time(self) -> FloatArray:
-        """Time of the pass without the host's [s]."""
-        return self.total_time - self.host_time
+        return np.asarray(self.gpu_time + self.host_time)
 
     def waiting(self, share: FloatArray | float) -> "PassTime":
         """Return it with only a share of its host time, the one it waits for [-]."""
-        return replace(self, host_time=self.host_time * share)
+        waiting = replace(self, host_time=self.host_time * share)
+        vars(waiting).update({n: v for n, v in vars(self).items() if n in ("gpu_time", "stacks")})
+        return waiting
 
     def beside_host(self) -> "PassTime":
         """Return it for a host that works beside the GPU."""
@@ -201,7 +234,7 @@ def _component(name: str, time: PassTime, other: PassTime) -> ComponentTime:
 
 def time_by_cause(time: PassTime) -> dict[str, FloatArray]:
     """Return what a pass takes by cause, beyond an empty one; the host's time is overhead [s]."""
-    nothing = replace(time, names=(), stacks=())
+    nothing = replace(time, names=(), timed=())
     causes = growth_by_cause(nothing, time)
     return causes | {"overhead": causes["overhead"] + time.host_time}
 
