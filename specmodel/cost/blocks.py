@@ -24,6 +24,9 @@ BLOCK = 2**14
 """Points that are computed at a time [-]: their arrays fit in a cache, and Python's own time is
 short beside theirs."""
 
+MANY, MOST = 2 * BLOCK, 32 * BLOCK
+"""Points, contexts aside and in all, from which times are computed in blocks [-]."""
+
 TOTALS = ("forward_time", "verify_time", "draft_time", "reject_time", "step_time")
 """Times of a step that are kept for all points."""
 
@@ -40,6 +43,19 @@ _MOST_CODES = 2**24
 """Codes of such points up to which a table finds them [-]."""
 
 Points = Mapping[str, FloatArray]
+
+
+def are_many(points: Mapping[str, Any]) -> bool:
+    """Tell whether times at these points are better computed in blocks.
+
+    Short axes of a grid are as good as blocks, until what it has of contexts is large.
+    """
+    sizes = (
+        np.broadcast_shapes(*(np.shape(points[n]) for n in names))
+        for names in (_OF_PASSES, OF_TIMES)
+    )
+    distinct, whole = map(math.prod, sizes)
+    return distinct > MANY or whole > MOST
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance, mean_tokens_per_step
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
-from specmodel.cost.blocks import BLOCK, OF_TIMES, BlockedTimes
+from specmodel.cost.blocks import OF_TIMES, BlockedTimes, are_many
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import KernelErrors, StepTimes, step_times
 from specmodel.cost.memory import MemoryUse
@@ -31,10 +31,7 @@ LIMITS = (*CAUSES, "none")
 LOAD = ("prompt_length", "output_length")
 """Coordinates of points where an engine prefills prompts between its steps."""
 
-MANY = 2 * BLOCK
-"""Points from which times are computed in blocks [-]."""
-
-_AT_ONCE = 2**16
+_AT_ONCE = 2**20
 """Points, of drafts of several lengths, that are compared at a time [-]."""
 
 COORDINATES = ("batch_size", "context_length", *LOAD)
@@ -269,9 +266,8 @@ def evaluate(
     """
     points = {"verify_tokens": points["draft_length"] + 1} | dict(points)
     of_times: dict[str, Any] = {name: points[name] for name in OF_TIMES}
-    size = math.prod(np.broadcast_shapes(*map(np.shape, of_times.values())))
     times: StepTimes | BlockedTimes
-    if size > MANY and not errors:
+    if are_many(of_times) and not errors:
         times = BlockedTimes(deployment, of_times)
     else:
         times = step_times(deployment, **of_times, known=known, errors=errors)

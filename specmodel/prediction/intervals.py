@@ -167,7 +167,7 @@ def _drawn(
     """Return a deployment with drawn overheads, and drawn errors of its kernels."""
     overheads = _drawn_overheads(deployment, generator, draws)
     overheads = _spread_outside(deployment, points, overheads, generator, draws)
-    drawn = replace(deployment, overheads=overheads)
+    drawn = deployment.with_draws(overheads=overheads)
     fits = fits_of_models(deployment)
     kinds = (*_FIRST_KINDS, *(kind for kind in fits if kind not in _FIRST_KINDS))
     normal = [*generator.standard_normal((5, len(_FIRST_KINDS), *draws)).swapaxes(0, 1)]

@@ -102,11 +102,10 @@ def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deploymen
     experts, popularity = (d.target.num_experts, d.target.mean_experts_per_token), d.popularity
     if "popularity_exponent" in values:
         popularity = zipf_popularity(*experts, values["popularity_exponent"])
-    return replace(
-        d,
+    return d.with_draws(
         hardware=_with_leaves(d.hardware, tree["hardware"]),
         overheads=_with_leaves(d.engine_overheads, tree["engine"]),
-        kernels=replace(d.kernels, fits=fits),
+        kernels=replace(d.kernels, fits=fits) if tree["kernels"] else d.kernels,
         drafter=_with_leaves(d.drafter, tree["drafter"]),
         routing_correlation=values.get("routing_correlation", d.routing_correlation),
         popularity=popularity,
