@@ -33,7 +33,7 @@ TOTALS = ("forward_time", "verify_time", "draft_time", "reject_time", "step_time
 _OF_PASSES = ("batch_size", "draft_length", "verify_tokens")
 """What decides a step beside contexts."""
 
-OF_TIMES = (*_OF_PASSES, "context_length")
+_OF_TIMES = (*_OF_PASSES, "context_length")
 """What decides the times of a step."""
 
 _MOST_DISTINCT = 0.25
@@ -43,19 +43,6 @@ _MOST_CODES = 2**24
 """Codes of such points up to which a table finds them [-]."""
 
 Points = Mapping[str, FloatArray]
-
-
-def are_many(points: Mapping[str, Any]) -> bool:
-    """Tell whether times at these points are better computed in blocks.
-
-    Short axes of a grid are as good as blocks, until what it has of contexts is large.
-    """
-    sizes = (
-        np.broadcast_shapes(*(np.shape(points[n]) for n in names))
-        for names in (_OF_PASSES, OF_TIMES)
-    )
-    distinct, whole = map(math.prod, sizes)
-    return distinct > MANY or whole > MOST
 
 
 @dataclass(frozen=True)
@@ -142,15 +129,19 @@ def distinct(points: Points) -> Distinct:
 class BlockedTimes:
     """Times of steps as `StepTimes` has them, computed in blocks of many points.
 
-    `points` are as `step_times` takes them.
+    `points` has what `step_times` takes, by name.
     """
 
     deployment: Deployment
-    points: Mapping[str, Any]
+    points: Mapping[str, FloatArray]
+
+    @cached_property
+    def _taken(self) -> dict[str, Any]:
+        return {name: self.points[name] for name in _OF_TIMES}
 
     @cached_property
     def _cuts(self) -> Cuts:
-        return Cuts(np.broadcast_shapes(*map(np.shape, self.points.values())))
+        return Cuts(np.broadcast_shapes(*map(np.shape, self._taken.values())))
 
     @cached_property
     def _distinct(self) -> Distinct:
@@ -167,7 +158,7 @@ class BlockedTimes:
         return self._cuts.whole(lambda block: of(step_times(self.deployment, **self._cut(block))))
 
     def _cut(self, block: slice) -> dict[str, Any]:
-        return {name: self._cuts.cut(array, block) for name, array in self.points.items()}
+        return {name: self._cuts.cut(array, block) for name, array in self._taken.items()}
 
     @cached_property
     def _totals(self) -> dict[str, FloatArray]:
@@ -212,7 +203,7 @@ class BlockedTimes:
 
     @cached_property
     def _whole(self) -> StepTimes:
-        return step_times(self.deployment, **self.points)
+        return step_times(self.deployment, **self._taken)
 
     def __getattr__(self, name: str) -> Any:
         return self._totals[name] if name in TOTALS else getattr(self._whole, name)

@@ -16,7 +16,6 @@ from specmodel.cost.passes import PassTime, growth_by_cause, time_by_cause
 from specmodel.cost.programs import Only, PassProgram, pass_program
 from specmodel.drafters.passes import DraftPasses, Part
 from specmodel.layers.batch import (
-    Carried,
     Layout,
     Routing,
     SequenceGroup,
@@ -322,8 +321,7 @@ def target_pass(
 ) -> PassTime:
     """Return the time of one pass of the target; its work can be asked for."""
     d = deployment
-    carried = _carried(d, sequences, d.popularity, d.layout)
-    return _timed(d, d.target, carried, d.layout, d.engine_seconds, only=only)
+    return _timed(d, d.target, sequences, d.popularity, d.layout, d.engine_seconds, only=only)
 
 
 def draft_pass(
@@ -344,30 +342,22 @@ def draft_pass(
         kernel_time=engine.kernel_time + engine.draft_kernel_time,
         pass_time=engine.draft_pass_time * host_passes,
     )
-    carried = _carried(d, sequences, popularity, d.draft_layout)
-    return _timed(d, model, carried, d.draft_layout, seconds, part, only)
-
-
-def _carried(
-    deployment: Deployment,
-    sequences: SequenceGroup | Sequence[SequenceGroup],
-    popularity: FloatArray | None,
-    layout: Layout,
-) -> Carried:
-    routing = Routing(np.asarray(deployment.routing_correlation, dtype=float), popularity)
-    return carried_by(sequences, layout, routing)
+    return _timed(d, model, sequences, popularity, d.draft_layout, seconds, part, only)
 
 
 def _timed(
     deployment: Deployment,
     model: Architecture,
-    carried: Carried,
+    sequences: SequenceGroup | Sequence[SequenceGroup],
+    popularity: FloatArray | None,
     layout: Layout,
     overheads: Overheads,
     part: Part = "layers",
     only: Only = "all",
 ) -> PassTime:
     """Time a pass by the program of its model, which the deployment keeps."""
+    routing = Routing(np.asarray(deployment.routing_correlation, dtype=float), popularity)
+    carried = carried_by(sequences, layout, routing)
     program = _program(deployment, model, layout, carried.taken_by, part)
     time, factor = program.time(carried, overheads, only), overheads.gpu_time_factor
     return time if isinstance(factor, float) and factor == 1 else time.scaled({}, factor)

@@ -89,6 +89,8 @@ class TimeStack:
 
 def stacked(values: Sequence[Value]) -> FloatArray:
     """Return values of components along a first axis, each broadcast with the others."""
+    if all(isinstance(value, float) for value in values):
+        return np.array(values)
     if len(values) == 1:
         return np.asarray(values[0])[None]
     return np.stack(np.broadcast_arrays(*values))
@@ -129,14 +131,10 @@ class PassTime:
     common: FloatArray | float = 1.0
     beside: FloatArray | float = 0.0
 
-    @property
-    def _is_scaled(self) -> bool:
-        return bool(self.factors) or not isinstance(self.common, float) or self.common != 1
-
     @cached_property
     def stacks(self) -> tuple[TimeStack, ...]:
         """Times of the components, with factors."""
-        if not self._is_scaled:
+        if not self.factors and isinstance(self.common, float) and self.common == 1:
             return self.timed
         return tuple(stack.scaled(self.factors, self.common) for stack in self.timed)
 
@@ -167,22 +165,26 @@ class PassTime:
     @cached_property
     def gpu_time(self) -> FloatArray:
         """Time of the pass without the host's [s]."""
+        total: Value = 0.0
+        if self.factors:
+            total = self._by_kind()
+        else:
+            for stack in self.timed:
+                for time in stack.times.total_time:  # in one order, however many points there are
+                    total = total + time
+        return np.asarray(total * self.common + self.beside)
+
+    def _by_kind(self) -> Value:
+        """Return the time of all components, each with the factor of its kind [s]."""
         # kernels of a kind are summed before the factor, which may be many draws of a few points
-        sums: dict[str, Value] = {"": 0.0}
+        sums: dict[str, Value] = {}
         for stack in self.timed:
-            times, kinds = (
-                stack.times,
-                [kind if kind in self.factors else "" for kind in stack.kinds],
-            )
-            rows = times.busy_time + times.launch_time if any(kinds) else times.total_time
-            if any(kinds):
-                sums[""] = sums[""] + np.atleast_1d(times.link_time).sum(axis=0)
-            for kind, time in zip(kinds, rows, strict=True):  # in one order for all points
-                sums[kind] = sums.get(kind, 0.0) + time
-        total = sums.pop("")
-        for kind, time in sums.items():
-            total = total + time * self.factors[kind]
-        return np.asarray((total * self.common if self._is_scaled else total) + self.beside)
+            times = stack.times
+            sums[""] = sums.get("", 0.0) + np.atleast_1d(times.link_time).sum(axis=0)
+            for kind, time in zip(stack.kinds, times.busy_time + times.launch_time, strict=True):
+                key = kind if kind in self.factors else ""
+                sums[key] = sums.get(key, 0.0) + time
+        return sum((time * self.factors.get(kind, 1.0) for kind, time in sums.items()), 0.0)
 
     @cached_property
     def total_time(self) -> FloatArray:
@@ -192,7 +194,7 @@ class PassTime:
     def waiting(self, share: FloatArray | float) -> "PassTime":
         """Return it with only a share of its host time, the one it waits for [-]."""
         waiting = replace(self, host_time=self.host_time * share)
-        vars(waiting).update({n: v for n, v in vars(self).items() if n in ("gpu_time", "stacks")})
+        vars(waiting)["gpu_time"] = self.gpu_time  # which stays
         return waiting
 
     def beside_host(self) -> "PassTime":

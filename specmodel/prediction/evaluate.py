@@ -5,11 +5,9 @@ Predictions, intervals, sensitivity, sweeps and long lists of points all come th
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +15,7 @@ from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance, mean_tokens_per_step
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
-from specmodel.cost.blocks import OF_TIMES, BlockedTimes, are_many
+from specmodel.cost.blocks import MANY, MOST, BlockedTimes
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import KernelErrors, StepTimes, step_times
 from specmodel.cost.memory import MemoryUse
@@ -205,40 +203,26 @@ class Evaluation:
             return np.full((), np.nan)
         block = self.deployment.drafter.block_size or self.max_draft_length
         longest = min(self.max_draft_length, self.acceptance.max_draft_length, block)
-        candidates = np.arange(1.0, longest + 1)
-        shape, gains = self._speedups_of_chains(candidates)
-        first = speculation.first_of_largest(gains, 1.0, shape)
-        best = np.append(candidates, 0.0)[first]
-        return best if self.is_chain.all() else np.where(self.is_chain, best, np.nan)
-
-    def _speedups_of_chains(
-        self, lengths: FloatArray
-    ) -> tuple[tuple[int, ...], Iterator[FloatArray]]:
-        """Return the shape of speedups with drafts of one length, and those of each length [-]."""
         points = {name: self.points[name] for name in COORDINATES if name in self.points}
-        shapes = (*map(np.shape, points.values()), self.acceptance.shape)
-        shape = np.broadcast_shapes(*shapes)
-        lengths = lengths.reshape(-1, *(1,) * len(shape))
+        shape = np.broadcast_shapes(*map(np.shape, points.values()), self.acceptance.shape)
+        lengths = np.arange(1.0, longest + 1).reshape(-1, *(1,) * len(shape))
         # a draft pass carries the width of a tree: then it is not that of a chain
         times = self.times
         known = times if isinstance(times, StepTimes) and self.is_chain.all() else None
         room = self._room(points, lengths) if self.deployment.recurrent_model else None
-
-        def each() -> Iterator[FloatArray]:
-            step = max(_AT_ONCE // math.prod(shape), 1)
-            for start in range(0, len(lengths), step):
-                part = slice(start, start + step)
-                chains = evaluate(
-                    self.deployment,
-                    points | {"draft_length": lengths[part]},
-                    self.acceptance,
-                    known=known,
-                    prefill=self.prefill,
-                )
-                gains = np.broadcast_to(chains.speedup, (len(lengths[part]), *shape))
-                yield from gains if room is None else gains * room[part]
-
-        return shape, each()
+        most, best = np.ones(shape), np.zeros(shape)
+        step = max(_AT_ONCE // most.size, 1)
+        for start in range(0, len(lengths), step):
+            part = slice(start, start + step)
+            points["draft_length"] = lengths[part]
+            chains = evaluate(
+                self.deployment, points, self.acceptance, known=known, prefill=self.prefill
+            )
+            gains = chains.speedup if room is None else chains.speedup * room[part]
+            for length, gain in zip(lengths[part], gains, strict=True):
+                np.copyto(best, length, where=gain > most)  # the first of equals
+                np.maximum(most, gain, out=most)
+        return best if self.is_chain.all() else np.where(self.is_chain, best, np.nan)
 
     def _room(self, points: Mapping[str, FloatArray], lengths: FloatArray) -> FloatArray:
         """Return 0 where a draft of a length does not fit in memory but another would, else 1."""
@@ -265,12 +249,22 @@ def evaluate(
     `step_times`.
     """
     points = {"verify_tokens": points["draft_length"] + 1} | dict(points)
-    of_times: dict[str, Any] = {name: points[name] for name in OF_TIMES}
+    pairs = points["batch_size"], points["draft_length"], points["verify_tokens"]
+    # short axes of a grid are as good as blocks, until what it has of contexts is large
+    is_long = np.broadcast(*pairs).size > MANY
     times: StepTimes | BlockedTimes
-    if are_many(of_times) and not errors:
-        times = BlockedTimes(deployment, of_times)
+    if not errors and (is_long or np.broadcast(*pairs, points["context_length"]).size > MOST):
+        times = BlockedTimes(deployment, points)
     else:
-        times = step_times(deployment, **of_times, known=known, errors=errors)
+        times = step_times(
+            deployment,
+            batch_size=points["batch_size"],
+            draft_length=points["draft_length"],
+            verify_tokens=points["verify_tokens"],
+            context_length=points["context_length"],
+            known=known,
+            errors=errors,
+        )
     if prefill is None and "prompt_length" in points:
         prefill = prefill_pass(deployment, points["prompt_length"])
         prefill = prefill.scaled(errors.verify, errors.deployment) if errors else prefill
