@@ -173,7 +173,8 @@ class BlockedTimes:
         def joined(own: PassTime, other: PassTime) -> PassTime:
             return replace(own, beside=self._distinct.cut(other.gpu_time, self._cuts, block))
 
-        drafts = zip(times.draft_passes, free.draft_passes, strict=True)
+        # which of all points alone may have, is last: the pass of a drafter that is idle
+        drafts = zip(times.draft_passes, free.draft_passes, strict=False)
         drafting = (replace(own, each=joined(own.each, other.each)) for own, other in drafts)
         whole = replace(
             times,

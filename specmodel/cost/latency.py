@@ -273,8 +273,7 @@ def _launched(
     is_beyond = size > limit.count * deployment.layout.replicas
     if not is_beyond.any():
         return time
-    kernels = sum(part.kernels for part in time.work().components.values())
-    launches = is_beyond * kernels * deployment.engine_seconds.eager_kernel_time
+    launches = is_beyond * time.kernels() * deployment.engine_seconds.eager_kernel_time
     return replace(time, host_time=time.host_time + launches)
 
 

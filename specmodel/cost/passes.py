@@ -114,8 +114,8 @@ class PassTime:
         Time of the host [s].
     active_experts
         Distinct experts that the pass loads per layer [-].
-    work
-        Returns the work of the pass, kept or computed when it is called.
+    work, kernels
+        Return the work of the pass, kept or computed when it is called, and kernels launched [-].
     factors, common
         Factors on the time of kernels by kind, and one on all time of the GPU [-].
     beside
@@ -127,6 +127,7 @@ class PassTime:
     host_time: FloatArray | float
     active_experts: FloatArray
     work: Callable[[], PassWork]
+    kernels: Callable[[], Value]
     factors: Mapping[str, FloatArray] = field(default_factory=dict)
     common: FloatArray | float = 1.0
     beside: FloatArray | float = 0.0
@@ -273,8 +274,14 @@ def pass_time(
         )
         times = ComponentTime(*(np.asarray(getattr(one, field))[None] for field in _TIMES))
         stacks.append(TimeStack((name,), (part.kind,), (part.memory_cause,), times))
-    names = tuple(work.components)
-    return PassTime(names, tuple(stacks), overheads.pass_time, work.active_experts, lambda: work)
+    return PassTime(
+        names=tuple(work.components),
+        timed=tuple(stacks),
+        host_time=overheads.pass_time,
+        active_experts=work.active_experts,
+        work=lambda: work,
+        kernels=lambda: sum(part.kernels for part in work.components.values()),
+    )
 
 
 def kernels_taken(part: Work, kernels: Kernels) -> tuple[KernelParameters, str]:

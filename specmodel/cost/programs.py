@@ -195,7 +195,13 @@ class PassProgram:
             host_time=overheads.pass_time,
             active_experts=experts,
             work=partial(self.work, carried),
+            kernels=partial(self.kernels.at, carried),
         )
+
+    @cached_property
+    def kernels(self) -> Form:
+        """Kernels launched [-]."""
+        return sum((work.kernels for work in self.works.values()), Form({}))
 
     def work(self, carried: Carried) -> PassWork:
         """Return the work of the pass for what it carries, in numbers."""

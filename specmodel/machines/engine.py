@@ -75,7 +75,7 @@ Ends = Annotated[tuple[Points, Points], FROM_LIST]
 Overhead = Annotated[float, Setting(ge=0, le=10)]
 """Seconds; no engine spends ten of them on a pass."""
 
-Captured = Annotated[int, Interval(ge=1, le=1_000_000)]
+Captured = Annotated[int, Setting(ge=1, le=1_000_000)]
 """Tokens or requests of a pass."""
 
 _LEAST_FACTOR, _MOST_FACTOR = 0.01, 100.0
