@@ -217,6 +217,15 @@ class Acceptance:
 
     def rate(self) -> FloatArray:
         """Return the acceptance rate, given or solved; the form by position has none [-]."""
+        return self._rate
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the points that it is for; by position it is one for all."""
+        return () if self.acceptance_by_position is not None else np.shape(self._rate)
+
+    @cached_property
+    def _rate(self) -> FloatArray:
         if self.form == "acceptance_rate":
             return check("acceptance_rate", self.acceptance_rate, minimum=0, maximum=1)
         return speculation.solve_acceptance_rate(*self._measured_tokens())

@@ -14,7 +14,7 @@ References
    arXiv:2506.20675, 2025.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -264,25 +264,26 @@ def best_draft_length(speedup: Numeric, draft_length: Numeric, axis: int = -1) -
     if gamma.shape != gain.shape[:1] or (np.diff(gamma) <= 0).any():
         expected = f"{gain.shape[0]} rising draft lengths, one for each speedup"
         raise InputError("draft_length", draft_length, expected)
-    return unwrap(np.append(gamma, 0.0)[first_of_largest(list(gain), floor=1.0)])
+    return unwrap(np.append(gamma, 0.0)[first_of_largest(gain, 1.0, gain.shape[1:])])
 
 
-def first_of_largest(candidates: Sequence[FloatArray], floor: float) -> NDArray[np.int16]:
+def first_of_largest(
+    candidates: Iterable[FloatArray], floor: float, shape: tuple[int, ...]
+) -> NDArray[np.int16]:
     """Return which of some candidates is the largest, element by element.
 
     Parameters
     ----------
     candidates
-        Arrays to compare, of shapes that broadcast [-].
-    floor
-        What the largest must exceed [-].
+        Arrays to compare, which may be computed one by one [-].
+    floor, shape
+        What the largest must exceed [-], and the shape that all broadcast to.
 
     Returns
     -------
     NDArray
         Index of the largest, the first of equals; -1 where none exceeds the floor [-].
     """
-    shape = np.broadcast_shapes(*(candidate.shape for candidate in candidates))
     most, first = np.full(shape, floor), np.full(shape, -1, dtype=np.int16)
     for index, candidate in enumerate(candidates):
         np.copyto(first, index, where=candidate > most)

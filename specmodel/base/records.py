@@ -9,7 +9,6 @@ import io
 import json
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import MISSING, Field, dataclass, fields
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
 
 import numpy as np
 
+from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.files import check_readable, refusing
 from specmodel.base.schemas import schema_of
@@ -176,7 +176,7 @@ def load(cls: type[RecordType], name: str | Path, folder: Path, argument: str) -
 
 @cache
 def _shipped(cls: type[Record], path: Path, argument: str) -> Any:
-    return build(cls, read_mapping(path, argument), argument)
+    return compiled(path, [path], lambda: build(cls, read_mapping(path, argument), argument))
 
 
 def toml_text(record: Record, table: str = "") -> str:
@@ -235,6 +235,8 @@ def read_mapping(path: Path, argument: str) -> dict[str, Any]:
     """Return the top-level table of a TOML file, or of a JSON file by its suffix."""
     kind = "JSON" if path.suffix == ".json" else "TOML"
     text = read_text(path, argument, kind)
+    import tomllib  # which records that ship do not need
+
     try:
         data = json.loads(text) if kind == "JSON" else tomllib.loads(text)
     except (ValueError, RecursionError) as error:

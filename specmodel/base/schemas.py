@@ -1,10 +1,11 @@
 """Schemas of records: what pydantic's core is told of a dataclass, to check tables of users' files.
 
-Types are strict, keys known, and numbers finite. Bounds are those of `annotated_types`.
+Types are strict, keys known, and numbers finite. Bounds are settings of a type, as
+``Annotated[int, Setting(ge=1)]``.
 """
 
 from collections.abc import Iterable
-from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import reduce
 from operator import or_
 from types import UnionType
@@ -46,7 +47,7 @@ def schema_of(kind: Any) -> Schema:
     if origin is None:
         return {"type": kind.__name__}  # bool, int, float or str
     if origin is Annotated:
-        told = [_settings(mark) for mark in inner[1:]]
+        told = [mark.settings for mark in inner[1:]]
         return {
             name: value for each in (schema_of(inner[0]), *told) for name, value in each.items()
         }
@@ -62,12 +63,6 @@ def schema_of(kind: Any) -> Schema:
         return {"type": "tuple", "items_schema": of_items, **more}
     keys, values = map(schema_of, inner)
     return {"type": "dict", "keys_schema": keys, "values_schema": values}
-
-
-def _settings(mark: Any) -> dict[str, Any]:
-    """Return what a mark of a type adds to its schema."""
-    settings = mark.settings if isinstance(mark, Setting) else asdict(mark)
-    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _of_union(some: list[Any], num_types: int) -> Schema:

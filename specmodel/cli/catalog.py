@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import specmodel
+from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, nearest
 from specmodel.cli.settings import SETTINGS, ignore_option
 from specmodel.drafters.names import DRAFTERS
+from specmodel.machines.folders import HARDWARE
 from specmodel.replay import traces
 from specmodel.show.forms import table
 from specmodel.show.report import off_by
@@ -103,6 +105,18 @@ _ROWS: dict[str, Callable[[], Iterable[Row]]] = {
 }
 
 
+_PACKAGE = Path(specmodel.__file__).parent
+_FOLDERS = {
+    "hardware": HARDWARE,
+    "architectures": _PACKAGE / "models/data/architectures",
+    "engines": _PACKAGE / "machines/data/engines",
+    "drafters": _PACKAGE / "models/data/architectures",
+    "acceptance": _PACKAGE / "drafters/data",
+    "presets": _PACKAGE / "replay/traces/presets",
+}
+"""Folders of what is listed, by which a change of it shows."""
+
+
 @click.command("list", context_settings=SETTINGS)
 @click.argument("kind", type=click.Choice([*_ROWS, "tables"]), metavar="{" + "|".join(_ROWS) + "}")
 def list_command(kind: str) -> None:
@@ -110,7 +124,9 @@ def list_command(kind: str) -> None:
     if kind not in _ROWS:
         expected = "python calibration/dataset.py of a checkout, which lists them"
         raise InputError("kind", kind, expected)
-    rows = list(_ROWS[kind]())
+    folder = _FOLDERS[kind]
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    rows = compiled(folder.with_name(f"list-{kind}"), files, lambda: list(_ROWS[kind]()))
     names = list(rows[0])
     click.echo(table(rows, {name: f"{{{name}}}" for name in names}, left=[names[0], names[-1]]))
 

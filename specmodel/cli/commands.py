@@ -5,11 +5,14 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 
 import click
 
 from specmodel import __version__
+from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, cut, in_one_line, nearest
 from specmodel.cli.settings import SETTINGS, flag
 
@@ -62,6 +65,9 @@ _MOVED = {"dataset": "python calibration/dataset.py of a checkout, where it is n
 """Commands that have moved, and what to run instead."""
 
 
+_HELPS = Path(__file__).with_name("helps")
+
+
 class _Commands(click.Group):
     """A group of commands, each imported when it is typed."""
 
@@ -75,6 +81,19 @@ class _Commands(click.Group):
                 if isinstance(command, click.Command) and command.name == name:
                     self.add_command(command)
         return super().get_command(ctx, name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        names = self.list_commands(ctx)
+        room = formatter.width - 6 - max(map(len, names))
+        helps: dict[str, str] = compiled(_HELPS, [], partial(self._helps, ctx))
+        with formatter.section("Commands"):
+            told = (click.Command(name, help=helps[name]) for name in names)
+            formatter.write_dl([(str(one.name), one.get_short_help_str(room)) for one in told])
+
+    def _helps(self, ctx: click.Context) -> dict[str, str]:
+        """Return the help of each command, for which all of them are imported."""
+        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        return {name: str(command.help) for name, command in found.items() if command}
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -1,7 +1,7 @@
 """What runs where: a target, its drafter, GPUs and an engine."""
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -109,6 +109,16 @@ class Deployment:
     def programs(self) -> dict[Hashable, Any]:
         """What was built for it once: programs of passes, and what it keeps in memory."""
         return {}
+
+    def with_draws(self, **changes: Any) -> "Deployment":
+        """Return it with fields replaced by draws of their numbers; programs stay where they can.
+
+        Only kernels and the GPU decide them, as models and how these are spread do not change.
+        """
+        changed = replace(self, **changes)
+        if changed.kernels is self.kernels and changed.hardware is self.hardware:
+            vars(changed)["programs"] = self.programs
+        return changed
 
     @cached_property
     def has_drafter(self) -> bool:

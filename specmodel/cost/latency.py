@@ -12,10 +12,16 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_components
-from specmodel.cost.passes import PassTime, growth_by_cause
-from specmodel.cost.programs import PassProgram, pass_program
+from specmodel.cost.passes import PassTime, growth_by_cause, time_by_cause
+from specmodel.cost.programs import Only, PassProgram, pass_program
 from specmodel.drafters.passes import DraftPasses, Part
-from specmodel.layers.batch import Layout, Routing, SequenceGroup, carried_by, sequence_group
+from specmodel.layers.batch import (
+    Layout,
+    Routing,
+    SequenceGroup,
+    carried_by,
+    sequence_group,
+)
 from specmodel.machines.engine import Hiding, Overheads
 from specmodel.models.architecture import Architecture
 
@@ -103,6 +109,11 @@ class StepTimes:
         return self.rejection_time * self._share if self._hides else self.rejection_time
 
     @property
+    def active_experts(self) -> FloatArray:
+        """Distinct experts per layer in a plain pass [-]."""
+        return self.forward.active_experts
+
+    @property
     def active_experts_verify(self) -> FloatArray:
         """Distinct experts per layer in the mean target pass of a step [-]."""
         return self._mean(self.forward.active_experts, self.speculating.active_experts)
@@ -124,6 +135,10 @@ class StepTimes:
         growth = {cause: time * self.speculating_chance for cause, time in growth.items()}
         growth["overhead"] = growth["overhead"] + self.reject_time
         return growth | {"drafting": self.draft_time}
+
+    def plain_by_cause(self) -> dict[str, FloatArray]:
+        """Return what a plain pass takes, by cause [s]."""
+        return time_by_cause(self.forward)
 
     @property
     def _hides(self) -> bool:
@@ -162,6 +177,7 @@ def step_times(
     context_length: Numeric,
     known: StepTimes | None = None,
     errors: KernelErrors | None = None,
+    only: Only = "all",
 ) -> StepTimes:
     """Return the times of a draft-and-verify step (Eq. 2 of MoESD, with the drafter's own passes).
 
@@ -181,8 +197,8 @@ def step_times(
     known
         Times of the same deployment, batch sizes and contexts at other draft lengths, of which
         passes that do not depend on the length are taken.
-    errors
-        Factors on the time of kernels and of passes.
+    errors, only
+        Factors on the time of kernels and of passes; which components of the passes are timed.
 
     Returns
     -------
@@ -204,9 +220,10 @@ def step_times(
         speculating_share=share,
         speculating_chance=chance,
     )
-    forward = known.plain_pass if known else _launched(d, target_pass(d, plain), B, B)
+    forward = known.plain_pass if known else _launched(d, target_pass(d, plain, only), B, B)
     is_tree = (gamma > 0) & ((verify_tokens != gamma + 1) | (deployment.tree_width > 1))
-    speculating = _launched(d, target_pass(d, verified), B, B * verified.tokens_per_sequence)
+    tokens = verified.tokens_per_sequence
+    speculating = _launched(d, target_pass(d, verified, only), B, B * tokens)
     drafting = []
     for place, part in enumerate(drafter.passes(gamma, verify_tokens)):
         tokens, before = part.tokens_per_sequence, known.draft_passes[place] if known else None
@@ -219,12 +236,13 @@ def step_times(
             logits_per_sequence=part.logits_per_sequence,
             is_causal=part.is_causal,
         )
-        each = draft_pass(deployment, part.architecture, sequences, part.part, part.host_passes)
+        model, host = part.architecture, part.host_passes
+        each = draft_pass(deployment, model, sequences, part.part, host, only)
         each = _launched(d, each, B, B * tokens)
         drafting.append(DraftTime(part, each))
     is_idle = gamma == 0
     if is_idle.any():
-        drafting += _idle(deployment, plain, is_idle)
+        drafting += _idle(deployment, plain, is_idle, only)
     if errors:
         common = errors.deployment
         forward = forward.scaled(errors.forward, common)
@@ -255,18 +273,19 @@ def _launched(
     is_beyond = size > limit.count * deployment.layout.replicas
     if not is_beyond.any():
         return time
-    kernels = sum(part.kernels for part in time.work().components.values())
-    launches = is_beyond * kernels * deployment.engine_seconds.eager_kernel_time
+    launches = is_beyond * time.kernels() * deployment.engine_seconds.eager_kernel_time
     return replace(time, host_time=time.host_time + launches)
 
 
-def _idle(deployment: Deployment, sequences: SequenceGroup, is_idle: FloatArray) -> list[DraftTime]:
+def _idle(
+    deployment: Deployment, sequences: SequenceGroup, is_idle: FloatArray, only: Only
+) -> list[DraftTime]:
     """Return the pass of a drafter that is loaded, at points that draft nothing."""
     if not deployment.runs_idle_drafter:
         return []
     part = replace(deployment.drafter.idle_pass, count=np.asarray(is_idle, dtype=float))
     one = replace(sequences, logits_per_sequence=part.logits_per_sequence, is_causal=part.is_causal)
-    each = draft_pass(deployment, part.architecture, one, part.part, part.host_passes)
+    each = draft_pass(deployment, part.architecture, one, part.part, part.host_passes, only)
     size = sequences.batch_size
     return [DraftTime(part, _launched(deployment, each, size, size))]
 
@@ -295,11 +314,13 @@ def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numer
 
 
 def target_pass(
-    deployment: Deployment, sequences: SequenceGroup | Sequence[SequenceGroup]
+    deployment: Deployment,
+    sequences: SequenceGroup | Sequence[SequenceGroup],
+    only: Only = "all",
 ) -> PassTime:
     """Return the time of one pass of the target; its work can be asked for."""
     d = deployment
-    return _timed(d, d.target, sequences, d.popularity, d.layout, d.engine_seconds)
+    return _timed(d, d.target, sequences, d.popularity, d.layout, d.engine_seconds, only=only)
 
 
 def draft_pass(
@@ -308,6 +329,7 @@ def draft_pass(
     sequences: SequenceGroup | Sequence[SequenceGroup],
     part: Part = "layers",
     host_passes: float = 1.0,
+    only: Only = "all",
 ) -> PassTime:
     """Return the time of one pass of the drafter, for which the host takes so many passes [-]."""
     d, engine = deployment, deployment.engine_seconds
@@ -319,7 +341,7 @@ def draft_pass(
         kernel_time=engine.kernel_time + engine.draft_kernel_time,
         pass_time=engine.draft_pass_time * host_passes,
     )
-    return _timed(d, model, sequences, popularity, d.draft_layout, seconds, part)
+    return _timed(d, model, sequences, popularity, d.draft_layout, seconds, part, only)
 
 
 def _timed(
@@ -330,12 +352,13 @@ def _timed(
     layout: Layout,
     overheads: Overheads,
     part: Part = "layers",
+    only: Only = "all",
 ) -> PassTime:
     """Time a pass by the program of its model, which the deployment keeps."""
     routing = Routing(np.asarray(deployment.routing_correlation, dtype=float), popularity)
     carried = carried_by(sequences, layout, routing)
     program = _program(deployment, model, layout, carried.taken_by, part)
-    time, factor = program.time(carried, overheads), overheads.gpu_time_factor
+    time, factor = program.time(carried, overheads, only), overheads.gpu_time_factor
     return time if isinstance(factor, float) and factor == 1 else time.scaled({}, factor)
 
 

@@ -1,7 +1,7 @@
 """Seconds of one pass from its work, by component, and why one pass takes longer than another."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -89,6 +89,8 @@ class TimeStack:
 
 def stacked(values: Sequence[Value]) -> FloatArray:
     """Return values of components along a first axis, each broadcast with the others."""
+    if all(isinstance(value, float) for value in values):
+        return np.array(values)
     if len(values) == 1:
         return np.asarray(values[0])[None]
     return np.stack(np.broadcast_arrays(*values))
@@ -106,21 +108,36 @@ class PassTime:
 
     Parameters
     ----------
-    names, stacks
-        Components in the order of the pass, and their times on the GPU.
+    names, timed
+        Components in the order of the pass, and their times on the GPU before factors.
     host_time
         Time of the host [s].
     active_experts
         Distinct experts that the pass loads per layer [-].
-    work
-        Returns the work of the pass, kept or computed when it is called.
+    work, kernels
+        Return the work of the pass, kept or computed when it is called, and kernels launched [-].
+    factors, common
+        Factors on the time of kernels by kind, and one on all time of the GPU [-].
+    beside
+        Time on the GPU of components that are not among these, with factors [s].
     """
 
     names: tuple[str, ...]
-    stacks: tuple[TimeStack, ...]
+    timed: tuple[TimeStack, ...]
     host_time: FloatArray | float
     active_experts: FloatArray
     work: Callable[[], PassWork]
+    kernels: Callable[[], Value]
+    factors: Mapping[str, FloatArray] = field(default_factory=dict)
+    common: FloatArray | float = 1.0
+    beside: FloatArray | float = 0.0
+
+    @cached_property
+    def stacks(self) -> tuple[TimeStack, ...]:
+        """Times of the components, with factors."""
+        if not self.factors and isinstance(self.common, float) and self.common == 1:
+            return self.timed
+        return tuple(stack.scaled(self.factors, self.common) for stack in self.timed)
 
     @cached_property
     def components(self) -> dict[str, ComponentTime]:
@@ -131,36 +148,55 @@ class PassTime:
     @cached_property
     def kinds(self) -> dict[str, str]:
         """Kinds of the kernels of each component."""
-        return {n: kind for s in self.stacks for n, kind in zip(s.names, s.kinds, strict=True)}
+        return {n: kind for s in self.timed for n, kind in zip(s.names, s.kinds, strict=True)}
 
     @cached_property
     def causes(self) -> dict[str, str]:
         """What to name when the traffic of a component grows."""
-        return {n: cause for s in self.stacks for n, cause in zip(s.names, s.causes, strict=True)}
+        return {n: cause for s in self.timed for n, cause in zip(s.names, s.causes, strict=True)}
 
     def scaled(
         self, factors: Mapping[str, FloatArray], common: FloatArray | float = 1.0
     ) -> "PassTime":
         """Return it with factors on kernels by kind, and a common one on all GPU time [-]."""
-        return replace(self, stacks=tuple(stack.scaled(factors, common) for stack in self.stacks))
+        both = {kind: factors.get(kind, 1.0) * own for kind, own in self.factors.items()}
+        common, beside = self.common * common, self.beside * common
+        return replace(self, factors={**factors, **both}, common=common, beside=beside)
+
+    @cached_property
+    def gpu_time(self) -> FloatArray:
+        """Time of the pass without the host's [s]."""
+        total: Value = 0.0
+        if self.factors:
+            total = self._by_kind()
+        else:
+            for stack in self.timed:
+                for time in stack.times.total_time:  # in one order, however many points there are
+                    total = total + time
+        return np.asarray(total * self.common + self.beside)
+
+    def _by_kind(self) -> Value:
+        """Return the time of all components, each with the factor of its kind [s]."""
+        # kernels of a kind are summed before the factor, which may be many draws of a few points
+        sums: dict[str, Value] = {}
+        for stack in self.timed:
+            times = stack.times
+            sums[""] = sums.get("", 0.0) + np.atleast_1d(times.link_time).sum(axis=0)
+            for kind, time in zip(stack.kinds, times.busy_time + times.launch_time, strict=True):
+                key = kind if kind in self.factors else ""
+                sums[key] = sums.get(key, 0.0) + time
+        return sum((time * self.factors.get(kind, 1.0) for kind, time in sums.items()), 0.0)
 
     @cached_property
     def total_time(self) -> FloatArray:
         """Time of the pass: the host's adds to the GPU's [s]."""
-        total = self.host_time
-        for stack in self.stacks:
-            for time in stack.times.total_time:  # in one order, however many points there are
-                total = total + time
-        return np.asarray(total)
-
-    @property
-    def gpu_time(self) -> FloatArray:
-        """Time of the pass without the host's [s]."""
-        return self.total_time - self.host_time
+        return np.asarray(self.gpu_time + self.host_time)
 
     def waiting(self, share: FloatArray | float) -> "PassTime":
         """Return it with only a share of its host time, the one it waits for [-]."""
-        return replace(self, host_time=self.host_time * share)
+        waiting = replace(self, host_time=self.host_time * share)
+        vars(waiting)["gpu_time"] = self.gpu_time  # which stays
+        return waiting
 
     def beside_host(self) -> "PassTime":
         """Return it for a host that works beside the GPU."""
@@ -201,7 +237,7 @@ def _component(name: str, time: PassTime, other: PassTime) -> ComponentTime:
 
 def time_by_cause(time: PassTime) -> dict[str, FloatArray]:
     """Return what a pass takes by cause, beyond an empty one; the host's time is overhead [s]."""
-    nothing = replace(time, names=(), stacks=())
+    nothing = replace(time, names=(), timed=())
     causes = growth_by_cause(nothing, time)
     return causes | {"overhead": causes["overhead"] + time.host_time}
 
@@ -238,8 +274,14 @@ def pass_time(
         )
         times = ComponentTime(*(np.asarray(getattr(one, field))[None] for field in _TIMES))
         stacks.append(TimeStack((name,), (part.kind,), (part.memory_cause,), times))
-    names = tuple(work.components)
-    return PassTime(names, tuple(stacks), overheads.pass_time, work.active_experts, lambda: work)
+    return PassTime(
+        names=tuple(work.components),
+        timed=tuple(stacks),
+        host_time=overheads.pass_time,
+        active_experts=work.active_experts,
+        work=lambda: work,
+        kernels=lambda: sum(part.kernels for part in work.components.values()),
+    )
 
 
 def kernels_taken(part: Work, kernels: Kernels) -> tuple[KernelParameters, str]:

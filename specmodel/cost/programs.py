@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -58,6 +58,9 @@ _PARAMETERS = tuple(KernelParameters.__dataclass_fields__)
 _MOST_TOGETHER = 2**12
 """Points beyond which components are evaluated one after another: a cache holds no more [-]."""
 
+
+Only: TypeAlias = Literal["all", "free", "contexts"]
+"""Which components are timed: all, those that do not depend on contexts, or those that do."""
 
 Sum: TypeAlias = tuple[FloatArray, tuple[tuple[Measure, FloatArray], ...]]
 """A constant, and measures with coefficients, of each component along the first axis."""
@@ -115,6 +118,11 @@ class Stack:
         return self._known[axes]
 
     @cached_property
+    def has_context(self) -> bool:
+        """Whether the times depend on how many entries came before the pass."""
+        return any(measure.has_context for measure in self.measures)
+
+    @cached_property
     def single(self) -> "tuple[Stack, ...]":
         """Each component by itself."""
         count = len(self.names)
@@ -164,26 +172,36 @@ class PassProgram:
     stacks: tuple[Stack, ...]
     experts: RoutedExperts | None
 
-    def time(self, carried: Carried, overheads: Overheads) -> PassTime:
+    def time(self, carried: Carried, overheads: Overheads, only: Only = "all") -> PassTime:
         """Return the time of the pass for what it carries.
 
         Of the `overheads`, seconds of the engine, those of a kernel and of a pass count here.
         """
         times = []
         for stack in self.stacks:
+            if only != "all" and stack.has_context == (only == "free"):
+                continue
             shape = np.broadcast_shapes(*map(np.shape, map(carried.__getitem__, stack.measures)))
             axes = 1 + max(len(shape), np.ndim(overheads.kernel_time))
             is_small = math.prod(shape) <= _MOST_TOGETHER
             for part in (stack,) if is_small else stack.single:
                 times.append(part.with_axes(axes).times(carried, overheads.kernel_time))
-        experts = carried[ActiveExperts(self.experts)] if self.experts else np.ones(())
+        experts = np.ones(())
+        if self.experts and only != "contexts":
+            experts = carried[ActiveExperts(self.experts)]
         return PassTime(
             names=tuple(self.works),
-            stacks=tuple(times),
+            timed=tuple(times),
             host_time=overheads.pass_time,
             active_experts=experts,
             work=partial(self.work, carried),
+            kernels=partial(self.kernels.at, carried),
         )
+
+    @cached_property
+    def kernels(self) -> Form:
+        """Kernels launched [-]."""
+        return sum((work.kernels for work in self.works.values()), Form({}))
 
     def work(self, carried: Carried) -> PassWork:
         """Return the work of the pass for what it carries, in numbers."""

@@ -6,10 +6,9 @@ A pass reads the KV cache once per sequence, however many tokens it verifies.
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
-from annotated_types import Interval
-
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import field_names
+from specmodel.base.schemas import Setting
 from specmodel.layers import blocks
 from specmodel.layers.cores import core, prompt_core, with_keys_and_values
 from specmodel.layers.forms import Quantity, at_most
@@ -19,8 +18,8 @@ from specmodel.layers.run import Pass, Sequences
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work, wider_dtype
 
-Size = Annotated[int, Interval(ge=1, le=10**7)]
-Count = Annotated[int, Interval(ge=0, le=10**7)]
+Size = Annotated[int, Setting(ge=1, le=10**7)]
+Count = Annotated[int, Setting(ge=0, le=10**7)]
 
 
 @dataclass(frozen=True, kw_only=True)

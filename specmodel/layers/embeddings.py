@@ -6,11 +6,9 @@ A pass reads a row of a table for each token: tables take memory, but hardly any
 from dataclasses import dataclass
 from typing import Annotated
 
-from annotated_types import Interval, MinLen
-
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, StorageDtype
 from specmodel.base.records import Record
-from specmodel.base.schemas import FROM_LIST
+from specmodel.base.schemas import FROM_LIST, Setting
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Layout
 from specmodel.layers.matrices import between_matrices, matrix_work
@@ -141,7 +139,9 @@ class NgramMemory(Record):
     gathering what GPUs make of the rows.
     """
 
-    num_rows: Annotated[tuple[Annotated[int, Interval(ge=1, le=10**12)], ...], MinLen(1), FROM_LIST]
+    num_rows: Annotated[
+        tuple[Annotated[int, Setting(ge=1, le=10**12)], ...], Setting(min_length=1), FROM_LIST
+    ]
     row_size: Size
     num_lookups: Size
     num_outputs: Size

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
 
 from specmodel.base.dtypes import StorageDtype
@@ -26,9 +25,9 @@ from specmodel.layers.work import Work
 def _kinds_of(base: type[LayerPart]) -> Any:
     """Return the union of records of a base that state a kind, from all files of this room."""
     room, _, own = __name__.rpartition(".")
-    for module in iter_modules([str(Path(__file__).parent)]):
-        if module.name != own:
-            import_module(f"{room}.{module.name}")
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        if file.stem not in (own, "__init__"):
+            import_module(f"{room}.{file.stem}")
     found, seen = [], [base]
     for kind in seen:
         seen += kind.__subclasses__()

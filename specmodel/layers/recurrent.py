@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-from annotated_types import Interval
-
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.schemas import Setting
 from specmodel.base.units import FloatArray
 from specmodel.layers import blocks
 from specmodel.layers.attention import Size
@@ -31,7 +30,7 @@ StateDtype = Literal["fp32", "bf16", "fp16"]
 class RecurrentMixer(TokenMixer):
     """A recurrent state, and before it a convolution over the last `conv_kernel` tokens."""
 
-    conv_kernel: Annotated[int, Interval(ge=1, le=1024)]
+    conv_kernel: Annotated[int, Setting(ge=1, le=1024)]
     state_dtype: StateDtype = "fp32"
 
     output_component = "recurrent_projections"

@@ -8,12 +8,10 @@ each block, with which engines fuse it, and each GPU has a copy of it.
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from annotated_types import Interval
-
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
-from specmodel.base.schemas import BY_KIND
+from specmodel.base.schemas import BY_KIND, Setting
 from specmodel.layers import blocks
 from specmodel.layers.attention import Count
 from specmodel.layers.forms import Quantity
@@ -75,7 +73,7 @@ class HyperConnections(Record):
     """
 
     kind: Literal["hyper_connections"] = "hyper_connections"
-    num_streams: Annotated[int, Interval(ge=2, le=64)]
+    num_streams: Annotated[int, Setting(ge=2, le=64)]
     is_mixed: bool = True
     gate_rank: Count = 0
     has_head: bool = False
@@ -170,7 +168,7 @@ class AttentionResiduals(Record):
     """
 
     kind: Literal["attention_residuals"] = "attention_residuals"
-    block_layers: Annotated[int, Interval(ge=1, le=10**6)]
+    block_layers: Annotated[int, Setting(ge=1, le=10**6)]
 
     @property
     def in_modules(self) -> bool:

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from annotated_types import Interval, MinLen
-
 from specmodel.algebra.collectives import AllReduceParameters
 from specmodel.base.records import Record
+from specmodel.base.schemas import Setting
 
-Latency = Annotated[float, Interval(ge=0, le=1)]
-Efficiency = Annotated[float, Interval(gt=0, le=2)]
-Error = Annotated[float, Interval(ge=0, le=10)]
+Latency = Annotated[float, Setting(ge=0, le=1)]
+Efficiency = Annotated[float, Setting(gt=0, le=2)]
+Error = Annotated[float, Setting(ge=0, le=10)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,15 +22,15 @@ class AllReduceFit(Record):
     """
 
     version: str
-    source: Annotated[str, MinLen(3)]
+    source: Annotated[str, Setting(min_length=3)]
     one_shot_latency: Latency
     one_shot_hop_latency: Latency
     one_shot_efficiency: Efficiency
     two_shot_latency: Latency
     two_shot_hop_latency: Latency
     two_shot_efficiency: Efficiency
-    contention: Annotated[float, Interval(ge=0, le=4)] = 0.0
-    num_points: Annotated[int, Interval(ge=0, le=10**9)]
+    contention: Annotated[float, Setting(ge=0, le=4)] = 0.0
+    num_points: Annotated[int, Setting(ge=0, le=10**9)]
     mean_error: Error
     median_error: Error
 

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from annotated_types import Interval
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text
 from specmodel.base.records import Record
-from specmodel.base.schemas import FROM_LIST, Day
+from specmodel.base.schemas import FROM_LIST, Day, Setting
 from specmodel.base.units import FloatArray, check
 from specmodel.layers.states import Slots
 from specmodel.machines.covariance import check_covariance
@@ -73,15 +72,15 @@ Hiding = Literal["none", "plain", "all"]
 
 Ends = Annotated[tuple[Points, Points], FROM_LIST]
 
-Overhead = Annotated[float, Interval(ge=0, le=10)]
+Overhead = Annotated[float, Setting(ge=0, le=10)]
 """Seconds; no engine spends ten of them on a pass."""
 
-Captured = Annotated[int, Interval(ge=1, le=1_000_000)]
+Captured = Annotated[int, Setting(ge=1, le=1_000_000)]
 """Tokens or requests of a pass."""
 
 _LEAST_FACTOR, _MOST_FACTOR = 0.01, 100.0
 
-Factor = Annotated[float, Interval(ge=_LEAST_FACTOR, le=_MOST_FACTOR)]
+Factor = Annotated[float, Setting(ge=_LEAST_FACTOR, le=_MOST_FACTOR)]
 """How many times as fast, or as long; beyond, it is another unit."""
 
 

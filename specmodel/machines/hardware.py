@@ -6,15 +6,15 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from annotated_types import Interval, MinLen
-
 from specmodel.algebra.collectives import AllReduceParameters
 from specmodel.base import records
 from specmodel.base.dtypes import Dtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import HIDDEN, Record
+from specmodel.base.schemas import Setting
 from specmodel.base.units import LARGEST_NUMBER, LARGEST_RATE
 from specmodel.machines.all_reduces import AllReduceFit
+from specmodel.machines.folders import HARDWARE
 from specmodel.machines.kernels import (
     DATA_SHEET_KERNELS,
     TYPICAL,
@@ -25,9 +25,7 @@ from specmodel.machines.kernels import (
 )
 from specmodel.machines.stand_ins import load_stand_ins, with_stand_ins
 
-_PACKAGED = Path(__file__).parent / "data/hardware"
-FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "hw_profiles"
-"""Where the shipped profiles are: in the package when installed, beside it in a checkout."""
+FOLDER = HARDWARE
 
 RIDGE_POINT_RANGE = (1.0, 2500.0)
 """Ridge points of GPUs outside this range [FLOP/B] mean a wrong unit."""
@@ -48,11 +46,11 @@ FP4_CAPABILITY = 10.0
 """Compute capability from which NVIDIA's GPUs compute in FP4. On older ones weights of NVFP4 meet
 activations of 16 bits, as in vLLM 0.33 (its Marlin kernels refuse NVFP4 with FP8)."""
 
-Source = Annotated[str, MinLen(3)]
-Number = Annotated[int, Interval(ge=1, le=10**6)]
-Latency = Annotated[float, Interval(ge=0, le=1)]
-Rate = Annotated[float, Interval(gt=0, le=LARGEST_RATE)]
-Capacity = Annotated[float, Interval(gt=0, le=LARGEST_NUMBER)]
+Source = Annotated[str, Setting(min_length=3)]
+Number = Annotated[int, Setting(ge=1, le=10**6)]
+Latency = Annotated[float, Setting(ge=0, le=1)]
+Rate = Annotated[float, Setting(gt=0, le=LARGEST_RATE)]
+Capacity = Annotated[float, Setting(gt=0, le=LARGEST_NUMBER)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +83,7 @@ class Link(Record):
     kind: Literal["nvlink", "pcie", "infinity_fabric"]
     num_gpus: Number
     peak_bytes_per_s: Rate
-    efficiency: Annotated[float, Interval(gt=0, le=1)] = 1.0
+    efficiency: Annotated[float, Setting(gt=0, le=1)] = 1.0
     collective_latency: Latency
     hop_latency: Latency
     source: Source
@@ -153,7 +151,7 @@ class HardwareProfile(Record):
     name: str
     kind: Literal["gpu", "cpu"]
     num_multiprocessors: Number
-    compute_capability: Annotated[float, Interval(ge=5, lt=100)] | None = None
+    compute_capability: Annotated[float, Setting(ge=5, lt=100)] | None = None
     reported_names: list[str] = field(default_factory=list, metadata=HIDDEN)
     memory: Memory
     link: Link | None = None

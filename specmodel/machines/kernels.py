@@ -6,20 +6,18 @@ from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
-from annotated_types import Interval, MinLen
-
 from specmodel.algebra.roofline import DATA_SHEET, KernelParameters
 from specmodel.base import records
 from specmodel.base.dtypes import FitDtype, StorageDtype, names_of_fits
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
-from specmodel.base.schemas import Day
+from specmodel.base.schemas import Day, Setting
 from specmodel.layers.kinds import FITTED_KINDS, kernel_kind
 from specmodel.machines.covariance import check_covariance
 
-Share = Annotated[float, Interval(gt=0, le=1)]
-Spread = Annotated[float, Interval(ge=0, le=10)]
-Points = Annotated[int, Interval(ge=0, le=10**9)]
+Share = Annotated[float, Setting(gt=0, le=1)]
+Spread = Annotated[float, Setting(ge=0, le=10)]
+Points = Annotated[int, Setting(ge=0, le=10**9)]
 
 TYPICAL = "typical"
 """Name of the stack that stands in where nothing was fitted."""
@@ -65,18 +63,18 @@ class KernelFit(Record):
         Parameters that were fitted, and the covariance of their logarithms [-].
     """
 
-    launch_time: Annotated[float, Interval(ge=0, le=1)]
+    launch_time: Annotated[float, Setting(ge=0, le=1)]
     memory_efficiency: Share
     compute_efficiency: Share = 1.0
-    activation_efficiency: Annotated[float, Interval(gt=0, le=100)] | None = None
-    sharpness: Annotated[float, Interval(ge=1, le=64)]
-    tile_rows: Annotated[float, Interval(ge=0, le=4096)] = 0.0
-    tile_growth: Annotated[float, Interval(ge=0, lt=1)] = 0.0
-    tile_width: Annotated[float, Interval(ge=0, le=4096)] = 0.0
-    group_time: Annotated[float, Interval(ge=0, le=1e-3)] = 0.0
-    ramp_time: Annotated[float, Interval(ge=0, le=1)] = 0.0
-    depth_time: Annotated[float, Interval(ge=0, le=1e-3)] = 0.0
-    depth_limit: Annotated[float, Interval(gt=0, le=1e9)] = 1e9
+    activation_efficiency: Annotated[float, Setting(gt=0, le=100)] | None = None
+    sharpness: Annotated[float, Setting(ge=1, le=64)]
+    tile_rows: Annotated[float, Setting(ge=0, le=4096)] = 0.0
+    tile_growth: Annotated[float, Setting(ge=0, lt=1)] = 0.0
+    tile_width: Annotated[float, Setting(ge=0, le=4096)] = 0.0
+    group_time: Annotated[float, Setting(ge=0, le=1e-3)] = 0.0
+    ramp_time: Annotated[float, Setting(ge=0, le=1)] = 0.0
+    depth_time: Annotated[float, Setting(ge=0, le=1e-3)] = 0.0
+    depth_limit: Annotated[float, Setting(gt=0, le=1e9)] = 1e9
     arithmetic_dtype: str
     num_points: Points
     num_judged: Points
@@ -115,7 +113,7 @@ class _Source(Record):
     """Version of a stack, data set and device of its fits, their day, and if it is the default."""
 
     version: str
-    source: Annotated[str, MinLen(3)]
+    source: Annotated[str, Setting(min_length=3)]
     date: Day
     lent_by: str = ""
     is_default: bool = False

@@ -10,12 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, get_args
 
-from annotated_types import Interval, MinLen
-
 from specmodel.base import records
 from specmodel.base.dtypes import names_of_fits
 from specmodel.base.records import Record
-from specmodel.base.schemas import Day
+from specmodel.base.schemas import Day, Setting
 from specmodel.machines.kernels import TYPICAL, FittedStack, KernelFit, Spread, fitted_dtype
 
 Candidate = Literal["other_stack", "typical", "own"]
@@ -37,14 +35,14 @@ class Ranking(Record):
     order: list[Candidate]
     error: dict[Candidate, Spread]
     spread: dict[Candidate, Spread]
-    num_tables: Annotated[int, Interval(ge=1, le=10_000)]
+    num_tables: Annotated[int, Setting(ge=1, le=10_000)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StandIns(Record):
     """Rankings by kind; of kinds without one, nothing but typical kernels stands in."""
 
-    source: Annotated[str, MinLen(3)]
+    source: Annotated[str, Setting(min_length=3)]
     date: Day
     kinds: dict[str, Ranking]
 

@@ -5,12 +5,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Literal, TypeVar
 
-from annotated_types import MinLen
-
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, Dtype, StorageDtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record, field_names
-from specmodel.base.schemas import FROM_LIST
+from specmodel.base.schemas import FROM_LIST, Setting
 from specmodel.layers.attention import Count, Size
 from specmodel.layers.embeddings import LayerInputs, NgramInputs, NgramMemory
 from specmodel.layers.feed_forward import RoutedExperts
@@ -58,7 +56,7 @@ class Shape(Record):
     residuals: Residuals | None = None
     markov: MarkovHead | None = None
     ignored_config_keys: Annotated[tuple[str, ...], FROM_LIST] | None = None
-    layers: Annotated[tuple[LayerGroup, ...], MinLen(1), FROM_LIST]
+    layers: Annotated[tuple[LayerGroup, ...], Setting(min_length=1), FROM_LIST]
 
     def __post_init__(self) -> None:
         self._check_experts()

@@ -82,7 +82,7 @@ COLUMNS = (
         "active_experts",
         "-",
         "distinct experts per layer that a plain pass loads",
-        lambda e: e.times.forward.active_experts,
+        lambda e: e.times.active_experts,
         title="experts\nloaded",
         form="{active_experts:.0f}>{active_experts_verify:.0f}",
         spare=1,

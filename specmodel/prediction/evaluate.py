@@ -15,10 +15,11 @@ from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance, mean_tokens_per_step
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
+from specmodel.cost.blocks import MANY, MOST, BlockedTimes
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import KernelErrors, StepTimes, step_times
 from specmodel.cost.memory import MemoryUse
-from specmodel.cost.passes import PassTime, time_by_cause
+from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import carried_prefill, draft_prefill_pass, prefill_pass
 from specmodel.layers.work import CAUSES
 
@@ -27,6 +28,9 @@ LIMITS = (*CAUSES, "none")
 
 LOAD = ("prompt_length", "output_length")
 """Coordinates of points where an engine prefills prompts between its steps."""
+
+_AT_ONCE = 2**20
+"""Points, of drafts of several lengths, that are compared at a time [-]."""
 
 COORDINATES = ("batch_size", "context_length", *LOAD)
 """Coordinates that drafts of all lengths have in common."""
@@ -46,7 +50,7 @@ class Evaluation:
     deployment: Deployment
     points: Mapping[str, FloatArray]
     acceptance: Acceptance
-    times: StepTimes
+    times: StepTimes | BlockedTimes
     tokens_per_step: FloatArray
     step_error: FloatArray | float = 1.0
     max_draft_length: int = 1
@@ -56,9 +60,7 @@ class Evaluation:
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Shape to which points and acceptance broadcast."""
-        by_position = self.acceptance.form == "acceptance_by_position"
-        rate = () if by_position else self.acceptance.rate().shape
-        return np.broadcast_shapes(*map(np.shape, self.points.values()), rate)
+        return np.broadcast_shapes(*map(np.shape, self.points.values()), self.acceptance.shape)
 
     @cached_property
     def carried(self) -> FloatArray | float:
@@ -171,10 +173,9 @@ class Evaluation:
     @property
     def limit_of_plain(self) -> np.ndarray:
         """Index into `LIMITS` of what takes the largest share of a plain pass [-]."""
-        parts = time_by_cause(self.times.forward) | {"prefill": np.asarray(self.carried)}
+        parts = self.times.plain_by_cause() | {"prefill": np.asarray(self.carried)}
         parts["drafting"] = np.zeros(())
-        largest = speculation.first_of_largest([parts[cause] for cause in CAUSES], floor=0.0)
-        return np.asarray(largest).astype(np.int8)
+        return _largest(parts)
 
     @property
     def passes(self) -> dict[str, PassTime]:
@@ -187,7 +188,7 @@ class Evaluation:
     def limit(self) -> np.ndarray:
         """Index into `LIMITS` of what lengthens the step most [-]."""
         growth = self.growth_by_cause()
-        largest = speculation.first_of_largest([growth[cause] for cause in CAUSES], floor=0.0)
+        largest = _largest(growth)
         is_limited = (self.points["draft_length"] > 0) & (largest >= 0)
         return np.where(is_limited, largest, LIMITS.index("none")).astype(np.int8)
 
@@ -202,20 +203,32 @@ class Evaluation:
             return np.full((), np.nan)
         block = self.deployment.drafter.block_size or self.max_draft_length
         longest = min(self.max_draft_length, self.acceptance.max_draft_length, block)
-        candidates = np.arange(1.0, longest + 1)
         points = {name: self.points[name] for name in COORDINATES if name in self.points}
-        points["draft_length"] = candidates.reshape(-1, *(1,) * len(self.shape))
+        shape = np.broadcast_shapes(*map(np.shape, points.values()), self.acceptance.shape)
+        lengths = np.arange(1.0, longest + 1).reshape(-1, *(1,) * len(shape))
         # a draft pass carries the width of a tree: then it is not that of a chain
-        known = self.times if self.is_chain.all() else None
-        chains = evaluate(
-            self.deployment, points, self.acceptance, known=known, prefill=self.prefill
-        )
-        speedup = chains.speedup
-        if self.deployment.recurrent_model:
-            fits = points["batch_size"] <= chains.memory.max_batch_size
-            speedup = where_it_fits(speedup, fits, self.plain_fits, axis=0)
-        best = speculation.best_draft_length(speedup, candidates, axis=0)
+        times = self.times
+        known = times if isinstance(times, StepTimes) and self.is_chain.all() else None
+        room = self._room(points, lengths) if self.deployment.recurrent_model else None
+        most, best = np.ones(shape), np.zeros(shape)
+        step = max(_AT_ONCE // most.size, 1)
+        for start in range(0, len(lengths), step):
+            part = slice(start, start + step)
+            points["draft_length"] = lengths[part]
+            chains = evaluate(
+                self.deployment, points, self.acceptance, known=known, prefill=self.prefill
+            )
+            gains = chains.speedup if room is None else chains.speedup * room[part]
+            for length, gain in zip(lengths[part], gains, strict=True):
+                np.copyto(best, length, where=gain > most)  # the first of equals
+                np.maximum(most, gain, out=most)
         return best if self.is_chain.all() else np.where(self.is_chain, best, np.nan)
+
+    def _room(self, points: Mapping[str, FloatArray], lengths: FloatArray) -> FloatArray:
+        """Return 0 where a draft of a length does not fit in memory but another would, else 1."""
+        memory = MemoryUse(self.deployment, points["context_length"], lengths + 1)
+        fits = points["batch_size"] <= memory.max_batch_size
+        return where_it_fits(np.ones(()), fits, self.plain_fits, axis=0)
 
 
 def evaluate(
@@ -236,15 +249,22 @@ def evaluate(
     `step_times`.
     """
     points = {"verify_tokens": points["draft_length"] + 1} | dict(points)
-    times = step_times(
-        deployment,
-        batch_size=points["batch_size"],
-        draft_length=points["draft_length"],
-        verify_tokens=points["verify_tokens"],
-        context_length=points["context_length"],
-        known=known,
-        errors=errors,
-    )
+    pairs = points["batch_size"], points["draft_length"], points["verify_tokens"]
+    # short axes of a grid are as good as blocks, until what it has of contexts is large
+    is_long = np.broadcast(*pairs).size > MANY
+    times: StepTimes | BlockedTimes
+    if not errors and (is_long or np.broadcast(*pairs, points["context_length"]).size > MOST):
+        times = BlockedTimes(deployment, points)
+    else:
+        times = step_times(
+            deployment,
+            batch_size=points["batch_size"],
+            draft_length=points["draft_length"],
+            verify_tokens=points["verify_tokens"],
+            context_length=points["context_length"],
+            known=known,
+            errors=errors,
+        )
     if prefill is None and "prompt_length" in points:
         prefill = prefill_pass(deployment, points["prompt_length"])
         prefill = prefill.scaled(errors.verify, errors.deployment) if errors else prefill
@@ -283,6 +303,13 @@ def is_chain(points: Mapping[str, FloatArray], deployment: Deployment) -> np.nda
     """Return where drafts are chains, not trees."""
     has_branches = (deployment.tree_width > 1) & (points["draft_length"] > 0)
     return np.asarray((points["verify_tokens"] == points["draft_length"] + 1) & ~has_branches)
+
+
+def _largest(parts: Mapping[str, FloatArray]) -> np.ndarray:
+    """Return the index into `CAUSES` of the largest time above 0, -1 if none is [-]."""
+    shape = np.broadcast_shapes(*(parts[cause].shape for cause in CAUSES))
+    largest = speculation.first_of_largest((parts[cause] for cause in CAUSES), 0.0, shape)
+    return largest.astype(np.int8)
 
 
 def _tokens_where_proposed(

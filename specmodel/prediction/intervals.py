@@ -167,7 +167,7 @@ def _drawn(
     """Return a deployment with drawn overheads, and drawn errors of its kernels."""
     overheads = _drawn_overheads(deployment, generator, draws)
     overheads = _spread_outside(deployment, points, overheads, generator, draws)
-    drawn = replace(deployment, overheads=overheads)
+    drawn = deployment.with_draws(overheads=overheads)
     fits = fits_of_models(deployment)
     kinds = (*_FIRST_KINDS, *(kind for kind in fits if kind not in _FIRST_KINDS))
     normal = [*generator.standard_normal((5, len(_FIRST_KINDS), *draws)).swapaxes(0, 1)]
@@ -199,9 +199,21 @@ def _interval(values: FloatArray, shape: tuple[int, ...], *, has_chance: bool) -
     tail = (1 - CENTRAL) / 2
     if values.ndim <= len(shape):  # the same in every draw
         values = values[np.newaxis]
-    low, high = np.quantile(values, [tail, 1 - tail], axis=0)
+    low, high = _quantiles(values, (tail, 1 - tail))
     chance = np.broadcast_to((values > 1).mean(axis=0), shape) if has_chance else None
     return Interval(np.broadcast_to(low, shape), np.broadcast_to(high, shape), chance)
+
+
+def _quantiles(values: FloatArray, shares: Sequence[float]) -> list[FloatArray]:
+    """Return quantiles along the first axis, as NumPy's, which imports masked arrays for them."""
+    places = [share * (len(values) - 1) for share in shares]
+    near = {min(int(place) + more, len(values) - 1) for place in places for more in (0, 1)}
+    ordered = np.partition(values, sorted(near), axis=0)
+    found = []
+    for place in places:
+        below, above = ordered[int(place)], ordered[min(int(place) + 1, len(values) - 1)]
+        found.append(below + (above - below) * (place - int(place)))
+    return found
 
 
 def _factors(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specmodel.base.text import align, wrap
+from specmodel.cost.blocks import BlockedTimes
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import StepTimes
 from specmodel.prediction.columns import COLUMNS, Array, Column, interval_of, with_interval
@@ -89,7 +90,7 @@ class Prediction:
         return self.evaluation.deployment
 
     @property
-    def times(self) -> StepTimes:
+    def times(self) -> StepTimes | BlockedTimes:
         """Times by pass and component; axes that a time does not depend on stay short."""
         return self.evaluation.times
 

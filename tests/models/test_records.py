@@ -11,13 +11,12 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pytest
-from annotated_types import Interval, Len, MinLen
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import HIDDEN, Record, as_table, build, toml_text, unchecked
-from specmodel.base.schemas import BY_KIND, FROM_LIST, Day
+from specmodel.base.schemas import BY_KIND, FROM_LIST, Day, Setting
 
-Length = Annotated[float, Interval(gt=0, le=10)]
+Length = Annotated[float, Setting(gt=0, le=10)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +46,15 @@ Part = Annotated[Square | Disc, BY_KIND]
 @dataclass(frozen=True, kw_only=True)
 class Drawing(Record):
     schema_version: Literal[1] = 1
-    name: Annotated[str, MinLen(3)]
+    name: Annotated[str, Setting(min_length=3)]
     day: Day = "2026-01-31"
-    copies: Annotated[int, Interval(ge=1, lt=100)] = 1
+    copies: Annotated[int, Setting(ge=1, lt=100)] = 1
     is_filled: bool = False
-    parts: Annotated[tuple[Part, ...], MinLen(1), FROM_LIST]
+    parts: Annotated[tuple[Part, ...], Setting(min_length=1), FROM_LIST]
     origin: Annotated[tuple[float, float], FROM_LIST] = (0.0, 0.0)
-    widths: Annotated[list[Length], Len(0, 2)] = field(default_factory=list)
+    widths: Annotated[list[Length], Setting(min_length=0, max_length=2)] = field(
+        default_factory=list
+    )
     frame: Square | None = None
     pens: dict[Literal["thin", "thick"], Length] = field(default_factory=dict)
     secrets: list[str] = field(default_factory=list, metadata=HIDDEN)

@@ -12,13 +12,11 @@ from specmodel.answers.sensitivity.inputs import OperatingPoint, find_input, lis
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record, unchecked
 from specmodel.base.units import FloatArray, Numeric
+from specmodel.cost.blocks import BLOCK
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import KernelErrors
 from specmodel.layers.kinds import FITTED_KINDS
 from specmodel.prediction.evaluate import Evaluation, evaluate as evaluate_points
-
-CHUNK = 16_384
-"""Points computed at a time [-]: enough to hide Python's own time, few enough for the L2 cache."""
 
 OUTPUTS = ("speedup", "target_efficiency")
 """What is computed."""
@@ -57,8 +55,8 @@ def evaluate(
             expected = f"one number, or a list of {size} as the longest input"
             raise InputError(name, f"shape {array.shape}", expected)
     columns = {name: np.empty(size) for name in OUTPUTS}
-    for start in range(0, size, CHUNK):
-        part = slice(start, start + CHUNK)
+    for start in range(0, size, BLOCK):
+        part = slice(start, start + BLOCK)
         cut = {n: array[part] if array.size > 1 else array for n, array in arrays.items()}
         outcome = _outcome(deployment, point, cut)
         for name in OUTPUTS:
@@ -104,11 +102,10 @@ def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deploymen
     experts, popularity = (d.target.num_experts, d.target.mean_experts_per_token), d.popularity
     if "popularity_exponent" in values:
         popularity = zipf_popularity(*experts, values["popularity_exponent"])
-    return replace(
-        d,
+    return d.with_draws(
         hardware=_with_leaves(d.hardware, tree["hardware"]),
         overheads=_with_leaves(d.engine_overheads, tree["engine"]),
-        kernels=replace(d.kernels, fits=fits),
+        kernels=replace(d.kernels, fits=fits) if tree["kernels"] else d.kernels,
         drafter=_with_leaves(d.drafter, tree["drafter"]),
         routing_correlation=values.get("routing_correlation", d.routing_correlation),
         popularity=popularity,

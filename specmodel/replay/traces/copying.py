@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-from annotated_types import Interval
 from numpy.typing import NDArray
 
 from specmodel.base.records import Record
+from specmodel.base.schemas import Setting
 from specmodel.base.units import FloatArray
 from specmodel.replay.traces.record import LONGEST_DRAFT, Counts
 from specmodel.replay.traces.statistics import TraceStatistics
@@ -29,9 +29,9 @@ STRATUM = 16
 LEVELS = 1 << 16
 """Resolution of the chance that a position of a gap has a proposal [-]."""
 
-Share = Annotated[float, Interval(ge=0, le=1)]
-Chance = Annotated[float, Interval(gt=0, le=1)]
-Positive = Annotated[float, Interval(gt=0, le=1e6)]
+Share = Annotated[float, Setting(ge=0, le=1)]
+Chance = Annotated[float, Setting(gt=0, le=1)]
+Positive = Annotated[float, Setting(gt=0, le=1e6)]
 Whole = NDArray[np.int64]
 
 
@@ -74,7 +74,7 @@ class RunawayCopies(CopyRuns):
         were measured [-].
     """
 
-    output_tokens: Annotated[int, Interval(ge=1, le=10**6)]
+    output_tokens: Annotated[int, Setting(ge=1, le=10**6)]
     token_share: Share | None = None
 
 
@@ -98,7 +98,7 @@ class CopyProcess(Record):
     schema_version: Literal[1] = 1
     name: str
     source: str = ""
-    max_draft_length: Annotated[int, Interval(ge=1, le=LONGEST_DRAFT)] = 20
+    max_draft_length: Annotated[int, Setting(ge=1, le=LONGEST_DRAFT)] = 20
     runs: CopyRuns
     runaways: RunawayCopies | None = None
     measured: TraceStatistics | None = None

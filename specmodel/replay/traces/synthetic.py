@@ -20,12 +20,12 @@ from statistics import NormalDist
 from typing import Annotated, Literal
 
 import numpy as np
-from annotated_types import Interval, Len
 from numpy.typing import NDArray
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
+from specmodel.base.schemas import Setting
 from specmodel.base.units import Numeric, check
 from specmodel.replay.traces.copying import CopyProcess
 from specmodel.replay.traces.record import LONGEST_DRAFT, Counts, Trace
@@ -39,7 +39,7 @@ CHUNK = 1 << 16
 MAX_POSITIONS = 10**9
 """Most positions of one trace, of two bytes each [token]."""
 
-Share = Annotated[float, Interval(ge=0, le=1)]
+Share = Annotated[float, Setting(ge=0, le=1)]
 Latent = NDArray[np.float32]
 Whole = NDArray[np.int64]
 
@@ -55,8 +55,8 @@ class Runaways(Record):
         output tokens that they had where they were measured [-].
     """
 
-    survival: Annotated[list[Share], Len(1, LONGEST_DRAFT)]
-    output_tokens: Annotated[int, Interval(ge=1, le=10**6)]
+    survival: Annotated[list[Share], Setting(min_length=1, max_length=LONGEST_DRAFT)]
+    output_tokens: Annotated[int, Setting(ge=1, le=10**6)]
     token_share: Share | None = None
 
 
@@ -88,11 +88,11 @@ class AcceptanceProcess(Record):
     schema_version: Literal[1] = 1
     name: str
     source: str = ""
-    survival: Annotated[list[Share], Len(1, LONGEST_DRAFT)]
+    survival: Annotated[list[Share], Setting(min_length=1, max_length=LONGEST_DRAFT)]
     proposal_share: Share = 1.0
     request_share: Share = 0.0
     regime_share: Share = 0.0
-    regime_tokens: Annotated[float, Interval(ge=1, le=1e5)] = 1.0
+    regime_tokens: Annotated[float, Setting(ge=1, le=1e5)] = 1.0
     runaways: Runaways | None = None
     measured: TraceStatistics | None = None
 

@@ -1,0 +1,62 @@
+"""What follows from files that ship, kept as Python keeps compiled modules: made once, then read.
+
+A record that ships is checked when it is compiled, not each time it is read. As with modules, the
+compiled form lies in a folder ``__pycache__``, and is made anew when a file or the code that reads
+it has changed; where it cannot be written, it is made each time.
+"""
+
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import cache
+from importlib.util import cache_from_source
+from pathlib import Path
+from typing import TypeVar
+
+Made = TypeVar("Made")
+
+_PACKAGE = Path(__file__).parents[1]
+_ROOMS = ("base", "layers", "models", "models/hf", "machines", "drafters", "replay/traces", "cli")
+"""Folders whose code decides what is read from a file."""
+
+
+def compiled(name: Path, files: Iterable[Path], make: Callable[[], Made]) -> Made:
+    """Return what `make` makes of files that ship, kept under the name of a file or folder."""
+    key = (sys.version_info[:2], _code(), [_state(file) for file in files])
+    kept = Path(cache_from_source(str(name))).with_suffix(".pickle")
+    with suppress(Exception):  # whatever a file that is cut off or of another version may raise
+        found, value = pickle.loads(kept.read_bytes())
+        if found == key:
+            made: Made = value
+            return made
+    made = make()
+    if not sys.dont_write_bytecode:
+        _keep(kept, pickle.dumps((key, made)))
+    return made
+
+
+def _keep(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all; a place that cannot be written is no fault."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    with suppress(OSError):
+        path.parent.mkdir(exist_ok=True)
+        part.write_bytes(content)
+        part.replace(path)
+
+
+@cache
+def _code() -> tuple[int, int, int]:
+    """Return by what a change of the code that reads files shows: their number, sizes and times."""
+    found = []
+    for room in _ROOMS:
+        with suppress(OSError), os.scandir(_PACKAGE / room) as entries:
+            found += [entry.stat() for entry in entries if entry.name.endswith(".py")]
+    sizes, times = [s.st_size for s in found], [s.st_mtime_ns for s in found]
+    return len(found), sum(sizes), max(times, default=0)
+
+
+def _state(file: Path) -> tuple[str, int, int]:
+    status = file.stat()
+    return file.name, status.st_size, status.st_mtime_ns

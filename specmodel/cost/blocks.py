@@ -1,0 +1,214 @@
+"""Times of steps at many points: in blocks that fit in a cache, each pair of numbers only once.
+
+Of a pass, all but what reads the KV cache depends on requests and tokens alone. Many points have
+few such pairs: these are timed first, and then, block by block, what depends on contexts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from specmodel.base.units import FloatArray
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.latency import StepTimes, step_times
+from specmodel.cost.passes import PassTime
+from specmodel.layers.batch import LONGEST_DECODE
+
+BLOCK = 2**14
+"""Points that are computed at a time [-]: their arrays fit in a cache, and Python's own time is
+short beside theirs."""
+
+MANY, MOST = 2 * BLOCK, 32 * BLOCK
+"""Points, contexts aside and in all, from which times are computed in blocks [-]."""
+
+TOTALS = ("forward_time", "verify_time", "draft_time", "reject_time", "step_time")
+"""Times of a step that are kept for all points."""
+
+_OF_PASSES = ("batch_size", "draft_length", "verify_tokens")
+"""What decides a step beside contexts."""
+
+_OF_TIMES = (*_OF_PASSES, "context_length")
+"""What decides the times of a step."""
+
+_MOST_DISTINCT = 0.25
+"""Share of the points up to which distinct ones are timed apart [-]."""
+
+_MOST_CODES = 2**24
+"""Codes of such points up to which a table finds them [-]."""
+
+Points = Mapping[str, FloatArray]
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Blocks of points of a shape, cut along its longest axis."""
+
+    shape: tuple[int, ...]
+
+    @cached_property
+    def axis(self) -> int:
+        """The axis that is cut, counted from the last, which is 1 [-]."""
+        return len(self.shape) - int(np.argmax(self.shape))
+
+    def __iter__(self) -> Iterator[slice]:
+        size = max(self.shape)
+        count = -(-math.prod(self.shape) // BLOCK)
+        step = -(-size // min(count, size))
+        return (slice(start, min(start + step, size)) for start in range(0, size, step))
+
+    def cut(self, array: FloatArray, block: slice) -> FloatArray:
+        """Return what a block has of an array that broadcasts with the shape."""
+        if np.ndim(array) < self.axis or array.shape[-self.axis] == 1:
+            return array
+        places: Any = (..., block, *(slice(None),) * (self.axis - 1))
+        return np.asarray(array[places])
+
+    def whole(self, of_block: Callable[[slice], dict[str, FloatArray]]) -> dict[str, FloatArray]:
+        """Return arrays of all points from those of each block, by name."""
+        found: dict[str, FloatArray] = {}
+        for block in self:
+            for name, part in of_block(block).items():
+                if name not in found:
+                    missing = (1,) * (self.axis - np.ndim(part))
+                    shape = [*missing, *np.shape(part)]
+                    shape[-self.axis] = max(self.shape)
+                    found[name] = np.empty(shape, np.asarray(part).dtype)
+                self.cut(found[name], block)[...] = part
+        return found
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Distinct:
+    """Distinct points of a step, contexts aside, and which of them each point has."""
+
+    points: Points
+    shape: tuple[int, ...]
+    places: np.ndarray | None = None  # None where they are all distinct
+
+    def all(self, array: FloatArray) -> FloatArray:
+        """Return the values at all points from those at the distinct points."""
+        return array if self.places is None else np.broadcast_to(array, self.shape)[self.places]
+
+    def cut(self, array: FloatArray, cuts: Cuts, block: slice) -> FloatArray:
+        """Return the values at the points of a block from those at the distinct points."""
+        values = np.broadcast_to(array, self.shape)
+        return cuts.cut(values, block) if self.places is None else values[self.places[block]]
+
+
+def distinct(points: Points) -> Distinct:
+    """Return the distinct points of a step: those of a long list if they are few."""
+    own = {name: np.asarray(points[name]) for name in _OF_PASSES}
+    shape = np.broadcast_shapes(*(array.shape for array in own.values()))
+    if len(shape) != 1 or shape[0] <= BLOCK:
+        return Distinct(own, shape)
+    codes, size = np.zeros(shape, dtype=np.intp), 1
+    for array in own.values():
+        low, high = array.min(), array.max()
+        if (high - low + 1) * size > _MOST_CODES or (array != np.floor(array)).any():
+            return Distinct(own, shape)
+        codes += ((array - low) * size).astype(np.intp)
+        size *= int(high - low) + 1
+    is_there = np.zeros(size, dtype=bool)
+    is_there[codes] = True
+    if np.count_nonzero(is_there) > _MOST_DISTINCT * shape[0]:
+        return Distinct(own, shape)
+    places = (np.cumsum(is_there, dtype=np.int32) - 1)[codes]
+    first = np.empty(np.count_nonzero(is_there), dtype=np.intp)
+    first[places] = np.arange(shape[0])
+    few = {name: np.broadcast_to(array, shape)[first] for name, array in own.items()}
+    return Distinct(few, first.shape, places)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BlockedTimes:
+    """Times of steps as `StepTimes` has them, computed in blocks of many points.
+
+    `points` has what `step_times` takes, by name.
+    """
+
+    deployment: Deployment
+    points: Mapping[str, FloatArray]
+
+    @cached_property
+    def _taken(self) -> dict[str, Any]:
+        return {name: self.points[name] for name in _OF_TIMES}
+
+    @cached_property
+    def _cuts(self) -> Cuts:
+        return Cuts(np.broadcast_shapes(*map(np.shape, self._taken.values())))
+
+    @cached_property
+    def _distinct(self) -> Distinct:
+        return distinct(self.points)
+
+    @cached_property
+    def _free(self) -> StepTimes:
+        """Times of distinct points, of what does not depend on contexts."""
+        points: Any = self._distinct.points
+        return step_times(self.deployment, **points, context_length=np.zeros(()), only="free")
+
+    def _of_blocks(self, of: Callable[[StepTimes], dict[str, FloatArray]]) -> dict[str, FloatArray]:
+        """Return arrays of all points from the times of each block."""
+        return self._cuts.whole(lambda block: of(step_times(self.deployment, **self._cut(block))))
+
+    def _cut(self, block: slice) -> dict[str, Any]:
+        return {name: self._cuts.cut(array, block) for name, array in self._taken.items()}
+
+    @cached_property
+    def _totals(self) -> dict[str, FloatArray]:
+        if self._distinct.points["verify_tokens"].max() >= LONGEST_DECODE / 2:
+            return self._of_blocks(_totals)  # some passes may take other kernels
+        return self._cuts.whole(self._totals_of)
+
+    def _totals_of(self, block: slice) -> dict[str, FloatArray]:
+        """Return the times of a block, of which only what depends on contexts is computed."""
+        times, free = step_times(self.deployment, **self._cut(block), only="contexts"), self._free
+
+        def joined(own: PassTime, other: PassTime) -> PassTime:
+            return replace(own, beside=self._distinct.cut(other.gpu_time, self._cuts, block))
+
+        # which of all points alone may have, is last: the pass of a drafter that is idle
+        drafts = zip(times.draft_passes, free.draft_passes, strict=False)
+        drafting = (replace(own, each=joined(own.each, other.each)) for own, other in drafts)
+        whole = replace(
+            times,
+            plain_pass=joined(times.plain_pass, free.plain_pass),
+            verify_pass=joined(times.verify_pass, free.verify_pass),
+            draft_passes=tuple(drafting),
+        )
+        return _totals(whole)
+
+    @property
+    def active_experts(self) -> FloatArray:
+        """Distinct experts per layer in a plain pass [-]."""
+        return self._distinct.all(self._free.active_experts)
+
+    @property
+    def active_experts_verify(self) -> FloatArray:
+        """Distinct experts per layer in the mean target pass of a step [-]."""
+        return self._distinct.all(self._free.active_experts_verify)
+
+    def growth_by_cause(self) -> dict[str, FloatArray]:
+        """Return what the steps take beyond a plain pass, by cause; sums exactly [s]."""
+        return self._of_blocks(StepTimes.growth_by_cause)
+
+    def plain_by_cause(self) -> dict[str, FloatArray]:
+        """Return what plain passes take, by cause [s]."""
+        return self._of_blocks(StepTimes.plain_by_cause)
+
+    @cached_property
+    def _whole(self) -> StepTimes:
+        return step_times(self.deployment, **self._taken)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._totals[name] if name in TOTALS else getattr(self._whole, name)
+
+
+def _totals(times: StepTimes) -> dict[str, FloatArray]:
+    return {name: getattr(times, name) for name in TOTALS}
