@@ -93,6 +93,7 @@ def write_files(folder: Path) -> None:
     made["served/hf_quant_config.json"] = '{"quantization": {"quant_algo": "FP8"}}'
     made["popularity.txt"] = "0.1 0.2 0.3 0.4 0.1 0.2 0.3 0.4"
     made["times.csv"] = "draft_length,step_time\n0,0.01\n1,0.011\n2,0.012\n3,0.014\n"
+    made["slots.json"] = '{"1": {"candidate_steps": [1, 3]}}'
     made["lengths.json"] = "[[1, 4, 3], [5, 16, 1]]"
     made["prompts.txt"] = "Tell me of rain.\nWhat is a prime?\n"
     made["prompts.jsonl"] = '{"prompt": [5, 6, 7, 8]}\n{"prompt": [9, 10]}\n'

@@ -61,6 +61,7 @@ BASES = [
     f"simulate {WHERE} --trace chat-eagle {DRAWN} --policy none,fixed:2,cascade,goodput",
     "simulate --step-times times.csv --trace trace.jsonl --policy none,cascade,oracle --json",
     f"simulate {NGRAM} --trace preset.toml {DRAWN} --policy fixed:1,table:lengths.json,bandit",
+    f"simulate {NGRAM} --trace preset.toml {DRAWN} --policy sglang:config=slots.json",
     f"trace sample code-ngram {DRAWN} --output drawn.jsonl",
     "trace ngram requests.jsonl --output made.jsonl",
     "trace describe trace.jsonl code-ngram",

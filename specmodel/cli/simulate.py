@@ -15,7 +15,6 @@ from specmodel.cli import settings
 from specmodel.cli.answering import answering, echo_warnings, progress_bar
 from specmodel.cli.replayed_text import fields_of, page
 from specmodel.cli.settings import flag, given, own, refuse_given, refuse_inputs
-from specmodel.replay.traces import Trace
 from specmodel.show import report
 from specmodel.show.forms import Answer, records
 
@@ -168,6 +167,7 @@ def _replay_from(
 ) -> tuple[replay.blocks.Source, replay.ReplayTimes, dict[str, Any]]:
     """Return requests and step times, and their heading, assumptions and warnings."""
     from specmodel.cli.trace import named_requests
+    from specmodel.replay.traces import Trace
 
     if options["trace"] is None:
         raise InputError("trace", None, "a trace file or a preset (specmodel list presets)")

@@ -274,7 +274,7 @@ def _launched(
     if not is_beyond.any():
         return time
     launches = is_beyond * time.kernels() * deployment.engine_seconds.eager_kernel_time
-    return replace(time, host_time=time.host_time + launches)
+    return replace(time, host_time=np.asarray(time.host_time + launches))
 
 
 def _idle(

@@ -264,8 +264,9 @@ def _spread_outside(
     if fit is None or not fit.outside_spread:
         return overheads
     asked = points["batch_size"], points["draft_length"]
+    normal = _even_normal(generator, draws)  # drawn wherever the points lie, so that others are not
     is_outside = deployment.is_outside(*asked)
     if not is_outside.any():
         return overheads
-    factor = np.exp(fit.outside_spread * is_outside * _even_normal(generator, draws))
+    factor = np.exp(fit.outside_spread * is_outside * normal)
     return replace(overheads, host_speed=overheads.host_speed * factor)

@@ -8,7 +8,7 @@ along; any other policy is an object that is asked and told, in Python.
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from specmodel.replay.policies.kinds import HOT, PARTS, PLANNED, react
 from specmodel.replay.policies.policy import ASKED, TESTING
@@ -166,11 +166,11 @@ def compiled_walk() -> Callable[..., None] | None:
     # nothing is allocated, so that references to arrays need not be counted, which takes most time
     for part in (*PARTS, replay_request, walk):
         register_jitable(_nrt=False, inline="always" if part in HOT else "never")(part)
-    function = _stamped(_stamp())
+    function, njit = _stamped(_stamp()), cast(Any, numba.njit)  # whose types lack `_nrt`
     try:
-        compiled: Callable[..., None] = numba.njit(cache=True, _nrt=False)(function)
+        compiled: Callable[..., None] = njit(cache=True, _nrt=False)(function)
     except RuntimeError:  # there is no folder to keep machine code in
-        compiled = numba.njit(_nrt=False)(function)
+        compiled = njit(_nrt=False)(function)
     return compiled
 
 
