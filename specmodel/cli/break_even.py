@@ -7,11 +7,12 @@ from typing import Any
 from specmodel import answers
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
+from specmodel.cli.where import where_options
 from specmodel.show import forms, report
 
 
 @settings.command()
-@settings.where_options()
+@where_options(has_length=True)
 @settings.option("batch_size", default="1:512:x2")
 @settings.option("draft_length", words=settings.DRAFTED, default="1:8")
 @settings.options("proposal_rate", "context_length")

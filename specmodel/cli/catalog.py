@@ -144,7 +144,7 @@ def _read(path: str) -> Record:
 
 def _find(name: str) -> Record:
     """Return the record that ships under a name, whichever kind it is."""
-    from specmodel.base.records import spellings
+    from specmodel.base.naming import known_name, spellings
 
     kinds: list[tuple[Iterable[str], Callable[[str], Record]]] = [
         (specmodel.list_hardware(), specmodel.load_hardware),
@@ -153,12 +153,12 @@ def _find(name: str) -> Record:
         (traces.list_presets(), traces.load_preset),
     ]
     known = {shipped: load for names, load in kinds for shipped in names}
-    for spelling in spellings(name):
-        if spelling in known:
-            return known[spelling](spelling)
-        if spelling in specmodel.list_drafters():
-            expected = f"a record; this drafter follows from its target: --drafter {spelling}"
-            raise InputError("name", name, expected)
+    if {*spellings(name)} & {*specmodel.list_drafters()} and name not in known:
+        expected = f"a record; this drafter follows from its target: --drafter {name}"
+        raise InputError("name", name, expected)
+    found = known_name(name, known, "name")
+    if found:
+        return known[found](found)
     expected = f"a path, or a name of specmodel list, such as {nearest(name, known)}"
     raise InputError("name", name, expected)
 

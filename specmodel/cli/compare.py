@@ -13,13 +13,15 @@ from specmodel.base.ranges import parse_numbers, ranges_text, runs
 from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
+from specmodel.cli.where import where_options
 from specmodel.show import forms, report
+from specmodel.show.assumed import assumed_text
 
 _RATES = "P(token accepted, all before it were): one for all, or one for each drafter."
 
 
 @settings.command()
-@settings.where_options()
+@where_options()
 @settings.option("batch_size", default="1:512:x2")
 @settings.option("acceptance")
 @settings.own("acceptance_rate", "VALUES", _RATES)
@@ -65,12 +67,14 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, report.Prediction]:
         settings.refuse_given(options, LOOKUP, "the drafter ngram or suffix with it")
     rates = _rates(options, lists["drafter"])
     labels = {name: _labels(values) for name, values in lists.items()}
-    idle = {name for name in lists["engine"] if name in (None, "ideal")}
+    idle = {name for name in lists["engine"] if name == "ideal"}
     found = {}
     for chosen in itertools.product(*lists.values()):
         named = dict(zip(names, chosen, strict=True))
         told = [labels[name][named[name]] for name in names if len(lists[name]) > 1]
-        case = options | named | {"acceptance_rate": rates[named["drafter"]]}
+        case = (
+            options | named | {"may_not_fit": True} | {"acceptance_rate": rates[named["drafter"]]}
+        )
         if named["drafter"] not in LOOKUPS:
             case |= dict.fromkeys(LOOKUP)
         if named["engine"] in idle and idle != {*lists["engine"]}:
@@ -117,7 +121,7 @@ def page(predictions: Mapping[str, report.Prediction], verdict: str, table: str)
         lines += [f"Assumed: {', '.join(rest)}."] if rest else []
         alone += [wrap(f"[{number}] {line}").replace("\xa0", " ") for line in lines]
     parts = ["\n".join(map(wrap, [verdict, *shared])), table, "\n".join(alone)]
-    return "\n\n".join(filter(None, [*parts, report.assumed_text(common)]))
+    return "\n\n".join(filter(None, [*parts, assumed_text(common)]))
 
 
 def _in_all(items: Mapping[str, Collection[Any]]) -> list[Any]:

@@ -16,8 +16,10 @@ from specmodel.base.text import align, wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering, echo_warnings, progress_bar
 from specmodel.cli.settings import flag, given, own, refuse_given, refuse_inputs
+from specmodel.cli.where import where_options
 from specmodel.prediction.table import Form, Row, columns_of, fitted
 from specmodel.show import report
+from specmodel.show.assumed import assumed_text
 from specmodel.show.forms import Answer, plain_fields, records
 
 DEFAULT_MAX_DRAFT_LENGTH = 7
@@ -76,7 +78,7 @@ _SPARE = ("95th", "drafted\na step", "TPOT\nmedian", "slow-\ndown", "in\ntests",
 
 
 @settings.command()
-@settings.where_options(required=False)
+@where_options(required=False)
 @own("policy", "LIST", _POLICIES, to="policies")
 @click.option("--suite", hidden=True)
 @settings.options(*(own(name, kind, words) for name, (kind, words) in _OPTIONS.items()))
@@ -218,7 +220,7 @@ def _times(
     for name in ("target", "drafter", "hardware"):
         if options[name] is None:
             raise InputError(name, None, "a name or path, or --step-times in place of all three")
-    deployment, assumed = deployment_from(options)
+    deployment, assumed = deployment_from(options, requests=1)
     is_lookup = deployment.drafter.is_lookup
     if is_lookup:
         refuse_given(options, ["drafter_upkeep"], "a model or head as drafter with it")
@@ -282,7 +284,7 @@ def _page(said: dict[str, Any], times: replay.ReplayTimes, rows: list[Row]) -> s
     sections = ["\n".join([_fill(said["heading"]), wrap(line), _fill(verdict)]), _table(rows)]
     values = said["assumptions"].items()
     assumed = {name: f"{v:g}" if isinstance(v, float) else v for name, v in values}
-    return "\n\n".join([*sections, report.assumed_text(assumed)])
+    return "\n\n".join([*sections, assumed_text(assumed)])
 
 
 def _verdict(rows: list[Row]) -> str:

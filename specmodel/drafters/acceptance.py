@@ -4,7 +4,8 @@ from pathlib import Path
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
-from specmodel.base.records import is_path, spellings
+from specmodel.base.naming import spellings
+from specmodel.base.records import is_path
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.passes import Drafter
 from specmodel.drafters.published import PRESET, published_acceptance

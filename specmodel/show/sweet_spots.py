@@ -21,9 +21,10 @@ def verdict(spots: forms.DataFrame, prediction: report.Prediction) -> str:
     if gain and gain.is_open:
         told = f"{best['peak_speedup']:.2f}x ({report.chances(gain)})"
         return f"Speculation may pay or not; most is gained at {where}: {told}."
+    near = f"{best['peak_speedup'] / 2**0.5:.2f}x (0.71 of the peak) or more at"
     return (
         f"Speculation {pays} most at {where}: {best['peak_speedup']:.2f}x. It {pays} at"
-        f" {best['paying']}, and by {best['peak_speedup'] / 2**0.5:.2f}x (peak/√2) or more at"
+        f" {best['paying']}, and by {near}"
         f" {_near_peak(best)}. Considered: up to {best['largest_batch_size']}."
     )
 
@@ -42,6 +43,6 @@ _COLUMNS: dict[str, Form] = {
     "context": "{context_length}",
     "peak\nspeedup": "{peak_speedup:.2f}",
     "at batch\nsize": "{peak_batch_size}",
-    "peak/√2\nat": lambda row: _near_peak(row) if row["peak_speedup"] > 1 else "-",
+    "0.71 of\npeak at": lambda row: _near_peak(row) if row["peak_speedup"] > 1 else "-",
     "pays at": lambda row: row["paying"] or "-",
 }
