@@ -192,7 +192,8 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     -------
     pandas.DataFrame
         A row for each point: batch_size, context_length, draft_length,
-        break_even_acceptance_rate, NaN where no rate pays, and fits, whether it fits in memory.
+        break_even_acceptance_rate, NaN where no rate pays, speedup_per_token, what a token more a
+        step adds to the speedup, and fits, whether it fits in memory.
 
     Examples
     --------
@@ -208,6 +209,7 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     p = prediction
     frame = pd.DataFrame({name: np.ravel(getattr(p, name)).astype(int) for name in _COORDINATES})
     frame["break_even_acceptance_rate"] = np.ravel(p.break_even_acceptance_rate)
+    frame["speedup_per_token"] = 1 / np.ravel(p.relative_step_time)
     frame["fits"] = np.ravel(p.fits)
     return frame.drop_duplicates(ignore_index=True)
 

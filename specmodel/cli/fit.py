@@ -14,6 +14,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.files import write_text
 from specmodel.base.text import align, wrap
 from specmodel.cli import settings
+from specmodel.cli.helping import WholeList
 from specmodel.cli.settings import own, refuse_given, refuse_inputs
 from specmodel.cli.where import where_options
 from specmodel.fit import measured
@@ -28,7 +29,7 @@ _WITH_VARY = ("name", "engine", "stack", "source", "version", "vary", "leave_out
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
 
 
-class FitGroup(click.Group):
+class FitGroup(WholeList):
     """A group with a default command: ``fit FILE`` means ``fit kernels FILE``."""
 
     default = "kernels"

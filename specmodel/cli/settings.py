@@ -216,13 +216,18 @@ def acceptance_options(*, one_length: bool = True) -> Add:
     return options(*(option(name, more.get(name, "")) for name in _ACCEPTANCE))
 
 
-def detail_options(*, has_drafter: bool = True) -> Add:
-    """Add what says how the target runs: parallelism, dtypes, routing, --set."""
+def detail_options(*, has_drafter: bool = True, lists: Iterable[str] = ()) -> Add:
+    """Add what says how the target runs: parallelism, dtypes, routing, --set.
+
+    `lists` names those that take a list, as text.
+    """
+    listed: dict[str, Any] = {name: {"type": str, "metavar": "LIST"} for name in lists}
     left_out = () if has_drafter else ("draft_tensor_parallel", "mtp_dtype", "lookup_time")
     records = "engine, target or drafter" if has_drafter else "engine or target"
     words = f"What if: a field of hardware, {records}, e.g. hardware.memory.peak_bytes_per_s=6e12."
     changes = own("set", "KEY=VALUE", words, to="changes", multiple=True)
-    return options(*(name for name in _DETAIL if name not in left_out), changes)
+    names = (name for name in _DETAIL if name not in left_out)
+    return options(*(option(name, **listed.get(name, {})) for name in names), changes)
 
 
 def given(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

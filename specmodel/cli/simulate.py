@@ -102,6 +102,17 @@ def simulate(*, suite: str | None, **options: Any) -> Answer:
           --policy none,cascade,cascade:backoff_factor=1,goodput,oracle --json
       specmodel simulate --step-times ./times.csv --trace ./trace.jsonl \\
           --policy none,my_module:MyPolicy --timeline ./request.png
+
+    \b
+    A policy of your own, in my_module.py of this folder:
+      class MyPolicy:
+          def propose(self):  # the next draft length, 0 for none
+              return 3
+          def observe(self, emitted_tokens, step_time):
+              pass  # tokens that the step emitted, and its seconds
+    Its __init__ may take step_time, max_draft_length, draft_lengths and
+    generator, which are given, and settings: my_module:MyPolicy:window=20.
+    All policies: specmodel list policies.
     """
     if suite is not None:
         raise InputError("suite", suite, "python calibration/cascade.py of a checkout")

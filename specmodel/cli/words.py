@@ -71,9 +71,8 @@ def _check_order(target: str, hardware: str) -> None:
 
 
 def _is_gpu(word: str) -> bool:
-    counted = _COUNTED.fullmatch(word)
     try:
-        known = known_name(counted[2] if counted else word, specmodel.list_hardware(), "hardware")
+        known = known_name(counted(word)[1], specmodel.list_hardware(), "hardware")
     except InputError:  # the beginning of several
         return True
     return known is not None
@@ -81,13 +80,10 @@ def _is_gpu(word: str) -> bool:
 
 def _named(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options with names looked up, the count of GPUs, and what to say of them."""
-    counted = _COUNTED.fullmatch(options["hardware"] or "")
-    gpus = None
-    if counted and not os.path.lexists(options["hardware"]):
-        gpus = int(counted[1])
-        if not gpus:
-            raise InputError("hardware", options["hardware"], "at least one GPU, such as 8xh200")
-        options = {**options, "hardware": counted[2]}
+    hardware, gpus = options["hardware"] or "", None
+    if "," not in hardware:
+        gpus, hardware = counted(hardware)
+    options = {**options, "hardware": hardware or None}
     taken: list[str] = []
     names: dict[str, Any] = {
         name: ",".join(_looked_up(name, word.strip(), taken) for word in options[name].split(","))
@@ -97,9 +93,25 @@ def _named(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, **names, "num_gpus": gpus, "taken": tuple(taken)}
 
 
+def counted(hardware: str) -> tuple[int | None, str]:
+    """Return the count of ``8xh200``, None without one, and the name of the GPU.
+
+    >>> counted("8xh200"), counted("h200")
+    ((8, 'h200'), (None, 'h200'))
+    """
+    found = _COUNTED.fullmatch(hardware)
+    if found is None or os.path.lexists(hardware):
+        return None, hardware
+    if not int(found[1]):
+        raise InputError("hardware", hardware, "at least one GPU, such as 8xh200")
+    return int(found[1]), found[2]
+
+
 def _looked_up(argument: str, word: str, taken: list[str]) -> str:
     """Return a shipped name, a path, or the word as it is; add to `taken` what is to be said."""
     known = list(getattr(specmodel, _LISTS[argument])())
+    if argument == "hardware" and (count := counted(word))[0]:  # one of several
+        return f"{count[0]}x{_looked_up(argument, count[1], taken)}"
     if argument == "drafter" and word.partition(":")[0] in specmodel.list_drafters():
         return word
     if word == "-":

@@ -51,6 +51,26 @@ WORDS = {
 """What other words mean."""
 
 
+POLICIES = {
+    "none": "never drafts",
+    "fixed:K": "drafts K tokens in each step; sweeps of K are fixed:1,fixed:2,...",
+    "best-fixed": "the best fixed length in hindsight",
+    "table:FILE": "the length that a schedule has for a batch of one (specmodel schedule)",
+    "cascade": "tests lengths and sets drafting off where it does not pay; settings after colons:"
+    " cascade:first_draft_length=1:backoff_factor=1",
+    "goodput": "the length with the most tokens a second by acceptance so far",
+    "sglang": "follows the mean of accepted tokens, as SGLang's adaptive rule",
+    "bandit": "a bandit over lengths; bandit:method=thompson",
+    "greedy": "the best length of each step in hindsight, a bound",
+    "oracle": "the best lengths of the whole request in hindsight, a bound",
+    "MODULE:CLASS": "yours, of mine.py in this folder: class MyPolicy with propose(self) -> int,"
+    " the next draft length, and observe(self, emitted_tokens, step_time); its __init__ may take"
+    " step_time, max_draft_length, draft_lengths and generator, which are given, and settings after"
+    " colons: mine:MyPolicy:window=20",
+}
+"""Policies that ``simulate`` replays, by name."""
+
+
 def limits_told(names: set[str]) -> str:
     """Return a sentence that says what limits mean, of those that a table names."""
     known = [f"{name}: {words}" for name, words in LIMITS.items() if name in names - {"none"}]

@@ -36,6 +36,7 @@ _UNITS = {
     **dict.fromkeys(("peak_batch_size", "near_peak_first", "near_peak_last"), "request"),
     "largest_batch_size": "request",
     "peak_speedup": "-",
+    "speedup_per_token": "-",
     "value": "-",
     "tpot_plain": "s",
     **dict.fromkeys(("throughput_plain", "throughput_per_gpu"), "token/s"),

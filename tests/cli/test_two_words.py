@@ -8,7 +8,14 @@ import sys
 
 import pytest
 
-from specmodel import cli, predict
+from specmodel import Acceptance, cli, predict
+from specmodel.cli.commands import main_group
+from specmodel.cli.helping import GROUPS
+from specmodel.prediction.evaluate import LIMITS as ALL_LIMITS
+from specmodel.replay.choices import choose
+from specmodel.show.glossary import LIMITS, POLICIES, WORDS
+
+COMMANDS = main_group.list_commands(None)
 
 CONFIG = {
     "architectures": ["MixtralForCausalLM"],
@@ -290,3 +297,87 @@ def test_a_folder_without_a_configuration_is_one_line(name, fail, tmp_path, monk
 def test_what_no_model_is_on_standard_input_is_one_line(content, fail, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
     assert "--target" in fail("predict - h200")
+
+
+@pytest.mark.parametrize(
+    ("options", "labels"),
+    [
+        ("8xh200,8xb200 --weight-dtype bf16,fp8", ["8xh200_sxm, bf16", "8xb200, fp8"]),
+        ("8xh200 --tensor-parallel 8,1 --data-parallel 1,8", ["TP 8, DP 1", "TP 1, DP 8"]),
+        ("8xh200 --engine vllm,sglang --draft-length 2,3", ["vllm, length 2", "sglang, length 3"]),
+        ("h200 --tensor-parallel 4,8 --kv-dtype bf16,fp8", ["TP 4, KV bf16", "TP 8, KV fp8"]),
+        ("8xh200 --drafter mtp,eagle3 --acceptance-rate 0.8,0.6", ["mtp", "eagle3"]),
+    ],
+)
+def test_whatever_may_be_a_list_is_compared(run, options, labels):
+    told = json.loads(run(f"compare deepseek-v3 {options} --batch-size 1,32 --json"))
+    alternatives = list(dict.fromkeys(row["alternative"] for row in told["rows"]))
+    assert {*labels} <= {*alternatives}
+    counts = [case["deployment"]["num_gpus"] for case in told["cases"]]
+    assert "8x" not in options.split()[0] or counts == [8] * len(counts)
+
+
+def test_an_alternative_is_what_predict_says_of_it(run):
+    told = json.loads(run("compare deepseek-v3 8xh200,8xb200 --batch-size 8 --json"))
+    for gpu, row in zip(("8xh200", "8xb200"), told["rows"], strict=True):
+        (alone,) = json.loads(run(f"predict deepseek-v3 {gpu} --batch-size 8 --json"))["rows"]
+        assert (row["best_draft_length"], row["speedup"]) == pytest.approx(
+            (alone["draft_length"], alone["speedup"]), rel=1e-9
+        )
+
+
+def test_break_even_says_what_a_better_head_is_worth(run):
+    """The speedup with 0.1 tokens a step more, less that without."""
+    found = "break-even mixtral-8x7b h100 --batch-size 8 --draft-length 3"
+    (row,) = json.loads(run(f"{found} --json"))["rows"]
+    where = {"target": "mixtral-8x7b", "hardware": "h100_sxm", "tensor_parallel": 2}
+    less, more = (
+        float(
+            predict(
+                **where,
+                drafter="eagle3",
+                batch_size=8,
+                draft_length=3,
+                acceptance=Acceptance(tokens_per_step=tokens, measured_draft_length=3),
+            ).speedup
+        )
+        for tokens in (2.0, 2.1)
+    )
+    assert row["speedup_per_token"] / 10 == pytest.approx(more - less, rel=1e-9)
+    assert f"+{more - less:.3f}" in run(found)
+
+
+def test_lists_of_words_policies_and_heads_are_there(run):
+    words = run("list words")
+    assert all(word in words for word in [*WORDS, "limited by state"])
+    policies = run("list policies")
+    assert all(name in policies for name in POLICIES)
+    assert "def propose(self)" in run("simulate --help")
+    heads = run("list acceptance")
+    assert re.search(r"typical +21 eagle3: median +\d", heads)
+    for text in (words, policies, heads, run("list presets"), run("acceptance")):
+        assert max(map(len, text.splitlines())) <= 80
+
+
+def test_every_policy_that_is_listed_can_be_chosen(tmp_path):
+    for name in POLICIES:
+        plain = name.replace("K", "3")
+        if name not in ("table:FILE", "MODULE:CLASS", "best-fixed"):
+            assert choose(plain, tmp_path).name == plain
+
+
+def test_acceptance_without_a_file_explains_itself(run):
+    assert "curl -s http://localhost:8000/metrics > before.prom" in run("acceptance")
+
+
+def test_limits_of_the_glossary_are_those_of_answers():
+    assert {*LIMITS} == {*ALL_LIMITS}
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_stands_in_groups_and_nothing_is_cut_off(command, run):
+    text = run(f"{command} --help")
+    assert not re.search(r"[a-z]\.\.\.", text)
+    known = {*GROUPS, f"For {command}", "Commands", "Options"}
+    heads = re.findall(r"^([A-Z][\w ,-]+):$", text, re.MULTILINE)
+    assert {*heads} <= known | {"Examples", "Example"}
