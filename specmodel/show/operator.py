@@ -143,7 +143,8 @@ def verdict(prediction: Prediction, rows: list[Row], gains: Sequence[Gain | None
         return ["No draft, no speculation: speedup 1 by definition."]
     best = max((row for row, _ in judged), key=lambda row: row["speedup"])
     told = f"{opening} {_gain(best, judged, prediction)}."
-    return [told, report.why(best, [row for row, _ in judged], prediction)]
+    points = [row for row, _ in judged]
+    return [told, report.why(best, points, prediction, place(best, points))]
 
 
 def _gain(best: Row, judged: Sequence[tuple[Row, Gain | None]], prediction: Prediction) -> str:

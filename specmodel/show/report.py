@@ -91,16 +91,19 @@ def chances(gain: Gain) -> str:
     return f"80 % interval {gain.low:.2f} to {gain.high:.2f}, chance of a gain {gain.chance:.0%}"
 
 
-def why(row: Row, rows: list[Row], prediction: Prediction) -> str:
-    """Say in one sentence what decides the speedup of a row of a prediction."""
-    parts = [f"At {place(row, rows)}: target efficiency {row['target_efficiency']:.2f}"]
+def why(row: Row, rows: list[Row], prediction: Prediction, where: str = "") -> str:
+    """Say in one sentence what decides the speedup of a row of a prediction.
+
+    `where` names the point, by default by what varies among the rows.
+    """
+    parts = [f"At {where or place(row, rows)}: target efficiency {row['target_efficiency']:.2f}"]
     if prediction.deployment.target.is_moe:
         total = prediction.deployment.target.num_experts
         loaded = "{active_experts:.0f} -> {active_experts_verify:.0f}".format_map(row)
         parts.append(f"experts loaded per layer {loaded} of {total}")
     if row["break_even_acceptance_rate"] is not None:
         parts.append(f"break-even acceptance rate {row['break_even_acceptance_rate']:.2f}")
-    if row["best_draft_length"] is not None:
+    if row["best_draft_length"] not in (None, row["draft_length"]):
         parts.append(f"best draft length {row['best_draft_length']}")
         if row["best_draft_length"] == prediction.max_draft_length:
             parts[-1] += " (the longest considered)"
