@@ -10,7 +10,7 @@ from specmodel.cli.answering import answering
 from specmodel.cli.where import where_options
 from specmodel.show import report
 from specmodel.show.forms import Answer
-from specmodel.show.sweet_spots import table, verdict
+from specmodel.show.sweet_spots import table, verdict, with_intervals
 
 
 @settings.command("sweet-spot")
@@ -36,5 +36,5 @@ def sweet_spot(**options: Any) -> Answer:
     from specmodel.cli.options import drafted_from
 
     p = drafted_from(options)
-    spots = answers.sweet_spots(p)
+    spots = with_intervals(answers.sweet_spots(p), p)
     return report.answer(p, spots, lambda: (verdict(spots, p), table(spots)))

@@ -35,7 +35,7 @@ _WEIGHTS = {"weight_dtype": "weights", "expert_dtype": "experts", "attention_dty
 _UNITS = {
     **dict.fromkeys(("peak_batch_size", "near_peak_first", "near_peak_last"), "request"),
     "largest_batch_size": "request",
-    "peak_speedup": "-",
+    **dict.fromkeys(("peak_speedup", "peak_speedup_low", "peak_speedup_high"), "-"),
     "speedup_per_token": "-",
     "value": "-",
     "tpot_plain": "s",
