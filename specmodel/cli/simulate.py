@@ -241,7 +241,7 @@ def _times(
     values: dict[str, Any] = own | given(options, own)
     times = replay.replay_times(deployment, max_draft_length=longest, **values)
     assumed |= {name: value for name, value in own.items() if options[name] is None}
-    what = f"{deployment.target.name} + {deployment.drafter.name} on {deployment.hardware.name}"
+    what = report.heading(deployment)
     memory = MemoryUse(deployment, values["context_length"], longest + 1)
     warnings = [
         *memory.warnings(np.ones(1), longest),

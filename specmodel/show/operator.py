@@ -140,11 +140,20 @@ def verdict(prediction: Prediction, rows: list[Row], gains: Sequence[Gain | None
         denial = report.verbs(prediction.deployment)[1]
         if not any(row["best_draft_length"] for row, _ in judged):
             return [f"{opening} {denial} at any of these points: no draft length gains."]
-        return ["No draft, no speculation: speedup 1 by definition."]
+        return [_idle([row for row, _ in judged])]
     best = max((row for row, _ in judged), key=lambda row: row["speedup"])
     told = f"{opening} {_gain(best, judged, prediction)}."
     points = [row for row, _ in judged]
     return [told, report.why(best, points, prediction, place(best, points))]
+
+
+def _idle(rows: list[Row]) -> str:
+    """Say what steps without a draft gain: nothing, or less where a loaded drafter runs."""
+    worst = min(rows, key=lambda row: row["speedup"])
+    if worst["speedup"] == 1:
+        return "No draft, no speculation: speedup 1 by definition."
+    told = f"no draft, and the loaded drafter takes its time all the same: {_at(worst, rows)}"
+    return f"Speculation does not pay: {told}."
 
 
 def _gain(best: Row, judged: Sequence[tuple[Row, Gain | None]], prediction: Prediction) -> str:
@@ -270,10 +279,21 @@ def turned_verdict(turned: Turned, rows: list[Row]) -> list[str]:
     ends = [_paying(able, _column(heads.levels[i]), rows) for i in (0, 2)]
     told = (
         f"Heads of this kind as published ({heads.drafter} of {heads.num_targets} targets,"
-        f" November 2026): the {heads.levels[0]} gains {ends[0]}, the {heads.levels[2]} {ends[1]}."
+        f" November 2026): the {heads.levels[0]} gains {ends[0]}, the {heads.levels[2]} {ends[1]};"
+        f" {_middle(able, turned, rows)}."
         " No measurement of this target and drafter ships: give yours (specmodel acceptance)."
     )
     return [f"{opening}.", told]
+
+
+def _middle(able: list[Row], turned: Turned, rows: list[Row]) -> str:
+    """Say what the median head gains at most, and how sure that is beside its acceptance."""
+    from specmodel.prediction.gains import gains_at
+
+    name = _column("median")
+    best = max(able, key=lambda row: row[name])
+    (gain,) = gains_at(turned.prediction, [best])
+    return f"the median at most {best[name]:.2f} times, at {place(best, rows)}{_ends(gain)}"
 
 
 def _needed(row: Row) -> float:

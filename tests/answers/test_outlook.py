@@ -28,7 +28,7 @@ def test_where_none_pays_the_length_is_0():
     acceptance = Acceptance(acceptance_rate=0.01)
     found = at_best_lengths(*deployment, acceptance, 4, {"batch_size": SIZES})
     assert (found.draft_length == 0).all()
-    assert (found.speedup == 1).all()
+    assert (found.speedup <= 1).all()
 
 
 @pytest.mark.parametrize("drafter", ["eagle3", "dflash"])
