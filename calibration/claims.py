@@ -1,10 +1,10 @@
-"""Run the command behind each number of some sections of the README, and compare.
+"""Run the command behind each number on accuracy in the README and docs, and compare.
 
 Usage: python calibration/claims.py [--serving decode_tpot.csv] [--speed]. `claims.toml` has the
-very words of the README, with each number in braces, and how its command prints these numbers. A
-number may differ by its rounding, a speed by the factor stated with it. What cannot run here is
-skipped and said: the table of measured engines is not in the repository, and the tables of kernels
-come with the extra `datasets`. Exits 1 where a number differs, or has no command.
+very words of README.md and docs/accuracy.md, with each number in braces, and how its command prints
+these numbers. A number may differ by its rounding, a speed by the factor stated with it. What
+cannot run here is skipped and said: the table of measured engines is not in the repository, and the
+tables of kernels come with the extra `datasets`. Exits 1 where a number differs, or has no command.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_suffix(".toml")
+PAGES = ("README.md", "docs/accuracy.md")
 SECTIONS = ("Replay draft-length policies", "How accurate is it?", "How fast is it?")
 WORD = re.compile(r"[\w.,/+-]*\d[\w.,/+-]*")
 NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
@@ -34,7 +35,7 @@ BRACED = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """Words of the README, the numbers in them, and how to read these in what a command prints."""
+    """Words of a page, the numbers in them, and how to read these in what a command prints."""
 
     words: str  # numbers in braces
     read: Sequence[str]  # regular expressions, whose groups are the numbers in turn
@@ -82,28 +83,37 @@ def commands_of(table: Mapping[str, Any]) -> list[Command]:
     ]
 
 
-def prose(readme: str) -> str:
+def text_of(root: Path) -> str:
+    """Return the pages that make claims, below each other."""
+    return "\n".join((root / page).read_text(encoding="utf-8") for page in PAGES)
+
+
+def prose(text: str) -> str:
     """Return the sections that make claims, in one line for each paragraph's words."""
-    parts = [readme.partition(f"## {name}\n")[2].partition("\n## ")[0] for name in SECTIONS]
+    parts = [
+        part.partition("\n## ")[0]
+        for name in SECTIONS
+        for part in f"\n{text}".split(f"\n## {name}\n")[1:]
+    ]
     return " ".join(" ".join(parts).split())
 
 
-def problems(readme: str, table: Mapping[str, Any]) -> list[str]:
-    """Return what of a table is not in the README's sections, and what of these is in no table."""
-    text = prose(readme)
+def problems(text_of_pages: str, table: Mapping[str, Any]) -> list[str]:
+    """Return what of a table is not in the pages' sections, and what of these is in no table."""
+    text = prose(text_of_pages)
     claims = [claim for command in commands_of(table) for claim in command.claims]
     known = [claim.text for claim in claims] + table["outside"] + table["names"]
-    found = [f"not in the README: {words}" for words in known if words not in text]
+    found = [f"on no page: {words}" for words in known if words not in text]
     found += [f"not marked (outside, ...: {w}" for w in table["outside"] if "(outside" not in w]
     covered = [*_spans(text, table["outside"] + table["names"])]
     for claim in claims:
-        start = text.find(claim.text)
+        starts = [match.start() for match in re.finditer(re.escape(claim.text), text)]
         # each pair of braces before a number shifts it to the left by two
         places = [m.start(1) - 2 * i - 1 for i, m in enumerate(BRACED.finditer(claim.words))]
         covered += [
             (start + place, start + place + len(said))
+            for start in starts
             for place, said in zip(places, claim.said, strict=True)
-            if start >= 0
         ]
     for low, high in numbers(text):
         if not any(start <= low and high <= end for start, end in covered):
@@ -164,7 +174,7 @@ def main(words: Sequence[str] | None = None, table_path: Path = TABLE) -> int:
     here = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     own = os.environ | {"PATH": here}  # programs of this environment
     table = tomllib.loads(table_path.read_text(encoding="utf-8"))
-    wrong = problems((ROOT / "README.md").read_text(encoding="utf-8"), table)
+    wrong = problems(text_of(ROOT), table)
     print(*wrong, sep="\n", end="\n" if wrong else "")
     for command in commands_of(table):
         note = f"  ({command.note})" if command.note else ""

@@ -283,6 +283,7 @@ def predictions(
         tokens = row["tokens_per_step"] if np.isfinite(row["tokens_per_step"]) else 1.0
         p = specmodel.predict(
             target=by_name[name], hardware=hardware, drafter=setting.drafter, stack=stack,
+            engine="ideal",
             routing_correlation=correlation, batch_size=batch, draft_length=gamma,
             context_length=context, acceptance=Acceptance(tokens_per_step=tokens),
         )  # fmt: skip

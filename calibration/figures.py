@@ -64,7 +64,7 @@ def _round(row: Any) -> float:
     """Return the predicted time of a round of DSpark [s]."""
     deployment, _ = deploy(
         target=row.target, hardware=row.hardware, stack=row.stack,
-        tensor_parallel=row.tensor_parallel, drafter="dspark",
+        tensor_parallel=row.tensor_parallel, drafter="dspark", engine="ideal",
     )  # fmt: skip
     times = step_times(
         deployment, batch_size=float(row.batch_size), draft_length=float(row.draft_length),
@@ -78,7 +78,9 @@ def gpt_oss() -> None:
     names = [str(name) for name in rows if name != "forward_time"]
     points = [dict(zip(names, point, strict=True)) for point in rows[names].to_numpy().tolist()]
     for stack in (None, "datasheet"):
-        predicted = np.array([float(decode(**point, stack=stack).tpot) for point in points])
+        predicted = np.array(
+            [float(decode(**point, stack=stack, engine="ideal").tpot) for point in points]
+        )
         print(told(stack or "fitted", predicted / rows["forward_time"] - 1))
 
 

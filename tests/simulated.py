@@ -12,7 +12,7 @@ MINE = "test_simulate_policies"
 MEASURED = "simulate --step-times times.csv --trace trace.jsonl"
 PREDICTED = (
     "simulate --target mixtral-8x7b --weight-dtype fp8 --drafter ngram --hardware rtx_6000_ada"
-    " --memory-utilization 0.95 --trace code-ngram --requests 12 --output-tokens 60"
+    " --memory-utilization 0.95 --engine ideal --trace code-ngram --requests 12 --output-tokens 60"
 )
 HEAD = PREDICTED + " --target olmoe-1b-7b --drafter eagle --trace code-eagle"
 NAMES = ["none", "fixed:1", "fixed:2", "fixed:3", "best-fixed", "cascade", "oracle"]

@@ -91,7 +91,7 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
     >>> p = predict(target="qwen3-30b-a3b", hardware="h200_sxm", drafter="eagle", acceptance=0.7,
     ...             batch_size=range(1, 257), draft_length=[[1], [3]], stack="datasheet")
     >>> sweet_spots(p)[["draft_length", "peak_batch_size"]].values.tolist()
-    [[1, 84], [3, 63]]
+    [[1, 63], [3, 57]]
     """
     import pandas as pd
 
@@ -144,7 +144,7 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
     >>> p = predict(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram", acceptance=0.5,
     ...             batch_size=[1, 8, 64], draft_length=[[1], [2], [3]], tensor_parallel=2)
     >>> best_draft_lengths(p)["best_draft_length"].tolist()
-    [1, 3, 3]
+    [2, 3, 3]
     """
     import pandas as pd
 
@@ -192,7 +192,8 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     -------
     pandas.DataFrame
         A row for each point: batch_size, context_length, draft_length,
-        break_even_acceptance_rate, NaN where no rate pays, and fits, whether it fits in memory.
+        break_even_acceptance_rate, NaN where no rate pays, speedup_per_token, what a token more a
+        step adds to the speedup, and fits, whether it fits in memory.
 
     Examples
     --------
@@ -201,13 +202,14 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     ...             batch_size=[1, 64], draft_length=1, context_length=0, stack="datasheet",
     ...             routing_correlation=0)
     >>> break_even(p)["break_even_acceptance_rate"].round(2).tolist()
-    [0.66, 0.01]
+    [0.66, 0.03]
     """
     import pandas as pd
 
     p = prediction
     frame = pd.DataFrame({name: np.ravel(getattr(p, name)).astype(int) for name in _COORDINATES})
     frame["break_even_acceptance_rate"] = np.ravel(p.break_even_acceptance_rate)
+    frame["speedup_per_token"] = 1 / np.ravel(p.relative_step_time)
     frame["fits"] = np.ravel(p.fits)
     return frame.drop_duplicates(ignore_index=True)
 

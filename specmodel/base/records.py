@@ -7,7 +7,6 @@ is imported when the first file is read.
 
 import io
 import json
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -21,6 +20,7 @@ import numpy as np
 from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.files import check_readable, refusing
+from specmodel.base.naming import found_path, known_name
 from specmodel.base.schemas import schema_of
 from specmodel.base.units import FloatArray
 
@@ -141,28 +141,16 @@ def list_names(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(path.name.removesuffix(".toml") for path in folder.glob("*.toml")))
 
 
-def spellings(name: str) -> tuple[str, str, str]:
-    """Return a name as typed, and in lower case with hyphens or underscores only."""
-    return name, name.lower().replace("_", "-"), name.lower().replace("-", "_")
-
-
 def find_file(name: str | Path, folder: Path, argument: str) -> Path:
     """Return the file of a record that ships in a folder, or a path as given, file or not."""
+    names = list_names(folder)
     if is_path(name, argument):
-        check_no_id(str(name), folder, argument)
-        return Path(name)
-    text, names = str(name), list_names(folder)
-    for candidate in spellings(text):
-        if candidate in names:
-            return folder / f"{candidate}.toml"
-    raise InputError(argument, text, f"a path, or a known name such as {nearest(text, names)}")
-
-
-def check_no_id(text: str, folder: Path, argument: str) -> None:
-    """Refuse what is no file but may be the id of a model on a hub: owner/model."""
-    if "." not in text[:1] and not text.endswith((".toml", ".json")) and not os.path.lexists(text):
-        close = nearest(Path(text).name, list_names(folder))
-        raise InputError(argument, text, f"a file that is there, or a known name such as {close}")
+        return found_path(str(name), names, argument)
+    found = known_name(str(name), names, argument)
+    if found is None:
+        expected = f"a path, or a known name such as {nearest(str(name), names)}"
+        raise InputError(argument, name, expected)
+    return folder / f"{found}.toml"
 
 
 def load(cls: type[RecordType], name: str | Path, folder: Path, argument: str) -> RecordType:

@@ -100,6 +100,27 @@ def format_si(value: float, unit: str, digits: int = 3) -> str:
     return f"{value:.{digits}g} {unit}"
 
 
+def parse_seconds(argument: str, text: str) -> float:
+    """Return a time that is typed as ``20ms``, ``0.02`` or ``0.02 s`` [s].
+
+    >>> parse_seconds("tpot_target", "20ms"), parse_seconds("tpot_target", "0.5")
+    (0.02, 0.5)
+    """
+    number = text.strip().lower()
+    factor = 1.0
+    for unit, seconds in {"ms": 1e-3, "us": 1e-6, "s": 1.0}.items():
+        if number.endswith(unit):
+            number, factor = number.removesuffix(unit).strip(), seconds
+            break
+    try:
+        value = float(number) * factor
+    except ValueError:
+        value = np.nan
+    if not 0 < value < np.inf:
+        raise InputError(argument, text, "a time above 0, such as 20ms or 0.02")
+    return value
+
+
 def _describe(minimum: float, maximum: float, above: float, whole: bool) -> str:
     kind = "whole numbers" if whole else "finite numbers"
     if minimum > -np.inf and maximum < np.inf:

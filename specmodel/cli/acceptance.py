@@ -23,12 +23,31 @@ _NGRAM = (
 )
 
 
+_HOW = """\
+Acceptance is how many drafted tokens the target keeps. Where to get it:
+
+1. A running vLLM with speculation counts it. Save its metrics twice, some
+   minutes of your traffic apart, and read them:
+     curl -s http://localhost:8000/metrics > before.prom
+     curl -s http://localhost:8000/metrics > after.prom
+     specmodel acceptance ./before.prom ./after.prom
+   It prints the options for predict.
+2. SGLang logs "accept len" (tokens a step): --tokens-per-step 2.8, with the
+   draft length that it ran at: --measured-draft-length 3.
+3. vllm bench serve --save-result and SGLang's bench_serving write it; specmodel
+   fit engine reads these files.
+4. Published values ship: specmodel list acceptance. Without any option predict
+   takes that of the very target and drafter, if there is one.
+5. specmodel measure-engine times a server and reads it, with your prompts."""
+"""What the command says without a file."""
+
+
 @command()
-@click.argument("file")
+@click.argument("file", required=False)
 @click.argument("later", required=False)
 @own("model", "NAME", "Which model_name, where there are several.")
 @answering(rows=None)
-def acceptance(file: str, later: str | None, model: str | None, **_forms: bool) -> Answer:
+def acceptance(file: str | None, later: str | None, model: str | None, **_forms: bool) -> Answer:
     """Read acceptance off a running vLLM, ready for predict.
 
     FILE is a saved scrape of its metrics; with LATER, what was counted between the two. The
@@ -41,6 +60,8 @@ def acceptance(file: str, later: str | None, model: str | None, **_forms: bool) 
       curl -s http://localhost:8000/metrics > after.prom
       specmodel acceptance ./before.prom ./after.prom
     """
+    if file is None:
+        return Answer(page=lambda: _HOW, fields=lambda: {"how": _HOW})
     for path in (file, later):
         if path == "-" or (path and "://" in path):
             url = "http://localhost:8000" if path == "-" else path.rstrip("/").removesuffix("/v1")

@@ -69,4 +69,4 @@ def progress_bar(length: int, label: str = "Replaying", **settings: Any) -> Any:
 def screen_width() -> int:
     """Return the columns of the terminal, 80 where there is none [-]."""
     is_watched = sys.stdout.isatty()
-    return max(40, shutil.get_terminal_size().columns) if is_watched else 80
+    return max(20, shutil.get_terminal_size().columns) if is_watched else 80

@@ -8,11 +8,12 @@ from specmodel import answers
 from specmodel.base.ranges import ranges_text
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
+from specmodel.cli.where import where_options
 from specmodel.show import forms, report
 
 
 @settings.command()
-@settings.where_options()
+@where_options()
 @settings.option("batch_size", default="1:512:x2")
 @settings.acceptance_options()
 @settings.option("context_length")

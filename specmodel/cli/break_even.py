@@ -7,11 +7,12 @@ from typing import Any
 from specmodel import answers
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
+from specmodel.cli.where import where_options
 from specmodel.show import forms, report
 
 
 @settings.command()
-@settings.where_options()
+@where_options(has_length=True)
 @settings.option("batch_size", default="1:512:x2")
 @settings.option("draft_length", words=settings.DRAFTED, default="1:8")
 @settings.options("proposal_rate", "context_length")
@@ -20,19 +21,19 @@ from specmodel.show import forms, report
 def break_even(**options: Any) -> forms.Answer:
     """Find the acceptance that is needed.
 
-    The acceptance rate from which speculation pays, by batch size and draft length.
+    The acceptance rate from which speculation pays, by batch size and draft length, and what a
+    drafter that gets 0.1 tokens a step more accepted would gain.
 
     \b
     Example:
-      specmodel break-even --target qwen3-30b-a3b --drafter eagle3 \\
-          --hardware h100_sxm --engine sglang
+      specmodel break-even qwen3-30b-a3b h100 --drafter eagle3 --engine sglang
     """
     from specmodel.cli.options import drafted_from
 
     # the rate that is needed does not depend on the one predicted with: any will do
     p = drafted_from(options | {"acceptance_rate": 0.0})
     least = answers.break_even(p)
-    return report.answer(p, least, lambda: (verdict(least, p), table(least)))
+    return report.answer(p, least, lambda: (verdict(least, p), table(least), worth(least)))
 
 
 def verdict(least: forms.DataFrame, prediction: report.Prediction) -> str:
@@ -57,11 +58,22 @@ def verdict(least: forms.DataFrame, prediction: report.Prediction) -> str:
 
 def table(least: forms.DataFrame) -> str:
     """Return the acceptance rate needed, batch sizes down and draft lengths across."""
-    kept, blocks = report.fitting(least), []
+    return _by_length(least, "Acceptance rate needed", "{break_even_acceptance_rate:.2f}")
+
+
+def worth(least: forms.DataFrame) -> str:
+    """Return what 0.1 tokens a step more add to the speedup, laid out likewise."""
+    gain = least.assign(gain=least["speedup_per_token"] / 10)
+    return _by_length(gain, "Speedup that 0.1 tokens a step more add", "+{gain:.3f}")
+
+
+def _by_length(found: forms.DataFrame, title: str, form: str) -> str:
+    """Return a column as a table, batch sizes down and draft lengths across, for each context."""
+    kept, blocks = report.fitting(found), []
     for context, rows in kept.groupby("context_length"):
-        title = f"context {context}\n" if kept["context_length"].nunique() > 1 else ""
+        of = f", context {context}" if kept["context_length"].nunique() > 1 else ""
         lengths = rows.groupby("draft_length")
         columns = {f"length\n{length}": forms.records(group) for length, group in lengths}
-        form = "{break_even_acceptance_rate:.2f}"
-        blocks.append(title + forms.by_batch_size(least["batch_size"], columns, form))
+        cells = forms.by_batch_size(found["batch_size"], columns, form)
+        blocks.append(f"{title}{of}:\n{cells}")
     return "\n\n".join(blocks)

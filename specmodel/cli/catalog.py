@@ -17,6 +17,7 @@ from specmodel.drafters.names import DRAFTERS
 from specmodel.machines.folders import HARDWARE
 from specmodel.replay import traces
 from specmodel.show.forms import table
+from specmodel.show.glossary import LIMITS, POLICIES, WORDS
 from specmodel.show.report import off_by
 
 if TYPE_CHECKING:
@@ -69,13 +70,50 @@ def _engine_rows() -> Iterable[Row]:
             yield {"name": "" if at else name, "what": line}
 
 
+_LENGTHS = (1, 3, 5)
+_TOKENS = "tokens a step\nat 1, 3, 5 drafted"
+
+
 def _acceptance_rows() -> Iterable[Row]:
+    """Yield what is published by name, then what heads of each kind reach."""
     from specmodel.drafters.published import published_acceptance
 
     for published in sorted(published_acceptance(), key=lambda each: each.name):
-        shown = ", ".join(f"{published.tokens_per_step[n - 1]:.2f}" for n in (1, 3, 5, 8))
-        row = {"name": published.name, "target": published.target, "drafter": published.drafter}
-        yield row | {"tokens a step at 1, 3, 5, 8 drafted": shown}
+        shown = ", ".join(f"{published.tokens_per_step[n - 1]:.2f}" for n in _LENGTHS)
+        yield {"name": published.name, "of": published.drafter, _TOKENS: shown}
+    for name in DRAFTERS:
+        yield from _typical_rows(name)
+
+
+def _typical_rows(drafter: str) -> Iterable[Row]:
+    """Yield the levels that published heads of a kind reach, nothing where too few are."""
+    from specmodel.cli.taken import TYPICAL
+    from specmodel.drafters.typical import typical_heads
+
+    found = typical_heads(drafter)
+    if found is None:
+        return
+    for name, place in TYPICAL.items():
+        reached = found.acceptance[place].expected_tokens_per_step
+        lengths = [n for n in _LENGTHS if n <= found.max_draft_length]
+        shown = ", ".join(f"{float(reached(n)):.2f}" for n in lengths)
+        of = f"{found.num_targets} {drafter}: {found.levels[place]}"
+        yield {"name": name, "of": of, _TOKENS: shown}
+
+
+def _policy_rows() -> Iterable[Row]:
+    """Yield policies by name, wrapped over several rows, and how to write one."""
+    for name, words in POLICIES.items():
+        for at, line in enumerate(textwrap.wrap(words, 78 - max(map(len, POLICIES)))):
+            yield {"name": "" if at else name, "what": line}
+
+
+def _word_rows() -> Iterable[Row]:
+    """Yield words of answers and what they mean, wrapped over several rows."""
+    words = WORDS | {f"limited by {name}": told for name, told in LIMITS.items() if name != "none"}
+    for word, told in words.items():
+        for at, line in enumerate(textwrap.wrap(told, 78 - max(map(len, words)))):
+            yield {"word": "" if at else word, "what it means": line}
 
 
 def _preset_rows() -> Iterable[Row]:
@@ -87,8 +125,8 @@ def _preset_rows() -> Iterable[Row]:
             shown = process.measured
             tokens = dict(zip(shown.draft_lengths, shown.tokens_per_step, strict=True))
             told = ", ".join(f"{tokens[n]:.2f}" for n in (1, 3, 7))
-            row["tokens a step at 1, 3, 7 drafted"] = told
-            row["steps that propose"] = f"{shown.proposing_steps or 0:.0%}"
+            row["tokens a step\nat 1, 3, 7 drafted"] = told
+            row["steps that\npropose"] = f"{shown.proposing_steps or 0:.0%}"
         yield row
 
 
@@ -101,7 +139,9 @@ _ROWS: dict[str, Callable[[], Iterable[Row]]] = {
         {"name": "NAME|PATH", "what": "any architecture, as a model of its own"},
     ],
     "acceptance": _acceptance_rows,
+    "policies": _policy_rows,
     "presets": _preset_rows,
+    "words": _word_rows,
 }
 
 
@@ -163,7 +203,7 @@ def _read(path: str) -> Record:
 
 def _find(name: str) -> Record:
     """Return the record that ships under a name, whichever kind it is."""
-    from specmodel.base.records import spellings
+    from specmodel.base.naming import known_name, spellings
 
     kinds: list[tuple[Iterable[str], Callable[[str], Record]]] = [
         (specmodel.list_hardware(), specmodel.load_hardware),
@@ -172,12 +212,12 @@ def _find(name: str) -> Record:
         (traces.list_presets(), traces.load_preset),
     ]
     known = {shipped: load for names, load in kinds for shipped in names}
-    for spelling in spellings(name):
-        if spelling in known:
-            return known[spelling](spelling)
-        if spelling in specmodel.list_drafters():
-            expected = f"a record; this drafter follows from its target: --drafter {spelling}"
-            raise InputError("name", name, expected)
+    if {*spellings(name)} & {*specmodel.list_drafters()} and name not in known:
+        expected = f"a record; this drafter follows from its target: --drafter {name}"
+        raise InputError("name", name, expected)
+    found = known_name(name, known, "name")
+    if found:
+        return known[found](found)
     expected = f"a path, or a name of specmodel list, such as {nearest(name, known)}"
     raise InputError("name", name, expected)
 

@@ -14,6 +14,7 @@ import click
 from specmodel import __version__
 from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, cut, in_one_line, nearest
+from specmodel.cli.helping import WholeList
 from specmodel.cli.settings import SETTINGS, flag
 
 _COMMANDS = (
@@ -68,7 +69,7 @@ _MOVED = {"dataset": "python calibration/dataset.py of a checkout, where it is n
 _HELPS = Path(__file__).with_name("helps")
 
 
-class _Commands(click.Group):
+class _Commands(WholeList):
     """A group of commands, each imported when it is typed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -103,16 +104,37 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_Commands, context_settings=SETTINGS, no_args_is_help=True)
+_QUESTIONS = """\
+Does speculative decoding pay for my model, on my GPU? Five questions:
+
+  specmodel predict qwen3.5-397b h200
+      Does it pay, at which batch sizes, with which draft length?
+  specmodel predict qwen3.5-397b h200 --tpot-target 20ms
+      What is the largest batch within a time per token?
+  specmodel compare qwen3.5-397b h200,b200 --drafter mtp,ngram \\
+      --acceptance-rate 0.7,0.4
+      Which GPU, layout, dtype, engine or drafter is best?
+  specmodel break-even qwen3-235b h200 --drafter eagle3
+      What must my draft head reach, and what is 0.1 tokens more worth?
+  specmodel schedule qwen3.5-397b h200 --for vllm
+      Which draft length at which batch size, as the engine reads it?
+
+specmodel --help lists all commands; each explains itself with --help.
+What ships: specmodel list hardware, architectures, drafters, engines,
+acceptance, policies, presets, words."""
+
+
+@click.group(cls=_Commands, context_settings=SETTINGS, invoke_without_command=True)
 @click.version_option(__version__, prog_name="specmodel")
-def main_group() -> None:
+@click.pass_context
+def main_group(context: click.Context) -> None:
     """Tell whether speculative decoding pays for a model, on a GPU, at a batch size.
 
     \b
     Examples:
-      specmodel predict --target qwen3-30b-a3b --drafter eagle \\
-          --hardware h200_sxm --batch-size 1:128:x2 --draft-length 3 \\
-          --acceptance-rate 0.7
+      specmodel predict qwen3.5-397b h200
+      specmodel predict qwen3-30b-a3b 2xh100 --drafter eagle3 \\
+          --acceptance-rate 0.7 --batch-size 1:128:x2
       specmodel list hardware
       specmodel show h200_sxm
 
@@ -120,6 +142,8 @@ def main_group() -> None:
     Shell completion (bash; zsh and fish likewise):
       eval "$(_SPECMODEL_COMPLETE=bash_source specmodel)"
     """
+    if context.invoked_subcommand is None:
+        click.echo(_QUESTIONS)
 
 
 def _error_line(error: InputError, words: Sequence[str]) -> str:

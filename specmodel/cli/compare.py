@@ -1,43 +1,64 @@
-"""``specmodel compare``: targets, drafters, GPUs, engines or dtypes at their best lengths."""
+"""``specmodel compare``: whatever may be a list side by side, each at its best draft length."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from specmodel import answers
 from specmodel.base.errors import InputError
-from specmodel.base.ranges import parse_numbers, ranges_text, runs
+from specmodel.base.ranges import parse_numbers, parse_values, ranges_text, runs
 from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
+from specmodel.cli.taken import drafter_of
+from specmodel.cli.where import where_options
+from specmodel.cli.words import counted
 from specmodel.show import forms, report
+from specmodel.show.assumed import assumed_text
 
+_LISTS = (
+    *("tensor_parallel", "data_parallel", "expert_parallel", "weight_dtype", "expert_dtype"),
+    *("attention_dtype", "kv_dtype", "activation_dtype"),
+)
+"""Options of detail that may be lists here."""
+_SHORT = {"tensor_parallel": "TP", "data_parallel": "DP", "expert_parallel": "EP"}
+_SHORT |= {"draft_length": "length", "expert_dtype": "experts", "kv_dtype": "KV"}
+_SHORT |= {"attention_dtype": "attention", "activation_dtype": "activations"}
+"""What stands before a value in the name of an alternative."""
+_WHOLE = ("tensor_parallel", "data_parallel", "expert_parallel")
+_LENGTHS = "Lengths to compare, each at all batch sizes.  [default: the best of each]"
 _RATES = "P(token accepted, all before it were): one for all, or one for each drafter."
 
 
 @settings.command()
-@settings.where_options()
+@where_options()
 @settings.option("batch_size", default="1:512:x2")
+@settings.own("draft_length", "LIST", _LENGTHS)
 @settings.option("acceptance")
 @settings.own("acceptance_rate", "VALUES", _RATES)
 @settings.option("proposal_rate")
 @settings.own("context_length", "VALUE", "KV entries before the step.  [default: 1024]")
 @settings.load_options()
 @settings.option("max_draft_length")
-@settings.detail_options()
+@settings.detail_options(lists=_LISTS)
 @answering()
 def compare(**options: Any) -> forms.Answer:
-    """Compare targets, drafters, GPUs, engines or dtypes of weights.
+    """Compare models, GPUs, layouts, dtypes, engines, drafters or draft lengths.
 
-    Each may be a list; every alternative has its best draft length.
+    Each may be a list; every combination is an alternative, with its best draft length unless
+    lengths are given.
 
     \b
-    Example:
-      specmodel compare --target qwen3-30b-a3b --drafter ngram,eagle3 \\
-          --acceptance-rate 0.4,0.7 --hardware h100_sxm,h200_sxm
+    Examples:
+      specmodel compare qwen3-30b-a3b h100,h200 --drafter ngram,eagle3 \\
+          --acceptance-rate 0.4,0.7
+      specmodel compare qwen3.5-397b 8xh200,8xb200 --weight-dtype bf16,fp8
+      specmodel compare deepseek-v3 8xh200 --tensor-parallel 8,1 \\
+          --data-parallel 1,8
     """
     predictions = alternatives_from(options)
     if len({context for p in predictions.values() for context in p.context_length.ravel()}) > 1:
@@ -50,41 +71,66 @@ def compare(**options: Any) -> forms.Answer:
 
 def alternatives_from(options: dict[str, Any]) -> dict[str, report.Prediction]:
     """Return a prediction for each combination, named by what differs between combinations."""
-    from specmodel.cli.options import lengths_from
     from specmodel.cost.deploying import LOOKUP
     from specmodel.drafters.names import LOOKUPS
 
-    names = ("target", "drafter", "hardware", "engine", "weight_dtype")
-    lists: dict[str, list[Any]] = {}
-    for name in names:
-        text = options[name]
-        lists[name] = [None] if text is None else [word.strip() for word in text.split(",")]
-        if len({*lists[name]}) < len(lists[name]):
-            raise InputError(name, text, "alternatives, each once")
+    names = ("target", "drafter", "hardware", "engine", *_LISTS, "draft_length")
+    lists = {name: _listed(name, options[name]) for name in names}
     if not {*LOOKUPS} & {*lists["drafter"]}:
         settings.refuse_given(options, LOOKUP, "the drafter ngram or suffix with it")
     rates = _rates(options, lists["drafter"])
-    labels = {name: _labels(values) for name, values in lists.items()}
-    idle = {name for name in lists["engine"] if name in (None, "ideal")}
+    labels = {name: _labels(name, values) for name, values in lists.items()}
+    has_ideal = "ideal" in lists["engine"] and lists["engine"] != ["ideal"]
     found = {}
     for chosen in itertools.product(*lists.values()):
         named = dict(zip(names, chosen, strict=True))
         told = [labels[name][named[name]] for name in names if len(lists[name]) > 1]
-        case = options | named | {"acceptance_rate": rates[named["drafter"]]}
-        if named["drafter"] not in LOOKUPS:
+        case = options | named | {"may_not_fit": True, "acceptance_rate": rates[named["drafter"]]}
+        if named["drafter"] is None:
+            case |= drafter_of(named["target"])
+        if case["drafter"] not in LOOKUPS:
             case |= dict.fromkeys(LOOKUP)
-        if named["engine"] in idle and idle != {*lists["engine"]}:
+        if has_ideal and named["engine"] == "ideal":
             case["host_speed"] = None  # which only engines with a host have
-        found[", ".join(told) or labels["target"][named["target"]]] = lengths_from(case)
-    return found
+        found[", ".join(told) or labels["target"][named["target"]]] = _predicted(case)
+    return {name: p for name, p in found.items() if p is not None} or _none_of(options)
+
+
+def _listed(name: str, text: str | None) -> list[Any]:
+    """Return the values of a list, whole numbers where these are counts."""
+    if text is None:
+        return [None]
+    values = parse_values(name, text) if name in _WHOLE else text.split(",")
+    listed = [value.strip() if isinstance(value, str) else int(value) for value in values]
+    if len({*listed}) < len(listed):
+        raise InputError(name, text, "alternatives, each once")
+    return listed
+
+
+def _predicted(case: dict[str, Any]) -> report.Prediction | None:
+    """Return the prediction of one alternative; None for degrees that are not the count of GPUs."""
+    from specmodel.cli.options import lengths_from, predict_from
+
+    count, case["hardware"] = counted(case["hardware"])
+    case["num_gpus"] = count or case["num_gpus"]
+    degrees = [case[name] for name in ("tensor_parallel", "data_parallel")]
+    if case["num_gpus"] and all(degrees) and math.prod(degrees) != case["num_gpus"]:
+        return None
+    return lengths_from(case) if case["draft_length"] is None else predict_from(case)
+
+
+def _none_of(options: dict[str, Any]) -> dict[str, report.Prediction]:
+    degrees = f"{options['tensor_parallel']} and --data-parallel {options['data_parallel']}"
+    expected = f"degrees with the product of {options['hardware']}"
+    raise InputError("tensor_parallel", degrees, expected)
 
 
 def _rates(options: dict[str, Any], drafters: list[str]) -> dict[str, float | None]:
     """Return the acceptance rate of each drafter; None where the published one is taken."""
     text = options["acceptance_rate"]
-    if (text is None) == (options["acceptance"] is None):
-        given = None if text is None else ["--acceptance", "--acceptance-rate"]
-        raise InputError("acceptance", given, "exactly one of --acceptance, --acceptance-rate")
+    if text is not None and options["acceptance"] is not None:
+        both = ["--acceptance", "--acceptance-rate"]
+        raise InputError("acceptance", both, "at most one of --acceptance, --acceptance-rate")
     if text is None:
         return dict.fromkeys(drafters)
     rates = parse_numbers("acceptance_rate", text)
@@ -94,10 +140,12 @@ def _rates(options: dict[str, Any], drafters: list[str]) -> dict[str, float | No
     return dict(zip(drafters, itertools.cycle(rates), strict=False))
 
 
-def _labels(values: list[Any]) -> dict[Any, str]:
+def _labels(name: str, values: list[Any]) -> dict[Any, str]:
     """Return the labels of alternatives: names, or the stems of paths if these differ."""
     from specmodel.base.records import is_path
 
+    if name in _SHORT:
+        return {value: f"{_SHORT[name]} {value}" for value in values}
     short = {value: Path(value).stem if value and is_path(value) else value for value in values}
     return short if len(set(short.values())) == len(values) else {v: v for v in values}
 
@@ -117,7 +165,7 @@ def page(predictions: Mapping[str, report.Prediction], verdict: str, table: str)
         lines += [f"Assumed: {', '.join(rest)}."] if rest else []
         alone += [wrap(f"[{number}] {line}").replace("\xa0", " ") for line in lines]
     parts = ["\n".join(map(wrap, [verdict, *shared])), table, "\n".join(alone)]
-    return "\n\n".join(filter(None, [*parts, report.assumed_text(common)]))
+    return "\n\n".join(filter(None, [*parts, assumed_text(common)]))
 
 
 def _in_all(items: Mapping[str, Collection[Any]]) -> list[Any]:

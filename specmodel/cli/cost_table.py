@@ -11,6 +11,7 @@ from specmodel.base.ranges import parse_values
 from specmodel.base.text import align_blocks, wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
+from specmodel.cli.where import where_options
 from specmodel.prediction.table import seconds
 from specmodel.show import forms, report
 
@@ -41,7 +42,7 @@ _CAVEATS = {
 @settings.command()
 @settings.own("for", list(_CAVEATS), _FOR, to="dialect", required=True)
 @settings.own("form", list(_FORMS), _FORM)
-@settings.where_options(engine="that of --for")
+@where_options(engine="that of --for")
 @settings.option("draft_length", words=settings.DRAFTED, required=True)
 @settings.option("batch_size", f"  [default: {_SIZES}]")
 @settings.option("context_length")

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from specmodel.cli import settings
-from specmodel.cli.answering import answering
-from specmodel.cli.predict import answer
+from specmodel.cli.answering import answering, screen_width
+from specmodel.cli.predict import BATCH_SIZES
+from specmodel.cli.where import where_options
 from specmodel.prediction.table import Row, seconds
 from specmodel.show import forms, report
+from specmodel.show.components import answer
 
 
 @settings.command()
-@settings.where_options(has_drafter=False)
-@settings.option("batch_size", required=True)
+@where_options(has_drafter=False)
+@settings.option("batch_size", default=BATCH_SIZES)
 @settings.options("context_length", "prompt_length", "output_length")
 @settings.detail_options(has_drafter=False)
 @settings.own("interval", bool, "Add central 80 % intervals.")
@@ -35,7 +37,9 @@ def decode(*, components: bool, **options: Any) -> forms.Answer:
     """
     from specmodel.cli.options import decode_from
 
-    return answer(decode_from(options), verdict, with_components=components)
+    decoded = decode_from(options)
+    width = screen_width()
+    return answer(decoded, verdict(decoded), with_components=components, width=width)
 
 
 def verdict(decoded: report.Prediction) -> list[str]:

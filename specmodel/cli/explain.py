@@ -9,6 +9,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.text import Columns, align_blocks
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
+from specmodel.cli.where import where_options
 from specmodel.prediction.table import varies
 from specmodel.show import forms, report
 
@@ -25,9 +26,9 @@ _TITLES = {
 
 
 @settings.command()
-@settings.where_options()
-@settings.option("batch_size", required=True)
-@settings.option("draft_length", words=settings.DRAFTED, required=True)
+@where_options(has_length=True)
+@settings.option("batch_size", default="1,16,128")
+@settings.option("draft_length", words=settings.DRAFTED, default="3")
 @settings.acceptance_options()
 @settings.option("context_length")
 @settings.detail_options()

@@ -14,10 +14,13 @@ from specmodel.base.errors import InputError, in_one_line
 from specmodel.base.files import write_text
 from specmodel.base.text import align, wrap
 from specmodel.cli import settings
+from specmodel.cli.helping import WholeList
 from specmodel.cli.settings import own, refuse_given, refuse_inputs
+from specmodel.cli.where import where_options
 from specmodel.fit import measured
 from specmodel.prediction.table import seconds
 from specmodel.show import report
+from specmodel.show.assumed import assumed_text
 
 if TYPE_CHECKING:
     from specmodel.fit.measured.tables import Served
@@ -26,7 +29,7 @@ _WITH_VARY = ("name", "engine", "stack", "source", "version", "vary", "leave_out
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
 
 
-class FitGroup(click.Group):
+class FitGroup(WholeList):
     """A group with a default command: ``fit FILE`` means ``fit kernels FILE``."""
 
     default = "kernels"
@@ -65,7 +68,7 @@ def kernels(measurements: str, output: str, **options: str | None) -> None:
 
     Rows whose role is "fit" are fitted, those whose role is "judge" tell the error.
     """
-    from specmodel.base.records import spellings
+    from specmodel.base.naming import spellings
     from specmodel.machines.profiles import hardware_text, with_stack
 
     refuse_inputs("output", output, {"the measurements": measurements})
@@ -104,7 +107,7 @@ def fit_text(fits: Mapping[tuple[str, str], fit.KernelFitting]) -> str:
 @click.argument("measurements", nargs=-1, required=True)
 @own("output", "FILE", "Engine profile to write.", required=True)
 @own("name", str, "Name of the engine, for people.  [default: the profile's]")
-@settings.where_options(required=False, engine="by the files")
+@where_options(required=False, engine="by the files", has_words=False)
 @own("draft_length", int, "Of runs whose files do not tell it.")
 @settings.options("tree_width", "verify_tokens")
 @own("context_length", int, "KV entries of a sequence.  [default: the files']")
@@ -188,7 +191,7 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
         _runs_table(runs, update),
         "\n".join(notes),
         _moved_text(update),
-        report.assumed_text({n: v for n, v in assumed.items() if n != "engine"}),
+        assumed_text({n: v for n, v in assumed.items() if n != "engine"}),
     ]
     return "\n\n".join(filter(None, parts))
 

@@ -13,11 +13,13 @@ import numpy as np
 
 from specmodel.algebra.acceptance import FORMS, Acceptance
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
+from specmodel.answers.layouts import HELD_REQUESTS
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.base.units import check
 from specmodel.cli.settings import OPTIONS, flag, given, refuse_given
-from specmodel.cost.deploying import RECORDS, resolve
+from specmodel.cli.taken import TYPICAL, laid_out, measured_or_none, typical_acceptance
+from specmodel.cost.deploying import DEGREES, RECORDS, resolve
 from specmodel.cost.deployment import Deployment, state_slots_of
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import DEFAULT_MAX_DRAFT_LENGTH, predict_deployed
@@ -26,6 +28,7 @@ MAX_POINTS = 200_000
 """Most operating points that one call prints [-]."""
 
 _AXES = ("prompt_length", "output_length", "context_length", "draft_length", "batch_size")
+_FORMS = ("acceptance", *FORMS)
 _PASSED = ("verify_tokens", "max_draft_length", "interval")
 _PARSERS = {int: parse_values, "VALUES": parse_values, float: parse_numbers, "RATES": parse_numbers}
 """How a list of values is read, by the kind of its option; other kinds are words."""
@@ -33,7 +36,7 @@ _PARSERS = {int: parse_values, "VALUES": parse_values, float: parse_numbers, "RA
 
 def predict_from(options: dict[str, Any]) -> Prediction:
     """Return the prediction asked for; axes are context, then draft length, then batch size."""
-    grid = _grid_from(options)
+    grid = grid_from(options)
     deployment, assumed = deployment_from(options)
     return predict_deployed(
         deployment,
@@ -46,7 +49,7 @@ def predict_from(options: dict[str, Any]) -> Prediction:
 
 def decode_from(options: dict[str, Any]) -> Prediction:
     """Return the prediction of plain decoding asked for, with axes as in `predict_from`."""
-    grid = _grid_from(options)
+    grid = grid_from(options)
     from specmodel.prediction.decoding import decode_deployed
 
     return decode_deployed(*deployment_from(options), interval=options["interval"], **grid)
@@ -70,7 +73,7 @@ def lengths_from(options: dict[str, Any]) -> Prediction:
     return replace(prediction, assumptions=prediction.assumptions | assumed)
 
 
-def _grid_from(options: dict[str, Any]) -> dict[str, Any]:
+def grid_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the coordinates that were typed, each along its own axis."""
     axes = {
         name: parse_values(name, str(options[name]))
@@ -89,9 +92,23 @@ def check_points(argument: str, counts: dict[str, int], of: str = " in all") -> 
         raise InputError(argument, counts, f"at most {MAX_POINTS} points{of}, not {points}")
 
 
-def deployment_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any]]:
-    """Return the deployment, and by argument what was assumed of it."""
-    return resolve(options | settings_from(options["changes"]), prefix="set ")
+def deployment_from(
+    options: dict[str, Any], requests: int = HELD_REQUESTS
+) -> tuple[Deployment, dict[str, Any]]:
+    """Return the deployment, and by argument what was assumed of it.
+
+    GPUs are the fewest that hold it and some requests where no layout is typed.
+    """
+    values = options | settings_from(options["changes"])
+    deployment, assumed = resolve(values, prefix="set ")
+    degrees, told = laid_out(deployment, options, requests)
+    if degrees:
+        deployment, assumed = resolve(values | degrees, prefix="set ")
+    for name in DEGREES[:3] if told else ():
+        assumed.pop(name, None)
+    told |= {"names": "; ".join(options["taken"])} if options.get("taken") else {}
+    told |= {"drafter": options["taken_drafter"]} if options.get("taken_drafter") else {}
+    return deployment, told | assumed
 
 
 def with_its_engine(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -117,8 +134,12 @@ def with_its_states(options: dict[str, Any]) -> tuple[dict[str, Any], bool]:
 
 
 def acceptance_from(options: dict[str, Any]) -> Acceptance:
-    """Return the acceptance; exactly one form of it must be given."""
+    """Return the acceptance typed in one form, else what is published of target and drafter."""
+    if not typed_acceptance(options):
+        return _measured(options)
     form = _given_acceptance(options)
+    if form.get("acceptance") in TYPICAL:
+        return typical_acceptance(options)
     if "acceptance" in form:
         return published_from(options)
     if "acceptance_by_position" in form:
@@ -130,13 +151,29 @@ def acceptance_from(options: dict[str, Any]) -> Acceptance:
     return Acceptance(**form, measured_draft_length=options.get("measured_draft_length"))
 
 
+def typed_acceptance(options: dict[str, Any]) -> bool:
+    """Tell whether any form of acceptance was typed."""
+    return bool(given(options, _FORMS))
+
+
+def _measured(options: dict[str, Any]) -> Acceptance:
+    """Return the acceptance that is published of this very target and drafter."""
+    refuse_given(options, ["measured_draft_length"], "a form of acceptance with it")
+    found = measured_or_none(options)
+    if found is None:
+        drafter = options["drafter"]
+        told = f"none is published of {options['target']} with {drafter}: one of "
+        typical = " (--acceptance typical: the median of published heads of that kind)"
+        raise InputError("acceptance", None, told + ", ".join(map(flag, _FORMS)) + typical)
+    return found
+
+
 def _given_acceptance(options: dict[str, Any]) -> dict[str, Any]:
     """Return the one form of acceptance that was typed, by name."""
-    forms = ("acceptance", *FORMS)
-    typed = given(options, forms)
+    typed = given(options, _FORMS)
     if len(typed) != 1:
         flags = [flag(name) for name in typed] or None
-        raise InputError("acceptance", flags, "exactly one of " + ", ".join(map(flag, forms)))
+        raise InputError("acceptance", flags, "exactly one of " + ", ".join(map(flag, _FORMS)))
     return typed
 
 

@@ -10,6 +10,7 @@ from specmodel import replay
 from specmodel.base.text import align, wrap
 from specmodel.prediction.table import Form, Row, columns_of, fitted
 from specmodel.show import report
+from specmodel.show.assumed import assumed_text
 from specmodel.show.forms import plain_fields
 
 _HINDSIGHT = ("best-fixed", "greedy", "oracle")
@@ -41,7 +42,7 @@ def page(said: dict[str, Any], times: replay.ReplayTimes, rows: list[Row]) -> st
     sections = ["\n".join([_fill(said["heading"]), wrap(line), _fill(verdict)]), _table(rows)]
     values = said["assumptions"].items()
     assumed = {name: f"{v:g}" if isinstance(v, float) else v for name, v in values}
-    return "\n\n".join([*sections, report.assumed_text(assumed)])
+    return "\n\n".join([*sections, assumed_text(assumed)])
 
 
 def fields_of(times: replay.ReplayTimes) -> Row:

@@ -10,6 +10,7 @@ from specmodel.base.text import Columns, align, wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.scheduling import Plan, plan_from
+from specmodel.cli.where import where_options
 from specmodel.prediction.table import Form, Row
 from specmodel.show import report
 from specmodel.show.forms import Answer, table
@@ -21,7 +22,7 @@ _FOR = "Whose configuration the schedule is written in."
 _VERSION = "Of TensorRT-LLM, whose form changed with 1.3.  [default: the newest]"
 _CONTEXT = "KV entries per sequence before the step; several count alike.  [default: 1024]"
 _LARGEST = "Largest batch size of the schedule.  [default: what fits in memory, at most 512]"
-_TOLERANCE = "Share of the best speedup that may be given up for fewer changes.  [default: 0.01]"
+_TOLERANCE = "Share of the best speedup that may be lost for fewer changes.  [default: 0.01]"
 _ALONE = "Prompts of other requests are not counted: --prompt-length and --output-length do."
 _MOST_COLUMNS = 9
 """Batch sizes beside each other in a table."""
@@ -30,7 +31,7 @@ _MOST_COLUMNS = 9
 @settings.command()
 @settings.own("for", ["vllm", "tensorrt-llm", "sglang"], _FOR, to="dialect", required=True)
 @settings.own("engine_version", "VERSION", _VERSION)
-@settings.where_options(engine="that of --for")
+@where_options(engine="that of --for")
 @settings.acceptance_options(one_length=False)
 @settings.option("context_length", words=_CONTEXT)
 @settings.load_options()
@@ -71,12 +72,12 @@ def schedule(**options: Any) -> Answer:
 
 
 def _verdict(plan: Plan) -> list[str]:
-    """Say whether and where speculation pays, and what the schedule gives up."""
+    """Say whether and where speculation pays, and what the schedule loses."""
     schedule, deployment = plan.schedule, plan.prediction.deployment
     sizes = f"Batch sizes up to {schedule.batch_size[-1]}, {plan.end}."
     if schedule.max_draft_length:
         sizes += (
-            f" Against the best length at each, the schedule gives up {schedule.mean_loss:.1%} on"
+            f" Against the best length at each, the schedule loses {schedule.mean_loss:.1%} on"
             f" average, {schedule.loss.max():.1%} at most."
         )
     gain = _gain(plan, report.verbs(deployment)[0])
@@ -220,7 +221,7 @@ def _ranges_table(plan: Plan) -> str:
         "speedup": lambda row: "-".join(
             dict.fromkeys(f"{row[f'{end}_speedup']:.2f}" for end in ("min", "max"))
         ),
-        "given up\nat most": "{max_loss:.1%}",
+        "at most\nlost": "{max_loss:.1%}",
     }
     rows = _ranges(plan)
     if not rows[-1]["fits"]:

@@ -12,6 +12,7 @@ from specmodel.base.ranges import parse_named_range
 from specmodel.base.text import align, table_width, wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
+from specmodel.cli.where import where_options
 from specmodel.prediction.table import Form, Row, columns_of
 from specmodel.show import report
 from specmodel.show.forms import Answer, records
@@ -45,9 +46,9 @@ _ERRORS = {
 
 
 @settings.command()
-@settings.where_options()
-@settings.own("batch_size", int, "Sequences decoded together.", required=True)
-@settings.own("draft_length", int, settings.DRAFTED, required=True)
+@where_options(has_length=True)
+@settings.own("batch_size", int, "Sequences decoded together.", default=16)
+@settings.own("draft_length", int, settings.DRAFTED, default=3)
 @settings.acceptance_options()
 @settings.own("context_length", int, _CONTEXT)
 @settings.detail_options()
@@ -167,7 +168,7 @@ def _page(found: Sensitivity) -> str:
         *(_sobol_table(found, output) for output in found.outcome),
     ]
     verdict = _verdict(found) if found.fits else report.if_it_fitted(_verdict(found))
-    words = [place.format(found.point), verdict, *report.behind(found.deployment)]
+    words = [verdict, place.format(found.point), *report.behind(found.deployment)]
     return report.page(found, words, *tables, notes=_notes(found))
 
 

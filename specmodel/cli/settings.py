@@ -9,6 +9,7 @@ import click
 
 import specmodel
 from specmodel.base.errors import InputError
+from specmodel.cli.helping import GroupedCommand
 from specmodel.drafters.names import DRAFTERS
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
@@ -16,10 +17,17 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 _Options = dict[str, tuple[type | str, str]]
 
 _CASE: _Options = {
-    "target": ("NAME|PATH", "Model served; a name, TOML or config.json."),
-    "drafter": ("NAME|PATH", f"{', '.join(DRAFTERS)}, or a model."),
-    "hardware": ("NAME|PATH", "GPU; a name or TOML."),
-    "engine": ("NAME|PATH", "Whose host overheads; implies a stack."),
+    "target": (
+        "NAME|PATH",
+        "Model served: a name or its beginning, TOML, config.json or its folder, a"
+        " hub id in the local cache, or - for standard input.",
+    ),
+    "drafter": (
+        "NAME|PATH",
+        f"{', '.join(DRAFTERS)}, or a model.  [default: the model's usual one]",
+    ),
+    "hardware": ("NAME|PATH", "GPU: a name, its beginning or TOML; 8xh200 is eight of them."),
+    "engine": ("NAME|PATH", "Whose host overheads and kernels; ideal has no overheads."),
     "host_speed": (
         float,
         "How many times as fast as the engine's host yours is.  [default: the profile's]",
@@ -48,7 +56,8 @@ _CASE: _Options = {
 _ACCEPTANCE: _Options = {
     "acceptance": (
         "preset|NAME",
-        "What is published for target and drafter, or under a name of specmodel list acceptance.",
+        "What is published for target and drafter, or under a name of specmodel list acceptance; or"
+        " typical, typical-low, typical-high: what heads of that kind reach.",
     ),
     "acceptance_rate": (float, "P(token accepted, all before it were)."),
     "tokens_per_step": (float, "Mean tokens emitted per step, bonus included."),
@@ -59,7 +68,10 @@ _ACCEPTANCE: _Options = {
     "proposal_rate": (float, "Share of steps with a proposal (ngram).  [default: 0.2]"),
 }
 _DETAIL: _Options = {
-    "tensor_parallel": (int, "GPUs that each matrix of the target is cut over.  [default: 1]"),
+    "tensor_parallel": (
+        int,
+        "GPUs that each matrix of the target is cut over.  [default: the fewest that hold it]",
+    ),
     "data_parallel": (
         int,
         "Replicas of all but the experts, which share the batch."
@@ -120,7 +132,7 @@ _LISTS = {
 Add = Callable[[Any], Any]
 """A decorator that adds options to a command."""
 
-command = partial(click.command, context_settings=SETTINGS)
+command = partial(click.command, context_settings=SETTINGS, cls=GroupedCommand)
 
 
 def flag(name: str) -> str:
@@ -139,7 +151,7 @@ def own(name: str, kind: Any, words: str, *, to: str = "", **changes: Any) -> Ad
         settings = {"help": words, "is_flag": True}
     elif isinstance(kind, list):
         settings["type"] = click.Choice(kind)
-    else:
+    elif kind is not None:
         settings["metavar" if isinstance(kind, str) else "type"] = kind
     return click.option(flag(name), *filter(None, [to]), **settings | changes)
 
@@ -167,17 +179,6 @@ def options(*names: str | Add, **changes: Any) -> Add:
         return command
 
     return add
-
-
-def where_options(*, required: bool = True, engine: str = "ideal", has_drafter: bool = True) -> Add:
-    """Add the options that name target, drafter, hardware, engine and kernels.
-
-    `engine` is what the help calls the default engine.
-    """
-    names = ("target", "drafter", "hardware") if has_drafter else ("target", "hardware")
-    named = options(*names, required=required)
-    ignore = ignore_option("target", "drafter")
-    return options(named, option("engine", f"  [default: {engine}]"), "host_speed", "stack", ignore)
 
 
 def ignore_option(*names: str) -> Add:
@@ -215,13 +216,18 @@ def acceptance_options(*, one_length: bool = True) -> Add:
     return options(*(option(name, more.get(name, "")) for name in _ACCEPTANCE))
 
 
-def detail_options(*, has_drafter: bool = True) -> Add:
-    """Add what says how the target runs: parallelism, dtypes, routing, --set."""
+def detail_options(*, has_drafter: bool = True, lists: Iterable[str] = ()) -> Add:
+    """Add what says how the target runs: parallelism, dtypes, routing, --set.
+
+    `lists` names those that take a list, as text.
+    """
+    listed: dict[str, Any] = {name: {"type": str, "metavar": "LIST"} for name in lists}
     left_out = () if has_drafter else ("draft_tensor_parallel", "mtp_dtype", "lookup_time")
     records = "engine, target or drafter" if has_drafter else "engine or target"
     words = f"What if: a field of hardware, {records}, e.g. hardware.memory.peak_bytes_per_s=6e12."
     changes = own("set", "KEY=VALUE", words, to="changes", multiple=True)
-    return options(*(name for name in _DETAIL if name not in left_out), changes)
+    names = (name for name in _DETAIL if name not in left_out)
+    return options(*(option(name, **listed.get(name, {})) for name in names), changes)
 
 
 def given(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

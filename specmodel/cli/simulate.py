@@ -15,6 +15,7 @@ from specmodel.cli import settings
 from specmodel.cli.answering import answering, echo_warnings, progress_bar
 from specmodel.cli.replayed_text import fields_of, page
 from specmodel.cli.settings import flag, given, own, refuse_given, refuse_inputs
+from specmodel.cli.where import where_options
 from specmodel.show import report
 from specmodel.show.forms import Answer, records
 
@@ -67,7 +68,7 @@ _OPTIONS: dict[str, tuple[type | str, str]] = {
 
 
 @settings.command()
-@settings.where_options(required=False)
+@where_options(required=False)
 @own("policy", "LIST", _POLICIES, to="policies")
 @click.option("--suite", hidden=True)
 @settings.options(*(own(name, kind, words) for name, (kind, words) in _OPTIONS.items()))
@@ -99,6 +100,17 @@ def simulate(*, suite: str | None, **options: Any) -> Answer:
           --policy none,cascade,cascade:backoff_factor=1,goodput,oracle --json
       specmodel simulate --step-times ./times.csv --trace ./trace.jsonl \\
           --policy none,my_module:MyPolicy --timeline ./request.png
+
+    \b
+    A policy of your own, in my_module.py of this folder:
+      class MyPolicy:
+          def propose(self):  # the next draft length, 0 for none
+              return 3
+          def observe(self, emitted_tokens, step_time):
+              pass  # tokens that the step emitted, and its seconds
+    Its __init__ may take step_time, max_draft_length, draft_lengths and
+    generator, which are given, and settings: my_module:MyPolicy:window=20.
+    All policies: specmodel list policies.
     """
     if suite is not None:
         raise InputError("suite", suite, "python calibration/cascade.py of a checkout")
@@ -257,7 +269,7 @@ def _times(
     for name in ("target", "drafter", "hardware"):
         if options[name] is None:
             raise InputError(name, None, "a name or path, or --step-times in place of all three")
-    deployment, assumed = deployment_from(options)
+    deployment, assumed = deployment_from(options, requests=1)
     is_lookup = deployment.drafter.is_lookup
     if is_lookup:
         refuse_given(options, ["drafter_upkeep"], "a model or head as drafter with it")
@@ -270,7 +282,7 @@ def _times(
     assumed |= {name: value for name, value in own.items() if options[name] is None}
     if growth:
         assumed["growth_of_context"] = growth
-    what = f"{deployment.target.name} + {deployment.drafter.name} on {deployment.hardware.name}"
+    what = report.heading(deployment)
     memory = MemoryUse(deployment, values["context_length"] + growth, longest + 1)
     warnings = [
         *memory.warnings(np.ones(1), longest),

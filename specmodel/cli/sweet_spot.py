@@ -7,15 +7,16 @@ from typing import Any
 from specmodel import answers
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
+from specmodel.cli.where import where_options
 from specmodel.show import report
 from specmodel.show.forms import Answer
-from specmodel.show.sweet_spots import table, verdict
+from specmodel.show.sweet_spots import table, verdict, with_intervals
 
 
 @settings.command("sweet-spot")
-@settings.where_options()
+@where_options(has_length=True)
 @settings.option("batch_size", default="1:512")
-@settings.option("draft_length", words=settings.DRAFTED, required=True)
+@settings.option("draft_length", words=settings.DRAFTED, default="1,3,5")
 @settings.acceptance_options()
 @settings.option("context_length")
 @settings.load_options()
@@ -35,5 +36,5 @@ def sweet_spot(**options: Any) -> Answer:
     from specmodel.cli.options import drafted_from
 
     p = drafted_from(options)
-    spots = answers.sweet_spots(p)
+    spots = with_intervals(answers.sweet_spots(p), p)
     return report.answer(p, spots, lambda: (verdict(spots, p), table(spots)))

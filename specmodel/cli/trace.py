@@ -10,6 +10,7 @@ import click
 from specmodel import replay
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.text import Columns, align, wrap
+from specmodel.cli.helping import WholeList
 from specmodel.cli.settings import SETTINGS, own, refuse_inputs
 from specmodel.prediction.table import Form
 from specmodel.replay import traces
@@ -33,7 +34,7 @@ _FIGURES = {
 """Statistics beside tokens per step: the titles of their columns, and how they are shown."""
 
 
-@click.group(context_settings=SETTINGS)
+@click.group(cls=WholeList, context_settings=SETTINGS)
 def trace() -> None:
     """Make and describe acceptance traces: what a drafter gets accepted, position by position.
 

@@ -16,7 +16,8 @@ class PlainArguments(TypedDict, total=False):
     Parameters
     ----------
     target, hardware, engine
-        Records, names that ship with the package, or paths; the engine is "ideal" by default.
+        Records, names that ship with the package, or paths; the engine is "vllm" by default, and
+        "ideal" has no overheads.
     host_speed
         How many times as fast the host is as the engine's; that of its profile by default [-].
     stack

@@ -48,8 +48,11 @@ NAMES = (
 _SLOTS_OF = {"chain": "vLLM without prefix caching", "aligned": "vLLM", "scratch": "SGLang"}
 """Who reserves states in each way."""
 
+DEFAULT_ENGINE = "vllm"
+"""Whose host overheads and kernels are taken where nobody names an engine."""
+
 _DEFAULTS: dict[str, Any] = {
-    "engine": "ideal",
+    "engine": DEFAULT_ENGINE,
     "routing_correlation": TYPICAL_ROUTING_CORRELATION,
     "memory_utilization": TYPICAL_MEMORY_UTILIZATION,
     "state_rollback": "native",
@@ -241,9 +244,9 @@ def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
     said = {kind: _said_of_fit(kind, place, typical) for kind, place in places.items()}
     assumed: dict[str, Any] = {kind: text for kind, text in said.items() if text}
     assumed |= _assumed_of_link(deployment)
-    bounds = _bounds_of_fits(record, filter(None, places.values()))
+    bounds = _fits_at_bound(record, filter(None, places.values()))
     assumed |= _stand_ins(deployment)
-    return assumed | ({"bounds_of_fits": " and ".join(bounds)} if bounds else {})
+    return assumed | ({"fits_at_bound": " and ".join(bounds)} if bounds else {})
 
 
 def _assumed_of_link(deployment: Deployment) -> dict[str, Any]:
@@ -274,7 +277,7 @@ def _said_of_fit(kind: str, place: tuple[str, str] | None, typical: Collection[s
     return "typical kernels" if kind in typical and kind in MAIN_KINDS else ""
 
 
-def _bounds_of_fits(record: FittedStack, places: Iterable[tuple[str, str]]) -> list[str]:
+def _fits_at_bound(record: FittedStack, places: Iterable[tuple[str, str]]) -> list[str]:
     """Name the parameters at a bound of each fit that is taken, once."""
     fits = [(kind, record.of_kind(kind)[dtype]) for kind, dtype in dict.fromkeys(places)]
     return [f"{kind} {n} {getattr(fit, n):.3g}" for kind, fit in fits for n in fit.at_bound]

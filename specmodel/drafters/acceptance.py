@@ -4,10 +4,12 @@ from pathlib import Path
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
-from specmodel.base.records import is_path, spellings
+from specmodel.base.naming import spellings
+from specmodel.base.records import is_path
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.passes import Drafter
 from specmodel.drafters.published import PRESET, published_acceptance
+from specmodel.drafters.typical import measured_acceptance
 from specmodel.models.architecture import Architecture, list_architectures, load_architecture
 
 
@@ -54,9 +56,9 @@ def load_acceptance(
     kind = drafter_kind(drafter, model)
     if preset != PRESET:
         return _named(preset, kind)
-    for published in published_acceptance():
-        if published.is_of(name) and published.drafter == kind:
-            return published.acceptance
+    found = measured_acceptance(name, kind)
+    if found is not None:
+        return found
     near = _of_the_same_shape(model, kind)
     told = f"{near} is of a model of the same shape; " if near else ""
     expected = f"a rate of your own: none is published for {name} with {kind}; {told}published are"

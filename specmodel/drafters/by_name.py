@@ -9,7 +9,8 @@ from pathlib import Path
 
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.records import is_path, spellings
+from specmodel.base.naming import found_path, known_name, spellings
+from specmodel.base.records import is_path
 from specmodel.drafters.blocks import (
     read_block_drafter,
 )
@@ -125,7 +126,9 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     >>> load_drafter("dspark:8", load_architecture("mixtral-8x7b")).block_size
     8
     """
+    known = [*list_drafters(), *list_architectures()]
     if is_path(name, "drafter"):
+        name = found_path(str(name), known, "drafter")
         is_config = Path(name).suffix != ".toml" and Path(name).exists()
         head = read_block_drafter(name, target) or read_head(name, target) if is_config else None
         return head or model_drafter(load_architecture(name, "drafter"))
@@ -136,8 +139,7 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
         make = getattr(import_module(f"specmodel.drafters.{module}"), function)
         made: Drafter = make() if row.is_lookup else make(target, **given)
         return made
-    known = [*list_drafters(), *list_architectures()]
-    if not {*spellings(str(name))} & {*known}:
+    if known_name(str(name), list_architectures(), "drafter") is None:
         expected = f"a path, or a known name such as {nearest(str(name), known)}"
         raise InputError("drafter", name, expected)
     return model_drafter(load_architecture(name, "drafter"))

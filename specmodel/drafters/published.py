@@ -61,7 +61,7 @@ class PublishedAcceptance:
 
     def is_of(self, target: str) -> bool:
         """Tell whether a model's name says that it is the target."""
-        return _is_named(target, self.target)
+        return is_named(target, self.target)
 
 
 def published_acceptance() -> tuple[PublishedAcceptance, ...]:
@@ -77,7 +77,7 @@ def published_acceptance() -> tuple[PublishedAcceptance, ...]:
             row["drafter"],
             tuple(float(row[f"{length}"]) for length in range(1, _LAST + 1)),
         )
-        for row in _rows("accept_lengths.csv")
+        for row in rows_of("accept_lengths.csv")
     )
 
 
@@ -126,13 +126,13 @@ def published_head(target: Architecture, drafter: str) -> HeadShape:
     >>> published_head(load_architecture("deepseek-v3"), "eagle3").ffn_size
     40960
     """
-    for row in _rows("published_heads.csv"):
-        if row["drafter"] == drafter and _is_named(target.name, row["target"]):
+    for row in rows_of("published_heads.csv"):
+        if row["drafter"] == drafter and is_named(target.name, row["target"]):
             sizes = {name: int(row[name]) for name in HeadShape._fields[:8] if row[name]}
             return HeadShape(**sizes, has_latents=row["has_latents"] == "1", source=row["source"])
     keys = ("hidden_size", "num_layers", "num_experts", "vocabulary_size")
     shape = {key: str(getattr(target, key)) for key in keys}
-    for row in _rows("eagle3_heads.csv") if drafter == "eagle3" else ():
+    for row in rows_of("eagle3_heads.csv") if drafter == "eagle3" else ():
         if row | shape == row:
             source = f"SpecForge's width for {row['model']}"
             return HeadShape(ffn_size=int(row["ffn_size"]), source=source)
@@ -149,7 +149,7 @@ def published_assistant(target: Architecture) -> Architecture | None:
     1024
     """
     folder = _FOLDER / "assistants"
-    names = (name for name in list_names(folder) if _is_named(target.name, name))
+    names = (name for name in list_names(folder) if is_named(target.name, name))
     name = next(names, None)
     return load(Architecture, name, folder, "drafter") if name else None
 
@@ -161,14 +161,37 @@ def usual_drafter(target: Architecture) -> str:
     >>> usual_drafter(load_architecture("gpt-oss-120b"))
     'eagle3, draft length 7 (vLLM recipes and InferenceX, November 2026)'
     """
-    for row in _rows("usual_drafters.csv"):
-        if _is_named(target.name, row["target"]):
-            whose = f"{row['source'] or _RECIPES}, November 2026"
-            return f"{row['drafter']}, draft length {row['draft_lengths']} ({whose})"
-    return ""
+    row = _recipe(target)
+    if row is None:
+        return ""
+    whose = f"{row['source'] or _RECIPES}, November 2026"
+    return f"{row['drafter']}, draft length {row['draft_lengths']} ({whose})"
 
 
-def _is_named(name: str, words: str) -> bool:
+def taken_drafter(target: Architecture) -> tuple[str, str]:
+    """Return the drafter that is taken for a target where none is named, and why.
+
+    >>> from specmodel.models.architecture import load_architecture
+    >>> taken_drafter(load_architecture("qwen3.5-397b-a17b"))
+    ('mtp', 'as in vLLM recipes and InferenceX, November 2026')
+    >>> taken_drafter(load_architecture("deepseek-v3"))
+    ('mtp', "the checkpoint's own")
+    """
+    row = _recipe(target)
+    if row:
+        return row["drafter"], f"as in {row['source'] or _RECIPES}, November 2026"
+    if target.num_mtp_modules or published_assistant(target):
+        return "mtp", "the checkpoint's own"
+    return "eagle3", "the head that most targets have"
+
+
+def _recipe(target: Architecture) -> dict[str, str] | None:
+    """Return the row of recipes for a target's name."""
+    rows = rows_of("usual_drafters.csv")
+    return next((row for row in rows if is_named(target.name, row["target"])), None)
+
+
+def is_named(name: str, words: str) -> bool:
     """Tell whether words stand in the name of a model, not as a part of longer words."""
     plain = name.lower().replace("_", "-").replace(" ", "-")
     other = r"[a-z0-9.]|-\d{4}\b"  # of a longer name, or of another date
@@ -176,7 +199,7 @@ def _is_named(name: str, words: str) -> bool:
 
 
 @cache
-def _rows(name: str) -> tuple[dict[str, str], ...]:
+def rows_of(name: str) -> tuple[dict[str, str], ...]:
     """Return the rows of a table that ships, by its columns."""
     lines = (_FOLDER / name).read_text(encoding="utf-8").splitlines()
     names, *rows = (line.split(",") for line in lines if not line.startswith("#"))

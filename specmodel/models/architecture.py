@@ -9,6 +9,7 @@ import numpy as np
 from specmodel.base import records
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.naming import found_path
 from specmodel.base.records import as_table, field_names
 from specmodel.base.units import FloatArray, check
 from specmodel.layers.batch import Layout
@@ -364,9 +365,9 @@ def load_architecture(
     8
     """
     if records.is_path(name, argument) and Path(name).suffix != ".toml":
-        records.check_no_id(str(name), FOLDER, argument)
+        path = found_path(str(name), records.list_names(FOLDER), argument)
         return Architecture.from_hf_config(
-            name, argument, weight_dtype=weight_dtype, ignore_keys=ignore_keys
+            path, argument, weight_dtype=weight_dtype, ignore_keys=ignore_keys
         )
     if ignore_keys:
         raise InputError("ignore_keys", ignore_keys, f"none, as {name} is no config.json")

@@ -49,7 +49,7 @@ def decode(
     >>> p = decode(target="llama-3.1-8b", hardware="h100_sxm", batch_size=[1, 64],
     ...            context_length=1000, stack="datasheet")
     >>> p.tpot.round(5).tolist(), p.limited_by.tolist()
-    ([0.00452, 0.0072], ['bandwidth', 'bandwidth'])
+    ([0.00461, 0.00725], ['bandwidth', 'bandwidth'])
     """
     return decode_deployed(
         *deployed(deployment, PlainArguments),

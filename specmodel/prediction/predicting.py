@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
@@ -170,19 +171,17 @@ def as_prediction(
     warn: Callable[[Prediction], tuple[str, ...]] = _memory_warnings,
 ) -> Prediction:
     """Return columns of an evaluation, those of its load included, computed when they are read."""
-    points, taken = evaluation.points, evaluation.acceptance
-    shown = (*columns, *LOAD_COLUMNS) if points.keys() >= {*LOAD} else columns
-    intervals = None
-    if interval:
-        generator = np.random.default_rng(INTERVAL_SEED)
-        intervals = central_intervals(evaluation.deployment, points, taken, generator, shown)
-    return Prediction(
-        evaluation=evaluation,
-        assumptions=dict(assumed),
-        warn=warn,
-        intervals=intervals,
-        shown=shown,
-    )
+    shown = (*columns, *LOAD_COLUMNS) if evaluation.points.keys() >= {*LOAD} else columns
+    found = Prediction(evaluation=evaluation, assumptions=dict(assumed), warn=warn, shown=shown)
+    return with_intervals(found) if interval else found
+
+
+def with_intervals(prediction: Prediction) -> Prediction:
+    """Return a prediction with central 80 % intervals, by a Monte Carlo with a fixed seed."""
+    e = prediction.evaluation
+    generator = np.random.default_rng(INTERVAL_SEED)
+    found = central_intervals(e.deployment, e.points, e.acceptance, generator, prediction.shown)
+    return replace(prediction, intervals=found)
 
 
 def plain_points(

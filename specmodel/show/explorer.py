@@ -333,7 +333,7 @@ def _shade(table: pd.DataFrame, spot: SweetSpot, ax: Axes) -> None:
         ax.axvspan(low, high, color=_PAYS, linewidth=1, zorder=0, label="pays")
         near = max(low, spot.near_peak[0]), min(high, spot.near_peak[1])
         if near[0] <= near[1]:
-            label = "pays, and above peak/√2"
+            label = "pays, and above 0.71 of the peak"
             ax.axvspan(*near, color=_NEAR_PEAK, linewidth=1, zorder=0.1, label=label)
     if not fits.all():
         hatched = ax.axvspan(sizes[~fits].min(), sizes.max(), zorder=0, linewidth=0)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from specmodel.base.text import wrap
 from specmodel.prediction.table import Row, varies
+from specmodel.show.assumed import YOURS, assumed_text, taken_text
 from specmodel.show.forms import Answer, records
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ _WEIGHTS = {"weight_dtype": "weights", "expert_dtype": "experts", "attention_dty
 _UNITS = {
     **dict.fromkeys(("peak_batch_size", "near_peak_first", "near_peak_last"), "request"),
     "largest_batch_size": "request",
-    "peak_speedup": "-",
+    **dict.fromkeys(("peak_speedup", "peak_speedup_low", "peak_speedup_high"), "-"),
+    "speedup_per_token": "-",
     "value": "-",
     "tpot_plain": "s",
     **dict.fromkeys(("throughput_plain", "throughput_per_gpu"), "token/s"),
@@ -89,16 +91,19 @@ def chances(gain: Gain) -> str:
     return f"80 % interval {gain.low:.2f} to {gain.high:.2f}, chance of a gain {gain.chance:.0%}"
 
 
-def why(row: Row, rows: list[Row], prediction: Prediction) -> str:
-    """Say in one sentence what decides the speedup of a row of a prediction."""
-    parts = [f"At {place(row, rows)}: target efficiency {row['target_efficiency']:.2f}"]
+def why(row: Row, rows: list[Row], prediction: Prediction, where: str = "") -> str:
+    """Say in one sentence what decides the speedup of a row of a prediction.
+
+    `where` names the point, by default by what varies among the rows.
+    """
+    parts = [f"At {where or place(row, rows)}: target efficiency {row['target_efficiency']:.2f}"]
     if prediction.deployment.target.is_moe:
         total = prediction.deployment.target.num_experts
         loaded = "{active_experts:.0f} -> {active_experts_verify:.0f}".format_map(row)
         parts.append(f"experts loaded per layer {loaded} of {total}")
     if row["break_even_acceptance_rate"] is not None:
         parts.append(f"break-even acceptance rate {row['break_even_acceptance_rate']:.2f}")
-    if row["best_draft_length"] is not None:
+    if row["best_draft_length"] not in (None, row["draft_length"]):
         parts.append(f"best draft length {row['best_draft_length']}")
         if row["best_draft_length"] == prediction.max_draft_length:
             parts[-1] += " (the longest considered)"
@@ -120,7 +125,8 @@ def behind(deployment: Deployment) -> list[str]:
     engine = deployment.engine
     told = f"Engine: {engine.name}"
     if engine.fit:
-        told += f", fitted; {off_by(engine.fit)}"
+        version = engine.fit.fitted_on.version if engine.fit.fitted_on else ""
+        told = f"Engine: {version or engine.name}, fitted; {off_by(engine.fit)}"
     ideal = _IDEAL + (_IDEAL_DRAFTS if deployment.has_drafter else "")
     told = ideal if engine.is_ideal else f"{told}."
     made_up = [_MADE_UP] if "mtp_block" in dict(deployment.drafter.assumed) else []
@@ -190,17 +196,34 @@ def _kernels(deployment: Deployment) -> str:
             f" off by {errors} on a GPU left out."
         )
     judged = "shapes not fitted" if is_held_out else "what was fitted"
+    name = f"{kernels.stack} {record.version}"
+    wanted = deployment.engine.stack
+    if wanted not in (None, kernels.stack) and wanted not in deployment.hardware.fitted:
+        name += f" (none of {deployment.engine.name}'s are fitted on {deployment.hardware.name})"
     return f"Kernels: {name}, fitted; off by {errors} on {judged}."
 
 
-def page(case: _Case, words: Iterable[str], *parts: str, notes: Iterable[str] = ()) -> str:
-    """Return the page of an answer: heading, words, warnings, parts, notes, assumptions.
+def page(
+    case: _Case,
+    words: Iterable[str],
+    *parts: str,
+    notes: Iterable[str] = (),
+    taken_first: bool = False,
+) -> str:
+    """Return the page of an answer: verdict, heading, other words, warnings, parts, assumptions.
 
-    `words` and `notes` are paragraphs, to be wrapped; `parts` are tables, printed as they are.
+    `words` and `notes` are paragraphs, to be wrapped, of which the first is the verdict; `parts`
+    are tables, printed as they are. What a user would give stands behind the heading if
+    `taken_first`, else with all else that was assumed.
     """
-    opening = "\n".join(map(wrap, [heading(case.deployment), *words]))
+    verdict, *others = words
+    assumed = case.assumptions
+    if taken_first:
+        others = [*taken_text(assumed), *others]
+        assumed = {name: assumed[name] for name in assumed if name not in YOURS}
+    opening = "\n".join(map(wrap, [verdict, heading(case.deployment), *others]))
     warnings = [wrap(f"Warning: {warning}.") for warning in case.warnings]
-    closing = "\n".join([*map(wrap, notes), assumed_text(case.assumptions)])
+    closing = "\n".join([*map(wrap, notes), assumed_text(assumed)])
     return "\n\n".join(filter(None, [opening, *warnings, *parts, closing]))
 
 
@@ -248,22 +271,6 @@ SPEEDUP = "{speedup:.2f} ({best_draft_length})"
 def fitting(rows: DataFrame) -> DataFrame:
     """Return the rows that fit in memory; all rows if none does."""
     return rows[rows["fits"]] if rows["fits"].any() else rows
-
-
-def assumed_text(assumed: Mapping[str, Any]) -> str:
-    """Return what was assumed, wrapped to 80 columns."""
-    from specmodel.algebra.acceptance import PLAUSIBLE_PROPOSAL_RATES
-    from specmodel.algebra.experts import PLAUSIBLE_ROUTING_CORRELATIONS
-
-    plausible = {
-        "routing_correlation": PLAUSIBLE_ROUTING_CORRELATIONS,
-        "proposal_rate": PLAUSIBLE_PROPOSAL_RATES,
-    }
-    words = []
-    for name, value in assumed.items():
-        ends = " (plausible: {:g} to {:g})".format(*plausible[name]) if name in plausible else ""
-        words.append(f"{name}\xa0{value}{ends}")
-    return wrap(f"Assumed: {', '.join(words) or 'nothing'}.").replace("\xa0", " ")
 
 
 def case_fields(case: _Case) -> dict[str, Any]:

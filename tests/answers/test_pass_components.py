@@ -60,7 +60,8 @@ def test_roofs_are_those_of_the_data_sheet_and_of_the_fit(prediction) -> None:
 
 
 def test_on_the_data_sheet_nothing_is_above_its_roof() -> None:
-    p = predict(**WHERE, drafter="ngram", stack="datasheet", batch_size=[1, 64], draft_length=3)
+    asked = {"drafter": "ngram", "engine": "ideal", "stack": "datasheet"}
+    p = predict(**WHERE, **asked, batch_size=[1, 64], draft_length=3)
     table = pass_components(p)
     assert set(table["pass"]) == {"forward", "verify"}
     assert "host" not in set(table["component"])

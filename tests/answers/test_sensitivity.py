@@ -60,6 +60,7 @@ CASES = {
         "weight_dtype": "fp8",
         "activation_dtype": "fp8",
         "tensor_parallel": 4,
+        "engine": "ideal",
     },
     "nodes": {
         "target": "deepseek-v3",
@@ -67,9 +68,20 @@ CASES = {
         "hardware": "h100_sxm",
         "expert_parallel": 16,
         "kv_dtype": "fp8",
+        "engine": "ideal",
     },
-    "parallel head": {"target": "olmoe-1b-7b", "drafter": "parallel", "hardware": "h100_sxm"},
-    "dense": {"target": "llama-3.1-8b", "drafter": "llama-3.2-1b", "hardware": "l40s"},
+    "parallel head": {
+        "target": "olmoe-1b-7b",
+        "drafter": "parallel",
+        "hardware": "h100_sxm",
+        "engine": "ideal",
+    },
+    "dense": {
+        "target": "llama-3.1-8b",
+        "drafter": "llama-3.2-1b",
+        "hardware": "l40s",
+        "engine": "ideal",
+    },
 }
 SHAPE = {"batch_size": 8, "draft_length": 3, "acceptance": 0.7, "context_length": 2048}
 POINT = OperatingPoint(**SHAPE)
@@ -101,7 +113,7 @@ def changed_prediction(case, name, value):
     elif table == "hardware":
         given[table] = hardware.with_changes("hardware", {field: value})
     elif table == "engine":
-        engine = given.get("engine") or "ideal"
+        engine = given["engine"]
         engine = load_engine(engine) if isinstance(engine, str) else engine
         given[table] = engine.with_changes("engine", {field: value})
     else:
@@ -370,7 +382,7 @@ def test_engine_ranges_are_normal_and_not_negative():
 
 @pytest.mark.parametrize(
     ("case", "engine"),
-    [("nodes", None), ("look-up", None), ("head", None), ("head", "vllm-moesd-2025")],
+    [("nodes", "ideal"), ("look-up", "ideal"), ("head", "ideal"), ("head", "vllm-moesd-2025")],
 )
 def test_errors_alone_give_the_intervals_of_a_prediction(case, engine, monkeypatch):
     """Independent factors have the joint law of the correlated errors of intervals."""
@@ -421,7 +433,7 @@ def test_deployment_error_is_on_all_passes_and_not_on_the_host():
     assert not calibrated_ranges(deployed("nodes", stack="datasheet"), POINT)
 
 
-@pytest.mark.parametrize("engine", [None, "vllm-moesd-2025"])
+@pytest.mark.parametrize("engine", ["ideal", "vllm-moesd-2025"])
 def test_factors_of_passes_correlate_as_measured_errors_do(engine):
     """Of both passes e r^(-1/2) and e r^(1/2): variances and covariance, in closed form."""
     deployment = deployed("head", engine=engine)
@@ -432,14 +444,14 @@ def test_factors_of_passes_correlate_as_measured_errors_do(engine):
         for name in names
     )
     fit = deployment.kernels.record.attention["bf16"]
-    likeness = 1.0 if engine else 0.5
+    likeness = 0.5 if engine == "ideal" else 1.0
     row = fit.row_spread**2
     assert common + apart / 4 == pytest.approx(fit.shape_spread**2 + row)
     assert common - apart / 4 == pytest.approx(fit.shape_spread**2 + likeness * row)
 
 
 def test_given_ranges_go_before_others_and_are_needed_on_the_data_sheet():
-    bare = deployed("head", stack="datasheet", engine=None)
+    bare = deployed("head", stack="datasheet", engine="ideal")
     found = uncertain_ranges(bare, POINT, {"routing_correlation": (0.1, 0.2)})
     assert found == {"routing_correlation": Range(low=0.1, high=0.2)}
     published = {name: found.ends for name, found in uncertain_ranges(bare, POINT).items()}
@@ -581,7 +593,7 @@ def test_sobol_of_a_deployment_is_that_of_a_product():
 
 
 def test_an_output_that_does_not_vary_is_named():
-    deployment = deployed("head", stack="datasheet", engine=None)
+    deployment = deployed("head", stack="datasheet", engine="ideal")
     ranges = {"acceptance_rate": Range(low=0.5, high=0.8)}
     swings = tornado(deployment, POINT, ranges)
     assert varying_outputs(swings) == ["speedup"]

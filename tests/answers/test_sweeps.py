@@ -135,7 +135,7 @@ def predicted(point, acceptance, options):
     given = {name: point[name] for name in ("activation_dtype",) if name in point}
     target = target.with_changes("target", changes(point, "target.", "_dtype"))
     hardware = load_hardware(point.pop("hardware"))
-    engine = load_engine(point.pop("engine", "ideal"))
+    engine = load_engine(point.pop("engine", "vllm"))
     drafter = load_drafter(point.pop("drafter"), target)
     layers = changes(point, "drafter.")
     if layers:
@@ -255,7 +255,7 @@ def test_labels_are_names_as_given():
     assert list(frame["target"].cat.categories) == ["OLMoE-1B-7B", "mixtral-8x7b"]
     assert set(frame["engine"]) == {load_engine("vllm-moesd-2025").name}
     assert frame["routing_correlation"].dtype == np.float64
-    assert set(sweep(BASE)["engine"]) == {"ideal"}
+    assert set(sweep(BASE)["engine"]) == {"vllm"}
 
 
 def test_columns_wanted_come_with_those_that_tell_the_points_apart():
@@ -351,7 +351,7 @@ WRONG = {
         (5, "verify_tokens: got 5; expected 1 where draft_length is 0"),
     ],
     "target": [(None, "target: got None"), (["olmoe-1b-7b", "mixtral"], "target: got 'mixtral'")],
-    "hardware": [("h200", "hardware: got 'h200'; .*h200_sxm")],
+    "hardware": [("h2000", "hardware: got 'h2000'; .*h200_sxm")],
     "drafter": [(["eagle", "egle"], "drafter: got 'egle'")],
     "engine": [("vlm", "engine: got 'vlm'; .*vllm")],
     "tensor_parallel": [([1, 3], "tensor_parallel: got 3; .*evenly")],

@@ -1,4 +1,4 @@
-"""Numbers of the README on accuracy and speed have commands, and one that moves is noticed."""
+"""Numbers of README and docs on accuracy and speed have commands, and one that moves is noticed."""
 
 import re
 import tomllib
@@ -7,7 +7,7 @@ import pytest
 
 import claims
 
-README = (claims.ROOT / "README.md").read_text(encoding="utf-8")
+README = claims.text_of(claims.ROOT)
 TABLE = tomllib.loads(claims.TABLE.read_text(encoding="utf-8"))
 ALL = [claim for command in claims.commands_of(TABLE) for claim in command.claims]
 
@@ -27,18 +27,18 @@ def test_each_number_is_read_from_what_is_printed(claim: claims.Claim) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "problem"),
     [
-        ("10.0 % (7.8)", "9.8 % (7.8)", "not in the README: | development | 1,387 | 10.0 %"),
+        ("10.0 % (7.8)", "9.8 % (7.8)", "on no page: | development | 1,387 | 10.0 %"),
         ("## How fast is it?\n", "## How fast is it?\n\nIt gains 12 %.\n", "12 has no command"),
         ("## How fast is it?\n", "## How fast is it?\n\nIn 3.5 ms.\n", "3.5 has no command"),
         ("## How fast is it?\n", "## How fast is it?\n\nBy -7 %, 1,200 times.\n", "1,200 has no"),
         ("## How fast is it?\n", "## How fast is it?\n\nBy 12-14 %.\n", "14 has no command"),
         ("## How fast is it?\n", "## How fast is it?\n\nIt is 1.64x.\n", "1.64 has no command"),
         ("## How fast is it?\n", "## How fast is it?\n\nIn 250ms.\n", "250 has no command"),
-        ("commit 0cea1d8) | 34 |", "commit 0cea1d8) | 35 |", "not in the README: | speculation"),
+        ("commit 0cea1d8) | 34 |", "commit 0cea1d8) | 35 |", "on no page: | speculation"),
     ],
 )
 def test_a_number_that_moves_or_is_new_is_noticed(before: str, after: str, problem: str) -> None:
-    changed = README.replace(before, after, 1)
+    changed = README.replace(before, after)
     assert changed != README
     assert any(problem in found for found in claims.problems(changed, TABLE))
 
@@ -74,7 +74,9 @@ def compared(tmp_path, monkeypatch, capsys):
     """Run the script on a README and a table with one number; return its status and text."""
 
     def run(said, readme="## How fast is it?\n\na mean of 9.9 % of 10 rows\n"):
-        (tmp_path / "README.md").write_text(readme)
+        (tmp_path / "docs").mkdir()
+        (tmp_path / "README.md").write_text("")
+        (tmp_path / "docs" / "accuracy.md").write_text(readme)
         (tmp_path / "claims.toml").write_text(PRINTS.replace("SAID", said))
         monkeypatch.setattr(claims, "ROOT", tmp_path)
         return claims.main([], tmp_path / "claims.toml"), capsys.readouterr().out
@@ -99,8 +101,8 @@ def test_a_number_beyond_its_rounding_ends_with_status_1(compared) -> None:
 def test_a_claim_that_is_not_in_the_readme_ends_with_status_1(compared) -> None:
     status, out = compared("9.9", "## How fast is it?\n\na mean of 9.9 percent\n")
     assert status == 1
-    assert "not in the README: a mean of 9.9 %" in out
-    assert "not in the README: of 10 rows" in out
+    assert "on no page: a mean of 9.9 %" in out
+    assert "on no page: of 10 rows" in out
     assert "9.9 has no command" in out
 
 

@@ -35,7 +35,7 @@ COMMANDS = [
     *(BEST + " --acceptance-rate 0.01", BEST + " --max-draft-length 1"),
     *(EVEN, EVEN + " --engine sglang --context-length 0,4096", EVEN + NGRAM),
     EVEN + " --hardware t4 --target opt-30b --weight-dtype int4 --drafter llama-3.1-70b"
-    " --set drafter.vocabulary_size=50272",
+    " --tensor-parallel 1 --set drafter.vocabulary_size=50272",
     *(
         COMPARE,
         COMPARE + " --engine vllm-moesd-2025,sglang,ideal",
@@ -120,7 +120,7 @@ def test_the_sweet_spot_is_that_of_the_curve(run):
     assert low == 1 or p.speedup[low - 2] < bar
     assert high == 512 or p.speedup[high] < bar
     text = " ".join(run(SWEET).split())
-    assert f"Speculation may pay most at batch size {peak + 1}: {p.speedup[peak]:.2f}x" in text
+    assert f"Speculation pays most at batch size {peak + 1}: {p.speedup[peak]:.2f}x" in text
     assert "Speculation pays" in " ".join(run(SWEET + " --engine sglang").split())
 
 
@@ -228,9 +228,9 @@ def test_where_nothing_pays_no_alternative_wins(run):
 
 def test_what_is_assumed_for_one_alternative_is_said_of_it(run):
     out = run(COMPARE + " --hardware h100_sxm,l4")
-    lines = [line for line in out.splitlines() if line.startswith("[1] Assumed")]
-    assert "proposal_rate 0.2" in lines[0]
-    assert "stack trtllm" in out
+    (line,) = re.findall(r"^\[1\] Assumed.*?(?=^\[|\n\n)", out, re.MULTILINE | re.DOTALL)
+    assert "proposal_rate 0.2" in " ".join(line.split())
+    assert "stack vllm" in out
     assert "stack typical" in out
     assert "typical ones are assumed" in " ".join(out.split())
 
@@ -254,7 +254,7 @@ def test_explained_points_are_told_apart(run):
 
 def test_nothing_that_fits_is_said_first(run):
     for command in (SWEET, BEST, EVEN, EXPLAIN):
-        text = run(command + " --target deepseek-v3 --drafter mtp")
+        text = run(command + " --target deepseek-v3 --drafter mtp --tensor-parallel 1")
         assert "Nothing fits in memory. If it did: " in " ".join(text.split())
 
 
@@ -274,7 +274,6 @@ BAD = [
     (COMPARE + " --context-length 1,2", "--context-length: got '1,2'; expected one context"),
     (BEST.replace(RATE, "--acceptance-by-position 0.9,0.8") + " --max-draft-length 3", "covers"),
     (BEST.replace(RATE, "--tokens-per-step 2"), "--measured-draft-length"),
-    (f"sweet-spot {WHERE} {RATE}", "--draft-length"),
     (SWEET + " --draft-length 0", "--draft-length: got '0'; expected at least 1"),
     (SWEET + " --draft-length 0:3", "--draft-length: got '0:3'; expected at least 1"),
     (SWEET + " --batch-size 8,4", "--batch-size", "rising"),
@@ -283,7 +282,7 @@ BAD = [
     (SWEET + " --json --csv", "--csv: got True; expected one of --json and --csv"),
     (SWEET + " --tokens-per-step 2", "acceptance: got ['--acceptance-rate', '--tokens-per-step']"),
     (SWEET + " --target mixtrl", "--target: got 'mixtrl'", "mixtral-8x7b"),
-    (f"sweet-spot {WHERE} --draft-length 3", "acceptance: got None", "--acceptance-rate"),
+    (f"sweet-spot {WHERE} --target mixtral-8x7b", "acceptance: got None", "--acceptance-rate"),
     (BEST + " --max-draft-length 0", "--max-draft-length: got 0"),
     (BEST + " --max-draft-length 1001", "--max-draft-length: got 1001"),
     (BEST + " --context-length -1", "--context-length"),
@@ -343,9 +342,10 @@ def test_alternatives_carry_prompts_and_say_what_does_not_fit(run):
     rows = json.loads(run(f"{COMPARE} --batch-size 30 {LOAD} --json"))["rows"]
     plain = json.loads(run(f"{COMPARE} --batch-size 30 --context-length 4050 --json"))["rows"]
     assert all(a["speedup"] < b["speedup"] for a, b in zip(rows, plain, strict=True))
-    beyond = run(f"{COMPARE} --target mixtral-8x22b,qwen3-32b --hardware t4").replace("\n", " ")
+    beyond = run(f"{COMPARE} --target mixtral-8x22b,qwen3-32b --hardware t4 --tensor-parallel 1")
+    beyond = beyond.replace("\n", " ")
     assert beyond.startswith("Nothing fits in memory. If it did: largest speedup")
-    mixed = run(f"{COMPARE} --hardware t4,h200_sxm")
+    mixed = run(f"{COMPARE} --hardware t4,h200_sxm --tensor-parallel 1")
     marked = [line for line in mixed.splitlines() if line.endswith("(does not fit in memory)")]
     assert [line.split(", ")[1].split(" ")[0] for line in marked] == ["t4", "t4"]
 

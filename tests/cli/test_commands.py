@@ -283,7 +283,7 @@ def written() -> dict[str, pd.DataFrame]:
         "mixed": cell(gemm, "hardware", "b200"),
         "twice": pd.concat([gemm, gemm]),
         "stack": gemm.assign(stack="My Stack"),
-        "device": gemm.assign(hardware="h200"),
+        "device": gemm.assign(hardware="h201"),
         "engine": engine,
         "engine_few": engine.head(3),
         "engine_header": engine.head(0),
@@ -430,7 +430,7 @@ FAULTS = [
         "equal to 10",
     ),
     ("fit {folder}/stack.csv --output out.toml", "stack", "'My Stack'", "lower-case"),
-    ("fit {folder}/device.csv --output out.toml", "--hardware", "'h200'", "h200_sxm"),
+    ("fit {folder}/device.csv --output out.toml", "--hardware", "'h201'", "h200_sxm"),
     # fit kernels
     ("fit --output out.toml", "Missing argument", "MEASUREMENTS"),
     ("fit {folder}/gemm.csv", "Missing option", "--output"),
@@ -438,7 +438,7 @@ FAULTS = [
     (f"{KERNELS} --outptu x", "--outptu"),
     (f"{KERNELS} --hardware b200", "--hardware", "'b200'", "h200_sxm", "--measured-on h200_sxm"),
     (f"{KERNELS} --hardware b200 --measured-on b200", "--hardware", "--measured-on h200_sxm"),
-    (f"{KERNELS} --hardware h200 --measured-on h200_sxm", "--hardware", "'h200'", "h200_sxm"),
+    (f"{KERNELS} --hardware h201 --measured-on h200_sxm", "--hardware", "'h201'", "h200_sxm"),
     (f"{KERNELS} --hardware {{folder}}/none/h200_sxm.toml", "--hardware", "No such file"),
     (f"{KERNELS} --hardware {{folder}}/second/h200_sxm.toml", "schema_version", "got 2", "1"),
     # fit engine
@@ -506,7 +506,7 @@ FAULTS = [
     ("validate", "Missing argument", "PROFILE"),
     ("validate h200_sxm", "Missing argument", "MEASUREMENTS"),
     ("validate h200_sxm {folder}/none.csv", "measurements", "none.csv", "No such file"),
-    ("validate h200 {folder}/gemm.csv", "error: profile: got 'h200'", "h200_sxm"),
+    ("validate h201 {folder}/gemm.csv", "error: profile: got 'h201'", "h200_sxm"),
     (
         "validate {folder}/second/h200_sxm.toml {folder}/gemm.csv",
         *("error: profile ", "schema_version", "got 2"),

@@ -59,7 +59,7 @@ def test_what_was_not_given_is_told(run):
     assert "host_speed 1 (mean of published hosts)" in assumed
     given = " ".join(run(SGLANG + SMALL + " --context-length 9 --form rates")[1].split())
     for name in ("batch_size", "context_length", "form "):
-        assert name not in given[given.index("Assumed:") :].replace("bounds_of_fits", "")
+        assert name not in given[given.index("Assumed:") :].replace("fits_at_bound", "")
 
 
 def test_vllm_reads_no_file_and_is_told_so(run):

@@ -81,7 +81,7 @@ def test_predict_takes_lengths_of_prompts_and_outputs(capsys):
         ),
         (["--batch-size", "1", "--drafter", "eagle3"], "--drafter"),
         (["--batch-size", "1", "--json", "--csv"], "--csv"),
-        ([], "--batch-size"),
+        (["--batch-size", ""], "--batch-size"),
     ],
 )
 def test_decode_says_in_one_line_what_it_cannot_use(capsys, words, flag):
@@ -92,6 +92,6 @@ def test_decode_says_in_one_line_what_it_cannot_use(capsys, words, flag):
 
 
 def test_without_a_drafter_nothing_is_said_of_a_speedup(capsys):
-    _, text, _ = said(capsys, "decode", *WHERE, "--batch-size", "8")
+    _, text, _ = said(capsys, "decode", *WHERE, "--engine", "ideal", "--batch-size", "8")
     assert "an upper bound on throughput." in text
     assert "speedup" not in text

@@ -119,7 +119,7 @@ def test_how_wrong_an_engine_is_is_said(run, engine, of):
     record = load_engine(engine)
     own, left_out = record.fit.mean_error, record.fit.left_out_error[of]
     told = f"off by {own:.0%} on the rows it was fitted on, {left_out:.0%} on a {of} left out."
-    assert f"Engine: {record.name}, fitted; {told}" in " ".join(out.split())
+    assert f"Engine: {record.fit.fitted_on.version}, fitted; {told}" in " ".join(out.split())
     assert told.removesuffix(".") in " ".join(run("list engines")[1].split())
 
 

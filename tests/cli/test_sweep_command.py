@@ -296,7 +296,7 @@ CASES = [
     (f"{GOOD} --batch-sizes 4", "--batch-sizes", "--batch-size"),
     (f"{GOOD} --columns speedups", "--columns", "'speedups'", "speedup"),
     (f"{GOOD} --columns ''", "--columns", "''", "columns such as", "more"),
-    (f"{GOOD} --target mixtral-8x7", "--target", "'mixtral-8x7'", "mixtral-8x7b"),
+    (f"{GOOD} --target mixtral-8x8", "--target", "'mixtral-8x8'", "mixtral-8x7b"),
     (f"{GOOD} --hardware h200_sxm,h201", "--hardware", "'h201'", "h200_sxm"),
     (f"{GOOD} --hardware h200_sxm,", "--hardware", "''"),
     (GOOD.replace("--target mixtral-8x7b", ""), "--target"),

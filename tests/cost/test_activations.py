@@ -15,7 +15,8 @@ HOPPER, BLACKWELL = "h200_sxm", "b200"
 
 
 def deployed(target, hardware, **given):
-    return deploy(target=target, hardware=hardware, tensor_parallel=8, **given)[0]
+    where = {"target": target, "hardware": hardware, "tensor_parallel": 8, "engine": "ideal"}
+    return deploy(**(where | given))[0]
 
 
 def computed(deployment):

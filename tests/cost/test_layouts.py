@@ -228,11 +228,11 @@ def test_experts_of_a_draft_model_are_cut_over_its_replicas() -> None:
     assert deployment.draft_layout == spread_over(1, 8, 1)
     drafted = predict(
         target="qwen3-235b-a22b", hardware="h200_sxm", drafter="qwen3-30b-a3b", data_parallel=8,
-        draft_length=1, batch_size=64, context_length=1000, acceptance=0.7,
+        engine="ideal", draft_length=1, batch_size=64, context_length=1000, acceptance=0.7,
     )  # fmt: skip
     own = decode(
         target="qwen3-30b-a3b", hardware="h200_sxm", data_parallel=8, batch_size=64,
-        context_length=1000, routing_correlation=0.18,
+        context_length=1000, routing_correlation=0.18, engine="ideal",
     )  # fmt: skip
     assert drafted.draft_time == pytest.approx(own.tpot, rel=1e-12)
 

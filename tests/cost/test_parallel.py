@@ -201,6 +201,7 @@ def test_memory_holds_what_a_saturated_pass_reads(name: str, layout: Layout) -> 
 
 def test_a_draft_model_shares_the_batch_with_the_replicas() -> None:
     base = {"target": "qwen3-235b-a22b", "hardware": "h200_sxm", "drafter": "qwen2-0.5b"}
+    base |= {"engine": "ideal"}
     point = {"draft_length": 3, "acceptance": 0.7, "context_length": 1000}
     spread = predict(**base, **point, batch_size=2048, expert_parallel=8)
     alone = predict(**base, **point, batch_size=256)

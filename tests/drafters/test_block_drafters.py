@@ -26,7 +26,7 @@ from specmodel.prediction.predicting import predict
 
 QWEN = load_architecture("qwen3-30b-a3b")
 """Hidden size 2048, 32 query and 4 key-value heads of 128, 151,936 tokens."""
-WHERE = {"target": QWEN, "hardware": "h200_sxm", "stack": "datasheet"}
+WHERE = {"target": QWEN, "hardware": "h200_sxm", "engine": "ideal", "stack": "datasheet"}
 
 
 def deployed(drafter, **given):

@@ -175,7 +175,9 @@ def test_the_first_pass_of_a_head_carries_all_verified_tokens(build):
 
 
 def test_passes_of_a_draft_sum_to_its_time():
-    deployment, _ = deploy(target="qwen3-30b-a3b", hardware="h200_sxm", drafter="eagle3")
+    deployment, _ = deploy(
+        target="qwen3-30b-a3b", hardware="h200_sxm", drafter="eagle3", engine="ideal"
+    )
     point = {"batch_size": 8, "context_length": 1000}
     times = step_times(deployment, draft_length=4, verify_tokens=5, **point)
     first, rest = (part.each for part in times.drafting)

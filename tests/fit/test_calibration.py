@@ -145,20 +145,20 @@ def test_what_no_measurement_decides_is_said() -> None:
     experts = hardware.fitted["trtllm"].experts
     assert experts["fp8"].at_bound
     assert not experts["fp8_block"].at_bound
-    assert "bounds_of_fits" not in fitted  # the model's own are blocks of fp8
+    assert "fits_at_bound" not in fitted  # the model's own are blocks of fp8
     by_tensor = predict(target="deepseek-v3", hardware=hardware, expert_dtype="fp8", **POINT)
     for name in experts["fp8"].at_bound:
         value = getattr(experts["fp8"], name)
-        assert f"experts {name} {value:.3g}" in by_tensor.assumptions["bounds_of_fits"]
+        assert f"experts {name} {value:.3g}" in by_tensor.assumptions["fits_at_bound"]
     assert "all_reduce" not in fitted
     others = predict(target="llama-3.1-70b", hardware="a800_sxm_80gb", **POINT)
     assert others.assumptions["all_reduce"] == "typical of other stacks or GPUs"
     one = {**POINT, "tensor_parallel": 1}
     plain = predict(target="llama-3.1-8b", hardware="a100_sxm_80gb", **one).assumptions
     assert not {"latent_attention", "link_efficiency", "all_reduce"} & set(plain)
-    assert "bounds_of_fits" not in plain
+    assert "fits_at_bound" not in plain
     sheet = predict(target="deepseek-v3", hardware="h200_sxm", stack="datasheet", **POINT)
-    assert not {"latent_attention", "link_efficiency", "bounds_of_fits"} & set(sheet.assumptions)
+    assert not {"latent_attention", "link_efficiency", "fits_at_bound"} & set(sheet.assumptions)
 
 
 def test_typical_kernels_state_the_error_on_a_device_left_out() -> None:

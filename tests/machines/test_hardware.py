@@ -291,8 +291,8 @@ def test_names_are_normalised(name):
 
 
 def test_unknown_name_suggests_the_nearest():
-    with pytest.raises(InputError, match=r"hardware: got 'h200'.*h200_sxm"):
-        load_hardware("h200")
+    with pytest.raises(InputError, match=r"hardware: got 'h201'.*h200_sxm"):
+        load_hardware("h201")
 
 
 def test_toml_file(tmp_path):

@@ -275,10 +275,19 @@ def test_names_are_normalised(name):
     assert load_architecture(name) == load_architecture("mixtral-8x7b")
 
 
-@pytest.mark.parametrize("name", ["mixtral", "gpt-5", "", "mixtral-8x7b "])
+@pytest.mark.parametrize("name", ["mixtrl", "gpt-5", "", "mixtral-8x7b "])
 def test_unknown_name_is_refused(name):
     with pytest.raises(InputError, match=f"target: got '{name}'; expected .*known name such as"):
         load_architecture(name)
+
+
+def test_the_beginning_of_several_names_lists_them():
+    expected = (
+        "target: got 'mixtral'; expected one of those that start so: mixtral-8x22b, mixtral-8x7b"
+    )
+    with pytest.raises(InputError, match=expected):
+        load_architecture("mixtral")
+    assert load_architecture("qwen3.5-397b") == load_architecture("qwen3.5-397b-a17b")
 
 
 def write_toml(path, shape):

@@ -141,10 +141,10 @@ def test_assumptions_say_what_stands_in_and_bounds_of_kinds_that_run():
     bound |= {"covariance": [[0.01]]}
     found = assumed(deployed(stack(attention=bound)))
     assert found["latent_attention"] == "as fast as grouped attention"
-    assert "attention memory_efficiency 0.8" in found["bounds_of_fits"]
+    assert "attention memory_efficiency 0.8" in found["fits_at_bound"]
     found = assumed(deployed(stack(attention=bound, latent_attention={})))
     assert "latent_attention" not in found
-    assert "bounds_of_fits" not in found
+    assert "fits_at_bound" not in found
 
 
 @pytest.mark.parametrize("name", list_architectures())

@@ -212,6 +212,7 @@ def test_one_expert_targets_have_heads_of_their_kind() -> None:
 def test_popularity_is_not_passed_to_another_model() -> None:
     popularity = zipf_popularity(128, 8, 0.7)
     base = {"target": "qwen3-235b-a22b", "hardware": "h200_sxm", "tensor_parallel": 8}
+    base |= {"engine": "ideal"}
     point = {"batch_size": 4, "draft_length": 2, "acceptance": 0.7, "context_length": 500}
     for name in ("qwen3-32b", "qwen3-30b-a3b"):
         skewed = predict(**base, **point, drafter=name, popularity=popularity)
@@ -326,7 +327,7 @@ def test_memory_adds_weights_cache_and_drafter() -> None:
 def test_beyond_memory_warns_with_figures() -> None:
     p = predict(
         target="mixtral-8x7b", drafter="eagle", hardware="h100_sxm", tensor_parallel=2,
-        batch_size=[1, 4096], draft_length=3, acceptance=0.5, context_length=4096,
+        engine="ideal", batch_size=[1, 4096], draft_length=3, acceptance=0.5, context_length=4096,
     )  # fmt: skip
     (warning,) = p.warnings
     assert str(int(p.max_batch_size.min())) in warning
@@ -413,7 +414,7 @@ def test_what_was_not_given_is_assumed_aloud() -> None:
         acceptance=0.5,
     )  # fmt: skip
     assert least.assumptions["context_length"] == 1024
-    assert least.assumptions["engine"] == "ideal"
+    assert least.assumptions["engine"] == "vllm"
     assert least.assumptions["routing_correlation"] == 0.18
     given = qwen2(routing_correlation=0.0, weight_dtype="bf16")
     for name in ("context_length", "engine", "routing_correlation", "weight_dtype"):
@@ -477,7 +478,9 @@ def test_a_point_does_not_depend_on_its_neighbours() -> None:
 def test_intervals_are_those_of_errors_left_out_and_count_nothing_twice(monkeypatch):
     """Where only GEMMs err, by e^(s x + r y), a pass takes the rest and e^(1.28 (s² + r²)^½) b."""
     monkeypatch.setattr(intervals, "DRAWS", 40_000)
-    deployment = deploy(target="llama-3.1-8b", drafter="ngram", hardware="h200_sxm")[0]
+    deployment = deploy(
+        target="llama-3.1-8b", drafter="ngram", hardware="h200_sxm", engine="ideal"
+    )[0]
     record = deployment.kernels.record
     known = replace(record.attention["bf16"], shape_spread=0.0, row_spread=0.0)
     wide = record.gemm["bf16"]

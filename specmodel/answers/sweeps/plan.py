@@ -14,7 +14,7 @@ from specmodel.algebra.acceptance import FORMS, Acceptance
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import Record
 from specmodel.base.units import FloatArray, check
-from specmodel.cost.deploying import NAMES, RECORDS, resolve
+from specmodel.cost.deploying import DEFAULT_ENGINE, NAMES, RECORDS, resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
 from specmodel.prediction.columns import COLUMN_UNITS, LOAD_COLUMNS, WITH_INTERVAL, with_interval
@@ -382,6 +382,6 @@ def _labels(values: Sequence[Any]) -> list[Any]:
 
 
 def _ordered(labels: dict[str, Any]) -> dict[str, Any]:
-    """Return labels with the four records first; without an engine it is the ideal one."""
+    """Return labels with the four records first; without an engine it is the default one."""
     first = ("target", "drafter", "hardware", "engine")
-    return {name: labels.get(name, "ideal") for name in first} | labels
+    return {name: labels.get(name, DEFAULT_ENGINE) for name in first} | labels

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.files import file_mode
+from specmodel.base.naming import model_name
 from specmodel.base.records import is_path, read_mapping
 
 _IGNORED: ContextVar[frozenset[str]] = ContextVar("ignored_config_keys", default=frozenset())
@@ -40,7 +41,7 @@ class ConfigFile(NamedTuple):
     def with_origin(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of an `Architecture` and where they come from; its folder names it."""
         is_plain = self.path.name == "config.json"
-        name = self.path.resolve().parent.name if is_plain else self.path.stem
+        name = model_name(self.path) if is_plain else self.path.stem
         origin = {"schema_version": 2, "name": name, "source": str(self.path)}
         return origin | {**fields, "ignored_config_keys": self.ignored or None}
 

@@ -203,7 +203,7 @@ OUTPUTS = [
     (f"{MEASURED} --request 3", "--request: got 3;", "--timeline FILE with it"),
     (f"{MEASURED} --timeline-policy none", "--timeline-policy: got 'none';", "--timeline FILE"),
     (f"{MEASURED} --json --csv", "csv: got True", "--json", "--csv"),
-    (f"{MEASURED} extra", "extra"),
+    (f"{MEASURED} two more words", "words: got 'two more words'"),
 ]  # fmt: skip
 
 CASES = [*TRACES, *STEP_TIMES, *NUMBERS, *OUTPUTS]

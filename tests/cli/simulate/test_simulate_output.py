@@ -89,7 +89,7 @@ def test_defaults_are_those_of_the_help(run):
     assert again["policies"] == document["policies"]
     help_text = " ".join(run("simulate --help").split())
     assert "[default: prompts that the trace has, or 1024]" in help_text
-    assert "[default: none, fixed:1 to fixed:3, best- fixed, cascade, oracle]" in help_text
+    assert "[default: none, fixed:1 to fixed:3, best-fixed, cascade, oracle]" in help_text
     drawn = PREDICTED.replace("--requests 12 --output-tokens 60", "--policy none")
     assert "300 requests of 512 tokens" in " ".join(run(drawn).split())
 
@@ -178,7 +178,6 @@ def test_what_does_not_pay_or_cannot_be_deployed_is_said(run):
 @pytest.mark.parametrize(
     ("name", "option"),
     [
-        ("engine", "--engine ideal"),
         ("context_length", "--context-length 0"),
         ("routing_correlation", "--routing-correlation 0"),
         ("drafter_upkeep", "--drafter-upkeep 0"),
@@ -279,7 +278,7 @@ def test_an_engine_beyond_its_fit_is_said(run):
 
 
 def test_what_does_not_fit_is_said_first_and_marked(run):
-    command = f"{PREDICTED} --memory-utilization 0.5"
+    command = f"{PREDICTED} --memory-utilization 0.5 --tensor-parallel 1"
     out, document = run(command, warns=True), parse(run(f"{command} --json"))
     assert " ".join(out.split("\n\n")[0].split()).count("Nothing fits in memory. If it did: ") == 1
     assert "not even the weights fit" in document["warnings"][0]

@@ -1,0 +1,92 @@
+"""How many GPUs a deployment needs: the fewest that hold it and some requests, as degrees."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from specmodel.base.errors import InputError
+from specmodel.base.units import format_si
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.memory import MemoryUse
+
+HELD_REQUESTS = 32
+"""Requests that a layout must hold beside weights and drafter [request]."""
+HELD_TOKENS = 1024
+"""Tokens of each of these in the cache [token]."""
+_VERIFIED = 4
+"""Tokens of a step whose recurrent states are counted too [token]."""
+_SIZES = (1, 2, 4, 8)
+_NODES = (2, 3, 4, 6, 8, 12, 16)
+"""Nodes of eight GPUs that are tried where one is too small."""
+
+Degrees = dict[str, Any]
+
+
+def smallest_layout(deployment: Deployment, requests: int = HELD_REQUESTS) -> Degrees:
+    """Return the degrees of the fewest GPUs that hold a deployment; it may have any itself.
+
+    GPUs are 1, 2, 4 or 8 over which all matrices are cut, then nodes of eight that each have a
+    replica of all but the experts, which are spread over as many GPUs as they allow. Held are
+    weights, drafter and some requests of `HELD_TOKENS` tokens; an InputError says how many GPUs
+    would do if no layout holds them.
+
+    Examples
+    --------
+    >>> from specmodel import deploy
+    >>> smallest_layout(deploy(target="mixtral-8x7b", hardware="h100_sxm")[0])
+    {'tensor_parallel': 2}
+    """
+    sizes: list[int] = []
+    for count, degrees in _layouts(deployment):
+        try:
+            laid = replace(deployment, **(_ONE_GPU | degrees))
+        except InputError:  # not a degree that cuts this model, or that its links allow
+            continue
+        sizes.append(count)
+        memory = MemoryUse(laid, HELD_TOKENS, _VERIFIED)
+        if memory.max_batch_size >= requests:
+            return degrees
+    raise _too_small(deployment, sizes, requests)
+
+
+def layout_of(deployment: Deployment, num_gpus: int) -> Degrees:
+    """Return the degrees of so many GPUs; an InputError if the model cannot be cut that way.
+
+    >>> from specmodel import deploy
+    >>> layout_of(deploy(target="deepseek-v3", hardware="h100_sxm")[0], 16)
+    {'tensor_parallel': 8, 'data_parallel': 2, 'expert_parallel': 16}
+    """
+    degrees = _degrees(deployment, num_gpus)
+    replace(deployment, **(_ONE_GPU | degrees))  # refuses what does not do
+    return degrees
+
+
+_ONE_GPU: Degrees = {"tensor_parallel": 1, "data_parallel": None, "expert_parallel": 1}
+
+
+def _layouts(deployment: Deployment) -> Iterator[tuple[int, Degrees]]:
+    for count in (*_SIZES, *(8 * nodes for nodes in _NODES)):
+        yield count, _degrees(deployment, count)
+
+
+def _degrees(deployment: Deployment, num_gpus: int) -> Degrees:
+    """Return the degrees of so many GPUs, none for one."""
+    if num_gpus <= 8 or num_gpus % 8 or not deployment.target.is_moe:
+        return {"tensor_parallel": num_gpus} if num_gpus > 1 else {}
+    groups = math.gcd(num_gpus, deployment.target.num_experts)
+    return {"tensor_parallel": 8, "data_parallel": num_gpus // 8, "expert_parallel": groups}
+
+
+def _too_small(deployment: Deployment, sizes: list[int], requests: int) -> InputError:
+    """Say what is needed, how many GPUs have that much, and how many can be taken at most."""
+    memory = MemoryUse(replace(deployment, **_ONE_GPU), HELD_TOKENS, _VERIFIED)
+    needed = memory.weight_bytes + requests * float(memory.bytes_per_request)
+    gpu, usable = deployment.hardware, memory.capacity_bytes
+    most = f"; at most {max(sizes)} of them can share it" if sizes else ""
+    expected = (
+        f"GPUs that hold {deployment.target.name}, its drafter and {requests} requests of"
+        f" {HELD_TOKENS:,} tokens: {format_si(needed, 'B')}, of which {gpu.name} takes"
+        f" {format_si(usable, 'B')}, so that {math.ceil(needed / usable)} would do{most}"
+    )
+    return InputError("hardware", gpu.name, expected)

@@ -1,0 +1,87 @@
+"""How help reads: options in groups, and lists of commands with nothing cut off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+GROUPS = {
+    "Model": (
+        *("target", "drafter", "weight_dtype", "attention_dtype", "expert_dtype", "mtp_dtype"),
+        *("embedding_dtype", "activation_dtype", "kv_dtype", "routing_correlation"),
+        *("popularity_exponent", "popularity", "state_rollback", "ignore_config_key"),
+    ),
+    "Machine": (
+        *("hardware", "tensor_parallel", "data_parallel", "expert_parallel"),
+        *("draft_tensor_parallel", "memory_utilization"),
+    ),
+    "Engine": ("dialect", "engine_version", "engine", "host_speed", "stack"),
+    "Drafting and acceptance": (
+        *("draft_length", "max_draft_length", "acceptance", "acceptance_rate", "tokens_per_step"),
+        *("step_efficiency", "accepted_fraction", "acceptance_by_position"),
+        *("measured_draft_length", "proposal_rate", "lookup_time", "verify_tokens", "tree_width"),
+        *("speculative_config", "speculative_algorithm", "speculative_draft_model_path"),
+        *("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"),
+    ),
+    "Traffic": (
+        *("batch_size", "max_batch_size", "context_length", "prompt_length", "output_length"),
+        *("tpot_target",),
+    ),
+    "Output": (
+        *("interval", "columns", "components", "output", "as_json", "as_csv", "fragment_only"),
+        *("overwrite", "help"),
+    ),
+}
+"""Parameters by the group that help shows them in; others stand under the command's own name."""
+_LAST = ("Output",)
+_WHOLE = "\N{NON-BREAKING HYPHEN}"
+"""In place of hyphens while lines are broken, so that options stay whole."""
+_WORDS = "What the words mean: specmodel list words."
+
+
+class GroupedCommand(click.Command):
+    """A command whose help shows its options in groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, a section for each group."""
+        rows: dict[str, list[tuple[str, str]]] = {name: [] for name in GROUPS}
+        own = rows.setdefault(f"For {self.name}", [])
+        place = {name: group for group, names in GROUPS.items() for name in names}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record and record[1]:
+                name = "help" if "--help" in parameter.opts else parameter.name or ""
+                whole = record[0], record[1].replace("-", _WHOLE)
+                rows.get(place.get(name, ""), own).append(whole)
+        order = [name for name in rows if name not in _LAST] + list(_LAST)
+        for name in order:
+            if rows[name]:
+                with formatter.section(name):
+                    formatter.write_dl(rows[name], col_max=24)
+
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the help with its hyphens."""
+        return super().get_help(ctx).replace(_WHOLE, "-")
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write where words are explained, below all else."""
+        super().format_epilog(ctx, formatter)
+        formatter.write_paragraph()
+        formatter.write_text(_WORDS)
+
+
+class WholeList(click.Group):
+    """A group whose help shows the first sentence of each command, in as many lines as it takes."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands and what each does."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, _first_sentence(command)) for name, command in commands if command]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _first_sentence(command: Any) -> str:
+    paragraph = (command.help or "").strip().partition("\n\n")[0]
+    return " ".join(paragraph.split())

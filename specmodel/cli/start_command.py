@@ -1,0 +1,165 @@
+"""Flags of a start command, as they stand there: vLLM's --speculative-config, SGLang's flags.
+
+They are taken for the drafter and its length, and for the engine where none is typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from specmodel.base.errors import InputError
+from specmodel.cli import settings
+
+_VLLM = "vLLM's, as JSON or a file with it: for drafter, draft length and engine."
+_SGLANG = {
+    "speculative_algorithm": ("NAME", "SGLang's, such as EAGLE3, NEXTN, NGRAM: likewise."),
+    "speculative_draft_model_path": ("PATH", "SGLang's: a draft model, or whose head it is."),
+    "speculative_num_steps": (int, "SGLang's: the draft length."),
+    "speculative_eagle_topk": (int, "SGLang's: the width of a tree, 1 for chains."),
+    "speculative_num_draft_tokens": (int, "SGLang's: tokens verified, the last one included."),
+}
+FLAGS = ("speculative_config", *_SGLANG)
+_VLLM_KEYS = {"draft_tensor_parallel_size": "draft_tensor_parallel"}
+_PASSED_OVER = (
+    *("prompt_lookup_min", "prompt_lookup_max", "max_model_len", "quantization", "revision"),
+    *("disable_padded_drafter_batch", "disable_by_batch_size", "enforce_eager"),
+)
+"""Keys of vLLM's configuration that change nothing here."""
+
+
+def start_flags(command: Any) -> Any:
+    """Add the flags to a command with a drafter and a draft length."""
+
+    @wraps(command)
+    def run(**options: Any) -> Any:
+        flags = {name: options.pop(name) for name in FLAGS}
+        typed = {name: value for name, value in flags.items() if value is not None}
+        return command(**(_filled(options, typed) if typed else options))
+
+    sglang = (settings.own(name, kind, words) for name, (kind, words) in _SGLANG.items())
+    vllm = settings.own("speculative_config", "JSON|FILE", _VLLM)
+    add: Callable[[Any], Any] = settings.options(vllm, *sglang)
+    return add(run)
+
+
+def _filled(options: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with what the flags say; an option typed beside them is refused."""
+    first = next(iter(typed))
+    if "speculative_config" in typed:
+        if len(typed) > 1:
+            expected = "flags of one engine: vLLM's --speculative-config or SGLang's"
+            raise InputError("speculative_config", ", ".join(typed), expected)
+        said, engine = _of_vllm(typed["speculative_config"], options), "vllm"
+    else:
+        said, engine = _of_sglang(typed), "sglang"
+    context = click.get_current_context()
+    for name, value in said.items():
+        if name not in options:
+            expected = f"no {value} there: this command takes no {settings.flag(name)}"
+            raise InputError(first, value, expected)
+        if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+            expected = f"none, as {settings.flag(first)} says {value}"
+            raise InputError(name, options[name], expected)
+    if options["engine"] is None:
+        said |= {"engine": engine}
+    return options | said
+
+
+def _of_vllm(text: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what vLLM's configuration says, as options."""
+    told = _json(text)
+    method = str(told.pop("method", "")).lower().replace("_", "-")
+    model = str(told.pop("model", "") or "")
+    if told.pop("parallel_drafting", False):
+        method = "p-eagle" if "eagle" in method or "eagle" in model.lower() else "pard"
+    said: dict[str, Any] = {"drafter": _drafter(method, model)}
+    if "num_speculative_tokens" in told:
+        said["draft_length"] = _length(told.pop("num_speculative_tokens"), "speculative_config")
+    for key, name in _VLLM_KEYS.items():
+        if key in told:
+            said |= {name: _length(told.pop(key), "speculative_config")}
+    unknown = [key for key in told if key not in _PASSED_OVER]
+    if unknown:
+        expected = f"keys that are known: method, model, num_speculative_tokens, {_KNOWN}"
+        raise InputError(f"speculative_config {unknown[0]}", told[unknown[0]], expected)
+    return _as_typed(said, options)
+
+
+_KNOWN = ", ".join((*_VLLM_KEYS, "parallel_drafting", *_PASSED_OVER))
+
+
+def _as_typed(said: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whole numbers as text where the command takes lists of them."""
+    default = options.get("draft_length")
+    if "draft_length" in said and not isinstance(default, int):
+        said["draft_length"] = str(said["draft_length"])
+    return said
+
+
+def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what SGLang's flags say, as options."""
+    method = str(typed.get("speculative_algorithm", "")).lower()
+    model = typed.get("speculative_draft_model_path") or ""
+    if not method:
+        name, value = next(iter(typed.items()))
+        raise InputError(name, value, "--speculative-algorithm with it, such as EAGLE3")
+    if method == "eagle" and not model:  # the checkpoint's own module, which SGLang runs so
+        method = "mtp"
+    said: dict[str, Any] = {"drafter": _drafter(method, model)}
+    steps = typed.get("speculative_num_steps")
+    verified, width = (typed.get(f"speculative_{n}") for n in ("num_draft_tokens", "eagle_topk"))
+    if steps is None and verified is not None:
+        steps = verified - 1
+    if steps is not None:
+        said["draft_length"] = str(_length(steps, "speculative_num_steps"))
+    if width is not None and width > 1:
+        said |= {"tree_width": width}
+        said |= {"verify_tokens": verified} if verified is not None else {}
+    return said
+
+
+def _json(text: str) -> dict[str, Any]:
+    """Return the object of a JSON text, or of a file with one."""
+    from pathlib import Path
+
+    from specmodel.base.files import parsed_json
+    from specmodel.base.records import read_text
+
+    if not text.lstrip().startswith(("{", "[", '"')):
+        text = read_text(Path(text), "speculative_config", "JSON")
+    try:
+        told = parsed_json(text)
+    except ValueError as error:
+        raise InputError("speculative_config", text, f"well-formed JSON ({error})") from None
+    if not isinstance(told, dict):
+        raise InputError("speculative_config", text, 'an object, such as {"method": "mtp"}')
+    return told
+
+
+def _drafter(method: str, model: str) -> str:
+    """Return the drafter that a method and a model stand for."""
+    from specmodel.drafters.names import DRAFTERS
+    from specmodel.fit.measured.spellings import drafter_of
+
+    if method.endswith("-mtp") or method in ("nextn", "mtp"):
+        return "mtp"
+    if method in ("draft-model", "standalone") and model:
+        return model
+    if not method:
+        kinds = sorted(DRAFTERS, key=len, reverse=True)
+        found = (kind for kind in kinds if kind.replace("-", "") in model.lower().replace("-", ""))
+        method = next(found, "")
+        if not method:
+            return model or drafter_of("")
+    return drafter_of(method.replace("-", " ") if method not in DRAFTERS else method)
+
+
+def _length(value: Any, argument: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InputError(argument, value, "a whole number of tokens")
+    return value

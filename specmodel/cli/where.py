@@ -1,0 +1,30 @@
+"""The options that say what runs where, with the words and flags that stand for them."""
+
+from specmodel.cli.settings import Add, ignore_option, option, options
+from specmodel.cli.start_command import start_flags
+from specmodel.cli.taken import usual_drafter
+from specmodel.cli.words import two_words
+
+
+def where_options(
+    *,
+    required: bool = True,
+    engine: str = "vllm",
+    has_drafter: bool = True,
+    has_length: bool = False,
+    has_words: bool = True,
+) -> Add:
+    """Add the options that name target, drafter, hardware, engine and kernels.
+
+    `engine` is what the help calls the default engine. Target and hardware are needed if
+    `required`, as words or as options; the drafter is then the target's usual one by default. Flags
+    of an engine's start command are taken where the command `has_length`; words are another's where
+    not `has_words`.
+    """
+    names = ("target", "drafter", "hardware") if has_drafter else ("target", "hardware")
+    words = [two_words(required=required)] if has_words else []
+    ignore = ignore_option("target", "drafter")
+    usual = [usual_drafter] if has_drafter and required else []
+    more = (option("engine", f"  [default: {engine}]"), "host_speed", "stack")
+    start = [start_flags] if has_length else []
+    return options(*words, *names, *more, ignore, *start, *usual)

@@ -1,0 +1,154 @@
+"""The words that stand without an option, target and GPU, and what people type for names.
+
+Names themselves are looked up by `base.naming`; here are a folder without a slash, ``-`` for
+standard input, and ``8xh200``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+import click
+
+import specmodel
+from specmodel.base.errors import InputError
+from specmodel.base.naming import cached_snapshot, is_id, known_name
+
+_COUNTED = re.compile(r"(\d{1,6})\s*[x*×]\s*(\D.*)")
+_ASKED = {"target": "a model", "hardware": "a GPU"}
+
+
+def two_words(*, required: bool = True) -> Callable[[Any], Any]:
+    """Let target and GPU stand without their options; either way is refused where both are given.
+
+    The command also gets `num_gpus`, the count of ``8xh200`` or None, and `taken`, what to say of
+    the names.
+    """
+
+    def add(command: Any) -> Any:
+        @wraps(command)
+        def run(*, words: tuple[str, ...], **options: Any) -> Any:
+            typed = _with_words(options, words, required=required)
+            return command(**_named(typed))
+
+        return click.argument("words", nargs=-1, metavar="[TARGET] [GPU]")(run)
+
+    return add
+
+
+def _with_words(
+    options: dict[str, Any], words: tuple[str, ...], *, required: bool
+) -> dict[str, Any]:
+    """Return options with the words in their places."""
+    if len(words) > 2:
+        raise InputError("words", " ".join(words), "at most two, a model and a GPU")
+    for name, word in zip(("target", "hardware"), words, strict=False):
+        if options[name] is not None:
+            both = f"{word} and --{name} {options[name]}"
+            raise InputError(name, both, "one of the word and the option")
+        options = options | {name: word}
+    if len(words) == 2:
+        _check_order(*words)
+    missing = [name for name in _ASKED if options[name] is None]
+    if required and missing:
+        what = " and ".join(_ASKED[name] for name in missing)
+        expected = f"{what}: specmodel COMMAND qwen3.5-397b h200 (specmodel list hardware)"
+        raise InputError(missing[0], None, expected)
+    return options
+
+
+def _check_order(target: str, hardware: str) -> None:
+    """Say so if the GPU stands before the model."""
+    if _is_gpu(target) and not _is_gpu(hardware):
+        expected = f"the model first, then the GPU: {hardware} {target}"
+        raise InputError("target", target, expected)
+
+
+def _is_gpu(word: str) -> bool:
+    try:
+        known = known_name(counted(word)[1], specmodel.list_hardware(), "hardware")
+    except InputError:  # the beginning of several
+        return True
+    return known is not None
+
+
+def _named(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with names looked up, the count of GPUs, and what to say of them."""
+    hardware, gpus = options["hardware"] or "", None
+    if "," not in hardware:
+        gpus, hardware = counted(hardware)
+    options = {**options, "hardware": hardware or None}
+    taken: list[str] = []
+    names: dict[str, Any] = {
+        name: ",".join(_looked_up(name, word.strip(), taken) for word in options[name].split(","))
+        for name in ("target", "drafter", "hardware")
+        if options.get(name)
+    }
+    return {**options, **names, "num_gpus": gpus, "taken": tuple(taken)}
+
+
+def counted(hardware: str) -> tuple[int | None, str]:
+    """Return the count of ``8xh200``, None without one, and the name of the GPU.
+
+    >>> counted("8xh200"), counted("h200")
+    ((8, 'h200'), (None, 'h200'))
+    """
+    found = _COUNTED.fullmatch(hardware)
+    if found is None or os.path.lexists(hardware):
+        return None, hardware
+    if not int(found[1]):
+        raise InputError("hardware", hardware, "at least one GPU, such as 8xh200")
+    return int(found[1]), found[2]
+
+
+def _looked_up(argument: str, word: str, taken: list[str]) -> str:
+    """Return a shipped name, a path, or the word as it is; add to `taken` what is to be said."""
+    known = list(getattr(specmodel, _LISTS[argument])())
+    if argument == "hardware" and (count := counted(word))[0]:  # one of several
+        return f"{count[0]}x{_looked_up(argument, count[1], taken)}"
+    if argument == "drafter" and word.partition(":")[0] in specmodel.list_drafters():
+        return word
+    if word == "-":
+        return _standard_input(argument)
+    if "/" not in word and (found := known_name(word, known, argument)):
+        if found != word and os.path.isdir(word):  # noqa: PTH112 - a plain word
+            taken.append(f"{word}: the shipped {found}; ./{word} is the folder")
+        return found
+    if "/" not in word and os.path.lexists(word):
+        return f"./{word}"
+    if is_id(word) and os.path.lexists(word) and cached_snapshot(word):
+        taken.append(f"{word}: the folder here, not the model of that id in the local cache")
+    return word
+
+
+_LISTS = {
+    "target": "list_architectures",
+    "drafter": "list_architectures",
+    "hardware": "list_hardware",
+}
+_MOST_BYTES = 4_000_000
+
+
+def _standard_input(argument: str) -> str:
+    """Return the path of a file with what stands on standard input, kept until the program ends."""
+    from shutil import rmtree
+    from tempfile import mkdtemp
+
+    from specmodel.base.files import write_bytes
+
+    content = sys.stdin.buffer.read(_MOST_BYTES + 1)
+    if not content.strip() or len(content) > _MOST_BYTES:
+        expected = "a config.json or TOML record of at most 4 MB on standard input"
+        raise InputError(argument, f"- with {len(content)} bytes", expected)
+    folder = mkdtemp(prefix="specmodel-")
+    atexit.register(rmtree, folder, ignore_errors=True)
+    kind = "json" if content.lstrip().startswith(b"{") else "toml"
+    path = f"{folder}/stdin.{kind}"
+    write_bytes(path, content, argument)
+    return path

@@ -1,0 +1,73 @@
+"""What was assumed, in words: what is a user's to give, the checkpoint's, and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from specmodel.base.text import wrap
+
+FIRST = ("routing_correlation", "host_speed")
+"""Assumptions that move answers most, told first."""
+YOURS = (
+    *("names", "gpus", "tensor_parallel", "data_parallel", "expert_parallel"),
+    *("draft_tensor_parallel", "drafter", "acceptance", "context_length", "prefill"),
+    *("engine", "stack", "max_draft_length", "memory_utilization"),
+    *("proposal_rate", "lookup_time", "weight_dtype"),
+)
+"""What a user would know and give."""
+_CHECKPOINT = ("_dtype", "arithmetic")
+
+
+def assumed_text(assumed: Mapping[str, Any]) -> str:
+    """Return what was assumed in groups, each wrapped to 80 columns."""
+    if not assumed:
+        return "Assumed: nothing."
+    first = [name for name in FIRST if name in assumed]
+    yours = [name for name in YOURS if name in assumed]
+    stored = [name for name in assumed if _is_stored(name) and name not in yours]
+    ours = [name for name in assumed if name not in (*first, *yours, *stored)]
+    groups = {"": first, "Yours to give": yours, "The checkpoint's": stored, "Ours": ours}
+    told = [(title, _said(names, assumed)) for title, names in groups.items() if names]
+    (title, words), *others = told
+    opening = f"Assumed: {title.lower()}{': ' if title else ''}{words}."
+    return "\n".join(_wrapped(text) for text in (opening, *(f"{t}: {w}." for t, w in others)))
+
+
+def taken_text(assumed: Mapping[str, Any]) -> list[str]:
+    """Return what a user did not give, and the acceptance by itself, a sentence each."""
+    told = []
+    if "acceptance" in assumed:
+        told.append(f"Acceptance: {assumed['acceptance']}.")
+    names = [name for name in YOURS if name in assumed and name != "acceptance"]
+    if names:
+        told.append(_unbroken(f"Taken, as not given: {_said(names, assumed)}."))
+    return told
+
+
+def _is_stored(name: str) -> bool:
+    return name.endswith(_CHECKPOINT)
+
+
+def _said(names: Collection[str], assumed: Mapping[str, Any]) -> str:
+    """Return names and values, each pair without a break at its blank."""
+    from specmodel.algebra.acceptance import PLAUSIBLE_PROPOSAL_RATES
+    from specmodel.algebra.experts import PLAUSIBLE_ROUTING_CORRELATIONS
+
+    plausible = {
+        "routing_correlation": PLAUSIBLE_ROUTING_CORRELATIONS,
+        "proposal_rate": PLAUSIBLE_PROPOSAL_RATES,
+    }
+    words = []
+    for name in names:
+        ends = " (plausible: {:g} to {:g})".format(*plausible[name]) if name in plausible else ""
+        words.append(f"{name}\xa0{assumed[name]}{ends}")
+    return ", ".join(words)
+
+
+def _wrapped(text: str) -> str:
+    return _unbroken(wrap(text))
+
+
+def _unbroken(text: str) -> str:
+    return text.replace("\xa0", " ")

@@ -1,0 +1,77 @@
+"""Words of answers, each told once: in help, on pages, in the README and the docs.
+
+Imports nothing, as commands import it before they know whether only their help is wanted.
+"""
+
+LIMITS = {
+    "bandwidth": "reading weights other than experts'",
+    "compute": "arithmetic",
+    "experts": "weights of the experts that more tokens load",
+    "KV": "reading the KV cache",
+    "state": "writing and reading states of recurrent layers",
+    "index": "choosing what sparse attention reads",
+    "communication": "messages between GPUs",
+    "overhead": "launching kernels and the engine's host",
+    "prefill": "prompts of other requests, where steps carry them",
+    "drafting": "the drafter's own passes",
+    "none": "nothing: no draft",
+}
+"""What ``limited by`` may say, and what it means: what lengthens a step most."""
+
+WORDS = {
+    "acceptance rate": "chance that a drafted token is accepted, all before it having been",
+    "tokens a step": "tokens that a step emits for a request: those accepted and one more",
+    "draft length": "tokens drafted for each request in a step; 0 or none is plain decoding",
+    "batch size": "requests that are decoded together",
+    "context": "tokens of a request in the KV cache before a step",
+    "TPOT": "time per output token of a request, after the first",
+    "speedup": "TPOT without speculation over TPOT with it",
+    "80 % interval": "holds the true value in eight of ten cases, by errors of kernels and hosts",
+    "target efficiency": "a plain pass over the pass that verifies a draft; 1: verifying is free",
+    "break-even": "the acceptance rate, or tokens a step, from which speculation pays",
+    "experts loaded": "distinct experts of a layer whose weights a pass reads",
+    "head": "a small drafter on top of the target: EAGLE, EAGLE-3, MTP, DFlash, DSpark",
+    "look-up": "a drafter without weights: it finds the last tokens in what was said before",
+    "chain, tree": "a draft of one token after another; one with several after each",
+    "engine": "what serves: its host's time for each step, by a fit to published measurements",
+    "host": "the processor beside the GPU, which launches passes and samples tokens",
+    "host_speed": "how many times as fast a host is as the mean of those published",
+    "stack": "whose kernels: those of an engine, fitted on a GPU, or typical of GPUs",
+    "data sheet": "peaks of a GPU, which no kernel reaches",
+    "routing_correlation": "how alike tokens of one request choose experts; 0: independently",
+    "popularity": "how often each expert is used; equal unless told",
+    "memory_utilization": "share of a GPU's memory that an engine fills",
+    "tensor parallel": "GPUs that each matrix is cut over",
+    "data parallel": "replicas of all but the experts, which share the batch",
+    "expert parallel": "groups of GPUs that whole experts are spread over",
+    "at a bound": "a fit ended at the least or most that it was allowed, so that less is known",
+    "peak range": "batch sizes around the best one with at least 0.71 (1/sqrt 2) of its speedup",
+    "lost": "what a schedule gains less than the best length at each batch size",
+}
+"""What other words mean."""
+
+
+POLICIES = {
+    "none": "never drafts",
+    "fixed:K": "drafts K tokens in each step; sweeps of K are fixed:1,fixed:2,...",
+    "best-fixed": "the best fixed length in hindsight",
+    "table:FILE": "the length that a schedule has for a batch of one (specmodel schedule)",
+    "cascade": "tests lengths and sets drafting off where it does not pay; settings after colons:"
+    " cascade:first_draft_length=1:backoff_factor=1",
+    "goodput": "the length with the most tokens a second by acceptance so far",
+    "sglang": "follows the mean of accepted tokens, as SGLang's adaptive rule",
+    "bandit": "a bandit over lengths; bandit:method=thompson",
+    "greedy": "the best length of each step in hindsight, a bound",
+    "oracle": "the best lengths of the whole request in hindsight, a bound",
+    "MODULE:CLASS": "yours, of mine.py in this folder: class MyPolicy with propose(self) -> int,"
+    " the next draft length, and observe(self, emitted_tokens, step_time); its __init__ may take"
+    " step_time, max_draft_length, draft_lengths and generator, which are given, and settings after"
+    " colons: mine:MyPolicy:window=20",
+}
+"""Policies that ``simulate`` replays, by name."""
+
+
+def limits_told(names: set[str]) -> str:
+    """Return a sentence that says what limits mean, of those that a table names."""
+    known = [f"{name}: {words}" for name, words in LIMITS.items() if name in names - {"none"}]
+    return f"Limited by {'; '.join(known)}." if known else ""

@@ -1,0 +1,326 @@
+"""The page of ``predict``: the verdict an operator reads first, and the table below it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from specmodel.base.errors import InputError, nearest
+from specmodel.base.ranges import ranges_text, runs
+from specmodel.base.text import align, wrap
+from specmodel.prediction.table import Form, Row, columns_of, fitted, seconds, varies
+from specmodel.show import report
+
+if TYPE_CHECKING:
+    from specmodel.answers.outlook import Turned
+    from specmodel.prediction.gains import Gain
+    from specmodel.prediction.outcome import Prediction
+
+_MOST_JUDGED = 256
+"""Points that the first line tells one by one; of more, how sure the best and the least are."""
+
+
+def _throughputs(row: Row) -> str:
+    """Return the tokens a second of all requests, without and with speculation."""
+    return f"{row['batch_size'] / row['forward_time']:.0f}>{row['throughput']:.0f}"
+
+
+def _yes(row: Row) -> str:
+    return "yes" if row["fits"] else "no"
+
+
+def _length(row: Row) -> str:
+    return str(row["draft_length"] or "none")
+
+
+_CELLS: dict[str, tuple[str, Form, int]] = {
+    "batch_size": ("batch\nsize", "{batch_size}", 0),
+    "context_length": ("context", "{context_length}", 0),
+    "tpot": ("TPOT\nplain>with", "{forward_time:s}>{tpot:s}", 3),
+    "throughput": ("tokens/s\nplain>with", _throughputs, 2),
+    "speedup": ("speedup", "{speedup:.2f}", 0),
+    "interval": ("80 %\ninterval", "{speedup_low:.2f}-{speedup_high:.2f}", 4),
+    "draft_length": ("draft\nlength", _length, 6),
+    "fits": ("fits", _yes, 5),
+    "limited_by": ("limited\nby", "{limited_by}", 1),
+}
+"""Columns in their order: title, cell, and when a column is dropped, 1 first and 0 never."""
+_COORDINATES = ("context_length",)
+_FORMS = {"s": "{{{}:s}}", "B": "{{{}:B}}", "token/s": "{{{}:.0f}}", "request": "{{{}:.0f}}"}
+
+
+def gains_of(prediction: Prediction) -> list[Gain | None]:
+    """Return how sure the gain of each point is, None where no error is known or too many ask."""
+    from specmodel.prediction.gains import Gain, gains_at
+
+    if prediction.intervals:
+        parts = vars(prediction.intervals["speedup"]).values()
+        ends = zip(*(part.ravel().tolist() for part in parts), strict=True)
+        return [Gain(low=low, high=high, chance=chance) for low, high, chance in ends]
+    rows = prediction.rows()
+    return gains_at(prediction, rows) if len(rows) <= _MOST_JUDGED else [None] * len(rows)
+
+
+def with_gains(rows: Sequence[Row], gains: Sequence[Gain | None]) -> list[Row]:
+    """Return rows with the ends of the interval of the speedup where they are known."""
+    return [
+        row | ({"speedup_low": gain.low, "speedup_high": gain.high} if gain else {})
+        for row, gain in zip(rows, gains, strict=True)
+    ]
+
+
+def table(
+    prediction: Prediction, rows: Sequence[Row], *, width: int = 80, columns: str | None = None
+) -> str:
+    """Return rows as an operator reads them, or the columns that were asked for.
+
+    What has no room is named below.
+    """
+    names = _chosen(columns, rows) if columns else _usual(rows)
+    units = prediction.units()
+    shown = {name: _CELLS[name] if name in _CELLS else _plain(name, units) for name in names}
+    forms = [(title, form) for title, form, _ in shown.values()]
+    spare = sorted((rank, title) for title, _, rank in shown.values() if rank and not columns)
+    kept, left_out = fitted(columns_of(rows, forms), (title for _, title in spare), width)
+    told = ", ".join(title.replace("\n", " ") for title in left_out)
+    return align(kept) + (f"\n{wrap(f'No room for: {told} (--columns chooses).')}" if told else "")
+
+
+def chosen_rows(rows: Sequence[Row], columns: str | None) -> list[Row]:
+    """Return rows with the columns that were asked for alone, all without."""
+    if columns is None:
+        return list(rows)
+    names: list[str] = []
+    for name in _chosen(columns, rows):
+        names += {"interval": ["speedup_low", "speedup_high"]}.get(name, [name])
+    return [{name: row[name] for name in names} for row in rows]
+
+
+def _usual(rows: Sequence[Row]) -> list[str]:
+    """Return the columns of these rows: coordinates that vary, an interval where it is known."""
+    lacking = set() if "speedup_low" in rows[0] else {"interval"}
+    lacking |= {name for name in _COORDINATES if not varies(name, rows)}
+    return [name for name in _CELLS if name not in lacking]
+
+
+def _chosen(columns: str, rows: Sequence[Row]) -> list[str]:
+    names = [name.strip().replace("-", "_") for name in columns.split(",")]
+    known = [*rows[0], *(["interval"] if "speedup_low" in rows[0] else [])]
+    for name in names:
+        if name not in known:
+            raise InputError("columns", name, f"columns such as {nearest(name, known)}")
+    if len({*names}) < len(names):
+        raise InputError("columns", columns, "columns, each once")
+    return names
+
+
+def _plain(name: str, units: Mapping[str, str]) -> tuple[str, Form, int]:
+    """Return title and cell of a column by its unit; numbers have three digits."""
+    title = "\n".join(name.rsplit("_", 1))
+    form = _FORMS.get(units.get(name, "-"), "")
+    return title, form.format(name) if form else lambda row: _digits(row[name]), 0
+
+
+def _digits(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def verdict(prediction: Prediction, rows: list[Row], gains: Sequence[Gain | None]) -> list[str]:
+    """Say whether and where speculation pays, by how much, how sure, and what decides it."""
+    judged = [(row, gain) for row, gain in zip(rows, gains, strict=True) if row["fits"]]
+    opening = "Speculation"
+    if not judged:
+        judged, opening = [*zip(rows, gains, strict=True)], "Nothing fits. If it did, speculation"
+    elif len(judged) < len(rows):
+        these = f"{len(judged)} of {len(rows)} points fit"
+        opening = f"{these if len(judged) > 1 else 'One point fits'} in memory, where speculation"
+    if not any(row["draft_length"] for row, _ in judged):
+        denial = report.verbs(prediction.deployment)[1]
+        if not any(row["best_draft_length"] for row, _ in judged):
+            return [f"{opening} {denial} at any of these points: no draft length gains."]
+        return [_idle([row for row, _ in judged])]
+    best, gain = _best(judged)
+    told = f"{opening} {_gain(best, gain, judged, prediction)}."
+    points = [row for row, _ in judged]
+    return [told, report.why(best, points, prediction, place(best, points))]
+
+
+def _best(judged: Sequence[tuple[Row, Gain | None]]) -> tuple[Row, Gain | None]:
+    """Return the row that gains most: of sure gains, where there are any."""
+    sure = [(row, gain) for row, gain in judged if report.is_sure(gain, row)]
+    return max(sure or judged, key=lambda pair: pair[0]["speedup"])
+
+
+def _idle(rows: list[Row]) -> str:
+    """Say what steps without a draft gain: nothing, or less where a loaded drafter runs."""
+    worst = min(rows, key=lambda row: row["speedup"])
+    if worst["speedup"] == 1:
+        return "No draft, no speculation: speedup 1 by definition."
+    told = f"no draft, and the loaded drafter takes its time all the same: {_at(worst, rows)}"
+    return f"Speculation does not pay: {told}."
+
+
+def _gain(
+    best: Row,
+    top: Gain | None,
+    judged: Sequence[tuple[Row, Gain | None]],
+    prediction: Prediction,
+) -> str:
+    """Say whether speculation pays, where it gains most and least, and where that is open."""
+    pays, denial = report.verbs(prediction.deployment)
+    rows, gains = [row for row, _ in judged], [gain for _, gain in judged]
+    worst = min(rows, key=lambda row: row["speedup"])
+    bottom = gains[rows.index(worst)]
+    if top and top.is_open:
+        return f"may pay or not: {_at(best, rows)} ({report.chances(top)})"
+    if not report.is_sure(top, best):
+        return f"{denial}: {_at(best, rows)}{_ends(top)}"
+    sure = [row for row, gain in judged if row["draft_length"] and report.is_sure(gain, row)]
+    if len(sure) == len(rows):
+        is_open = " (may pay or not)" if bottom and bottom.is_open else ""
+        least = f"; least {_at(worst, rows)}{is_open}" if len(rows) > 1 else ""
+        return f"{pays}: {_at(best, rows)}{_ends(top)}{least}"
+    unsure = [row for row, gain in judged if gain and gain.is_open and row["draft_length"]]
+    told = f"{pays} at {_places(sure, rows)}; best {_at(best, rows)}{_ends(top)}"
+    return told + (f"; it may pay or not at {_places(unsure, rows)}" if unsure else "")
+
+
+def _at(row: Row, rows: list[Row]) -> str:
+    return f"{row['speedup']:.2f}x at {place(row, rows)}"
+
+
+def _ends(gain: Gain | None) -> str:
+    return f" (80 % interval {gain.low:.2f} to {gain.high:.2f})" if gain else ""
+
+
+def place(row: Row, rows: list[Row]) -> str:
+    """Name a point by its batch size, and by what else varies but a length chosen for it."""
+    has_one = len({(r["batch_size"], r["context_length"]) for r in rows}) == len(rows)
+    known = {"draft_length"} if has_one else set()
+    return report.place({key: row[key] for key in row if key not in known}, rows)
+
+
+def _places(some: list[Row], rows: list[Row]) -> str:
+    """Return the batch sizes of some rows as ranges; how many points, if more than these vary."""
+    sizes = sorted({row["batch_size"] for row in rows})
+    if len(sizes) < len(rows):
+        return f"{len(some)} of {len(rows)} points"
+    those = {row["batch_size"] for row in some}
+    found = runs(size in those for size in sizes)
+    spans = ranges_text((sizes[first], sizes[last]) for first, last, is_there in found if is_there)
+    return f"batch size{'s' if len(those) > 1 else ''} {spans}"
+
+
+def within(rows: Sequence[Row], target: float, largest: Mapping[str, int]) -> tuple[list[Row], str]:
+    """Return the rows that meet a time per token [s], and what the largest batches are.
+
+    `largest` is the largest batch that meets it with and without speculation [request].
+    """
+    kept = [row for row in rows if row["fits"] and row["tpot"] <= target]
+    told = ", ".join(f"{size} {how}" for how, size in largest.items())
+    if not any(largest.values()):
+        least = min(rows, key=lambda row: row["tpot"])
+        place = f"batch size {least['batch_size']}"
+        return kept, f"No batch meets {seconds(target)}: least {seconds(least['tpot'])} at {place}."
+    return kept, f"Within {seconds(target)} a token, the largest batch is {told}."
+
+
+def turned_rows(turned: Turned) -> list[Row]:
+    """Return the rows of a question turned round: what is needed, and what heads would give."""
+    import numpy as np
+
+    taken = ("batch_size", "draft_length", "context_length", "forward_time", "limited_by", "fits")
+    needed = np.ravel(turned.tokens_needed).tolist()
+    speedups = {level: np.ravel(values).tolist() for level, values in turned.speedups.items()}
+    rows = []
+    for i, row in enumerate(turned.prediction.rows()):
+        rate = row["break_even_acceptance_rate"]
+        rows.append(
+            {name: row[name] for name in taken[:4]}
+            | {"break_even_acceptance_rate": rate}
+            | {"break_even_tokens_per_step": None if rate is None else needed[i]}
+            | {_column(level): values[i] for level, values in speedups.items()}
+            | {name: row[name] for name in taken[4:]}
+        )
+    return rows
+
+
+def _column(level: str) -> str:
+    return f"speedup_{level.replace(' ', '_')}"
+
+
+def turned_table(rows: Sequence[Row], turned: Turned, width: int = 80) -> str:
+    """Return the table of a question turned round."""
+    shown: list[tuple[str, Form]] = [_CELLS["batch_size"][:2]]
+    shown += [_CELLS["context_length"][:2]] if varies("context_length", rows) else []
+    shown += [("TPOT\nplain", "{forward_time:s}"), ("draft\nlength", "{draft_length}")]
+    shown += [("pays from\ntokens/step", "{break_even_tokens_per_step:.2f}")]
+    shown += [("or rate", "{break_even_acceptance_rate:.2f}")]
+    shown += [(title, f"{{{_column(level)}:.2f}}") for title, level in _short(turned).items()]
+    shown += [("fits", _yes), _CELLS["limited_by"][:2]]
+    spare = ["limited\nby", "or rate", "TPOT\nplain", "draft\nlength", "fits", *_short(turned)]
+    kept, left_out = fitted(columns_of(rows, shown), spare, width)
+    told = ", ".join(title.replace("\n", " ") for title in left_out)
+    return align(kept) + (f"\n{wrap(f'No room for: {told}.')}" if told else "")
+
+
+def _short(turned: Turned) -> dict[str, str]:
+    """Return levels of heads by the titles of their columns."""
+    return {
+        level.replace(" ", "\n") if " " in level else f"heads'\n{level}": level
+        for level in turned.speedups
+    }
+
+
+def turned_verdict(turned: Turned, rows: list[Row]) -> list[str]:
+    """Say from which tokens a step drafting pays, and where published heads would gain."""
+    able = [row for row in rows if row["fits"] and row["break_even_tokens_per_step"]]
+    able = able or [row for row in rows if row["break_even_tokens_per_step"]]
+    if not able:
+        return ["No acceptance makes speculation pay at any of these points."]
+    low, high = (f(able, key=_needed) for f in (min, max))
+    opening = f"Acceptance is not known. Speculation pays from {_need(low, rows)}"
+    if _needed(high) - _needed(low) > 0.005:
+        opening += f" to {_need(high, rows)}"
+    heads = turned.heads
+    if heads is None:
+        return [f"{opening}. Too few heads of this kind are published to say what one gains."]
+    ends = [_paying(able, _column(heads.levels[i]), rows) for i in (0, 2)]
+    told = (
+        f"Heads of this kind as published ({heads.drafter} of {heads.num_targets} targets,"
+        f" November 2026): the {heads.levels[0]} gains {ends[0]}, the {heads.levels[2]} {ends[1]};"
+        f" {_middle(able, turned, rows)}."
+        " No measurement of this target and drafter ships: give yours (specmodel acceptance)."
+    )
+    return [f"{opening}.", told]
+
+
+def _middle(able: list[Row], turned: Turned, rows: list[Row]) -> str:
+    """Say what the median head gains at most, and how sure that is beside its acceptance."""
+    from specmodel.prediction.gains import gains_at
+
+    name = _column("median")
+    best = max(able, key=lambda row: row[name])
+    (gain,) = gains_at(turned.prediction, [best])
+    return f"the median at most {best[name]:.2f} times, at {place(best, rows)}{_ends(gain)}"
+
+
+def _needed(row: Row) -> float:
+    return float(row["break_even_tokens_per_step"])
+
+
+def _need(row: Row, rows: list[Row]) -> str:
+    what = f"{_needed(row):.2f} tokens a step of {row['draft_length']} drafted"
+    return f"{what} at {place(row, rows)}"
+
+
+def _paying(able: list[Row], name: str, rows: list[Row]) -> str:
+    """Say where a head of some level would gain."""
+    paying = [row for row in able if round(row[name], 2) > 1]
+    if not paying:
+        return "nowhere"
+    ends = sorted(row[name] for row in paying)
+    span = f"{ends[0]:.2f} to {ends[-1]:.2f} times" if len(ends) > 1 else f"{ends[0]:.2f} times"
+    return f"{span} at {'all points' if len(paying) == len(rows) else _places(paying, rows)}"

@@ -1,0 +1,58 @@
+"""The fewest GPUs that hold a deployment: by its own memory, and what is said where none do."""
+
+from dataclasses import replace
+
+import pytest
+
+from specmodel import InputError, deploy
+from specmodel.answers.layouts import HELD_REQUESTS, HELD_TOKENS, layout_of, smallest_layout
+from specmodel.cost.memory import MemoryUse
+
+CASES = [
+    ("llama-3.1-8b", "h200_sxm", 1),
+    ("mixtral-8x7b", "h100_sxm", 2),
+    ("qwen3-235b-a22b", "h100_sxm", 8),
+    ("deepseek-r1", "h100_sxm", 16),
+    ("qwen3.5-397b-a17b", "h200_sxm", 8),
+]
+
+
+@pytest.mark.parametrize(("target", "hardware", "count"), CASES)
+def test_the_fewest_that_hold_it_are_taken(target, hardware, count):
+    """It fits, and on half as many it does not."""
+    deployment = deploy(target=target, hardware=hardware, drafter="ngram")[0]
+    laid = replace(deployment, **smallest_layout(deployment))
+    assert laid.layout.num_gpus == count
+    assert MemoryUse(laid, HELD_TOKENS, 1).max_batch_size >= HELD_REQUESTS
+    if count > 1:
+        fewer = replace(deployment, **layout_of(deployment, count // 2))
+        assert MemoryUse(fewer, HELD_TOKENS, 4).max_batch_size < HELD_REQUESTS
+
+
+def test_it_does_not_depend_on_the_layout_that_is_there():
+    names = {"target": "mixtral-8x7b", "hardware": "h100_sxm"}
+    assert smallest_layout(deploy(**names, tensor_parallel=8)[0]) == {"tensor_parallel": 2}
+
+
+def test_nodes_have_a_replica_each_and_experts_over_all():
+    deployment = deploy(target="deepseek-r1", hardware="h100_sxm")[0]
+    expected = {"tensor_parallel": 8, "data_parallel": 2, "expert_parallel": 16}
+    assert smallest_layout(deployment) == layout_of(deployment, 16) == expected
+
+
+def test_degrees_that_do_not_cut_a_model_are_passed_over():
+    with pytest.raises(InputError, match=r"tensor_parallel: got 3; expected .*evenly"):
+        layout_of(deploy(target="mixtral-8x7b", hardware="h100_sxm")[0], 3)
+
+
+@pytest.mark.parametrize(
+    ("target", "hardware", "count"), [("qwen3-235b-a22b", "t4", 31), ("deepseek-r1", "gb10", 7)]
+)
+def test_what_no_layout_holds_says_how_many_would_do(target, hardware, count):
+    deployment = deploy(target=target, hardware=hardware)[0]
+    with pytest.raises(InputError, match=f"so that {count} would do") as error:
+        smallest_layout(deployment)
+    one = MemoryUse(deployment, HELD_TOKENS, 4)
+    needed = one.weight_bytes + HELD_REQUESTS * float(one.bytes_per_request)
+    assert (count - 1) * one.capacity_bytes < needed <= count * one.capacity_bytes
+    assert "\n" not in str(error.value)

@@ -1,0 +1,383 @@
+"""A first answer from two words: what is taken, what is said of it, and words that do not do."""
+
+import io
+import json
+import re
+import shlex
+import sys
+
+import pytest
+
+from specmodel import Acceptance, cli, predict
+from specmodel.cli.commands import main_group
+from specmodel.cli.helping import GROUPS
+from specmodel.prediction.evaluate import LIMITS as ALL_LIMITS
+from specmodel.replay.choices import choose
+from specmodel.show.glossary import LIMITS, POLICIES, WORDS
+
+COMMANDS = main_group.list_commands(None)
+
+CONFIG = {
+    "architectures": ["MixtralForCausalLM"],
+    "model_type": "mixtral",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "vocab_size": 32000,
+    "torch_dtype": "bfloat16",
+}
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command line that must succeed; return what it prints, in one line if asked for."""
+
+    def run(command, one_line=False):
+        status = cli.main(shlex.split(command))
+        out, err = capsys.readouterr()
+        assert status == 0, err
+        return " ".join(out.split()) if one_line else out
+
+    return run
+
+
+@pytest.fixture
+def fail(capsys):
+    """Run a command line that must fail; return its one line."""
+
+    def fail(command):
+        assert cli.main(shlex.split(command)) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.count("\n") == 1
+        return err
+
+    return fail
+
+
+def test_two_words_are_the_options_that_they_stand_for(run):
+    words = json.loads(run("predict qwen3.5-397b h200 --json"))
+    options = "--target qwen3.5-397b-a17b --hardware h200_sxm --drafter mtp --acceptance preset"
+    typed = json.loads(run(f"predict {options} --batch-size 1:256:x2 --max-draft-length 8 --json"))
+    assert words["rows"] == typed["rows"]
+    assert words["deployment"] == typed["deployment"]
+    assert words["deployment"]["tensor_parallel"] == 8
+
+
+def test_the_first_lines_say_the_answer_and_what_was_taken(run):
+    text = run("predict qwen3.5-397b h200")
+    assert text.startswith("Speculation pays: ")
+    assert "80 % interval" in text.splitlines()[0]
+    opening = " ".join(text.partition("\n\n")[0].split())
+    for said in (
+        "Qwen3.5-397B-A17B + MTP head on 8 x NVIDIA H200 SXM",
+        "Acceptance: qwen3.5-397b-mtp (InferenceX: SPEED-Bench coding",
+        "Taken, as not given: gpus 8 (the fewest that hold weights, drafter and 32 requests",
+        "drafter mtp (as in vLLM recipes",
+        "context_length 1024",
+        "prefill none carried",
+        "weight_dtype bf16",
+        "Engine: vLLM 0.14 to 0.17",
+    ):
+        assert said in opening, said
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_numbers_are_those_of_python(run):
+    rows = json.loads(run("predict qwen3-30b h100 --batch-size 4,32 --json"))["rows"]
+    for row in rows:
+        p = predict(
+            target="qwen3-30b-a3b",
+            hardware="h100_sxm",
+            drafter="eagle3",
+            batch_size=row["batch_size"],
+            draft_length=row["draft_length"],
+            acceptance=_measured("Qwen3-30B-A3B", "eagle3"),
+        )
+        assert row["speedup"] == float(p.speedup)
+        assert row["speedup_low"] < row["speedup"] < row["speedup_high"]
+
+
+def _measured(target, drafter):
+    from specmodel.drafters.typical import measured_acceptance
+
+    return measured_acceptance(target, drafter)
+
+
+def test_without_a_measurement_the_question_is_turned_round(run):
+    text = run("predict mixtral-8x7b h100", one_line=True)
+    assert text.startswith("Acceptance is not known. Speculation pays from ")
+    assert "(eagle3 of 21 targets, November 2026): the lower quartile gains" in text
+    told = json.loads(run("predict mixtral-8x7b h100 --json"))
+    for row in told["rows"]:
+        assert "speedup" not in row
+        assert row["speedup_lower_quartile"] < row["speedup_median"] < row["speedup_upper_quartile"]
+        least = row["break_even_tokens_per_step"]
+        assert 1 < least < row["draft_length"] + 1
+    assert "acceptance" not in told["assumptions"]
+
+
+@pytest.mark.parametrize("level", ["typical", "typical-low", "typical-high"])
+def test_what_heads_of_a_kind_reach_is_taken_by_name_alone(run, level):
+    text = run(f"predict mixtral-8x7b h100 --acceptance {level}", one_line=True)
+    assert re.search(r"Acceptance: (median|lower quartile|upper quartile) of eagle3 heads", text)
+
+
+def test_too_few_heads_leave_the_break_even_alone(run):
+    text = run("predict mixtral-8x7b h100 --drafter ngram", one_line=True)
+    assert "Too few heads of this kind are published" in text
+    assert "quartile" not in text
+
+
+@pytest.mark.parametrize(
+    ("word", "degrees"),
+    [("8xh200", (8, 1)), ("4*h200", (4, 1)), ("16xH200", (8, 2)), ("1xb200", (1, 1))],
+)
+def test_a_count_fixes_the_gpus(run, word, degrees):
+    told = json.loads(run(f"predict mixtral-8x7b {word} --drafter ngram --json"))
+    deployment = told["deployment"]
+    assert (deployment["tensor_parallel"], deployment["data_parallel"]) == degrees
+    assert "gpus" not in told["assumptions"]
+
+
+def test_a_count_and_a_degree_give_the_other(run):
+    told = json.loads(run("decode mixtral-8x7b 8xh200 --tensor-parallel 4 --json"))
+    assert told["deployment"]["data_parallel"] == 2
+
+
+def test_a_tpot_target_keeps_the_rows_that_meet_it_and_names_the_largest_batch(run):
+    text = run("predict qwen3-30b h100 --tpot-target 6ms", one_line=True)
+    rows = json.loads(run("predict qwen3-30b h100 --batch-size 1:64 --json"))["rows"]
+    fast = max(row["batch_size"] for row in rows if row["tpot"] <= 6e-3)
+    plain = max(row["batch_size"] for row in rows if row["forward_time"] <= 6e-3)
+    assert f"the largest batch is {fast} with speculation, {plain} without" in text
+    kept = json.loads(run("predict qwen3-30b h100 --tpot-target 0.006 --json"))["rows"]
+    assert kept
+    assert all(row["tpot"] <= 6e-3 for row in kept)
+    assert "No batch meets" in run("predict qwen3-30b h100 --tpot-target 1us", one_line=True)
+
+
+def test_columns_are_those_that_were_asked_for(run):
+    head, line = run("predict qwen3-30b h100 --csv --columns tpot,batch-size").splitlines()[:2]
+    assert head == "tpot,batch_size"
+    assert line.count(",") == 1
+    text = run("predict qwen3-30b h100 --columns batch_size,memory_bytes,interval")
+    assert re.search(r"size +bytes +interval\n", text)
+    assert "limited" not in text.partition("memory\n")[2].partition("\n\n")[0]
+
+
+def test_no_interval_leaves_it_out(run):
+    assert "interval" not in run("predict qwen3-30b h100 --no-interval")
+    assert "speedup_low" not in run("predict qwen3-30b h100 --no-interval --csv")
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80, 200])
+def test_the_table_fits_the_terminal(run, columns, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for command in ("predict qwen3-30b h100", "predict mixtral-8x7b h100"):
+        lines = run(command).splitlines()
+        rows = [line for line in lines if re.match(r" *\d+  +\d", line)]
+        assert len(rows) == 9
+        assert max(map(len, rows)) <= columns
+        is_cut = columns < 80 or (columns == 80 and "mixtral" in command)
+        assert ("No room for" in "\n".join(lines)) == is_cut
+
+
+def test_a_folder_without_a_slash_and_standard_input_are_read(run, tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text(json.dumps(CONFIG))
+    monkeypatch.chdir(tmp_path)
+    of_folder = json.loads(run("decode mine h100 --json"))
+    assert of_folder["deployment"]["target"] == "mine"
+    told = io.TextIOWrapper(io.BytesIO(json.dumps(CONFIG).encode()))
+    monkeypatch.setattr(sys, "stdin", told)
+    assert json.loads(run("decode - h100 --json"))["rows"] == of_folder["rows"]
+
+
+def test_a_folder_named_like_a_shipped_model_is_told(run, tmp_path, monkeypatch):
+    (tmp_path / "mixtral-8x7").mkdir()
+    monkeypatch.chdir(tmp_path)
+    text = run("decode mixtral-8x7 h100", one_line=True)
+    assert "names mixtral-8x7: the shipped mixtral-8x7b; ./mixtral-8x7 is the folder" in text
+
+
+VLLM = '{"method": "eagle3", "model": "RedHatAI/x", "num_speculative_tokens": 5}'
+NGRAM = '{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4}'
+MODULE = '{"method": "deepseek_mtp", "num_speculative_tokens": 1}'
+SGLANG = "--speculative-algorithm"
+CHAIN = "--speculative-eagle-topk 1 --speculative-num-draft-tokens 4"
+
+
+@pytest.mark.parametrize(
+    ("flags", "drafter", "length", "engine"),
+    [
+        (f"--speculative-config '{VLLM}'", "EAGLE-3 head", 5, "vLLM"),
+        (f"--speculative-config '{NGRAM}'", "n-gram look-up", 4, "vLLM"),
+        (f"--speculative-config '{MODULE}'", "MTP head", 1, "vLLM"),
+        (f"{SGLANG} EAGLE3 --speculative-num-steps 3 {CHAIN}", "EAGLE-3 head", 3, "SGLang"),
+        (f"{SGLANG} EAGLE --speculative-num-steps 2", "MTP head", 2, "SGLang"),
+        (f"{SGLANG} NEXTN --speculative-num-draft-tokens 4", "MTP head", 3, "SGLang"),
+    ],
+)
+def test_flags_of_a_start_command_are_taken(run, flags, drafter, length, engine):
+    told = json.loads(run(f"predict qwen3-30b h100 {flags} --acceptance-rate 0.7 --json"))
+    assert told["deployment"]["drafter"] == drafter
+    assert told["deployment"]["engine"].startswith(engine)
+    assert {row["draft_length"] for row in told["rows"]} == {length}
+
+
+def test_a_configuration_may_stand_in_a_file(run, tmp_path):
+    (tmp_path / "spec.json").write_text(VLLM)
+    command = f"predict qwen3-30b h100 --speculative-config {tmp_path}/spec.json --json"
+    assert {row["draft_length"] for row in json.loads(run(command))["rows"]} == {5}
+
+
+def test_a_tree_of_sglang_is_a_tree(run):
+    flags = "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 4"
+    flags += " --speculative-num-draft-tokens 16 --tokens-per-step 2.8"
+    told = json.loads(run(f"predict qwen3-30b h100 {flags} --json"))
+    assert {row["verify_tokens"] for row in told["rows"]} == {16}
+
+
+SPEC = "predict qwen3-30b h100 --speculative-config"
+MAGIC = '{"method": "magic"}'
+STRANGE = '{"method": "mtp", "x": 1}'
+BAD = [
+    ("predict h200 qwen3-30b", "expected the model first, then the GPU: qwen3-30b h200"),
+    ("predict qwen3-30b", "--hardware: got None; expected a GPU"),
+    ("predict qwen3-30b h200 --target mixtral-8x7b", "one of the word and the option"),
+    ("predict qwen3-30b h200 b200", "words: got 'qwen3-30b h200 b200'; expected at most two"),
+    ("predict qwen3.5 h200", "start so: qwen3.5-122b-a10b, qwen3.5-27b, qwen3.5-35b-a3b"),
+    ("predict qwen3-235b t4", "so that 31 would do; at most 8 of them can share it"),
+    ("predict mixtral-8x7b 3xh200", "--tensor-parallel: got 3"),
+    ("predict mixtral-8x7b 0xh200", "at least one GPU"),
+    ("predict mixtral-8x7b 8xh200 --tensor-parallel 16", "whose product is 8"),
+    ("predict mixtral-8x7b 8xh300", "--hardware: got 'h300'"),
+    ("predict nobody/nothing h200", "local cache"),
+    ("predict qwen3-30b h200 --tp 2", "It is --tensor-parallel here"),
+    ("predict qwen3-30b h200 --tpot-target fast", "a time above 0, such as 20ms"),
+    ("predict qwen3-30b h200 --columns speed", "columns such as"),
+    ("predict qwen3-30b h200 --columns tpot,tpot", "columns, each once"),
+    ("predict mixtral-8x7b h200 --tpot-target 20ms", "an acceptance with it"),
+    ("predict pard h200", "--target: got 'pard'"),
+    (
+        "predict mixtral-8x7b h100 --drafter mixtral-8x7b --acceptance typical",
+        "fewer than two targets",
+    ),
+    (f"{SPEC} nope", "nope"),
+    (SPEC + " '{'", "well-formed JSON"),
+    (f"{SPEC} '[1]'", "an object"),
+    (f"{SPEC} '{MAGIC}'", "magic"),
+    (f"{SPEC} '{STRANGE}'", "keys that are known"),
+    (f"{SPEC} '{VLLM}' --draft-length 3", "--draft-length: got '3'"),
+    (f"{SPEC} '{VLLM}' --drafter mtp", "--drafter: got 'mtp'"),
+    (f"{SPEC} '{VLLM}' --speculative-num-steps 3", "one engine"),
+    ("predict qwen3-30b h100 --speculative-num-steps 3", "--speculative-algorithm with it"),
+]
+
+
+@pytest.mark.parametrize(("command", "said"), BAD, ids=[command for command, _ in BAD])
+def test_one_line_says_what_would_do(command, said, fail):
+    assert said in fail(command)
+
+
+@pytest.mark.parametrize("name", ["mine", "./mine", "mine/config.json"])
+def test_a_folder_without_a_configuration_is_one_line(name, fail, tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert "No such file" in fail(f"predict {name} h200")
+
+
+@pytest.mark.parametrize("content", ["", "   ", "not: json", "{", "[]"])
+def test_what_no_model_is_on_standard_input_is_one_line(content, fail, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    assert "--target" in fail("predict - h200")
+
+
+@pytest.mark.parametrize(
+    ("options", "labels"),
+    [
+        ("8xh200,8xb200 --weight-dtype bf16,fp8", ["8xh200_sxm, bf16", "8xb200, fp8"]),
+        ("8xh200 --tensor-parallel 8,1 --data-parallel 1,8", ["TP 8, DP 1", "TP 1, DP 8"]),
+        ("8xh200 --engine vllm,sglang --draft-length 2,3", ["vllm, length 2", "sglang, length 3"]),
+        ("h200 --tensor-parallel 4,8 --kv-dtype bf16,fp8", ["TP 4, KV bf16", "TP 8, KV fp8"]),
+        ("8xh200 --drafter mtp,eagle3 --acceptance-rate 0.8,0.6", ["mtp", "eagle3"]),
+    ],
+)
+def test_whatever_may_be_a_list_is_compared(run, options, labels):
+    told = json.loads(run(f"compare deepseek-v3 {options} --batch-size 1,32 --json"))
+    alternatives = list(dict.fromkeys(row["alternative"] for row in told["rows"]))
+    assert {*labels} <= {*alternatives}
+    counts = [case["deployment"]["num_gpus"] for case in told["cases"]]
+    assert "8x" not in options.split()[0] or counts == [8] * len(counts)
+
+
+def test_an_alternative_is_what_predict_says_of_it(run):
+    told = json.loads(run("compare deepseek-v3 8xh200,8xb200 --batch-size 8 --json"))
+    for gpu, row in zip(("8xh200", "8xb200"), told["rows"], strict=True):
+        (alone,) = json.loads(run(f"predict deepseek-v3 {gpu} --batch-size 8 --json"))["rows"]
+        assert (row["best_draft_length"], row["speedup"]) == pytest.approx(
+            (alone["draft_length"], alone["speedup"]), rel=1e-9
+        )
+
+
+def test_break_even_says_what_a_better_head_is_worth(run):
+    """The speedup with 0.1 tokens a step more, less that without."""
+    found = "break-even mixtral-8x7b h100 --batch-size 8 --draft-length 3"
+    (row,) = json.loads(run(f"{found} --json"))["rows"]
+    where = {"target": "mixtral-8x7b", "hardware": "h100_sxm", "tensor_parallel": 2}
+    less, more = (
+        float(
+            predict(
+                **where,
+                drafter="eagle3",
+                batch_size=8,
+                draft_length=3,
+                acceptance=Acceptance(tokens_per_step=tokens, measured_draft_length=3),
+            ).speedup
+        )
+        for tokens in (2.0, 2.1)
+    )
+    assert row["speedup_per_token"] / 10 == pytest.approx(more - less, rel=1e-9)
+    assert f"+{more - less:.3f}" in run(found)
+
+
+def test_lists_of_words_policies_and_heads_are_there(run):
+    words = run("list words")
+    assert all(word in words for word in [*WORDS, "limited by state"])
+    policies = run("list policies")
+    assert all(name in policies for name in POLICIES)
+    assert "def propose(self)" in run("simulate --help")
+    heads = run("list acceptance")
+    assert re.search(r"typical +21 eagle3: median +\d", heads)
+    for text in (words, policies, heads, run("list presets"), run("acceptance")):
+        assert max(map(len, text.splitlines())) <= 80
+
+
+def test_every_policy_that_is_listed_can_be_chosen(tmp_path):
+    for name in POLICIES:
+        plain = name.replace("K", "3")
+        if name not in ("table:FILE", "MODULE:CLASS", "best-fixed"):
+            assert choose(plain, tmp_path).name == plain
+
+
+def test_acceptance_without_a_file_explains_itself(run):
+    assert "curl -s http://localhost:8000/metrics > before.prom" in run("acceptance")
+
+
+def test_limits_of_the_glossary_are_those_of_answers():
+    assert {*LIMITS} == {*ALL_LIMITS}
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_stands_in_groups_and_nothing_is_cut_off(command, run):
+    text = run(f"{command} --help")
+    assert not re.search(r"[a-z]\.\.\.", text)
+    known = {*GROUPS, f"For {command}", "Commands", "Options"}
+    heads = re.findall(r"^([A-Z][\w ,-]+):$", text, re.MULTILINE)
+    assert {*heads} <= known | {"Examples", "Example"}

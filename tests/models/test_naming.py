@@ -1,0 +1,111 @@
+"""Names as people type them: shipped, short, their beginnings, and ids of a hub's local cache."""
+
+import json
+
+import pytest
+
+from specmodel import InputError, list_hardware, load_architecture, load_drafter, load_hardware
+from specmodel.base.naming import SHORT, cached_snapshot, is_id, known_name
+
+CONFIG = {
+    "architectures": ["MixtralForCausalLM"],
+    "model_type": "mixtral",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "vocab_size": 32000,
+    "torch_dtype": "bfloat16",
+}
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A cache of a hub with one model, whose file is a link to a blob, as clients keep it."""
+    cache = tmp_path / "hub"
+    model = cache / "models--mistralai--Mixtral-8x7B-v0.1"
+    snapshot = model / "snapshots" / "0a1b2c"
+    (model / "blobs").mkdir(parents=True)
+    (model / "refs").mkdir()
+    snapshot.mkdir(parents=True)
+    (model / "refs" / "main").write_text("0a1b2c")
+    (model / "blobs" / "ffff").write_text(json.dumps(CONFIG))
+    (snapshot / "config.json").symlink_to("../../blobs/ffff")
+    monkeypatch.setenv("HF_HUB_CACHE", str(cache))
+    return cache
+
+
+def test_short_names_mean_the_sxm_card_of_80_gb_or_the_only_one():
+    assert {*SHORT.values()} <= {*list_hardware()}
+    for short, name in SHORT.items():
+        assert load_hardware(short.upper()) == load_hardware(name)
+        assert "sxm" in name
+    assert load_hardware("a100").memory.capacity_bytes >= 80e9
+
+
+def test_a_shipped_name_goes_before_a_longer_one():
+    assert known_name("qwen3-32b", ["qwen3-32b", "qwen3-32b-long"], "target") == "qwen3-32b"
+    assert known_name("zzz", ["qwen3-32b"], "target") is None
+
+
+def test_several_beginnings_are_listed():
+    with pytest.raises(InputError, match="start so: mixtral-8x22b, mixtral-8x7b"):
+        known_name("mixtral", ["mixtral-8x22b", "mixtral-8x7b", "olmoe-1b-7b"], "target")
+
+
+def test_an_id_in_the_local_cache_is_read_and_named_for_the_model(hub):
+    model = load_architecture("mistralai/Mixtral-8x7B-v0.1")
+    assert model.name == "Mixtral-8x7B-v0.1"
+    assert model.num_experts == 8
+    assert load_drafter("mistralai/Mixtral-8x7B-v0.1", model).architectures[0].name == model.name
+
+
+def test_an_id_that_is_not_there_says_where_was_looked(hub):
+    with pytest.raises(
+        InputError, match=r"local cache \(.*hub\), or a known name such as qwen3-30b"
+    ):
+        load_architecture("Qwen/Qwen3-30B-A3B")
+
+
+def test_what_is_broken_in_the_cache_is_no_snapshot(hub):
+    refs = hub / "models--mistralai--Mixtral-8x7B-v0.1" / "refs" / "main"
+    for text in ("../../..", "dddd", ""):
+        refs.write_text(text)
+        assert cached_snapshot("mistralai/Mixtral-8x7B-v0.1") is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "folder"),
+    [
+        ({"HF_HUB_CACHE": "a"}, "a"),
+        ({"HF_HOME": "b"}, "b/hub"),
+        ({"XDG_CACHE_HOME": "c"}, "c/huggingface/hub"),
+        ({"HF_HUB_CACHE": "a", "HF_HOME": "b"}, "a"),
+    ],
+)
+def test_the_cache_is_where_clients_keep_it(variables, folder, tmp_path, monkeypatch):
+    for name in ("HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, str(tmp_path / value))
+    model = tmp_path / folder / "models--a--b"
+    (model / "refs").mkdir(parents=True)
+    (model / "snapshots" / "ab").mkdir(parents=True)
+    (model / "refs" / "main").write_text("ab\n")
+    assert cached_snapshot("a/b") == model / "snapshots" / "ab"
+
+
+def test_a_folder_goes_before_an_id(hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "mistralai" / "Mixtral-8x7B-v0.1"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"num_local_experts": 16}))
+    assert load_architecture("mistralai/Mixtral-8x7B-v0.1").num_experts == 16
+
+
+@pytest.mark.parametrize("text", ["../a", "./a/b", "/a/b", "a/b/c", "a/b.toml", "a/b.json", "ab"])
+def test_paths_are_no_ids(text):
+    assert not is_id(text)
