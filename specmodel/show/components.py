@@ -39,6 +39,10 @@ def fields_of(prediction: Prediction, rows: list[Row], *, with_components: bool)
     return report.case_fields(prediction) | {"units": prediction.units(), "rows": rows}
 
 
+ALWAYS = ("forward", "verify", "prefill")
+"""Passes of all points; of the drafter's, a point has those of a draft, or of none."""
+
+
 def component_rows(prediction: Prediction) -> list[Row]:
     """Return a row for each point, pass and component."""
     return forms.records(answers.pass_components(prediction))
@@ -52,11 +56,16 @@ def component_tables(prediction: Prediction) -> str:
     for point, passes in zip(points, _components(prediction), strict=True):
         names = [*dict.fromkeys(name for times in passes.values() for name in times), "total"]
         columns: Columns = [("component", names)]
+        is_idle = not point.get("draft_length", 1)
         for kind, times in passes.items():
+            if kind not in ALWAYS and ("idle" in kind) != is_idle:
+                continue
             total = sum(times.values())
             spent = [(times | {"total": total}).get(name) for name in names]
             rows = [{"time": t, "share": None if t is None else 100 * t / total} for t in spent]
-            head = kind.replace("first draft pass", "first\ndraft")
+            head = kind.replace("first draft pass", "first\ndraft").replace(
+                "idle draft", "idle\ndraft"
+            )
             columns += columns_of(rows, [(head, "{time:s}"), ("%", "{share:.0f}")])
         blocks.append(f"{title.format_map(point)}\n{align(columns, left=['component'])}")
     return "\n\n".join(blocks)
