@@ -154,7 +154,13 @@ _FOLDERS = {
     "acceptance": _PACKAGE / "drafters/data",
     "presets": _PACKAGE / "replay/traces/presets",
 }
-"""Folders of what is listed, by which a change of it shows."""
+"""Folders of what is listed, by which a change of it shows; words are in the code."""
+
+
+def _compiled_rows(kind: str) -> list[Row]:
+    folder = _FOLDERS[kind]
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    return compiled(folder.with_name(f"list-{kind}"), files, lambda: list(_ROWS[kind]()))
 
 
 @click.command("list", context_settings=SETTINGS)
@@ -164,9 +170,7 @@ def list_command(kind: str) -> None:
     if kind not in _ROWS:
         expected = "python calibration/dataset.py of a checkout, which lists them"
         raise InputError("kind", kind, expected)
-    folder = _FOLDERS[kind]
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    rows = compiled(folder.with_name(f"list-{kind}"), files, lambda: list(_ROWS[kind]()))
+    rows = _compiled_rows(kind) if kind in _FOLDERS else list(_ROWS[kind]())
     names = list(rows[0])
     click.echo(table(rows, {name: f"{{{name}}}" for name in names}, left=[names[0], names[-1]]))
 
