@@ -58,11 +58,20 @@ def gains_of(prediction: Prediction) -> list[Gain | None]:
         ends = zip(*(part.ravel().tolist() for part in parts), strict=True)
         return [Gain(low=low, high=high, chance=chance) for low, high, chance in ends]
     rows = prediction.rows()
-    return gains_at(prediction, rows) if len(rows) <= _MOST_JUDGED else [None] * len(rows)
+    if len(rows) <= _MOST_JUDGED:
+        return gains_at(prediction, rows)
+    kept = [i for i, row in enumerate(rows) if row["fits"]] or [*range(len(rows))]
+    places = [choose(kept, key=lambda i: rows[i]["speedup"]) for choose in (max, min)]
+    gains: list[Gain | None] = [None] * len(rows)
+    for i, gain in zip(places, gains_at(prediction, [rows[i] for i in places]), strict=True):
+        gains[i] = gain
+    return gains
 
 
 def with_gains(rows: Sequence[Row], gains: Sequence[Gain | None]) -> list[Row]:
     """Return rows with the ends of the interval of the speedup where they are known."""
+    if not all(gains):
+        return list(rows)
     return [
         row | ({"speedup_low": gain.low, "speedup_high": gain.high} if gain else {})
         for row, gain in zip(rows, gains, strict=True)
@@ -149,8 +158,11 @@ def verdict(prediction: Prediction, rows: list[Row], gains: Sequence[Gain | None
 
 def _best(judged: Sequence[tuple[Row, Gain | None]]) -> tuple[Row, Gain | None]:
     """Return the row that gains most: of sure gains, where there are any."""
+    best, top = max(judged, key=lambda pair: pair[0]["speedup"])
+    if top and top.is_open and not all(gain for _, gain in judged):
+        return best, top  # of many points, the others are not judged
     sure = [(row, gain) for row, gain in judged if report.is_sure(gain, row)]
-    return max(sure or judged, key=lambda pair: pair[0]["speedup"])
+    return max(sure, key=lambda pair: pair[0]["speedup"], default=(best, top))
 
 
 def _idle(rows: list[Row]) -> str:
@@ -177,6 +189,8 @@ def _gain(
         return f"may pay or not: {_at(best, rows)} ({report.chances(top)})"
     if not report.is_sure(top, best):
         return f"{denial}: {_at(best, rows)}{_ends(top)}"
+    if not all(gains):  # of many points the best and the least are judged, others by number
+        judged = [(row, None) for row in rows]
     sure = [row for row, gain in judged if row["draft_length"] and report.is_sure(gain, row)]
     if len(sure) == len(rows):
         is_open = " (may pay or not)" if bottom and bottom.is_open else ""

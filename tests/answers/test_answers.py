@@ -44,7 +44,7 @@ CASES = {
     "expert parallel": {"target": "deepseek-v3", "drafter": "mtp", "hardware": "h200_sxm"}
     | {"expert_parallel": 16},
     "hybrid": {"target": hybrid("Qwen3.5-122B-A10B"), "drafter": "mtp", "hardware": "h200_sxm"}
-    | {"tensor_parallel": 2},
+    | {"tensor_parallel": 2, "engine": "ideal"},
 }
 
 
@@ -141,7 +141,7 @@ def test_the_range_widens_as_experts_get_sparser():
     for k in (4, 8, 16):
         sparse = target.with_changes("target", {"experts_per_token": k})
         p = predict(
-            **QWEN | {"target": sparse, "engine": None},
+            **QWEN | {"target": sparse, "engine": "ideal"},
             batch_size=np.arange(1, 1200),
             draft_length=4,
             acceptance=0.9,

@@ -26,7 +26,7 @@ from specmodel.prediction.predicting import predict_deployed
 
 DEPLOYMENTS = {
     "moe": {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "engine": "sglang"},
-    "dense": {"target": "llama-3.1-8b", "hardware": "h100_sxm"},
+    "dense": {"target": "llama-3.1-8b", "hardware": "h100_sxm", "engine": "ideal"},
     "recurrent": {"target": "qwen3.5-35b-a3b", "hardware": "h200_sxm", "engine": "vllm-moesd-2025"},
     "replicas": {
         "target": "deepseek-v3",
@@ -34,6 +34,7 @@ DEPLOYMENTS = {
         "data_parallel": 4,
         "expert_parallel": 4,
         "tensor_parallel": 2,
+        "engine": "ideal",
     },
 }
 SIZES, CONTEXTS, LENGTH = [1, 3, 16, 100], [512, 9000], 5

@@ -11,8 +11,12 @@ from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predict
 
 BATCH = np.unique(np.geomspace(1, 4096, 300).round())
-KERNELS = {"datasheet": {"stack": "datasheet"}, "fitted": {}, "vllm": {"engine": "vllm-moesd-2025"}}
-"""Arguments by whose kernels run: by default those of the GPU, under an engine or an ideal one."""
+KERNELS = {
+    "datasheet": {"engine": "ideal", "stack": "datasheet"},
+    "fitted": {"engine": "ideal"},
+    "vllm": {"engine": "vllm-moesd-2025"},
+}
+"""Arguments by whose kernels run: those of the GPU, under an engine or an ideal one."""
 every_kernels = pytest.mark.parametrize("kernels", KERNELS)
 
 

@@ -1,6 +1,7 @@
 """How sure a gain is: intervals and chances at points of a prediction, and the words for them."""
 
 import json
+import re
 import shlex
 from dataclasses import replace
 from statistics import NormalDist
@@ -106,7 +107,7 @@ def test_a_gain_is_called_one_where_its_interval_is_above_1(rate, size, words, c
     told = " ".join(capsys.readouterr().out.split())
     assert words in told
     assert ("chance of a gain" in told) == ("or not: " in words)
-    assert ("80 % interval" in told) == ("chance of a gain" in told)
+    assert re.search(r"\(80 % interval [\d.]+ to [\d.]+", told)
 
 
 def test_a_sure_gain_is_told_before_a_larger_one_that_is_open(capsys):
@@ -117,8 +118,10 @@ def test_a_sure_gain_is_told_before_a_larger_one_that_is_open(capsys):
     assert alone["speedup"] > sure["speedup"]
     assert carry_out(shlex.split(line)) == 0
     told = " ".join(capsys.readouterr().out.split())
-    best = f"best {sure['speedup']:.2f}x at batch size 16; it may pay or not at batch size 1."
-    assert f"Speculation pays at batch size 16; {best} At batch size 16: target" in told
+    ends = f"(80 % interval {sure['speedup_low']:.2f} to {sure['speedup_high']:.2f})"
+    best = f"best {sure['speedup']:.2f}x at batch size 16 {ends}"
+    assert told.startswith(f"Speculation pays at batch size 16; {best}; it may pay or not at batch")
+    assert "At batch size 16: target efficiency" in told
 
 
 @pytest.mark.parametrize(("command", "words"), [
