@@ -10,11 +10,11 @@ import sys
 
 from specmodel.fit.measured import judge_serving, read_serving
 from specmodel.prediction.intervals import CENTRAL, DEPLOYMENT_SPREAD
-from spread import coverage_left_out, fit_spread, least_spreads, ratios_of_passes
+from spread import coverage_left_out, fit_spread, least_spreads, ratios_of_passes, without_engine
 
 
 def main(path: str) -> None:
-    table = read_serving(path)
+    table = without_engine(read_serving(path))
     rows = least_spreads(table)
     least = rows["least_spread"].to_numpy()
     print(f"{len(rows)} rows; spread at which {CENTRAL:.0%} are inside: {fit_spread(least):.4f}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,13 @@ TIMES_AS_MANY = (2, 4, 8)
 """Times as many requests of a pass that is compared with another [-]."""
 
 _TPOT = tuple(column for column in DECODE_COLUMNS if column.name == "tpot")
+
+
+def without_engine(table: ServingTable) -> ServingTable:
+    """Return a table whose rows run on an ideal engine: others state errors of whole steps."""
+    ideal = {"engine": "ideal"}
+    rows = tuple(replace(row, deployment={**row.deployment, **ideal}) for row in table.rows)
+    return replace(table, rows=rows)
 
 
 def least_spreads(table: ServingTable) -> pd.DataFrame:

@@ -86,11 +86,18 @@ _TABLES = {
 }  # fmt: skip
 
 
+CACHED = "hub/models--made--small"
+"""Where the local cache `hub` has the model made/small."""
+
+
 def write_files(folder: Path) -> None:
     """Write a valid file of every kind."""
     made = {name: json.dumps(content) for name, content in _FILES.items()}
     made["served/config.json"] = json.dumps(_FILES["config.json"] | {"sliding_window": None})
     made["served/hf_quant_config.json"] = '{"quantization": {"quant_algo": "FP8"}}'
+    made[f"{CACHED}/refs/main"] = "0a1b\n"
+    made[f"{CACHED}/snapshots/0a1b/config.json"] = made["config.json"]
+    made["start.json"] = '{"method": "eagle3", "num_speculative_tokens": 3}'
     made["popularity.txt"] = "0.1 0.2 0.3 0.4 0.1 0.2 0.3 0.4"
     made["times.csv"] = "draft_length,step_time\n0,0.01\n1,0.011\n2,0.012\n3,0.014\n"
     made["slots.json"] = '{"1": {"candidate_steps": [1, 3]}}'
@@ -116,8 +123,8 @@ def write_files(folder: Path) -> None:
         made[f"{name}.csv"] = _printed(f"{command} --csv")
     made["alone.toml"] = re.sub(r"(?ms)^\[link.*?(?=^\[(?!link)|\Z)", "", made["hardware.toml"])
     made["kernels.csv"] = _kernels()
-    (folder / "served").mkdir()
     for name, text in made.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "folder.toml").mkdir()
     for kind in ("vllm_plain.json", "vllm_eagle3.json", "sglang.jsonl"):
@@ -212,14 +219,14 @@ def restore(folder: Path, kept: Kept) -> None:
         if name in kept and path.is_file() and not path.is_symlink():
             continue
         if path.is_dir() and not path.is_symlink():
-            if name not in ("folder.toml", "served"):
+            if name != "folder.toml" and not any(other.startswith(f"{name}/") for other in kept):
                 shutil.rmtree(path)
         else:
             path.unlink()
     for name, content in kept.items():
         path = folder / name
         if not path.exists() or path.read_bytes() != content:
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
 
 

@@ -26,8 +26,9 @@ BASES = [
     "decode --target mixtral-8x7b --hardware h200_sxm --batch-size 1,64 --prompt-length 900 "
     "--output-length 100",
     "decode --target model.toml --hardware hardware.toml --batch-size 1,8 --components --json",
-    "decode --target model.toml --hardware alone.toml --batch-size 1,8",
-    f"predict --target model.toml --drafter eagle --hardware alone.toml {RATE} {SMALL} --json",
+    "decode --target model.toml --hardware alone.toml --batch-size 1,8 --tensor-parallel 1",
+    f"predict --target model.toml --drafter eagle --hardware alone.toml {RATE} {SMALL} --json"
+    " --tensor-parallel 1",
     "decode --target qwen3.5-35b-a3b --hardware h200_sxm --batch-size 4 --context-length 9000",
     f"predict --target qwen3.5-35b-a3b --drafter mtp --hardware h200_sxm {SMALL} "
     "--acceptance-rate 0.8 --state-rollback replay",
@@ -100,6 +101,12 @@ BASES = [
     f"predict --target ./served --drafter eagle3 --hardware h200_sxm {RATE} {SMALL} --json",
     f"predict --target qwen3-30b-a3b --drafter head.json --hardware h200_sxm {RATE} {SMALL}",
     f"predict --target qwen3-30b-a3b --drafter block.json --hardware b200 {RATE} {SMALL} --csv",
+    f"predict made/small 2xh100 {RATE} --speculative-config start.json --batch-size 1,8",
+    f"predict mixtral-8x7b h200 {RATE} --speculative-algorithm EAGLE3 --speculative-num-steps 3",
+    "predict qwen3-30b h200 --columns speedup,tpot --tpot-target 20ms --no-interval",
+    "break-even qwen3-30b h200 --batch-size 1,16",
+    f"compare mixtral-8x7b 8xh200 {RATE} --tensor-parallel 8 --data-parallel 1 --batch-size 4",
+    "list policies",
     "show ./served",
     "decode --target ./served --hardware t4 --batch-size 1 --ignore-config-key sliding_window",
     "plot active-experts --output drawn.svg",
@@ -137,9 +144,9 @@ OTHERS = {
 """Options by the names that other tools give them, and ours."""
 
 WORDS = {
-    "target": "mixtral-8x7b qwen2-57b-a14b deepseek-v2-lite opt-350m model.toml config.json",
+    "target": "mixtral-8x7b made/small qwen3-30b qwen2-57b-a14b opt-350m model.toml config.json",
     "drafter": "ngram eagle eagle3 mtp parallel qwen2-0.5b llama.json model.toml",
-    "hardware": "h200_sxm t4 mi300x l40s b200 hardware.toml alone.toml",
+    "hardware": "h200_sxm 8xh200 h100 0xh200 t4 mi300x l40s b200 hardware.toml alone.toml",
     "engine": "ideal sglang sglang-v1 tensorrt-llm vllm vllm-moesd-2025 engine.toml",
     "host_speed": "0.01 0.3 1 2 100 101 0 -1 nan 1e9 0.5,2",
     "tree_width": "1 2 4 8 4096 4097 0 1.5 1,4",
@@ -172,6 +179,9 @@ WORDS = {
     "leave_out": "target batch_size",
     "kind": "speedup roofline hardware tornado policies break-even sobol tables active-experts",
     "table": "predicted.csv explained.csv sensitive.csv needed.csv kernels.csv -",
+    "speculative_config": 'start.json {"method":"mtp","num_speculative_tokens":2} {} [] {"x":1}',
+    "speculative_algorithm": "EAGLE3 NEXTN NGRAM EAGLE x",
+    "tpot_target": "20ms 0.02 1s 0 -1 20 x",
     "output": "drawn.svg out.csv out.toml out.jsonl parts/ / . out",
     "records": "records.csv trace.jsonl",
     "timeline": "line.svg",

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 from fuzzed_files import LINK, Kept, contents, quick_bench
 
@@ -86,6 +87,7 @@ def run(words: list[str]) -> Ended:
             contextlib.redirect_stderr(err),
             warnings.catch_warnings(),
             quick_bench(),
+            patch.dict(os.environ, HF_HUB_CACHE="hub"),
             _limited(),
         ):
             warnings.simplefilter("error")

@@ -80,10 +80,10 @@ def _is_gpu(word: str) -> bool:
 
 def _named(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options with names looked up, the count of GPUs, and what to say of them."""
-    hardware, gpus = options["hardware"] or "", None
-    if "," not in hardware:
+    hardware, gpus = options["hardware"], None
+    if hardware and "," not in hardware:
         gpus, hardware = counted(hardware)
-    options = {**options, "hardware": hardware or None}
+    options = {**options, "hardware": hardware}
     taken: list[str] = []
     names: dict[str, Any] = {
         name: ",".join(_looked_up(name, word.strip(), taken) for word in options[name].split(","))

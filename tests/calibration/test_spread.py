@@ -7,7 +7,13 @@ import pytest
 from specmodel.base.errors import InputError
 from specmodel.fit.measured import judge_serving, read_serving
 from specmodel.prediction import intervals
-from spread import coverage_left_out, fit_spread, least_spreads, ratios_of_passes
+from spread import (
+    coverage_left_out,
+    fit_spread,
+    least_spreads,
+    ratios_of_passes,
+    without_engine,
+)
 
 ROW = {
     "dtype": "bf16",
@@ -34,13 +40,13 @@ def made(tmp_path):
             for i in range(count)
         ]
         pd.DataFrame(rows).to_csv(path, index=False)
-        judged, _ = judge_serving(read_serving(str(path)))
+        judged, _ = judge_serving(without_engine(read_serving(str(path))))
         told = dict(zip(judged["row"], judged["predicted"], strict=True))
         factors = np.exp(spread * np.random.default_rng(2).standard_normal(count))
         for row, factor in zip(rows, factors, strict=True):
             row["measured_tpot_ms"] = 1e3 * told[str(row["row"])] * factor
         pd.DataFrame(rows).to_csv(path, index=False)
-        return read_serving(str(path))
+        return without_engine(read_serving(str(path)))
 
     return write
 

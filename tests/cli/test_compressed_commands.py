@@ -26,12 +26,14 @@ def run(capsys):
 def test_curve_of_passes_of_1_to_1024_tokens_with_intervals(run):
     """As printed and as Python has it: longer with each token, a fifth within the interval."""
     given = "--drafter mtp --draft-length 1 --acceptance-rate 0.7 --context-length 8192"
+    given += " --engine ideal"
     text = run(f"predict {ON_B300} {given} --batch-size 1:1024:x2 --interval --csv")
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [int(row["batch_size"]) for row in rows] == BATCHES
     p = predict(
         target="deepseek-v4-flash", hardware="b300", stack="vllm", tensor_parallel=4, drafter="mtp",
         draft_length=1, acceptance=0.7, context_length=8192, batch_size=BATCHES, interval=True,
+        engine="ideal",
     )  # fmt: skip
     for name, times in (("forward_time", p.forward_time), ("verify_time", p.verify_time)):
         low, high = p.intervals[name].low, p.intervals[name].high

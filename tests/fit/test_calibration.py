@@ -128,7 +128,7 @@ def test_latent_attention_of_a_pass_is_as_published(name: str, kv_dtype: str) ->
 
 POINT = {
     "drafter": "eagle", "batch_size": 1, "draft_length": 3, "acceptance": 0.7,
-    "tensor_parallel": 8,
+    "tensor_parallel": 8, "engine": "ideal",
 }  # fmt: skip
 
 
@@ -227,7 +227,7 @@ def test_decode_times_of_a_model_and_engine_that_nothing_was_fitted_to() -> None
         p = predict(
             target=row["target"], hardware=row["hardware"], drafter="ngram", draft_length=0,
             batch_size=int(row["batch_size"]), context_length=int(row["context_length"]),
-            tensor_parallel=int(row["tensor_parallel"]), acceptance=0.5,
+            tensor_parallel=int(row["tensor_parallel"]), acceptance=0.5, engine="ideal",
         )  # fmt: skip
         errors.append(p.forward_time[()] / float(row["forward_time"]) - 1)
     assert np.mean(np.abs(errors)) <= 0.09
@@ -239,6 +239,7 @@ def test_intervals_are_repeatable_ordered_and_exact_without_a_draft() -> None:
     point = {
         "target": "mixtral-8x7b", "drafter": "eagle", "hardware": "h100_sxm",
         "tensor_parallel": 2, "batch_size": [1, 16], "acceptance": 0.7, "interval": True,
+        "engine": "ideal",
     }  # fmt: skip
     first = predict(**point, draft_length=[[0], [3]])
     second = predict(**point, draft_length=[[0], [3]])

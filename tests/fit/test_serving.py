@@ -115,7 +115,7 @@ def test_dtypes_are_those_that_checkpoints_run_in():
 def test_a_plain_row_is_decoding_under_load_at_mean_lengths(table):
     judged, refused = judge_serving(read_serving(table(ROW)))
     assert not refused
-    deployment, assumed = specmodel.deploy(
+    _, assumed = specmodel.deploy(
         target="llama-3.1-70b",
         hardware="h100_sxm",
         stack="trtllm",
@@ -124,7 +124,6 @@ def test_a_plain_row_is_decoding_under_load_at_mean_lengths(table):
         activation_dtype="bf16",
         kv_dtype="bf16",
     )
-    assert deployment.engine.is_ideal
     assert assumed
     own = specmodel.decode(
         target="llama-3.1-70b",

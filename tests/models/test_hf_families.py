@@ -227,7 +227,7 @@ def test_layers_that_ship_are_what_the_configuration_says(read, name):
         ("deepseek-ai/DeepSeek-V3.2-Exp", "deepseek-v3.2"),
         ("zai-org/GLM-5.2-FP8", "glm-5.2"),
         ("moonshotai/Kimi-K2.6", "kimi-k2.6"),
-        ("Kimi-K2.7", "kimi-k2.7-code"),
+        ("Kimi-K2.7-Thinking", "kimi-k2.7-code"),
         ("Qwen3-Next-80B-A3B-Instruct", "qwen3-next-80b-a3b"),
         ("google/gemma-4-26B-A4B-it", "gemma-4-26b-a4b"),
         ("XiaomiMiMo/MiMo-V2-Flash", "mimo-v2-flash"),

@@ -116,7 +116,13 @@ def test_modules_have_dense_blocks(read):
 
 
 def test_it_speculates_in_chains(read):
-    given = {"hardware": "h200_sxm", "drafter": "mtp", "acceptance": 0.7, "batch_size": 8}
+    given = {
+        "hardware": "h200_sxm",
+        "drafter": "mtp",
+        "acceptance": 0.7,
+        "batch_size": 8,
+        "engine": "ideal",
+    }
     p = predict(target=read(SMALL), draft_length=[0, 3], **given)
     assert p.speedup[0] == 1
     assert 0 < p.target_efficiency[1] < 1

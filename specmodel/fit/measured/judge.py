@@ -16,6 +16,7 @@ from specmodel.cost.deploying import resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.fit.measured.tables import Served, ServingTable
 from specmodel.prediction.decoding import decode_deployed
+from specmodel.prediction.intervals import MAX_POINTS
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predict_deployed
 
@@ -57,22 +58,33 @@ def told_of(
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Return what is told of rows, and reasons by row where a model refuses a layout."""
     found, refused = list[dict[str, Any]](), dict[str, str]()
-    for together in alike(rows):
+    waiting = alike(rows)[::-1]
+    while waiting:
+        together = waiting.pop()
         try:
             found += tell(together)
         except InputError as error:
-            refused |= {row.row: f"{error.argument}: {error.expected}" for row in together}
+            if len(together) > 1 and error.argument in together[0].points:  # some may do
+                middle = len(together) // 2
+                waiting += [together[middle:], together[:middle]]
+            else:
+                refused |= {row.row: f"{error.argument}: {error.expected}" for row in together}
     return found, refused
 
 
 def alike(rows: Sequence[Served]) -> list[list[Served]]:
-    """Return plain rows of one deployment together, to be resolved once, and pairs one by one."""
+    """Return rows together that differ in requests and lengths alone: one call predicts them."""
     together: dict[tuple[Any, ...], list[Served]] = {}
     for row in rows:
-        is_pair = row.tokens_per_step is not None
-        key = (*sorted(map(_named, row.deployment.items())), row.row if is_pair else None)
+        where = sorted(map(_named, row.deployment.items()))
+        drafts = [row.points.get(name) for name in ("draft_length", "verify_tokens")]
+        key = (*where, *sorted(row.points), row.tokens_per_step, row.quantity, *drafts)
         together.setdefault(key, []).append(row)
-    return list(together.values())
+    return [
+        some[start : start + MAX_POINTS]
+        for some in together.values()
+        for start in range(0, len(some), MAX_POINTS)
+    ]
 
 
 def described(
