@@ -25,7 +25,7 @@ from specmodel.replay.policies import (
     DiscountedBandit,
     Goodput,
     Policy,
-    scheduled_draft_length,
+    scheduled_draft_lengths,
 )
 from specmodel.replay.policies.policy import arguments_of
 from specmodel.replay.policies.sglang import SETTINGS
@@ -40,6 +40,9 @@ all draft lengths, and a random generator of its own."""
 BEST_FIXED = "best-fixed"
 """Name of the best fixed draft length in hindsight, which needs the records of all others."""
 
+VERIFICATION = "adaptive-verification"
+"""Name of vLLM's choice of how many drafted tokens of a batch to verify."""
+
 Planner = Callable[[Trace, ReplayTimes], NDArray[np.uint8]]
 """Gives draft lengths by position of a trace, from the trace itself."""
 
@@ -48,7 +51,8 @@ Planner = Callable[[Trace, ReplayTimes], NDArray[np.uint8]]
 class Choice:
     """A policy to replay: a planner, or a factory that makes one for each request.
 
-    `draft_length` is that of a constant plan [token]; `settings` are arguments of the factory;
+    `draft_length` is that of a constant plan [token], at batch size 1 of a `schedule` if there is
+    one; `settings` are arguments of the factory;
     `folder` is where a module of the user's own was looked for first, and will be in other
     processes. `state` is whose state a policy that learns has, each request's or each server's, and
     `notes` what is assumed of it that its name does not say.
@@ -56,6 +60,7 @@ class Choice:
 
     name: str
     draft_length: int | None = None
+    schedule: Sequence[Sequence[int]] = ()
     planner: Planner | None = None
     factory: Callable[..., Policy] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
@@ -95,6 +100,7 @@ _PLANNERS: dict[str, Planner | None] = {
     "greedy": greedy_plan,
     "oracle": oracle_plan,
     BEST_FIXED: None,  # never replayed: `run` replays all lengths
+    VERIFICATION: None,  # never replayed: a server asks for it
 }
 
 
@@ -165,6 +171,9 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
 def check_choice(choice: Choice, times: ReplayTimes) -> None:
     """Refuse a policy that cannot be made or asks for too long a draft, before any replay."""
     longest = times.max_draft_length
+    if choice.name == VERIFICATION:
+        expected = "a policy of single requests: this one looks at the batch, which is of serving"
+        raise InputError("policy", choice.name, expected)
     if choice.draft_length is not None and choice.draft_length > longest:
         expected = f"at most {longest}, the longest draft considered (max_draft_length)"
         raise InputError("policy", choice.name, expected)
@@ -231,8 +240,9 @@ def _named(name: str, settings: dict[str, Any]) -> str:
 def _planned(policy: str, words: Sequence[str]) -> Choice:
     if words:
         raise InputError("policy", policy, "no settings, as it has none")
-    planner = _PLANNERS[policy]
-    return Choice(name=policy, planner=planner) if planner else _constant(policy, 0)
+    return (
+        _constant(policy, 0) if policy == "none" else Choice(name=policy, planner=_PLANNERS[policy])
+    )
 
 
 def _fixed(policy: str, words: Sequence[str]) -> Choice:
@@ -257,11 +267,9 @@ def _by_batch_size(policy: str, words: Sequence[str]) -> Choice:
         expected = "entries such as table:1-16=3:17-64=2, or a JSON file of [[1, 16, 3], ...]"
         raise InputError("policy", policy, f"{expected} ({reason})") from None
     with _of_policy():
-        choice = _constant(policy, scheduled_draft_length(schedule, 1))
-    if len(schedule) > 1:
-        note = "entries above batch size 1 belong to serving and are not replayed"
-        choice = replace(choice, notes=(note,))
-    return choice
+        choice = _constant(policy, scheduled_draft_lengths(schedule, 1)[1])
+    note = "entries above batch size 1 belong to serving and are not replayed"
+    return replace(choice, schedule=schedule, notes=(note,) if len(schedule) > 1 else ())
 
 
 def _typed_entry(word: str) -> list[int]:

@@ -56,34 +56,37 @@ class Goodput(StatePolicy):
         whole[PROBE] = whole_number("goodput probe_interval", probe_interval, 1)
         real = [float(rate), *times.tolist()]
         super().__init__(whole, real)
-        whole[ASKED] = best_length(whole, real)
+        whole[ASKED] = best_length(whole, real, real, STEP_TIMES)
 
 
 def goodput(
     whole: list[int], real: list[float], emitted_tokens: int, step_time: float, drafted: int
 ) -> None:
     """Take in emitted and drafted tokens [token]; the time of a step does not matter [s]."""
-    if whole[ASKED] == 0:
-        whole[IDLE] += 1
-        if whole[IDLE] >= whole[PROBE]:
-            whole[IDLE], whole[ASKED] = 0, min(1, whole[LONGEST])
-        return
-    if drafted == 0:
-        return
-    pair = drafted * PAIR + emitted_tokens - 1
+    if drafted == 0 or take_in(whole, drafted, emitted_tokens - 1) or whole[IDLE] > 0:
+        next_length(whole, real, real, STEP_TIMES)
+
+
+Goodput.react = goodput
+
+
+def take_in(whole: list[int], drafted: int, accepted: int) -> bool:
+    """Count a request's step that drafted something; return whether that changes what is known.
+
+    A server calls it for each request of a step, and `next_length` once behind them.
+    """
+    pair = drafted * PAIR + accepted
     ring = COUNTS + 2 * whole[LONGEST] + whole[NEXT]
     leaves = whole[ring]
     whole[ring] = pair
     whole[NEXT] = 0 if whole[NEXT] + 1 == whole[WINDOW] else whole[NEXT] + 1
+    whole[SEEN] = 1
     if pair == leaves:
-        return  # what is known stays as it is
+        return False
     if leaves > 0:
         count(whole, leaves, -1)
     count(whole, pair, 1)
-    whole[ASKED] = best_length(whole, real)
-
-
-Goodput.react = goodput
+    return True
 
 
 def count(whole: list[int], pair: int, sign: int) -> None:
@@ -96,20 +99,36 @@ def count(whole: list[int], pair: int, sign: int) -> None:
         whole[COUNTS + longest + i] += sign
 
 
-def best_length(whole: list[int], real: list[float]) -> int:
+def next_length(whole: list[int], real: list[float], times: list[float], first: int) -> None:
+    """Choose the draft length of the next step; a probe goes on until something was drafted.
+
+    `times[first + k]` is the time of a step at draft length k, of the batch at hand [s].
+    """
+    if whole[ASKED] == 0:
+        whole[IDLE] += 1
+    elif whole[SEEN] == 0:
+        return
+    else:
+        whole[IDLE] = 0
+    whole[SEEN], whole[ASKED] = 0, best_length(whole, real, times, first)
+    if whole[ASKED] == 0 and whole[IDLE] >= whole[PROBE]:
+        whole[ASKED] = min(1, whole[LONGEST])
+
+
+def best_length(whole: list[int], real: list[float], times: list[float], first: int) -> int:
     """Return the draft length with the most expected tokens per second [token]."""
     longest, rate = whole[LONGEST], real[FIRST_RATE]
-    best, most = 0, 1 / real[STEP_TIMES]
+    best, most = 0, 1 / times[first]
     tokens = last = 1.0
     for i in range(longest):
         rate = (whole[COUNTS + longest + i] + rate) / (whole[COUNTS + i] + 1)
         last *= rate
         tokens += last
-        gained = tokens / real[STEP_TIMES + 1 + i]
+        gained = tokens / times[first + 1 + i]
         if gained > most:
             best, most = i + 1, gained
     return best
 
 
-PARTS = goodput, count, best_length
+PARTS = goodput, take_in, count, next_length, best_length
 """The functions that numba compiles."""
