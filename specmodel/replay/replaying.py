@@ -130,9 +130,11 @@ class Scene:
     def _requests_for(self, is_fast: bool) -> Requests:
         if is_fast not in self._requests:
             trace, luck, starts = self.trace, self.luck, self.trace.starts
+            accepted, which = trace.by_length(self.times.max_draft_length)
             arrays = Requests(
                 proposed=np.ascontiguousarray(trace.proposed_tokens),
-                accepted=np.ascontiguousarray(trace.accepted_tokens),
+                accepted=accepted.ravel(),
+                rows=which * accepted.shape[1],
                 expert_draws=np.ascontiguousarray(luck.expert_draws),
                 noise_draws=np.ascontiguousarray(luck.noise_draws),
                 first=starts,
