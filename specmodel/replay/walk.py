@@ -63,7 +63,10 @@ class States(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What is added up over the steps of each request."""
+    """What is added up over the steps of each request; test steps are those in a phase "test" [-].
+
+    Drafted tokens are those that were verified [token]; the expected time is without luck [s].
+    """
 
     steps: Any
     test_steps: Any

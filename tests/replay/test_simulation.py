@@ -36,7 +36,7 @@ from specmodel.replay.policies import (
     DiscountedBandit,
     Goodput,
 )
-from specmodel.replay.replaying import Scene, Totals
+from specmodel.replay.replaying import Scene
 from specmodel.replay.traces import (
     AcceptanceProcess,
     Trace,
@@ -47,7 +47,7 @@ from specmodel.replay.traces import (
     position_process,
     trace_statistics,
 )
-from specmodel.replay.walk import compiled_walk
+from specmodel.replay.walk import Sums, compiled_walk
 
 NONE = Variation(timing_noise=0.0, request_expert_spread=0.0, step_expert_spread=0.0)
 SMALL = load_architecture("qwen2-0.5b").with_changes("drafter", {"vocabulary_size": 50_304})
@@ -357,7 +357,7 @@ VARIED = [
 ]
 
 
-def walked(scene: Scene, make) -> tuple[Totals, list[tuple]]:
+def walked(scene: Scene, make) -> tuple[Sums, list[tuple]]:
     """Totals of a policy that is an object, and what it asked for, saw, and tested."""
     log: list[dict] = []
     totals = scene.replay(pauses=True, told=scene.told(make, 0, log))
@@ -365,8 +365,8 @@ def walked(scene: Scene, make) -> tuple[Totals, list[tuple]]:
     return totals, [(*(step[name] for name in seen), step["phase"] == "test") for step in log]
 
 
-def assert_equal(totals: Totals, others: Totals) -> None:
-    for name in vars(totals):
+def assert_equal(totals: Sums, others: Sums) -> None:
+    for name in totals._fields:
         np.testing.assert_array_equal(getattr(totals, name), getattr(others, name), name)
 
 

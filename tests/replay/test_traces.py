@@ -240,8 +240,8 @@ def test_drafts_of_one_length_are_kept(suffix, tmp_path):
         (3, 10**8, "line 3 prompt_tokens: got 100000000; expected .* 0 to 10000000, the"),
         (3, -1, "line 3 prompt_tokens: got -1"),
         (3, 1.5, "line 3 prompt_tokens: got 1.5"),
-        (3, None, "line 3 prompt_tokens: got None; expected the length of this prompt too"),
-        (None, 3, "line 3 prompt_tokens: got 3; expected none, as requests before have none"),
+        (3, None, "line 3 prompt_tokens: got None; expected this key to be given"),
+        (None, 3, "line 3 prompt_tokens: got 3; expected only accepted_tokens, proposed_tokens"),
     ],
 )
 def test_prompts_that_are_refused(first, last, message, tmp_path):

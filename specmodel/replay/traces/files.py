@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ SUFFIXES = (".jsonl", ".parquet")
 AT = re.compile(r"accepted_tokens_at_([1-9]\d{0,2})")
 """Columns with what is accepted of drafts of one length, if it depends on the length."""
 PROMPT = "prompt_tokens"
-"""Column with the length of a request's prompt, which all requests of a trace have, or none."""
+"""Column with the length of a request's prompt, if it is known."""
 
 MAX_POSITIONS = 10**8
 """Most output positions of a trace in a file, which takes up to 2 GB to write or read [token]."""
@@ -62,21 +62,22 @@ def read_trace(path: str | Path) -> Trace:
     where, first = next(rows, (name, None))
     header = _header(first, where)
     longest, positions = header["max_draft_length"], 0
-    prompts: list[int | None] = []
+    prompts: list[int] = []
     requests: list[tuple[Counts, ...]] = []
-    columns: Sequence[str] = COLUMNS
+    columns, more = [*COLUMNS], [PROMPT]
     for where, row in rows:
-        if not requests and isinstance(row, dict):
-            columns = [*COLUMNS, *_columns_at(row, longest, where)]
-        _only_keys(row, columns, where, PROMPT)
-        prompts.append(check_prompt(row.get(PROMPT), f"{where} {PROMPT}", prompts))
+        if not requests and isinstance(row, dict):  # what the first request has, all have
+            columns += _columns_at(row, longest, where)
+            more = [name for name in more if name in row]
+        _only_keys(row, [*columns, *more], where)
+        prompts += [check_prompt(row[name], f"{where} {name}") for name in more]
         requests.append(check_request({name: row[name] for name in columns}, longest, where))
         positions += len(requests[-1][0])
         check_positions(positions, where)
     if len(requests) != header["num_requests"]:
         expected = f"num_requests = {header['num_requests']}, as in its header"
         raise InputError(name, f"{len(requests)} requests", expected)
-    known = None if None in prompts else np.array(prompts, dtype=np.int64)
+    known = np.array(prompts, dtype=np.int64) if prompts else None
     lengths = [_length_of(name) for name in columns[len(COLUMNS) :]]
     trace = collect_trace(requests, longest, header["metadata"], lengths)
     return replace(trace, prompt_tokens=known)
@@ -294,7 +295,7 @@ def _header(header: Any, where: str) -> dict[str, Any]:
     return header
 
 
-def _only_keys(row: Any, keys: Collection[str], where: str, *more: str) -> None:
+def _only_keys(row: Any, keys: Collection[str], where: str) -> None:
     need_keys(row, keys, where)
-    for key in sorted(row.keys() - {*keys, *more}):
-        raise InputError(f"{where} {key}", row[key], f"only {', '.join(sorted([*keys, *more]))}")
+    for key in sorted(row.keys() - {*keys}):
+        raise InputError(f"{where} {key}", row[key], f"only {', '.join(sorted(keys))}")

@@ -158,17 +158,11 @@ def check_request(
     return tuple(checked)
 
 
-def check_prompt(length: Any, where: str, before: Sequence[int | None]) -> int | None:
-    """Return the length of a request's prompt, checked; `before` are those of other requests."""
-    if length is None:
-        if any(other is not None for other in before):
-            raise InputError(where, None, "the length of this prompt too, as of those before")
-        return None
+def check_prompt(length: Any, where: str) -> int:
+    """Return the length of a request's prompt, checked [token]."""
     if type(length) is not int or not 0 <= length <= LONGEST_PROMPT:
         expected = f"a whole number from 0 to {LONGEST_PROMPT}, the longest prompt taken"
         raise InputError(where, length, expected)
-    if before and before[-1] is None:
-        raise InputError(where, length, "none, as requests before have none")
     return length
 
 
