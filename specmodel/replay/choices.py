@@ -25,7 +25,7 @@ from specmodel.replay.policies import (
     DiscountedBandit,
     Goodput,
     Policy,
-    scheduled_draft_lengths,
+    scheduled_draft_length,
 )
 from specmodel.replay.policies.policy import arguments_of
 from specmodel.replay.policies.sglang import SETTINGS
@@ -51,8 +51,7 @@ Planner = Callable[[Trace, ReplayTimes], NDArray[np.uint8]]
 class Choice:
     """A policy to replay: a planner, or a factory that makes one for each request.
 
-    `draft_length` is that of a constant plan [token], at batch size 1 of a `schedule` if there is
-    one; `settings` are arguments of the factory;
+    `draft_length` is that of a constant plan [token]; `settings` are arguments of the factory;
     `folder` is where a module of the user's own was looked for first, and will be in other
     processes. `state` is whose state a policy that learns has, each request's or each server's, and
     `notes` what is assumed of it that its name does not say.
@@ -60,7 +59,6 @@ class Choice:
 
     name: str
     draft_length: int | None = None
-    schedule: Sequence[Sequence[int]] = ()
     planner: Planner | None = None
     factory: Callable[..., Policy] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
@@ -240,9 +238,8 @@ def _named(name: str, settings: dict[str, Any]) -> str:
 def _planned(policy: str, words: Sequence[str]) -> Choice:
     if words:
         raise InputError("policy", policy, "no settings, as it has none")
-    return (
-        _constant(policy, 0) if policy == "none" else Choice(name=policy, planner=_PLANNERS[policy])
-    )
+    length = 0 if policy == "none" else None
+    return Choice(name=policy, planner=_PLANNERS[policy], draft_length=length)
 
 
 def _fixed(policy: str, words: Sequence[str]) -> Choice:
@@ -257,19 +254,25 @@ def _constant(policy: str, length: int) -> Choice:
 
 def _by_batch_size(policy: str, words: Sequence[str]) -> Choice:
     """Take the draft length at batch size 1 of a schedule, from a file or as typed."""
+    schedule = schedule_of(policy, words)
+    with _of_policy():
+        choice = _constant(policy, scheduled_draft_length(schedule, 1))
+    if len(schedule) > 1:
+        note = "entries above batch size 1 belong to serving and are not replayed"
+        choice = replace(choice, notes=(note,))
+    return choice
+
+
+def schedule_of(policy: str, words: Sequence[str]) -> Any:
+    """Return the schedule by batch size that a policy names after its colon, as it stands."""
     try:
         if len(words) == 1 and "=" not in words[0]:
-            schedule = json.loads(read_text(Path(words[0]), "policy table", "JSON"))
-        else:
-            schedule = [_typed_entry(word) for word in words]
+            return json.loads(read_text(Path(words[0]), "policy table", "JSON"))
+        return [_typed_entry(word) for word in words]
     except (ValueError, RecursionError) as error:
         reason = error.expected if isinstance(error, InputError) else error
         expected = "entries such as table:1-16=3:17-64=2, or a JSON file of [[1, 16, 3], ...]"
         raise InputError("policy", policy, f"{expected} ({reason})") from None
-    with _of_policy():
-        choice = _constant(policy, scheduled_draft_lengths(schedule, 1)[1])
-    note = "entries above batch size 1 belong to serving and are not replayed"
-    return replace(choice, schedule=schedule, notes=(note,) if len(schedule) > 1 else ())
 
 
 def _typed_entry(word: str) -> list[int]:

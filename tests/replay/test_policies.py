@@ -15,7 +15,7 @@ from specmodel.replay.policies import (
     scheduled_draft_lengths,
     verified_drafts,
 )
-from specmodel.replay.policies.goodput import next_length, take_in
+from specmodel.replay.policies.goodput import STEP_TIMES, next_length, take_in
 
 BASE = 10e-3
 
@@ -315,7 +315,8 @@ def test_goodput_of_a_server_takes_many_requests_and_the_times_of_a_batch() -> N
         asked = policy.propose()
         for _ in range(8 if asked else 0):
             take_in(policy.whole, asked, min(asked, 2))
-        next_length(policy.whole, policy.real, times, 0)
+        policy.real[STEP_TIMES:] = times
+        next_length(policy.whole, policy.real)
         lengths.append(policy.propose())
     assert set(lengths[:15]) == set(lengths[30:45]) == {2, 3}
     assert lengths[15:30] == lengths[45:] == [0, 0, 0, 0, 1] * 3

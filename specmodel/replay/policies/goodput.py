@@ -56,7 +56,7 @@ class Goodput(StatePolicy):
         whole[PROBE] = whole_number("goodput probe_interval", probe_interval, 1)
         real = [float(rate), *times.tolist()]
         super().__init__(whole, real)
-        whole[ASKED] = best_length(whole, real, real, STEP_TIMES)
+        whole[ASKED] = best_length(whole, real)
 
 
 def goodput(
@@ -64,7 +64,7 @@ def goodput(
 ) -> None:
     """Take in emitted and drafted tokens [token]; the time of a step does not matter [s]."""
     if drafted == 0 or take_in(whole, drafted, emitted_tokens - 1) or whole[IDLE] > 0:
-        next_length(whole, real, real, STEP_TIMES)
+        next_length(whole, real)
 
 
 Goodput.react = goodput
@@ -99,10 +99,10 @@ def count(whole: list[int], pair: int, sign: int) -> None:
         whole[COUNTS + longest + i] += sign
 
 
-def next_length(whole: list[int], real: list[float], times: list[float], first: int) -> None:
+def next_length(whole: list[int], real: list[float]) -> None:
     """Choose the draft length of the next step; a probe goes on until something was drafted.
 
-    `times[first + k]` is the time of a step at draft length k, of the batch at hand [s].
+    A server first writes the times of its batch into `real`, from `STEP_TIMES` on.
     """
     if whole[ASKED] == 0:
         whole[IDLE] += 1
@@ -110,21 +110,21 @@ def next_length(whole: list[int], real: list[float], times: list[float], first: 
         return
     else:
         whole[IDLE] = 0
-    whole[SEEN], whole[ASKED] = 0, best_length(whole, real, times, first)
+    whole[SEEN], whole[ASKED] = 0, best_length(whole, real)
     if whole[ASKED] == 0 and whole[IDLE] >= whole[PROBE]:
         whole[ASKED] = min(1, whole[LONGEST])
 
 
-def best_length(whole: list[int], real: list[float], times: list[float], first: int) -> int:
+def best_length(whole: list[int], real: list[float]) -> int:
     """Return the draft length with the most expected tokens per second [token]."""
     longest, rate = whole[LONGEST], real[FIRST_RATE]
-    best, most = 0, 1 / times[first]
+    best, most = 0, 1 / real[STEP_TIMES]
     tokens = last = 1.0
     for i in range(longest):
         rate = (whole[COUNTS + longest + i] + rate) / (whole[COUNTS + i] + 1)
         last *= rate
         tokens += last
-        gained = tokens / times[first + 1 + i]
+        gained = tokens / real[STEP_TIMES + 1 + i]
         if gained > most:
             best, most = i + 1, gained
     return best

@@ -51,3 +51,14 @@ def scheduled_draft_lengths(
         lengths += [min(length, max_draft_length)] * (min(last, max_batch_size) + 1 - len(lengths))
         end = last
     return lengths + [lengths[-1]] * (max_batch_size + 1 - len(lengths))
+
+
+def scheduled_draft_length(schedule: Sequence[Sequence[int]], batch_size: int) -> int:
+    """Return the draft length that vLLM takes from a schedule at one batch size [token].
+
+    Parameters
+    ----------
+    schedule, batch_size
+        As in `scheduled_draft_lengths`, and the batch size [request].
+    """
+    return scheduled_draft_lengths(schedule, batch_size)[batch_size]
