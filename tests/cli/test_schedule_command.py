@@ -454,12 +454,12 @@ WRONG = [
     (BASE + " --accepted-fraction 0.5", "acceptance: got ['--acceptance-rate'"),
     (
         BASE.replace("--acceptance-rate 0.7", "").replace("qwen3-30b-a3b", "mixtral-8x7b"),
-        "acceptance: got None",
+        "acceptance: none given",
         "--tokens-per-step",
     ),
     (
         BASE.replace("--acceptance-rate 0.7", "--tokens-per-step 1.5 --max-draft-length 1"),
-        "--measured-draft-length: got None; expected the draft length at which tokens_per_step",
+        "--measured-draft-length: none given; expected the draft length at which tokens_per_step",
     ),
     (BASE + " --draft-length 3", "--draft-length"),
     (BASE + " --batch-size 3", "--batch-size"),
