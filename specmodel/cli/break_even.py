@@ -12,7 +12,7 @@ from specmodel.show import forms, report
 
 
 @settings.command()
-@where_options(has_length=True)
+@where_options(has_start=True)
 @settings.option("batch_size", default="1:512:x2")
 @settings.option("draft_length", words=settings.DRAFTED, default="1:8")
 @settings.options("proposal_rate", "context_length")

@@ -237,6 +237,22 @@ def test_a_configuration_may_stand_in_a_file(run, tmp_path):
     assert {row["draft_length"] for row in json.loads(run(command))["rows"]} == {5}
 
 
+@pytest.mark.parametrize(
+    ("command", "plain"),
+    [
+        ("compare qwen3-30b h100,h200 --batch-size 8", "--drafter eagle3 --draft-length 5"),
+        ("best-draft-length qwen3-30b h100 --batch-size 8", "--drafter eagle3"),
+        ("schedule qwen3-30b h100 --for sglang --max-batch-size 8", "--drafter eagle3"),
+    ],
+)
+def test_a_start_command_names_the_drafter_where_lengths_are_compared_or_chosen(
+    run, command, plain
+):
+    flags = f"--speculative-config '{VLLM}'"
+    told, same = (json.loads(run(f"{command} {given} --json")) for given in (flags, plain))
+    assert told["rows"] == same["rows"]
+
+
 def test_a_tree_of_sglang_is_a_tree(run):
     flags = "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 4"
     flags += " --speculative-num-draft-tokens 16 --tokens-per-step 2.8"
@@ -320,6 +336,15 @@ def test_whatever_may_be_a_list_is_compared(run, options, labels):
     assert {*labels} <= {*alternatives}
     counts = [case["deployment"]["num_gpus"] for case in told["cases"]]
     assert "8x" not in options.split()[0] or counts == [8] * len(counts)
+
+
+def test_alternatives_on_different_numbers_of_gpus_say_how_many(run):
+    told = json.loads(run("compare qwen3-235b b200 --weight-dtype nvfp4,fp8 --batch-size 8 --json"))
+    names = [case["alternative"] for case in told["cases"]]
+    assert names == ["nvfp4 on 1 GPU", "fp8 on 2 GPUs"]
+    assert [case["deployment"]["num_gpus"] for case in told["cases"]] == [1, 2]
+    typed = run("compare qwen3-235b 2xb200 --weight-dtype nvfp4,fp8 --batch-size 8")
+    assert "[1] nvfp4\n[2] fp8\n" in typed
 
 
 def test_an_alternative_is_what_predict_says_of_it(run):
