@@ -87,9 +87,8 @@ def _answer(prediction: Prediction, options: dict[str, Any], seconds: float | No
         parts = [operator.table(prediction, rows, width=width, columns=columns)] if rows else []
         parts += [component_tables(prediction)] if with_components else []
         limits = glossary.limits_told({row["limited_by"] for row in rows} if not columns else set())
-        return report.page(
-            prediction, words, *parts, notes=filter(None, [limits]), taken_first=True
-        )
+        notes = [_held(prediction, rows) if options["draft_length"] is None else "", limits]
+        return report.page(prediction, words, *parts, notes=filter(None, notes), taken_first=True)
 
     def told() -> Prediction:
         return _told(prediction, wanted)
@@ -105,6 +104,16 @@ def _answer(prediction: Prediction, options: dict[str, Any], seconds: float | No
         rows=rows,
         warnings=prediction.warnings,
     )
+
+
+def _held(prediction: Prediction, rows: list[Row]) -> str:
+    """Say where a CUDA graph, and not acceptance, ends the drafts of a table."""
+    from numpy import array
+
+    drafts = [row for row in rows if row["draft_length"] < prediction.max_draft_length]
+    names = ("batch_size", "verify_tokens")
+    sizes, tokens = (array([row[name] for row in drafts]) for name in names)
+    return prediction.deployment.graph_note(sizes, tokens)
 
 
 def _told(prediction: Prediction, wanted: bool | None) -> Prediction:

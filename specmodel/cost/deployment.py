@@ -195,8 +195,13 @@ class Deployment:
         if self.graph_limit is None:
             return ()
         seconds = float(np.mean(self.engine_seconds.eager_kernel_time))
-        own = np.asarray(batch_size / self.layout.replicas)
-        return self.graph_limit.warnings(own, verify_tokens, seconds)
+        return self.graph_limit.warnings(batch_size, verify_tokens, self.layout.replicas, seconds)
+
+    def graph_note(self, batch_size: FloatArray, verify_tokens: FloatArray) -> str:
+        """Return a sentence if a longer draft of some steps would need a larger graph, else ""."""
+        if self.graph_limit is None:
+            return ""
+        return self.graph_limit.held(batch_size, verify_tokens, self.layout.replicas)
 
     def is_outside(self, batch_size: FloatArray, draft_length: FloatArray) -> np.ndarray:
         """Return where the engine was not fitted on what is asked of it."""

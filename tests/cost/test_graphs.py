@@ -67,6 +67,21 @@ def test_requests_count_by_replica():
     assert "--cuda-graph-max-bs-decode 257" in told
     more = given | {"data_parallel": 2, "batch_size": 512}
     assert not any("graph" in told for told in predicted(**more).warnings)
+    (told,) = (t for t in predicted(**more | {"batch_size": 514}).warnings if "graph" in t)
+    assert "at batch size 514 " in told, "the batch size that was asked for, of all replicas"
+    assert "--cuda-graph-max-bs-decode 257" in told
+
+
+@pytest.mark.parametrize(("engine", "replicas", "held"), [
+    ("vllm", 1, "At batch size 64-128 a longer"), ("vllm", 2, "At batch size 128-256 a longer"),
+    ("sglang", 1, ""), ("ideal", 1, ""),
+])  # fmt: skip
+def test_drafts_that_a_graph_ends_are_told(engine, replicas, held):
+    d = predicted(engine=engine, tensor_parallel=2, data_parallel=replicas).deployment
+    sizes = np.array([32, 64, 128, 129]) * replicas  # steps of 256, 512, 512 and 258 tokens
+    note = d.graph_note(sizes, np.array([8, 8, 4, 2]))
+    assert note.startswith(held)
+    assert bool(note) is bool(held)
 
 
 def test_a_larger_limit_is_a_field_of_the_engine():
