@@ -14,7 +14,7 @@ import click
 from specmodel import __version__
 from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, cut, in_one_line, nearest
-from specmodel.cli.helping import WholeList
+from specmodel.cli.helping import WholeList, first_sentence
 from specmodel.cli.settings import SETTINGS, flag
 
 _COMMANDS = (
@@ -88,11 +88,9 @@ class _Commands(WholeList):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         names = self.list_commands(ctx)
-        room = formatter.width - 6 - max(map(len, names))
         helps: dict[str, str] = compiled(_HELPS, [], partial(self._helps, ctx))
         with formatter.section("Commands"):
-            told = (click.Command(name, help=helps[name]) for name in names)
-            formatter.write_dl([(str(one.name), one.get_short_help_str(room)) for one in told])
+            formatter.write_dl([(name, first_sentence(helps[name])) for name in names])
 
     def _helps(self, ctx: click.Context) -> dict[str, str]:
         """Return the help of each command, for which all of them are imported."""

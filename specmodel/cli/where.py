@@ -21,10 +21,11 @@ def where_options(
     of an engine's start command are taken if `has_start`; words are another's if not
     `has_words`.
     """
-    names = ("target", "drafter", "hardware") if has_drafter else ("target", "hardware")
+    usual_told = "  [default: the model's usual one]" if required else ""
+    drafters = [option("drafter", usual_told)] if has_drafter else []
     words = [two_words(required=required)] if has_words else []
     ignore = ignore_option("target", "drafter")
     usual = [usual_drafter] if has_drafter and required else []
     more = (option("engine", f"  [default: {engine}]"), "host_speed", "stack")
     start = [start_flags] if has_start else []
-    return options(*words, *names, *more, ignore, *start, *usual)
+    return options(*words, "target", *drafters, "hardware", *more, ignore, *start, *usual)
