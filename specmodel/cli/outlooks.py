@@ -17,7 +17,7 @@ from specmodel.cli.options import (
     typed_acceptance,
 )
 from specmodel.cli.settings import given, refuse_given
-from specmodel.cli.taken import measured_or_none, typical_or_none
+from specmodel.cli.taken import measured_or_none, typical_or_none, would_hold
 from specmodel.prediction.intervals import MAX_POINTS
 from specmodel.prediction.predicting import with_intervals
 from specmodel.show import forms, glossary, operator, report
@@ -79,9 +79,10 @@ def _answer(prediction: Prediction, options: dict[str, Any], seconds: float | No
     def page() -> str:
         rows = operator.with_gains(prediction.rows(), gains)
         words = operator.verdict(prediction, rows, gains)
+        words[0] += would_hold(prediction)
         if seconds is not None:
             rows, told = operator.within(rows, seconds, _largest(options, prediction, seconds))
-            words.insert(1, told)
+            words[0] = f"{told} {words[0]}"
         words += report.behind(prediction.deployment)
         width = screen_width()
         parts = [operator.table(prediction, rows, width=width, columns=columns)] if rows else []
@@ -160,6 +161,7 @@ def _turned(options: dict[str, Any]) -> forms.Answer:
 
     def page() -> str:
         words = [*operator.turned_verdict(turned, rows), *report.behind(deployment)]
+        words[0] += would_hold(prediction)
         table = operator.turned_table(rows, turned, screen_width())
         return report.page(prediction, words, table, taken_first=True)
 

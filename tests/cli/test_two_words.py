@@ -158,7 +158,25 @@ def test_a_tpot_target_keeps_the_rows_that_meet_it_and_names_the_largest_batch(r
     kept = json.loads(run("predict qwen3-30b h100 --tpot-target 0.006 --json"))["rows"]
     assert kept
     assert all(row["tpot"] <= 6e-3 for row in kept)
-    assert "No batch meets" in run("predict qwen3-30b h100 --tpot-target 1us", one_line=True)
+    assert text.startswith("Within 6ms a token, the largest batch is")
+    unmet = run("predict qwen3-30b h100 --tpot-target 1us", one_line=True)
+    assert unmet.startswith("No batch meets 1us: least ")
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("predict deepseek-v3 2xh100 --batch-size 1", "1,024 tokens are 16. "),
+        ("predict mixtral-8x7b 1xh100 --batch-size 1", "1,024 tokens are 2. "),
+        ("predict kimi-k3 8xl4 --batch-size 1 --acceptance-rate 0.5", "so that 71 would do; at "),
+    ],
+)
+def test_gpus_that_hold_nothing_are_told_with_how_many_would_do(run, command, told):
+    text = run(command, one_line=True)
+    assert "Not one request fits: " in text
+    assert told in text
+    enough = run(command.replace("2x", "16x").replace("1x", "2x").replace("8xl4", "8xb300"))
+    assert "Not one request fits" not in enough
 
 
 def test_columns_are_those_that_were_asked_for(run):
