@@ -173,7 +173,7 @@ def test_what_else_must_be_set_is_said(run, document):
     )
     assert 'as "model"' in document(SMALL)["place"]
     assert parse(document(SMALL)["fragment"])["method"] == "eagle3"
-    assert document(NGRAM + " --acceptance-rate 0.7")["place"] == "in --speculative-config"
+    assert document(NGRAM + " --acceptance-rate 0.7")["place"].endswith("between single quotes")
 
 
 def test_versions_of_tensorrt_llm(document):
