@@ -23,7 +23,7 @@ from specmodel.serving.policies import (
     scheduled,
 )
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
-from specmodel.serving.run import Run, Service, prepare
+from specmodel.serving.run import Run, Service, is_worth_compiling, prepare
 from specmodel.serving.state import BY_BATCH
 from specmodel.serving.times import drafting_in_full
 
@@ -79,7 +79,7 @@ class Study:
         return replace(recorded, arrival_time=recorded.arrival_time * scale)
 
     @cached_property
-    def _typical(self) -> Requests:
+    def typical(self) -> Requests:
         """Requests whose lengths decide tables and closed forms."""
         return self.requests(Arrivals(request_rate=1.0))
 
@@ -103,12 +103,12 @@ class Study:
     def drafting_service(self) -> Service:
         """The server with the drafter loaded."""
         scheduler = self.scheduler(drafts=True)
-        return prepare(self.deployment, scheduler, self._typical, self.max_draft_length)
+        return prepare(self.deployment, scheduler, self.typical, self.max_draft_length)
 
     @cached_property
     def plain_service(self) -> Service:
         """The server without a drafter."""
-        return prepare(self.plain, self.scheduler(drafts=False), self._typical, 0)
+        return prepare(self.plain, self.scheduler(drafts=False), self.typical, 0)
 
     def policy(self, name: str) -> tuple[Service, Drafting]:
         """Return the server that a policy runs on, and the policy; none has no drafter loaded.
@@ -140,7 +140,7 @@ class Study:
             return None
         return load_curves(
             service.times,
-            self._typical,
+            self.typical,
             memory=service.memory,
             max_running=service.scheduler.max_running,
             drafts=drafts,
@@ -183,10 +183,12 @@ def under_load(
     progress
         Is told after each run that one more is done [-].
     """
-    rows = []
+    rows, runs = [], len(arrivals) * len(policies)
+    compiled = is_worth_compiling(runs * float(study.typical.output_tokens.sum()))
     for load in arrivals:
         for name in policies:
-            rows.append(_row(study, load, name, targets))
+            run = study.run(name, load, compiled=compiled)
+            rows.append(_row(study, load, name, targets, run))
             progress(1)
     return rows
 
@@ -204,9 +206,12 @@ def check_carried(rows: Sequence[Row]) -> None:
 
 
 def _row(
-    study: Study, load: Arrivals, name: str, targets: tuple[float | None, float | None]
+    study: Study,
+    load: Arrivals,
+    name: str,
+    targets: tuple[float | None, float | None],
+    run: Run,
 ) -> Row:
-    run = study.run(name, load)
     own = run.measured
     ttft = run.ttft + study.first_token_time
     row = {
