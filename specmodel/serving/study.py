@@ -11,6 +11,7 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.cost.deployment import NO_DRAFTER, Deployment
 from specmodel.machines.engine import first_token_constants
+from specmodel.replay.choices import VERIFICATION
 from specmodel.replay.traces import Trace
 from specmodel.serving.apart import prefill_apart
 from specmodel.serving.closed_forms import LoadCurves, chain_state, load_curves
@@ -27,8 +28,6 @@ from specmodel.serving.run import Run, Service, is_worth_compiling, prepare
 from specmodel.serving.state import BY_BATCH
 from specmodel.serving.times import drafting_in_full
 
-VERIFICATION = "adaptive-verification"
-"""Name of vLLM's choice of how much of each draft of a batch to verify."""
 Row = dict[str, Any]
 
 
@@ -114,7 +113,8 @@ class Study:
         """Return the server that a policy runs on, and the policy; none has no drafter loaded.
 
         Adaptive verification drafts in full, and verifies by batch what gives most tokens a second
-        at the mean survival by position: nothing records confidences, which vLLM reads.
+        at the mean survival by position: nothing records confidences, which vLLM reads. With equal
+        survival, `replay.policies.verified_drafts` takes whole lengths, which are compared here.
         """
         if name.strip() == "none":
             return self.plain_service, no_drafts()
