@@ -21,6 +21,7 @@ from specmodel.serving.policies import (
     best_lengths,
     drafting,
     no_drafts,
+    over_all_steps,
     scheduled,
 )
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
@@ -78,6 +79,14 @@ class Study:
         return replace(recorded, arrival_time=recorded.arrival_time * scale)
 
     @cached_property
+    def accepted(self) -> Acceptance:
+        """Acceptance over all steps; that of a trace is."""
+        if self.trace is not None:
+            return self.acceptance
+        rate = self.deployment.drafter.proposal_rate
+        return over_all_steps(self.acceptance, rate, self.max_draft_length)
+
+    @cached_property
     def typical(self) -> Requests:
         """Requests whose lengths decide tables and closed forms."""
         return self.requests(Arrivals(request_rate=1.0))
@@ -122,12 +131,12 @@ class Study:
         if name.strip() == VERIFICATION:
             longest = self.max_draft_length
             times = drafting_in_full(self.deployment, service.times, service.context)
-            lengths = best_lengths(times, self.acceptance, longest, service.context)
+            lengths = best_lengths(times, self.accepted, longest, service.context)
             return replace(service, times=times), scheduled(lengths, VERIFICATION)
         return service, drafting(
             name,
             times=service.times,
-            acceptance=self.acceptance,
+            acceptance=self.accepted,
             max_draft_length=self.max_draft_length,
             context=service.context,
             state=self.policy_state,
@@ -144,7 +153,7 @@ class Study:
             memory=service.memory,
             max_running=service.scheduler.max_running,
             drafts=drafts,
-            acceptance=self.acceptance,
+            acceptance=self.accepted,
         )
 
     def run(self, name: str, arrivals: Arrivals, **options: Any) -> Run:
@@ -157,7 +166,7 @@ class Study:
         return service.run(
             requests,
             drafts,
-            self.trace or self.acceptance,
+            self.trace or self.accepted,
             seed=self.seed,
             prefix_hit_rate=self.prefix_hit_rate,
             apart=apart,
