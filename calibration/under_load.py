@@ -6,6 +6,7 @@ Usage: python calibration/under_load.py WHAT [FILE], WHAT being one of
     speed         request-steps a second with 64 slots, with numba and without, and memory
     forms         closed forms beside the simulator, up to 0.8 of what is carried
     open          published open loads (results/open_loads.csv): TPOT and TTFT, nothing fitted
+    pairs         published throughput with and without drafts (results/closed_loads.csv)
     closed FILE   a table of measured engines, as `specmodel validate --serving` takes it, each row
                   as a closed loop of its users
     figure FILE   four deployments over rate: plain, best fixed and scheduled, to a PNG
@@ -36,7 +37,7 @@ from specmodel.serving import loop
 from specmodel.serving.closed_forms import LoadCurves, chain_state, fluid_state
 from specmodel.serving.limits import Scheduler, usual_scheduler
 from specmodel.serving.policies import fixed
-from specmodel.serving.requests import WORKLOADS, Arrivals, Requests, draw_requests
+from specmodel.serving.requests import WORKLOADS, Arrivals, Lengths, Requests, draw_requests
 from specmodel.serving.run import Run, prepare
 from specmodel.serving.state import RUNNING_NOW
 from specmodel.serving.study import Study
@@ -236,6 +237,35 @@ def _open(deployment: Any, row: Any) -> Run:
     return service.run(requests, fixed(length), acceptance)
 
 
+def pairs() -> None:
+    """Print simulated beside published throughput of steady states, with and without drafts."""
+    deployment, _ = deploy(
+        target="llama-3.1-8b", hardware="h200", drafter="eagle3", weight_dtype="fp8"
+    )
+    rows = pd.read_csv(RESULTS / "closed_loads.csv", comment="#")
+    for row in rows.to_dict("records"):
+        length, users = int(row["draft_length"]), int(row["users"])
+        prompt, output = row["prompt_tokens"], row["output_tokens"]
+        study = Study(
+            deployment=deployment,
+            acceptance=Acceptance(
+                tokens_per_step=row["tokens_per_step"], measured_draft_length=length
+            ),
+            max_draft_length=length,
+            lengths=Lengths(prompt_tokens=prompt, output_tokens=output),
+            num_requests=12 * users,
+            limits=(("max_running", users),),
+        )
+        plain, drafted = (
+            study.run(policy, Arrivals(users=users), compiled=True).throughput
+            for policy in ("none", f"fixed:{length}")
+        )
+        print(
+            f"{prompt} and {output} tokens, {users} users: plain {plain:.0f} for"
+            f" {row['throughput']} tokens/s, with drafts {drafted / plain:.3f} for {row['ratio']}"
+        )
+
+
 def _lengthened(acceptance: Acceptance) -> Acceptance:
     """Return an acceptance whose last published rate holds at later positions too."""
     rates = list(np.asarray(acceptance.acceptance_by_position))
@@ -371,8 +401,8 @@ def _curves(study: Study, policy: str) -> LoadCurves:
 
 def main() -> None:
     commands: dict[str, Callable[..., None]] = {
-        "table": table, "speed": speed, "forms": forms, "open": open_loads, "closed": closed,
-        "figure": figure,
+        "table": table, "speed": speed, "forms": forms, "open": open_loads, "pairs": pairs,
+        "closed": closed, "figure": figure,
     }  # fmt: skip
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=commands)
