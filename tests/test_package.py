@@ -23,7 +23,7 @@ from specmodel.layers.kinds import FITTED_KINDS
 PACKAGE = Path(specmodel.__file__).parent
 ROOMS = (
     *("base", "algebra", "layers", "models", "drafters", "machines", "cost", "prediction"),
-    *("answers", "replay", "measure", "fit", "show", "cli"),
+    *("answers", "replay", "serving", "measure", "fit", "show", "cli"),
 )
 """Rooms from the ground up: a module imports from its own room or from rooms before it."""
 LEVELS = {room: level for level, room in enumerate(ROOMS)}

@@ -1,0 +1,245 @@
+"""Requests that arrive at a server: when they do, with how long prompts and outputs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmodel.base.errors import InputError, nearest
+from specmodel.base.tables import need_columns, numbers, read_table
+from specmodel.base.units import FloatArray, check
+from specmodel.replay.chance import stream
+
+ARRIVALS, LENGTHS, LUCK = range(10, 13)
+"""What a stream of random numbers is for, beside those of `replay.chance`."""
+MOST_REQUESTS, LONGEST = 10**7, 10**7
+"""Most requests of a run [request], and the longest prompt or output that is taken [token]."""
+
+Process = Literal["poisson", "gamma", "bursts"]
+Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrivals:
+    """When requests come: as a process with a rate, or from users who wait for their answers.
+
+    Parameters
+    ----------
+    request_rate
+        Mean requests a second, 0 for users [request/s].
+    process
+        Independent requests; intervals of a gamma law; or bursts of requests at the same moment,
+        which come independently of each other.
+    variation, burst
+        Coefficient of variation of the intervals of the gamma law [-]; requests of a burst
+        [request].
+    users
+        How many send the next request the moment the one before is answered, 0 for a rate
+        [request].
+    """
+
+    request_rate: float = 0.0
+    process: Process = "poisson"
+    variation: float = 1.0
+    burst: int = 1
+    users: int = 0
+
+    def __post_init__(self) -> None:
+        check("request_rate", self.request_rate, minimum=0, maximum=1e6)
+        check("users", self.users, minimum=0, maximum=1e6, whole=True)
+        check("variation", self.variation, above=0, maximum=100)
+        check("burst", self.burst, minimum=1, maximum=1e6, whole=True)
+        if self.process not in get_args(Process):
+            raise InputError("arrivals", self.process, ", ".join(get_args(Process)))
+        if (self.request_rate > 0) == (self.users > 0):
+            given = {"request_rate": self.request_rate, "users": self.users}
+            raise InputError("request_rate", given, "either a rate above 0 or users")
+
+    def times(self, count: int, seed: int) -> FloatArray:
+        """Return when so many requests come; the same seed gives other rates in proportion [s]."""
+        if self.users:
+            return np.zeros(count)
+        random, shape = stream(seed, ARRIVALS), 1.0
+        if self.process == "gamma":
+            shape = self.variation**-2
+        intervals = random.gamma(shape, 1 / shape, -(-count // self.burst)) * self.burst
+        return np.repeat(np.cumsum(intervals), self.burst)[:count] / self.request_rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """How long prompts and outputs are: fixed, or log-normal by mean and spread.
+
+    Parameters
+    ----------
+    prompt_tokens, output_tokens
+        Mean lengths [token].
+    prompt_spread, output_spread
+        Standard deviations of their logarithms, 0 for fixed lengths [-].
+    correlation
+        Correlation of the logarithms of a request's two lengths [-].
+    longest
+        Prompts and outputs that are longer are cut to this [token].
+    """
+
+    prompt_tokens: float
+    output_tokens: float
+    prompt_spread: float = 0.0
+    output_spread: float = 0.0
+    correlation: float = 0.0
+    longest: int = 32768
+
+    def __post_init__(self) -> None:
+        for name in ("prompt_tokens", "output_tokens"):
+            check(name, getattr(self, name), minimum=1, maximum=LONGEST)
+        for name in ("prompt_spread", "output_spread"):
+            check(name, getattr(self, name), minimum=0, maximum=5)
+        check("correlation", self.correlation, minimum=-1, maximum=1)
+        check("longest", self.longest, minimum=1, maximum=LONGEST, whole=True)
+
+    def draw(self, count: int, seed: int) -> tuple[Whole, Whole]:
+        """Return the prompts and the outputs of so many requests [token]."""
+        first, other = stream(seed, LENGTHS).standard_normal((2, count))
+        r = self.correlation
+        second = r * first + np.sqrt(1 - r * r) * other
+        laws = ((self.prompt_tokens, self.prompt_spread), (self.output_tokens, self.output_spread))
+        prompts, outputs = (
+            np.clip(np.rint(mean * np.exp(spread * z - spread**2 / 2)), 1, self.longest)
+            for (mean, spread), z in zip(laws, (first, second), strict=True)
+        )
+        return prompts.astype(np.int64), outputs.astype(np.int64)
+
+
+WORKLOADS = {
+    "chat": Lengths(
+        prompt_tokens=360, output_tokens=634, prompt_spread=1.13, output_spread=0.91,
+        correlation=0.23,
+    ),
+    "code": Lengths(
+        prompt_tokens=171, output_tokens=182, prompt_spread=0.31, output_spread=0.70,
+        correlation=0.62,
+    ),
+    "summaries": Lengths(
+        prompt_tokens=838, output_tokens=323, prompt_spread=0.47, output_spread=0.37,
+        correlation=0.81,
+    ),
+    "math": Lengths(
+        prompt_tokens=94, output_tokens=166, prompt_spread=0.22, output_spread=0.33,
+        correlation=0.48,
+    ),
+}  # fmt: skip
+"""Lengths of 1,410 recorded requests of four tasks (Llama-3.1-8B, those left out that ran on to
+8,192 tokens): means, spreads and correlations, taken as log-normal."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Requests:
+    """What is asked of a server, in the order of arrival.
+
+    Parameters
+    ----------
+    arrival_time
+        When each comes, never falling; of users, overwritten when their turn is [s].
+    prompt_tokens, output_tokens
+        Lengths; each request makes all its tokens [token].
+    users
+        How many users ask one after another, 0 where arrivals are given [request].
+    """
+
+    arrival_time: FloatArray
+    prompt_tokens: Whole
+    output_tokens: Whole
+    users: int = 0
+
+    def __post_init__(self) -> None:
+        check("arrival_time", self.arrival_time, minimum=0)
+        if (np.diff(self.arrival_time) < 0).any():
+            raise InputError("arrival_time", "out of order", "times that never fall")
+        for name in ("prompt_tokens", "output_tokens"):
+            check(name, getattr(self, name), minimum=1, maximum=LONGEST, whole=True)
+
+    @property
+    def count(self) -> int:
+        """Requests in all [request]."""
+        return len(self.prompt_tokens)
+
+    @property
+    def longest(self) -> int:
+        """Most tokens that a prompt and its output have together [token]."""
+        return int((self.prompt_tokens + self.output_tokens).max())
+
+    @property
+    def rate(self) -> float:
+        """Mean rate of arrivals, NaN of users [request/s]."""
+        last = float(self.arrival_time[-1])
+        return self.count / last if last > 0 and not self.users else float("nan")
+
+    @property
+    def mean_context(self) -> float:
+        """Mean KV entries of a request that decodes, over its tokens [token]."""
+        weights = np.maximum(self.output_tokens - 1, 1)
+        return float(np.average(self.prompt_tokens + self.output_tokens / 2, weights=weights))
+
+    def keys(self, seed: int) -> Whole:
+        """Return a number for each request that its luck follows from, below 2^32 [-]."""
+        return stream(seed, LUCK).integers(0, 2**32, self.count, dtype=np.int64)
+
+
+def draw_requests(
+    arrivals: Arrivals, lengths: Lengths, num_requests: int, seed: int = 0
+) -> Requests:
+    """Return requests at random: the same seed gives the same requests at every rate.
+
+    Parameters
+    ----------
+    arrivals, lengths
+        When they come, and how long they are.
+    num_requests, seed
+        How many [request], and what decides what is drawn [-].
+    """
+    check("num_requests", num_requests, minimum=1, maximum=MOST_REQUESTS, whole=True)
+    check("seed", seed, minimum=0, whole=True)
+    prompts, outputs = lengths.draw(num_requests, seed)
+    times = arrivals.times(num_requests, seed)
+    return Requests(
+        arrival_time=times, prompt_tokens=prompts, output_tokens=outputs, users=arrivals.users
+    )
+
+
+def read_requests(path: str | Path, argument: str = "workload") -> Requests:
+    """Return recorded requests.
+
+    Parameters
+    ----------
+    path, argument
+        CSV or Parquet with the columns arrival_time [s], prompt_tokens and output_tokens, in the
+        order of arrival; what errors call the file.
+    """
+    table = read_table(path, (), argument)
+    need_columns(table, ["arrival_time", "prompt_tokens", "output_tokens"], argument=argument)
+    if table.empty:
+        raise InputError(argument, str(path), "at least one request")
+    times = numbers(table, "arrival_time", above=-1, minimum=0, argument=argument)
+    falling = np.flatnonzero(np.diff(times) < 0)
+    if len(falling):
+        row = int(falling[0]) + 1
+        expected = f"times that never fall, as in row {row} after {times[row - 1]:g}"
+        raise InputError(f"{argument}.arrival_time", float(times[row]), expected)
+    prompts, outputs = (
+        numbers(table, name, minimum=1, maximum=LONGEST, whole=True, argument=argument)
+        for name in ("prompt_tokens", "output_tokens")
+    )
+    return Requests(
+        arrival_time=times,
+        prompt_tokens=prompts.astype(np.int64),
+        output_tokens=outputs.astype(np.int64),
+    )
+
+
+def workload(name: str) -> Lengths:
+    """Return the lengths of a task by name."""
+    if name not in WORKLOADS:
+        raise InputError("workload", name, f"a name such as {nearest(name, WORKLOADS)}, or a file")
+    return WORKLOADS[name]
