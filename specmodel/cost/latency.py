@@ -168,7 +168,7 @@ class KernelErrors:
     deployment: FloatArray | float = 1.0
 
 
-def step_times(
+def step_times(  # noqa: PLR0913 - all keyword-only but for the deployment
     deployment: Deployment,
     *,
     batch_size: Numeric,
@@ -178,6 +178,7 @@ def step_times(
     known: StepTimes | None = None,
     errors: KernelErrors | None = None,
     only: Only = "all",
+    prompts: Sequence[SequenceGroup] = (),
 ) -> StepTimes:
     """Return the times of a draft-and-verify step (Eq. 2 of MoESD, with the drafter's own passes).
 
@@ -199,6 +200,9 @@ def step_times(
         passes that do not depend on the length are taken.
     errors, only
         Factors on the time of kernels and of passes; which components of the passes are timed.
+    prompts
+        Chunks of prompts that the target's pass carries beside; that they make it too large for a
+        graph is left out, as of passes of prompts alone.
 
     Returns
     -------
@@ -220,10 +224,11 @@ def step_times(
         speculating_share=share,
         speculating_chance=chance,
     )
-    forward = known.plain_pass if known else _launched(d, target_pass(d, plain, only), B, B)
+    forward = known.plain_pass if known else target_pass(d, (plain, *prompts), only)
+    forward = forward if known else _launched(d, forward, B, B)
     is_tree = (gamma > 0) & ((verify_tokens != gamma + 1) | (deployment.tree_width > 1))
     tokens = verified.tokens_per_sequence
-    speculating = _launched(d, target_pass(d, verified, only), B, B * tokens)
+    speculating = _launched(d, target_pass(d, (verified, *prompts), only), B, B * tokens)
     drafting = []
     for place, part in enumerate(drafter.passes(gamma, verify_tokens)):
         tokens, before = part.tokens_per_sequence, known.draft_passes[place] if known else None

@@ -21,7 +21,7 @@ def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
     first chunk anew), eight chunks of 65,536 take 2, 4 and 14 %.
     """
     tokens = check("prompt_length", prompt_length, minimum=1)
-    return _waiting(deployment, target_pass(deployment, _prompts(deployment, tokens)))
+    return waiting(deployment, target_pass(deployment, _prompts(deployment, tokens)))
 
 
 def draft_prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime | None:
@@ -30,7 +30,7 @@ def draft_prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTi
     if drafter.is_head or drafter.is_lookup:
         return None
     prompts = _prompts(deployment, prompt_length)
-    return _waiting(deployment, draft_pass(deployment, drafter.architectures[0], prompts))
+    return waiting(deployment, draft_pass(deployment, drafter.architectures[0], prompts))
 
 
 def _prompts(deployment: Deployment, tokens: Numeric) -> SequenceGroup:
@@ -39,7 +39,7 @@ def _prompts(deployment: Deployment, tokens: Numeric) -> SequenceGroup:
     )
 
 
-def _waiting(deployment: Deployment, time: PassTime) -> PassTime:
+def waiting(deployment: Deployment, time: PassTime) -> PassTime:
     """Return a pass with the host time it waits for."""
     return time if deployment.engine.hides_host == "none" else time.beside_host()
 

@@ -247,21 +247,25 @@ def _constant(policy: str, length: int) -> Choice:
 
 def _by_batch_size(policy: str, words: Sequence[str]) -> Choice:
     """Take the draft length at batch size 1 of a schedule, from a file or as typed."""
-    try:
-        if len(words) == 1 and "=" not in words[0]:
-            schedule = json.loads(read_text(Path(words[0]), "policy table", "JSON"))
-        else:
-            schedule = [_typed_entry(word) for word in words]
-    except (ValueError, RecursionError) as error:
-        reason = error.expected if isinstance(error, InputError) else error
-        expected = "entries such as table:1-16=3:17-64=2, or a JSON file of [[1, 16, 3], ...]"
-        raise InputError("policy", policy, f"{expected} ({reason})") from None
+    schedule = schedule_of(policy, words)
     with _of_policy():
         choice = _constant(policy, scheduled_draft_length(schedule, 1))
     if len(schedule) > 1:
         note = "entries above batch size 1 belong to serving and are not replayed"
         choice = replace(choice, notes=(note,))
     return choice
+
+
+def schedule_of(policy: str, words: Sequence[str]) -> Any:
+    """Return the schedule by batch size that a policy names after its colon, as it stands."""
+    try:
+        if len(words) == 1 and "=" not in words[0]:
+            return json.loads(read_text(Path(words[0]), "policy table", "JSON"))
+        return [_typed_entry(word) for word in words]
+    except (ValueError, RecursionError) as error:
+        reason = error.expected if isinstance(error, InputError) else error
+        expected = "entries such as table:1-16=3:17-64=2, or a JSON file of [[1, 16, 3], ...]"
+        raise InputError("policy", policy, f"{expected} ({reason})") from None
 
 
 def _typed_entry(word: str) -> list[int]:

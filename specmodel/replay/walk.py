@@ -8,8 +8,9 @@ along; any other policy is an object that is asked and told, in Python.
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
+from specmodel.replay.machine_code import compiled_function
 from specmodel.replay.policies.kinds import HOT, PARTS, PLANNED, react
 from specmodel.replay.policies.policy import ASKED, TESTING
 
@@ -139,47 +140,7 @@ def replay_request(
     return steps, tested, drafted, total, expected
 
 
-def _stamped(stamp: str) -> Callable[..., None]:
-    """Return the walk in a function whose kept machine code is found again by a stamp.
-
-    Numba finds code that it kept by the source of one file and by what a function encloses; the
-    stamp, which is of all files that are compiled, is enclosed.
-    """
-
-    def stamped(
-        told: Any, number: int, states: States, requests: Requests, tables: Tables, sums: Sums
-    ) -> None:
-        if stamp != "":
-            walk(told, number, states, requests, tables, sums)
-
-    return stamped
-
-
 @cache
 def compiled_walk() -> Callable[..., None] | None:
     """Return the walk as numba compiles it, or None where numba is not installed."""
-    try:
-        import numba
-        from numba.extending import register_jitable
-    except ImportError:
-        return None
-    # nothing is allocated, so that references to arrays need not be counted, which takes most time
-    for part in (*PARTS, replay_request, walk):
-        register_jitable(_nrt=False, inline="always" if part in HOT else "never")(part)
-    function, njit = _stamped(_stamp()), cast(Any, numba.njit)  # whose types lack `_nrt`
-    try:
-        compiled: Callable[..., None] = njit(cache=True, _nrt=False)(function)
-    except RuntimeError:  # there is no folder to keep machine code in
-        compiled = njit(_nrt=False)(function)
-    return compiled
-
-
-def _stamp() -> str:
-    """Return a digest of the source of all that is compiled."""
-    import hashlib
-    import inspect
-    import sys
-
-    modules = {sys.modules[part.__module__] for part in (*PARTS, walk)}
-    texts = sorted(inspect.getsource(module) for module in modules)
-    return hashlib.sha256("".join(texts).encode()).hexdigest()
+    return compiled_function(walk, (*PARTS, replay_request, walk), HOT)

@@ -1,0 +1,135 @@
+"""Limits of a server: what its scheduler takes in a step, and what its memory holds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from specmodel.base.errors import InputError
+from specmodel.base.units import check
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.memory import MemoryUse
+from specmodel.serving.requests import Requests
+from specmodel.serving.state import Limits
+
+LIKE = "vLLM 0.33"
+"""Whose scheduling and defaults these are."""
+_BY_MEMORY = ((160 * 2**30, 16384, 1024), (70 * 2**30, 8192, 1024), (0, 2048, 256))
+"""Token budget and running requests that its server takes by default, from so many bytes of a GPU
+(``EngineArgs.get_batch_defaults``, the usage OPENAI_API_SERVER; an A100 has those of the last)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduler:
+    """What a step may take: vLLM's options, in all replicas of a data-parallel server together.
+
+    Parameters
+    ----------
+    max_running, token_budget
+        Most running requests [request] and most tokens of a step: ``max_num_seqs`` and
+        ``max_num_batched_tokens`` [token].
+    block_size
+        KV entries of a block: ``block_size`` [token].
+    reserved_tokens
+        Slots kept for a request beyond the tokens of its step: vLLM's look-ahead, which is the
+        length of its longest draft where a model drafts [token].
+    prefill_interval
+        Steps from one with prefill to the next while others decode: ``prefill_schedule_interval``,
+        1 for none between [-].
+    chunked_prefill
+        Whether a prompt is cut where the budget ends; else it waits for a step that takes all.
+    """
+
+    max_running: int = 1024
+    token_budget: int = 8192
+    block_size: int = 16
+    reserved_tokens: int = 0
+    prefill_interval: int = 1
+    chunked_prefill: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("max_running", "token_budget", "block_size", "prefill_interval"):
+            check(name, getattr(self, name), minimum=1, maximum=1e6, whole=True)
+        check("reserved_tokens", self.reserved_tokens, minimum=0, maximum=1e4, whole=True)
+
+
+def usual_scheduler(deployment: Deployment, max_draft_length: int) -> Scheduler:
+    """Return the limits that vLLM 0.33 takes by default on the GPUs of a deployment."""
+    memory, replicas = deployment.hardware.memory.capacity_bytes, deployment.layout.replicas
+    is_small = "a100" in deployment.hardware.name.lower()
+    _, tokens, running = (
+        _BY_MEMORY[-1] if is_small else next(r for r in _BY_MEMORY if memory >= r[0])
+    )
+    drafts = deployment.has_drafter and not deployment.drafter.is_lookup
+    return Scheduler(
+        max_running=running * replicas,
+        token_budget=tokens * replicas,
+        reserved_tokens=max_draft_length if drafts else 0,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """KV blocks of a server, and how many of them stand for what every request keeps.
+
+    Parameters
+    ----------
+    blocks, fixed_blocks
+        Blocks in all, and those of the recurrent states and full windows of one request [-].
+    block_size
+        Entries of a block; so many that one holds any request, where nothing grows [token].
+    """
+
+    blocks: int
+    fixed_blocks: int = 0
+    block_size: int = 16
+
+
+def memory_for(
+    deployment: Deployment, scheduler: Scheduler, max_draft_length: int, requests: Requests
+) -> Memory:
+    """Return the blocks that are left beside the weights, what a drafter keeps counted.
+
+    Bytes of a request are taken as linear between the mean and the largest number of its entries.
+    """
+    tokens = max_draft_length + 1
+    most = requests.longest
+    ends = np.array([min(requests.mean_context, most - 1.0), float(most)])
+    use = MemoryUse(deployment, ends, tokens)
+    free = use.capacity_bytes - use.weight_bytes
+    low, high = use.bytes_per_request
+    by_entry = (high - low) / (ends[1] - ends[0])
+    fixed = max(high - by_entry * (ends[1] + tokens), 0.0)
+    size = scheduler.block_size
+    if by_entry * size < 1e-6 * high:  # states alone
+        size, block_bytes, fixed = 10**9, high, 0.0
+    else:
+        block_bytes = by_entry * size
+    blocks = int(max(free, 0.0) // block_bytes) * deployment.layout.replicas
+    return Memory(blocks=blocks, fixed_blocks=int(np.ceil(fixed / block_bytes)), block_size=size)
+
+
+def limits_of(
+    scheduler: Scheduler, memory: Memory, max_draft_length: int, requests: Requests
+) -> Limits:
+    """Return the limits as the loop reads them; refuse what could never be served."""
+    longest = requests.longest + max_draft_length + 1 + scheduler.reserved_tokens
+    needed = -(-longest // memory.block_size) + memory.fixed_blocks
+    if needed > memory.blocks:
+        held = max(memory.blocks - memory.fixed_blocks, 0) * memory.block_size
+        expected = "more GPUs, fewer bytes or shorter requests: not one request fits"
+        if held:
+            expected = f"requests of at most {held} tokens with their draft, which is what fits"
+        raise InputError("memory", f"{longest} tokens of the longest request", expected)
+    if not scheduler.chunked_prefill and requests.longest > scheduler.token_budget:
+        expected = f"at least the longest request, {requests.longest}, without chunks"
+        raise InputError("token_budget", scheduler.token_budget, expected)
+    return Limits(
+        requests=scheduler.max_running,
+        tokens=scheduler.token_budget,
+        block=memory.block_size,
+        blocks=memory.blocks,
+        fixed_blocks=memory.fixed_blocks,
+        reserve=scheduler.reserved_tokens,
+        interval=scheduler.prefill_interval,
+        chunked=scheduler.chunked_prefill,
+    )

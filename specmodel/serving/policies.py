@@ -1,0 +1,185 @@
+"""Draft lengths of a server: policies by name, as numbers that the loop over steps reads."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.replay.choices import Choice, choose, policy_maker, schedule_of
+from specmodel.replay.policies import AdaptiveSteps, scheduled_draft_length
+from specmodel.replay.policies.kinds import KINDS
+from specmodel.replay.policies.sglang import read_slots
+from specmodel.replay.times import ReplayTimes
+from specmodel.serving.state import BY_BATCH, SHARED, SLOTS, Server
+from specmodel.serving.times import TabulatedTimes
+
+STATES = ("request", "server")
+"""Whose state a policy that learns has, as far as it is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drafting:
+    """What decides the draft length of a step.
+
+    Parameters
+    ----------
+    name, kind, rule
+        For people, and what the loop does with the rest, by number.
+    by_batch
+        By the requests of the step before, from 0: a draft length [token], or a state [-].
+    states
+        Whole and real numbers of each state, as in `replay.policies`.
+    max_draft_length
+        The longest draft that it may ask for [token].
+    """
+
+    name: str
+    kind: int = BY_BATCH
+    rule: int = 0
+    by_batch: tuple[int, ...] = (0,)
+    states: tuple[tuple[list[int], list[float]], ...] = ()
+    max_draft_length: int = 0
+
+    def fresh(self, *, for_python: bool) -> Server:
+        """Return it as the loop reads it, in its first state."""
+        wholes = max((len(whole) for whole, _ in self.states), default=1)
+        reals = max((len(real) for _, real in self.states), default=1)
+        whole = [[*own, *[0] * (wholes - len(own))] for own, _ in self.states] or [[0]]
+        real = [[*own] if for_python else [*own, *[0.0] * (reals - len(own))]
+                for _, own in self.states] or [[0.0]]  # fmt: skip
+        if for_python:
+            return Server(self.kind, self.rule, [*self.by_batch], whole, real)
+        arrays = np.array(self.by_batch), np.array(whole), np.array(real)
+        return Server(self.kind, self.rule, *arrays)
+
+
+def no_drafts() -> Drafting:
+    """Return what drafts nothing."""
+    return Drafting(name="none")
+
+
+def fixed(length: int, name: str = "") -> Drafting:
+    """Return one draft length for all steps [token]."""
+    return Drafting(name=name or f"fixed:{length}", by_batch=(length,), max_draft_length=length)
+
+
+def scheduled(lengths: list[int], name: str) -> Drafting:
+    """Return a draft length by the requests of the step before, from 1 [token]."""
+    whole = (lengths[0], *lengths)
+    return Drafting(name=name, by_batch=whole, max_draft_length=max(whole))
+
+
+def best_lengths(
+    times: TabulatedTimes, acceptance: Acceptance, max_draft_length: int, context: float
+) -> list[int]:
+    """Return by requests, from 1, the draft length with the most expected tokens a second [token].
+
+    Of equal ones the shortest; prompts are left out, which add the same to every token.
+    """
+    sizes = np.arange(1, times.max_requests + 1)
+    lengths = range(max_draft_length + 1)
+    tokens = [float(acceptance.expected_tokens_per_step(k)) for k in lengths]
+    paces = [tokens[k] / times.step_time(k, sizes, context) for k in lengths]
+    return [int(best) for best in np.argmax(np.array(paces), axis=0)]
+
+
+def drafting(
+    policy: str | Choice,
+    *,
+    times: TabulatedTimes,
+    acceptance: Acceptance,
+    max_draft_length: int,
+    context: float,
+    state: str = "request",
+) -> Drafting:
+    """Return a policy by name for a server with these step times.
+
+    ``none``, ``fixed:K``, ``schedule`` (the best length by batch), ``table:...`` and the learning
+    ones of `replay.choices`; those that keep a state for each request are refused unless `state`
+    is "server": all requests then share one, which is told of each of them in turn.
+    """
+    if isinstance(policy, str) and policy.strip() == "schedule":
+        return scheduled(best_lengths(times, acceptance, max_draft_length, context), "schedule")
+    if isinstance(policy, str) and policy.strip().startswith("table:"):
+        _, *words = policy.strip().split(":")
+        table = schedule_of(policy, words)
+        lengths = [scheduled_draft_length(table, n) for n in range(1, times.max_requests + 1)]
+        found = scheduled(lengths, policy)
+    else:
+        choice = choose(policy)
+        if choice.draft_length is not None:
+            found = fixed(choice.draft_length, choice.name)
+        else:
+            found = _learning(choice, times, max_draft_length, context, state)
+    if found.max_draft_length > max_draft_length:
+        expected = f"drafts of at most {max_draft_length}, the longest of the drafter considered"
+        raise InputError("policy", found.name, expected)
+    return found
+
+
+def _learning(
+    choice: Choice, times: TabulatedTimes, longest: int, context: float, state: str
+) -> Drafting:
+    """Return a policy that learns, with the state of a server."""
+    if state not in STATES:
+        raise InputError("policy_state", state, " or ".join(STATES))
+    if choice.state == "request" and state != "server":
+        expected = "a policy that sees the batch, or --policy-state server: one state for all"
+        raise InputError("policy", choice.name, expected)
+    steps = _steps_of_one(times, longest, context)
+    made: Any = policy_maker(choice, steps, 0)(0) if choice.learns else None
+    if type(made) not in KINDS or getattr(made, "generator", None):
+        expected = "none, fixed:K, schedule, table, sglang, goodput, cascade or bandit"
+        raise InputError("policy", choice.name, expected)
+    if isinstance(made, AdaptiveSteps):
+        return _slots(choice, longest, times.max_requests)
+    only = ((made.whole, made.real),)
+    return Drafting(
+        name=choice.name, kind=SHARED, rule=KINDS[type(made)], states=only, max_draft_length=longest
+    )
+
+
+def _slots(choice: Choice, longest: int, max_requests: int) -> Drafting:
+    """Return all slots of SGLang's adaptive rule, of which settings hold in each."""
+    sizes = sorted(read_slots(choice.settings.get("config")))
+    made = [AdaptiveSteps(longest, batch_size=size, **choice.settings) for size in sizes]
+    of_batch = np.maximum(np.searchsorted(sizes, np.arange(max_requests + 1), "right") - 1, 0)
+    return Drafting(
+        name=choice.name,
+        kind=SLOTS,
+        by_batch=tuple(of_batch.tolist()),
+        states=tuple((slot.whole, slot.real) for slot in made),
+        max_draft_length=longest,
+    )
+
+
+def _steps_of_one(times: TabulatedTimes, longest: int, context: float) -> ReplayTimes:
+    """Return the steps of a single request, which policies are made from."""
+    steps = np.array([float(times.step_time(k, 1, context)) for k in range(longest + 1)])
+    return ReplayTimes(
+        forward_time=float(steps[0]),
+        paused_time=float(steps[0]),
+        step_time=steps,
+        expert_time=np.zeros_like(steps),
+    )
+
+
+def survival(acceptance: Acceptance, longest: int) -> FloatArray:
+    """Return the chance that at least 1, 2, ... tokens of a draft are accepted, by its length [-].
+
+    Of drafters that make all tokens at once each length has chances of its own.
+    """
+    found = np.zeros((longest + 1, max(longest, 1)))
+    rates = None
+    if acceptance.acceptance_by_position is not None:
+        rates = np.asarray(acceptance.acceptance_by_position, dtype=float)
+        if longest > rates.shape[-1]:
+            expected = f"at most {rates.shape[-1]}, the positions with a known acceptance"
+            raise InputError("draft_length", longest, expected)
+    for k in range(1, longest + 1):
+        own = np.full(k, float(acceptance.rate())) if rates is None else rates
+        found[k, :k] = np.cumprod(own[k - 1] if own.ndim == 2 else own)[:k]
+    return found

@@ -1,0 +1,104 @@
+"""What the loop over steps reads and writes: arrays by request, by running request, and in all.
+
+Lists for Python, arrays for numba, which knows no other records.
+"""
+
+from typing import Any, NamedTuple
+
+BY_BATCH, SLOTS, SHARED = range(3)
+"""Kinds of policies: a draft length by batch, SGLang's slots by batch, one state for the server."""
+
+# places of whole numbers: what is counted over a run, and what changes from step to step
+STEPS, DRAFTED_STEPS, PREEMPTIONS, REQUEST_STEPS, MOST_RUNNING, LEAST_FREE, LOGGED = range(7)
+HEAD, ARRIVED, RUNNING_NOW, FRONT, DONE, FREE_BLOCKS, BATCH, BUDGET, LAST_PREFILL = range(7, 16)
+DEFERRED, DECODERS, PARTS_OF_PROMPTS, PROMPT_TOKENS, ENTRIES, HITS, GAINED, BIN = range(16, 24)
+WHOLES = 24
+# places of sums
+NOW, AREA, BUSY, RUNNING_AREA, CONTEXT_AREA, PREFILLED, SIGHT = range(7)
+SUMS = 7
+# columns of the log of steps
+(
+    TIME, SECONDS, DECODING, DRAFT, CONTEXT, TOKENS, SEEN, CHUNKS, EMITTED, FREE, RUNNING, WAITING
+) = range(12)  # fmt: skip
+LOG_COLUMNS = 12
+
+
+class Asked(NamedTuple):
+    """What is asked: by request arrival, prompt, tokens of it found in the cache, output, luck.
+
+    `ready` are tokens that were emitted before the request comes, where others prefill.
+    """
+
+    arrival: Any
+    prompt: Any
+    cached: Any
+    output: Any
+    key: Any
+    ready: int
+    users: int
+
+
+class Outcomes(NamedTuple):
+    """What is accepted: thresholds of luck by draft length and position, or a recorded trace.
+
+    A trace has accepted tokens by position, with requests from `first` on, of `lengths` tokens.
+    """
+
+    thresholds: Any
+    longest: int
+    accepted: Any
+    first: Any
+    lengths: Any
+
+
+class Limits(NamedTuple):
+    """Limits of the scheduler; `reserve` are slots beyond those of a step's tokens [token]."""
+
+    requests: int
+    tokens: int
+    block: int
+    blocks: int
+    fixed_blocks: int
+    reserve: int
+    interval: int
+    chunked: bool
+
+
+class Server(NamedTuple):
+    """The policy: a draft length or a state by batch, states, and of one shared state its rule."""
+
+    kind: int
+    rule: int
+    by_batch: Any
+    whole: Any
+    real: Any
+
+
+class Records(NamedTuple):
+    """What is recorded by request, of steps, and in all; `edges` are those of `intervals`."""
+
+    started: Any
+    first: Any
+    last: Any
+    drafted: Any
+    accepted: Any
+    emitted: Any
+    intervals: Any
+    edges: Any
+    log: Any
+    wholes: Any
+    sums: Any
+
+
+class Slots(NamedTuple):
+    """State of the running requests, in order of admission; `front` are preempted ones."""
+
+    request: Any
+    context: Any
+    needed: Any
+    left: Any
+    key: Any
+    room: Any
+    blocks: Any
+    granted: Any
+    front: Any

@@ -1,0 +1,337 @@
+"""Seconds of a step that decodes, verifies and prefills: from the program, and tabulated from it.
+
+The table is what the simulator's loop reads. A step without prompts is tabulated by draft length,
+every number of requests and mean context. What chunks of prompts add to it is tabulated by draft
+length, requests, tokens of all chunks and the mean number of entries that such a token sees; one
+number stands for where in its prompt a chunk lies, and for how many prompts share the tokens.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from specmodel.base.units import FloatArray, Numeric, check
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.latency import draft_pass, step_times, target_pass
+from specmodel.cost.prefill import waiting
+from specmodel.layers.batch import SequenceGroup, sequence_group
+
+ROWS = 96
+"""Rows of context of a table [-]."""
+_NEAR = (
+    1,
+    2,
+    4,
+    8,
+    16,
+    32,
+    64,
+    96,
+    128,
+    160,
+    192,
+    224,
+    256,
+    320,
+    384,
+    448,
+    512,
+    576,
+    640,
+    768,
+    1024,
+)
+"""Tokens of chunks that are tabulated; above these they grow by the factor below [token]."""
+_GROWTH = 2**0.5
+
+
+class Tables(NamedTuple):
+    """Step times as the loop reads them: flat arrays or lists, and their sizes.
+
+    `base` is by draft length, requests and row of context, of which `rows_per_token` make a token;
+    `more` by draft length and nodes of requests, chunks' tokens and entries seen.
+    """
+
+    base: Any
+    requests: int
+    rows: int
+    rows_per_token: float
+    more: Any
+    at_requests: Any
+    at_tokens: Any
+    at_seen: Any
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TabulatedTimes:
+    """Times of mixed steps at nodes, between which they are interpolated.
+
+    Parameters
+    ----------
+    base
+        Steps without prompts, by draft length from 0, requests from 0, and row of context [s].
+    context_step
+        Context between two rows, the first of which has none [token].
+    more
+        What chunks of prompts add, by draft length and the three nodes below; all of the step
+        where nothing decodes [s].
+    at_requests, at_tokens, at_seen
+        Nodes: requests that decode [request], tokens of all chunks, and entries that such a token
+        sees, itself included, in the mean [token].
+    """
+
+    base: FloatArray
+    context_step: float
+    more: FloatArray
+    at_requests: FloatArray
+    at_tokens: FloatArray
+    at_seen: FloatArray
+
+    @property
+    def max_draft_length(self) -> int:
+        """Longest draft with a time [token]."""
+        return len(self.base) - 1
+
+    @property
+    def max_requests(self) -> int:
+        """Most requests with a time [request]."""
+        return int(self.base.shape[1]) - 1
+
+    def step_time(self, draft_length: int, requests: Numeric, context: Numeric) -> FloatArray:
+        """Return steps without prompts at a draft length, requests and mean contexts [s]."""
+        table, size = self.base[draft_length], np.asarray(requests, dtype=float)
+        rows = np.minimum(np.asarray(context) / self.context_step, table.shape[1] - 1.001)
+        row, low = rows.astype(int), np.minimum(size.astype(int), self.max_requests - 1)
+        ends = [table[n, row] + (rows - row) * (table[n, row + 1] - table[n, row])
+                for n in (low, low + 1)]  # fmt: skip
+        return np.asarray(ends[0] + (size - low) * (ends[1] - ends[0]))
+
+    def prompt_time(
+        self, draft_length: int, requests: Numeric, tokens: Numeric, seen: Numeric
+    ) -> FloatArray:
+        """Return what chunks of so many tokens add, which see so many entries in the mean [s]."""
+        table, nodes = self.more[draft_length], (self.at_requests, self.at_tokens, self.at_seen)
+        found = []
+        for values, given in zip(nodes, (requests, tokens, seen), strict=True):
+            value = np.clip(given, values[0], values[-1])
+            at = np.clip(np.searchsorted(values, value, "right") - 1, 0, len(values) - 2)
+            found.append((at, (value - values[at]) / (values[at + 1] - values[at])))
+        (i, a), (j, b), (k, c) = found
+        total = 0.0
+        for di, dj, dk in np.ndindex(2, 2, 2):
+            weight = (a if di else 1 - a) * (b if dj else 1 - b) * (c if dk else 1 - c)
+            total = total + weight * table[i + di, j + dj, k + dk]
+        return np.asarray(total)
+
+    def flat(self, *, for_python: bool) -> Tables:
+        """Return the tables as the loop reads them, as lists for Python."""
+        _, requests, rows = self.base.shape
+        arrays = [self.base.ravel(), self.more.ravel()]
+        nodes = [self.at_requests, self.at_tokens, self.at_seen]
+        base, more, *at = [
+            each.tolist() if for_python else np.ascontiguousarray(each, float)
+            for each in (*arrays, *nodes)
+        ]
+        return Tables(base, requests, rows, 1 / self.context_step, more, *at)
+
+
+def mixed_step_time(
+    deployment: Deployment,
+    *,
+    requests: Numeric,
+    draft_length: Numeric,
+    context: Numeric,
+    prompts: tuple[SequenceGroup, ...] = (),
+) -> FloatArray:
+    """Return a step of the deployment's program that decodes, with chunks of prompts beside [s]."""
+    gamma = np.asarray(draft_length, dtype=float)
+    times = step_times(
+        deployment,
+        batch_size=requests,
+        draft_length=gamma,
+        verify_tokens=gamma + 1,
+        context_length=context,
+        prompts=prompts,
+    )
+    return times.step_time + _read_by_drafter(deployment, prompts)
+
+
+def prompts_step_time(deployment: Deployment, prompts: tuple[SequenceGroup, ...]) -> FloatArray:
+    """Return a step of nothing but chunks of prompts [s]."""
+    read = waiting(deployment, target_pass(deployment, prompts))
+    return read.total_time + _read_by_drafter(deployment, prompts)
+
+
+def _read_by_drafter(
+    deployment: Deployment, prompts: tuple[SequenceGroup, ...]
+) -> FloatArray | float:
+    """Return the pass in which a draft model reads chunks; of a head it is left out [s]."""
+    drafter = deployment.drafter
+    if not prompts or drafter.is_head or drafter.is_lookup or not drafter.architectures:
+        return 0.0
+    read = draft_pass(deployment, drafter.architectures[0], prompts)
+    return waiting(deployment, read).total_time
+
+
+def chunks(tokens: FloatArray, seen: FloatArray) -> SequenceGroup:
+    """Return chunks alike with so many tokens in all, each of which sees so many in the mean.
+
+    One chunk with entries before it, or several that begin their prompts.
+    """
+    each = np.minimum(tokens, 2 * seen - 1)
+    return sequence_group(
+        batch_size=tokens / each,
+        tokens_per_sequence=each,
+        context_length=np.maximum(seen - (each + 1) / 2, 0.0),
+        logits_per_sequence=1,
+    )
+
+
+def tabulate(
+    deployment: Deployment,
+    *,
+    max_draft_length: int,
+    max_requests: int,
+    max_context: int,
+    mean_context: float,
+    token_budget: int,
+) -> TabulatedTimes:
+    """Return the step times of a deployment, tabulated from its program.
+
+    Parameters
+    ----------
+    deployment, max_draft_length
+        What runs where, and the longest draft [token].
+    max_requests, max_context, mean_context
+        Most requests of a step [request]; the longest context, and the one at which what chunks of
+        prompts add is tabulated [token].
+    token_budget
+        Most tokens of a step [token].
+    """
+    check("max_requests", max_requests, minimum=1, maximum=1e5, whole=True)
+    check("max_context", max_context, minimum=1, maximum=1e9)
+    lengths = np.arange(max_draft_length + 1.0)
+    step = max(max_context / (ROWS - 2), 1.0)
+    contexts, every = np.arange(ROWS) * step, np.arange(max_requests + 1.0)
+    jumps = _jumps(deployment, lengths, max_requests)
+    some = _nodes(max_requests, dense=32, growth=1.07, jumps=jumps)
+    base = np.zeros((len(lengths), len(every), ROWS))
+    for gamma, table in zip(lengths, base, strict=True):
+        found = mixed_step_time(
+            deployment, requests=some[:, None], draft_length=gamma, context=contexts
+        )
+        found = np.broadcast_to(found, (len(some), ROWS))
+        for row in range(ROWS):
+            table[1:, row] = np.interp(every[1:], some, found[:, row])
+    at_requests = np.concatenate([[0.0], _nodes(max_requests, dense=1, growth=1.5, jumps=jumps)])
+    at_tokens = np.array([*(t for t in _NEAR if t < token_budget), *_above(token_budget)])
+    at_seen = np.array([*(s for s in _NEAR if s < max_context), *_above(max_context)])
+    more = np.zeros((len(lengths), len(at_requests), len(at_tokens), len(at_seen)))
+    group = chunks(at_tokens[:, None], at_seen)
+    grid = at_requests[1:, None, None]
+    for gamma, table in zip(lengths, more, strict=True):
+        without, whole = (
+            mixed_step_time(
+                deployment,
+                requests=grid,
+                draft_length=gamma,
+                context=mean_context,
+                prompts=prompts,
+            )
+            for prompts in ((), (group,))
+        )
+        table[1:] = whole - without
+    more[0, 0] = prompts_step_time(deployment, (group,))
+    return TabulatedTimes(
+        base=base,
+        context_step=step,
+        more=more,
+        at_requests=at_requests,
+        at_tokens=at_tokens,
+        at_seen=at_seen,
+    )
+
+
+def _above(most: float) -> list[float]:
+    """Return nodes above those of `_NEAR`, to a largest one [token]."""
+    count = max(int(np.ceil(np.log(max(most / _NEAR[-1], 1.0)) / np.log(_GROWTH))), 1)
+    first = min(_NEAR[-1], most) if most > _NEAR[-1] else most
+    return [float(first * (most / first) ** (i / count)) for i in range(1, count + 1)]
+
+
+def _jumps(deployment: Deployment, lengths: FloatArray, most: int) -> list[int]:
+    """Return the last requests that a graph holds, and the first that none does [request]."""
+    limit = deployment.graph_limit
+    if limit is None:
+        return []
+    held = limit.count * deployment.layout.replicas
+    last = {int(held // (length + 1 if limit.unit == "token" else 1)) for length in lengths}
+    return [n for each in last for n in (each, each + 1) if 1 <= n <= most]
+
+
+def _nodes(most: int, *, dense: int, growth: float, jumps: list[int]) -> FloatArray:
+    """Return whole numbers from 1, each up to `dense`, then growing to the most [request]."""
+    found, at = [*range(1, min(dense, most) + 1), *jumps], float(dense)
+    while at < most:
+        at = max(at * growth, at + 1)
+        found.append(min(round(at), most))
+    return np.array(sorted({*found}), dtype=float)
+
+
+def constant_times(step_time: float, prompt_time: float, most: int = 1) -> TabulatedTimes:
+    """Return times that depend on nothing but whether a step decodes and prefills [s]."""
+    base = np.full((1, most + 1, 2), step_time)
+    base[:, 0] = 0.0
+    more = np.full((1, 2, 2, 2), prompt_time)
+    ends = np.array([0.0, 1e9])
+    return TabulatedTimes(
+        base=base, context_step=1e9, more=more, at_requests=ends, at_tokens=ends, at_seen=ends
+    )
+
+
+def below(nodes: Any, value: float) -> int:
+    """Return the place of the last node at or below a value, at most the last but one."""
+    low, high = 0, len(nodes) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if nodes[middle] <= value:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def decode_time(tables: Tables, length: int, requests: int, context: float) -> float:
+    """Return a step without prompts, at a mean context [s]."""
+    rows = context * tables.rows_per_token
+    row = int(rows)
+    if row > tables.rows - 2:
+        row = tables.rows - 2
+    at = (length * tables.requests + requests) * tables.rows + row
+    low: float = tables.base[at]
+    high: float = tables.base[at + 1]
+    return low + (rows - row) * (high - low)
+
+
+def prompt_time(tables: Tables, length: int, requests: int, tokens: float, seen: float) -> float:
+    """Return what chunks of prompts add to a step [s]."""
+    sizes, lengths, sights = tables.at_requests, tables.at_tokens, tables.at_seen
+    i, j, k = below(sizes, requests), below(lengths, tokens), below(sights, seen)
+    a = (requests - sizes[i]) / (sizes[i + 1] - sizes[i])
+    b = (tokens - lengths[j]) / (lengths[j + 1] - lengths[j])
+    c = (seen - sights[k]) / (sights[k + 1] - sights[k])
+    c = 0.0 if c < 0 else 1.0 if c > 1 else c
+    row, plane = len(sights), len(sights) * len(lengths)
+    at = (length * len(sizes) + i) * plane + j * row + k
+    total, more = 0.0, tables.more
+    for corner in range(4):
+        di, dj = corner >> 1, corner & 1
+        here = at + di * plane + dj * row
+        value = more[here] + c * (more[here + 1] - more[here])
+        total += (a if di else 1 - a) * (b if dj else 1 - b) * value
+    return total
+
+
+LOOKUPS = (below, decode_time, prompt_time)
+"""The functions that numba compiles."""

@@ -1,0 +1,146 @@
+"""Step times: those of the program, and the table beside the program."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.cost.deploying import deploy
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.latency import step_times
+from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
+from specmodel.layers.batch import SequenceGroup, sequence_group
+from specmodel.serving import loop, run, scheduling, times
+from specmodel.serving.limits import Scheduler
+from specmodel.serving.policies import fixed
+from specmodel.serving.requests import WORKLOADS, Arrivals, draw_requests
+from specmodel.serving.state import RUNNING_NOW
+
+QWEN: dict[str, Any] = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3"}
+OTHERS: list[dict[str, Any]] = [
+    {"target": "gpt-oss-120b", "hardware": "h200", "drafter": "eagle3"},
+    {"target": "deepseek-v3.2", "hardware": "b200", "drafter": "mtp", "tensor_parallel": 8},
+    {"target": "qwen3.5-397b-a17b", "hardware": "b200", "drafter": "mtp", "tensor_parallel": 8},
+]
+
+
+def chunk(tokens: float, context: float = 0.0) -> SequenceGroup:
+    return sequence_group(
+        batch_size=1, tokens_per_sequence=tokens, context_length=context, logits_per_sequence=1
+    )
+
+
+@pytest.mark.parametrize("drafter", ["eagle3", "qwen2-0.5b"])
+def test_a_prompt_alone_takes_its_prefill_pass(drafter: str) -> None:
+    deployment, _ = deploy(**QWEN | {"drafter": drafter})
+    for tokens in (300.0, 4000.0):
+        taken = times.prompts_step_time(deployment, (chunk(tokens),))
+        whole = prefill_pass(deployment, tokens).total_time
+        own = draft_prefill_pass(deployment, tokens)
+        assert taken == whole + (own.total_time if own else 0.0)
+
+
+def test_without_prompts_it_is_the_step_of_predict() -> None:
+    deployment, _ = deploy(**QWEN)
+    at = {"draft_length": 3, "batch_size": 20, "verify_tokens": 4, "context_length": 700}
+    taken = times.mixed_step_time(deployment, requests=20, draft_length=3, context=700)
+    assert taken == step_times(deployment, **at).step_time  # type: ignore[arg-type]
+
+
+def test_the_loop_reads_the_table_as_it_stands() -> None:
+    deployment, _ = deploy(**QWEN)
+    table = times.tabulate(
+        deployment,
+        max_draft_length=2,
+        max_requests=40,
+        max_context=3000,
+        mean_context=500,
+        token_budget=2048,
+    )
+    flat = table.flat(for_python=True)
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        k, n, c = int(random.integers(3)), int(random.integers(1, 41)), random.uniform(0, 2900)
+        assert times.decode_time(flat, k, n, c) == pytest.approx(
+            float(table.step_time(k, n, c)), rel=1e-12
+        )
+        tokens, seen = random.uniform(1, 2048), random.uniform(1, 2900)
+        found = times.prompt_time(flat, k, n, tokens, seen)
+        assert found == pytest.approx(float(table.prompt_time(k, n, tokens, seen)), rel=1e-12)
+
+
+def logged_errors(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, rate: float, count: int, every: int
+) -> list[float]:
+    """Return errors of the table in mixed steps of a run, beside all their groups as they were."""
+    steps: list[tuple[float, int, list[int], list[tuple[int, int]]]] = []
+    advance = loop.advance
+
+    def watched(tables: Any, records: Any, verifying: int) -> float:
+        seconds = advance(tables, records, verifying)
+        own = [each[: records.wholes[RUNNING_NOW]] for each in slots[:4]]
+        decoding = [c for c, need in zip(own[1], own[2], strict=True) if need == 0]
+        parts = [
+            (granted, c)
+            for c, need, granted in zip(own[1], own[2], slots[7], strict=False)
+            if need > 0 and granted > 0
+        ]
+        if parts and decoding:
+            steps.append((seconds, verifying, decoding, parts))
+        return seconds
+
+    slots: Any = ()
+    scheduled = scheduling.schedule
+
+    def seen(asked: Any, limits: Any, own: Any, records: Any, verified: int) -> None:
+        nonlocal slots
+        slots = own
+        scheduled(asked, limits, own, records, verified)
+
+    monkeypatch.setattr(loop, "advance", watched)
+    monkeypatch.setattr(loop, "schedule", seen)
+    requests = draw_requests(Arrivals(request_rate=rate), WORKLOADS["chat"], count, 1)
+    service = run.prepare(deployment, Scheduler(reserved_tokens=3), requests, 3)
+    service.run(requests, fixed(3), Acceptance(acceptance_rate=0.7), compiled=False)
+    found = []
+    for seconds, verifying, decoding, parts in steps[::every]:
+        groups = tuple(chunk(float(tokens), float(context)) for tokens, context in parts)
+        direct = step_times(
+            deployment,
+            batch_size=len(decoding),
+            draft_length=verifying,
+            verify_tokens=verifying + 1,
+            context_length=float(np.mean(decoding)),
+            prompts=groups,
+        )
+        found.append(seconds / float(direct.step_time) - 1)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", [QWEN, *OTHERS])
+def test_the_table_is_near_the_program_in_mixed_steps(
+    where: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Figures of 1,000 steps each are measured by ``calibration/under_load.py``."""
+    deployment, _ = deploy(**where)
+    errors = np.abs(logged_errors(deployment, monkeypatch, 5.0, 300, 5))
+    assert len(errors) > 40
+    assert np.median(errors) < 0.01
+    assert errors.max() < 0.03
+
+
+def test_times_never_fall_with_work() -> None:
+    deployment, _ = deploy(**QWEN)
+    table = times.tabulate(
+        deployment,
+        max_draft_length=3,
+        max_requests=200,
+        max_context=4000,
+        mean_context=500,
+        token_budget=4096,
+    )
+    assert (np.diff(table.base, axis=2) >= 0).all()
+    assert (np.diff(table.base[:, 1:], axis=1) >= -1e-12).all()
+    assert (np.diff(table.more[:, 1:], axis=2) >= -1e-6).all()
