@@ -1,0 +1,100 @@
+"""The simulator beside queueing theory, and beside `predict` in its limits."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import specmodel
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.cost.deploying import deploy
+from specmodel.serving.limits import Memory, Scheduler, usual_scheduler
+from specmodel.serving.policies import fixed
+from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
+from specmodel.serving.run import prepare, simulate
+from specmodel.serving.times import constant_times
+
+QWEN: dict[str, Any] = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3"}
+WORKS = {"fixed": ([2], [1.0]), "mixed": ([1, 9], [0.75, 0.25])}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("load", [0.5, 0.8])
+@pytest.mark.parametrize("work", WORKS)
+def test_one_request_at_a_time_waits_as_pollaczek_and_khinchine_say(work: str, load: float) -> None:
+    """W = rate E[S^2] / (2 (1 - load)), with exact moments of the work S of steps of a second."""
+    steps, chances = (np.array(each, dtype=float) for each in WORKS[work])
+    mean, square = (steps * chances).sum(), (steps**2 * chances).sum()
+    rate = load / mean
+    waits = []
+    for replication in range(24):
+        random = np.random.default_rng([replication, len(work)])
+        count = 4000
+        requests = Requests(
+            arrival_time=Arrivals(request_rate=rate).times(count, replication),
+            prompt_tokens=np.full(count, 5),
+            output_tokens=random.choice(steps, count, p=chances).astype(np.int64),
+        )
+        run = simulate(
+            requests,
+            times=constant_times(1.0, 1.0),
+            scheduler=Scheduler(max_running=1),
+            memory=Memory(blocks=1000),
+            compiled=False,
+        )
+        waits.append((run.started - requests.arrival_time)[run.measured].mean())
+    expected = rate * square / (2 * (1 - load))
+    error = np.std(waits, ddof=1) / len(waits) ** 0.5
+    assert error < 0.05 * expected
+    assert np.mean(waits) == pytest.approx(expected, abs=3 * error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draft_length", [0, 3])
+@pytest.mark.parametrize("arrivals", [Arrivals(users=1), Arrivals(request_rate=1e-5)])
+def test_one_user_decodes_as_predicted_at_batch_size_one(
+    arrivals: Arrivals, draft_length: int
+) -> None:
+    requests = draw_requests(arrivals, Lengths(prompt_tokens=500, output_tokens=2000), 80, 2)
+    deployment, _ = deploy(**QWEN)
+    service = prepare(deployment, usual_scheduler(deployment, 3), requests, 3)
+    run = service.run(requests, fixed(draft_length), Acceptance(acceptance_rate=0.7))
+    contexts = np.linspace(500, 2500, 41)
+    predicted = specmodel.predict(
+        **QWEN,
+        batch_size=1,
+        draft_length=draft_length,
+        context_length=contexts,
+        acceptance=0.7,
+    )
+    assert run.mean_tpot == pytest.approx(predicted.tpot.mean(), rel=0.01)
+    assert run.ttft.max() == pytest.approx(run.ttft.min(), rel=1e-6)
+
+
+@pytest.mark.parametrize("users", [4, 40])
+@pytest.mark.parametrize("draft_length", [0, 2])
+def test_a_closed_loop_of_endless_outputs_is_a_batch(users: int, draft_length: int) -> None:
+    requests = draw_requests(
+        Arrivals(users=users), Lengths(prompt_tokens=400, output_tokens=1200), users, 2
+    )
+    deployment, _ = deploy(**QWEN)
+    service = prepare(deployment, usual_scheduler(deployment, 2), requests, 2)
+    table, sizes = service.times, np.arange(service.times.max_requests + 1)
+    rows = [table.step_time(k, sizes, 700) for k in range(3)]  # the context is held
+    held = np.repeat(np.array(rows)[:, :, None], table.base.shape[2], axis=2)
+    service = replace(service, times=replace(table, base=held))
+    run = service.run(requests, fixed(draft_length), Acceptance(acceptance_rate=0.7), log_steps=400)
+    full = run.log["decoding"] == users
+    predicted = specmodel.predict(
+        **QWEN,
+        batch_size=users,
+        draft_length=draft_length,
+        context_length=700,
+        acceptance=0.7,
+    )
+    emitted = run.log["emitted"][full].sum() / full.sum() / users
+    assert run.log["seconds"][full] == pytest.approx(float(predicted.step_time), rel=2e-3)
+    noise = 4 * 1.2 / (full.sum() * users) ** 0.5
+    assert emitted == pytest.approx(float(predicted.tokens_per_step), abs=noise if draft_length else 0)
+    assert emitted == pytest.approx(float(predicted.tokens_per_step), rel=0.03)
