@@ -22,8 +22,8 @@ from specmodel.serving.times import TabulatedTimes, tabulate
 
 EDGES = np.concatenate([[0.0], np.geomspace(1e-4, 100.0, 240)])
 """Lower ends of the bins of the histogram of intervals between chunks of tokens [s]."""
-WARM_UP = 0.1
-"""Share of the requests, the first ones, that statistics leave out [-]."""
+WARM_UP, COOL_DOWN = 0.1, 0.1
+"""Shares of the requests, the first and the last ones, that statistics leave out [-]."""
 BATCHES = 20
 """Means that a run is cut into to judge whether it is steady [-]."""
 WORTH_COMPILING = 300_000
@@ -180,8 +180,9 @@ class Run:
 
     @property
     def measured(self) -> slice:
-        """Requests that statistics are of: those after the warm-up."""
-        return slice(int(WARM_UP * self.requests.count), self.requests.count)
+        """Requests that statistics are of: those that meet others before and after."""
+        count = self.requests.count
+        return slice(int(WARM_UP * count), count - int(COOL_DOWN * count))
 
     @property
     def mean_tpot(self) -> float:
@@ -191,8 +192,13 @@ class Run:
 
     @property
     def running(self) -> float:
-        """Mean running requests over the time that the server was busy or idle [request]."""
-        return float(self.sums[state.RUNNING_AREA] / self.end)
+        """Mean requests between start and end, while those that are measured came [request]."""
+        arrival = self.requests.arrival_time[self.measured]
+        since, until = float(arrival[0]), float(arrival[-1])
+        if until <= since:
+            return float(self.sums[state.RUNNING_AREA] / self.end)
+        inside = np.clip(self.last, since, until) - np.clip(self.started, since, until)
+        return float(inside.sum() / (until - since))
 
     @property
     def throughput(self) -> float:

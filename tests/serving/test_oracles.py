@@ -96,5 +96,7 @@ def test_a_closed_loop_of_endless_outputs_is_a_batch(users: int, draft_length: i
     emitted = run.log["emitted"][full].sum() / full.sum() / users
     assert run.log["seconds"][full] == pytest.approx(float(predicted.step_time), rel=2e-3)
     noise = 4 * 1.2 / (full.sum() * users) ** 0.5
-    assert emitted == pytest.approx(float(predicted.tokens_per_step), abs=noise if draft_length else 0)
+    assert emitted == pytest.approx(
+        float(predicted.tokens_per_step), abs=noise if draft_length else 0
+    )
     assert emitted == pytest.approx(float(predicted.tokens_per_step), rel=0.03)

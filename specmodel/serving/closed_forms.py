@@ -1,0 +1,225 @@
+"""Steady states in closed form: the running batch, TPOT and TTFT that follow from a rate.
+
+A step that the simulator runs carries prefill; here passes are without, and the prefill of the
+others is added once: each of the B - 1 others is prefilled once while a request makes its tokens.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray, Numeric, check
+from specmodel.serving.limits import Memory
+from specmodel.serving.policies import Drafting
+from specmodel.serving.requests import Requests
+from specmodel.serving.state import BY_BATCH
+from specmodel.serving.times import TabulatedTimes
+
+_PROMPTS = 400
+"""Prompts over which their time is averaged [request]."""
+_FINE = 8
+"""Points to a request on which the root is looked for [-]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LoadCurves:
+    """What a request takes by how many run, itself included: the input of the closed forms.
+
+    Parameters
+    ----------
+    tpot, prefill, joining
+        By running requests from 1 to the limit: time per output token, with the prefill of the
+        others; the step that prefills its own prompt; and how long it waits to join, which is what
+        is left of a step [s].
+    output_tokens
+        Mean tokens of an output; the first comes with the prefill [token].
+    """
+
+    tpot: FloatArray
+    prefill: FloatArray
+    joining: FloatArray
+    output_tokens: float
+
+    @property
+    def limit(self) -> int:
+        """Most running requests [request]."""
+        return len(self.tpot)
+
+    @property
+    def residence(self) -> FloatArray:
+        """Time from the start of a request to its last token, by running requests [s]."""
+        return self.prefill + (self.output_tokens - 1) * self.tpot
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SteadyState:
+    """Means over time at each rate, NaN where it is not carried.
+
+    Parameters
+    ----------
+    running, waiting
+        Requests that run and that wait [request].
+    tpot, ttft
+        Time per output token, each token counted once, and time to the first token [s].
+    largest_rate
+        The rate from which requests come faster than they leave [request/s].
+    """
+
+    running: FloatArray
+    waiting: FloatArray
+    tpot: FloatArray
+    ttft: FloatArray
+    largest_rate: float
+
+
+def load_curves(
+    times: TabulatedTimes,
+    requests: Requests,
+    *,
+    memory: Memory,
+    max_running: int,
+    drafts: Drafting,
+    acceptance: Acceptance | None = None,
+) -> LoadCurves:
+    """Return what a request takes by how many run, from step times without prefill.
+
+    Parameters
+    ----------
+    times, requests
+        Seconds of a step, and requests whose lengths are averaged over.
+    memory, max_running
+        Which bound how many run [request].
+    drafts, acceptance
+        A draft length, fixed or by batch, and how drafts fare.
+    """
+    if drafts.kind != BY_BATCH:
+        raise InputError("policy", drafts.name, "fixed:K or a schedule: closed forms learn nothing")
+    context = requests.mean_context
+    held = -(-int(context + drafts.max_draft_length + 1) // memory.block_size)
+    fitting = memory.blocks // (held + memory.fixed_blocks)
+    limit = max(min(max_running, times.max_requests, fitting), 1)
+    sizes = np.arange(1, limit + 1)
+    by_batch = np.array(drafts.by_batch)
+    lengths = by_batch[np.minimum(sizes, len(by_batch) - 1)]
+    output = float(requests.output_tokens.mean())
+    step, added, tokens = (np.empty(limit) for _ in range(3))
+    every = max(requests.count // _PROMPTS, 1)
+    prompts = requests.prompt_tokens[::every][:, None].astype(float)
+    for k in np.unique(lengths):
+        own = lengths == k
+        tokens[own] = float(acceptance.expected_tokens_per_step(k)) if acceptance and k else 1.0
+        step[own] = times.step_time(int(k), sizes[own], context)
+        chunks = np.maximum(sizes[own] - 1, 1), prompts, (prompts + 1) / 2
+        added[own] = times.prompt_time(int(k), *chunks).mean(axis=0)
+    alone = times.prompt_time(0, 0, prompts, (prompts + 1) / 2).mean()
+    share = np.minimum(tokens * (sizes - 1) / output, 1.0)  # of the steps that carry a prompt
+    left = (step**2 + share * (2 * step + added) * added) / (step + share * added) / 2
+    return LoadCurves(
+        tpot=step / tokens + (sizes - 1) / output * added,
+        prefill=np.concatenate([[alone], step[:-1] + added[1:]]),
+        joining=np.concatenate([[0.0], left[:-1]]),
+        output_tokens=output,
+    )
+
+
+def fluid_state(curves: LoadCurves, request_rate: Numeric) -> SteadyState:
+    """Return the least root of N = rate x (prefill + tokens x TPOT(1 + N)), for each rate.
+
+    A running request sees itself and N others, as requests that come at random see the mean of
+    what is there. Nothing waits: for limits on running requests take `chain_state`.
+
+    Parameters
+    ----------
+    curves, request_rate
+        What a request takes by how many run, and rates [request/s].
+    """
+    rates = check("request_rate", request_rate, above=0)
+    others = np.arange((curves.limit - 1) * _FINE + 1) / _FINE
+    sizes = np.arange(curves.limit)
+    takes = np.interp(others, sizes, curves.residence)
+    excess = others - rates[..., None] * takes
+    at = np.argmax(excess >= 0, axis=-1)
+    found = np.take_along_axis(excess >= 0, at[..., None], -1)[..., 0]
+    before = np.maximum(at - 1, 0)
+    low, high = (np.take_along_axis(excess, p[..., None], -1)[..., 0] for p in (before, at))
+    part = np.where(at > 0, low / np.where(low == high, 1.0, low - high), 0.0)
+    running = np.where(found, (before + part) / _FINE, np.nan)
+    return SteadyState(
+        running=running,
+        waiting=np.where(found, 0.0, np.nan),
+        tpot=np.interp(running, sizes, curves.tpot),
+        ttft=np.interp(running, sizes, curves.prefill + curves.joining),
+        largest_rate=float(np.max(others / takes)),
+    )
+
+
+def chain_state(curves: LoadCurves, request_rate: Numeric) -> SteadyState:
+    """Return the steady state of the birth-death chain with departures n'/(residence at n').
+
+    n' are the requests that run, n or the limit; the others wait. Means follow by Little's law.
+    Where a few more requests would leave so much slower that they never became fewer, as where
+    CUDA graphs end, the chain ends too: a server seldom goes there.
+
+    Parameters
+    ----------
+    curves, request_rate
+        What a request takes by how many run, and rates [request/s].
+    """
+    rates = check("request_rate", request_rate, above=0)
+    leaves = np.arange(1, curves.limit + 1) / curves.residence
+    flat = [_chain(leaves, rate) for rate in rates.ravel()]
+    running, waiting = np.reshape(np.array(flat).T, (2, *rates.shape))
+    residence = running / rates
+    sizes = np.arange(curves.limit)
+    prefill, joining = (np.interp(running, sizes, c) for c in (curves.prefill, curves.joining))
+    tokens = max(curves.output_tokens - 1, 1e-9)
+    return SteadyState(
+        running=running,
+        waiting=waiting,
+        tpot=(residence - prefill) / tokens,
+        ttft=prefill + joining + waiting / rates,
+        largest_rate=float(leaves.max()),
+    )
+
+
+def _chain(leaves: FloatArray, rate: float) -> tuple[float, float]:
+    """Return mean running and waiting requests; NaN where the rate is not carried [request]."""
+    if rate >= leaves.max():
+        return float("nan"), float("nan")
+    first = int(np.argmax(leaves > rate))
+    slower = np.flatnonzero(leaves[first:] <= rate)
+    if len(slower):
+        leaves = leaves[: first + slower[0]]
+    last = 0.0 if len(slower) else rate / leaves[-1]
+    logs = np.concatenate([[0.0], np.cumsum(np.log(rate / leaves))])
+    weights = np.exp(logs - logs.max())
+    tail = weights[-1] * last / (1 - last)  # beyond the limit, a geometric series
+    total = weights.sum() + tail
+    limit = len(leaves)
+    running = (np.arange(limit + 1) * weights).sum() + limit * tail
+    return float(running / total), float(weights[-1] * last / (1 - last) ** 2 / total)
+
+
+def line_residence(curves: LoadCurves, request_rate: Numeric) -> FloatArray:
+    """Return the residence C1/(1 - rate x C2) of arXiv 2605.15051, a cross-check of the others.
+
+    C1 is that of a request alone, C2 how much it grows with each other request, by a line through
+    both ends of the curve.
+
+    Parameters
+    ----------
+    curves, request_rate
+        What a request takes by how many run, and rates [request/s].
+
+    Returns
+    -------
+    FloatArray
+        Time from the start to the last token; NaN where it has no bound [s].
+    """
+    rates = check("request_rate", request_rate, above=0)
+    first, last = curves.residence[[0, -1]]
+    slope = (last - first) / max(curves.limit - 1, 1)
+    room = 1 - rates * slope
+    return np.asarray(np.where(room > 0, first / np.where(room > 0, room, 1.0), np.nan))

@@ -1,0 +1,118 @@
+"""Closed forms beside textbooks, beside each other, and beside the simulator."""
+
+import math
+
+import numpy as np
+import pytest
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.errors import InputError
+from specmodel.cost.deploying import deploy
+from specmodel.serving.closed_forms import (
+    LoadCurves,
+    chain_state,
+    fluid_state,
+    line_residence,
+    load_curves,
+)
+from specmodel.serving.limits import usual_scheduler
+from specmodel.serving.policies import drafting, fixed
+from specmodel.serving.requests import WORKLOADS, Arrivals, draw_requests
+from specmodel.serving.run import prepare
+
+
+def curves(first: float, slope: float, limit: int, output: float = 101.0) -> LoadCurves:
+    """Return a line: residence of `first` seconds alone, and `slope` more with each other."""
+    sizes = np.arange(limit)
+    nothing = np.zeros(limit)
+    return LoadCurves(
+        tpot=np.asarray((first + slope * sizes) / (output - 1), float),
+        prefill=nothing,
+        joining=nothing,
+        output_tokens=output,
+    )
+
+
+@pytest.mark.parametrize("limit", [1, 3, 10])
+@pytest.mark.parametrize("load", [0.3, 0.8])
+def test_the_chain_of_equal_residence_is_erlangs(limit: int, load: float) -> None:
+    """M/M/c: C = (a^c / c!) / (1 - load) over that and the sum below; Lq = C load / (1 - load)."""
+    state = chain_state(curves(2.0, 0.0, limit), load * limit / 2.0)
+    a = load * limit
+    last = a**limit / math.factorial(limit) / (1 - load)
+    waits = last / (last + sum(a**n / math.factorial(n) for n in range(limit)))
+    assert float(state.running) == pytest.approx(a, rel=1e-9)
+    assert float(state.waiting) == pytest.approx(waits * load / (1 - load), rel=1e-9)
+    assert state.largest_rate == limit / 2.0
+    assert float(state.tpot) == pytest.approx(0.02, rel=1e-9)
+
+
+def test_the_root_of_a_line_is_the_line() -> None:
+    """N = rate (C1 + C2 N), so that N = rate C1 / (1 - rate C2)."""
+    line, rates = curves(2.0, 0.25, 400), np.array([0.01, 0.5, 2.0, 3.5])
+    root = fluid_state(line, rates)
+    np.testing.assert_allclose(root.running, rates * 2.0 / (1 - rates * 0.25), rtol=1e-9)
+    np.testing.assert_allclose(root.running / rates, line_residence(line, rates), rtol=1e-9)
+    assert np.isnan(line_residence(line, 4.5))
+
+
+def test_the_least_of_several_roots_is_taken() -> None:
+    """Residence jumps at 20 others, as where graphs end: both sides of the jump have a root."""
+    jumping = curves(1.0, 0.0, 100)
+    jumping.tpot[20:] *= 4
+    state = fluid_state(jumping, 12.0)
+    assert float(state.running) == pytest.approx(12.0)
+    assert float(chain_state(jumping, 12.0).running) < 13
+    assert np.isnan(chain_state(jumping, 30.0).running)
+
+
+def test_rates_that_are_not_carried_have_no_state() -> None:
+    line = curves(2.0, 1.0, 50)
+    for state in (fluid_state(line, [0.5, 2.0]), chain_state(line, [0.5, 2.0])):
+        assert np.isfinite(state.running).tolist() == [True, False]
+        assert 0.9 < state.largest_rate < 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draft_length", [0, 3])
+@pytest.mark.parametrize(("target", "work"), [("qwen3-30b-a3b", "summaries"), ("qwen3-8b", "code")])
+def test_closed_forms_are_near_the_simulator(target: str, work: str, draft_length: int) -> None:
+    deployment, _ = deploy(target=target, hardware="h100", drafter="eagle3")
+    count, scheduler = 3000, usual_scheduler(deployment, 3)
+    requests = draw_requests(Arrivals(request_rate=1.0), WORKLOADS[work], count, 1)
+    service, acceptance = (
+        prepare(deployment, scheduler, requests, 3),
+        Acceptance(acceptance_rate=0.7),
+    )
+    found = load_curves(
+        service.times,
+        requests,
+        memory=service.memory,
+        max_running=scheduler.max_running,
+        drafts=fixed(draft_length),
+        acceptance=acceptance,
+    )
+    top = chain_state(found, 1e-3).largest_rate
+    for share in (0.2, 0.5, 0.7):
+        asked = draw_requests(Arrivals(request_rate=share * top), WORKLOADS[work], count, 1)
+        run = service.run(asked, fixed(draft_length), acceptance)
+        chain, root = chain_state(found, share * top), fluid_state(found, share * top)
+        assert run.mean_tpot == pytest.approx(float(chain.tpot), rel=0.03)
+        assert run.mean_tpot == pytest.approx(float(root.tpot), rel=0.06)
+        assert run.running == pytest.approx(float(chain.running), rel=0.05)
+        assert run.ttft[run.measured].mean() == pytest.approx(float(chain.ttft), rel=0.1)
+
+
+def test_closed_forms_learn_nothing() -> None:
+    deployment, _ = deploy(target="qwen3-8b", hardware="h100", drafter="eagle3")
+    requests = draw_requests(Arrivals(request_rate=1.0), WORKLOADS["code"], 50, 1)
+    service = prepare(deployment, usual_scheduler(deployment, 3), requests, 3)
+    drafts = drafting(
+        "sglang",
+        times=service.times,
+        acceptance=Acceptance(acceptance_rate=0.7),
+        max_draft_length=3,
+        context=service.context,
+    )
+    with pytest.raises(InputError, match="policy"):
+        load_curves(service.times, requests, memory=service.memory, max_running=64, drafts=drafts)
