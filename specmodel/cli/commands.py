@@ -19,7 +19,8 @@ from specmodel.cli.settings import SETTINGS, flag
 
 _COMMANDS = (
     "acceptance best-draft-length break-even calibrate compare cost-table decode explain fit"
-    " measure-engine plot predict schedule sensitivity simulate sweep sweet-spot trace validate"
+    " measure-engine plot predict schedule sensitivity serve simulate sweep sweet-spot trace"
+    " validate"
 )
 """Commands that have a module of their own name."""
 _HOME = {name: name.replace("-", "_") for name in _COMMANDS.split()}

@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
+    from specmodel.serving.closed_forms import (
+        chain_state as chain_state,
+        fluid_state as fluid_state,
+        line_residence as line_residence,
+    )
+    from specmodel.serving.limits import Scheduler as Scheduler
     from specmodel.serving.requests import (
         Arrivals as Arrivals,
         Lengths as Lengths,
@@ -15,5 +21,7 @@ if TYPE_CHECKING:
         draw_requests as draw_requests,
         read_requests as read_requests,
     )
+    from specmodel.serving.run import Run as Run, prepare as prepare, simulate as simulate
+    from specmodel.serving.study import Study as Study, under_load as under_load
 
 __all__, __getattr__, __dir__ = front(__name__)

@@ -8,6 +8,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
+from specmodel.serving.loop import blocks_for
 from specmodel.serving.requests import Requests
 from specmodel.serving.state import Limits
 
@@ -112,18 +113,7 @@ def limits_of(
     scheduler: Scheduler, memory: Memory, max_draft_length: int, requests: Requests
 ) -> Limits:
     """Return the limits as the loop reads them; refuse what could never be served."""
-    longest = requests.longest + max_draft_length + 1 + scheduler.reserved_tokens
-    needed = -(-longest // memory.block_size) + memory.fixed_blocks
-    if needed > memory.blocks:
-        held = max(memory.blocks - memory.fixed_blocks, 0) * memory.block_size
-        expected = "more GPUs, fewer bytes or shorter requests: not one request fits"
-        if held:
-            expected = f"requests of at most {held} tokens with their draft, which is what fits"
-        raise InputError("memory", f"{longest} tokens of the longest request", expected)
-    if not scheduler.chunked_prefill and requests.longest > scheduler.token_budget:
-        expected = f"at least the longest request, {requests.longest}, without chunks"
-        raise InputError("token_budget", scheduler.token_budget, expected)
-    return Limits(
+    limits = Limits(
         requests=scheduler.max_running,
         tokens=scheduler.token_budget,
         block=memory.block_size,
@@ -133,3 +123,14 @@ def limits_of(
         interval=scheduler.prefill_interval,
         chunked=scheduler.chunked_prefill,
     )
+    longest = requests.longest + max_draft_length + 1 + scheduler.reserved_tokens
+    if blocks_for(limits, longest) > memory.blocks:
+        held = max(memory.blocks - memory.fixed_blocks, 0) * memory.block_size
+        expected = "more GPUs, fewer bytes or shorter requests: not one request fits"
+        if held:
+            expected = f"requests of at most {held} tokens with their draft, which is what fits"
+        raise InputError("memory", f"{longest} tokens of the longest request", expected)
+    if not scheduler.chunked_prefill and requests.longest > scheduler.token_budget:
+        expected = f"at least the longest request, {requests.longest}, without chunks"
+        raise InputError("token_budget", scheduler.token_budget, expected)
+    return limits

@@ -1,8 +1,12 @@
 """The loop over the steps of a server: written once, for Python as it stands and for numba.
 
-A step takes the time of its groups, emits, and lets go of those that are done. The draft length
-follows from the requests of the step before. A token is emitted by the step that prefills the last
-chunk, and a draft is verified whole, also where fewer tokens are left.
+What a step takes is scheduled as vLLM 0.33 does it (``v1/core/sched/scheduler.py``): running
+requests in order of admission take their tokens from the budget, those that decode one and their
+drafts, those that prefill a chunk. Where KV blocks run out, the last ones are preempted, to be
+computed anew. Then waiting requests are admitted, first come first served, if blocks for all their
+tokens are free. The step takes the time of its groups, emits, and lets go of those that are done.
+The draft length follows from the requests of the step before. A token is emitted by the step that
+prefills the last chunk, and a draft is verified whole, also where fewer tokens are left.
 """
 
 from collections.abc import Callable
@@ -15,59 +19,8 @@ from specmodel.replay.policies.goodput import STEP_TIMES, best_length
 from specmodel.replay.policies.kinds import react
 from specmodel.replay.policies.policy import ASKED
 from specmodel.replay.policies.sglang import adapt
-from specmodel.serving import scheduling
-from specmodel.serving.scheduling import arrive, schedule
-from specmodel.serving.state import (
-    AREA,
-    ARRIVED,
-    BATCH,
-    BIN,
-    BUSY,
-    BY_BATCH,
-    CHUNKS,
-    CONTEXT,
-    CONTEXT_AREA,
-    DECODERS,
-    DECODING,
-    DONE,
-    DRAFT,
-    DRAFTED_STEPS,
-    EMITTED,
-    ENTRIES,
-    FREE,
-    FREE_BLOCKS,
-    FRONT,
-    GAINED,
-    HEAD,
-    HITS,
-    LAST_PREFILL,
-    LEAST_FREE,
-    LOGGED,
-    MOST_RUNNING,
-    NOW,
-    PARTS_OF_PROMPTS,
-    PREFILLED,
-    PROMPT_TOKENS,
-    REQUEST_STEPS,
-    RUNNING,
-    RUNNING_AREA,
-    RUNNING_NOW,
-    SECONDS,
-    SEEN,
-    SHARED,
-    SIGHT,
-    SLOTS,
-    STEPS,
-    TIME,
-    TOKENS,
-    WAITING,
-    Asked,
-    Limits,
-    Outcomes,
-    Records,
-    Server,
-    Slots,
-)
+from specmodel.serving import state as s
+from specmodel.serving.state import Asked, Limits, Outcomes, Records, Server, Slots
 from specmodel.serving.times import LOOKUPS, Tables, decode_time, prompt_time
 
 GOLDEN, FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B9, 0x7FEB352D, 0x846CA68B
@@ -89,7 +42,7 @@ def lucky(key: int, position: int) -> int:
 def draft_length(server: Server, batch: int) -> int:
     """Return the draft length after a step of so many requests [token]."""
     at = batch if batch < len(server.by_batch) else len(server.by_batch) - 1
-    if server.kind == BY_BATCH:
+    if server.kind == s.BY_BATCH:
         return int(server.by_batch[at])
     return int(server.whole[server.by_batch[at]][ASKED])
 
@@ -100,7 +53,7 @@ def learn(
     """Let the policy take in a step: how many requests decoded, and what they had accepted."""
     at = batch if batch < len(server.by_batch) else len(server.by_batch) - 1
     whole, real = server.whole[server.by_batch[at]], server.real[server.by_batch[at]]
-    if server.kind == SLOTS:
+    if server.kind == s.SLOTS:
         adapt(whole, real, accepted / decoding)
         return
     if server.rule != kinds.GOODPUT:
@@ -114,31 +67,164 @@ def learn(
         whole[ASKED] = best_length(whole, real)
 
 
+def blocks_for(limits: Limits, tokens: int) -> int:
+    """Return the KV blocks of a request with so many entries, its fixed state included."""
+    return (tokens + limits.block - 1) // limits.block + limits.fixed_blocks
+
+
+def arrive(asked: Asked, at: Any, sums: Any) -> None:
+    """Let requests come that came until now; an idle server goes on to the next."""
+    arrival, total = asked.arrival, len(asked.prompt)
+    if asked.users > 0:
+        return
+    if at[s.RUNNING_NOW] == 0 and at[s.FRONT] == 0 and at[s.HEAD] == at[s.ARRIVED]:
+        nothing_came = at[s.ARRIVED] == total or arrival[at[s.ARRIVED]] > sums[s.NOW]
+        if nothing_came:
+            sums[s.NOW] = arrival[at[s.ARRIVED]]
+    while at[s.ARRIVED] < total and arrival[at[s.ARRIVED]] <= sums[s.NOW]:
+        sums[s.AREA] += sums[s.NOW] - arrival[at[s.ARRIVED]]
+        at[s.ARRIVED] += 1
+
+
+def carry(at: Any, sums: Any, context: int, needed: int, granted: int) -> None:
+    """Count what the step carries for a request [token]."""
+    at[s.BUDGET] -= granted
+    at[s.BATCH] += 1
+    if needed == 0:
+        at[s.DECODERS] += 1
+        at[s.ENTRIES] += context
+    else:
+        at[s.PARTS_OF_PROMPTS] += 1
+        at[s.PROMPT_TOKENS] += granted
+        sums[s.SIGHT] += granted * (context + 0.5 * (granted + 1))
+
+
+def defers(limits: Limits, slots: Slots, at: Any) -> bool:
+    """Return whether the step leaves prefill out, as the last one is not long enough ago."""
+    if limits.interval == 1 or at[s.STEPS] - at[s.LAST_PREFILL] >= limits.interval:
+        return False
+    decoding = 0
+    for i in range(at[s.RUNNING_NOW]):
+        decoding += slots.needed[i] == 0
+    return decoding > 0
+
+
+def make_room(limits: Limits, slots: Slots, records: Records, i: int, short: int) -> bool:
+    """Give a running request blocks, preempting the last ones; tell whether it still runs."""
+    at = records.wholes
+    more = (short + limits.block - 1) // limits.block
+    while more > at[s.FREE_BLOCKS] and at[s.RUNNING_NOW] > i:
+        at[s.RUNNING_NOW] -= 1
+        last = at[s.RUNNING_NOW]
+        at[s.FREE_BLOCKS] += slots.blocks[last]
+        slots.front[at[s.FRONT]] = slots.request[last]
+        at[s.FRONT] += 1
+        at[s.PREEMPTIONS] += 1
+        records.last[slots.request[last]] = records.sums[s.NOW]
+    if at[s.RUNNING_NOW] == i:
+        return False
+    at[s.FREE_BLOCKS] -= more
+    slots.blocks[i] += more
+    slots.room[i] += more * limits.block
+    return True
+
+
+def grant(limits: Limits, slots: Slots, records: Records, verified: int) -> None:
+    """Give running requests their tokens of the step."""
+    at, sums = records.wholes, records.sums
+    needed, room, reserve = slots.needed, slots.room, limits.reserve
+    i = 0
+    while i < at[s.RUNNING_NOW]:
+        wanted = needed[i]
+        if wanted == 0:
+            wanted = verified
+        elif at[s.DEFERRED] > 0:
+            wanted = 0
+        if wanted > at[s.BUDGET]:
+            wanted = at[s.BUDGET]
+        short = wanted + reserve - room[i]
+        if wanted > 0 and short > 0 and not make_room(limits, slots, records, i, short):
+            return
+        slots.granted[i] = wanted
+        if wanted > 0:
+            carry(at, sums, slots.context[i], needed[i], wanted)
+        i += 1
+
+
+def admit(asked: Asked, limits: Limits, slots: Slots, records: Records, verified: int) -> None:
+    """Admit waiting requests, the preempted ones first, as long as tokens and blocks are left."""
+    at, sums = records.wholes, records.sums
+    while at[s.BUDGET] > 0 and at[s.RUNNING_NOW] < limits.requests:
+        if at[s.FRONT] > 0:
+            r = slots.front[at[s.FRONT] - 1]
+        elif at[s.HEAD] < at[s.ARRIVED]:
+            r = at[s.HEAD]
+        else:
+            return
+        made = records.emitted[r]
+        is_new = made <= asked.ready
+        ahead = asked.cached[r] if is_new else 0
+        whole = asked.prompt[r] + (0 if is_new else made)
+        rest = whole - ahead
+        if (at[s.DEFERRED] > 0 and rest > 1) or (rest > at[s.BUDGET] and not limits.chunked):
+            return
+        wanted = verified if rest == 0 else rest
+        if wanted > at[s.BUDGET]:
+            wanted = at[s.BUDGET]
+        blocks = blocks_for(limits, ahead + wanted + limits.reserve)
+        if blocks > at[s.FREE_BLOCKS] or blocks_for(limits, whole) > at[s.FREE_BLOCKS]:
+            return
+        if at[s.FRONT] > 0:
+            at[s.FRONT] -= 1
+        else:
+            at[s.HEAD] += 1
+            records.started[r] = sums[s.NOW]
+        at[s.FREE_BLOCKS] -= blocks
+        n = at[s.RUNNING_NOW]
+        slots.request[n], slots.key[n], slots.blocks[n] = r, asked.key[r], blocks
+        slots.context[n], slots.needed[n], slots.granted[n] = ahead, rest, wanted
+        slots.left[n] = asked.output[r] - made
+        slots.room[n] = (blocks - limits.fixed_blocks) * limits.block - ahead
+        at[s.RUNNING_NOW] += 1
+        carry(at, sums, ahead, rest, wanted)
+
+
+def schedule(asked: Asked, limits: Limits, slots: Slots, records: Records, verified: int) -> None:
+    """Say what each request has in the step; none is admitted where one was preempted."""
+    at, preempted = records.wholes, records.wholes[s.PREEMPTIONS]
+    at[s.BUDGET], at[s.BATCH], at[s.DECODERS], at[s.PARTS_OF_PROMPTS] = limits.tokens, 0, 0, 0
+    at[s.PROMPT_TOKENS], at[s.ENTRIES], records.sums[s.SIGHT] = 0, 0, 0.0
+    at[s.DEFERRED] = 1 if defers(limits, slots, at) else 0
+    grant(limits, slots, records, verified)
+    if at[s.PREEMPTIONS] == preempted:
+        admit(asked, limits, slots, records, verified)
+
+
 def advance(tables: Tables, records: Records, verifying: int) -> float:
     """Let the step run, and return its time [s]."""
     at, sums = records.wholes, records.sums
-    decoders, tokens, seconds = at[DECODERS], at[PROMPT_TOKENS], 0.0
+    decoders, tokens, seconds = at[s.DECODERS], at[s.PROMPT_TOKENS], 0.0
     if decoders > 0:
-        seconds = decode_time(tables, verifying, decoders, at[ENTRIES] / decoders)
+        seconds = decode_time(tables, verifying, decoders, at[s.ENTRIES] / decoders)
     if tokens > 0:
-        seconds += prompt_time(tables, verifying, decoders, tokens, sums[SIGHT] / tokens)
-        sums[PREFILLED] += tokens
-        at[LAST_PREFILL] = at[STEPS]
-    sums[AREA] += (at[RUNNING_NOW] + at[FRONT] + at[ARRIVED] - at[HEAD]) * seconds
-    sums[RUNNING_AREA] += at[RUNNING_NOW] * seconds
-    sums[CONTEXT_AREA] += at[ENTRIES] * seconds
-    sums[BUSY] += seconds
-    sums[NOW] += seconds
-    at[STEPS] += 1
-    at[DRAFTED_STEPS] += 1 if verifying > 0 else 0
-    at[REQUEST_STEPS] += at[BATCH]
-    if at[RUNNING_NOW] > at[MOST_RUNNING]:
-        at[MOST_RUNNING] = at[RUNNING_NOW]
-    if at[FREE_BLOCKS] < at[LEAST_FREE]:
-        at[LEAST_FREE] = at[FREE_BLOCKS]
+        seconds += prompt_time(tables, verifying, decoders, tokens, sums[s.SIGHT] / tokens)
+        sums[s.PREFILLED] += tokens
+        at[s.LAST_PREFILL] = at[s.STEPS]
+    sums[s.AREA] += (at[s.RUNNING_NOW] + at[s.FRONT] + at[s.ARRIVED] - at[s.HEAD]) * seconds
+    sums[s.RUNNING_AREA] += at[s.RUNNING_NOW] * seconds
+    sums[s.CONTEXT_AREA] += at[s.ENTRIES] * seconds
+    sums[s.BUSY] += seconds
+    sums[s.NOW] += seconds
+    at[s.STEPS] += 1
+    at[s.DRAFTED_STEPS] += 1 if verifying > 0 else 0
+    at[s.REQUEST_STEPS] += at[s.BATCH]
+    if at[s.RUNNING_NOW] > at[s.MOST_RUNNING]:
+        at[s.MOST_RUNNING] = at[s.RUNNING_NOW]
+    if at[s.FREE_BLOCKS] < at[s.LEAST_FREE]:
+        at[s.LEAST_FREE] = at[s.FREE_BLOCKS]
     if decoders > 0:
-        at[BIN] = bin_of(records.edges, seconds, at[BIN])
-        records.intervals[at[BIN]] += decoders
+        at[s.BIN] = bin_of(records.edges, seconds, at[s.BIN])
+        records.intervals[at[s.BIN]] += decoders
     return seconds
 
 
@@ -166,7 +252,7 @@ def accepted_tokens(outcomes: Outcomes, key: int, request: int, position: int, l
 
 def prefilled(slots: Slots, records: Records, i: int) -> int:
     """Take in a chunk of a prompt; return the tokens emitted, one after the last chunk [token]."""
-    r, now = slots.request[i], records.sums[NOW]
+    r, now = slots.request[i], records.sums[s.NOW]
     slots.needed[i] -= slots.granted[i]
     slots.context[i] += slots.granted[i]
     slots.room[i] -= slots.granted[i]
@@ -181,13 +267,13 @@ def prefilled(slots: Slots, records: Records, i: int) -> int:
 
 def finish(asked: Asked, slots: Slots, records: Records, i: int) -> None:
     """Let a request leave; a user sends the next one."""
-    at, now = records.wholes, records.sums[NOW]
+    at, now = records.wholes, records.sums[s.NOW]
     records.last[slots.request[i]] = now
-    at[FREE_BLOCKS] += slots.blocks[i]
-    at[DONE] += 1
-    if asked.users > 0 and at[ARRIVED] < len(asked.prompt):
-        asked.arrival[at[ARRIVED]] = now
-        at[ARRIVED] += 1
+    at[s.FREE_BLOCKS] += slots.blocks[i]
+    at[s.DONE] += 1
+    if asked.users > 0 and at[s.ARRIVED] < len(asked.prompt):
+        asked.arrival[at[s.ARRIVED]] = now
+        at[s.ARRIVED] += 1
 
 
 def move(slots: Slots, i: int, to: int) -> None:
@@ -213,7 +299,7 @@ def emit(
     request, granted, needed, left = slots.request, slots.granted, slots.needed, slots.left
     context, room, key = slots.context, slots.room, slots.key
     emitted, drafted, accepted = records.emitted, records.drafted, records.accepted
-    for i in range(at[RUNNING_NOW]):
+    for i in range(at[s.RUNNING_NOW]):
         wanted, made = granted[i], 0
         if needed[i] > 0:
             made = prefilled(slots, records, i) if wanted > 0 else 0
@@ -229,7 +315,7 @@ def emit(
             emitted[r] = position + made
             drafted[r] += offered
             accepted[r] += held
-            if server.kind == SHARED and (offered > 0 or server.rule != kinds.GOODPUT):
+            if server.kind == s.SHARED and (offered > 0 or server.rule != kinds.GOODPUT):
                 react(server.rule, server.whole[0], server.real[0], held + 1, seconds, offered)
         gained += made
         left[i] -= made
@@ -239,18 +325,22 @@ def emit(
             if kept != i:
                 move(slots, i, kept)
             kept += 1
-    at[RUNNING_NOW], at[HITS], at[GAINED] = kept, hits, gained
+    at[s.RUNNING_NOW], at[s.HITS], at[s.GAINED] = kept, hits, gained
 
 
 def log_step(records: Records, seconds: float, verifying: int) -> None:
     """Record a step, while there is room."""
-    at, row = records.wholes, records.log[records.wholes[LOGGED]]
-    row[TIME], row[SECONDS] = records.sums[NOW], seconds
-    row[DECODING], row[DRAFT], row[CONTEXT] = at[DECODERS], verifying, at[ENTRIES]
-    row[TOKENS], row[SEEN] = at[PROMPT_TOKENS], records.sums[SIGHT]
-    row[CHUNKS], row[EMITTED], row[FREE] = at[PARTS_OF_PROMPTS], at[GAINED], at[FREE_BLOCKS]
-    row[RUNNING], row[WAITING] = at[RUNNING_NOW], at[FRONT] + at[ARRIVED] - at[HEAD]
-    at[LOGGED] += 1
+    at, row = records.wholes, records.log[records.wholes[s.LOGGED]]
+    row[s.TIME], row[s.SECONDS] = records.sums[s.NOW], seconds
+    row[s.DECODING], row[s.DRAFT], row[s.CONTEXT] = at[s.DECODERS], verifying, at[s.ENTRIES]
+    row[s.TOKENS], row[s.SEEN] = at[s.PROMPT_TOKENS], records.sums[s.SIGHT]
+    row[s.CHUNKS], row[s.EMITTED], row[s.FREE] = (
+        at[s.PARTS_OF_PROMPTS],
+        at[s.GAINED],
+        at[s.FREE_BLOCKS],
+    )
+    row[s.RUNNING], row[s.WAITING] = at[s.RUNNING_NOW], at[s.FRONT] + at[s.ARRIVED] - at[s.HEAD]
+    at[s.LOGGED] += 1
 
 
 def serve(
@@ -264,20 +354,20 @@ def serve(
 ) -> None:
     """Serve all requests to their end, and record when each began and ended."""
     at, sums, logs = records.wholes, records.sums, len(records.log)
-    at[FREE_BLOCKS] = at[LEAST_FREE] = limits.blocks
-    at[BATCH], at[LAST_PREFILL] = 1, -limits.interval
-    at[ARRIVED] = min(asked.users, len(asked.prompt))
-    while at[DONE] < len(asked.prompt):
+    at[s.FREE_BLOCKS] = at[s.LEAST_FREE] = limits.blocks
+    at[s.BATCH], at[s.LAST_PREFILL] = 1, -limits.interval
+    at[s.ARRIVED] = min(asked.users, len(asked.prompt))
+    while at[s.DONE] < len(asked.prompt):
         arrive(asked, at, sums)
-        length = draft_length(server, at[BATCH])
+        length = draft_length(server, at[s.BATCH])
         schedule(asked, limits, slots, records, length + 1)
-        verifying = length if at[DECODERS] > 0 else 0
+        verifying = length if at[s.DECODERS] > 0 else 0
         seconds = advance(tables, records, verifying)
         emit(asked, outcomes, server, slots, records, length, seconds)
-        if server.kind != BY_BATCH and at[DECODERS] > 0:
-            mean = at[ENTRIES] / at[DECODERS]
-            learn(server, tables, at[BATCH], at[DECODERS], at[HITS], mean)
-        if at[LOGGED] < logs:
+        if server.kind != s.BY_BATCH and at[s.DECODERS] > 0:
+            mean = at[s.ENTRIES] / at[s.DECODERS]
+            learn(server, tables, at[s.BATCH], at[s.DECODERS], at[s.HITS], mean)
+        if at[s.LOGGED] < logs:
             log_step(records, seconds, verifying)
 
 
@@ -288,9 +378,9 @@ def compiled_serve() -> Callable[..., None] | None:
 
 
 PARTS = (
-    *LOOKUPS, *scheduling.PARTS, *kinds.PARTS,
-    lucky, draft_length, learn, advance, bin_of, accepted_tokens, prefilled, finish, move, emit,
-    log_step, serve,
+    *LOOKUPS, *kinds.PARTS,
+    lucky, draft_length, learn, blocks_for, arrive, carry, defers, make_room, grant, admit,
+    schedule, advance, bin_of, accepted_tokens, prefilled, finish, move, emit, log_step, serve,
 )  # fmt: skip
 """The functions that numba compiles."""
 HOT = (lucky, accepted_tokens)

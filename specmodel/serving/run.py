@@ -89,6 +89,12 @@ def prepare(
     max_draft_length
         Longest draft of any policy [token].
     """
+    positions = deployment.target.max_positions
+    if 0 < positions < requests.longest:
+        expected = (
+            f"prompts and outputs of at most {positions} tokens together, the model's context"
+        )
+        raise InputError("lengths", requests.longest, expected)
     memory = memory_for(deployment, scheduler, max_draft_length, requests)
     limits = limits_of(scheduler, memory, max_draft_length, requests)
     slots = (limits.blocks // (limits.fixed_blocks + 1)) if limits.blocks else 1
@@ -212,6 +218,12 @@ class Run:
         emitted = (self.requests.output_tokens - 1).sum()
         return float(emitted / chunks) if chunks else 1.0
 
+    @property
+    def drafted_per_step(self) -> float:
+        """Mean tokens drafted for a request in a step that decodes it [token]."""
+        chunks = self.intervals.sum()
+        return float(self.drafted_tokens.sum() / chunks) if chunks else 0.0
+
     def interval_quantile(self, share: float) -> float:
         """Return the time between chunks of tokens that a share of them stay below [s]."""
         reached = np.cumsum(self.intervals) >= share * self.intervals.sum()
@@ -239,10 +251,15 @@ class Run:
 
     @property
     def is_steady(self) -> bool:
-        """Whether waiting times do not grow over the run: else the rate is more than is carried."""
+        """Whether waiting times do not grow over the run: else the rate is more than is carried.
+
+        They grow if their slope is clear of its error and adds more than half a residence. Users
+        wait for their answers, so that theirs cannot grow.
+        """
         slope, error = self.growth
         residence = float((self.last - self.started)[self.measured].mean())
-        return self.requests.count < 2 * BATCHES or slope <= max(3 * error, 0.25 * residence)
+        is_short = bool(self.requests.users) or self.requests.count < 2 * BATCHES
+        return is_short or slope <= max(3 * error, 0.5 * residence)
 
     @property
     def carried_rate(self) -> float:

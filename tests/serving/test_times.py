@@ -11,7 +11,7 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times
 from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
 from specmodel.layers.batch import SequenceGroup, sequence_group
-from specmodel.serving import loop, run, scheduling, times
+from specmodel.serving import loop, run, times
 from specmodel.serving.limits import Scheduler
 from specmodel.serving.policies import fixed
 from specmodel.serving.requests import WORKLOADS, Arrivals, draw_requests
@@ -91,7 +91,7 @@ def logged_errors(
         return seconds
 
     slots: Any = ()
-    scheduled = scheduling.schedule
+    scheduled = loop.schedule
 
     def seen(asked: Any, limits: Any, own: Any, records: Any, verified: int) -> None:
         nonlocal slots

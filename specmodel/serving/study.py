@@ -1,0 +1,210 @@
+"""A deployment under load: the same requests under several policies."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.errors import InputError
+from specmodel.cost.deployment import NO_DRAFTER, Deployment
+from specmodel.replay.traces import Trace
+from specmodel.serving.closed_forms import LoadCurves, chain_state, load_curves
+from specmodel.serving.limits import Scheduler, usual_scheduler
+from specmodel.serving.policies import Drafting, drafting, no_drafts
+from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
+from specmodel.serving.run import Run, Service, prepare
+from specmodel.serving.state import BY_BATCH
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Study:
+    """What is compared: a deployment with its drafter, and the same one without any.
+
+    Parameters
+    ----------
+    deployment, acceptance, max_draft_length
+        What runs where, how drafts fare, and the longest draft of any policy [token].
+    lengths
+        Laws of prompts and outputs, or recorded requests.
+    num_requests, seed
+        Requests of a run [request], and what decides what is drawn [-].
+    limits
+        Fields of `Scheduler` in place of vLLM's defaults.
+    policy_state
+        "server" for policies that keep a state for each request: all share one.
+    trace
+        Recorded acceptance in place of chances by position; closed forms then take its means.
+    prefix_hit_rate
+        Share of every prompt that is found in the prefix cache [-].
+    """
+
+    deployment: Deployment
+    acceptance: Acceptance
+    max_draft_length: int
+    lengths: Lengths | Requests
+    num_requests: int = 2000
+    seed: int = 0
+    limits: tuple[tuple[str, Any], ...] = ()
+    policy_state: str = "request"
+    trace: Trace | None = None
+    prefix_hit_rate: float = 0.0
+
+    def requests(self, arrivals: Arrivals) -> Requests:
+        """Return requests that come at a rate or from users; recorded ones at that rate."""
+        if isinstance(self.lengths, Lengths):
+            return draw_requests(arrivals, self.lengths, self.num_requests, self.seed)
+        recorded = self.lengths
+        if arrivals.users:
+            zeros = np.zeros(recorded.count)
+            return replace(recorded, arrival_time=zeros, users=arrivals.users)
+        scale = recorded.rate / arrivals.request_rate
+        return replace(recorded, arrival_time=recorded.arrival_time * scale)
+
+    @cached_property
+    def _typical(self) -> Requests:
+        """Requests whose lengths decide tables and closed forms."""
+        return self.requests(Arrivals(request_rate=1.0))
+
+    def scheduler(self, *, drafts: bool) -> Scheduler:
+        """Return the limits of the server, with or without a drafter."""
+        deployment = self.deployment if drafts else self.plain
+        usual = usual_scheduler(deployment, self.max_draft_length)
+        return replace(usual, **dict(self.limits))
+
+    @cached_property
+    def plain(self) -> Deployment:
+        """The deployment without a drafter."""
+        return replace(self.deployment, drafter=NO_DRAFTER)
+
+    @cached_property
+    def drafting_service(self) -> Service:
+        """The server with the drafter loaded."""
+        scheduler = self.scheduler(drafts=True)
+        return prepare(self.deployment, scheduler, self._typical, self.max_draft_length)
+
+    @cached_property
+    def plain_service(self) -> Service:
+        """The server without a drafter."""
+        return prepare(self.plain, self.scheduler(drafts=False), self._typical, 0)
+
+    def policy(self, name: str) -> tuple[Service, Drafting]:
+        """Return the server that a policy runs on, and the policy; none has no drafter loaded."""
+        if name.strip() == "none":
+            return self.plain_service, no_drafts()
+        service = self.drafting_service
+        return service, drafting(
+            name,
+            times=service.times,
+            acceptance=self.acceptance,
+            max_draft_length=self.max_draft_length,
+            context=service.context,
+            state=self.policy_state,
+        )
+
+    def curves(self, name: str) -> LoadCurves | None:
+        """Return what the closed forms take of a policy, None of one that learns."""
+        service, drafts = self.policy(name)
+        if drafts.kind != BY_BATCH:
+            return None
+        return load_curves(
+            service.times,
+            self._typical,
+            memory=service.memory,
+            max_running=service.scheduler.max_running,
+            drafts=drafts,
+            acceptance=self.acceptance,
+        )
+
+    def run(self, name: str, arrivals: Arrivals, **options: Any) -> Run:
+        """Return a run of a policy."""
+        service, drafts = self.policy(name)
+        return service.run(
+            self.requests(arrivals),
+            drafts,
+            self.trace or self.acceptance,
+            seed=self.seed,
+            prefix_hit_rate=self.prefix_hit_rate,
+            **options,
+        )
+
+
+def under_load(
+    study: Study,
+    arrivals: Sequence[Arrivals],
+    policies: Sequence[str],
+    targets: tuple[float | None, float | None] = (None, None),
+    progress: Callable[[int], object] = lambda done: None,
+) -> list[Row]:
+    """Return a row for each load and policy, simulated and, where there is one, in closed form.
+
+    Parameters
+    ----------
+    study, arrivals, policies
+        What is compared, at which loads, and under which policies by name.
+    targets
+        Time to the first token and per output token that a request should meet, None for any [s].
+    progress
+        Is told after each run that one more is done [-].
+    """
+    rows = []
+    for load in arrivals:
+        for name in policies:
+            rows.append(_row(study, load, name, targets))
+            progress(1)
+    return rows
+
+
+def check_carried(rows: Sequence[Row]) -> None:
+    """Refuse a rate that no policy carries, and say the largest rate that one does."""
+    for rate in {row["request_rate"] for row in rows if row["request_rate"] is not None}:
+        own = [row for row in rows if row["request_rate"] == rate]
+        if not any(row["is_steady"] for row in own):
+            most = max(row["carried_rate"] for row in own)
+            expected = (
+                f"at most about {most:.3g}, the largest rate carried: requests wait ever longer"
+            )
+            raise InputError("request_rate", rate, expected)
+
+
+def _row(
+    study: Study, load: Arrivals, name: str, targets: tuple[float | None, float | None]
+) -> Row:
+    run = study.run(name, load)
+    own = run.measured
+    ttft, tpot = targets
+    infinite = 1e9
+    has_target = ttft is not None or tpot is not None
+    row = {
+        "policy": name,
+        "request_rate": load.request_rate or None,
+        "users": load.users or None,
+        "running": run.running,
+        "tpot": run.mean_tpot,
+        "tpot_p90": float(np.quantile(run.tpot[own], 0.9)),
+        "ttft": float(run.ttft[own].mean()),
+        "ttft_p50": float(np.median(run.ttft[own])),
+        "ttft_p90": float(np.quantile(run.ttft[own], 0.9)),
+        "interval_p99": run.interval_quantile(0.99),
+        "throughput": run.throughput,
+        "carried_rate": run.carried_rate,
+        "tokens_per_step": run.tokens_per_step,
+        "drafted_tokens_per_step": run.drafted_per_step,
+        "goodput": run.goodput(ttft or infinite, tpot or infinite) if has_target else None,
+        "preemptions": run.preemptions,
+        "is_steady": run.is_steady,
+    }
+    return row | dict(_closed(study, load, name))
+
+
+def _closed(study: Study, load: Arrivals, name: str) -> Iterator[tuple[str, float | None]]:
+    """Yield running requests and times in closed form, None where there are none."""
+    curves = study.curves(name) if load.request_rate else None
+    state = chain_state(curves, load.request_rate) if curves else None
+    for column in ("running", "tpot", "ttft"):
+        value = float(getattr(state, column)) if state else float("nan")
+        yield f"{column}_closed", value if np.isfinite(value) else None

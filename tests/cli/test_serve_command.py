@@ -1,0 +1,99 @@
+"""The command serve: its page, JSON and CSV, and what it refuses."""
+
+import csv
+import io
+import json
+import shlex
+
+import pytest
+
+from specmodel.cli.commands import carry_out
+
+WHERE = "qwen3-30b-a3b h100 --requests 200"
+
+
+def said(capsys, line):
+    status = carry_out(shlex.split(f"serve {line}"))
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_the_page_begins_with_one_sentence_and_has_80_columns(capsys):
+    line = f"{WHERE} --request-rate 1,4 --ttft-target 1s --tpot-target 20ms"
+    status, page, _ = said(capsys, line)
+    assert status == 0
+    assert page.startswith("At 1 requests/s fixed:3 is fastest")
+    assert max(map(len, page.splitlines())) <= 80
+    assert "scheduling as vLLM 0.33" in " ".join(page.split())
+    rows = [line.split() for line in page.splitlines() if line.split()[1:2] == ["none"]]
+    assert [row[0] for row in rows] == ["1", "4"]
+
+
+def test_json_and_csv_have_the_same_rows(capsys):
+    line = f"{WHERE} --users 1,8 --policy none,fixed:2 --prompt-length 100 --output-length 40"
+    _, text, _ = said(capsys, f"{line} --json")
+    _, table, _ = said(capsys, f"{line} --csv")
+    document, listed = json.loads(text), list(csv.DictReader(io.StringIO(table)))
+    assert document["units"]["tpot"] == "s"
+    assert [row["policy"] for row in document["rows"]] == ["none", "fixed:2"] * 2
+    for row, other in zip(document["rows"], listed, strict=True):
+        assert float(other["tpot"]) == row["tpot"]
+    assert document["rows"][0]["running"] == pytest.approx(1, rel=0.02)
+    assert document["rows"][2]["running"] == pytest.approx(8, rel=0.02)
+
+
+def test_recorded_requests_come_at_their_own_rate_or_another(capsys, tmp_path):
+    file = tmp_path / "load.csv"
+    rows = "".join(f"{i * 0.5},{100 + i},{50 + i}\n" for i in range(60))
+    file.write_text("arrival_time,prompt_tokens,output_tokens\n" + rows)
+    line = f"qwen3-30b-a3b h100 --workload {file} --policy none --csv"
+    _, own, _ = said(capsys, line)
+    _, faster, _ = said(capsys, f"{line} --request-rate 4")
+    own, faster = (next(csv.DictReader(io.StringIO(text))) for text in (own, faster))
+    assert float(own["request_rate"]) == pytest.approx(60 / 29.5)
+    assert float(faster["running"]) > 1.5 * float(own["running"])
+
+
+@pytest.mark.parametrize("policy", ["sglang", "goodput", "table:1-4=3:5-64=1", "schedule"])
+def test_policies_that_see_the_batch(capsys, policy):
+    status, text, _ = said(capsys, f"{WHERE} --request-rate 2 --policy {policy} --json")
+    assert status == 0
+    assert json.loads(text)["rows"][0]["drafted_tokens_per_step"] > 0
+
+
+@pytest.mark.parametrize(
+    ("line", "culprit", "remedy"),
+    [
+        ("--request-rate 90 --requests 1500", "--request-rate", "the largest rate carried"),
+        ("--request-rate -1", "--request-rate", "above 0"),
+        ("--request-rate nan", "--request-rate", ""),
+        ("", "--request-rate", "--users"),
+        ("--request-rate 1 --users 2", "--request-rate", "either rates or users"),
+        ("--users 0", "--users", "at least 1"),
+        ("--request-rate 1 --policy cascade", "--policy", "--policy-state server"),
+        ("--request-rate 1 --policy table:1-8=5", "--policy", "at most 3"),
+        ("--request-rate 1 --policy none,none", "--policy", "each once"),
+        ("--request-rate 1 --prompt-length 10", "--output-length", "--prompt-length"),
+        ("--request-rate 1 --prompt-length 0 --output-length 5", "--prompt-length", "at least 1"),
+        ("--request-rate 1 --workload essays", "--workload", "or a file"),
+        ("--request-rate 1 --workload nowhere.csv", "--requests", "as the file has them"),
+        ("--request-rate 1 --arrivals gamma:nan", "variation", "finite"),
+        ("--request-rate 1 --max-running 0", "--max-running", "from 1"),
+        ("--request-rate 1 --prefix-hit-rate 2", "--prefix-hit-rate", "from 0 to 1"),
+        ("--request-rate 1 --prompt-length 400000 --output-length 5", "memory", "at most"),
+        ("--request-rate 1 --ttft-target 0s", "--ttft-target", "a time above 0"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, line, culprit, remedy):
+    status, out, err = said(capsys, f"qwen3-30b-a3b h100 --requests 100 {line}")
+    assert (status, out) == (2, "")
+    assert len(err.strip().splitlines()) == 1
+    assert culprit in err
+    assert remedy in err
+
+
+def test_states_for_each_request_may_be_shared(capsys):
+    line = f"{WHERE} --request-rate 1 --policy cascade --policy-state server --json"
+    status, text, _ = said(capsys, line)
+    assert status == 0
+    assert json.loads(text)["rows"][0]["is_steady"]
