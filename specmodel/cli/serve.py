@@ -121,6 +121,9 @@ def serve(**options: Any) -> Answer:
     used = study.scheduler(drafts=True)
     said = {name: getattr(used, name) for name in _LIMITS}
     assumed |= {name: value for name, value in said.items() if options[name] is None}
+    if study.first_token_time:
+        added = f"{seconds(study.first_token_time)} (HTTP, tokenization, as fitted)"
+        assumed["first_token_time"] = added
     fields = {
         "case": report.heading(study.deployment),
         "assumptions": assumed,

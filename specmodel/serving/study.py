@@ -10,6 +10,7 @@ import numpy as np
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.cost.deployment import NO_DRAFTER, Deployment
+from specmodel.machines.engine import first_token_constants
 from specmodel.replay.traces import Trace
 from specmodel.serving.closed_forms import LoadCurves, chain_state, load_curves
 from specmodel.serving.limits import Scheduler, usual_scheduler
@@ -75,6 +76,11 @@ class Study:
         deployment = self.deployment if drafts else self.plain
         usual = usual_scheduler(deployment, self.max_draft_length)
         return replace(usual, **dict(self.limits))
+
+    @cached_property
+    def first_token_time(self) -> float:
+        """What the engine adds to every first token: HTTP, tokenization, scheduling [s]."""
+        return first_token_constants().get(self.deployment.stack or "", 0.0)
 
     @cached_property
     def plain(self) -> Deployment:
@@ -176,9 +182,7 @@ def _row(
 ) -> Row:
     run = study.run(name, load)
     own = run.measured
-    ttft, tpot = targets
-    infinite = 1e9
-    has_target = ttft is not None or tpot is not None
+    ttft = run.ttft + study.first_token_time
     row = {
         "policy": name,
         "request_rate": load.request_rate or None,
@@ -186,15 +190,17 @@ def _row(
         "running": run.running,
         "tpot": run.mean_tpot,
         "tpot_p90": float(np.quantile(run.tpot[own], 0.9)),
-        "ttft": float(run.ttft[own].mean()),
-        "ttft_p50": float(np.median(run.ttft[own])),
-        "ttft_p90": float(np.quantile(run.ttft[own], 0.9)),
+        "ttft": float(ttft[own].mean()),
+        "ttft_p50": float(np.median(ttft[own])),
+        "ttft_p90": float(np.quantile(ttft[own], 0.9)),
         "interval_p99": run.interval_quantile(0.99),
         "throughput": run.throughput,
         "carried_rate": run.carried_rate,
         "tokens_per_step": run.tokens_per_step,
         "drafted_tokens_per_step": run.drafted_per_step,
-        "goodput": run.goodput(ttft or infinite, tpot or infinite) if has_target else None,
+        "goodput": None
+        if targets == (None, None)
+        else run.goodput(*targets, study.first_token_time),
         "preemptions": run.preemptions,
         "is_steady": run.is_steady,
     }
@@ -207,4 +213,5 @@ def _closed(study: Study, load: Arrivals, name: str) -> Iterator[tuple[str, floa
     state = chain_state(curves, load.request_rate) if curves else None
     for column in ("running", "tpot", "ttft"):
         value = float(getattr(state, column)) if state else float("nan")
+        value += study.first_token_time if column == "ttft" else 0.0
         yield f"{column}_closed", value if np.isfinite(value) else None

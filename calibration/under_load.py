@@ -1,0 +1,326 @@
+"""The simulator of serving beside its program, beside published loads, and in a figure.
+
+Usage: python calibration/under_load.py WHAT [FILE], WHAT being one of
+
+    table         step times as tabulated beside the program's, of logged mixed steps
+    speed         request-steps a second with 64 slots, with numba and without, and memory
+    forms         closed forms beside the simulator, up to 0.8 of what is carried
+    open          published open loads (results/open_loads.csv): TPOT and TTFT, nothing fitted
+    closed FILE   a table of measured engines, as `specmodel validate --serving` takes it, each row
+                  as a closed loop of its users
+    figure FILE   four deployments over rate: plain, best fixed and scheduled, to a PNG
+"""
+
+import argparse
+import resource
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.errors import InputError
+from specmodel.cost.deploying import deploy, resolve
+from specmodel.drafters.acceptance import load_acceptance
+from specmodel.fit.measured import judge_serving, read_serving
+from specmodel.layers.batch import sequence_group
+from specmodel.machines.engine import first_token_constants
+from specmodel.serving.closed_forms import LoadCurves, chain_state, fluid_state
+from specmodel.serving.limits import Scheduler, usual_scheduler
+from specmodel.serving.policies import fixed
+from specmodel.serving.requests import WORKLOADS, Arrivals, Requests, draw_requests
+from specmodel.serving.run import Run, prepare
+from specmodel.serving.study import Study
+from specmodel.serving.times import mixed_step_time
+
+RESULTS = Path(__file__).parent / "results"
+CASES: dict[str, tuple[dict[str, Any], str]] = {
+    "Qwen3-30B-A3B, H100": (
+        {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3"},
+        "preset",
+    ),
+    "gpt-oss-120b, H200": (
+        {"target": "gpt-oss-120b", "hardware": "h200", "drafter": "eagle3"},
+        "preset",
+    ),
+    "Qwen3.5-397B, 8 x B200": (
+        {"target": "qwen3.5-397b-a17b", "hardware": "b200", "drafter": "mtp"}
+        | {"tensor_parallel": 8},
+        "preset",
+    ),
+    "DeepSeek-V3.2, 8 x B200 (acceptance of GLM-5.2)": (
+        {"target": "deepseek-v3.2", "hardware": "b200", "drafter": "mtp", "tensor_parallel": 8},
+        "glm-5.2-mtp",
+    ),
+}
+"""Deployments of the figure, and whose acceptance they take."""
+
+
+def case(name: str, count: int, longest: int = 3, seed: int = 0, work: str = "chat") -> Study:
+    """Return a deployment by name under chat lengths."""
+    where, preset = CASES[name]
+    deployment, _ = deploy(**where)
+    acceptance = load_acceptance(where["target"], where["drafter"], preset)
+    return Study(
+        deployment=deployment,
+        acceptance=acceptance,
+        max_draft_length=longest,
+        lengths=WORKLOADS[work],
+        num_requests=count,
+        seed=seed,
+    )
+
+
+def table() -> None:
+    for name in CASES:
+        study = case(name, 3000)
+        rate = 0.6 * _carries(study, "fixed:3")
+        run = study.run("fixed:3", Arrivals(request_rate=rate), log_steps=10**6, compiled=True)
+        mixed = np.flatnonzero(run.log["tokens"] > 0)
+        rows = np.random.default_rng(0).choice(mixed, 1000, replace=False)
+        begun = time.perf_counter()
+        direct = np.array([_direct(study, {n: c[i] for n, c in run.log.items()}) for i in rows])
+        taken = (time.perf_counter() - begun) / 1000
+        errors = np.abs(run.log["seconds"][rows] / direct - 1)
+        print(
+            f"{name}, {rate:.2f} requests/s: 1,000 of {len(mixed)} mixed steps, median"
+            f" {np.median(errors):.2%}, 99 % {np.quantile(errors, 0.99):.2%}, worst"
+            f" {errors.max():.2%}; {1e3 * taken:.1f} ms a step by the program"
+        )
+
+
+def _direct(study: Study, step: dict[str, float]) -> float:
+    """Return the time of a logged step by the program, chunks alike [s]."""
+    each, seen = step["tokens"] / step["chunks"], step["seen"] / step["tokens"]
+    group = sequence_group(
+        batch_size=step["chunks"],
+        tokens_per_sequence=each,
+        context_length=max(seen - (each + 1) / 2, 0.0),
+        logits_per_sequence=1,
+    )
+    n = step["decoding"]
+    if n == 0:
+        from specmodel.serving.times import prompts_step_time
+
+        return float(prompts_step_time(study.deployment, (group,)))
+    at = {"requests": n, "draft_length": step["draft"], "context": step["context"] / n}
+    return float(mixed_step_time(study.deployment, **at, prompts=(group,)))
+
+
+def speed() -> None:
+    deployment, _ = deploy(**CASES["Qwen3-30B-A3B, H100"][0])
+    acceptance = Acceptance(acceptance_rate=0.7)
+    scheduler = Scheduler(max_running=64, reserved_tokens=3)
+    for compiled, count in ((False, 300), (True, 50_000)):
+        requests = draw_requests(Arrivals(users=64), WORKLOADS["chat"], count, 1)
+        service = prepare(deployment, scheduler, requests, 3)
+        paces = []
+        for _ in range(7 if compiled else 3):
+            begun = time.process_time()
+            run = service.run(requests, fixed(3), acceptance, compiled=compiled)
+            paces.append(run.request_steps / (time.process_time() - begun) / 1e6)
+        how = "numba" if compiled else "plain Python"
+        listed = ", ".join(f"{pace:.2f}" for pace in paces)
+        print(f"{how}: {listed} million request-steps a second")
+    requests = draw_requests(Arrivals(request_rate=9.0), WORKLOADS["code"], 10**6, 1)
+    service = prepare(deployment, usual_scheduler(deployment, 3), requests, 3)
+    run = service.run(requests, fixed(3), acceptance)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    print(
+        f"{run.requests.count} requests, {run.request_steps} request-steps: {most:.0f} MB at most"
+    )
+
+
+def forms() -> None:
+    for name, work in [(name, "chat") for name in CASES] + [(next(iter(CASES)), "summaries")]:
+        for policy in ("none", "fixed:3"):
+            study = case(name, 10_000, work=work)
+            curves, top = _curves(study, policy), _carries(study, policy)
+            told = []
+            for share in (0.1, 0.3, 0.5, 0.7, 0.8):
+                run = study.run(policy, Arrivals(request_rate=share * top))
+                chain, root = (f(curves, share * top) for f in (chain_state, fluid_state))
+                errors = [100 * (float(s.tpot) / run.mean_tpot - 1) for s in (chain, root)]
+                told.append(f"{share:g}: {errors[0]:+.1f} {errors[1]:+.1f}")
+            print(f"{name}, {work}, {policy}: TPOT by chain and root [%] at {'; '.join(told)}")
+
+
+def open_loads() -> None:
+    """Print simulated beside published open loads, of a table with what ran."""
+    rows = pd.read_csv(RESULTS / "open_loads.csv", comment="#")
+    for row in rows.to_dict("records"):
+        where = {k: row[k] for k in ("target", "hardware", "tensor_parallel")}
+        where |= {k: int(row[k]) for k in ("data_parallel", "expert_parallel")}
+        deployment, _ = deploy(**where, drafter="eagle3" if row["draft_length"] else None)
+        run = _open(deployment, row)
+        of: Any = np.median if row["stat"] == "p50" else np.mean
+        constant = first_token_constants().get(deployment.stack or "", 0.0)
+        tpot, ttft = (
+            1e3 * float(of(times[run.measured])) for times in (run.tpot, run.ttft + constant)
+        )
+        print(
+            f"{row['table']} {row['arm']} {row['request_rate']:g}/s: TPOT {tpot:.1f} for"
+            f" {row['tpot_ms']:.1f} ({tpot / row['tpot_ms'] - 1:+.0%}), TTFT {ttft:.0f} for"
+            f" {row['ttft_ms']:.0f} ({ttft / row['ttft_ms'] - 1:+.0%}) ms; running"
+            f" {run.running:.1f}{'' if run.is_steady else '; not carried'}"
+        )
+
+
+def _open(deployment: Any, row: Any) -> Run:
+    """Return a run of a published load: lengths normal within bounds, arrivals as told."""
+    count, length = int(row["requests"]), int(row["draft_length"])
+    random = np.random.default_rng(0)
+    prompts, outputs = (
+        np.clip(np.rint(random.normal(row[f"{n}_mean"], row[f"{n}_sd"], count)),
+                row[f"{n}_least"], row[f"{n}_most"]).astype(np.int64)
+        for n in ("prompt", "output")
+    )  # fmt: skip
+    times = (np.arange(count) + 1) / row["request_rate"]
+    if row["arrivals"] == "poisson":
+        times = Arrivals(request_rate=row["request_rate"]).times(count, 0)
+    requests = Requests(arrival_time=times, prompt_tokens=prompts, output_tokens=outputs)
+    scheduler = replace(
+        usual_scheduler(deployment, length),
+        max_running=int(row["max_running"]),
+        token_budget=int(row["token_budget"]),
+    )
+    acceptance = _lengthened(load_acceptance(row["target"], "eagle3")) if length else None
+    service = prepare(deployment, scheduler, requests, length)
+    return service.run(requests, fixed(length), acceptance)
+
+
+def _lengthened(acceptance: Acceptance) -> Acceptance:
+    """Return an acceptance whose last published rate holds at later positions too."""
+    rates = list(np.asarray(acceptance.acceptance_by_position))
+    return Acceptance(acceptance_by_position=rates + [rates[-1]] * 3)
+
+
+def closed(path: str) -> None:
+    """Print errors of closed loops beside those of the closed form, on the rows of a table."""
+    rows = read_serving(path)
+    judged = judge_serving(rows)[0].set_index("row")
+    found = pd.DataFrame(_closed_rows(rows.rows)).set_index("row")
+    both = judged.join(found, how="inner", rsuffix="_run")
+    errors = {"closed form": both["error"], "simulated": both["tpot_run"] / both["measured"] - 1}
+    for name, error in errors.items():
+        sizes = error.abs()
+        print(
+            f"TPOT, {name}: {len(both)} rows, mean {sizes.mean():.1%}, median {sizes.median():.1%},"
+            f" bias {error.mean():+.1%}"
+        )
+    has_ttft = both[both["ttft"].notna() & (both["ttft_run"] > 0)]
+    error = has_ttft["ttft_run"] / has_ttft["ttft"] - 1
+    print(
+        f"TTFT, simulated median: {len(error)} rows, mean {error.abs().mean():.1%}, median"
+        f" {error.abs().median():.1%}, bias {error.mean():+.1%}"
+    )
+
+
+def _closed_rows(rows: Any) -> Iterator[dict[str, Any]]:
+    """Yield TPOT and median TTFT of a closed loop at each row's concurrency."""
+    for row in rows:
+        users = int(row.points["batch_size"])
+        count = 10 * users
+        random = np.random.default_rng(users)
+        drawn = random.uniform(0.8, 1.0, (2, count)) / 0.9
+        lengths = [
+            np.maximum(np.rint(row.points[n] * share), 1).astype(np.int64)
+            for n, share in zip(("prompt_length", "output_length"), drawn, strict=True)
+        ]
+        requests = Requests(
+            arrival_time=np.zeros(count),
+            prompt_tokens=lengths[0],
+            output_tokens=lengths[1],
+            users=users,
+        )
+        try:
+            deployment, _ = resolve(row.deployment)
+            service = prepare(deployment, usual_scheduler(deployment, 0), requests, 0)
+            run = service.run(requests)
+        except InputError:
+            continue
+        yield {
+            "row": row.row,
+            "tpot_run": run.mean_tpot,
+            "ttft_run": float(np.median(run.ttft[run.measured]))
+            + first_token_constants().get(deployment.stack or "", 0.0),
+            "ttft": row.first_token,
+        }
+
+
+def figure(path: str) -> None:
+    """Draw running batch, TPOT and TTFT over rate, simulated and in closed form."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    shown, axes = plt.subplots(3, len(CASES), figsize=(15, 8.5), sharex="col")
+    for column, name in zip(axes.T, CASES, strict=True):
+        study = case(name, 4000, longest=5 if "V3.2" not in name else 3)
+        lengths = range(1, study.max_draft_length + 1)
+        carried = [_carries(study, f"fixed:{k}") for k in lengths]
+        best = lengths[int(np.argmax(carried))]
+        policies = {"plain": "none", f"best fixed ({best})": f"fixed:{best}"}
+        policies |= {"scheduled": "schedule"}
+        tops = {policy: _carries(study, policy) for policy in policies.values()}
+        rates = np.geomspace(0.03, 0.9, 8) * max(tops.values())
+        for colour, (label, policy) in zip(("C7", "C0", "C1"), policies.items(), strict=True):
+            own = rates[rates < 0.97 * tops[policy]]
+            runs = [study.run(policy, Arrivals(request_rate=rate)) for rate in own]
+            kept = [(rate, run) for rate, run in zip(own, runs, strict=True) if run.is_steady]
+            fine = np.geomspace(rates[0], 0.97 * tops[policy], 60)
+            state = chain_state(_curves(study, policy), fine)
+            lines = (state.running, 1e3 * state.tpot, 1e3 * state.ttft)
+            points = [
+                (r.running, 1e3 * r.mean_tpot, 1e3 * r.ttft[r.measured].mean()) for _, r in kept
+            ]
+            for ax, line, values in zip(column, lines, zip(*points, strict=True), strict=True):
+                ax.plot(fine, line, color=colour, lw=1.2, ls="--" if policy == "schedule" else "-")
+                ax.plot([rate for rate, _ in kept], values, "o", color=colour, ms=4,
+                        mfc="none" if policy == "schedule" else colour, label=label)  # fmt: skip
+        for ax in column:
+            ax.set_xscale("log")
+            ax.set_yscale("log")
+            ax.grid(visible=True, alpha=0.3)
+        column[0].set_title(name, fontsize=9)
+        column[0].legend(fontsize=8)
+        column[-1].set_xlabel("requests a second")
+    for ax, label in zip(axes[:, 0], ("running requests", "TPOT [ms]", "TTFT [ms]"), strict=True):
+        ax.set_ylabel(label)
+    shown.suptitle("Chat lengths, vLLM; points simulated, lines in closed form", fontsize=10)
+    shown.tight_layout()
+    shown.savefig(path, dpi=110)
+
+
+def _carries(study: Study, policy: str) -> float:
+    """Return the largest rate that a policy carries in closed form [request/s]."""
+    return chain_state(_curves(study, policy), 1e-3).largest_rate
+
+
+def _curves(study: Study, policy: str) -> LoadCurves:
+    found = study.curves(policy)
+    assert found is not None  # noqa: S101 - policies here are by batch
+    return found
+
+
+def main() -> None:
+    commands: dict[str, Callable[..., None]] = {
+        "table": table, "speed": speed, "forms": forms, "open": open_loads, "closed": closed,
+        "figure": figure,
+    }  # fmt: skip
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=commands)
+    parser.add_argument("file", nargs="?", help="of closed and figure")
+    options = parser.parse_args()
+    if (options.file is None) == (options.what in ("closed", "figure")):
+        parser.error(f"{options.what} takes {'no file' if options.file else 'a file'}")
+    commands[options.what](*([options.file] if options.file else []))
+
+
+if __name__ == "__main__":
+    main()
