@@ -49,6 +49,10 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
         "KV slots kept for drafts beyond a step's own.  [default: the longest draft]",
     ),
     "prefill_interval": (int, "Steps from one with prefill to the next.  [default: 1]"),
+    "prefill": (
+        "HOW",
+        "together, or apart:N, N servers that prefill and hand on.  [default: together]",
+    ),
     "prefix_hit_rate": (float, "Share of a prompt found in the prefix cache.  [default: 0]"),
     "ttft_target": ("SECONDS", "Time to the first token that a request should meet."),
     "tpot_target": ("SECONDS", "Time per output token that a request should meet."),
@@ -166,6 +170,7 @@ def study_from(options: dict[str, Any], policies: list[str]) -> tuple[Study, dic
         policy_state=options["policy_state"] or "request",
         trace=trace,
         prefix_hit_rate=options["prefix_hit_rate"] or 0.0,
+        prefill_servers=_servers(options["prefill"]),
     )
     return study, assumed | told | {"scheduling": "as vLLM 0.33"}
 
@@ -174,6 +179,16 @@ def _fixed_length(policy: str) -> int:
     """Return the draft length of fixed:K, 0 of any other policy [token]."""
     name, _, length = policy.partition(":")
     return int(length) if name == "fixed" and length.isascii() and length.isdecimal() else 0
+
+
+def _servers(text: str | None) -> int:
+    """Return how many servers prefill apart, 0 if the same server does both."""
+    how, _, number = (text or "together").partition(":")
+    if how == "together" and not number:
+        return 0
+    if how == "apart" and number.isascii() and number.isdecimal() and int(number) > 0:
+        return int(number)
+    raise InputError("prefill", text, "together, or apart:N, such as apart:2")
 
 
 def _none_accepted() -> Any:

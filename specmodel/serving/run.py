@@ -13,6 +13,7 @@ from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
 from specmodel.replay.traces import Trace
 from specmodel.serving import state
+from specmodel.serving.apart import Apart, ready_times
 from specmodel.serving.limits import Memory, Scheduler, limits_of, memory_for
 from specmodel.serving.loop import compiled_serve, serve
 from specmodel.serving.policies import Drafting, no_drafts, survival
@@ -124,7 +125,8 @@ class Run:
     requests
         What was asked; of users, with the arrivals that followed.
     started, first, last
-        When each request was first scheduled, and emitted its first and last token [s].
+        When each request was first scheduled, where it decodes if it is prefilled apart, and
+        emitted its first and last token [s].
     drafted_tokens, accepted_tokens
         Of each request [token].
     intervals
@@ -286,6 +288,7 @@ def simulate(  # noqa: PLR0913 - all keyword-only but for the requests
     drafts: Drafting | None = None,
     acceptance: Acceptance | Trace | None = None,
     prefix_hit_rate: float = 0.0,
+    apart: Apart | None = None,
     seed: int = 0,
     log_steps: int = 0,
     compiled: bool | None = None,
@@ -301,6 +304,8 @@ def simulate(  # noqa: PLR0913 - all keyword-only but for the requests
         position, or as recorded.
     prefix_hit_rate
         Share of every prompt, in whole blocks, that is found in the prefix cache [-].
+    apart
+        Servers that prefill, whose first tokens come before a request starts here; None for none.
     seed
         What decides the luck of every request and output position [-].
     log_steps
@@ -325,13 +330,27 @@ def simulate(  # noqa: PLR0913 - all keyword-only but for the requests
     asked = _asked(requests, prefix_hit_rate, memory.block_size, seed)
     outcomes = _outcomes(acceptance, drafts.max_draft_length)
     slots, records = _slots(limits.requests, requests.count), _records(requests.count, log_steps)
+    order = np.arange(requests.count)
+    if apart is not None:
+        ready = ready_times(apart, requests, times, scheduler.token_budget)
+        order = np.argsort(ready, kind="stable")
+        asked, records = _prefilled(asked, records, ready, order)
     parts: list[Any] = [asked, outcomes, slots, records]
     if for_python:
         parts = [_as_lists(part) for part in parts]
     asked, outcomes, slots, records = parts
     tables, server = times.flat(for_python=for_python), drafts.fresh(for_python=for_python)
     (run or serve)(asked, outcomes, limits, tables, server, slots, records)
-    return _run(requests, asked, records, limits)
+    return _run(requests, asked, records, limits, order)
+
+
+def _prefilled(
+    asked: Asked, records: Records, ready: FloatArray, order: NDArray[np.int64]
+) -> tuple[Asked, Records]:
+    """Return requests in the order in which they are prefilled, with their first tokens."""
+    moved = {n: getattr(asked, n)[order] for n in ("prompt", "output", "key")}
+    asked = asked._replace(arrival=ready[order], cached=moved["prompt"], ready=1, **moved)
+    return asked, records._replace(first=ready[order], emitted=records.emitted + np.int32(1))
 
 
 def _asked(requests: Requests, hit_rate: float, block: int, seed: int) -> Asked:
@@ -395,18 +414,26 @@ def _as_lists(part: Any) -> Any:
     )
 
 
-def _run(requests: Requests, asked: Asked, records: Records, limits: Limits) -> Run:
+def _run(
+    requests: Requests,
+    asked: Asked,
+    records: Records,
+    limits: Limits,
+    order: NDArray[np.int64],
+) -> Run:
+    """Return what was recorded, by request in the order in which they came."""
     counts = np.asarray(records.wholes)
     log = np.asarray(records.log, dtype=float)[: counts[state.LOGGED]]
     if requests.users:
         requests = replace(requests, arrival_time=np.asarray(asked.arrival))
+    back = np.argsort(order)
     return Run(
         requests=requests,
-        started=np.asarray(records.started),
-        first=np.asarray(records.first),
-        last=np.asarray(records.last),
-        drafted_tokens=np.asarray(records.drafted),
-        accepted_tokens=np.asarray(records.accepted),
+        started=np.asarray(records.started)[back],
+        first=np.asarray(records.first)[back],
+        last=np.asarray(records.last)[back],
+        drafted_tokens=np.asarray(records.drafted)[back],
+        accepted_tokens=np.asarray(records.accepted)[back],
         intervals=np.asarray(records.intervals),
         counts=counts,
         sums=np.asarray(records.sums),

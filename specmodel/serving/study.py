@@ -12,6 +12,7 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deployment import NO_DRAFTER, Deployment
 from specmodel.machines.engine import first_token_constants
 from specmodel.replay.traces import Trace
+from specmodel.serving.apart import prefill_apart
 from specmodel.serving.closed_forms import LoadCurves, chain_state, load_curves
 from specmodel.serving.limits import Scheduler, usual_scheduler
 from specmodel.serving.policies import Drafting, drafting, no_drafts
@@ -40,8 +41,9 @@ class Study:
         "server" for policies that keep a state for each request: all share one.
     trace
         Recorded acceptance in place of chances by position; closed forms then take its means.
-    prefix_hit_rate
-        Share of every prompt that is found in the prefix cache [-].
+    prefix_hit_rate, prefill_servers
+        Share of every prompt that is found in the prefix cache [-]; servers that prefill apart, 0
+        for none [-].
     """
 
     deployment: Deployment
@@ -54,6 +56,7 @@ class Study:
     policy_state: str = "request"
     trace: Trace | None = None
     prefix_hit_rate: float = 0.0
+    prefill_servers: int = 0
 
     def requests(self, arrivals: Arrivals) -> Requests:
         """Return requests that come at a rate or from users; recorded ones at that rate."""
@@ -129,12 +132,17 @@ class Study:
     def run(self, name: str, arrivals: Arrivals, **options: Any) -> Run:
         """Return a run of a policy."""
         service, drafts = self.policy(name)
+        requests, apart = self.requests(arrivals), None
+        if self.prefill_servers:
+            loaded = self.deployment if drafts.max_draft_length else self.plain
+            apart = prefill_apart(loaded, self.prefill_servers, requests)
         return service.run(
-            self.requests(arrivals),
+            requests,
             drafts,
             self.trace or self.acceptance,
             seed=self.seed,
             prefix_hit_rate=self.prefix_hit_rate,
+            apart=apart,
             **options,
         )
 
@@ -209,7 +217,8 @@ def _row(
 
 def _closed(study: Study, load: Arrivals, name: str) -> Iterator[tuple[str, float | None]]:
     """Yield running requests and times in closed form, None where there are none."""
-    curves = study.curves(name) if load.request_rate else None
+    is_simple = load.request_rate and not study.prefill_servers
+    curves = study.curves(name) if is_simple else None
     state = chain_state(curves, load.request_rate) if curves else None
     for column in ("running", "tpot", "ttft"):
         value = float(getattr(state, column)) if state else float("nan")

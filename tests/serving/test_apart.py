@@ -1,0 +1,60 @@
+"""Prefill apart from decoding: queues, order, and steps that carry none."""
+
+import numpy as np
+import pytest
+
+from specmodel.base.errors import InputError
+from specmodel.serving import state
+from specmodel.serving.apart import Apart
+from specmodel.serving.limits import Memory, Scheduler
+from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
+from specmodel.serving.run import Run, simulate
+from specmodel.serving.times import constant_times
+
+
+def ran(requests: Requests, servers: int, transfer: float = 0.25) -> Run:
+    apart = Apart(servers=servers, transfer_time=np.full(requests.count, transfer))
+    return simulate(
+        requests,
+        times=constant_times(0.001, 1.0, max_requests=50),
+        scheduler=Scheduler(max_running=50),
+        memory=Memory(blocks=10_000),
+        apart=apart,
+        compiled=False,
+    )
+
+
+def test_prompts_wait_for_a_server_and_their_entries_are_handed_on() -> None:
+    requests = Requests(
+        arrival_time=np.array([0.0, 0.0, 0.0, 5.0]),
+        prompt_tokens=np.full(4, 100),
+        output_tokens=np.array([3, 3, 1, 3]),
+    )
+    run = ran(requests, 2)
+    assert run.ttft.tolist() == [1.25, 1.25, 2.25, 1.25]
+    assert run.sums[state.PREFILLED] == 0, "steps carry no prefill"
+    assert run.tpot[[0, 1, 3]] == pytest.approx([0.001] * 3)
+    assert run.counts[state.FREE_BLOCKS] == 10_000
+
+
+def test_one_server_waits_as_pollaczek_and_khinchine_say_of_fixed_work() -> None:
+    waits = []
+    for seed in range(20):
+        lengths = Lengths(prompt_tokens=100, output_tokens=2)
+        requests = draw_requests(Arrivals(request_rate=0.5), lengths, 3000, seed)
+        waits.append(ran(requests, 1, 0.0).ttft.mean() - 1.0)
+    error = np.std(waits, ddof=1) / len(waits) ** 0.5
+    assert np.mean(waits) == pytest.approx(0.5 / (2 * (1 - 0.5)), abs=3 * error)
+
+
+def test_a_prompt_beyond_the_budget_is_cut() -> None:
+    requests = Requests(
+        arrival_time=np.zeros(1), prompt_tokens=np.array([20_000]), output_tokens=np.array([2])
+    )
+    assert ran(requests, 1, 0.0).ttft.tolist() == [3.0]  # of 8,192 tokens, two whole and a rest
+
+
+def test_users_and_prefill_apart_are_refused() -> None:
+    requests = draw_requests(Arrivals(users=2), Lengths(prompt_tokens=9, output_tokens=9), 4)
+    with pytest.raises(InputError, match="prefill"):
+        ran(requests, 1)
