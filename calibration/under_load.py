@@ -15,7 +15,7 @@ import argparse
 import resource
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,13 @@ from specmodel.drafters.acceptance import load_acceptance
 from specmodel.fit.measured import judge_serving, read_serving
 from specmodel.layers.batch import sequence_group
 from specmodel.machines.engine import first_token_constants
+from specmodel.serving import loop
 from specmodel.serving.closed_forms import LoadCurves, chain_state, fluid_state
 from specmodel.serving.limits import Scheduler, usual_scheduler
 from specmodel.serving.policies import fixed
 from specmodel.serving.requests import WORKLOADS, Arrivals, Requests, draw_requests
 from specmodel.serving.run import Run, prepare
+from specmodel.serving.state import RUNNING_NOW
 from specmodel.serving.study import Study
 from specmodel.serving.times import mixed_step_time
 
@@ -79,36 +81,74 @@ def table() -> None:
     for name in CASES:
         study = case(name, 3000)
         rate = 0.6 * _carries(study, "fixed:3")
-        run = study.run("fixed:3", Arrivals(request_rate=rate), log_steps=10**6, compiled=True)
-        mixed = np.flatnonzero(run.log["tokens"] > 0)
-        rows = np.random.default_rng(0).choice(mixed, 1000, replace=False)
+        steps = watched_steps(study, "fixed:3", rate)
+        mixed = [step for step in steps if step.chunks and step.contexts]
+        picked = np.random.default_rng(0).choice(len(mixed), min(1000, len(mixed)), replace=False)
         begun = time.perf_counter()
-        direct = np.array([_direct(study, {n: c[i] for n, c in run.log.items()}) for i in rows])
-        taken = (time.perf_counter() - begun) / 1000
-        errors = np.abs(run.log["seconds"][rows] / direct - 1)
+        errors = np.abs([table_error(study, mixed[i]) for i in picked])
+        taken = (time.perf_counter() - begun) / len(picked)
         print(
-            f"{name}, {rate:.2f} requests/s: 1,000 of {len(mixed)} mixed steps, median"
+            f"{name}, {rate:.2f} requests/s: {len(picked)} of {len(mixed)} mixed steps, median"
             f" {np.median(errors):.2%}, 99 % {np.quantile(errors, 0.99):.2%}, worst"
             f" {errors.max():.2%}; {1e3 * taken:.1f} ms a step by the program"
         )
 
 
-def _direct(study: Study, step: dict[str, float]) -> float:
-    """Return the time of a logged step by the program, chunks alike [s]."""
-    each, seen = step["tokens"] / step["chunks"], step["seen"] / step["tokens"]
-    group = sequence_group(
-        batch_size=step["chunks"],
-        tokens_per_sequence=each,
-        context_length=max(seen - (each + 1) / 2, 0.0),
-        logits_per_sequence=1,
-    )
-    n = step["decoding"]
-    if n == 0:
-        from specmodel.serving.times import prompts_step_time
+@dataclass(frozen=True)
+class Step:
+    """A step as it ran: its time [s], and draft length, contexts and chunks in tokens.
 
-        return float(prompts_step_time(study.deployment, (group,)))
-    at = {"requests": n, "draft_length": step["draft"], "context": step["context"] / n}
-    return float(mixed_step_time(study.deployment, **at, prompts=(group,)))
+    Contexts are those of requests that decode; a chunk has its tokens and those before it.
+    """
+
+    seconds: float
+    draft_length: int
+    contexts: tuple[int, ...]
+    chunks: tuple[tuple[int, int], ...]
+
+
+def watched_steps(study: Study, policy: str, rate: float) -> list[Step]:
+    """Return all steps of a run in plain Python, with their groups as they were."""
+    steps, slots, (advance, schedule) = list[Step](), list[Any](), (loop.advance, loop.schedule)
+
+    def scheduled(asked: Any, limits: Any, slots_: Any, records: Any, verified: int) -> None:
+        slots[:] = [slots_]
+        schedule(asked, limits, slots_, records, verified)
+
+    def watched(tables: Any, records: Any, verifying: int) -> float:
+        seconds = advance(tables, records, verifying)
+        running, own = records.wholes[RUNNING_NOW], slots[0]
+        rows = zip(own.context, own.needed, own.granted, strict=True)
+        taken = [row for row, _ in zip(rows, range(running), strict=False) if row[2] > 0]
+        contexts = tuple(context for context, needed, _ in taken if needed == 0)
+        chunks = tuple((granted, context) for context, needed, granted in taken if needed > 0)
+        steps.append(Step(seconds, verifying, contexts, chunks))
+        return seconds
+
+    vars(loop).update(advance=watched, schedule=scheduled)
+    try:
+        study.run(policy, Arrivals(request_rate=rate), compiled=False)
+    finally:
+        vars(loop).update(advance=advance, schedule=schedule)
+    return steps
+
+
+def table_error(study: Study, step: Step) -> float:
+    """Return how far the time of a mixed step is from the program's, of all its groups [-]."""
+    groups = tuple(
+        sequence_group(
+            batch_size=1, tokens_per_sequence=tokens, context_length=before, logits_per_sequence=1
+        )
+        for tokens, before in step.chunks
+    )
+    direct = mixed_step_time(
+        study.deployment,
+        requests=len(step.contexts),
+        draft_length=step.draft_length,
+        context=float(np.mean(step.contexts)),
+        prompts=groups,
+    )
+    return step.seconds / float(direct) - 1
 
 
 def speed() -> None:

@@ -5,24 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specmodel.algebra.acceptance import Acceptance
+import under_load
 from specmodel.cost.deploying import deploy
-from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times
 from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
 from specmodel.layers.batch import SequenceGroup, sequence_group
-from specmodel.serving import loop, run, times
-from specmodel.serving.limits import Scheduler
-from specmodel.serving.policies import fixed
-from specmodel.serving.requests import WORKLOADS, Arrivals, draw_requests
-from specmodel.serving.state import RUNNING_NOW
+from specmodel.serving import times
 
 QWEN: dict[str, Any] = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3"}
-OTHERS: list[dict[str, Any]] = [
-    {"target": "gpt-oss-120b", "hardware": "h200", "drafter": "eagle3"},
-    {"target": "deepseek-v3.2", "hardware": "b200", "drafter": "mtp", "tensor_parallel": 8},
-    {"target": "qwen3.5-397b-a17b", "hardware": "b200", "drafter": "mtp", "tensor_parallel": 8},
-]
 
 
 def chunk(tokens: float, context: float = 0.0) -> SequenceGroup:
@@ -70,62 +60,14 @@ def test_the_loop_reads_the_table_as_it_stands() -> None:
         assert found == pytest.approx(float(table.prompt_time(k, n, tokens, seen)), rel=1e-12)
 
 
-def logged_errors(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, rate: float, count: int, every: int
-) -> list[float]:
-    """Return errors of the table in mixed steps of a run, beside all their groups as they were."""
-    steps: list[tuple[float, int, list[int], list[tuple[int, int]]]] = []
-    advance = loop.advance
-
-    def watched(tables: Any, records: Any, verifying: int) -> float:
-        seconds = advance(tables, records, verifying)
-        own = [each[: records.wholes[RUNNING_NOW]] for each in slots[:4]]
-        decoding = [c for c, need in zip(own[1], own[2], strict=True) if need == 0]
-        parts = [
-            (granted, c)
-            for c, need, granted in zip(own[1], own[2], slots[7], strict=False)
-            if need > 0 and granted > 0
-        ]
-        if parts and decoding:
-            steps.append((seconds, verifying, decoding, parts))
-        return seconds
-
-    slots: Any = ()
-    scheduled = loop.schedule
-
-    def seen(asked: Any, limits: Any, own: Any, records: Any, verified: int) -> None:
-        nonlocal slots
-        slots = own
-        scheduled(asked, limits, own, records, verified)
-
-    monkeypatch.setattr(loop, "advance", watched)
-    monkeypatch.setattr(loop, "schedule", seen)
-    requests = draw_requests(Arrivals(request_rate=rate), WORKLOADS["chat"], count, 1)
-    service = run.prepare(deployment, Scheduler(reserved_tokens=3), requests, 3)
-    service.run(requests, fixed(3), Acceptance(acceptance_rate=0.7), compiled=False)
-    found = []
-    for seconds, verifying, decoding, parts in steps[::every]:
-        groups = tuple(chunk(float(tokens), float(context)) for tokens, context in parts)
-        direct = step_times(
-            deployment,
-            batch_size=len(decoding),
-            draft_length=verifying,
-            verify_tokens=verifying + 1,
-            context_length=float(np.mean(decoding)),
-            prompts=groups,
-        )
-        found.append(seconds / float(direct.step_time) - 1)
-    return found
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("where", [QWEN, *OTHERS])
-def test_the_table_is_near_the_program_in_mixed_steps(
-    where: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Figures of 1,000 steps each are measured by ``calibration/under_load.py``."""
-    deployment, _ = deploy(**where)
-    errors = np.abs(logged_errors(deployment, monkeypatch, 5.0, 300, 5))
+@pytest.mark.parametrize("name", under_load.CASES)
+def test_the_table_is_near_the_program_in_mixed_steps(name: str) -> None:
+    """Figures of 1,000 steps each are printed by ``calibration/under_load.py table``."""
+    study = under_load.case(name, 250)
+    steps = under_load.watched_steps(study, "fixed:3", 5.0)
+    mixed = [step for step in steps if step.chunks and step.contexts][::4]
+    errors = np.abs([under_load.table_error(study, step) for step in mixed])
     assert len(errors) > 40
     assert np.median(errors) < 0.01
     assert errors.max() < 0.03
