@@ -25,10 +25,13 @@ import pandas as pd
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy, resolve
+from specmodel.cost.prefill import prefill_pass
 from specmodel.drafters.acceptance import load_acceptance
 from specmodel.fit.measured import judge_serving, read_serving
+from specmodel.fit.measured.first_token import first_token_time
 from specmodel.layers.batch import sequence_group
 from specmodel.machines.engine import first_token_constants
+from specmodel.prediction.decoding import decode_deployed
 from specmodel.serving import loop
 from specmodel.serving.closed_forms import LoadCurves, chain_state, fluid_state
 from specmodel.serving.limits import Scheduler, usual_scheduler
@@ -244,7 +247,7 @@ def closed(path: str) -> None:
     rows = read_serving(path)
     judged = judge_serving(rows)[0].set_index("row")
     found = pd.DataFrame(_closed_rows(rows.rows)).set_index("row")
-    both = judged.join(found, how="inner", rsuffix="_run")
+    both = judged.join(found, how="inner")
     errors = {"closed form": both["error"], "simulated": both["tpot_run"] / both["measured"] - 1}
     for name, error in errors.items():
         sizes = error.abs()
@@ -252,12 +255,13 @@ def closed(path: str) -> None:
             f"TPOT, {name}: {len(both)} rows, mean {sizes.mean():.1%}, median {sizes.median():.1%},"
             f" bias {error.mean():+.1%}"
         )
-    has_ttft = both[both["ttft"].notna() & (both["ttft_run"] > 0)]
-    error = has_ttft["ttft_run"] / has_ttft["ttft"] - 1
-    print(
-        f"TTFT, simulated median: {len(error)} rows, mean {error.abs().mean():.1%}, median"
-        f" {error.abs().median():.1%}, bias {error.mean():+.1%}"
-    )
+    has_ttft = both[both["ttft"].notna()]
+    for name, column in {"closed form": "ttft_form", "simulated": "ttft_run"}.items():
+        error = has_ttft[column] / has_ttft["ttft"] - 1
+        print(
+            f"TTFT, {name}: {len(error)} rows, mean {error.abs().mean():.1%}, median"
+            f" {error.abs().median():.1%}, bias {error.mean():+.1%}"
+        )
 
 
 def _closed_rows(rows: Any) -> Iterator[dict[str, Any]]:
@@ -283,11 +287,20 @@ def _closed_rows(rows: Any) -> Iterator[dict[str, Any]]:
             run = service.run(requests)
         except InputError:
             continue
+        constant = first_token_constants().get(deployment.stack or "", 0.0)
+        points: dict[str, Any] = {n: np.asarray(float(v)) for n, v in row.points.items()}
+        form = first_token_time(
+            prefill_pass(deployment, points["prompt_length"]).total_time,
+            decode_deployed(deployment, {}, **points).tpot,
+            points["batch_size"],
+            points["output_length"],
+            constant,
+        )
         yield {
             "row": row.row,
             "tpot_run": run.mean_tpot,
-            "ttft_run": float(np.median(run.ttft[run.measured]))
-            + first_token_constants().get(deployment.stack or "", 0.0),
+            "ttft_run": float(np.median(run.ttft[run.measured])) + constant,
+            "ttft_form": float(form),
             "ttft": row.first_token,
         }
 
