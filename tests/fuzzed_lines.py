@@ -63,6 +63,12 @@ BASES = [
     "simulate --step-times times.csv --trace trace.jsonl --policy none,cascade,oracle --json",
     f"simulate {NGRAM} --trace preset.toml {DRAWN} --policy fixed:1,table:lengths.json,bandit",
     f"simulate {NGRAM} --trace preset.toml {DRAWN} --policy sglang:config=slots.json",
+    f"serve {WHERE} {RATE} --request-rate 1,4 --requests 30 --policy none,fixed:2,schedule --json",
+    f"serve {WHERE} {RATE} --workload load.csv --policy table:lengths.json --tpot-target 20ms --csv",
+    f"serve {NGRAM} --tokens-per-step 1.4 --measured-draft-length 3 --users 4 --requests 20"
+    " --prompt-length 90 --output-length 20 --policy none,sglang:config=slots.json",
+    f"serve {WHERE} --trace trace.jsonl --request-rate 2 --requests 20 --prefill apart:1"
+    " --policy none,goodput --max-draft-length 3",
     f"trace sample code-ngram {DRAWN} --output drawn.jsonl",
     "trace ngram requests.jsonl --output made.jsonl",
     "trace describe trace.jsonl code-ngram",

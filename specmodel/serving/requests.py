@@ -14,7 +14,7 @@ from specmodel.replay.chance import stream
 
 ARRIVALS, LENGTHS, LUCK = range(10, 13)
 """What a stream of random numbers is for, beside those of `replay.chance`."""
-MOST_REQUESTS, LONGEST = 10**7, 10**7
+MOST_REQUESTS, LONGEST = 2 * 10**6, 10**7
 """Most requests of a run [request], and the longest prompt or output that is taken [token]."""
 
 Process = Literal["poisson", "gamma", "bursts"]

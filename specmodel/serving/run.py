@@ -265,10 +265,11 @@ class Run:
         They grow if their slope is clear of its error and adds more than half a residence. Users
         wait for their answers, so that theirs cannot grow.
         """
+        if self.requests.users or self.requests.count < 2 * BATCHES:
+            return True
         slope, error = self.growth
         residence = float((self.last - self.started)[self.measured].mean())
-        is_short = bool(self.requests.users) or self.requests.count < 2 * BATCHES
-        return is_short or slope <= max(3 * error, 0.5 * residence)
+        return slope <= max(3 * error, 0.5 * residence)
 
     @property
     def carried_rate(self) -> float:
