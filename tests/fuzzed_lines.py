@@ -64,7 +64,7 @@ BASES = [
     f"simulate {NGRAM} --trace preset.toml {DRAWN} --policy fixed:1,table:lengths.json,bandit",
     f"simulate {NGRAM} --trace preset.toml {DRAWN} --policy sglang:config=slots.json",
     f"serve {WHERE} {RATE} --request-rate 1,4 --requests 30 --policy none,fixed:2,schedule --json",
-    f"serve {WHERE} {RATE} --workload load.csv --policy table:lengths.json --tpot-target 20ms --csv",
+    f"serve {WHERE} {RATE} --workload load.csv --policy table:lengths.json --tpot-target 9ms --csv",
     f"serve {NGRAM} --tokens-per-step 1.4 --measured-draft-length 3 --users 4 --requests 20"
     " --prompt-length 90 --output-length 20 --policy none,sglang:config=slots.json",
     f"serve {WHERE} --trace trace.jsonl --request-rate 2 --requests 20 --prefill apart:1"
