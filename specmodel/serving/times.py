@@ -212,45 +212,61 @@ def tabulate(
     check("max_requests", max_requests, minimum=1, maximum=1e5, whole=True)
     check("max_context", max_context, minimum=1, maximum=1e9)
     lengths = np.arange(max_draft_length + 1.0)
-    step = max(max_context / (ROWS - 2), 1.0)
-    contexts, every = np.arange(ROWS) * step, np.arange(max_requests + 1.0)
     jumps = _jumps(deployment, lengths, max_requests)
+    step = max(max_context / (ROWS - 2), 1.0)
+    nodes = (
+        np.array([0.0, *_nodes(max_requests, dense=1, growth=1.5, jumps=jumps)]),
+        np.array([*(t for t in _NEAR if t < token_budget), *_above(token_budget)]),
+        np.array([*(s for s in _NEAR if s < max_context), *_above(max_context)]),
+    )
     some = _nodes(max_requests, dense=32, growth=1.07, jumps=jumps)
-    base = np.zeros((len(lengths), len(every), ROWS))
-    for gamma, table in zip(lengths, base, strict=True):
-        found = mixed_step_time(
-            deployment, requests=some[:, None], draft_length=gamma, context=contexts
-        )
-        found = np.broadcast_to(found, (len(some), ROWS))
-        for row in range(ROWS):
-            table[1:, row] = np.interp(every[1:], some, found[:, row])
-    at_requests = np.concatenate([[0.0], _nodes(max_requests, dense=1, growth=1.5, jumps=jumps)])
-    at_tokens = np.array([*(t for t in _NEAR if t < token_budget), *_above(token_budget)])
-    at_seen = np.array([*(s for s in _NEAR if s < max_context), *_above(max_context)])
-    more = np.zeros((len(lengths), len(at_requests), len(at_tokens), len(at_seen)))
-    group = chunks(at_tokens[:, None], at_seen)
-    grid = at_requests[1:, None, None]
-    for gamma, table in zip(lengths, more, strict=True):
-        without, whole = (
-            mixed_step_time(
-                deployment,
-                requests=grid,
-                draft_length=gamma,
-                context=mean_context,
-                prompts=prompts,
-            )
-            for prompts in ((), (group,))
-        )
-        table[1:] = whole - without
-    more[0, 0] = prompts_step_time(deployment, (group,))
+    tables = [_without_prompts(deployment, k, max_requests, some, step) for k in lengths]
+    more = np.array([_with_prompts(deployment, k, nodes, mean_context) for k in lengths])
+    more[0, 0] = prompts_step_time(deployment, (chunks(nodes[1][:, None], nodes[2]),))
     return TabulatedTimes(
-        base=base,
+        base=np.array(tables),
         context_step=step,
         more=more,
-        at_requests=at_requests,
-        at_tokens=at_tokens,
-        at_seen=at_seen,
+        at_requests=nodes[0],
+        at_tokens=nodes[1],
+        at_seen=nodes[2],
     )
+
+
+def _without_prompts(
+    deployment: Deployment, draft_length: float, most: int, some: FloatArray, step: float
+) -> FloatArray:
+    """Return steps by requests and row of context, evaluated at some numbers of requests [s]."""
+    contexts, every = np.arange(ROWS) * step, np.arange(1.0, most + 1)
+    found = mixed_step_time(
+        deployment, requests=some[:, None], draft_length=draft_length, context=contexts
+    )
+    found = np.broadcast_to(found, (len(some), ROWS))
+    rows = [np.interp(every, some, found[:, row]) for row in range(ROWS)]
+    return np.concatenate([np.zeros((1, ROWS)), np.array(rows).T])
+
+
+def _with_prompts(
+    deployment: Deployment,
+    draft_length: float,
+    nodes: tuple[FloatArray, FloatArray, FloatArray],
+    context: float,
+) -> FloatArray:
+    """Return what chunks add at nodes, where some request decodes, and 0 where none does [s]."""
+    requests, tokens, seen = nodes
+    group, found = chunks(tokens[:, None], seen), np.zeros([len(each) for each in nodes])
+    without, whole = (
+        mixed_step_time(
+            deployment,
+            requests=requests[1:, None, None],
+            draft_length=draft_length,
+            context=context,
+            prompts=prompts,
+        )
+        for prompts in ((), (group,))
+    )
+    found[1:] = whole - without
+    return found
 
 
 def _above(most: float) -> list[float]:

@@ -9,9 +9,11 @@ from hypothesis import given, settings, strategies as st
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
+from specmodel.cost.deploying import deploy
+from specmodel.cost.memory import MemoryUse
 from specmodel.replay.traces import make_trace
 from specmodel.serving import state
-from specmodel.serving.limits import Memory, Scheduler
+from specmodel.serving.limits import Memory, Scheduler, memory_for
 from specmodel.serving.policies import Drafting, drafting, fixed, no_drafts
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
 from specmodel.serving.run import Run, simulate
@@ -209,6 +211,37 @@ def test_prompts_found_in_the_cache_are_not_prefilled() -> None:
     for share, prefilled in ((0.0, 1600), (0.5, 800), (1.0, 10)):
         run = ran(requests, setting | {"prefix_hit_rate": share})
         assert run.sums[state.PREFILLED] == prefilled
+
+
+@pytest.mark.parametrize(("load", "is_steady"), [(0.7, True), (1.4, False)])
+def test_a_rate_that_is_not_carried_is_told(load: float, is_steady: bool) -> None:
+    requests = draw_requests(
+        Arrivals(request_rate=load), Lengths(prompt_tokens=5, output_tokens=1), 2000, 1
+    )
+    run = simulate(
+        requests,
+        times=constant_times(1.0, 1.0),
+        scheduler=Scheduler(max_running=1),
+        memory=Memory(blocks=10),
+    )
+    assert run.is_steady == is_steady
+    assert run.carried_rate == pytest.approx(min(load, 1.0), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("target", "hardware"), [("qwen3-30b-a3b", "h100"), ("qwen3.5-35b-a3b", "h200")]
+)
+def test_blocks_hold_the_batch_that_memory_holds(target: str, hardware: str) -> None:
+    """The same bytes as `predict`'s largest batch, recurrent states among them."""
+    deployment, _ = deploy(
+        target=target, hardware=hardware, drafter="mtp" if "3.5" in target else "eagle3"
+    )
+    requests = draw_requests(Arrivals(users=1), Lengths(prompt_tokens=3000, output_tokens=400), 9)
+    memory = memory_for(deployment, Scheduler(), 3, requests)
+    held = MemoryUse(deployment, requests.longest, 4).max_batch_size
+    own = -(-(requests.longest + 4) // memory.block_size) + memory.fixed_blocks
+    assert memory.blocks / own == pytest.approx(float(held), rel=0.02)
+    assert (memory.fixed_blocks > 0) == ("3.5" in target)
 
 
 @pytest.mark.parametrize("longest", [50, 200])
