@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 _RATES = "Requests a second: 1,2,4 or 1:16:x2.  [default: of a file, its own]"
 _POLICIES = (
-    "none, fixed:K, schedule (the best length by batch), table:FILE, sglang, goodput; cascade and"
-    " bandit with --policy-state server.  [default: none, fixed:3, schedule]"
+    "none, fixed:K, schedule (the best length by batch), table:FILE, sglang, goodput,"
+    " adaptive-verification (vLLM's, at mean survival); cascade and bandit with --policy-state"
+    " server.  [default: none, fixed:3, schedule]"
 )
 _OPTIONS: dict[str, tuple[Any, str]] = {
     "request_rate": ("RATES", _RATES),

@@ -15,11 +15,20 @@ from specmodel.replay.traces import Trace
 from specmodel.serving.apart import prefill_apart
 from specmodel.serving.closed_forms import LoadCurves, chain_state, load_curves
 from specmodel.serving.limits import Scheduler, usual_scheduler
-from specmodel.serving.policies import Drafting, drafting, no_drafts
+from specmodel.serving.policies import (
+    Drafting,
+    best_lengths,
+    drafting,
+    no_drafts,
+    scheduled,
+)
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
 from specmodel.serving.run import Run, Service, prepare
 from specmodel.serving.state import BY_BATCH
+from specmodel.serving.times import drafting_in_full
 
+VERIFICATION = "adaptive-verification"
+"""Name of vLLM's choice of how much of each draft of a batch to verify."""
 Row = dict[str, Any]
 
 
@@ -102,10 +111,19 @@ class Study:
         return prepare(self.plain, self.scheduler(drafts=False), self._typical, 0)
 
     def policy(self, name: str) -> tuple[Service, Drafting]:
-        """Return the server that a policy runs on, and the policy; none has no drafter loaded."""
+        """Return the server that a policy runs on, and the policy; none has no drafter loaded.
+
+        Adaptive verification drafts in full, and verifies by batch what gives most tokens a second
+        at the mean survival by position: nothing records confidences, which vLLM reads.
+        """
         if name.strip() == "none":
             return self.plain_service, no_drafts()
         service = self.drafting_service
+        if name.strip() == VERIFICATION:
+            longest = self.max_draft_length
+            times = drafting_in_full(self.deployment, service.times, service.context)
+            lengths = best_lengths(times, self.acceptance, longest, service.context)
+            return replace(service, times=times), scheduled(lengths, VERIFICATION)
         return service, drafting(
             name,
             times=service.times,

@@ -6,7 +6,7 @@ length, requests, tokens of all chunks and the mean number of entries that such 
 number stands for where in its prompt a chunk lies, and for how many prompts share the tokens.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -267,6 +267,33 @@ def _with_prompts(
     )
     found[1:] = whole - without
     return found
+
+
+def drafting_in_full(
+    deployment: Deployment, times: TabulatedTimes, context: float
+) -> TabulatedTimes:
+    """Return the times of a server that always drafts the longest draft, and verifies a part of it.
+
+    Draft lengths of the table are then what is verified of each draft.
+    """
+    longest, most = times.max_draft_length, times.max_requests
+    some = _nodes(most, dense=32, growth=1.07, jumps=[])
+    drafts = [
+        step_times(
+            deployment,
+            batch_size=some,
+            draft_length=float(k),
+            verify_tokens=k + 1.0,
+            context_length=context,
+        ).draft_time
+        for k in range(longest + 1)
+    ]
+    whole = np.array([np.broadcast_to(each, some.shape) for each in drafts])
+    every = np.arange(1, most + 1)
+    more = np.array([np.interp(every, some, row) for row in whole[-1] - whole])
+    base = times.base.copy()
+    base[:, 1:] += more[:, :, None]
+    return replace(times, base=base)
 
 
 def _above(most: float) -> list[float]:

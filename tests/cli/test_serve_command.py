@@ -54,7 +54,9 @@ def test_recorded_requests_come_at_their_own_rate_or_another(capsys, tmp_path):
     assert float(faster["running"]) > 1.5 * float(own["running"])
 
 
-@pytest.mark.parametrize("policy", ["sglang", "goodput", "table:1-4=3:5-64=1", "schedule"])
+@pytest.mark.parametrize(
+    "policy", ["sglang", "goodput", "table:1-4=3:5-64=1", "schedule", "adaptive-verification"]
+)
 def test_policies_that_see_the_batch(capsys, policy):
     status, text, _ = said(capsys, f"{WHERE} --request-rate 2 --policy {policy} --json")
     assert status == 0

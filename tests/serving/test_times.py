@@ -86,3 +86,24 @@ def test_times_never_fall_with_work() -> None:
     assert (np.diff(table.base, axis=2) >= 0).all()
     assert (np.diff(table.base[:, 1:], axis=1) >= -1e-12).all()
     assert (np.diff(table.more[:, 1:], axis=2) >= -1e-6).all()
+
+
+def test_drafts_in_full_cost_their_drafting_whatever_is_verified() -> None:
+    deployment, _ = deploy(**QWEN)
+    table = times.tabulate(
+        deployment,
+        max_draft_length=3,
+        max_requests=20,
+        max_context=2000,
+        mean_context=500,
+        token_budget=2048,
+    )
+    full = times.drafting_in_full(deployment, table, 500.0)
+    at: dict[str, Any] = {"batch_size": 8, "context_length": 500}
+    drafts = [
+        float(step_times(deployment, draft_length=k, verify_tokens=k + 1, **at).draft_time)
+        for k in (1, 3)
+    ]
+    more = full.step_time(1, 8, 500) - table.step_time(1, 8, 500)
+    assert float(more) == pytest.approx(drafts[1] - drafts[0], rel=1e-6)
+    np.testing.assert_array_equal(full.base[3], table.base[3])
