@@ -189,6 +189,8 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     assumed |= {"ignored_config_key": ", ".join(ignored)} if ignored else {}
     if target.is_moe and deployment.popularity is None:
         assumed["popularity"] = "equal"
+    if len(target.kinds_of_experts) > 1:
+        assumed["active_experts"] = f"those of layers with {target.num_experts}, which most have"
     if target.ngram_memory and target.ngram_memory.host_bytes:
         size = target.ngram_memory.host_bytes / 1e9
         assumed["ngram_memory"] = f"{size:.0f} GB of tables on the host"
