@@ -22,7 +22,7 @@ from specmodel.cost.kinds import kernels_of, places_taken
 from specmodel.drafters.by_name import Drafter, load_drafter, model_drafter
 from specmodel.layers.kinds import FITTED_KINDS, KINDS, MAIN_KINDS
 from specmodel.layers.states import Rollback, StateKeeping
-from specmodel.machines.engine import EngineProfile, load_engine
+from specmodel.machines.engine import LARGEST_GRAPH, EngineProfile, load_engine
 from specmodel.machines.hardware import HardwareProfile, choose_kernels, load_hardware
 from specmodel.machines.kernels import TYPICAL, FittedStack
 from specmodel.machines.stand_ins import words_of
@@ -40,7 +40,7 @@ POPULARITY = ("popularity", "popularity_exponent")
 SHARES = ("routing_correlation", "memory_utilization")
 ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 NAMES = (
-    *(*RECORDS, "stack", "host_speed", "tree_width", "state_rollback", *DEGREES, *SHARES),
+    *(*RECORDS, "stack", "host_speed", "graph_limit", "tree_width", "state_rollback", *DEGREES, *SHARES),
     *(*_ALL_DTYPES, *LOOKUP, *POPULARITY),
 )
 """What `resolve` takes beside fields of records."""
@@ -129,6 +129,8 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
     engine = engine.with_changes(f"{prefix}engine", changes["engine"])
     if "host_speed" in given:
         engine = engine.on_host(_single("host_speed", given))
+    if "graph_limit" in given:
+        engine = engine.with_graphs_of(_degree("graph_limit", given, LARGEST_GRAPH))
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
     if hardware.kind == "cpu":  # its host is the processor that computes

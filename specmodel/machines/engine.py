@@ -75,7 +75,8 @@ Ends = Annotated[tuple[Points, Points], FROM_LIST]
 Overhead = Annotated[float, Setting(ge=0, le=10)]
 """Seconds; no engine spends ten of them on a pass."""
 
-Captured = Annotated[int, Setting(ge=1, le=1_000_000)]
+LARGEST_GRAPH = 1_000_000
+Captured = Annotated[int, Setting(ge=1, le=LARGEST_GRAPH)]
 """Tokens or requests of a pass."""
 
 _LEAST_FACTOR, _MOST_FACTOR = 0.01, 100.0
@@ -238,6 +239,13 @@ class EngineProfile(Record):
             "fit.covariance": [[engine.fit.covariance[i][j] for j in kept] for i in kept],
         }
         return engine.with_changes("engine", known)
+
+    def with_graphs_of(self, limit: int) -> "EngineProfile":
+        """Return it with CUDA graphs of passes up to a limit, in what it counts; see `graphs`."""
+        if self.graphs is None:
+            expected = f"an engine whose CUDA graphs are known, such as vllm, with it: {self.name}"
+            raise InputError("graph_limit", limit, f"{expected} has none")
+        return replace(self, graph_limit=limit)
 
     def outside(
         self, hardware: str, drafter: str, batch_size: FloatArray, draft_length: FloatArray

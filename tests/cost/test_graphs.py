@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from specmodel import load_engine, predict
+from specmodel.base.errors import InputError
 
 POINT = {
     "target": "qwen3-30b-a3b",
@@ -98,6 +99,25 @@ def test_a_larger_limit_is_a_field_of_the_engine():
     (told,) = (t for t in predicted(engine=small, batch_size=[4, 8]).warnings if "graph" in t)
     assert "at batch size 8" in told
     assert "(16 tokens)" in told
+
+
+def test_an_argument_lifts_it_as_the_field_does():
+    own = load_engine("vllm").with_changes("engine", {"graph_limit": 4096})
+    point = {"batch_size": 256, "draft_length": 7}
+    lifted = predicted(graph_limit=4096, **point)
+    assert lifted.speedup == predicted(engine=own, **point).speedup
+    (told,) = (told for told in predicted(**point).warnings if "graph" in told)
+    assert "here --graph-limit 2048" in told
+
+
+@pytest.mark.parametrize(("value", "engine"), [
+    (0, "vllm"), (1.5, "vllm"), (float("nan"), "vllm"), (10**7, "vllm"), ([8, 9], "vllm"),
+    (8, "ideal"), (8, "tensorrt-llm"),
+])  # fmt: skip
+def test_an_argument_that_is_no_limit_is_refused_by_name(value, engine):
+    with pytest.raises(InputError, match="graph_limit") as error:
+        predicted(graph_limit=value, engine=engine)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("field", "value"), [
