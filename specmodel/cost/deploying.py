@@ -40,7 +40,8 @@ POPULARITY = ("popularity", "popularity_exponent")
 SHARES = ("routing_correlation", "memory_utilization")
 ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 NAMES = (
-    *(*RECORDS, "stack", "host_speed", "graph_limit", "tree_width", "state_rollback", *DEGREES, *SHARES),
+    *(*RECORDS, "stack", "host_speed", "graph_limit", "tree_width", "state_rollback"),
+    *(*DEGREES, *SHARES),
     *(*_ALL_DTYPES, *LOOKUP, *POPULARITY),
 )
 """What `resolve` takes beside fields of records."""

@@ -168,6 +168,11 @@ class EngineProfile(Record):
     runs_idle_drafter
         Whether a drafter that is loaded runs, and is waited for, in steps that draft nothing: as in
         vLLM 0.33 under a schedule of draft lengths.
+    split_tokens
+        Most tokens of a sequence whose keys its Triton attention spreads over blocks of threads; of
+        more, one block walks all keys of a head (`Deployment.split_tokens` says where it runs). 8
+        in vLLM 0.33 (``MAX_3D_QUERY_LEN``), 1 before (``use_3d``); None where it is not known
+        [token].
     graphs, graph_limit
         By whose rule passes are captured in CUDA graphs (`machines.graphs`), None if that is not
         known; and the most tokens (vLLM) or requests (SGLang) of a captured pass, None for the
@@ -197,6 +202,7 @@ class EngineProfile(Record):
     state_slots: Slots | None = None
     state_time_factor: Factor = 1.0
     runs_idle_drafter: bool = False
+    split_tokens: Annotated[int, Setting(ge=1, le=1024)] | None = None
     graphs: Literal["vllm", "sglang"] | None = None
     graph_limit: Captured | None = None
     fit: EngineFit | None = None
