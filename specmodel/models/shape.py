@@ -127,7 +127,7 @@ class Shape(Record):
         found = ((part.experts, count) for part, count in self.feed_forwards.items())
         return _counted((own, count) for own, count in found if own and own.is_routed)
 
-    @property
+    @cached_property
     def experts(self) -> RoutedExperts | None:
         """Routed experts of its MoE layers; of several kinds, those that most layers have."""
         return max(self.kinds_of_experts, key=self.kinds_of_experts.__getitem__, default=None)
