@@ -1,9 +1,11 @@
 """CUDA graphs: which passes an engine captures by default, and what larger ones take."""
 
+import json
+
 import numpy as np
 import pytest
 
-from specmodel import load_engine, predict
+from specmodel import decode, load_engine, predict
 from specmodel.base.errors import InputError
 
 POINT = {
@@ -53,6 +55,18 @@ def test_beyond_it_the_host_launches_each_kernel():
     assert kernels > 48 * 10  # ten kernels a layer at the least
     assert beyond - inside == pytest.approx(kernels * 1e-4, rel=1e-9)
     assert verify.host_time == pytest.approx(float(beyond))
+
+
+@pytest.mark.parametrize(("eager", "captured"), [(16.644e-3, 2.149e-3), (16.812e-3, 2.516e-3)])
+def test_a_kernel_takes_what_eager_passes_took(tmp_path, eager, captured):
+    """GLM-OCR's 16 layers of text in vLLM 0.17.1 on an A100, as small as host time decides."""
+    config = {"model_type": "glm4", "hidden_size": 1024, "intermediate_size": 4096}
+    config |= {"num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 8}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config | {"head_dim": 128, "vocab_size": 59392}), encoding="utf-8")
+    passed = decode(target=path, hardware="a100_sxm_80gb", batch_size=1).evaluation.times.plain_pass
+    seconds = load_engine("vllm").eager_kernel_time
+    assert float(passed.kernels()) * seconds == pytest.approx(eager - captured, rel=0.05)
 
 
 def test_plain_passes_have_a_limit_too():
