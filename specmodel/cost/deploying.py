@@ -332,9 +332,10 @@ def _popularity(given: Mapping[str, Any], target: Architecture) -> FloatArray | 
         return None
     if popularity is not None and exponent is not None:
         raise InputError("popularity", popularity, "one of popularity and popularity_exponent")
-    if not target.is_moe:
-        name = POPULARITY[popularity is None]
-        raise InputError(name, given[name], f"none, as {target.name} has no routed experts")
+    kinds = len({(own.num_experts, own.experts_per_token) for own in target.kinds_of_experts})
+    if kinds != 1:
+        name, has = POPULARITY[popularity is None], "several kinds of" if kinds else "no routed"
+        raise InputError(name, given[name], f"none, as {target.name} has {has} experts")
     if exponent is not None:
         return zipf_popularity(target.num_experts, target.mean_experts_per_token, float(exponent))
     if isinstance(popularity, str | Path):

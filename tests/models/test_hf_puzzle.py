@@ -8,6 +8,7 @@ from shapes import without_fields
 
 from specmodel import Architecture
 from specmodel.base.errors import InputError
+from specmodel.cost.deploying import resolve
 from specmodel.cost.forward import pass_work
 from specmodel.layers.batch import Layout, sequence_group
 
@@ -118,6 +119,14 @@ def test_what_is_not_known_is_named(read, changes, match):
     with pytest.raises(InputError, match=match) as error:
         read(puzzle(**changes))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["popularity", "popularity_exponent"])
+def test_the_popularity_of_several_kinds_of_experts_is_refused(read, name):
+    shape = read(puzzle(block_configs=own_experts(n_routed_experts=16)))
+    values = {"target": shape, "hardware": "h200_sxm", name: 0.5}
+    with pytest.raises(InputError, match=rf"^{name}: got 0.5; .*several kinds of experts"):
+        resolve(values)
 
 
 def test_experts_are_spread_evenly_in_every_layer(read):
