@@ -2,11 +2,12 @@
 
 Usage: python calibration/two_runs.py [TABLE] [--first-plain]. The engines are fitted without any
 row of the host, or, for hosts of another TABLE than our own, are those that ship; then each row
-with a speedup is chosen in turn, its two runs move the engine as `specmodel fit engine` does, and
-the speedups of the host's other rows are predicted. Prints for each host the mean error with its
-first row chosen, and the least, mean and largest over all choices; how many of the others are on
-the right side of 1 under every choice, and how many lose. --first-plain: the plain run of a target
-is that of its first row, of another batch size perhaps.
+with a speedup is chosen in turn, its two runs move the engine as `specmodel fit engine` does (runs
+that it doubts are told and left out), and the speedups of the host's other rows are predicted.
+Prints for each host the mean error with its first row chosen, and the least, mean and largest over
+all choices; how many of the others are on the right side of 1 under every choice, and how many
+lose. --first-plain: the plain run of a target is that of its first row, of another batch size
+perhaps.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import pandas as pd
 
 from engines import TABLE, engine_of_others, fit
 from specmodel.fit import update_engine
+from specmodel.fit.doubts import DoubtfulFitError
 from specmodel.fit.measured import judge_serving, read_serving
 from specmodel.fit.measured.tables import Served, ServingTable
 from specmodel.machines.engine import EngineProfile, load_engine
@@ -49,7 +51,11 @@ def others_judged(
         base = engine_of_others(population, row, strangers) if population else _shipped(row)
         base = base if isinstance(base, EngineProfile) else load_engine(base)
         runs = two_runs(row, first[row.labels["model"]] if first_plain else row)
-        engine = update_engine(runs, base, date=date.today().isoformat()).profile
+        try:
+            engine = update_engine(runs, base, date=date.today().isoformat()).profile
+        except DoubtfulFitError as doubt:
+            print(f"{host}, {row.row}: {doubt}")
+            continue
         others = [
             replace(other, deployment={**other.deployment, "engine": engine})
             for other in rows
@@ -97,14 +103,12 @@ def main() -> None:
     options = parser.parse_args()
     table, is_fitted = read_serving(options.table), options.table == TABLE
     hosts = dict.fromkeys(row.labels["host"] for row in table.rows)
-    found = pd.DataFrame(
-        told(
-            host,
-            others_judged(table, host, first_plain=options.first_plain, is_fitted=is_fitted),
-        )
-        for host in hosts
-        if len(speedups_of(table, host)) > 1
-    )
+    known = [host for host in hosts if len(speedups_of(table, host)) > 1]
+    judged = {
+        host: others_judged(table, host, first_plain=options.first_plain, is_fitted=is_fitted)
+        for host in known
+    }
+    found = pd.DataFrame(told(host, parts) for host, parts in judged.items() if parts)
     shares = dict.fromkeys(("first", "least", "mean", "most"), "{:.1%}".format)
     print(found.to_string(index=False, formatters=shares))
     hosts_of, others, right = len(found), found["others"].sum(), found["right"].sum()
