@@ -110,6 +110,11 @@ _DETAIL: _Options = {
         "Recurrent states of rejected tokens: native (a state is written after each"
         " token) or replay.  [default: native]",
     ),
+    "graph_limit": (
+        int,
+        "Largest pass that a CUDA graph holds: tokens (vLLM) or requests (SGLang)."
+        "  [default: the engine's on this GPU]",
+    ),
     "lookup_time": (float, "Host seconds to look up one sequence (ngram).  [default: 0]"),
 }
 OPTIONS = _CASE | _ACCEPTANCE | _DETAIL

@@ -30,6 +30,10 @@ TYPICAL_MEMORY_UTILIZATION = 0.9
 """Share of a GPU's memory that vLLM takes unless told otherwise [-]."""
 
 
+_WIDEST_HEAD, _FA4 = 256, (9, 10, 11)
+"""Widest head of FlashAttention 2 and 3, and major numbers of GPUs that have the fourth."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Deployment:
     """A target and its drafter on some GPUs under an engine: all that decides the times.
@@ -149,6 +153,19 @@ class Deployment:
     def graph_limit(self) -> GraphLimit | None:
         """The largest pass of a replica that the engine runs from a CUDA graph, if known."""
         return graph_limit(self.engine, self.hardware, self.tensor_parallel)
+
+    @cached_property
+    def split_tokens(self) -> int | None:
+        """Most tokens of a sequence whose keys attention spreads over blocks of threads [token].
+
+        None where it spreads those of any. vLLM runs all layers of a model with heads above 256 by
+        Triton where there is no FlashAttention 4, which is for compute capability 9, 10 and 11
+        (``Gemma4Config``, and ``flash_attn_interface.py``).
+        """
+        capability = int(self.hardware.compute_capability or 9)
+        widths = [mixer.cached[1] for mixer in self.target.mixers if mixer.cached]
+        by_triton = max(widths, default=0) > _WIDEST_HEAD and capability not in _FA4
+        return self.engine.split_tokens if by_triton else None
 
     @cached_property
     def states(self) -> StateKeeping:

@@ -56,10 +56,11 @@ class GraphLimit:
         is_beyond = size > self.count
         if not is_beyond.any():
             return ()
+        most = int(np.ceil(size.max()))
         return (
             f"at batch size {_span(requests[is_beyond])} steps are larger than {self._largest}, so"
             f" that the host launches each kernel, here taken as {1e3 * seconds:g} ms each:"
-            f" {self.option} {int(np.ceil(size.max()))} avoids that",
+            f" {self.option} {most} avoids that, here --graph-limit {most}",
         )
 
     def held(self, batch_size: FloatArray, verify_tokens: FloatArray, replicas: int) -> str:
