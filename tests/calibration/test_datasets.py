@@ -123,6 +123,8 @@ def test_tables_that_another_engine_beats_by_far_are_not_taken() -> None:
     slow = published_rivals.slow_quantizations
     assert slow("moe", "h200_sxm", "vllm", "0.24.0") == {"fp8"}
     assert slow("gemm", "h200_sxm", "vllm", "0.24.0") == {"fp8_block"}
+    for gpu in ("h100_sxm", "h200_sxm"):  # whose Triton kernels are the same
+        assert slow("moe", gpu, "sglang", "0.5.14") == {"w4a16_mxfp4"}
     assert slow("gemm", "b200", "trtllm", "1.3.0rc20") == {"nvfp4"}
     assert not slow("moe", "h200_sxm", "trtllm", "1.3.0rc20")
     assert not slow("moe", "h200_sxm", "vllm", "0.19.0")  # an older one is compared with nothing
