@@ -4,8 +4,8 @@ These layers were published whole: sparse attention over latents (DSA), block-sp
 grouped heads (MSA), and compressed attention (HCA with CSA) with its residual streams (mHC).
 
 Usage: python calibration/sparse_attention.py [dsa] [msa] [hca] [mhc], all if none is named. Adds
-fits to the stacks that profiles have, after `all_published.py` or within it, and typical ones;
-prints the errors on shapes that were not fitted.
+fits to the stacks that profiles have, after `all_published.py` or within it, and typical ones, and
+says what stands in where an engine has none; prints the errors on shapes that were not fitted.
 """
 
 import sys
@@ -15,11 +15,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from published import block_sparse_modules as msa, compressed_modules as v4, sparse_modules as dsa
 from published.datasets import list_tables, source_name
 from published.layers import predicted_time
+from published.rivals import slow_layers
 from published.tables import SERVERS
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.files import write_text
@@ -28,6 +30,8 @@ from specmodel.fit.kernels import KernelFitting
 from specmodel.machines.hardware import HardwareProfile, load_hardware
 from specmodel.machines.kernels import FITTED_DTYPE, FittedStack, KernelFit, load_typical
 from specmodel.machines.profiles import hardware_text, with_stack
+from specmodel.machines.stand_ins import Ranking, load_stand_ins
+from stand_ins import KEY, ranking
 from typical import geometric_means, judged_elsewhere
 
 ROOT = Path(__file__).parents[1]
@@ -110,41 +114,74 @@ class Fitted(NamedTuple):
     fits: dict[tuple[str, str], KernelFitting]
 
 
-def fit_all(layers: Layers) -> list[Fitted]:
-    """Fit every table there is of a kind of layers."""
-    found = []
+def tables_of(layers: Layers) -> dict[str, dict[str, pd.DataFrame]]:
+    """Return the tables there are of a kind of layers, by device and engine."""
     columns = ["hardware", "framework", "version"]
-    tables = list_tables().query("operation == @layers.operation")[columns].astype(str)
-    for device, engine, version in tables.to_numpy().tolist():
-        if layers.engines.get(engine) != version:
-            continue
-        if layers.devices and device not in layers.devices:
-            continue
-        hardware = load_hardware(PROFILES / f"{device}.toml")
-        table = layers.table(device, engine)
-        fits = layers.fit(table, hardware, device)
-        found.append(Fitted(layers, device, engine, hardware, table, fits))
-        for kv_dtype in kv_dtypes(fits):
-            fit = fits[layers.main_kind, kv_dtype].fit
-            print(
-                f"{layers.operation} {device:10} {engine:7} KV {kv_dtype:4} "
-                f"fitted {fit.num_points:5} judged {fit.num_judged:5}: mean {fit.mean_error:.1%} "
-                f"median {fit.median_error:.1%} 90 % {fit.percentile_90_error:.1%}",
-                flush=True,
-            )
+    names = list_tables().query("operation == @layers.operation")[columns].astype(str)
+    found: dict[str, dict[str, pd.DataFrame]] = {}
+    for device, engine, version in names.to_numpy().tolist():
+        is_read = layers.engines.get(engine) == version
+        if is_read and (not layers.devices or device in layers.devices):
+            found.setdefault(device, {})[engine] = layers.table(device, engine)
     return found
 
 
-def add_to_profiles(found: list[Fitted]) -> None:
-    """Write the fits of engines whose stacks profiles have; all else of a profile is kept."""
+def fit_all(layers: Layers) -> list[Fitted]:
+    """Fit every table of a kind of layers but those that took far longer than another engine's."""
+    found = []
+    for device, tables in tables_of(layers).items():
+        slow = slow_layers(tables)
+        for engine, table in tables.items():
+            if engine in slow:
+                print(f"{layers.operation} {device:10} {engine:7} is left out: launched apart")
+                continue
+            hardware = load_hardware(PROFILES / f"{device}.toml")
+            fits = layers.fit(table, hardware, device)
+            found.append(Fitted(layers, device, engine, hardware, table, fits))
+            for kv_dtype in kv_dtypes(fits):
+                fit = fits[layers.main_kind, kv_dtype].fit
+                print(
+                    f"{layers.operation} {device:10} {engine:7} KV {kv_dtype:4} "
+                    f"fitted {fit.num_points:5} judged {fit.num_judged:5}: "
+                    f"mean {fit.mean_error:.1%} median {fit.median_error:.1%} "
+                    f"90 % {fit.percentile_90_error:.1%}",
+                    flush=True,
+                )
+    return found
+
+
+def rank_stand_ins(found: list[Fitted]) -> Ranking:
+    """Return what stands in best for an engine's layers of a kind, each table left out in turn."""
+    layers, rows = found[0].layers, []
     for entry in found:
-        path = PROFILES / f"{entry.device}.toml"
-        stack = load_hardware(path).fitted.get(entry.engine)
-        if stack:
-            layers = entry.layers
-            source = f"{entry.engine} {layers.engines[entry.engine]}, {source_name()}"
-            changed = with_sparse_modules(stack, entry.fits, source, layers.name)
-            write_text(path, with_stack(hardware_text(path), entry.engine, changed))
+        others = [e for e in found if e.device == entry.device and e.engine != entry.engine]
+        for dtype in kv_dtypes(entry.fits):
+            have = [other for other in others if (layers.main_kind, dtype) in other.fits]
+            judged = {"typical": left_out(dtype, entry, found)}
+            if have:
+                best = min(have, key=lambda e: e.fits[layers.main_kind, dtype].fit.mean_error)
+                fits = {kind: best.fits[kind, dtype].fit.parameters for kind in layers.of_kind}
+                judged["other_stack"] = judged_by(dtype, entry, fits)
+            for candidate, table in judged.items():
+                if len(table):
+                    place = (entry.device, entry.engine, layers.main_kind, dtype)
+                    row = dict(zip(KEY, place, strict=True)) | {"candidate": candidate}
+                    rows.append(row | errors_of(table))
+    return ranking(pd.DataFrame(rows))
+
+
+def add_to_profiles(found: list[Fitted]) -> None:
+    """Write the fits to the stacks that profiles have, or none of these kinds; all else is kept."""
+    fitted, layers = {(entry.device, entry.engine): entry.fits for entry in found}, found[0].layers
+    for device in dict.fromkeys(entry.device for entry in found):
+        path = PROFILES / f"{device}.toml"
+        for engine, stack in sorted(load_hardware(path).fitted.items()):
+            fits = fitted.get((device, engine), {})
+            source = f"{engine} {layers.engines.get(engine)}, {source_name()}"
+            bare = stack.with_fits({kind: {} for kind in layers.of_kind})
+            bare = replace(bare, source=stack.source.replace(_note(source, layers.name), ""))
+            changed = with_sparse_modules(stack, fits, source, layers.name) if fits else bare
+            write_text(path, with_stack(hardware_text(path), engine, changed))
 
 
 def with_sparse_modules(
@@ -168,8 +205,12 @@ def with_sparse_modules(
 
 def source_with(source: str, measured: str, name: str) -> str:
     """Return the source of a stack followed by what was measured, which is said only once."""
-    note = f"; {name} of {measured}"
+    note = _note(measured, name)
     return source if note in source else source + note
+
+
+def _note(measured: str, name: str) -> str:
+    return f"; {name} of {measured}"
 
 
 def with_typical(typical: FittedStack, found: list[Fitted]) -> FittedStack:
@@ -206,6 +247,13 @@ def left_out(kv_dtype: str, entry: Fitted, found: list[Fitted]) -> pd.DataFrame:
         kind: KernelParameters(**means(kind, kv_dtype, others), sharpness=SHARPNESS)
         for kind in entry.layers.of_kind
     }
+    return judged_by(kv_dtype, entry, parameters)
+
+
+def judged_by(
+    kv_dtype: str, entry: Fitted, parameters: Mapping[str, KernelParameters]
+) -> pd.DataFrame:
+    """Judge the layers of one table by parameters of kernels by kind."""
     rows = entry.table.query("kv_dtype == @kv_dtype and role == 'judge'").reset_index(drop=True)
     if rows.empty:
         return rows.assign(error=[])
@@ -213,6 +261,12 @@ def left_out(kv_dtype: str, entry: Fitted, found: list[Fitted]) -> pd.DataFrame:
     times = predicted_time(works, entry.hardware, parameters)
     name = f"{entry.device} {entry.engine}/"
     return rows.assign(error=times / rows["latency"] - 1, shape=name + rows["shape"])
+
+
+def errors_of(judged: pd.DataFrame) -> dict[str, float]:
+    """Return the mean error, and the median of ln(measured / predicted) [-]."""
+    error = judged["error"].abs().groupby(judged["shape"]).mean().mean()
+    return {"error": float(error), "shift": float(-np.log1p(judged["error"]).median())}
 
 
 def means(kind: str, kv_dtype: str, found: list[Fitted]) -> dict[str, float]:
@@ -231,12 +285,16 @@ def kv_dtypes(fits: dict[tuple[str, str], KernelFitting]) -> list[str]:
 
 def add_sparse_attention(*operations: str) -> None:
     """Fit all tables of some kinds of layers, and write profiles and typical kernels."""
-    typical = load_typical()
+    typical, rule = load_typical(), load_stand_ins()
     for layers in KINDS:
         if layers.operation in operations:
             found = fit_all(layers)
             add_to_profiles(found)
             typical = with_typical(typical, found)
+            ranked = dict.fromkeys(layers.of_kind, rank_stand_ins(found))
+            rule = replace(rule, kinds={**rule.kinds, **ranked})
+            print(layers.operation, "stands in:", *ranked.values(), flush=True)
+    write_text(RECORDS / "stand_ins.toml", toml_text(rule) + "\n")
     typical = replace(typical, date=date.today().isoformat())
     write_text(RECORDS / "stacks/typical.toml", toml_text(typical) + "\n")
 

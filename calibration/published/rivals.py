@@ -6,8 +6,10 @@ times as long, timed a variant that nobody serves with, or the host that launche
 by comparing measurements with each other only.
 """
 
+from collections.abc import Mapping
 from functools import cache
 
+import numpy as np
 import pandas as pd
 
 from published import datasets
@@ -29,6 +31,9 @@ B300 (1.9), and SGLang's on MXFP4 on H100 (1.7; 1.4 on H200). The last moves fou
 that it should: it timed weights unpacked to 16 bits (`upcast_from_mxfp` in SGLang 0.5.23's
 ``quantization/mxfp4.py``), where the engine runs ``triton_kernel`` on packed ones (its
 ``model_overrides/gpt_oss.py``)."""
+
+_LAYER = ("operation", "shape", "kv_dtype", "batch_size", "num_tokens", "octave")
+"""What tells timings of whole layers apart, as far as a table has it."""
 
 _POINT = {
     "gemm": ("num_tokens", "input_size", "output_size"),
@@ -68,6 +73,32 @@ def _slow(operation: str, hardware: str, stack: str) -> set[str]:
 def without_slow(raw: pd.DataFrame, name: tuple[str, str, str, str]) -> pd.DataFrame:
     """Return the timings of a table without those of `slow_quantizations`."""
     return raw[~raw["quantization"].isin(slow_quantizations(*name))]
+
+
+def slow_layers(tables: Mapping[str, pd.DataFrame]) -> set[str]:
+    """Return the engines whose whole layers take `SLOWER` times as long as another's on one GPU.
+
+    Layers of sparse attention do under vLLM (1.6 to 2.2 times) and, on Hopper, TensorRT-LLM (2.6):
+    they launch some thirty kernels, one by one where no CUDA graph holds them, as in these tables
+    and in no engine. All other layers are within 1.44 times of each other.
+    """
+    times = {name: _by_octave(table) for name, table in tables.items()}
+    slower = {
+        (name, other): (times[name] / times[other]).dropna().median()
+        for name in times
+        for other in times
+        if other != name
+    }
+    return {name for (name, _), ratio in slower.items() if ratio > SLOWER}
+
+
+def _by_octave(table: pd.DataFrame) -> pd.Series:
+    """Return medians of decoding layers by what they are of, contexts by the power of two [s]."""
+    size = "batch_size" if "batch_size" in table else "num_tokens"
+    few = table[table[size] <= MOST_TOKENS]
+    context = few["context_length"] if "context_length" in few else pd.Series(1.0, few.index)
+    few = few.assign(octave=np.round(np.log2(context.clip(lower=1))))
+    return few.groupby([name for name in _LAYER if name in few])["latency"].median()
 
 
 def timed_products(name: tuple[str, str, str, str]) -> pd.DataFrame:
