@@ -49,6 +49,7 @@ ENGINES: dict[str, dict[str, Any]] = {
         "hides_host": "plain",
         "draft_model_first": "verified",
         "state_time_factor": 3.0,  # from runs of Qwen3.6-35B-A3B on B200: README.md
+        "exchange": "ranks",  # of LMSYS's runs on 16 GPUs it is not published
     },
     "tensorrt-llm": {
         "name": "TensorRT-LLM",
@@ -65,6 +66,7 @@ ENGINES: dict[str, dict[str, Any]] = {
         "split_tokens": 8,  # MAX_3D_QUERY_LEN
         "graphs": "vllm",
         "eager_kernel_time": EAGER_KERNEL_TIME,
+        "runs_shared_beside": True,
         "hides_host": "all",
         "draft_model_first": "verified and next",
     },

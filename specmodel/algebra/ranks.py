@@ -153,6 +153,24 @@ def all_to_all(ranks: int, gpus_per_node: int) -> Message:
     return Message(inside - 1.0, float(ranks - inside), 2, 2 if ranks > inside else 0)
 
 
+def beside_network(message: Message, network_hops: int) -> Message:
+    """Return a message whose part for other nodes is sent beside, and takes longer than, the rest.
+
+    Parameters
+    ----------
+    message, network_hops
+        What a GPU sends, and the hops that it waits for if any of it goes to other nodes [-].
+
+    Returns
+    -------
+    Message
+        That for other nodes alone if there is any, else the same.
+    """
+    if not message.network_hops:
+        return message
+    return Message(0.0, message.network_share, 0, network_hops)
+
+
 def rank_share(
     num_experts: int, experts_per_token: int, ranks: int, num_zero_experts: int = 0
 ) -> float:

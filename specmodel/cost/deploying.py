@@ -49,6 +49,13 @@ NAMES = (
 _SLOTS_OF = {"chain": "vLLM without prefix caching", "aligned": "vLLM", "scratch": "SGLang"}
 """Who reserves states in each way."""
 
+_EXCHANGES = {
+    "gather": "all tokens to all GPUs",
+    "copies": "a copy for each expert, as by DeepEP",
+    "ranks": "a copy for each GPU",
+}
+"""How tokens get to whole experts of other GPUs; ``engine.exchange`` takes another."""
+
 DEFAULT_ENGINE = "vllm"
 """Whose host overheads and kernels are taken where nobody names an engine."""
 
@@ -260,6 +267,9 @@ def _assumed_of_link(deployment: Deployment) -> dict[str, Any]:
     if link is None or layout.num_gpus == 1:
         return {}
     assumed: dict[str, Any] = {"link_efficiency": 1.0} if link.efficiency == 1 else {}
+    is_whole = layout.replicas > 1 and not layout.gathers_tokens
+    if is_whole and deployment.target.is_moe and not deployment.engine.exchange:
+        assumed["exchange"] = _EXCHANGES[deployment.code.exchange]
     stack = deployment.kernels.link_stack
     if layout.tensor_parallel > 1 and link.taken_all_reduce(stack) == TYPICAL != stack:
         assumed["all_reduce"] = "typical of other stacks or GPUs"

@@ -12,6 +12,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.drafters.by_name import Drafter
 from specmodel.layers.batch import Layout
+from specmodel.layers.engines import EngineCode, engine_code, has_code
 from specmodel.layers.group import Mixer
 from specmodel.layers.states import Rollback, Slots, StateKeeping
 from specmodel.machines.engine import EngineProfile, Overheads
@@ -143,6 +144,15 @@ class Deployment:
     def stack(self) -> str | None:
         """Name of the engine's stack, else of that whose kernels were taken."""
         return self.engine.stack or self.kernels.stack
+
+    @cached_property
+    def code(self) -> EngineCode:
+        """What the engine's code decides about passes."""
+        kernels = self.kernels.stack
+        code = engine_code(kernels if has_code(kernels) else self.stack)
+        beside = code.beside_tokens if self.engine.runs_shared_beside else 0.0
+        exchange = self.engine.exchange or code.exchange
+        return replace(code, beside_tokens=beside, exchange=exchange)
 
     @cached_property
     def runs_idle_drafter(self) -> bool:

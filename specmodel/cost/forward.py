@@ -19,6 +19,7 @@ from specmodel.drafters.passes import OwnWork, Part
 from specmodel.layers import blocks, messages
 from specmodel.layers.batch import SINGLE_GPU, Carried, Layout, Routing, SequenceGroup, carried_by
 from specmodel.layers.embeddings import look_up
+from specmodel.layers.engines import NO_ENGINE, EngineCode
 from specmodel.layers.feed_forward import ActiveExperts, RoutedExperts
 from specmodel.layers.forms import Form, Quantity
 from specmodel.layers.matrices import between_matrices
@@ -92,6 +93,7 @@ def pass_components(
     taken_by: tuple[str, ...] = ("decoding",),
     part: Part = "layers",
     split_tokens: int | None = None,
+    code: EngineCode = NO_ENGINE,
 ) -> Mapping[str, Work]:
     """Return the work of a pass by component, as sums of measures of what the pass carries.
 
@@ -99,7 +101,9 @@ def pass_components(
     `split_tokens` is that of `Deployment` [token].
     """
     architecture.check_layout(layout)
-    run = Pass(architecture.stream, layout, states, compute_capability, taken_by, split_tokens)
+    run = Pass(
+        architecture.stream, layout, states, compute_capability, taken_by, split_tokens, code
+    )
     work_of = _WORKS[part] if isinstance(part, str) else part
     components = work_of(architecture, run)
     return {name: work for name, work in components.items() if _runs(work)}

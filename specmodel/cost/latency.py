@@ -385,6 +385,7 @@ def _program(
             taken_by,
             part,
             deployment.split_tokens,
+            deployment.code,
         )
         program = pass_program(works, gpu, deployment.kernels, model.experts)
         deployment.programs[key] = model, program  # which keeps the model, and so its id

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from operator import mul
 
 import numpy as np
 
@@ -86,6 +87,31 @@ class TimeStack:
         arrays = [np.atleast_1d(getattr(self.times, name)) for name in _TIMES]
         whole = [np.broadcast_to(a, (len(self.names), *a.shape[1:])) for a in arrays]
         return {n: ComponentTime(*(a[i] for a in whole)) for i, n in enumerate(self.names)}
+
+
+def side_by_side(
+    timed: Sequence[TimeStack], second: Mapping[str, Work], tokens: Value
+) -> list[TimeStack]:
+    """Return times in which works on a `second` stream take what they take beyond the others.
+
+    Passes over twice the tokens that they stop at have none, those between a share: no step.
+    """
+    found = list(timed)
+    for name, work in second.items():
+        others, place, row = np.zeros(()), -1, -1
+        for i, stack in enumerate(found):
+            for j, other in enumerate(stack.names):
+                if other == name:
+                    place, row = i, j
+                elif other.startswith(work.beside):
+                    others = others + stack.times.total_time[j]
+        own = found[place].times.total_time
+        hidden = np.clip(2 - tokens / work.beside_tokens, 0, 1) * np.minimum(others / own[row], 1)
+        left = np.ones((len(own), *np.broadcast_shapes(hidden.shape, own.shape[1:])))
+        left[row] -= hidden
+        times = map(mul, vars(found[place].times).values(), (*[left] * 6, 1.0))
+        found[place] = replace(found[place], times=ComponentTime(*times))
+    return found
 
 
 def stacked(values: Sequence[Value]) -> FloatArray:
@@ -264,6 +290,8 @@ def pass_time(
         Time by component, with the work.
     """
     stacks = []
+    second = {name: part for name, part in work.components.items() if part.beside}
+    tokens = next(iter(second.values())).rows if second else 0.0
     for name, part in work.components.items():
         parameters, dtype = kernels_taken(part, kernels)
         one = component_time(
@@ -277,7 +305,7 @@ def pass_time(
         stacks.append(TimeStack((name,), (part.kind,), (part.memory_cause,), times))
     return PassTime(
         names=tuple(work.components),
-        timed=tuple(stacks),
+        timed=tuple(side_by_side(stacks, second, tokens)),
         host_time=overheads.pass_time,
         active_experts=work.active_experts,
         work=lambda: work,

@@ -23,6 +23,7 @@ from specmodel.cost.passes import (
     communication_time,
     kernels_taken,
     links_of,
+    side_by_side,
     stacked,
     time_on_gpu,
     with_axes,
@@ -186,6 +187,8 @@ class PassProgram:
             is_small = math.prod(shape) <= _MOST_TOGETHER
             for part in (stack,) if is_small else stack.single:
                 times.append(part.with_axes(axes).times(carried, overheads.kernel_time))
+        if self.second and only != "contexts":
+            times = side_by_side(times, self.second, carried.replica.num_tokens)
         experts = np.ones(())
         if self.experts and only != "contexts":
             experts = carried[ActiveExperts(self.experts)]
@@ -197,6 +200,11 @@ class PassProgram:
             work=partial(self.work, carried),
             kernels=partial(self.kernels.at, carried),
         )
+
+    @cached_property
+    def second(self) -> dict[str, Work]:
+        """Works on a second stream, by name."""
+        return {name: work for name, work in self.works.items() if work.beside}
 
     @cached_property
     def kernels(self) -> Form:

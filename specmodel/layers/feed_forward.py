@@ -1,6 +1,8 @@
 """Routed experts, with shared ones, as a feed-forward block."""
 
 from dataclasses import dataclass, replace
+from itertools import filterfalse
+from operator import attrgetter
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -26,6 +28,8 @@ from specmodel.layers.parts import FeedForwardBlock
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
+
+_ALWAYS = attrgetter("always_speculates")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +162,7 @@ class RoutedExperts(FeedForwardBlock):
         # Where a group speculates only by chance, its share of speculating sequences is a mean over
         # passes in which some do. The union over all passes is a mean of these and of plain passes,
         # each as often as it happens: the first therefore follows from the other two.
-        uncertain = [group for group in batch.groups if not group.always_speculates]
+        uncertain = [*filterfalse(_ALWAYS, batch.groups)]
         if not uncertain:
             return self._union(batch, routing, ONE)
         if len(uncertain) > 1:
@@ -179,11 +183,22 @@ class RoutedExperts(FeedForwardBlock):
             "latent_projections": self._latents(run, layers),
             "routed_experts": self._routed(run, layers),
             "zero_experts": self._handed_on(run, layers),
-            **dense_block("shared_experts", run, shared, layers, self.is_gated, dtype),
-            "all_to_all": self._all_to_all(run, layers),
-            "gather_scatter": self._gather_scatter(run, layers),
+            **self._beside(
+                dense_block("shared_experts", run, shared, layers, self.is_gated, dtype), run
+            ),
+            **self._exchanged(run, layers),
         }
         return {name: work for name, work in found.items() if work.kernels}
+
+    def _beside(self, shared: dict[str, Work], run: Pass) -> dict[str, Work]:
+        """Return the work of shared experts, run beside the routed ones as far as engines do."""
+        # Blocks with norms of their own are no part of an engine's experts (``models/gemma4.py``).
+        if not shared or not run.code.beside_tokens or self.is_shared_apart:
+            return shared
+        others = ("router", "latent_projections", "routed_experts")
+        most = run.code.beside_tokens
+        found = replace(shared["shared_experts"], beside=others, beside_tokens=most)
+        return shared | {"shared_experts": found}
 
     @property
     def _choices(self) -> int:
@@ -324,32 +339,18 @@ class RoutedExperts(FeedForwardBlock):
         third = clumping * (within + 3 * uneven) + T**3 * (between**3).mean(axis=-1)
         return ranks.busiest_tokens(T * k / E, within + uneven, third, E, degree)
 
-    def _all_to_all(self, run: Pass, layers: int) -> Work:
-        """Return the work of sending a replica's tokens to the ranks of their experts, and back."""
-        layout, stream = run.layout, run.stream.expert_stream
-        if layout.replicas == 1 or layout.gathers_tokens:
-            return Work()
-        degree = layout.expert_parallel
-        message = ranks.all_to_all(degree, layout.gpus_per_node)
+    def _exchanged(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of bringing tokens to the GPUs of their experts, and back."""
+        stream, degree = run.stream.expert_stream, run.layout.expert_parallel
         experts = self.num_experts, self.experts_per_token
-        copies = layers * ranks.rank_share(*experts, degree, self.num_zero_experts)
-        width = self.routed_width(stream.hidden_size)
-        row_bytes = width * (stream.activation_bytes + stream.residual_bytes)
-        sent = run.num_tokens * (copies * row_bytes / layout.tensor_parallel)
-        return messages.message(message, sent, collectives=2 * layers, rounds=2 * layers)
-
-    def _gather_scatter(self, run: Pass, layers: int) -> Work:
-        """Return the work of gathering all replicas' tokens, and scattering sums of cut experts."""
-        # As vLLM 0.14 (``AgRsAll2AllManager`` in ``device_communicators/all2all.py``) and SGLang
-        # 0.5.23 (``layers/dp_attention.py``) do, in 16 bits. Both together send as much as an
-        # all-reduce over the replicas, in as many hops.
-        layout, stream = run.layout, run.stream
-        if not layout.gathers_tokens:
-            return Work()
-        message = ranks.all_reduce(layout.replicas, layout.replicas_per_node)
-        row_bytes = self.routed_width(stream.hidden_size) * stream.residual_bytes
-        gathered = run.everything.num_tokens * (layers * row_bytes)
-        return messages.message(message, gathered, collectives=2 * layers, rounds=layers)
+        visited = ranks.rank_share(*experts, degree, self.num_zero_experts)
+        return messages.exchanged(
+            run,
+            layers,
+            width=self.routed_width(stream.hidden_size),
+            shares=(visited, self.mean_experts_per_token / degree),
+            value_bytes=stream.activation_bytes,
+        )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import numpy as np
 
 from specmodel.base.units import FloatArray
 from specmodel.layers.batch import Batch, Carried, Layout, SequenceGroup
+from specmodel.layers.engines import NO_ENGINE, EngineCode
 from specmodel.layers.forms import Form, Measure, Quantity
 from specmodel.layers.states import NATIVE, StateKeeping
 from specmodel.layers.stream import Stream
@@ -138,8 +139,8 @@ class Pass:
     """One forward pass as its layers see it.
 
     `taken_by` says which kernels take any of its sequences (`batch.Carried.taken_by`).
-    `compute_capability` of the GPU decides what its kernels share; None for a GPU that has none
-    [-]; `split_tokens` is that of `Deployment` [token].
+    `compute_capability` of the GPU, None for one without, and the engine's `code` decide what
+    kernels share and what runs side by side [-]; `split_tokens` is that of `Deployment` [token].
     """
 
     stream: Stream
@@ -148,6 +149,7 @@ class Pass:
     compute_capability: float | None = None
     taken_by: tuple[str, ...] = ("decoding",)
     split_tokens: int | None = None
+    code: EngineCode = NO_ENGINE
 
     @property
     def everything(self) -> Sequences:

@@ -14,6 +14,7 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.units import FloatArray
 from specmodel.layers.attention import LatentHeads, Size
 from specmodel.layers.batch import Batch, Carried
+from specmodel.layers.engines import Rows
 from specmodel.layers.forms import Form, Quantity
 from specmodel.layers.matrices import matrix_work
 from specmodel.layers.run import OfContexts, Pass
@@ -22,21 +23,6 @@ from specmodel.layers.work import Kind, Work
 
 SCALED = 128
 """Elements of an 8-bit key or latent that share a 32-bit scale [-]."""
-
-SHARED_ROWS = {9: (1, 2, 4), 10: None}
-"""Tokens of a sequence that read index keys together, by major compute capability; None for any.
-
-DeepGEMM's kernel for paged keys takes one, two or four tokens of a sequence on Hopper, and any
-number on Blackwell (10.x), whose blocks of tokens pass over the same keys while a cache holds them.
-Where the kernel does not take their number, vLLM 0.33 makes a sequence of each token, and reads the
-keys anew for each (`native_next_n_supported` in its ``utils/deep_gemm.py``,
-`_supports_native_decode` in ``v1/attention/backends/mla/indexer.py``). SGLang 0.5.23 shares on
-Blackwell alike, but not yet on Hopper (``dsa_backend.py``): 2 and 4 tokens cost more there than
-here. On Hopper, neither shares in a batch whose sequences carry different numbers of tokens; here
-each sequence reads by its own number."""
-
-_OTHER_GPUS = (1, 2)
-"""The same for other kernels, as on AMD's GPUs and on Blackwell of 12.x."""
 
 PROCESSORS = 128
 """Multiprocessors of a GPU, each choosing the entries of one token at a time [-]: fewer tokens take
@@ -221,7 +207,7 @@ def index_scores(
     # `width` is that of the queries of all index heads [-], `key_bytes` the index of a token [B],
     # `pool` the tokens that share a key [token]
     pairs = run.replica.pairs(None) / pool
-    read = Form({IndexReads("replica", run.compute_capability): 1.0})
+    read = Form({IndexReads("replica", run.code.rows_together(run.compute_capability)): 1.0})
     return Work(
         flop=pairs * (2 * width * layers),
         cache_bytes=(read + run.num_tokens) * (layers * key_bytes),
@@ -256,17 +242,21 @@ def index_choice(
 
 @dataclass(frozen=True)
 class IndexReads(OfContexts):
-    """Index keys that sequences read, one as often as kernels read it for several tokens [-]."""
+    """Index keys that sequences read, one as often as kernels read it for several tokens [-].
 
-    compute_capability: float | None
+    `together` are the numbers of tokens of a sequence that read keys once, None for any. In a batch
+    whose sequences carry different numbers of tokens, engines share nothing on Hopper; here each
+    sequence reads by its own number.
+    """
+
+    together: Rows
 
     def of(self, carried: Carried) -> FloatArray:
         """Return the keys that these sequences read [-]."""
         batch: Batch = getattr(carried, self.among)
-        capability = self.compute_capability
         return batch.total(
             lambda group: group.mean(
-                lambda q: index_reads(q, capability) * (group.context_length + q)
+                lambda q: index_reads(q, self.together) * (group.context_length + q)
             )
         )
 
@@ -292,13 +282,12 @@ class ChoiceRounds(OfContexts):
         return np.hypot(batch.num_tokens, PROCESSORS) * left_out
 
 
-def index_reads(tokens: FloatArray, compute_capability: float | None) -> FloatArray:
+def index_reads(tokens: FloatArray, together: Rows) -> FloatArray:
     """Return how often the index keys of a sequence are read for its tokens in a pass [-]."""
     # 1 where the kernel takes as many tokens at once, else one read a token; interpolated between
     # whole numbers of tokens
-    shared = SHARED_ROWS.get(int(compute_capability or 0), _OTHER_GPUS)
-    if shared is None:
+    if together is None:
         return np.ones_like(tokens)
     places = np.arange(LONGEST_VERIFY + 2.0)
-    alone = np.where(np.isin(places, shared) | (places > LONGEST_VERIFY), 1.0, places)
+    alone = np.where(np.isin(places, together) | (places > LONGEST_VERIFY), 1.0, places)
     return np.interp(tokens, places, alone)

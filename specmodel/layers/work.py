@@ -58,6 +58,9 @@ class Work:
     kind, memory_cause
         Kernels that do it, one of `kinds.KINDS`, and which of `CAUSES` to name when its traffic
         makes a pass longer.
+    beside, beside_tokens
+        Components that it runs beside, on a second stream, so that it takes time only as far as it
+        takes longer than they do; and in passes of up to how many tokens [token].
     dtype, stored_dtype
         Dtype of the arithmetic, the wider of activations and weights, and of weights or KV, the
         size of groups aside.
@@ -85,6 +88,8 @@ class Work:
     dtype: str = "bf16"
     stored_dtype: str = "bf16"
     memory_cause: str = "bandwidth"
+    beside: tuple[str, ...] = ()
+    beside_tokens: float = np.inf
 
     @property
     def has_messages(self) -> bool:

@@ -14,6 +14,7 @@ from specmodel.cost.latency import step_times
 from specmodel.layers.attention import LatentAttention
 from specmodel.layers.batch import Layout, sequence_group
 from specmodel.layers.dense import DenseFeedForward
+from specmodel.layers.engines import NO_ENGINE, engine_code
 from specmodel.layers.feed_forward import RoutedExperts
 from specmodel.layers.group import LayerGroup
 from specmodel.layers.sparse import SparseAttention, index_reads
@@ -304,7 +305,25 @@ def test_work_is_continuous_and_grows(context, more, batch, tokens, capability):
 
 
 def test_reads_between_whole_numbers_are_interpolated():
-    np.testing.assert_allclose(index_reads(np.array([2.5, 3.5, 4.25]), HOPPER), [2.0, 2.0, 2.0])
+    found = index_reads(np.array([2.5, 3.5, 4.25]), NO_ENGINE.rows_together(HOPPER))
+    np.testing.assert_allclose(found, [2.0, 2.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("stack", "capability", "reads"),
+    [
+        ("vllm", 9.0, [1, 1, 3, 1, 8]),
+        ("sglang", 9.0, [1, 2, 3, 4, 8]),
+        ("vllm", 10.0, [1, 1, 1, 1, 1]),
+        ("sglang", 10.3, [1, 1, 1, 1, 1]),
+        ("sglang", 12.0, [1, 2, 3, 4, 8]),
+        ("vllm", 12.0, [1, 1, 3, 4, 8]),
+    ],
+)
+def test_engines_share_index_keys_as_their_code_says(stack, capability, reads):
+    tokens = np.array([1.0, 2.0, 3.0, 4.0, 8.0])
+    together = engine_code(stack).rows_together(capability)
+    np.testing.assert_array_equal(index_reads(tokens, together), reads)
 
 
 @pytest.mark.parametrize(("hardware", "least", "most"), [("h200_sxm", 1.5, 2), ("b200", -0.2, 0.2)])

@@ -94,6 +94,7 @@ def test_a_higher_ridge_point_gives_a_larger_peak() -> None:
     """On the data sheet: launches weigh more on a faster GPU, and drafting is mostly launches."""
     changes = {
         "stack": "datasheet",
+        "engine": "ideal",
         "batch_size": BATCH,
         "draft_length": 4,
         "acceptance": 0.8,

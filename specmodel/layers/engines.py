@@ -1,0 +1,78 @@
+"""What engines make of the same layers: what they read together, what they run side by side.
+
+A row an engine, each figure from its source.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Exchange: TypeAlias = Literal["ranks", "copies", "gather"]
+"""How tokens get to whole experts on other GPUs: once to each GPU that has any of theirs, once for
+each of their experts, or all tokens to all GPUs."""
+
+Rows: TypeAlias = tuple[int, ...] | None
+"""Tokens of a sequence that a kernel takes together, None for any number [token]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineCode:
+    """What the code of an engine decides about the work of a pass.
+
+    Parameters
+    ----------
+    index_rows
+        Tokens of a sequence that read the index keys of sparse attention together, by the major
+        compute capability of the GPU, 0 for all others [token].
+    beside_tokens
+        Tokens of a pass up to which shared experts run on a second stream, beside the router and
+        the routed experts; 0 if they take turns [token].
+    exchange
+        How tokens get to whole experts where attention is data-parallel.
+    """
+
+    index_rows: tuple[tuple[int, Rows], ...] = ((9, (1, 2, 4)), (10, None), (0, (1, 2)))
+    beside_tokens: float = 0.0
+    exchange: Exchange = "ranks"
+
+    def rows_together(self, compute_capability: float | None) -> Rows:
+        """Return the tokens of a sequence that read index keys together on a GPU [token]."""
+        rows = dict(self.index_rows)
+        return rows.get(int(compute_capability or 0), rows[0])
+
+
+NO_ENGINE = EngineCode()
+"""Kernels as vLLM's, one after another."""
+
+_CODES = {
+    # Index keys: DeepGEMM's kernel for paged keys takes one, two or four tokens of a sequence on
+    # Hopper, and any number on Blackwell (10.x), whose blocks of tokens pass over the same keys
+    # while a cache holds them. Where the kernel does not take their number, vLLM 0.33 makes a
+    # sequence of each token (`native_next_n_supported` in ``utils/deep_gemm.py``,
+    # `_supports_native_decode` in ``v1/attention/backends/mla/indexer.py``).
+    # Shared experts: up to VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD = 256 tokens
+    # (``fused_moe/runner/shared_experts.py``), before the router (``moe_runner.py``).
+    # Exchange: ``all2all_backend`` is "allgather_reducescatter" (``config/parallel.py``).
+    "vllm": EngineCode(beside_tokens=256.0, exchange="gather"),
+    # Index keys: any number on Blackwell only, else each token by itself ("DG-native is SM100+
+    # only" in ``layers/attention/dsa_backend.py`` of 0.5.23). Shared experts: wherever a CUDA graph
+    # is captured (`forward_normal_dual_stream` in ``models/deepseek_v2.py``, ``glm4_moe.py`` and
+    # ``qwen2_moe.py``), which is up to 512 requests.
+    # Exchange: DeepEP's kernels of low latency, by ``--moe-a2a-backend deepep``, which spreads
+    # whole experts over all GPUs: a copy for each expert, in 8 bits with scales, and back in 16.
+    "sglang": EngineCode(
+        index_rows=((10, None), (0, (1,))), beside_tokens=512.0, exchange="copies"
+    ),
+    # Shared experts: likewise in CUDA graphs (`maybe_execute_in_parallel` of its
+    # ``_torch/modules/multi_stream_utils.py``, which vLLM's of the same name cites).
+    "trtllm": EngineCode(beside_tokens=512.0),
+}
+
+
+def has_code(stack: str) -> bool:
+    """Whether a stack is that of an engine with a row."""
+    return stack in _CODES
+
+
+def engine_code(stack: str | None) -> EngineCode:
+    """Return the row of an engine, by the name of its stack."""
+    return _CODES.get(stack or "", NO_ENGINE)

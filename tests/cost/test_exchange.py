@@ -1,0 +1,72 @@
+"""How tokens get to the experts of other GPUs, engine by engine."""
+
+import numpy as np
+import pytest
+
+import specmodel
+from specmodel.layers.engines import engine_code
+from specmodel.machines.engine import load_engine
+
+DEEPEP = [(16, 118, 195), (32, 155, 273), (64, 173, 314), (128, 192, 369), (256, 194, 360)]
+"""GPUs, and microseconds of dispatch and combine: 128 tokens a GPU, 7,168 wide, 8 of 256 experts,
+there in 8 bits and back in 16; H800, 400 Gb/s a GPU (DeepEP's README, low-latency kernels)."""
+
+
+def spread(ranks, exchange, hardware="h800_sxm", **options):
+    """DeepSeek-V3 with whole experts on so many GPUs, 128 requests each."""
+    engine = load_engine("ideal").with_changes("engine", {"exchange": exchange})
+    options = {"batch_size": 128 * ranks, "tensor_parallel": 1} | options
+    return specmodel.decode(
+        target="deepseek-v3", hardware=hardware, engine=engine, expert_parallel=ranks, **options
+    )
+
+
+def sent(plain):
+    """Seconds of messages to experts and back, in a layer."""
+    times = plain.times.forward.components
+    return sum(times[n].total_time for n in ("all_to_all", "gather_scatter") if n in times) / 58
+
+
+@pytest.mark.parametrize(("ranks", "there", "back"), DEEPEP)
+def test_copies_over_a_network_take_what_deepep_published(ranks, there, back):
+    measured = (there + back) * 1e-6
+    assert sent(spread(ranks, "copies")) == pytest.approx(measured, rel=0.10)
+
+
+def test_inside_a_node_copies_wait_for_the_link_alone():
+    """DeepEP published 191 us on eight H800, whose link nobody has timed for us."""
+    assert sent(spread(8, "copies")) == pytest.approx(191e-6, rel=0.25)
+    work = spread(8, "copies").times.forward.work().components["all_to_all"]
+    assert not work.network_bytes
+    rows = 128 * 58 * 8 * 7168 * (1 + 4 / 128 + 2)
+    assert work.link_bytes == pytest.approx(rows * 7 / 8, rel=1e-12)
+
+
+def test_a_gpu_gets_a_token_once_or_once_for_each_of_its_experts():
+    """Eight experts of 256 are on 5.3 of 8 GPUs in the mean, and on 8 in 8 copies."""
+    ranks, copies = (
+        spread(8, name).times.forward.work().components["all_to_all"].link_bytes
+        for name in ("ranks", "copies")
+    )
+    visited = 8 * (1 - np.prod([(224 - i) / (256 - i) for i in range(8)]))
+    assert visited == pytest.approx(5.3, abs=0.02)
+    assert copies / ranks == pytest.approx(8 / visited * (3 + 4 / 128) / 3, rel=1e-12)
+
+
+def test_gathering_sends_all_tokens_to_all_and_sums_over_all():
+    for ranks in (2, 8):
+        work = spread(ranks, "gather").times.forward.work().components["gather_scatter"]
+        rows = ranks * 128 * 58 * 7168 * 2
+        assert work.link_bytes == pytest.approx(rows * 2 * (ranks - 1) / ranks, rel=1e-12)
+
+
+def test_engines_do_as_their_code_unless_told():
+    assert engine_code("vllm").exchange == "gather"
+    assert engine_code("sglang").exchange == "copies"
+    where = {"target": "deepseek-v3", "hardware": "h200_sxm", "expert_parallel": 8}
+    for stack, name in (("vllm", "gather_scatter"), ("sglang", "all_to_all")):
+        plain = specmodel.decode(**where, batch_size=64, stack=stack)
+        found = {"gather_scatter", "all_to_all"} & plain.times.forward.components.keys()
+        assert found == {name}
+    with pytest.raises(specmodel.InputError, match=r"exchange: got 'deepep'; .* 'copies'"):
+        load_engine("vllm").with_changes("engine", {"exchange": "deepep"})
