@@ -195,7 +195,8 @@ def equals_scalars(p: Prediction, at: Callable[..., Prediction], points: dict[st
 def sweep_differs(names: dict[str, Any], rng: np.random.Generator) -> Iterator[str]:
     """Yield a sweep over a small grid that is not what is predicted for it."""
     axes = {"batch_size": [1, 7, 300], "draft_length": [0, 2, 5], "acceptance_rate": [0.3, 0.9]}
-    table = sweep(names | axes | {"context_length": int(rng.integers(10_000))})
+    where = {"context_length": int(rng.integers(10_000))}
+    table = sweep(names | axes | where, columns="all")
     context = float(table["context_length"].iloc[0])
     deployment = resolve(names)[0]
     for _, row in table.iterrows():

@@ -40,13 +40,13 @@ _CHANGES = (
     "Fields of hardware, engine, target or drafter, e.g."
     " hardware.memory.peak_bytes_per_s=3e12,4e12."
 )
-_OUTPUT = "NAME.csv, NAME.parquet, or a folder NAME/ of Parquet parts.  [default: CSV, printed]"
+_OUTPUT = "NAME.csv, .parquet, .arrow, or a folder NAME/ of Parquet parts.  [default: CSV, printed]"
 
 
 @settings.command()
 @settings.options(*_AXES, settings.ignore_option("target", "drafter"))
 @own("set", "KEY=VALUES", _CHANGES, to="changes", multiple=True)
-@own("columns", "LIST", "Columns wanted.  [default: all]")
+@own("columns", "LIST", "Columns wanted, or all.  [default: times, speedup, memory]")
 @own("interval", bool, "Add central 80 % intervals.")
 @own("skip_impossible", bool, "Leave out combinations that cannot be, and say which.")
 @own("output", "FILE", _OUTPUT)

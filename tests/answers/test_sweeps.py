@@ -23,7 +23,7 @@ from specmodel.answers.sweeps import (
     sweep_to_file,
 )
 from specmodel.answers.sweeps.columns import part_columns
-from specmodel.answers.sweeps.plan import blocks
+from specmodel.answers.sweeps.plan import DEFAULT_COLUMNS, blocks
 from specmodel.base.errors import InputError
 from specmodel.drafters.by_name import load_drafter
 from specmodel.machines.engine import load_engine
@@ -187,7 +187,7 @@ def rate_of_drafted(row, acceptance):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_sweep_is_predict_point_by_point(name):
-    frame, expected = sweep(case(name)), expected_frame(case(name))
+    frame, expected = sweep(case(name), columns="all"), expected_frame(case(name))
     assert len(frame) == len(expected)
     for column in expected:
         # unequal experts are summed over in an order that depends on how many points there are
@@ -199,7 +199,8 @@ def test_a_sweep_is_predict_point_by_point(name):
 
 def test_intervals_are_those_of_predict():
     axes = case("look-up") | {"batch_size": [1, 30], "engine": "vllm-moesd-2025"}
-    frame, expected = sweep(axes, interval=True), expected_frame(axes, interval=True)
+    frame = sweep(axes, columns="all", interval=True)
+    expected = expected_frame(axes, interval=True)
     assert (frame["speedup_low"] < frame["speedup_high"]).any()
     for column in expected:
         np.testing.assert_array_equal(frame[column], expected[column], err_msg=column)
@@ -220,7 +221,7 @@ def test_rows_run_over_deployments_as_given_then_over_points():
         "context_length": [512, 64],
     }
     order = ("hardware", "target", "context_length", "batch_size", "draft_length")
-    frame = sweep(axes)
+    frame = sweep(axes, columns="all")
     rows = list(frame[[*order, "acceptance_rate"]].itertuples(index=False, name=None))
     assert rows == list(itertools.product(*(axes[n] for n in (*order, "acceptance_rate"))))
     assert list(frame.columns[:5]) == ["target", "drafter", "hardware", "engine", "acceptance_rate"]
@@ -265,6 +266,10 @@ def test_columns_wanted_come_with_those_that_tell_the_points_apart():
     assert list(frame) == [*labels, *points, "speedup", "limited_by"]
     pd.testing.assert_frame_equal(frame, sweep(BASE)[list(frame)])
     assert list(sweep(BASE, columns="tpot")) == [*labels, *points, "tpot"]
+    usual = [name for name in COLUMN_UNITS if name in DEFAULT_COLUMNS]
+    assert list(sweep(BASE)) == [*labels, *points, *usual]
+    load = {"context_length": None, "prompt_length": 100, "output_length": [50, 60]}
+    assert list(sweep(BASE | load))[-3:] == ["prompt_length", "output_length", "prefill_time"]
     tree = sweep(case("trees"), columns=["speedup"])
     assert not tree.drop(columns="speedup").duplicated().any()
     ends = ["speedup_low", "forward_time_high"]
@@ -457,10 +462,12 @@ def test_impossible_combinations_are_left_out_only_if_asked():
 
 def text_of(path):
     """A written sweep, whatever its form, in the types of its values."""
-    return pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+    readers = {".csv": pd.read_csv, ".arrow": pd.read_feather}
+    return readers.get(path.suffix, pd.read_parquet)(path)
 
 
-OUTPUTS = ("one.csv", "one.parquet", "parts/")
+OUTPUTS = ("one.csv", "one.parquet", "one.arrow", "parts/")
+INDEXED = OUTPUTS[1:3]
 
 
 def outputs():
@@ -519,10 +526,10 @@ def test_every_form_holds_the_same(name, tmp_path, small_parts):
         assert names == [f"part-{i:05}.parquet" for i in range(plan_sweep(axes).num_parts)]
 
 
-def test_parquet_has_narrow_types_and_statistics_on_axes(tmp_path, small_parts):
+def test_parquet_has_narrow_types_and_statistics_on_what_tells_parts_apart(tmp_path, small_parts):
     pq = pytest.importorskip("pyarrow.parquet")
     axes = case("records and what-ifs") | {"tensor_parallel": [1, 2]}
-    for output in OUTPUTS[1:]:
+    for output in ("one.parquet", "parts/"):
         sweep_to_file(plan_sweep(axes), f"{tmp_path}/{output}")
     for path in (tmp_path / "one.parquet", *(tmp_path / "parts").iterdir()):
         file = pq.ParquetFile(path)
@@ -531,13 +538,14 @@ def test_parquet_has_narrow_types_and_statistics_on_axes(tmp_path, small_parts):
         assert types["batch_size"] == types["context_length"] == "int32"
         assert types["target"].startswith("dictionary<values=string")
         assert types["limited_by"].startswith("dictionary<values=string")
-        axis_names = {*types} - ({*COLUMN_UNITS} - {"limited_by", *POINTS})
+        telling = {"hardware", "target", "hardware.memory.peak_bytes_per_s", "target.num_layers"}
+        telling |= {"tensor_parallel", "batch_size"}  # which is cut; the axes within it are not
         for i in range(file.metadata.num_row_groups):
             group = file.metadata.row_group(i)
             assert group.num_rows <= 10
             columns = [group.column(j) for j in range(group.num_columns)]
             selectable = {c.path_in_schema for c in columns if c.is_stats_set}
-            assert selectable == axis_names
+            assert selectable == telling
             batch = next(c.statistics for c in columns if c.path_in_schema == "batch_size")
             assert batch.min in BASE["batch_size"]
 
@@ -547,7 +555,7 @@ def test_readers_select_rows_and_columns(tmp_path, small_parts):
     axes = case("records and what-ifs")
     frame = sweep(axes)
     field = "hardware.memory.peak_bytes_per_s"
-    for output in OUTPUTS[1:]:
+    for output in ("one.parquet", "parts/"):
         sweep_to_file(plan_sweep(axes), f"{tmp_path}/{output}")
         chosen = [("target", "==", "olmoe-1b-7b"), ("batch_size", "==", 7), (field, ">", 2e12)]
         found = pd.read_parquet(tmp_path / output, filters=chosen, columns=[field, "speedup"])
@@ -644,7 +652,7 @@ def test_a_disk_that_gets_full_keeps_the_first_rows(output, tmp_path, small_part
         parts.append(num_points)
         (path,) = tmp_path.iterdir()
         room = path.stat().st_size + 50 if path.is_file() else 50
-        if len(parts) == 2 and output == "one.parquet":
+        if len(parts) == 2 and output in INDEXED:
             monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=50))
         elif len(parts) == 2:
             resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
@@ -792,7 +800,7 @@ def test_a_whole_sweep_that_lacks_its_name_gets_it(tmp_path, small_parts):
         sweep_to_file(plan, path)
 
 
-@pytest.mark.parametrize("output", ["one.csv", "one.parquet"])
+@pytest.mark.parametrize("output", OUTPUTS[:3])
 def test_a_link_is_followed_and_stays(output, tmp_path):
     if output not in outputs():
         pytest.skip("needs pyarrow")

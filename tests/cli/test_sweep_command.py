@@ -159,7 +159,7 @@ def test_by_position_and_trees(run):
     out = run(f"{BASE} --proposal-rate 1 --acceptance-by-position 0.9,0.1,0.5")[1]
     assert as_frame(out)["tokens_per_step"].tolist() == pytest.approx([1.9, 2.035] * 2)
     tree = f"{BASE} --proposal-rate 1 --tokens-per-step 1.5 --measured-draft-length 3"
-    tree += " --verify-tokens 4,20"
+    tree += " --verify-tokens 4,20 --columns best_draft_length"
     frame = as_frame(run(tree)[1])
     is_chain = (frame["draft_length"] == 3) & (frame["verify_tokens"] == 4)
     assert frame["best_draft_length"].notna().tolist() == is_chain.tolist()

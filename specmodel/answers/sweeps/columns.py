@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.answers.sweeps.plan import POINT_AXES, Part, Plan, with_ends
+from specmodel.answers.sweeps.plan import POINT_AXES, Part, Plan
 from specmodel.base.units import FloatArray
-from specmodel.prediction.columns import COLUMN_UNITS, COLUMNS, with_interval
+from specmodel.prediction.columns import COLUMNS, with_interval
 from specmodel.prediction.outcome import Prediction
 
 if TYPE_CHECKING:
@@ -23,13 +23,25 @@ CODED = {column.name: column.words for column in COLUMNS if column.words}
 """Columns that hold places in a list of words."""
 
 
-def part_columns(part: Part, dtype: type[np.floating[Any]] = np.float64) -> dict[str, Column]:
-    """Return the columns of a part flat; those of `CODED` hold places in their list of words."""
-    prediction = part.predict()
-    shape = prediction.speedup.shape
-    return {
-        name: _flat(_column(prediction, part, name), shape, name, dtype) for name in part.columns
-    }
+def part_columns(
+    part: Part,
+    dtype: type[np.floating[Any]] = np.float64,
+    empty: Callable[[int, Any], Column] = np.empty,
+) -> dict[str, Column]:
+    """Return the columns of a part flat; those of `CODED` hold places in their list of words.
+
+    Each is written once, into what `empty` gives for a size and a dtype.
+    """
+    _keep_memory()
+    prediction, found = part.predict(), dict[str, Column]()
+    for name in part.columns:
+        values = _column(prediction, part, name)
+        found[name] = empty(part.num_points, _dtype(name, values, dtype))
+        # converted before they are repeated: most depend on few axes
+        axes = (slice(1) if stride == 0 else slice(None) for stride in values.strides)
+        short = values[tuple(axes)].astype(found[name].dtype)
+        np.copyto(found[name].reshape(prediction.evaluation.shape), short)
+    return found
 
 
 def data_frame(parts: Sequence[tuple[dict[str, Any], dict[str, Column]]]) -> pd.DataFrame:
@@ -67,18 +79,16 @@ def arrow_table(part: Part) -> pa.Table:
     """Compute a part as an Arrow table: float32, words and labels as dictionaries."""
     import pyarrow as pa
 
-    columns = part_columns(part, np.float32)
-    zeros = np.zeros(part.num_points, dtype=np.int32)
-    arrays = {
-        name: pa.DictionaryArray.from_arrays(zeros, pa.array([value]))
-        if isinstance(value, str)
-        else pa.array(np.full(part.num_points, value))
-        for name, value in part.labels.items()
-    }
-    for name, column in columns.items():
+    words, columns = {**part.words, **CODED}, dict[str, Column]()
+    for name, value in part.labels.items():
+        code = words[name].index(value) if name in words else value
+        short = np.min_scalar_type(-len(words[name])) if name in words else None
+        columns[name] = np.full(part.num_points, code, short)
+    arrays: dict[str, Any] = {}
+    for name, column in (columns | part_columns(part, np.float32, _kept)).items():
         array = pa.array(column)
-        if name in CODED:
-            array = pa.DictionaryArray.from_arrays(array, pa.array(CODED[name]))
+        if name in words:
+            array = pa.DictionaryArray.from_arrays(array, pa.array(words[name]), safe=False)
         arrays[name] = array
     # columns declared to have no nulls are encoded in half the time
     fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
@@ -87,23 +97,42 @@ def arrow_table(part: Part) -> pa.Table:
 
 def parquet_bytes(part: Part) -> bytes:
     """Compute a part as a Parquet file."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table, file = arrow_table(part), io.BytesIO()
-    pq.write_table(table, file, row_group_size=len(table), **parquet_options(table.column_names))
-    return file.getvalue()
+    table, file = arrow_table(part), pa.BufferOutputStream()
+    pq.write_table(table, file, **parquet_options(part.telling, table.schema))
+    encoded: bytes = file.getvalue().to_pybytes()
+    return encoded
 
 
-def parquet_options(names: list[str]) -> dict[str, Any]:
-    """Return how to write Parquet: dictionaries and statistics, which take time, for axes only."""
-    computed = set(with_ends(COLUMN_UNITS)).difference(POINT_AXES, CODED)
-    axes = [name for name in names if name not in computed]
+def parquet_options(telling: Iterable[str], schema: pa.Schema) -> dict[str, Any]:
+    """Return how to write Parquet: statistics take as long as the rest, so only where they tell."""
+    import pyarrow as pa
+
     return {
-        "compression": "snappy",
-        "use_dictionary": axes,
-        "write_statistics": axes,
+        "compression": "lz4",
+        "use_dictionary": [f.name for f in schema if pa.types.is_dictionary(f.type)],
+        "write_statistics": [name for name in schema.names if name in telling],
         "write_batch_size": 2**16,
     }
+
+
+@cache
+def _keep_memory() -> None:
+    """Have the C library of Linux keep memory of parts for the next ones, by what it frees first.
+
+    It returns at once what is larger than any that it has seen freed, up to this size; to get new
+    memory from the system takes as long as to compute what is written there.
+    """
+    np.empty(2**25 - 2**16, dtype=np.uint8)
+
+
+def _kept(size: int, dtype: Any) -> Column:
+    """Return an array in memory that Arrow keeps for the next: new memory takes longer to fill."""
+    import pyarrow as pa
+
+    return np.frombuffer(pa.allocate_buffer(size * np.dtype(dtype).itemsize), dtype)
 
 
 def _categories(codes: Column, words: Sequence[str]) -> pd.Categorical[str]:
@@ -135,13 +164,10 @@ def _acceptance_rate(prediction: Prediction, part: Part) -> FloatArray:
     return np.where(is_chain, rate, np.nan)
 
 
-def _flat(values: Column, shape: tuple[int, ...], name: str, dtype: Any) -> Column:
-    """Return a column flat, converted before it is repeated: most depend on few axes."""
+def _dtype(name: str, values: Column, dtype: Any) -> Any:
+    """Return the dtype of a column: one of numbers that are not whole has the one given."""
     if name in POINT_AXES:
-        dtype = np.int32
-    elif name in CODED:
-        dtype = np.int8
-    elif values.dtype == bool:
-        dtype = bool
-    short = values[tuple(slice(1) if stride == 0 else slice(None) for stride in values.strides)]
-    return np.broadcast_to(short.astype(dtype), shape).reshape(-1)
+        return np.int32
+    if name in CODED:
+        return np.int8
+    return bool if values.dtype == bool else dtype

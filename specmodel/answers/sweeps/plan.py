@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,13 @@ MOST_DEPLOYMENTS = 100_000
 POINT_AXES = (*LOAD, "context_length", "batch_size", "draft_length", "verify_tokens")
 """Axes of the grid that each deployment is computed on, outermost first; whole numbers."""
 
+DEFAULT_COLUMNS = (
+    *("tokens_per_step", "forward_time", "verify_time", "draft_time", "step_time"),
+    *("target_efficiency", "speedup", "tpot", "throughput", "limited_by"),
+    *("memory_bytes", "fits", "prefill_time"),
+)
+"""Columns wanted beside the axes where none are named; the last only under load."""
+
 SETTINGS = ("measured_draft_length", "max_draft_length")
 """Parameters with one value for the whole sweep."""
 
@@ -48,7 +56,8 @@ class Part:
     """A piece of a sweep: one deployment on a grid of points.
 
     `labels` are its constant columns, `arguments` the operating points and acceptance as
-    `predict_deployed` takes them, `columns` those wanted beside the labels.
+    `predict_deployed` takes them, `columns` those wanted beside the labels, `words` what a label
+    may say in the whole sweep, `telling` columns that tell the parts apart.
     """
 
     labels: dict[str, Any]
@@ -56,6 +65,8 @@ class Part:
     arguments: dict[str, Any]
     columns: tuple[str, ...]
     num_points: int
+    words: Mapping[str, tuple[str, ...]]
+    telling: frozenset[str]
 
     def predict(self, **changes: Any) -> Prediction:
         """Predict its points; `changes` are other arguments."""
@@ -89,6 +100,25 @@ class Plan:
     def label_names(self) -> tuple[str, ...]:
         """Columns that tell the deployments apart, in front of the others."""
         return tuple(self.deployments[0][0])
+
+    @cached_property
+    def words(self) -> Mapping[str, tuple[str, ...]]:
+        """What each label says that is in words, each once."""
+        names = [name for name, told in self.deployments[0][0].items() if isinstance(told, str)]
+        told = [labels for labels, _ in self.deployments]
+        return {name: tuple(dict.fromkeys(labels[name] for labels in told)) for name in names}
+
+    @cached_property
+    def telling(self) -> frozenset[str]:
+        """Columns that are not alike in all parts: what was cut, and labels that differ."""
+        labels = zip(*(labels.items() for labels, _ in self.deployments), strict=True)
+        cut = next(blocks(self._shape, self._most))
+        names, sizes = (*self.points, "acceptance_rate"), self._shape
+        is_cut = (part.stop < size for part, size in zip(cut, sizes, strict=True))
+        return frozenset(
+            [told[0][0] for told in labels if len(set(told)) > 1]
+            + list(itertools.compress(names, is_cut))
+        )
 
     @property
     def num_points(self) -> int:
@@ -152,6 +182,8 @@ class Plan:
             arguments=self.settings | points | {"acceptance": _with_rates(self.acceptance, rates)},
             columns=self.columns,
             num_points=math.prod(cut.stop - cut.start for cut in block),
+            words=self.words,
+            telling=self.telling,
         )
 
 
@@ -173,7 +205,8 @@ def plan_sweep(
         popularity_exponent; and, with a dot, fields of hardware, engine, target and drafter, such
         as hardware.memory.peak_bytes_per_s.
     columns
-        Columns wanted beside those of the parameters, which always come; all by default.
+        Columns wanted beside those of the parameters, which always come: `DEFAULT_COLUMNS` by
+        default, "all" for every one.
     interval, skip_impossible
         Whether to add central 80 % intervals, at some 10,000 points a second; whether to leave out
         impossible combinations, such as a dtype on a GPU without a peak for it, instead of refusing
@@ -352,8 +385,10 @@ def _columns(
     own = {"acceptance_rate": _BY_POSITION not in given, _FRACTION: _FRACTION in given}
     found[:0] = [name for name, is_there in own.items() if is_there]
     if wanted is None:
-        return tuple(found)
+        wanted = [name for name in DEFAULT_COLUMNS if name in found]
     wanted = _listed("columns", wanted)
+    if wanted == ["all"]:
+        return tuple(found)
     if interval and not any(str(name).endswith(("_low", "_high", "_chance")) for name in wanted):
         wanted = with_ends(wanted)
     known = [*found, *_ordered(dict.fromkeys(filter(_is_label, given)))]
