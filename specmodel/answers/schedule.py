@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -229,26 +230,25 @@ def _longest_first(gain: FloatArray, tolerance: float) -> IntArray:
 def _cheapest_path(losses: FloatArray) -> IntArray:
     """Return a column for each row: fewest changes of column, then least sum.
 
-    `changes` and `total` hold the cost of the best path to each column. A change costs the same
-    from any column, so only the cheapest of all has to be compared with staying. `came_from` keeps
-    the choices, and the path is read off it backwards.
+    `costs` holds changes and sum of the best path to each column. A change costs the same from any
+    column, so only the cheapest of all has to be compared with staying. `came_from` keeps the
+    choices, and the path is read off it backwards.
     """
-    num_columns = losses.shape[1]
-    stay = np.arange(num_columns)
-    total = losses[0]
-    changes = np.where(np.isfinite(total), 0.0, np.inf)
-    came_from = np.empty(losses.shape, dtype=np.int64)
-    for row, loss in enumerate(losses[1:], start=1):
-        leave = np.lexsort((total, changes))[0]
-        fewer = changes[leave] + 1 < changes
-        as_few = changes[leave] + 1 == changes
-        is_change = fewer | (as_few & (total[leave] < total))
-        came_from[row] = np.where(is_change, leave, stay)
-        total = total[came_from[row]] + loss
-        changes = changes[came_from[row]] + is_change
-        changes[np.isinf(loss)] = np.inf
-    path = np.empty(len(losses), dtype=np.int64)
-    path[-1] = np.lexsort((total, changes))[0]
-    for row in range(len(losses) - 1, 0, -1):
-        path[row - 1] = came_from[row, path[row]]
-    return path
+    first, *rows = losses.tolist()
+    none = (math.inf, math.inf)
+    columns = range(len(first))
+    costs = [none if math.isinf(loss) else (0.0, loss) for loss in first]
+    came_from = []
+    for row in rows:
+        leave = min(columns, key=costs.__getitem__)
+        changed = costs[leave][0] + 1, costs[leave][1]
+        came_from.append([leave if changed < costs[column] else column for column in columns])
+        best = [min(changed, cost) for cost in costs]
+        costs = [
+            none if math.isinf(loss) else (changes, total + loss)
+            for (changes, total), loss in zip(best, row, strict=True)
+        ]
+    path = [min(columns, key=costs.__getitem__)]
+    for chosen in reversed(came_from):
+        path.append(chosen[path[-1]])
+    return np.array(path[::-1])

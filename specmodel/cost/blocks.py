@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,9 @@ BLOCK = 2**14
 """Points that are computed at a time [-]: their arrays fit in a cache, and Python's own time is
 short beside theirs."""
 
-MANY, MOST = 2 * BLOCK, 32 * BLOCK
-"""Points, contexts aside and in all, from which times are computed in blocks [-]."""
+FEW, MANY, MOST = BLOCK // 16, 2 * BLOCK, 32 * BLOCK
+"""Points up to which their memory is no matter; from which times are computed in blocks, contexts
+aside, and in all [-]."""
 
 TOTALS = ("forward_time", "verify_time", "draft_time", "reject_time", "step_time")
 """Times of a step that are kept for all points."""
@@ -43,6 +44,16 @@ _MOST_CODES = 2**24
 """Codes of such points up to which a table finds them [-]."""
 
 Points = Mapping[str, FloatArray]
+
+
+@cache
+def keep_memory() -> None:
+    """Have the C library of Linux keep the memory of arrays for the next ones.
+
+    It returns to the system at once what is larger than any that it has seen freed, up to the size
+    of this; to get it back takes as long as to compute what is written there.
+    """
+    np.empty(2**25 - 2**16, dtype=np.uint8)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance, mean_tokens_per_step
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
-from specmodel.cost.blocks import MANY, MOST, BlockedTimes
+from specmodel.cost.blocks import FEW, MANY, MOST, BlockedTimes, keep_memory
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import KernelErrors, StepTimes, step_times
 from specmodel.cost.memory import MemoryUse
@@ -251,9 +251,12 @@ def evaluate(
     points = {"verify_tokens": points["draft_length"] + 1} | dict(points)
     pairs = points["batch_size"], points["draft_length"], points["verify_tokens"]
     # short axes of a grid are as good as blocks, until what it has of contexts is large
-    is_long = np.broadcast(*pairs).size > MANY
+    size = np.broadcast(*pairs, points["context_length"]).size
+    if size > FEW:
+        keep_memory()
+    is_long = size > MANY and np.broadcast(*pairs).size > MANY
     times: StepTimes | BlockedTimes
-    if not errors and (is_long or np.broadcast(*pairs, points["context_length"]).size > MOST):
+    if not errors and (is_long or size > MOST):
         times = BlockedTimes(deployment, points)
     else:
         times = step_times(

@@ -109,12 +109,12 @@ def sobol(
     """
     import pandas as pd
 
-    names = [item.name for item in _inputs_of(deployment, point, ranges)]
+    inputs = {item.name: item for item in _inputs_of(deployment, point, ranges)}
     if not outputs or set(outputs) - set(OUTPUTS):
         raise InputError("outputs", list(outputs), f"some of {', '.join(OUTPUTS)}")
 
     def function(values: FloatArray) -> FloatArray:
-        outcome = evaluate(deployment, point, dict(zip(names, values, strict=True)))
+        outcome = evaluate(deployment, point, dict(zip(inputs, values, strict=True)), inputs)
         return np.stack([outcome[name] for name in outputs])
 
     indices = sobol_indices(
@@ -123,7 +123,7 @@ def sobol(
     tables = []
     for i, output in enumerate(outputs):
         columns = {field.name: getattr(indices, field.name)[i] for field in fields(SobolIndices)}
-        table = pd.DataFrame({"input": names, "output": output, **columns})
+        table = pd.DataFrame({"input": list(inputs), "output": output, **columns})
         tables.append(_largest_first(table, table["total"]))
     return pd.concat(tables, ignore_index=True)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.routing import zipf_popularity
-from specmodel.answers.sensitivity.inputs import OperatingPoint, find_input, list_inputs
+from specmodel.answers.sensitivity.inputs import Input, OperatingPoint, find_input, list_inputs
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record, unchecked
 from specmodel.base.units import FloatArray, Numeric
@@ -23,7 +23,10 @@ OUTPUTS = ("speedup", "target_efficiency")
 
 
 def evaluate(
-    deployment: Deployment, point: OperatingPoint, values: Mapping[str, Numeric]
+    deployment: Deployment,
+    point: OperatingPoint,
+    values: Mapping[str, Numeric],
+    inputs: dict[str, Input] | None = None,
 ) -> dict[str, FloatArray]:
     """Return speedup and target efficiency, at most 1, with some inputs changed.
 
@@ -39,15 +42,16 @@ def evaluate(
     ----------
     deployment, point
         What runs where, and the operating point; inputs that are not changed keep its values.
-    values
-        New values by name of `list_inputs`: one number, or a list of one length for all [-].
+    values, inputs
+        New values by name of `list_inputs`: one number, or a list of one length for all [-]; what
+        `list_inputs` gives, where it is known.
 
     Returns
     -------
     dict
         An array of that length for each of `OUTPUTS` [-].
     """
-    known = list_inputs(deployment, point)
+    known = inputs or list_inputs(deployment, point)
     arrays = {n: find_input(known, n, "values").check(v) for n, v in values.items()}
     size = max((array.size for array in arrays.values()), default=1)
     for name, array in arrays.items():

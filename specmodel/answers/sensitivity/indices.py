@@ -143,9 +143,10 @@ def _weights(n: int, generator: np.random.Generator) -> Iterator[FloatArray]:
     """Yield how often each resample takes each row, in blocks of shape (resamples, n)."""
     most = max(_AT_ONCE // n, 1)
     for start in range(0, RESAMPLES, most):
-        count = min(most, RESAMPLES - start)
-        rows = generator.integers(n, size=(count, n)) + n * np.arange(count)[:, None]
-        yield np.bincount(rows.ravel(), minlength=count * n).reshape(count, n).astype(float)
+        counts = np.empty((min(most, RESAMPLES - start), n))
+        for row in counts:  # one at a time, in a cache
+            row[:] = np.bincount(generator.integers(n, size=n), minlength=n)
+        yield counts
 
 
 def _estimates(

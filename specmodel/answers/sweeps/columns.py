@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +31,6 @@ def part_columns(
 
     Each is written once, into what `empty` gives for a size and a dtype.
     """
-    _keep_memory()
     prediction, found = part.predict(), dict[str, Column]()
     for name in part.columns:
         values = _column(prediction, part, name)
@@ -116,16 +114,6 @@ def parquet_options(telling: Iterable[str], schema: pa.Schema) -> dict[str, Any]
         "write_statistics": [name for name in schema.names if name in telling],
         "write_batch_size": 2**16,
     }
-
-
-@cache
-def _keep_memory() -> None:
-    """Have the C library of Linux keep memory of parts for the next ones, by what it frees first.
-
-    It returns at once what is larger than any that it has seen freed, up to this size; to get new
-    memory from the system takes as long as to compute what is written there.
-    """
-    np.empty(2**25 - 2**16, dtype=np.uint8)
 
 
 def _kept(size: int, dtype: Any) -> Column:
