@@ -1,5 +1,6 @@
 """Numeric types, limits, argument checks and formatting. Everything inside is in SI units."""
 
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -54,7 +55,12 @@ def check(
     InputError
         If a number is missing, not finite, out of bounds or not whole where it must be.
     """
-    array = _numbers(argument, value)
+    try:
+        array = np.asarray(value)
+    except (ValueError, OverflowError):
+        array = np.asarray(None)
+    if array.dtype != np.float64 or array.size == 0:
+        array = _as_floats(argument, value, array)
     low, high = (array.item(),) * 2 if array.ndim == 0 else (array.min(), array.max())
     in_bounds = -np.inf < low and high < np.inf and minimum <= low and high <= maximum
     if in_bounds and low > above and (not whole or bool((array == np.floor(array)).all())):
@@ -135,13 +141,11 @@ def _describe(minimum: float, maximum: float, above: float, whole: bool) -> str:
     return kind
 
 
-def _numbers(argument: str, value: Any) -> FloatArray:
-    try:
-        array = np.asarray(value)
+def _as_floats(argument: str, value: Any, array: NDArray[Any]) -> FloatArray:
+    """Return an array of numbers as floats; refuse any other."""
+    with suppress(ValueError, OverflowError):  # of whole numbers that no float holds
         if array.dtype == object and all(type(number) is int for number in array.flat):
             array = array.astype(np.float64)
-    except (ValueError, OverflowError):
-        array = np.asarray(None)
     if array.size == 0:
         raise InputError(argument, value, "at least one number")
     if array.dtype.kind not in "fiu":

@@ -20,7 +20,6 @@ from specmodel.layers.batch import (
     Routing,
     SequenceGroup,
     carried_by,
-    sequence_group,
 )
 from specmodel.machines.engine import Hiding, Overheads
 from specmodel.models.architecture import Architecture
@@ -212,15 +211,16 @@ def step_times(  # noqa: PLR0913 - all keyword-only but for the deployment
     d, drafter, engine = deployment, deployment.drafter, deployment.engine_seconds
     B = check("batch_size", batch_size, above=0)
     gamma = check("draft_length", draft_length, minimum=0)
+    context = check("context_length", context_length, minimum=0)
     drafter.check_draft(gamma, verify_tokens)
     _check_chain(deployment, gamma, verify_tokens)
     rate = drafter.proposal_rate
     chance, share = proposals(rate, B)
-    plain = sequence_group(batch_size=B, context_length=context_length)
-    verified = sequence_group(
+    plain = SequenceGroup(batch_size=B, context_length=context)
+    verified = SequenceGroup(
         batch_size=B,
-        tokens_per_sequence=verify_tokens,
-        context_length=context_length,
+        tokens_per_sequence=check("verify_tokens", verify_tokens, minimum=1),
+        context_length=context,
         speculating_share=share,
         speculating_chance=chance,
     )

@@ -139,10 +139,9 @@ class PassTime:
         Components in the order of the pass, and their times on the GPU before factors.
     host_time
         Time of the host [s].
-    active_experts
-        Distinct experts that the pass loads per layer [-].
-    work, kernels
-        Return the work of the pass, kept or computed when it is called, and kernels launched [-].
+    loaded, work, kernels
+        Return distinct experts that the pass loads per layer [-], its work, and kernels launched
+        [-], kept or computed when they are called.
     factors, common
         Factors on the time of kernels by kind, and one on all time of the GPU [-].
     beside
@@ -152,12 +151,17 @@ class PassTime:
     names: tuple[str, ...]
     timed: tuple[TimeStack, ...]
     host_time: FloatArray | float
-    active_experts: FloatArray
+    loaded: Callable[[], FloatArray]
     work: Callable[[], PassWork]
     kernels: Callable[[], Value]
     factors: Mapping[str, FloatArray] = field(default_factory=dict)
     common: FloatArray | float = 1.0
     beside: FloatArray | float = 0.0
+
+    @property
+    def active_experts(self) -> FloatArray:
+        """Distinct experts that the pass loads per layer [-]."""
+        return self.loaded()
 
     @cached_property
     def stacks(self) -> tuple[TimeStack, ...]:
@@ -307,7 +311,7 @@ def pass_time(
         names=tuple(work.components),
         timed=tuple(side_by_side(stacks, second, tokens)),
         host_time=overheads.pass_time,
-        active_experts=work.active_experts,
+        loaded=lambda: work.active_experts,
         work=lambda: work,
         kernels=lambda: sum(part.kernels for part in work.components.values()),
     )

@@ -8,7 +8,7 @@ contexts often vary along an axis of their own.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -59,17 +59,23 @@ _PARAMETERS = tuple(KernelParameters.__dataclass_fields__)
 _MOST_TOGETHER = 2**12
 """Points beyond which components are evaluated one after another: a cache holds no more [-]."""
 
+_FEWEST_KEPT, _MOST_KEPT = 2**8, 32
+"""Points from which times are kept for when they are asked again, and how many times [-]."""
+
 
 Only: TypeAlias = Literal["all", "free", "contexts"]
 """Which components are timed: all, those that do not depend on contexts, or those that do."""
 
-Sum: TypeAlias = tuple[FloatArray, tuple[tuple[Measure, FloatArray], ...]]
-"""A constant, and measures with coefficients, of each component along the first axis."""
+Sum: TypeAlias = tuple[FloatArray | None, tuple[tuple[Measure, FloatArray], ...]]
+"""A constant if it is not 0, and measures with coefficients, of each component along the first axis
+of arrays."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stack:
     """Components that are evaluated together, along the first axis of arrays.
+
+    Plain numbers are those of all components: with them NumPy takes less time.
 
     Parameters
     ----------
@@ -91,7 +97,7 @@ class Stack:
     causes: tuple[str, ...]
     sums: Mapping[str, Sum]
     parameters: KernelParameters
-    peaks: tuple[FloatArray, FloatArray]
+    peaks: tuple[Value, Value]
     measures: tuple[Measure, ...]
     messages: Mapping[str, Any] = field(default_factory=dict)
     links: Links | None = None
@@ -101,7 +107,7 @@ class Stack:
         """Return the times of the components for what a pass carries [s]."""
         quantities: dict[str, Any] = {}
         for name, (constant, terms) in self.sums.items():
-            value = None if terms and not constant.any() else constant
+            value = constant
             for measure, factor in terms:
                 term = factor * carried[measure]
                 value = term if value is None else value + term
@@ -134,14 +140,18 @@ class Stack:
         names = {name: getattr(self, name)[own] for name in ("names", "kinds", "causes")}
         return replace(self._changed(lambda array: array[own]), **names)
 
-    def _changed(self, change: Callable[[FloatArray], FloatArray]) -> "Stack":
+    def _changed(self, of_array: Callable[[FloatArray], FloatArray]) -> "Stack":
         """Return it with each array changed."""
+
+        def change(value: Any) -> Any:
+            return of_array(value) if isinstance(value, np.ndarray) else value
+
         sums = {
             name: (change(constant), tuple((m, change(factor)) for m, factor in terms))
             for name, (constant, terms) in self.sums.items()
         }
         own = vars(self.parameters).items()
-        parameters: dict[str, Any] = {n: v if v is None else change(v) for n, v in own}
+        parameters: dict[str, Any] = {name: change(value) for name, value in own}
         peaks = change(self.peaks[0]), change(self.peaks[1])
         changed = replace(self, sums=sums, parameters=KernelParameters(**parameters), peaks=peaks)
         return replace(changed, _known={})
@@ -161,6 +171,47 @@ class Stack:
         return [value for value in values if isinstance(value, np.ndarray)]
 
 
+class _Asked:
+    """What a pass carries and what a kernel takes, to be found again by their numbers.
+
+    `size` and `axes` are points [-], and axes of components, points and draws [-].
+    """
+
+    def __init__(self, carried: Carried, kernel_time: Value, has_context: bool) -> None:
+        self.carried, self.kernel_time = carried, kernel_time
+        numbers = [kernel_time, carried.routing.correlation]
+        for group in carried.everything.groups:
+            numbers += [group.batch_size, group.tokens_per_sequence, group.speculating_share]
+            if has_context:
+                numbers.append(group.context_length)
+        self.numbers, shapes = numbers, set(map(np.shape, numbers))
+        if carried.routing.popularity is not None:
+            shapes.add(np.shape(carried.routing.popularity)[:-1])
+        shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
+        self.size, self.axes = math.prod(shape), 1 + len(shape)
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """All numbers, in bytes."""
+        numbers: list[Any] = [*self.numbers, self.carried.replicas]
+        numbers.append(self.carried.routing.popularity)
+        for group in self.carried.everything.groups:
+            numbers += [group.speculating_chance, group.logits_per_sequence, group.is_causal]
+        return tuple((np.shape(n), np.asarray(n).tobytes()) for n in numbers)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Asked) and self.key == other.key
+
+
+@lru_cache(_MOST_KEPT)
+def _times_kept(stack: Stack, asked: _Asked) -> TimeStack:
+    """Return the times of a stack: parts of sweeps, and draws of inputs, have many in common."""
+    return stack.times(asked.carried, asked.kernel_time)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class PassProgram:
     """A pass of one model on one kind of GPU, whatever it carries.
@@ -178,25 +229,28 @@ class PassProgram:
 
         Of the `overheads`, seconds of the engine, those of a kernel and of a pass count here.
         """
-        times = []
+        times, known, kernel_time = [], dict[bool, _Asked](), overheads.kernel_time
         for stack in self.stacks:
-            if only != "all" and stack.has_context == (only == "free"):
+            has_context = stack.has_context
+            if only != "all" and has_context == (only == "free"):
                 continue
-            shape = np.broadcast_shapes(*map(np.shape, map(carried.__getitem__, stack.measures)))
-            axes = 1 + max(len(shape), np.ndim(overheads.kernel_time))
-            is_small = math.prod(shape) <= _MOST_TOGETHER
-            for part in (stack,) if is_small else stack.single:
-                times.append(part.with_axes(axes).times(carried, overheads.kernel_time))
+            if has_context not in known:
+                known[has_context] = _Asked(carried, kernel_time, has_context)
+            asked = known[has_context]
+            if _FEWEST_KEPT <= asked.size <= _MOST_TOGETHER:
+                times.append(_times_kept(stack.with_axes(asked.axes), asked))
+                continue
+            for part in (stack,) if asked.size <= _MOST_TOGETHER else stack.single:
+                times.append(part.with_axes(asked.axes).times(carried, kernel_time))
         if self.second and only != "contexts":
             times = side_by_side(times, self.second, carried.replica.num_tokens)
-        experts = np.ones(())
-        if self.experts and only != "contexts":
-            experts = carried[ActiveExperts(self.experts)]
+        one = partial(np.ones, ())
+        loaded = partial(carried.__getitem__, ActiveExperts(self.experts)) if self.experts else one
         return PassTime(
             names=tuple(self.works),
             timed=tuple(times),
             host_time=overheads.pass_time,
-            active_experts=experts,
+            loaded=loaded,
             work=partial(self.work, carried),
             kernels=partial(self.kernels.at, carried),
         )
@@ -237,10 +291,10 @@ def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernel
     parts = list(works.values())
     taken = [kernels_taken(work, kernels) for work in parts]
     parameters: dict[str, Any] = {
-        name: _stacked_or_none([getattr(own, name) for own, _ in taken]) for name in _PARAMETERS
+        name: _common_or_stacked([getattr(own, name) for own, _ in taken]) for name in _PARAMETERS
     }
-    memory = np.asarray(hardware.memory.peak_bytes_per_s)
-    arithmetic = [np.asarray(hardware.peak_flops_per_s(dtype)) for _, dtype in taken]
+    memory: list[Any] = [hardware.memory.peak_bytes_per_s] * len(parts)
+    arithmetic: list[Any] = [hardware.peak_flops_per_s(dtype) for _, dtype in taken]
     has_messages = parts[0].has_messages
     names = [*_QUANTITIES, *(_SENT if has_messages else ())]
     for parameter, of_it in _USED_WITH.items():
@@ -254,7 +308,7 @@ def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernel
         causes=tuple(work.memory_cause for work in parts),
         sums=sums,
         parameters=KernelParameters(**parameters),
-        peaks=(stacked([memory] * len(parts)), stacked(arithmetic)),
+        peaks=(_common_or_stacked(memory), _common_or_stacked(arithmetic)),
         measures=tuple({measure: None for _, terms in sums.values() for measure, _ in terms}),
         messages=sent,
         links=links_of(hardware, kernels.link_stack) if sent else None,
@@ -266,9 +320,11 @@ def _sum(quantities: Sequence[Form | float]) -> Sum:
     forms = [q if isinstance(q, Form) else Form({}, q) for q in quantities]
     measures = dict.fromkeys(measure for form in forms for measure in form.terms)
     factors = {m: stacked([form.terms.get(m, 0.0) for form in forms]) for m in measures}
-    return stacked([form.constant for form in forms]), tuple(factors.items())
+    constant = stacked([form.constant for form in forms])
+    return None if factors and not constant.any() else constant, tuple(factors.items())
 
 
-def _stacked_or_none(values: Sequence[Value | None]) -> FloatArray | None:
-    found = [value for value in values if value is not None]
-    return stacked(found) if found else None
+def _common_or_stacked(values: Sequence[Any]) -> Any:
+    """Return the number, or None, that all components have, or else those of each in an array."""
+    is_plain = all(value is None or isinstance(value, float) for value in values)
+    return values[0] if is_plain and len(set(values)) == 1 else stacked(values)

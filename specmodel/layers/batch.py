@@ -102,11 +102,11 @@ class SequenceGroup:
     """
 
     batch_size: FloatArray
-    tokens_per_sequence: FloatArray
+    tokens_per_sequence: FloatArray = field(default_factory=ONE.copy)
     context_length: FloatArray
-    logits_per_sequence: FloatArray | None
-    speculating_share: FloatArray
-    speculating_chance: FloatArray
+    logits_per_sequence: FloatArray | None = None
+    speculating_share: FloatArray = field(default_factory=ONE.copy)
+    speculating_chance: FloatArray = field(default_factory=ONE.copy)
     is_causal: bool = True
 
     @cached_property
@@ -186,7 +186,7 @@ class Batch:
     """
 
     groups: tuple[SequenceGroup, ...]
-    share: FloatArray = field(default_factory=lambda: ONE)
+    share: FloatArray = field(default_factory=ONE.copy)
 
     @cached_property
     def is_all(self) -> bool:

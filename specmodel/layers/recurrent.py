@@ -6,6 +6,7 @@ a sequence keeps a window of past tokens for a convolution.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import methodcaller
 from typing import Annotated, Any, Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
@@ -203,7 +204,7 @@ class Verified(Measure):
         """Return the sum, or the mean, over these sequences [-]."""
         batch: Batch = getattr(carried, self.among)
         of, over = getattr(self.states, self.name), batch.mean if self.is_mean else batch.total
-        return over(lambda group: group.mean_of_verified(of))
+        return over(methodcaller("mean_of_verified", of))
 
 
 @dataclass(frozen=True)
