@@ -69,4 +69,4 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

@@ -174,7 +174,7 @@ def _names_in(tree: ast.AST) -> set[str]:
 def test_no_room_but_layers_asks_of_which_kind_a_layer_is() -> None:
     """A kind of layer answers for itself, so that who adds one touches its file and a table."""
     known = {name for name, _ in LAYERS}
-    assert {"GroupedAttention", "RoutedExperts", "RecurrentMixer", "MixerPart"} < known
+    assert {"GroupedAttention", "RoutedExperts", "RecurrentMixer", "TokenMixer"} < known
     others = [name for name in set(MODULES) - TOP if room(name) != "layers"]
     found = {name: lines for name in others if (lines := switches_on_layers(TREES[name]))}
     assert found == {}
@@ -185,7 +185,7 @@ def test_no_room_but_layers_asks_of_which_kind_a_layer_is() -> None:
     [
         "isinstance(mixer, SparseAttention)",
         "isinstance(part, LatentHeads | grouped.GroupedAttention)",
-        "isinstance(part, (dict, MixerPart))",
+        "isinstance(part, (dict, TokenMixer))",
         "from specmodel.layers.mamba2 import Mamba2 as State; isinstance(mixer, State)",
         "Attention = GroupedAttention | LatentAttention; isinstance(mixer, Attention)",
         "type(mixer) is Mamba2",

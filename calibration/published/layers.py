@@ -21,7 +21,7 @@ from specmodel.cost.passes import component_time
 from specmodel.fit.kernels import KernelFitting, normal_spreads, shape_errors
 from specmodel.fit.result import FitResult, best_of_sharpnesses, log_fit_result, rounded
 from specmodel.layers.batch import SINGLE_GPU, Batch, Carried, Layout, sequence_group
-from specmodel.layers.group import MixerPart
+from specmodel.layers.parts import TokenMixer
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
@@ -56,7 +56,7 @@ def shape_names(table: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
 
 
 def decoded(
-    mixer: MixerPart,
+    mixer: TokenMixer,
     rows: pd.DataFrame,
     stream: Stream,
     hardware: HardwareProfile,

@@ -16,4 +16,4 @@ if TYPE_CHECKING:
     )
     from specmodel.algebra.acceptance import Acceptance as Acceptance
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

@@ -38,4 +38,4 @@ if TYPE_CHECKING:
         draft_ranges as draft_ranges,
     )
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

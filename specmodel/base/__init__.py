@@ -10,4 +10,4 @@ if TYPE_CHECKING:
     from specmodel.base.records import Record as Record
     from specmodel.base.units import check as check, format_si as format_si
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

@@ -1,34 +1,26 @@
 """Fronts of rooms: the names that a package exports, each imported when it is first used."""
 
-import ast
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 
-def front(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package, for it to bind.
+def front(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__``, which also knows ``__all__``, and ``__dir__`` of a package.
 
     What it exports is listed once, as checkers of types read it: by the imports of its block
-    ``if TYPE_CHECKING``.
+    ``if TYPE_CHECKING``, which are read when a name is first asked for.
     """
     module = sys.modules[package]
-    # a package that Python found in a folder or wheel has a specification, whose loader reads it
-    source = module.__spec__.loader.get_source(package)  # type: ignore[union-attr]
-    homes = {
-        alias.name: statement.module
-        for block in ast.parse(source).body
-        if isinstance(block, ast.If)
-        for statement in block.body
-        if isinstance(statement, ast.ImportFrom) and statement.module
-        for alias in statement.names
-    }
 
     def load(name: str) -> Any:
-        if name not in homes:
+        if name == "__all__":
+            return sorted(_homes(package))
+        home = None if name.startswith("__") else _homes(package).get(name)
+        if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        home = homes[name]
         is_own_module = home == package
         value = (
             import_module(f"{home}.{name}") if is_own_module else getattr(import_module(home), name)
@@ -36,4 +28,21 @@ def front(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], l
         setattr(module, name, value)
         return value
 
-    return sorted(homes), load, lambda: sorted({*vars(module), *homes})
+    return load, lambda: sorted({*vars(module), *_homes(package)})
+
+
+@cache
+def _homes(package: str) -> dict[str, str]:
+    """Return the module that has each name that a package exports."""
+    import ast
+
+    # a package that Python found in a folder or wheel has a specification, whose loader reads it
+    source = sys.modules[package].__spec__.loader.get_source(package)  # type: ignore[union-attr]
+    return {
+        alias.name: statement.module
+        for block in ast.parse(source).body
+        if isinstance(block, ast.If)
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom) and statement.module
+        for alias in statement.names
+    }

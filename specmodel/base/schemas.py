@@ -4,7 +4,7 @@ Types are strict, keys known, and numbers finite. Bounds are settings of a type,
 ``Annotated[int, Setting(ge=1)]``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import reduce
 from operator import or_
@@ -23,6 +23,18 @@ class Setting:
 
 BY_KIND = Setting(type="tagged-union", discriminator="kind")
 """Mark of a union of records, of which a table of a file names one by its field `kind`."""
+
+
+class Kinds:
+    """Mark of a base of records, of which a table names one by its field `kind`.
+
+    `found` returns the union of these, when files are first checked: until then no kind is imported
+    that is not asked for.
+    """
+
+    def __init__(self, found: Callable[[], Any]) -> None:
+        self.found = found
+
 
 FROM_LIST = Setting(strict=False)
 """Mark of a tuple, which files have as a list."""
@@ -46,6 +58,8 @@ def schema_of(kind: Any) -> Schema:
         return _of_record(kind)
     if origin is None:
         return {"type": kind.__name__}  # bool, int, float or str
+    if origin is Annotated and isinstance(inner[1], Kinds):
+        return schema_of(Annotated[inner[1].found(), BY_KIND])
     if origin is Annotated:
         told = [mark.settings for mark in inner[1:]]
         return {

@@ -12,4 +12,4 @@ if TYPE_CHECKING:
     from specmodel.cost.memory import MemoryUse as MemoryUse
     from specmodel.cost.passes import PassTime as PassTime, pass_time as pass_time
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

@@ -30,4 +30,4 @@ if TYPE_CHECKING:
     )
     from specmodel.drafters.passes import Drafter as Drafter
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

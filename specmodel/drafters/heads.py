@@ -22,8 +22,9 @@ from specmodel.drafters.passes import (
 )
 from specmodel.drafters.published import HeadShape, published_assistant, published_head
 from specmodel.layers.attention import LatentAttention
-from specmodel.layers.group import LayerGroup, Mixer, MixerPart
+from specmodel.layers.group import LayerGroup, Mixer
 from specmodel.layers.grouped import GroupedAttention
+from specmodel.layers.parts import TokenMixer
 from specmodel.models.architecture import Architecture
 
 EAGLE3_VOCABULARY_SIZE = 32_000
@@ -297,7 +298,7 @@ def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
     }
 
 
-def _attention(target: Architecture) -> MixerPart:
+def _attention(target: Architecture) -> TokenMixer:
     """Return the target's attention: with an indexer if it has one, else over all entries."""
     forms = [form for mixer in target.mixers if (form := mixer.for_head)]
     if not forms:

@@ -24,4 +24,4 @@ if TYPE_CHECKING:
     from specmodel.fit.result import FitResult as FitResult
     from specmodel.fit.update import EngineUpdate as EngineUpdate, update_engine as update_engine
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

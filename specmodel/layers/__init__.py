@@ -21,4 +21,4 @@ if TYPE_CHECKING:
     from specmodel.layers.sparse import SparseAttention as SparseAttention
     from specmodel.layers.work import PassWork as PassWork, Work as Work
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

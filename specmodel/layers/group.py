@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
+from typing import Annotated, Any, Union
 
 from specmodel.base.dtypes import StorageDtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
-from specmodel.base.schemas import BY_KIND
+from specmodel.base.schemas import Kinds
 from specmodel.layers.attention import Count, Size
 from specmodel.layers.batch import Layout
 from specmodel.layers.matrices import matrix_work
@@ -36,14 +36,8 @@ def _kinds_of(base: type[LayerPart]) -> Any:
     return Union[tuple(sorted(found, key=lambda kind: kind.__module__))]  # noqa: UP007 - computed
 
 
-if TYPE_CHECKING:
-    MixerPart: TypeAlias = TokenMixer
-    FeedForwardPart: TypeAlias = FeedForwardBlock
-else:
-    MixerPart = _kinds_of(TokenMixer)
-    FeedForwardPart = _kinds_of(FeedForwardBlock)
-Mixer = Annotated[MixerPart, BY_KIND]
-FeedForward = Annotated[FeedForwardPart, BY_KIND]
+Mixer = Annotated[TokenMixer, Kinds(lambda: _kinds_of(TokenMixer))]
+FeedForward = Annotated[FeedForwardBlock, Kinds(lambda: _kinds_of(FeedForwardBlock))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +91,7 @@ class Stored:
     of the matrix after a mixer's core, where it has one of its own.
     """
 
-    part: MixerPart | FeedForwardPart
+    part: TokenMixer | FeedForwardBlock
     stream: Stream
     output_dtype: str | None = None
 
@@ -145,7 +139,7 @@ def stored_parts(layers: Iterable[LayerGroup], stream: Stream, mixers: Stream) -
     # Blocks without a dtype of their own see `stream`, mixers see `mixers`.
     counts: dict[Stored, int] = {}
     groups, mixers = tuple(layers), stream if mixers == stream else mixers
-    found: list[tuple[LayerGroup, MixerPart | FeedForwardPart | None, Stream, str | None]]
+    found: list[tuple[LayerGroup, TokenMixer | FeedForwardBlock | None, Stream, str | None]]
     found = [(group, group.mixer, mixers, group.mixer_dtype) for group in groups]
     found += [(group, group.feed_forward, stream, group.ffn_dtype) for group in groups]
     for group, part, of, own in found:

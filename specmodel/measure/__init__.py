@@ -15,4 +15,4 @@ if TYPE_CHECKING:
         scraped_acceptance as scraped_acceptance,
     )
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

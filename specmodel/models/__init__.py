@@ -11,4 +11,4 @@ if TYPE_CHECKING:
         load_architecture as load_architecture,
     )
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

@@ -9,4 +9,4 @@ if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction as Prediction
     from specmodel.prediction.predicting import predict as predict
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

@@ -22,4 +22,4 @@ if TYPE_CHECKING:
         replay_times as replay_times,
     )
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

@@ -24,4 +24,4 @@ if TYPE_CHECKING:
     from specmodel.serving.run import Run as Run, prepare as prepare, simulate as simulate
     from specmodel.serving.study import Study as Study, under_load as under_load
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

@@ -7,4 +7,4 @@ from specmodel.base.fronts import front
 if TYPE_CHECKING:
     from specmodel.show import explorer as explorer, plots as plots
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

@@ -41,4 +41,4 @@ if TYPE_CHECKING:
         uncertain_ranges as uncertain_ranges,
     )
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

@@ -16,4 +16,4 @@ if TYPE_CHECKING:
         sweep as sweep,
     )
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

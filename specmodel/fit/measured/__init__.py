@@ -22,4 +22,4 @@ if TYPE_CHECKING:
         read_serving as read_serving,
     )
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

@@ -28,4 +28,4 @@ if TYPE_CHECKING:
     )
     from specmodel.measure.live.summaries import summary as summary
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

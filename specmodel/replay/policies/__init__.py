@@ -22,4 +22,4 @@ if TYPE_CHECKING:
     )
     from specmodel.replay.policies.verification import verified_drafts as verified_drafts
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

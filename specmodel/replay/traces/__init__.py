@@ -25,4 +25,4 @@ if TYPE_CHECKING:
         sample_trace as sample_trace,
     )
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)

@@ -30,4 +30,4 @@ if TYPE_CHECKING:
         waterfalls as waterfalls,
     )
 
-__all__, __getattr__, __dir__ = front(__name__)
+__getattr__, __dir__ = front(__name__)
