@@ -14,4 +14,6 @@ def exposed_share(gpu_time: FloatArray, host_time: FloatArray | float) -> FloatA
     1.5, 2, 3 and 4 on published speedups and step times of seven serving hosts, each left out in
     turn: mean errors of 14.9, 13.1, 10.9, 9.6, 11.7 and 12.9 % (2026-11-22).
     """
-    return np.asarray(host_time / (np.hypot(gpu_time, host_time) + gpu_time))
+    # NumPy's hypot takes five times as long, for times that no square overflows
+    step = np.sqrt(gpu_time * gpu_time + host_time * host_time)
+    return np.asarray(host_time / (step + gpu_time))

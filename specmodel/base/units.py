@@ -59,11 +59,13 @@ def check(
         array = np.asarray(value)
     except (ValueError, OverflowError):
         array = np.asarray(None)
+    is_whole = array.dtype.kind in "iu"
     if array.dtype != np.float64 or array.size == 0:
         array = _as_floats(argument, value, array)
     low, high = (array.item(),) * 2 if array.ndim == 0 else (array.min(), array.max())
     in_bounds = -np.inf < low and high < np.inf and minimum <= low and high <= maximum
-    if in_bounds and low > above and (not whole or bool((array == np.floor(array)).all())):
+    is_whole = is_whole or not whole or bool((array == np.floor(array)).all())
+    if in_bounds and low > above and is_whole:
         return array
     usable = np.isfinite(array) & (array >= minimum) & (array <= maximum) & (array > above)
     if whole:
