@@ -1,6 +1,6 @@
 """The columns of a prediction, each declared once: name, unit, meaning, value, how it prints."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
@@ -246,6 +246,13 @@ DECODE_COLUMNS = (
 
 WITH_INTERVAL = tuple(column.name for column in (*COLUMNS, *LOAD_COLUMNS) if column.has_interval)
 """Columns that have a central interval where intervals are asked for."""
+
+
+def with_ends(names: Iterable[str]) -> list[str]:
+    """Return columns, each followed by the ends of its interval if it can have one."""
+    all_parts = (with_interval(name) if name in WITH_INTERVAL else (name,) for name in names)
+    return [part for parts in all_parts for part in parts]
+
 
 COLUMN_UNITS = {column.name: column.unit for column in COLUMNS}
 """Columns of a prediction in their order, and their units."""

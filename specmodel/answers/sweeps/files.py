@@ -7,6 +7,7 @@ has written stays there as ``NAME.partial.csv`` and can be read; the same sweep 
 from __future__ import annotations
 
 import errno
+import io
 import itertools
 import os
 import shutil
@@ -42,8 +43,8 @@ _ARGUMENT = "output"
 _PLACE = "a place with room that can be written"
 _INDEXED = (".parquet", ".arrow")
 """Kinds of one file with an index at its end, which cannot be continued."""
-_END = 2**14
-"""Bytes at the end of a file for each row group, at most [B]."""
+_END, _PIECE = 2**14, 2**18
+"""Bytes at the end of a file for each row group, at most; bytes that are written at a time [B]."""
 
 
 class SweepInterrupted(KeyboardInterrupt):
@@ -129,9 +130,12 @@ def sweep_to_file(
 
 def _kept(num_points: int, path: Path) -> str:
     """Say what is kept, and where."""
-    if num_points == 0:
-        return "nothing was written yet"
-    return f"the first {num_points:,} points are kept in {path}"
+    is_none = num_points == 0
+    return (
+        "nothing was written yet"
+        if is_none
+        else f"the first {num_points:,} points are kept in {path}"
+    )
 
 
 class _Sink:
@@ -268,15 +272,20 @@ def _csv_file(plan: Plan, working: Path) -> Iterator[Callable[[str], None]]:
 
         def write(text: str) -> None:
             end = file.tell()
-            left = memoryview(((csv_header(plan) if end == 0 else "") + text).encode())
             try:
-                while left:
-                    left = left[file.write(left) :]
+                _write_all(file, ((csv_header(plan) if end == 0 else "") + text).encode())
             except OSError:
                 file.truncate(end)
                 raise
 
         yield write
+
+
+def _write_all(file: io.FileIO, content: bytes) -> None:
+    """Write in pieces, for which the kernel takes half the time."""
+    left = memoryview(content)
+    while left:
+        left = left[file.write(left[:_PIECE]) :]
 
 
 def _parquet_writer(plan: Plan, file: pa.NativeFile, schema: pa.Schema) -> Any:
@@ -326,7 +335,8 @@ def _parquet_folder(plan: Plan, working: Path) -> Iterator[Callable[[bytes], Non
         path = next(paths)
         hidden = path.with_name(f".{path.name}")  # readers pass it over until it is whole
         try:
-            hidden.write_bytes(encoded)
+            with hidden.open("wb", buffering=0) as file:
+                _write_all(file, encoded)
             hidden.rename(path)
         except OSError:
             hidden.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from specmodel.base.units import FloatArray, check
 from specmodel.cost.deploying import DEFAULT_ENGINE, NAMES, RECORDS, resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
-from specmodel.prediction.columns import COLUMN_UNITS, LOAD_COLUMNS, WITH_INTERVAL, with_interval
+from specmodel.prediction.columns import COLUMN_UNITS, LOAD_COLUMNS, with_ends
 from specmodel.prediction.evaluate import LOAD
 from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
 from specmodel.prediction.outcome import Prediction
@@ -111,13 +112,12 @@ class Plan:
     @cached_property
     def telling(self) -> frozenset[str]:
         """Columns that are not alike in all parts: what was cut, and labels that differ."""
-        labels = zip(*(labels.items() for labels, _ in self.deployments), strict=True)
-        cut = next(blocks(self._shape, self._most))
-        names, sizes = (*self.points, "acceptance_rate"), self._shape
-        is_cut = (part.stop < size for part, size in zip(cut, sizes, strict=True))
-        return frozenset(
-            [told[0][0] for told in labels if len(set(told)) > 1]
-            + list(itertools.compress(names, is_cut))
+        told = {item for labels, _ in self.deployments for item in labels.items()}
+        cut = zip(next(blocks(self._shape, self._most)), self._shape, strict=True)
+        names = (*self.points, "acceptance_rate")
+        differing = Counter(name for name, _ in told)
+        return frozenset(name for name, count in differing.items() if count > 1) | frozenset(
+            itertools.compress(names, (part.stop < size for part, size in cut))
         )
 
     @property
@@ -330,12 +330,6 @@ def _with_rates(acceptance: Acceptance, rates: FloatArray) -> Acceptance:
         return acceptance
     changed: dict[str, Any] = {acceptance.form: rates.ravel()}
     return replace(acceptance, **changed)
-
-
-def with_ends(names: Iterable[str]) -> list[str]:
-    """Return columns, each followed by the ends of its interval if it can have one."""
-    all_parts = (with_interval(name) if name in WITH_INTERVAL else (name,) for name in names)
-    return [part for parts in all_parts for part in parts]
 
 
 def _listed(name: str, value: Any) -> list[Any]:
