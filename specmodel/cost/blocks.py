@@ -118,14 +118,22 @@ def distinct(points: Points) -> Distinct:
     shape = np.broadcast_shapes(*(array.shape for array in own.values()))
     if len(shape) != 1 or shape[0] <= BLOCK:
         return Distinct(own, shape)
-    codes, size = np.zeros(shape, dtype=np.intp), 1
-    for array in own.values():
-        low, high = array.min(), array.max()
-        if (high - low + 1) * size > _MOST_CODES or (array != np.floor(array)).any():
-            return Distinct(own, shape)
-        codes += ((array - low) * size).astype(np.intp)
-        size *= int(high - low) + 1
-    is_there = np.zeros(size, dtype=bool)
+    lows = [array.min() for array in own.values()]
+    counts = [array.max() - low + 1 for array, low in zip(own.values(), lows, strict=True)]
+    size = math.prod(counts)
+    if size > _MOST_CODES:
+        return Distinct(own, shape)
+    strides = np.cumprod([1.0, *counts[:-1]])
+    codes, cuts = np.empty(shape, dtype=np.intp), Cuts(shape)
+    for block in cuts:
+        code = np.zeros(())
+        for array, low, stride in zip(own.values(), lows, strides, strict=True):
+            part = cuts.cut(array, block)
+            if (part != np.floor(part)).any():
+                return Distinct(own, shape)
+            code = code + (part - low) * stride
+        codes[block] = code
+    is_there = np.zeros(int(size), dtype=bool)
     is_there[codes] = True
     if np.count_nonzero(is_there) > _MOST_DISTINCT * shape[0]:
         return Distinct(own, shape)
