@@ -18,7 +18,7 @@ PREDICT = (
     " --acceptance-rate 0.9 --context-length 512"
 )
 CASES = {
-    "predict": (PREDICT.split(), 1.7),
+    "predict": (PREDICT.split(), 1.5),
     "--help": (["--help"], 0.7),
     "predict --help": (["predict", "--help"], 0.7),
 }
