@@ -129,7 +129,8 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
     Parameters
     ----------
     prediction
-        Points with draft lengths along one axis; not drafting at all is always considered too.
+        Points with draft lengths along one axis; not drafting at all is always considered too,
+        at the cost that a loaded drafter has then.
 
     Returns
     -------
@@ -149,9 +150,9 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
     import pandas as pd
 
     axis = _axis(prediction, "draft_length")
-    drafted = _curves(prediction.draft_length, axis) > 0
-    gain = np.where(drafted, _curves(prediction.speedup, axis), 1.0)
     shape = prediction.speedup.shape
+    idle = _curves(np.broadcast_to(prediction.evaluation.idle_speedup, shape), axis)[:, 0]
+    gain = _curves(prediction.speedup, axis)
     plain_fits = _curves(np.broadcast_to(prediction.evaluation.plain_fits, shape), axis)[:, 0]
     if prediction.deployment.recurrent_model:
         fits = _curves(prediction.fits, axis)
@@ -164,14 +165,15 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
 
     pays = gain.max(axis=1) > 1
     B, forward = taken("batch_size"), taken("forward_time")
+    tpot = np.where(pays, taken("tpot"), forward / idle)
     return pd.DataFrame(
         {
             "batch_size": B.astype(int),
             "context_length": taken("context_length").astype(int),
             "best_draft_length": np.where(pays, taken("draft_length"), 0).astype(int),
-            "speedup": np.where(pays, taken("speedup"), 1.0),
-            "tpot": np.where(pays, taken("tpot"), forward),
-            "throughput": np.where(pays, taken("throughput"), B / forward),
+            "speedup": np.where(pays, taken("speedup"), idle),
+            "tpot": tpot,
+            "throughput": B / tpot,
             "limited_by": np.where(pays, taken("limited_by"), "none"),
             "tpot_plain": forward,
             "throughput_plain": B / forward,

@@ -28,6 +28,8 @@ class Dialect:
     drafters, longest_first
         Kinds of drafters whose draft length it can change, any if empty; whether no draft may be
         longer than that at batch size 1.
+    most_requests
+        Its option for the most requests that are decoded together.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Dialect:
     caveats: tuple[str, ...] = ()
     drafters: tuple[str, ...] = ()
     longest_first: bool = False
+    most_requests: str
 
     def fragment(self, schedule: Schedule, drafter: str = "", num_modules: int = 1) -> str:
         """Return the schedule as text of the configuration; "" where no batch size has a draft.
@@ -154,6 +157,7 @@ _VLLM_METHODS = {
 DIALECTS = {
     "vllm": Dialect(
         name="vLLM",
+        most_requests="--max-num-seqs",
         write=_vllm,
         place=_vllm_place,
         caveats=(
@@ -165,6 +169,7 @@ DIALECTS = {
     ),
     "tensorrt-llm": Dialect(
         name="TensorRT-LLM",
+        most_requests="max_batch_size",
         write=_tensorrt_llm,
         place=lambda *_: "under speculative_config, beside the decoding type and its model",
         caveats=(
@@ -175,6 +180,7 @@ DIALECTS = {
     ),
     "sglang": Dialect(
         name="SGLang",
+        most_requests="--max-running-requests",
         write=_sglang,
         place=_sglang_place,
         caveats=(

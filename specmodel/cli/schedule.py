@@ -16,6 +16,7 @@ from specmodel.show import report
 from specmodel.show.forms import Answer, table
 
 if TYPE_CHECKING:
+    from specmodel.base.units import FloatArray
     from specmodel.prediction.gains import Gain
 
 _FOR = "Whose configuration the schedule is written in."
@@ -67,7 +68,7 @@ def schedule(**options: Any) -> Answer:
         rows=plan.rows,
         warnings=_warnings(plan),
         fragment=plan.fragment,
-        caveats=plan.caveats,
+        caveats=(f"for {plan.format.name}, {plan.place}", *plan.caveats) if plan.fragment else (),
     )
 
 
@@ -85,7 +86,7 @@ def _verdict(plan: Plan) -> list[str]:
         gain = report.if_it_fitted(gain, plan.largest)
     is_loaded = plan.prediction.evaluation.prefill is not None
     words = [
-        gain,
+        " ".join(filter(None, [gain, _losing(plan)])),
         _single(schedule),
         sizes,
         _rule(plan),
@@ -127,6 +128,33 @@ def _gain(plan: Plan, pays: str) -> str:
         f"Speculation {pays} {where}: {schedule.mean_speedup:.2f}x on average up to {last}, with"
         f" batch sizes equally likely on a logarithmic scale{contexts}; {extreme}."
     )
+
+
+def _losing(plan: Plan) -> str:
+    """Say where a loaded drafter loses whatever is drafted, how much, and what avoids that."""
+    import numpy as np
+
+    schedule, deployment = plan.schedule, plan.prediction.deployment
+    first, last, length = schedule.ranges[-1]
+    if length or schedule.speedup[-1] >= 1:
+        return ""
+    by_context = plan.prediction.speedup.reshape(len(plan.context_length), -1, last)
+    of_any = np.exp(np.log(by_context).mean(axis=0)).max(axis=0)
+    lost, idle = (_lost(gains[first - 1 :]) for gains in (of_any, schedule.speedup))
+    limit, ways = deployment.graph_limit, f"{plan.format.most_requests} {first - 1} avoids that"
+    if limit and deployment.graph_warnings(np.arange(first, last + 1.0), np.array(2.0)):
+        largest = 2 * last if limit.unit == "token" else last
+        ways += f", or CUDA graphs for drafts there ({limit.option} {largest})"
+    return (
+        f"At batch sizes {ranges_text([(first, last)])} one loses {lost} whatever is drafted,"
+        f" {idle} as scheduled, as the loaded drafter takes its time without a draft too: {ways}."
+    )
+
+
+def _lost(speedup: FloatArray) -> str:
+    """Return the least and the largest share that is lost, once if they read alike."""
+    ends = (f"{100 * (1 - gain):.0f}" for gain in (speedup.max(), speedup.min()))
+    return "-".join(dict.fromkeys(ends)) + " %"
 
 
 def _gains(plan: Plan, *places: int) -> list[Gain | None]:

@@ -192,6 +192,15 @@ class Evaluation:
         is_limited = (self.points["draft_length"] > 0) & (largest >= 0)
         return np.where(is_limited, largest, LIMITS.index("none")).astype(np.int8)
 
+    @cached_property
+    def idle_speedup(self) -> FloatArray:
+        """Speedup at a draft length of 0: below 1 where a loaded drafter runs all the same [-]."""
+        if not self.deployment.runs_idle_drafter:
+            return np.ones(())
+        points = {name: self.points[name] for name in COORDINATES if name in self.points}
+        points["draft_length"] = np.zeros(())
+        return evaluate(self.deployment, points, self.acceptance, prefill=self.prefill).speedup
+
     @property
     def best_draft_length(self) -> FloatArray:
         """Draft length with the largest speedup, 0 for none; NaN for trees [token].

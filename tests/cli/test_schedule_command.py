@@ -94,7 +94,7 @@ def test_people_see_80_columns(command, run):
     widest = max(out.splitlines(), key=len)
     assert len(widest) <= 80, widest
     lines = out.partition("\n\n")[0].splitlines()
-    assert any(line.startswith("Qwen3-30B-A3B + ") for line in lines[1:4])
+    assert any(line.startswith("Qwen3-30B-A3B + ") for line in lines[1:8])
     opening = (
         "Speculation ",
         "No schedule",
@@ -157,7 +157,9 @@ def test_fragment_alone_is_the_fragment_and_what_the_engine_makes_of_it(
     out, err = run_both(command + " --fragment-only")
     answer = document(command)
     assert out == answer["fragment"] + "\n"
-    told = [*answer["warnings"], *answer["caveats"]]
+    names = {"vllm": "vLLM", "tensorrt-llm": "TensorRT-LLM", "sglang": "SGLang"}
+    place = f"for {names[answer['for']]}, {answer['place']}"
+    told = [*answer["warnings"], place, *answer["caveats"]]
     assert err.splitlines() == [f"specmodel: warning: {text}" for text in told]
     assert [bool(OUTSIDE.fullmatch(text)) for text in answer["warnings"]] == [True]
 
@@ -541,3 +543,21 @@ def test_a_schedule_counts_the_prompts_of_other_requests(run, document):
     assert "--prompt-length" not in run(SMALL + load)
     several = document(f"{SMALL}{load} --context-length 100,9000")
     assert [each["context_length"] for each in several["contexts"]] == [100, 9000]
+
+
+def test_batch_sizes_that_lose_draft_nothing_and_the_verdict_says_what_avoids_them(run, document):
+    """Where the drafter is loaded: the least that is lost with any length, and with none."""
+    command = "schedule qwen3-30b-a3b h200 --for vllm --drafter eagle3"
+    rows = document(command)["rows"]
+    assert all(row["draft_length"] == 0 or row["speedup"] > 0.99 for row in rows)
+    first = next(row["batch_size"] for row in rows if row["draft_length"] == 0)
+    told = re.search(
+        rf"At batch sizes {first}-512 one loses (\d+)-(\d+) %", in_one_line(run(command))
+    )
+    at = f"predict qwen3-30b-a3b h200 --drafter eagle3 --draft-length 0:7 --batch-size {first}:512"
+    found = {}
+    for row in document(at)["rows"]:
+        found.setdefault(row["batch_size"], []).append(row["speedup"])
+    lost = [100 * (1 - max(gains)) for gains in found.values()]
+    assert [int(end) for end in told.groups()] == [round(min(lost)), round(max(lost))]
+    assert f"--max-num-seqs {first - 1} avoids that, or CUDA graphs" in in_one_line(run(command))
