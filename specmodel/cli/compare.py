@@ -18,7 +18,7 @@ from specmodel.cli.taken import drafter_of
 from specmodel.cli.where import where_options
 from specmodel.cli.words import counted
 from specmodel.show import forms, report
-from specmodel.show.assumed import assumed_text
+from specmodel.show.assumed import assumed_text, what_if_text
 
 _LISTS = (
     *("tensor_parallel", "data_parallel", "expert_parallel", "weight_dtype", "expert_dtype"),
@@ -176,7 +176,11 @@ def page(predictions: Mapping[str, report.Prediction], verdict: str, table: str)
         rest = [f"{key}\xa0{value}" for key, value in assumed[name] if key not in common]
         lines += [f"Assumed: {', '.join(rest)}."] if rest else []
         alone += [wrap(f"[{number}] {line}").replace("\xa0", " ") for line in lines]
-    parts = ["\n".join(map(wrap, [verdict, *shared])), table, "\n".join(alone)]
+    parts = [
+        "\n".join(map(wrap, [verdict, *what_if_text(common), *shared])),
+        table,
+        "\n".join(alone),
+    ]
     return "\n\n".join(filter(None, [*parts, assumed_text(common)]))
 
 

@@ -20,7 +20,7 @@ from specmodel.cli.where import where_options
 from specmodel.fit import measured
 from specmodel.prediction.table import seconds
 from specmodel.show import report
-from specmodel.show.assumed import assumed_text
+from specmodel.show.assumed import assumed_text, what_if_text
 
 if TYPE_CHECKING:
     from specmodel.fit.measured.tables import Served
@@ -186,8 +186,11 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
     write_text(output, toml_text(profile) + "\n")
     notes = [wrap(f"Note: {run.batch_note}.") for run in runs if run.batch_note]
     notes += [wrap(text) for text in _noise_texts(rows) + _unlike_texts(update)]
+    changes = {"changes": ", ".join(options["changes"])} if options["changes"] else {}
+    opening = [report.heading(deployment), *what_if_text(changes)]
+    opening.append(f"From the profile {base.name}: {told}.")
     parts = [
-        f"{wrap(report.heading(deployment))}\n{wrap(f'From the profile {base.name}: {told}.')}",
+        "\n".join(map(wrap, opening)),
         _runs_table(runs, update),
         "\n".join(notes),
         _moved_text(update),

@@ -99,13 +99,14 @@ def deployment_from(
 
     GPUs are the fewest that hold it and some requests where no layout is typed.
     """
-    values = options | settings_from(options["changes"])
+    values = options | settings_from(options["changes"]) | options.get("implied", {})
     deployment, assumed = resolve(values, prefix="set ")
     degrees, told = laid_out(deployment, options, requests)
     if degrees:
         deployment, assumed = resolve(values | degrees, prefix="set ")
     for name in DEGREES[:3] if told else ():
         assumed.pop(name, None)
+    told |= {"changes": ", ".join(options["changes"])} if options["changes"] else {}
     told |= {"names": "; ".join(options["taken"])} if options.get("taken") else {}
     told |= {"drafter": options["taken_drafter"]} if options.get("taken_drafter") else {}
     return deployment, told | assumed
@@ -130,18 +131,18 @@ def with_its_states(options: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     is_as_told = deployment.engine.state_slots or deployment.states.slots == slots
     if deployment.recurrent_model is None or is_as_told:
         return options, False
-    return options | {"changes": (*options["changes"], f"engine.state_slots={slots}")}, True
+    return options | {"implied": {"engine.state_slots": slots}}, True
 
 
 def acceptance_from(options: dict[str, Any]) -> Acceptance:
     """Return the acceptance typed in one form, else what is published of target and drafter."""
     if not typed_acceptance(options):
-        return _measured(options)
+        return _of_unchanged(_measured(options), options)
     form = _given_acceptance(options)
     if form.get("acceptance") in TYPICAL:
         return typical_acceptance(options)
     if "acceptance" in form:
-        return published_from(options)
+        return _of_unchanged(published_from(options), options)
     if "acceptance_by_position" in form:
         text = form["acceptance_by_position"]
         try:
@@ -149,6 +150,15 @@ def acceptance_from(options: dict[str, Any]) -> Acceptance:
         except ValueError:
             raise InputError("acceptance_by_position", text, "rates such as 0.8,0.7") from None
     return Acceptance(**form, measured_draft_length=options.get("measured_draft_length"))
+
+
+def _of_unchanged(acceptance: Acceptance, options: dict[str, Any]) -> Acceptance:
+    """Return published acceptance that says so where it is not that of what is changed."""
+    records = {setting.partition(".")[0].strip() for setting in options["changes"]}
+    changed = [name for name in ("target", "drafter") if name in records]
+    if not changed:
+        return acceptance
+    return replace(acceptance, source=f"{acceptance.source}, of the unchanged {changed[0]}")
 
 
 def typed_acceptance(options: dict[str, Any]) -> bool:

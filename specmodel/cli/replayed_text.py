@@ -10,7 +10,7 @@ from specmodel import replay
 from specmodel.base.text import SCREEN, align, wrap
 from specmodel.prediction.table import Form, Row, columns_of, fitted
 from specmodel.show import report
-from specmodel.show.assumed import assumed_text
+from specmodel.show.assumed import assumed_text, what_if_text
 from specmodel.show.forms import plain_fields
 
 _HINDSIGHT = ("best-fixed", "greedy", "oracle")
@@ -39,7 +39,8 @@ def page(said: dict[str, Any], times: replay.ReplayTimes, rows: list[Row]) -> st
     plain = _seconds(times.forward_time)
     line = f"A plain pass takes {plain}; steps that verify 0, 1, ... draft tokens: {costs} of it."
     verdict = _verdict(rows) if said.get("fits", True) else report.if_it_fitted(_verdict(rows))
-    sections = ["\n".join([_fill(said["heading"]), wrap(line), _fill(verdict)]), _table(rows)]
+    opening = [_fill(said["heading"]), *map(wrap, what_if_text(said["assumptions"]))]
+    sections = ["\n".join([*opening, wrap(line), _fill(verdict)]), _table(rows)]
     values = said["assumptions"].items()
     assumed = {name: f"{v:g}" if isinstance(v, float) else v for name, v in values}
     return "\n\n".join([*sections, assumed_text(assumed)])

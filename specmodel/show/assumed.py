@@ -16,11 +16,14 @@ YOURS = (
     *("proposal_rate", "lookup_time", "weight_dtype"),
 )
 """What a user would know and give."""
+CHANGES = "changes"
+"""What --set changed, which was given and stands among what was assumed for programs alone."""
 _CHECKPOINT = ("_dtype", "arithmetic")
 
 
 def assumed_text(assumed: Mapping[str, Any]) -> str:
-    """Return what was assumed in groups, each wrapped to 80 columns."""
+    """Return what was assumed in groups, each wrapped to 80 columns; what was set stands apart."""
+    assumed = {name: value for name, value in assumed.items() if name != CHANGES}
     if not assumed:
         return "Assumed: nothing."
     first = [name for name in FIRST if name in assumed]
@@ -32,6 +35,11 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
     (title, words), *others = told
     opening = f"Assumed: {title.lower()}{': ' if title else ''}{words}."
     return "\n".join(_wrapped(text) for text in (opening, *(f"{t}: {w}." for t, w in others)))
+
+
+def what_if_text(assumed: Mapping[str, Any]) -> list[str]:
+    """Return what --set changed, as a sentence; nothing if nothing was set."""
+    return [f"What if: {assumed[CHANGES]}."] if CHANGES in assumed else []
 
 
 def taken_text(assumed: Mapping[str, Any]) -> list[str]:

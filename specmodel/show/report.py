@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from specmodel.base.text import wrap
 from specmodel.prediction.table import Row, varies
-from specmodel.show.assumed import YOURS, assumed_text, taken_text
+from specmodel.show.assumed import YOURS, assumed_text, taken_text, what_if_text
 from specmodel.show.forms import Answer, records
 
 if TYPE_CHECKING:
@@ -221,10 +221,10 @@ def page(
     if taken_first:
         others = [*taken_text(assumed), *others]
         assumed = {name: assumed[name] for name in assumed if name not in YOURS}
-    opening = "\n".join(map(wrap, [verdict, heading(case.deployment), *others]))
+    opening = [verdict, heading(case.deployment), *what_if_text(assumed), *others]
     warnings = [wrap(f"Warning: {warning}.") for warning in case.warnings]
     closing = "\n".join([*map(wrap, notes), assumed_text(assumed)])
-    return "\n\n".join(filter(None, [opening, *warnings, *parts, closing]))
+    return "\n\n".join(filter(None, ["\n".join(map(wrap, opening)), *warnings, *parts, closing]))
 
 
 def if_it_fitted(verdict: str, largest: int = 0) -> str:

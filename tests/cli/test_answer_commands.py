@@ -362,3 +362,23 @@ def test_explained_points_that_do_not_fit_are_marked(run):
         )
     )
     assert {(row["batch_size"], row["fits"]) for row in table} == {("1", "True"), ("9000", "False")}
+
+
+@pytest.mark.parametrize(
+    "command", ["predict", "decode", "explain", "compare", "break-even", "schedule --for sglang"]
+)
+def test_what_is_set_stands_in_the_first_lines_and_in_json(command, capsys):
+    words = f"{command} qwen3-30b-a3b h200 --set target.experts_per_token=4".split()
+    words += [] if command == "decode" else ["--drafter", "eagle3"]
+    told = "target.experts_per_token=4"
+    assert cli.main(words) == 0
+    opening = capsys.readouterr().out.split("\n\n")[0]
+    assert f"\nWhat if: {told}.\n" in opening
+    assert cli.main([*words, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assumed = said.get("cases", [said])[0]["assumptions"]
+    assert assumed["changes"] == told
+    if "acceptance" in assumed:  # as published
+        assert assumed["acceptance"].endswith(", of the unchanged target")
+    else:
+        assert command in ("decode", "break-even")

@@ -75,6 +75,9 @@ def test_table_json_and_csv_hold_the_same(command, run):
     costs = document["step_times"]["step_time"] / np.array(document["step_times"]["forward_time"])
     assert ", ".join(f"{cost:.2f}" for cost in costs) in " ".join(out.split())
     assumed = out.partition("Assumed:")[2]
+    changes = document["assumptions"].pop("changes", None)  # which were given
+    assert (changes is not None) == ("--set" in command)
+    assert changes is None or f"What if: {changes}." in out.partition("\n\n")[0]
     assert all(re.search(rf"\b{name}\s", assumed) for name in document["assumptions"])
     table = list(csv.DictReader(io.StringIO(run(command + " --csv"))))
     as_text = [{k: "" if v is None else str(v) for k, v in row.items()} for row in rows]
