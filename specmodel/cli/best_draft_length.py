@@ -6,6 +6,7 @@ from typing import Any
 
 from specmodel import answers
 from specmodel.base.ranges import ranges_text
+from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.where import where_options
@@ -36,7 +37,14 @@ def best_draft_length(**options: Any) -> forms.Answer:
 
     p = lengths_from(options)
     best = answers.best_draft_lengths(p)
-    return report.answer(p, best, lambda: (verdict(best, p), table(best)))
+    return report.answer(p, best, lambda: (verdict(best, p), table(best), _held(best, p)))
+
+
+def _held(best: forms.DataFrame, prediction: report.Prediction) -> str:
+    """Say where a CUDA graph, and not acceptance, ends the drafts."""
+    drafts = best[best["best_draft_length"].between(0, prediction.draft_length.max() - 1)]
+    sizes, lengths = (drafts[name].to_numpy() for name in ("batch_size", "best_draft_length"))
+    return wrap(prediction.deployment.graph_note(sizes, lengths + 1.0))
 
 
 def verdict(best: forms.DataFrame, prediction: report.Prediction) -> str:

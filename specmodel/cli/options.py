@@ -22,7 +22,11 @@ from specmodel.cli.taken import TYPICAL, laid_out, measured_or_none, typical_acc
 from specmodel.cost.deploying import DEGREES, RECORDS, resolve
 from specmodel.cost.deployment import Deployment, state_slots_of
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import DEFAULT_MAX_DRAFT_LENGTH, predict_deployed
+from specmodel.prediction.predicting import (
+    DEFAULT_MAX_DRAFT_LENGTH,
+    predict_deployed,
+    warnings_at_best,
+)
 
 MAX_POINTS = 200_000
 """Most operating points that one call prints [-]."""
@@ -70,7 +74,8 @@ def lengths_from(options: dict[str, Any]) -> Prediction:
     used = {"max_draft_length": longest}
     prediction = predict_from(options | used | {"draft_length": f"1:{longest}"})
     assumed = used if options["max_draft_length"] is None else {}
-    return replace(prediction, assumptions=prediction.assumptions | assumed)
+    assumed = prediction.assumptions | assumed
+    return replace(prediction, assumptions=assumed, warn=warnings_at_best)
 
 
 def grid_from(options: dict[str, Any]) -> dict[str, Any]:

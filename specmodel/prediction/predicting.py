@@ -17,7 +17,7 @@ from specmodel.cost.arguments import DeploymentArguments
 from specmodel.cost.deploying import deployed
 from specmodel.cost.deployment import Deployment
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS, Column
-from specmodel.prediction.evaluate import LOAD, Evaluation, evaluate
+from specmodel.prediction.evaluate import COORDINATES, LOAD, Evaluation, evaluate
 from specmodel.prediction.intervals import INTERVAL_SEED, central_intervals
 from specmodel.prediction.outcome import Prediction
 
@@ -174,6 +174,16 @@ def as_prediction(
     shown = (*columns, *LOAD_COLUMNS) if evaluation.points.keys() >= {*LOAD} else columns
     found = Prediction(evaluation=evaluation, assumptions=dict(assumed), warn=warn, shown=shown)
     return with_intervals(found) if interval else found
+
+
+def warnings_at_best(prediction: Prediction) -> tuple[str, ...]:
+    """Return what the reader must know of the best draft length of each point, not of others."""
+    e = prediction.evaluation
+    shared = {name: e.points[name] for name in COORDINATES if name in e.points}
+    points = shared | {"draft_length": e.best_draft_length}
+    most = e.max_draft_length
+    best = evaluate(e.deployment, points, e.acceptance, max_draft_length=most, prefill=e.prefill)
+    return _warnings(replace(prediction, evaluation=best))
 
 
 def with_intervals(prediction: Prediction) -> Prediction:

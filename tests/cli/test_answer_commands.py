@@ -382,3 +382,16 @@ def test_what_is_set_stands_in_the_first_lines_and_in_json(command, capsys):
         assert assumed["acceptance"].endswith(", of the unchanged target")
     else:
         assert command in ("decode", "break-even")
+
+
+@pytest.mark.parametrize("command", ["best-draft-length", "compare"])
+def test_warnings_speak_of_the_answer_and_not_of_lengths_that_were_passed_over(command, capsys):
+    """64 requests with 5 tokens each are in a graph of 512 tokens, with the 8 considered not."""
+    words = f"{command} gpt-oss-120b 1xh200 --batch-size 1,16,64 --json".split()
+    assert cli.main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    lengths = {row["batch_size"]: row["best_draft_length"] for row in found["rows"]}
+    assert 64 * (lengths[64] + 1) <= 512 < 64 * 9
+    assert min(lengths.values()) > 2
+    warnings = found["cases"][0]["warnings"]
+    assert not any("CUDA graph" in told or "draft length" in told for told in warnings)
