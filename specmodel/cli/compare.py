@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ _SHORT |= {"draft_length": "length", "expert_dtype": "experts", "kv_dtype": "KV"
 _SHORT |= {"attention_dtype": "attention", "activation_dtype": "activations"}
 """What stands before a value in the name of an alternative."""
 _WHOLE = ("tensor_parallel", "data_parallel", "expert_parallel")
+_REPLICAS = ("tensor_parallel", "data_parallel")
+"""Degrees whose product is the number of GPUs."""
 _LENGTHS = "Lengths to compare, each at all batch sizes.  [default: the best of each]"
 _RATES = "P(token accepted, all before it were): one for all, or one for each drafter."
 
@@ -60,17 +63,55 @@ def compare(**options: Any) -> forms.Answer:
       specmodel compare deepseek-v3 8xh200 --tensor-parallel 8,1 \\
           --data-parallel 1,8
     """
-    predictions = alternatives_from(options)
+    predictions, notes = alternatives_from(options)
     if len({context for p in predictions.values() for context in p.context_length.ravel()}) > 1:
         raise InputError("context_length", options["context_length"], "one context length")
     best = answers.compare(predictions)
-    return report.comparison(
-        predictions, best, lambda: page(predictions, verdict(best), table(best))
-    )
+    words = " ".join([verdict(best), *notes])
+    return report.comparison(predictions, best, lambda: page(predictions, words, table(best)))
 
 
-def alternatives_from(options: dict[str, Any]) -> dict[str, report.Prediction]:
-    """Return a prediction for each combination, named by what differs between combinations."""
+def alternatives_from(
+    options: dict[str, Any],
+) -> tuple[dict[str, report.Prediction], list[str]]:
+    """Return a prediction for each combination, named by what differs between combinations.
+
+    With them goes what to say of combinations left out, and of the number of GPUs.
+    """
+    cases = _cases(options)
+    found = {name: _predicted(case) for name, case in cases.items()}
+    kept = {name: p for name, p in found.items() if p is not None} or _none_of(options)
+    out = [f"{name} ({_gpus_of(cases[name])})" for name in found if name not in kept]
+    notes = [f"Left out: {'; '.join(out)}."] if out else []
+    even = _on_as_many_gpus(cases, kept)
+    if even:
+        num = next(iter(even.values())).deployment.layout.num_gpus
+        notes.append(f"All on {num} GPUs, as the largest alternative needs.")
+    kept |= even
+    return {_with_gpus(name, p, kept): p for name, p in kept.items()}, notes
+
+
+def _on_as_many_gpus(
+    cases: Mapping[str, dict[str, Any]], kept: Mapping[str, report.Prediction]
+) -> dict[str, report.Prediction]:
+    """Return predictions on as many GPUs as the largest alternative needs, where none are typed.
+
+    Nothing if all need as many, or if one cannot be cut that way.
+    """
+    counts = {p.deployment.layout.num_gpus for p in kept.values()}
+    if len(counts) == 1 or not all("gpus" in p.assumptions for p in kept.values()):
+        return {}
+    most = max(counts)
+    try:
+        even = {name: _predicted(cases[name] | {"num_gpus": most}) for name in kept}
+    except InputError:
+        return {}
+    told = {"gpus": f"{most} (the fewest that hold the largest alternative)"}
+    return {name: replace(p, assumptions=told | {**p.assumptions}) for name, p in even.items() if p}
+
+
+def _cases(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the options of each combination by its name."""
     from specmodel.cost.deploying import LOOKUP
     from specmodel.drafters.names import LOOKUPS
 
@@ -92,9 +133,8 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, report.Prediction]:
             case |= dict.fromkeys(LOOKUP)
         if has_ideal and named["engine"] == "ideal":
             case["host_speed"] = None  # which only engines with a host have
-        found[", ".join(told) or labels["target"][named["target"]]] = _predicted(case)
-    kept = {name: p for name, p in found.items() if p is not None} or _none_of(options)
-    return {_with_gpus(name, p, kept): p for name, p in kept.items()}
+        found[", ".join(told) or labels["target"][named["target"]]] = case
+    return found
 
 
 def _with_gpus(
@@ -123,12 +163,18 @@ def _predicted(case: dict[str, Any]) -> report.Prediction | None:
     """Return the prediction of one alternative; None for degrees that are not the count of GPUs."""
     from specmodel.cli.options import lengths_from, predict_from
 
-    count, case["hardware"] = counted(case["hardware"])
-    case["num_gpus"] = count or case["num_gpus"]
-    degrees = [case[name] for name in ("tensor_parallel", "data_parallel")]
+    count, hardware = counted(case["hardware"])
+    case = case | {"hardware": hardware, "num_gpus": count or case["num_gpus"]}
+    degrees = [case[name] for name in _REPLICAS]
     if case["num_gpus"] and all(degrees) and math.prod(degrees) != case["num_gpus"]:
         return None
     return lengths_from(case) if case["draft_length"] is None else predict_from(case)
+
+
+def _gpus_of(case: Mapping[str, Any]) -> str:
+    """Say how many GPUs degrees make, which are not those that were typed."""
+    num = math.prod(case[name] for name in _REPLICAS)
+    return f"{num} GPUs, not {counted(case['hardware'])[0] or case['num_gpus']}"
 
 
 def _none_of(options: dict[str, Any]) -> dict[str, report.Prediction]:
@@ -203,7 +249,18 @@ def verdict(best: forms.DataFrame) -> str:
     told = f"Largest speedup: {gain}. Least time per token: {time}."
     if gain == time:
         told = f"Largest speedup and least time per token: {gain}."
-    return told if best["fits"].any() else report.if_it_fitted(told)
+    return f"{told}{_unfit(best)}" if best["fits"].any() else report.if_it_fitted(told)
+
+
+def _unfit(best: forms.DataFrame) -> str:
+    """Say which alternatives do not fit in memory everywhere, and so could not be the best."""
+    told = []
+    for name, rows in best.groupby("alternative", sort=False):
+        if not rows["fits"].any():
+            told.append(f"{name} nowhere")
+        elif not rows["fits"].all():
+            told.append(f"{name} up to {rows['batch_size'][rows['fits']].max()}")
+    return f" In memory fit: {', '.join(told)}." if told else ""
 
 
 def _by_size(winners: list[str], sizes: list[int]) -> str:

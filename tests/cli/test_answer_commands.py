@@ -395,3 +395,29 @@ def test_warnings_speak_of_the_answer_and_not_of_lengths_that_were_passed_over(c
     assert min(lengths.values()) > 2
     warnings = found["cases"][0]["warnings"]
     assert not any("CUDA graph" in told or "draft length" in told for told in warnings)
+
+
+def test_compare_says_which_alternatives_are_left_out_and_which_do_not_fit(run):
+    words = "compare deepseek-v3 8xh200 --drafter mtp --tensor-parallel 8 --batch-size 1"
+    out = " ".join(run(f"{words} --data-parallel 1,8").split())
+    assert "Left out: DP 8 (64 GPUs, not 8)." in out.partition("Dtypes:")[0]
+    out = " ".join(
+        run("compare qwen3-235b 1xh200,8xh200 --acceptance-rate 0.7 --batch-size 1").split()
+    )
+    assert "In memory fit: 1xh200_sxm nowhere." in out.partition("Kernels:")[0]
+
+
+def test_compare_takes_as_many_gpus_for_all_as_the_largest_needs(run):
+    """In bf16 twice as many as in fp8; a count that is typed is kept."""
+    words = (
+        "compare qwen3-30b-a3b l40s --weight-dtype bf16,fp8 --acceptance-rate 0.7 --batch-size 1"
+    )
+
+    def counts(dtypes):
+        cases = json.loads(run(f"{words.replace('bf16,fp8', dtypes)} --json"))["cases"]
+        return [case["deployment"]["num_gpus"] for case in cases]
+
+    (most,), (least,) = counts("bf16"), counts("fp8")
+    assert counts("bf16,fp8") == [most, most]
+    assert most > least
+    assert f"All on {most} GPUs, as the largest alternative needs." in " ".join(run(words).split())
