@@ -65,7 +65,11 @@ def _needed(row: Row, rows: list[Row]) -> str:
 
 def table(least: forms.DataFrame) -> str:
     """Return the acceptance rate needed, batch sizes down and draft lengths across."""
-    return _by_length(least, "Acceptance rate needed", "{break_even_acceptance_rate:.2f}")
+    cells = _by_length(least, "Acceptance rate needed", "{break_even_acceptance_rate:.2f}")
+    kept = report.fitting(least)
+    why = ["no acceptance rate pays"] if kept["break_even_acceptance_rate"].isna().any() else []
+    why += ["the batch does not fit in memory"] if len(kept) < len(least) else []
+    return cells + (f"\n-: {', or '.join(why)}." if why else "")
 
 
 def worth(least: forms.DataFrame) -> str:

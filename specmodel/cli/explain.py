@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from specmodel import answers
@@ -18,6 +19,8 @@ MOST_EXPLAINED = 5
 
 MOST_PRINTED = 10_000
 """Most points explained to programs, each in some twenty rows [-]."""
+
+_AXES = ("batch_size", "draft_length")
 
 _TITLES = {
     "target_efficiency": "Target efficiency, from 1: verifying takes no longer",
@@ -54,6 +57,7 @@ def explain(**options: Any) -> forms.Answer:
         expected = f"at most {most} points side by side, or --json or --csv"
     if p.speedup.size > most:
         raise InputError("batch_size", f"{p.speedup.size} points", expected)
+    p = replace(p, assumptions=settings.taken_defaults(options, _AXES) | p.assumptions)
     found = answers.explain(p)
     return report.answer(p, found.to_frame(), lambda: (verdict(found), tables(found)))
 
@@ -65,7 +69,11 @@ def verdict(explanation: answers.Explanation) -> str:
         terms = {name: float(values.ravel()[i]) for name, values in explanation.speedup.items()}
         worst = [n for n in sorted(terms, key=lambda n: terms[n])[:2] if terms[n] < -0.005]
         taken = " and ".join(f"{name} {-terms[name]:.2f}" for name in worst)
-        limit = "" if row["limited_by"] == "none" else f"; limited by {row['limited_by']}"
+        limit = (
+            ""
+            if row["limited_by"] == "none"
+            else f"; the step is longer mostly by {row['limited_by']}"
+        )
         unfit = "" if row["fits"] else "; it does not fit in memory"
         sentences.append(
             f"At {report.place(row, rows)}: of {explanation.ideal_speedup.ravel()[i]:.2f}x,"

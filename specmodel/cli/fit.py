@@ -194,7 +194,7 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
         _runs_table(runs, update),
         "\n".join(notes),
         _moved_text(update),
-        assumed_text({n: v for n, v in assumed.items() if n != "engine"}),
+        assumed_text({n: v for n, v in assumed.items() if n not in ("engine", "host_speed")}),
     ]
     return "\n\n".join(filter(None, parts))
 
@@ -233,7 +233,10 @@ def _runs_table(runs: Sequence[measured.Run], update: fit.EngineUpdate) -> str:
         ("batch\nsize", [f"{run.batch_size:.3g}" for run in runs]),
         ("draft\nlength", [str(run.draft_length) for run in runs]),
         ("tokens\na step", [f"{run.tokens_per_step:.3g}" for run in runs]),
-        ("\nmeasured", list(map(_value, quantities, update.measured))),
+        (
+            "step\nmeasured" if {*quantities} == {"step_time"} else "\nmeasured",
+            list(map(_value, quantities, update.measured)),
+        ),
         ("predicted\nbefore", list(map(_value, quantities, update.before))),
         ("\nnow", list(map(_value, quantities, update.predicted))),
         ("\nerror", [f"{error:+.1%}" for error in errors]),
@@ -283,17 +286,27 @@ def _moved_text(update: fit.EngineUpdate) -> str:
         ("now", [_ends(item.name, item.after, item.spread_after) for item in told]),
     ]
     lines.append(align(rows, left=["", "before", "now"]) if told else "  nothing")
-    left = ", ".join(item.name for item in update.moved if item.is_open)
-    return "\n".join(lines) + (f"\n{wrap(f'Left open by them: {left}.')}" if left else "")
+    left = ", ".join(
+        f"{item.name} {_shown(item.name, item.after)}" for item in update.moved if item.is_open
+    )
+    if left:
+        lines.append(wrap(f"Left open by them, and written as is likeliest: {left}."))
+    return "\n".join(lines)
 
 
 def _ends(name: str, value: float, spread: float) -> str:
     """Return a value and its central 80 % interval."""
     from math import exp
 
-    show = seconds if name.endswith("time") or "_per_" in name else "{:.2f}".format
     end = exp(1.2816 * spread)
-    return f"{show(value)} ({show(value / end)} to {show(value * end)})"
+    low, high = _shown(name, value / end), _shown(name, value * end)
+    return f"{_shown(name, value)} ({low} to {high})"
+
+
+def _shown(name: str, value: float) -> str:
+    """Return an overhead as a time, a factor as a number."""
+    is_time = name.endswith("time") or "_per_" in name
+    return seconds(value) if is_time else f"{value:.2f}"
 
 
 def _named(path: str) -> str:

@@ -6,6 +6,7 @@ from functools import partial, wraps
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 import specmodel
 from specmodel.base.errors import InputError
@@ -235,6 +236,12 @@ def detail_options(*, has_drafter: bool = True, lists: Iterable[str] = ()) -> Ad
 def given(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return which of these options were typed."""
     return {name: options[name] for name in names if options.get(name) not in (None, ())}
+
+
+def taken_defaults(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return which of these options were not typed, but have their defaults."""
+    source = click.get_current_context().get_parameter_source
+    return {name: options[name] for name in names if source(name) == ParameterSource.DEFAULT}
 
 
 def refuse_given(options: Mapping[str, Any], names: Iterable[str], expected: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray
+from specmodel.base.units import format_si
 
 LEAST_TIME = {"gpu": 0.8, "cpu": 0.6}
 """Time of the median run over that of its kernels alone, from which a fit is doubted [-]. Published
@@ -27,20 +27,25 @@ class DoubtfulFitError(InputError):
 
 def doubts(
     factors: Mapping[str, float],
-    over_kernels: FloatArray,
+    times: Sequence[tuple[str, float, float]],
     errors: Iterable[tuple[str, float]],
     kind: str,
 ) -> Iterator[tuple[str, str]]:
     """Yield what speaks against a fit, and what is expected, with a question to who made the runs.
 
-    `factors` are of the engine that was fitted; `over_kernels` the times of runs over those of
-    their kernels alone; `errors` those of runs, with their names; `kind` that of the hardware [-].
+    `factors` are of the engine that was fitted [-]; `times` the names of runs with the times of
+    their steps, measured and of their kernels alone [s]; `errors` those of runs, with their names
+    [-]; `kind` that of the hardware.
     """
     where = "do target, tensor_parallel, the dtypes and hardware say what ran"
-    least, median = LEAST_TIME[kind], float(np.median([*over_kernels] or [1.0]))
+    least, over_kernels = LEAST_TIME[kind], sorted(times, key=lambda run: run[1] / run[2])
+    median = float(np.median([run[1] / run[2] for run in times] or [1.0]))
     if median < least:
+        name, *of_step = over_kernels[len(times) // 2]
+        measured, kernels = (format_si(seconds, "s") for seconds in of_step)
         value = f"{median:.2g} times the time of their kernels alone"
-        yield value, f"at least {least:g}, as known hosts take: {where}?"
+        run = f"{name}: a step of {measured}, its kernels {kernels}"
+        yield value, f"at least {least:g}, as known hosts take ({run}): {where}?"
     for name, (low, high) in KNOWN.items():
         if not low <= (factor := factors[name]) <= high:
             is_slow = factor > high if name == "gpu_time_factor" else factor < low

@@ -255,10 +255,12 @@ def _doubts(
 ) -> Iterator[tuple[str, str]]:
     """Yield what speaks against a fit, whose predictions are `ratios` times what was measured."""
     kernels = replace(base.overheads, **dict.fromkeys(HOST_SECONDS, 0.0), gpu_time_factor=1.0)
-    over_kernels = (steps.measured / steps.predicted(kernels))[~steps.is_ratio]
-    errors = zip((row.row for row in rows), (ratios - 1).tolist(), strict=True)
+    names, alone = [row.row for row in rows], steps.predicted(kernels)
+    runs = zip(names, steps.measured.tolist(), alone.tolist(), steps.is_ratio, strict=True)
+    times = [(name, own, of_kernels) for name, own, of_kernels, is_ratio in runs if not is_ratio]
+    errors = zip(names, (ratios - 1).tolist(), strict=True)
     deployment, _ = resolve(rows[0].deployment)
-    return doubts(factors, over_kernels, errors, deployment.hardware.kind)
+    return doubts(factors, times, errors, deployment.hardware.kind)
 
 
 def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:

@@ -12,7 +12,7 @@ FIRST = ("routing_correlation", "host_speed")
 YOURS = (
     *("names", "gpus", "tensor_parallel", "data_parallel", "expert_parallel"),
     *("draft_tensor_parallel", "drafter", "acceptance", "context_length", "prefill"),
-    *("engine", "stack", "max_draft_length", "memory_utilization"),
+    *("batch_size", "draft_length", "engine", "stack", "max_draft_length", "memory_utilization"),
     *("proposal_rate", "lookup_time", "weight_dtype"),
 )
 """What a user would know and give."""

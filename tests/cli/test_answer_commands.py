@@ -190,7 +190,7 @@ def test_the_waterfalls_are_printed_with_both_ends(run):
     assert predicted == [[f"{value:.3f}" for value in values] for values in expected]
     words = " ".join(out.split())
     for limit in p.limited_by:
-        assert f"limited by {limit}" in words
+        assert f"the step is longer mostly by {limit}" in words
     lines = out.split("Speedup, from")[1].split("Assumed")[0].splitlines()
     columns = [line.split() for line in lines if re.match(r"[a-zK]\w+ +[-\d]", line)]
     total = sum(float(line[1]) for line in columns if line[0] != "predicted")
@@ -421,3 +421,19 @@ def test_compare_takes_as_many_gpus_for_all_as_the_largest_needs(run):
     assert counts("bf16,fp8") == [most, most]
     assert most > least
     assert f"All on {most} GPUs, as the largest alternative needs." in " ".join(run(words).split())
+
+
+def test_explain_says_which_points_it_took(run):
+    given = "explain qwen3-30b-a3b h200 --drafter eagle3"
+    out = " ".join(run(given).split())
+    assert "batch_size 1,16,128, draft_length 3" in out[out.index("Yours to give") :]
+    typed = run(f"{given} --batch-size 1 --draft-length 3")
+    assert "batch_size" not in typed
+    assert "draft_length" not in typed
+
+
+def test_break_even_says_what_a_dash_is(run):
+    given = "break-even gpt-oss-120b 1xh200 --drafter eagle3 --draft-length 1,2 --batch-size"
+    assert "\n-: no acceptance rate pays.\n" in run(f"{given} 1,512")
+    assert "\n-: " not in run(f"{given} 1,2")
+    assert "\n-: the batch does not fit in memory.\n" in run(f"{given} 1,100000")

@@ -1,6 +1,7 @@
 """The command fit engine on benchmark files: what it prints and writes, one line for a fault."""
 
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -54,9 +55,12 @@ def test_two_files_move_a_profile_to_the_host_that_ran_them(do: Any) -> None:
     assert engine.fit.fitted_on.batch_size == (1, 1)
     rows = [line.split() for line in out.splitlines() if line.startswith(("plain", "eagle3"))]
     assert [row[1:4] for row in rows] == [["1", "0", "1"], ["1", "3", "1.86"]]
+    assert re.search(r"tokens +step +predicted\n.* a step  measured +before", out)
+    left_open = " ".join(out[out.index("Left open") : out.index("Assumed")].split())
+    assert f"draft_pass_time {1e6 * engine.draft_pass_time:.3g}us" in left_open  # as written
+    assert "host_speed" not in out[out.index("Assumed") :]  # which is fitted
     moved = out[out.index("What the runs moved") : out.index("Left open")]
     assert "host_speed" in moved
-    assert "draft_pass_time" in " ".join(out[out.index("Left open") :].split())
 
 
 def test_own_runs_tell_signs_and_narrow_intervals(do: Any) -> None:
@@ -148,6 +152,10 @@ def test_runs_faster_than_their_kernels_are_a_question_unless_forced(do: Any, fo
     line = do(command, 2)
     assert len(line.splitlines()) == 1
     assert "of their kernels alone" in line
+    assert re.search(
+        r"hosts take \((plain|eagle3).jsonl[^:]*: a step of [\d.]+ ms, its kernels [\d.]+ ms\)",
+        line,
+    )
     assert "do target, tensor_parallel, the dtypes and hardware say what ran?" in line
     assert "--force takes the fit as it is" in line
     assert not (folder / "mine.toml").exists()
