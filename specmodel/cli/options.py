@@ -18,7 +18,13 @@ from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.base.units import check
 from specmodel.cli.settings import OPTIONS, flag, given, refuse_given
-from specmodel.cli.taken import TYPICAL, laid_out, measured_or_none, typical_acceptance
+from specmodel.cli.taken import (
+    TYPICAL,
+    laid_out,
+    measured_or_none,
+    typical_acceptance,
+    typical_or_none,
+)
 from specmodel.cost.deploying import DEGREES, RECORDS, resolve
 from specmodel.cost.deployment import Deployment, state_slots_of
 from specmodel.prediction.outcome import Prediction
@@ -73,7 +79,7 @@ def lengths_from(options: dict[str, Any]) -> Prediction:
     longest = longest_draft(options)
     used = {"max_draft_length": longest}
     prediction = predict_from(options | used | {"draft_length": f"1:{longest}"})
-    assumed = used if options["max_draft_length"] is None else {}
+    assumed = longest_told(options, longest) if options["max_draft_length"] is None else {}
     assumed = prediction.assumptions | assumed
     return replace(prediction, assumptions=assumed, warn=warnings_at_best)
 
@@ -175,6 +181,12 @@ def _measured(options: dict[str, Any]) -> Acceptance:
     """Return the acceptance that is published of this very target and drafter."""
     refuse_given(options, ["measured_draft_length"], "a form of acceptance with it")
     found = measured_or_none(options)
+    lengths = options.get("draft_length")
+    if found and lengths is not None:
+        longest, most = max(parse_values("draft_length", lengths)), int(found.max_draft_length)
+        if longest > most:
+            further = "; ".join(filter(None, ["the longest measured", _further(options, most)]))
+            raise InputError("draft_length", longest, f"at most {most} ({further}): {found.source}")
     if found is None:
         drafter = options["drafter"]
         told = f"one of {', '.join(map(flag, _FORMS))}, as none is published of {options['target']}"
@@ -225,6 +237,21 @@ def longest_draft(options: dict[str, Any]) -> int:
         expected = f"at most {known}, the positions that acceptance_by_position covers"
         raise InputError("max_draft_length", asked, expected)
     return asked
+
+
+def longest_told(options: dict[str, Any], longest: int) -> dict[str, int | str]:
+    """Return what to say of the longest draft considered, where it was not typed."""
+    is_measured = not typed_acceptance(options) and longest < DEFAULT_MAX_DRAFT_LENGTH
+    further = _further(options, longest) if is_measured else ""
+    told = f"{longest} (the longest measured; {further})" if further else longest
+    return {"max_draft_length": told}
+
+
+def _further(options: dict[str, Any], longest: int) -> str:
+    """Name what reaches beyond the longest draft measured of a target; "" if nothing does."""
+    heads = typical_or_none(options)
+    has_longer = heads is not None and heads.max_draft_length > longest
+    return "--acceptance typical goes further" if has_longer else ""
 
 
 def axes_from(options: dict[str, Any]) -> dict[str, Any]:

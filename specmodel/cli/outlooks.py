@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
+from specmodel.base.ranges import parse_values
 from specmodel.base.units import parse_seconds
 from specmodel.cli.answering import screen_width
 from specmodel.cli.options import (
@@ -13,6 +14,7 @@ from specmodel.cli.options import (
     deployment_from,
     grid_from,
     longest_draft,
+    longest_told,
     predict_from,
     typed_acceptance,
 )
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from specmodel.prediction.table import Row
 
 _AXES = ("verify_tokens", "tree_width")
+_WITH = "with speculation"
 
 
 def outlook_from(options: dict[str, Any]) -> forms.Answer:
@@ -42,7 +45,11 @@ def outlook_from(options: dict[str, Any]) -> forms.Answer:
         prediction = predict_from(options | {"interval": False})
     else:
         prediction = _at_best(options, options["batch_size"])
-    return _answer(prediction, options, seconds)
+    largest = {} if seconds is None else _largest(options, prediction, seconds)
+    if answer := options["draft_length"] is None and largest.get(_WITH):
+        sizes = {*parse_values("batch_size", options["batch_size"]), answer}
+        prediction = _at_best(options, ",".join(map(str, sorted(sizes))))
+    return _answer(prediction, options, seconds, largest)
 
 
 def _at_best(options: dict[str, Any], batch_sizes: str) -> Prediction:
@@ -53,7 +60,7 @@ def _at_best(options: dict[str, Any], batch_sizes: str) -> Prediction:
     deployment, assumed = _deployment_from(options)
     longest, acceptance = longest_draft(options), acceptance_from(options)
     acceptance.measured_at([1, 2])
-    told = {} if options["max_draft_length"] else {"max_draft_length": longest}
+    told = {} if options["max_draft_length"] else longest_told(options, longest)
     points = grid_from(options | {"batch_size": batch_sizes, "draft_length": None})
     return at_best_lengths(deployment, assumed | told, acceptance, longest, points)
 
@@ -65,8 +72,13 @@ def _deployment_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any
     return deployment, ({} if is_loaded else {"prefill": "none carried"}) | assumed
 
 
-def _answer(prediction: Prediction, options: dict[str, Any], seconds: float | None) -> forms.Answer:
-    """Return a prediction in all forms."""
+def _answer(
+    prediction: Prediction,
+    options: dict[str, Any],
+    seconds: float | None,
+    largest: dict[str, int],
+) -> forms.Answer:
+    """Return a prediction in all forms, of a time per token with the largest batches within it."""
     with_components, columns = options["components"], options["columns"]
     wanted = options["interval"]
     if wanted:
@@ -78,11 +90,13 @@ def _answer(prediction: Prediction, options: dict[str, Any], seconds: float | No
 
     def page() -> str:
         rows = operator.with_gains(prediction.rows(), gains)
-        words = operator.verdict(prediction, rows, gains)
-        words[0] += would_hold(prediction)
+        judged, told = [*zip(rows, gains, strict=True)], ""
         if seconds is not None:
-            rows, told = operator.within(rows, seconds, _largest(options, prediction, seconds))
-            words[0] = f"{told} {words[0]}"
+            rows, told = operator.within(rows, seconds, largest)
+            met = {*map(id, rows)}
+            judged = [pair for pair in judged if id(pair[0]) in met] or judged
+        words = operator.verdict(prediction, *map(list, zip(*judged, strict=True)))
+        words[0] = f"{told} {words[0]}{would_hold(prediction)}".lstrip()
         words += report.behind(prediction.deployment)
         width = screen_width()
         parts = [operator.table(prediction, rows, width=width, columns=columns)] if rows else []
@@ -131,7 +145,7 @@ def _largest(options: dict[str, Any], prediction: Prediction, seconds: float) ->
     if options["draft_length"] is None and most <= 4096 and prediction.batch_size.ndim == 1:
         prediction = _at_best(options, f"1:{most}")
     rows = [row for row in prediction.rows() if row["fits"]]
-    times = {"with speculation": "tpot", "without": "forward_time"}
+    times = {_WITH: "tpot", "without": "forward_time"}
     return {
         how: max((row["batch_size"] for row in rows if row[name] <= seconds), default=0)
         for how, name in times.items()

@@ -159,8 +159,20 @@ def test_a_tpot_target_keeps_the_rows_that_meet_it_and_names_the_largest_batch(r
     assert kept
     assert all(row["tpot"] <= 6e-3 for row in kept)
     assert text.startswith("Within 6ms a token, the largest batch is")
+    assert fast in [row["batch_size"] for row in kept]  # the answer has its row
+    for size in re.findall(r"x at batch size (\d+)", text):  # and the verdict is of such rows
+        assert int(size) in [row["batch_size"] for row in kept]
     unmet = run("predict qwen3-30b h100 --tpot-target 1us", one_line=True)
     assert unmet.startswith("No batch meets 1us: least ")
+
+
+def test_what_reaches_beyond_the_longest_draft_measured_is_named(run, capsys):
+    text = run("predict deepseek-v3.2 8xb200", one_line=True)
+    assert "max_draft_length 1 (the longest measured; --acceptance typical goes further)" in text
+    assert cli.main(["predict", "deepseek-v3.2", "8xb200", "--draft-length", "3"]) == 2
+    line = capsys.readouterr().err
+    assert "at most 1 (the longest measured; --acceptance typical goes further): " in line
+    run("predict deepseek-v3.2 8xb200 --draft-length 3 --acceptance typical")
 
 
 @pytest.mark.parametrize(
