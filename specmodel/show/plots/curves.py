@@ -222,6 +222,8 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str) -> Axes:
     frames.need_positive(rows, "batch_size")
     told, parts = frames.lines(rows, "batch_size", quantity, MOST_LINES)
     for i, (name, part) in enumerate(parts):
+        if "draft_length" in rows:
+            part = frames.with_gaps(part, "batch_size", rows["batch_size"])
         if len(ends) == 2:
             shape: Style = {"color": COLOURS[i], "alpha": 0.2 if len(parts) < 4 else 0.1}
             shape |= {"y1": part[ends[0]], "y2": part[ends[1]], "linewidth": 0, "zorder": 1}
@@ -244,7 +246,8 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str) -> Axes:
 def _line(ax: Axes, part: pd.DataFrame, quantity: str, i: int, label: str) -> None:
     """Draw the points that fit in memory boldly, and the others palely."""
     x, y, inside = part["batch_size"], part[quantity], frames.fits(part)
-    marker = MARKERS[i] if len(part) <= _MOST_MARKED else None
+    has_gaps = bool(y.isna().any())
+    marker = MARKERS[i] if has_gaps or len(part) <= _MOST_MARKED else None
     style: Style = {"color": COLOURS[i], "linestyle": DASHES[i], "linewidth": 1, "marker": marker}
     ax.plot(x[inside], y[inside], label=label or "_none", markersize=3, **style)
     if not inside.all():

@@ -107,6 +107,15 @@ def lines(
     return titled(names), found
 
 
+def with_gaps(part: pd.DataFrame, x: str, values: pd.Series[float]) -> pd.DataFrame:
+    """Return the points of a line with empty ones at values where only other lines have points.
+
+    A line is then not drawn across what was not evaluated for it, such as batch sizes whose best
+    draft length is another one.
+    """
+    return part.set_index(x).reindex(sorted(values.unique())).rename_axis(x).reset_index()
+
+
 def fits(rows: pd.DataFrame) -> pd.Series[bool]:
     """Return which points fit in memory, as far as the table says."""
     if "fits" in rows:

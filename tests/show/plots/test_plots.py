@@ -62,6 +62,18 @@ def test_a_line_for_each_draft_length_and_one_at_1(kind) -> None:
     assert [tick.get_text() for tick in drawn.get_xticklabels()] == ["1", "4"]
 
 
+def test_a_line_is_not_drawn_across_batch_sizes_that_have_another_draft_length() -> None:
+    """As in a table of the best length of each batch size."""
+    columns = {"batch_size": [1, 2, 4, 8], "draft_length": [3, 3, 2, 3], "fits": [True] * 4}
+    drawn = plots.target_efficiency(
+        pd.DataFrame(columns | {"target_efficiency": [0.9, 0.8, 0.85, 0.6]}), ax()
+    )
+    three, two = (line for line in drawn.lines if line.get_label() in "32")
+    assert np.isnan(three.get_ydata()).tolist() == [False, False, True, False]
+    assert np.isnan(two.get_ydata()).tolist() == [True, True, False, True]
+    assert three.get_marker() != "None" != two.get_marker()
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_panels_may_share_a_labelled_axis(order) -> None:
     axes = Figure().subplots(2, sharex=True)
