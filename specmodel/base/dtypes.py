@@ -105,12 +105,13 @@ def check_dtype(argument: str, dtype: object) -> str:
     is_of_activations = argument == "activation_dtype"
     groups = {"mxfp4", *_KERNELS} if is_of_activations else set()
     known = [name for name in BYTES_PER_ELEMENT if name not in groups]
+    told = ", ".join("nvfp4 (fp4)" if name == "fp4" else name for name in known)
     name = dtype.lower() if isinstance(dtype, str) else ""
     ours = _OTHER_NAMES.get(name, name)
     ours = kernel_dtype(ours) if is_of_activations else ours
     if ours in known:
         return ours
-    raise InputError(argument, dtype, f"one of {', '.join(known)}")
+    raise InputError(argument, dtype, f"one of {told}")
 
 
 def check_activations(argument: str, activations: str, weights: str) -> None:

@@ -188,10 +188,14 @@ def _measured(options: dict[str, Any]) -> Acceptance:
             further = "; ".join(filter(None, ["the longest measured", _further(options, most)]))
             raise InputError("draft_length", longest, f"at most {most} ({further}): {found.source}")
     if found is None:
-        drafter = options["drafter"]
-        told = f"one of {', '.join(map(flag, _FORMS))}, as none is published of {options['target']}"
-        typical = "--acceptance typical: the median of published heads of that kind"
-        raise InputError("acceptance", None, f"{told} with {drafter} ({typical})")
+        typical = (
+            "--acceptance typical (the median head published), or "
+            if typical_or_none(options)
+            else ""
+        )
+        told = f"{typical}a rate of yours, such as --acceptance-rate 0.7"
+        both = f"{options['target']} with {options['drafter']}"
+        raise InputError("acceptance", None, f"{told}, as none is published of {both}")
     return found
 
 

@@ -13,7 +13,6 @@ BATCH_SIZES = "1:256:x2"
 """Batch sizes that are predicted where none are typed."""
 _COLUMNS = "Columns to print, such as batch_size,speedup,tpot.  [default: what has room]"
 _TARGET = "Keep rows that meet this time per token, such as 20ms; tell the largest batch."
-_INTERVAL = "Central 80 % intervals.  [default: where errors are known]"
 
 
 @settings.command()
@@ -26,7 +25,7 @@ _INTERVAL = "Central 80 % intervals.  [default: where errors are known]"
 @settings.detail_options()
 @settings.own("tpot_target", "SECONDS", _TARGET)
 @settings.own("columns", "LIST", _COLUMNS)
-@settings.own("interval/--no-interval", None, _INTERVAL, to="interval", default=None)
+@settings.own("interval/--no-interval", None, settings.INTERVAL, to="interval", default=None)
 @settings.own("components", bool, "Add the breakdown of each pass; CSV has it alone.")
 @answering()
 def predict(**options: Any) -> forms.Answer:

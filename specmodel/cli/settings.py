@@ -86,7 +86,7 @@ _DETAIL: _Options = {
     ),
     "weight_dtype": (
         "DTYPE",
-        "fp32, bf16, fp16, fp8, fp8_block, int8, fp4, mxfp4, int4, int4_g32, mxfp8 ...",
+        "fp32, bf16, fp16, fp8, fp8_block, int8, nvfp4, mxfp4, int4, int4_g32, mxfp8 ...",
     ),
     "attention_dtype": ("DTYPE", "Attention and other mixers, where it differs."),
     "expert_dtype": ("DTYPE", "Routed experts, likewise."),
@@ -157,6 +157,9 @@ def own(name: str, kind: Any, words: str, *, to: str = "", **changes: Any) -> Ad
     elif kind is not None:
         settings["metavar" if isinstance(kind, str) else "type"] = kind
     return click.option(flag(name), *filter(None, [to]), **settings | changes)
+
+
+INTERVAL = "Central 80 % intervals.  [default: where errors are known]"
 
 
 def option(name: str, more: str = "", *, words: str = "", **changes: Any) -> Add:

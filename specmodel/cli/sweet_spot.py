@@ -21,6 +21,7 @@ from specmodel.show.sweet_spots import table, verdict, with_intervals
 @settings.option("context_length")
 @settings.load_options()
 @settings.detail_options()
+@settings.own("interval/--no-interval", None, settings.INTERVAL, to="interval", default=None)
 @answering()
 def sweet_spot(**options: Any) -> Answer:
     """Find the batch sizes where speculation pays.
@@ -35,6 +36,7 @@ def sweet_spot(**options: Any) -> Answer:
     """
     from specmodel.cli.options import drafted_from
 
-    p = drafted_from(options)
-    spots = with_intervals(answers.sweet_spots(p), p)
+    p = drafted_from(options | {"interval": False})
+    spots = answers.sweet_spots(p)
+    spots = spots if options["interval"] is False else with_intervals(spots, p)
     return report.answer(p, spots, lambda: (verdict(spots, p), table(spots)))

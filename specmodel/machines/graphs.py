@@ -116,7 +116,7 @@ def graph_limit(
         return None
     unit, option = _OPTIONS[engine.graphs]
     default = _tokens(hardware) if unit == "token" else _requests(hardware, tensor_parallel)
-    default_of = "" if engine.graph_limit else engine.name
+    default_of = "" if engine.graph_limit else engine.name.partition(" (")[0]  # own runs keep it
     count = engine.graph_limit or default
     return GraphLimit(count=count, unit=unit, option=option, default_of=default_of)
 

@@ -18,6 +18,7 @@ YOURS = (
 """What a user would know and give."""
 CHANGES = "changes"
 """What --set changed, which was given and stands among what was assumed for programs alone."""
+_YOURS_TITLE = "Yours to give"
 _CHECKPOINT = ("_dtype", "arithmetic")
 
 
@@ -30,7 +31,7 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
     yours = [name for name in YOURS if name in assumed]
     stored = [name for name in assumed if _is_stored(name) and name not in yours]
     ours = [name for name in assumed if name not in (*first, *yours, *stored)]
-    groups = {"": first, "Yours to give": yours, "The checkpoint's": stored, "Ours": ours}
+    groups = {"": first, _YOURS_TITLE: yours, "The checkpoint's": stored, "Ours": ours}
     told = [(title, _said(names, assumed)) for title, names in groups.items() if names]
     (title, words), *others = told
     opening = f"Assumed: {title.lower()}{': ' if title else ''}{words}."
@@ -49,7 +50,7 @@ def taken_text(assumed: Mapping[str, Any]) -> list[str]:
         told.append(f"Acceptance: {assumed['acceptance']}.")
     names = [name for name in YOURS if name in assumed and name != "acceptance"]
     if names:
-        told.append(_unbroken(f"Taken, as not given: {_said(names, assumed)}."))
+        told.append(_unbroken(f"{_YOURS_TITLE}: {_said(names, assumed)}."))
     return told
 
 

@@ -437,3 +437,25 @@ def test_break_even_says_what_a_dash_is(run):
     assert "\n-: no acceptance rate pays.\n" in run(f"{given} 1,512")
     assert "\n-: " not in run(f"{given} 1,2")
     assert "\n-: the batch does not fit in memory.\n" in run(f"{given} 1,100000")
+
+
+def test_sweet_spot_has_intervals_unless_told_otherwise(run):
+    given = "sweet-spot qwen3-30b-a3b h200 --drafter eagle3 --batch-size 1,64 --csv"
+    with_ends, without = (run(f"{given} {form}") for form in ("--interval", "--no-interval"))
+    assert "peak_speedup_low" in with_ends
+    assert "peak_speedup_low" not in without
+    assert run(given) == with_ends
+
+
+def test_an_acceptance_that_is_not_known_is_asked_for_in_a_short_line(capsys):
+    assert cli.main(["schedule", "minimax-m2.5", "h200", "--for", "vllm"]) == 2
+    line = capsys.readouterr().err
+    assert "none given; expected --acceptance typical" in line
+    assert "--acceptance-rate 0.7, as none is published of minimax-m2.5 with " in line
+    assert len(line) < 230
+
+
+def test_the_dtypes_that_are_listed_have_nvfp4(run, capsys):
+    assert "nvfp4" in run("predict --help")
+    assert cli.main(["predict", "qwen3-30b-a3b", "h200", "--weight-dtype", "bad"]) == 2
+    assert " nvfp4 (fp4), " in capsys.readouterr().err

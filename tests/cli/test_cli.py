@@ -176,7 +176,7 @@ def test_the_table_shows_what_users_and_servers_see_with_and_without(run, rows):
 )
 def test_assumed_unless_given(name, option, value, run):
     def assumed(command):
-        _, taken, words = run(command).partition("Taken, as not given:")
+        _, taken, words = run(command).partition("Yours to give:")
         return taken and re.search(rf"\b{name}\s", words) is not None
 
     assert assumed(PREDICT)

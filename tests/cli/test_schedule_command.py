@@ -457,7 +457,7 @@ WRONG = [
     (
         BASE.replace("--acceptance-rate 0.7", "").replace("qwen3-30b-a3b", "mixtral-8x7b"),
         "acceptance: none given",
-        "--tokens-per-step",
+        "--acceptance-rate 0.7",
     ),
     (
         BASE.replace("--acceptance-rate 0.7", "--tokens-per-step 1.5 --max-draft-length 1"),

@@ -76,7 +76,7 @@ def test_the_first_lines_say_the_answer_and_what_was_taken(run):
     for said in (
         "Qwen3.5-397B-A17B + MTP head on 8 x NVIDIA H200 SXM",
         "Acceptance: qwen3.5-397b-mtp (InferenceX: SPEED-Bench coding",
-        "Taken, as not given: gpus 8 (the fewest that hold weights, drafter and 32 requests",
+        "Yours to give: gpus 8 (the fewest that hold weights, drafter and 32 requests",
         "drafter mtp (as in vLLM recipes",
         "context_length 1024",
         "prefill none carried",

@@ -40,6 +40,9 @@ def test_defaults_are_those_of_the_engines(engine, hardware, gpus, count, unit):
     limit = limit_of(engine, hardware, gpus)
     assert (limit.count, limit.unit) == (count, unit)
     assert limit.default_of == load_engine(engine).name
+    name = f"{limit.default_of} (own runs)"
+    own = load_engine(engine).with_changes("engine", {"name": name})
+    assert limit_of(own, hardware, gpus) == limit
 
 
 @pytest.mark.parametrize("engine", ["ideal", "tensorrt-llm", "vllm-moesd-2025"])
