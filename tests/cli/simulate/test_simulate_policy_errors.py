@@ -5,6 +5,12 @@ import shlex
 import pytest
 from simulated import MEASURED, MINE, PREDICTED, check_refused, policy_case, shown
 
+
+def said_of(given):
+    """What an error says of a value."""
+    return "none given" if given == "None" else f"got {given}"
+
+
 RETURNED = [
     *(("-1", "-1"), ("8", "8"), ("2.0", "2.0"), ("true", "True"), ("null", "None")),
     *(("text", "'three'"), ("NaN", "nan"), ("object", "'object'"), ("huge", "10000")),
@@ -13,7 +19,7 @@ OWN = [
     *(
         policy_case(
             f"{MINE}:Returns:what={what}",
-            f"--policy Returns: got {given}",
+            f"--policy Returns: {said_of(given)}",
             "a whole draft length from 0 to 7",
         )
         for what, given in RETURNED
@@ -86,7 +92,7 @@ SETTING = [
         )
     ),
     *(
-        policy_case(f"{name}:{setting}={value}", f"--policy {name} {setting}: got {given}", "expec")
+        policy_case(f"{name}:{setting}={value}", f"--policy {name} {setting}: {said_of(given)}", "expec")
         for name, setting, value, given in (
             ("goodput", "window", "0", "0"),
             ("goodput", "window", "1.5", "1.5"),
@@ -150,7 +156,7 @@ SETTING = [
         )
     ),
     *(
-        policy_case(f"table{rest}", f"--policy table: got {given}")
+        policy_case(f"table{rest}", f"--policy table: {said_of(given)}")
         for rest, given in (
             ("", "[]"),
             (":list.json", "[]"),
