@@ -92,7 +92,9 @@ SETTING = [
         )
     ),
     *(
-        policy_case(f"{name}:{setting}={value}", f"--policy {name} {setting}: {said_of(given)}", "expec")
+        policy_case(
+            f"{name}:{setting}={value}", f"--policy {name} {setting}: {said_of(given)}", "expec"
+        )
         for name, setting, value, given in (
             ("goodput", "window", "0", "0"),
             ("goodput", "window", "1.5", "1.5"),
