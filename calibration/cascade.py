@@ -86,9 +86,9 @@ def _opening(settings: SuiteSettings) -> str:
         f" {DEFAULT_FIRST}, and the range over routing correlations"
         f" {_list(settings.routing_correlations)}, outputs of {_list(settings.output_tokens)}"
         f" tokens and first draft lengths {_list(settings.first_draft_lengths)}. Look-up of 1 to 3"
-        " last tokens, the likeliest reading of the paper: the presets and what exact look-ups of"
-        " one and two tokens add to them; of 3 to 7, as in the presets; or, a bound, of 1 to 3 with"
-        " all that is added wrong."
+        " last tokens, the likeliest reading of the paper: the presets, with what exact look-ups of"
+        " so few tokens add to them and lose of them; of 3 to 7, as in the presets; or, a bound, of"
+        " 1 to 3 with all that is added wrong."
     )
 
 

@@ -1,11 +1,12 @@
 """Recordings of one's own: exact look-ups in texts that are on most machines.
 
-Usage: python calibration/recordings.py FOLDER ... [--collect | --judge]. The texts are files of
-Python's standard library, each written out again with one of its names changed, and texts of
-licences, each continued after its first fifth. tables/recorded_files.csv lists them by the SHA-256
-of what they hold: files in the folders that are not in the list are passed over, and a file of the
-list that is missing is named. --collect writes that list, --judge the ranking of policies
-(`recorded_judge`). No model takes part: what greedy decoding would write is given.
+Usage: python calibration/recordings.py FOLDER ... [--collect | --judge | --write]. The texts are
+files of Python's standard library, each written out again with one of its names changed, and texts
+of licences, each continued after its first fifth. tables/recorded_files.csv lists them by the
+SHA-256 of what they hold: files in the folders that are not in the list are passed over, and a file
+of the list that is missing is named. --collect writes that list, --judge the ranking of policies
+(`recorded_judge`), --write the traces that a notebook reads. No model takes part: what greedy
+decoding would write is given.
 """
 
 import csv
@@ -20,9 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from specmodel.base.errors import InputError
-from specmodel.replay.traces import Trace, ngram_trace
+from specmodel.replay.traces import Trace, ngram_trace, write_trace
 
 LIST = Path(__file__).parent / "tables/recorded_files.csv"
+WRITTEN = Path(__file__).parents[1] / "notebooks/data"
 KINDS = ("rename", "licence")
 LOOK_UPS = {"1..3": (1, 3), "3..7": (3, 7)}
 """Fewest and most last tokens that are looked up [token]."""
@@ -116,9 +118,9 @@ def half(texts: list[Recorded], number: int) -> list[Recorded]:
 
 
 def trace_of(texts: list[Recorded], look_up: str) -> Trace:
-    """Return the exact trace of a look-up in some texts."""
+    """Return the exact trace of a look-up in some texts, whose names are in its metadata."""
     ids: dict[str, int] = {}
-    prompts, outputs = [], []
+    prompts, outputs, names = [], [], []
     for each in texts:
         prompt, output = (
             np.array([ids.setdefault(piece, len(ids)) for piece in PIECES.findall(part)])
@@ -127,10 +129,12 @@ def trace_of(texts: list[Recorded], look_up: str) -> Trace:
         if len(output) >= LEAST_OUTPUT:
             prompts.append(prompt[:MOST_PROMPT])
             outputs.append(output[:MOST_OUTPUT])
+            names.append(each.name)
     least, most = LOOK_UPS[look_up]
     return ngram_trace(
-        prompts, outputs, min_ngram=least, max_ngram=most, max_proposal=MOST_PROPOSAL
-    )
+        prompts, outputs, min_ngram=least, max_ngram=most, max_proposal=MOST_PROPOSAL,
+        metadata={"texts": "\n".join(names)},
+    )  # fmt: skip
 
 
 def main(words: list[str]) -> None:
@@ -147,6 +151,8 @@ def main(words: list[str]) -> None:
     for kind in KINDS:
         for look_up in LOOK_UPS:
             trace = trace_of(texts[kind], look_up)
+            if "--write" in words:
+                write_trace(trace, WRITTEN / f"{kind}_{look_up.replace('..', '_')}.parquet")
             print(f"{kind}, {look_up}: {trace.num_requests} requests,"
                   f" {len(trace.accepted_tokens)} tokens")  # fmt: skip
 

@@ -220,7 +220,7 @@ def _refusals(options: dict[str, Any]) -> list[str]:
 def _growth(options: dict[str, Any], source: replay.blocks.Source) -> tuple[float, float]:
     """Return the context of the first step of all requests, and how much it may grow [token]."""
     typed = options["context_length"]
-    if isinstance(source, replay.blocks.Sample):
+    if isinstance(source, replay.Sample):
         start, longest = DEFAULT_CONTEXT_LENGTH, source.longest_tokens
     else:
         start, longest = DEFAULT_CONTEXT_LENGTH, int(source.output_tokens.max())

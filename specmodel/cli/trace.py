@@ -38,6 +38,10 @@ _FIGURES = {
 def trace() -> None:
     """Make and describe acceptance traces: what a drafter gets accepted, position by position.
 
+    A line of a trace is a request: proposed_tokens and accepted_tokens, lists by position; its
+    prompt_tokens, if known; and accepted_tokens_at_3 where a draft of 3 is another draft than the
+    first tokens of a longer one, as of drafters that write a block at once.
+
     \b
     Examples:
       specmodel trace ngram ./requests.jsonl --output ./ngram.jsonl

@@ -175,7 +175,7 @@ def taken_drafter(target: Architecture) -> tuple[str, str]:
     >>> taken_drafter(load_architecture("qwen3.5-397b-a17b"))
     ('mtp', 'as in vLLM recipes and InferenceX, November 2026')
     >>> taken_drafter(load_architecture("deepseek-v3"))
-    ('mtp', "the checkpoint's own")
+    ('mtp', "as in SGLang's benchmarks, November 2026")
     """
     row = _recipe(target)
     if row:

@@ -17,15 +17,14 @@ from specmodel.base.units import FloatArray, check
 from specmodel.replay.chance import LUCK, TRACE, Luck, Variation, draw_luck, stream
 from specmodel.replay.choices import Choice, policy_maker
 from specmodel.replay.policies.kinds import KINDS
-from specmodel.replay.replaying import SERVERS, Scene, Totals
+from specmodel.replay.replaying import SERVERS, Scene
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.told import Told
 from specmodel.replay.traces import Process, Trace, join_traces, sample_trace
-from specmodel.replay.walk import States
+from specmodel.replay.walk import States, Sums
 
 BLOCK_REQUESTS = 8192
-"""Most requests of a block, enough to hide Python's own time in a step that NumPy takes for all
-[request]."""
+"""Most requests of a block [request]."""
 WORTH_COMPILING = 3_000_000
 """Output tokens, times policies, from which numba is imported, where it is installed: Python takes
 about as long for their steps as numba to be ready [token]."""
@@ -217,7 +216,7 @@ def replay_block(block: Block, choices: Sequence[Choice], kept: Kept) -> dict[st
     requests = {"request": np.arange(block.first, block.last), "output_tokens": trace.output_tokens}
     tables = {}
     for choice in choices:
-        columns = requests | vars(_replay(choice, scene, block, plain, kept))
+        columns = requests | _replay(choice, scene, block, plain, kept)._asdict()
         small = {  # counts take four bytes, because there may be many records
             name: column.astype(np.int32) if column.dtype.kind == "i" else column
             for name, column in columns.items()
@@ -226,19 +225,12 @@ def replay_block(block: Block, choices: Sequence[Choice], kept: Kept) -> dict[st
     return tables
 
 
-def _replay(choice: Choice, scene: Scene, block: Block, plain: FloatArray, kept: Kept) -> Totals:
+def _replay(choice: Choice, scene: Scene, block: Block, plain: FloatArray, kept: Kept) -> Sums:
     """Replay a block under one policy, in the fastest form that there is for it."""
     times, trace = scene.times, scene.trace
     if choice.draft_length == 0:
         none = np.zeros(trace.num_requests, np.int64)
-        still = scene.plain_time(with_luck=False)
-        return Totals(
-            steps=trace.output_tokens,
-            test_steps=none,
-            drafted_tokens=none,
-            time=plain,
-            expected_time=still,
-        )
+        return Sums(trace.output_tokens, none, none, plain, scene.plain_time(with_luck=False))
     if choice.draft_length is not None:
         return scene.replay(scene.constant(choice.draft_length), pauses=False)
     if choice.planner is not None:
@@ -246,17 +238,13 @@ def _replay(choice: Choice, scene: Scene, block: Block, plain: FloatArray, kept:
     make = policy_maker(choice, times, block.seed)
     servers = SERVERS if choice.state == "server" else 0
     policy: Any = make(0) if choice.is_ours else None
+    state: Any = kept.get(choice.name)
     if type(policy) in KINDS and not getattr(policy, "generator", None):
-        states = kept.get(choice.name)
-        if not isinstance(states, States):
-            states = scene.learning(policy, servers)
-        done = scene.replay(states, pauses=True)
-        if servers:
-            kept[choice.name] = states
-        return done
-    told = kept.get(choice.name)
-    if not isinstance(told, Told):
-        told = scene.told(make, servers)
+        state = state or scene.learning(policy, servers)
+        done = scene.replay(state, pauses=True)
+    else:
+        state = state or scene.told(make, servers)
+        done = scene.replay(pauses=True, told=state)
     if servers:
-        kept[choice.name] = told
-    return scene.replay(pauses=True, told=told)
+        kept[choice.name] = state
+    return done

@@ -40,6 +40,9 @@ all draft lengths, and a random generator of its own."""
 BEST_FIXED = "best-fixed"
 """Name of the best fixed draft length in hindsight, which needs the records of all others."""
 
+VERIFICATION = "adaptive-verification"
+"""Name of vLLM's choice of how many drafted tokens of a batch to verify."""
+
 Planner = Callable[[Trace, ReplayTimes], NDArray[np.uint8]]
 """Gives draft lengths by position of a trace, from the trace itself."""
 
@@ -95,6 +98,7 @@ _PLANNERS: dict[str, Planner | None] = {
     "greedy": greedy_plan,
     "oracle": oracle_plan,
     BEST_FIXED: None,  # never replayed: `run` replays all lengths
+    VERIFICATION: None,  # never replayed: a server asks for it
 }
 
 
@@ -165,6 +169,9 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
 def check_choice(choice: Choice, times: ReplayTimes) -> None:
     """Refuse a policy that cannot be made or asks for too long a draft, before any replay."""
     longest = times.max_draft_length
+    if choice.name == VERIFICATION:
+        expected = "a policy of single requests: this one looks at the batch, which is of serving"
+        raise InputError("policy", choice.name, expected)
     if choice.draft_length is not None and choice.draft_length > longest:
         expected = f"at most {longest}, the longest draft considered (max_draft_length)"
         raise InputError("policy", choice.name, expected)
@@ -231,8 +238,8 @@ def _named(name: str, settings: dict[str, Any]) -> str:
 def _planned(policy: str, words: Sequence[str]) -> Choice:
     if words:
         raise InputError("policy", policy, "no settings, as it has none")
-    planner = _PLANNERS[policy]
-    return Choice(name=policy, planner=planner) if planner else _constant(policy, 0)
+    length = 0 if policy == "none" else None
+    return Choice(name=policy, planner=_PLANNERS[policy], draft_length=length)
 
 
 def _fixed(policy: str, words: Sequence[str]) -> Choice:

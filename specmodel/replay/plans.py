@@ -5,6 +5,9 @@ by. Like any policy that may draft, they pay the upkeep of a drafter that pauses
 to them. Times grow with context as they do in the walk.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,13 +38,12 @@ def greedy_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
     """Return the draft length with the most tokens per second at each position [token]."""
     ends = np.repeat(trace.starts + trace.output_tokens, trace.output_tokens)
     left = ends - np.arange(len(ends))
-    later = context_at(trace, times)
+    later, held = context_at(trace, times), _held(trace, times)
     plan = np.empty(len(ends), np.uint8)
     for first in range(0, len(plan), CHUNK):
         part = slice(first, first + CHUNK)
         taken = _step_times(trace.proposed_tokens[part], later[part], times)
-        emitted = _emitted(trace.accepted_tokens[part], times)
-        np.minimum(emitted, left[part, None], out=emitted)
+        emitted = np.minimum(held(part) + 1, left[part, None])
         plan[part] = np.argmax(emitted / taken, axis=1)
     return plan
 
@@ -72,11 +74,11 @@ def _plan_backwards(
     Column r of `least` is the least time of the last r tokens of each request: that of one step
     and of what it leaves to be done, minimised over the draft length of the step.
     """
-    least = np.zeros((len(ends), int(lengths.max()) + 1))
+    least, held = np.zeros((len(ends), int(lengths.max()) + 1)), _held(trace, times)
     for left in range(1, least.shape[1]):
         lanes = np.flatnonzero(lengths >= left)
         at = ends[lanes] - left
-        after = np.maximum(left - _emitted(trace.accepted_tokens[at], times), 0)
+        after = np.maximum(left - 1 - held(at), 0)
         taken = _step_times(trace.proposed_tokens[at], later[at], times)
         total = taken + least[lanes[:, None], after]
         plan[at] = np.argmin(total, axis=1)
@@ -114,7 +116,8 @@ def _step_times(
     return np.asarray(below + part[:, None] * (above - below))
 
 
-def _emitted(accepted: NDArray[np.uint8], times: ReplayTimes) -> NDArray[np.int64]:
-    """Return the tokens that each draft length emits, shape (positions, longest + 1) [token]."""
+def _held(trace: Trace, times: ReplayTimes) -> Callable[[Any], NDArray[np.int64]]:
+    """Return a function of positions: what is accepted of drafts of each length [token]."""
     asked = np.arange(times.max_draft_length + 1)
-    return np.minimum(asked, accepted[:, None].astype(np.int64)) + 1
+    rows, which = trace.by_length(times.max_draft_length)
+    return lambda at: np.minimum(asked, rows[:, at].T[:, which].astype(np.int64))

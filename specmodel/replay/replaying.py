@@ -1,7 +1,6 @@
 """A block replayed under one policy: what the walk takes, compiled or not, and what it adds up."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,20 +19,6 @@ from specmodel.replay.walk import Requests, States, Sums, Tables, compiled_walk,
 
 SERVERS = 8
 """States that requests are dealt to in order, where a server has one, not a request [-]."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Totals:
-    """Sums over the steps of each request; test steps are those in a phase "test" [-].
-
-    Drafted tokens are those that were verified [token]; the expected time is without luck [s].
-    """
-
-    steps: NDArray[np.int64]
-    test_steps: NDArray[np.int64]
-    drafted_tokens: NDArray[np.int64]
-    time: FloatArray
-    expected_time: FloatArray
 
 
 class Scene:
@@ -67,11 +52,11 @@ class Scene:
 
     def replay(
         self, states: States | None = None, *, pauses: bool, told: Told | None = None
-    ) -> Totals:
+    ) -> Sums:
         """Walk through all requests with the states of a policy, or with a policy in Python."""
         states = states or (told.states if told else self.constant(0))
-        is_fast = self.compiled is not None and told is None
-        run = self.compiled if self.compiled is not None and is_fast else walk
+        run = self.compiled if self.compiled is not None and told is None else walk
+        is_fast = run is not walk
         tables = self._tables(pauses, is_fast)
         size = self.trace.num_requests
         kinds: list[Any] = [np.int64] * 3 + [np.float64] * 2
@@ -85,9 +70,7 @@ class Scene:
             if told is None:
                 raise
             raise policy_error(told.policy, error) from error
-        named = zip(Sums._fields, sums, kinds, strict=True)
-        found: dict[str, Any] = {name: np.asarray(each, kind) for name, each, kind in named}
-        return Totals(**found)
+        return Sums(*(np.asarray(each, kind) for each, kind in zip(sums, kinds, strict=True)))
 
     def constant(self, draft_length: int) -> States:
         """Return the state of a constant draft length [token]."""
@@ -130,9 +113,11 @@ class Scene:
     def _requests_for(self, is_fast: bool) -> Requests:
         if is_fast not in self._requests:
             trace, luck, starts = self.trace, self.luck, self.trace.starts
+            accepted, which = trace.by_length(self.times.max_draft_length)
             arrays = Requests(
                 proposed=np.ascontiguousarray(trace.proposed_tokens),
-                accepted=np.ascontiguousarray(trace.accepted_tokens),
+                accepted=accepted.ravel(),
+                rows=which * accepted.shape[1],
                 expert_draws=np.ascontiguousarray(luck.expert_draws),
                 noise_draws=np.ascontiguousarray(luck.noise_draws),
                 first=starts,

@@ -79,7 +79,7 @@ class Told:
         self._at = context + self._context
         self._phase = getattr(self.policy, "phase", "") if self._has_phase else ""
         self.states.whole[0][TESTING] = 1 if self._phase == "test" else 0
-        asked = self._propose(self._at)
+        asked = self._propose(BATCH_SIZE, self._at)
         if type(asked) is not int or not 0 <= asked <= self._longest:
             asked = _whole(asked, self._longest, self.policy)
         self._asked = asked
@@ -87,7 +87,7 @@ class Told:
 
     def observe(self, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
         """Tell the policy what a step emitted and drafted [token], and its time [s]."""
-        self._observe(emitted_tokens, step_time, drafted_tokens, self._at)
+        self._observe(emitted_tokens, step_time, drafted_tokens, BATCH_SIZE, self._at)
         if self._log is not None:
             self._log.append({
                 "position": self._position, "draft_length": self._asked,
@@ -98,33 +98,36 @@ class Told:
         self._position += emitted_tokens
 
 
-def asking(policy: Any) -> Callable[[float], Any]:
-    """Return a function of context that asks a policy, which may take it by name."""
+def asking(policy: Any) -> Callable[[int, float], Any]:
+    """Return a function of batch size and context that asks a policy, which may take both."""
     propose, parameters = policy.propose, _parameters(_kind(policy), "propose")
     taken = {name for name in ASKED_WITH if name in parameters}
     if not taken:
-        return lambda context: propose()
+        return lambda batch_size, context: propose()
 
-    def ask(context: float) -> Any:
-        values = zip(ASKED_WITH, (BATCH_SIZE, int(context)), strict=True)
+    def ask(batch_size: int, context: float) -> Any:
+        values = zip(ASKED_WITH, (batch_size, int(context)), strict=True)
         return propose(**{name: value for name, value in values if name in taken})
 
     return ask
 
 
-def telling(policy: Any) -> Callable[[int, float, int, float], None]:
-    """Return a function of emitted tokens, time, drafted tokens and context that tells a policy."""
+def telling(policy: Any) -> Callable[[int, float, int, int, float], None]:
+    """Return a function that tells a policy what a step of a request was.
+
+    It takes emitted tokens, time, drafted tokens, batch size and context.
+    """
     observe: Any = policy.observe
     by_place, names = _protocol(_kind(policy))
     if by_place and not names:
-        return lambda emitted, seconds, drafted, context: observe(emitted, seconds)
+        return lambda emitted, seconds, *more: observe(emitted, seconds)
     if by_place and names == {"drafted_tokens"}:
-        return lambda emitted, seconds, drafted, context: observe(
+        return lambda emitted, seconds, drafted, *more: observe(
             emitted, seconds, drafted_tokens=drafted
         )
 
-    def tell(emitted: int, seconds: float, drafted: int, context: float) -> None:
-        values = (emitted, seconds, drafted, emitted - 1, BATCH_SIZE, int(context))
+    def tell(emitted: int, seconds: float, drafted: int, batch: int, context: float) -> None:
+        values = (emitted, seconds, drafted, emitted - 1, batch, int(context))
         named = {name: value for name, value in zip(TOLD, values, strict=True) if name in names}
         observe(*((emitted, seconds) if by_place else ()), **named)
 

@@ -18,12 +18,14 @@ from specmodel.replay.policies.policy import ASKED, TESTING
 class Requests(NamedTuple):
     """What is known of each position, and of each request: where it ends and begins.
 
-    `context` is how much later than the first row of the table the first step of a request is
-    [token]; `experts` is the luck of a request [-].
+    What is accepted stands in rows, of which that of a draft length begins at `rows`. `context` is
+    how much later than the first row of the table the first step of a request is [token];
+    `experts` is the luck of a request [-].
     """
 
     proposed: Any
     accepted: Any
+    rows: Any
     expert_draws: Any
     noise_draws: Any
     first: Any
@@ -62,7 +64,10 @@ class States(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What is added up over the steps of each request."""
+    """What is added up over the steps of each request; test steps are those in a phase "test" [-].
+
+    Drafted tokens are those that were verified [token]; the expected time is without luck [s].
+    """
 
     steps: Any
     test_steps: Any
@@ -100,7 +105,7 @@ def replay_request(
     tables: Tables,
 ) -> tuple[int, int, int, float, float]:
     """Return steps, test steps, drafted tokens, time and expected time of one request."""
-    proposed, accepted, expert_draws, noise_draws, first, last, context, experts = requests
+    proposed, accepted, rows, expert_draws, noise_draws, first, last, context, experts = requests
     base, slope, columns, rows_per_token, expert_levels, noise_levels = tables
     kind, plan = states.kind, states.plan
     position, end, of_request = first[request], last[request], experts[request]
@@ -112,15 +117,15 @@ def replay_request(
             asked = int(plan[position]) if kind == PLANNED else whole[ASKED]
         else:
             asked = told.propose(position + start)
-        offered, held, left = proposed[position], accepted[position], end - position
+        offered, held, left = proposed[position], accepted[rows[asked] + position], end - position
         verified = asked if asked < offered else offered
         emitted = (asked if asked < held else held) + 1
         emitted = emitted if emitted < left else left  # min() is slower
         column = verified + 1 if asked > 0 else 0
         if grows:
-            rows = (position + start) * rows_per_token
-            row = int(rows)
-            part, at = rows - row, row * columns + column
+            later = (position + start) * rows_per_token
+            row = int(later)
+            part, at = later - row, row * columns + column
             usual = base[at] + part * (base[at + columns] - base[at])
             more = slope[at] + part * (slope[at + columns] - slope[at])
         else:

@@ -22,7 +22,7 @@ from specmodel.answers import (
 from specmodel.answers.schedule import mean_speedup
 from specmodel.base.errors import InputError
 from specmodel.cost.memory import MemoryUse
-from specmodel.replay.policies import scheduled_draft_length
+from specmodel.replay.policies import scheduled_draft_lengths
 
 COARSE = [0.8, 0.95, 0.99, 0.995, 1.0, 1.004, 1.01, 1.05, 1.2]
 """Few values, so that ties are common."""
@@ -246,7 +246,7 @@ def read_vllm(text, largest):
     lengths = [0] * largest
     for first, last, length in ranges:
         lengths[first - 1 : last] = [min(length, longest)] * (last + 1 - first)
-    assert lengths == [scheduled_draft_length(ranges, size) for size in range(1, largest + 1)]
+    assert lengths == scheduled_draft_lengths(ranges, largest, longest)[1:]
     assert longest == max(1, *lengths)
     return lengths
 
@@ -332,6 +332,23 @@ def test_vllm_itself_reads_back_the_lengths(lengths, more):
         vllm_num_speculative_tokens=config["num_speculative_tokens"],
     )
     assert found[1:] == lengths + more * lengths[-1:]
+
+
+@pytest.mark.engine
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    steps=st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=6),
+    largest=st.integers(1, 80),
+    longest=st.integers(1, 7),
+)
+def test_vllm_itself_has_these_lengths_at_each_batch_size(steps, largest, longest):
+    ranges, end = [], 0
+    for gap, width, length in steps:  # ranges with gaps, of which the first starts at 1
+        first = end + 1 + gap * (end > 0)
+        end = first + width
+        ranges.append([first, end, length])
+    found = own_parser("vllm")["build_dynamic_sd_schedule_lookup"](ranges, largest, longest)
+    assert found == scheduled_draft_lengths(ranges, largest, longest)
 
 
 @pytest.mark.engine

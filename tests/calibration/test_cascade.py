@@ -13,6 +13,7 @@ import cascade
 from cascade_suite import (
     CHOICES,
     LOOK_UPS,
+    LOST_SHARES,
     PAPER,
     SHORT_SHARES,
     TASKS,
@@ -81,9 +82,12 @@ def test_shorter_look_ups_propose_more_and_get_little_more_accepted(task) -> Non
     found = [trace.proposed_tokens > 0 for trace in (long, bound, short)]
     assert (found[1] == found[2]).all()
     assert found[1].mean() == pytest.approx(SHORT_SHARES[task], abs=0.005)
-    assert (bound.accepted_tokens == long.accepted_tokens).all()
-    added = found[2] & ~found[0]
-    assert (short.accepted_tokens == long.accepted_tokens)[~added].all()
+    added, right = found[2] & ~found[0], long.accepted_tokens > 0
+    for each in (bound, short):
+        lost = (each.accepted_tokens != long.accepted_tokens)[~added]
+        assert (each.accepted_tokens[~added][lost] == 0).all()
+        assert lost.sum() / right.sum() == pytest.approx(LOST_SHARES[task], abs=0.01)
+    assert (bound.accepted_tokens[added] == 0).all()
     assert (short.accepted_tokens <= short.proposed_tokens).all()
     for i, right in enumerate(LOOK_UPS["1..3"][:3], start=1):
         assert (short.accepted_tokens[added] >= i).mean() == pytest.approx(right, abs=0.01)

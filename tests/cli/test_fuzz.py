@@ -42,7 +42,7 @@ READING = {
 }
 """Functions and methods that open a file or pass one on to what does."""
 OF_ITS_OWN = {
-    *("unions.measured_unions", "published._rows", "engine.first_token_constants"),
+    *("unions.measured_unions", "published.rows_of", "engine.first_token_constants"),
     *("family._read", "keys.table", "modules._table", "records._shipped"),
     *("collectives.time_all_reduces", "device._lines", "device._last_level_cache"),
     *("__init__._open_closed_streams", "commands.carry_out"),
@@ -142,7 +142,7 @@ def sessions(kind, count=12):
 
 MENDS = [
     ("cli.commands._OTHER_OPTIONS", {}, lines("tool")),
-    ("cli.commands._TAKING_MEMORY", (), lines("memory", of="predict")),
+    ("cli.commands._TAKING_MEMORY", (), lines("memory", of="predict", count=30)),
     ("base.errors._FEW", 10**6, lines("plain", of="show")),
     ("base.files.followed", Path, lines("link", of="plot")),
     ("base.appended._remove", str, sessions("trouble")),

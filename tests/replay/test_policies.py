@@ -12,8 +12,10 @@ from specmodel.replay.policies import (
     CascadeSettings,
     DiscountedBandit,
     Goodput,
-    scheduled_draft_length,
+    scheduled_draft_lengths,
+    verified_drafts,
 )
+from specmodel.replay.policies.goodput import STEP_TIMES, next_length, take_in
 
 BASE = 10e-3
 
@@ -294,6 +296,32 @@ def test_goodput_probes_until_something_was_drafted() -> None:
     assert policy.propose() == 0
 
 
+def test_a_probe_of_goodput_that_tells_nothing_new_ends() -> None:
+    policy = Goodput([1.0, 1.9], first_acceptance_rate=0.1, window=1, probe_interval=3)
+    lengths = []
+    for _ in range(12):
+        lengths.append(policy.propose())
+        policy.observe(1, 1.0)
+    assert lengths == [0, 0, 0, 1] * 3
+
+
+def test_goodput_of_a_server_takes_many_requests_and_the_times_of_a_batch() -> None:
+    """Drafting pays while the batch is small; as it grows and shrinks, the length follows."""
+    few, many = [1.0, 1.1, 1.2, 1.3], [2.0, 6.0, 10.0, 14.0]
+    policy = Goodput(few, first_acceptance_rate=0.7, window=64, probe_interval=4)
+    lengths = []
+    for step in range(60):
+        times = few if step % 30 < 15 else many
+        asked = policy.propose()
+        for _ in range(8 if asked else 0):
+            take_in(policy.whole, asked, min(asked, 2))
+        policy.real[STEP_TIMES:] = times
+        next_length(policy.whole, policy.real)
+        lengths.append(policy.propose())
+    assert set(lengths[:15]) == set(lengths[30:45]) == {2, 3}
+    assert lengths[15:30] == lengths[45:] == [0, 0, 0, 0, 1] * 3
+
+
 class ReadableGoodput:
     """Goodput by its description: the last steps that drafted, and rates from these."""
 
@@ -446,8 +474,9 @@ def test_a_bandit_that_forgets_at_once_goes_on() -> None:
 
 def test_a_schedule_by_batch_size_reads_as_vllm_does() -> None:
     schedule = [[17, 64, 2], [1, 16, 3], [100, 4096, 0]]
-    lengths = [scheduled_draft_length(schedule, size) for size in (1, 16, 17, 80, 100)]
-    assert lengths == [3, 3, 2, 2, 0]
+    lengths = scheduled_draft_lengths(schedule, 200)
+    assert [lengths[size] for size in (1, 16, 17, 80, 100, 200)] == [3, 3, 2, 2, 0, 0]
+    assert scheduled_draft_lengths(schedule, 20, 2) == [0, *[2] * 20]
 
 
 @pytest.mark.parametrize(
@@ -468,7 +497,34 @@ def test_a_schedule_by_batch_size_reads_as_vllm_does() -> None:
 )
 def test_a_schedule_that_no_engine_takes(schedule, message) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
-        scheduled_draft_length(schedule, 3)
+        scheduled_draft_lengths(schedule, 3)
+
+
+def readable_budget(survival, sampling, draft_time, verify_times, tokens) -> int:
+    """vLLM's choice by its description, with the chances of all drafted tokens of the batch."""
+    best = np.sort(survival.ravel())[::-1][: len(verify_times) - 1 - tokens]
+    expected = sampling + np.concatenate([[0], np.cumsum(best)])
+    return int(np.argmax(expected / (draft_time + verify_times[tokens : tokens + len(best) + 1])))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_adaptive_verification_has_the_most_tokens_a_second(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    requests, longest = (int(each) for each in generator.integers(1, 8, 2))
+    tokens = requests + int(generator.integers(0, 20))
+    times = np.cumsum(
+        generator.random(tokens + requests * longest + int(generator.integers(-1, 3)))
+    )
+    survival = np.cumprod(generator.random((requests, longest)), axis=1)
+    shared = requests, 0.1, times, tokens
+    falling = np.sort(survival.ravel())[::-1]
+    assert verified_drafts(falling, 1, *shared) == readable_budget(survival, *shared)
+    alike = np.tile(survival[0], (requests, 1))
+    assert verified_drafts(survival[0], requests, *shared) == readable_budget(alike, *shared)
+
+
+def test_adaptive_verification_of_a_part_of_a_prompt_alone_drafts_nothing() -> None:
+    assert verified_drafts([], 0, 0, 0.1, [1.0] * 600, 512) == 0
 
 
 @pytest.mark.parametrize("step_time", [[], [1.0, 0.0], [1.0, -1.0], [float("nan")], ["a"], [[1]]])

@@ -36,15 +36,18 @@ from specmodel.replay.policies import (
     DiscountedBandit,
     Goodput,
 )
-from specmodel.replay.replaying import Scene, Totals
+from specmodel.replay.replaying import Scene
 from specmodel.replay.traces import (
+    AcceptanceProcess,
     Trace,
     iid_process,
+    join_traces,
     load_preset,
     make_trace,
     position_process,
+    trace_statistics,
 )
-from specmodel.replay.walk import compiled_walk
+from specmodel.replay.walk import Sums, compiled_walk
 
 NONE = Variation(timing_noise=0.0, request_expert_spread=0.0, step_expert_spread=0.0)
 SMALL = load_architecture("qwen2-0.5b").with_changes("drafter", {"vocabulary_size": 50_304})
@@ -202,7 +205,7 @@ def test_upkeep_is_paid_by_policies_that_may_resume(eagle_times) -> None:
 
 def best_by_hand(trace: Trace, times: ReplayTimes) -> float:
     """Least time of a short request, over all choices of draft lengths."""
-    proposed, accepted = trace.proposed_tokens.tolist(), trace.accepted_tokens.tolist()
+    proposed = trace.proposed_tokens.tolist()
 
     def least(position: int) -> float:
         if position >= len(proposed):
@@ -210,7 +213,9 @@ def best_by_hand(trace: Trace, times: ReplayTimes) -> float:
         options = [times.paused_time + least(position + 1)]
         for length in range(1, times.max_draft_length + 1):
             verified = min(length, proposed[position])
-            after = position + min(length, accepted[position]) + 1
+            at = [n for n in trace.accepted_at if n >= length]
+            accepted = trace.accepted_at[min(at)] if at else trace.accepted_tokens
+            after = position + min(length, int(accepted[position])) + 1
             options.append(times.step_time[verified] + least(after))
         return min(options)
 
@@ -224,9 +229,64 @@ def test_the_oracle_is_the_least_time_of_all_choices(seed: int, times, eagle_tim
     proposed = generator.integers(0, 4, size)
     accepted = np.minimum(generator.integers(0, 4, size), proposed)
     trace = make_trace([proposed], [accepted], max_draft_length=3)
+    others = replace(trace, accepted_at=shorter_drafts(trace, (1, 2), generator))
     for own in (times.up_to(3), eagle_times.up_to(3)):
-        records = simulate(trace, own, ["oracle"], seed=0)
-        assert records["expected_time"].iloc[0] == pytest.approx(best_by_hand(trace, own))
+        for each in (trace, others):
+            records = simulate(each, own, ["oracle"], seed=0)
+            assert records["expected_time"].iloc[0] == pytest.approx(best_by_hand(each, own))
+
+
+def shorter_drafts(trace: Trace, lengths, generator) -> dict[int, np.ndarray]:
+    """What is accepted of drafts of some lengths, whatever longer ones have."""
+    proposed = trace.proposed_tokens
+    return {n: generator.integers(0, np.minimum(proposed, n) + 1, dtype=np.uint8) for n in lengths}
+
+
+def test_acceptance_may_depend_on_the_length_asked_for(times) -> None:
+    trace = make_trace([[3] * 8], [[3, 0, 0, 0, 3, 0, 0, 0]], max_draft_length=3)
+    ones = np.array([0, 1, 0, 1, 0, 1, 0, 1], np.uint8)
+    trace = replace(trace, accepted_at={1: ones})
+    records = simulate(trace, times, ["fixed:1", "fixed:2", "fixed:3"], seed=0)
+    assert records["steps"].tolist() == [5, 4, 2]
+    assert [trace_statistics(trace, [n]).tokens_per_step for n in (1, 2, 3)] == [
+        [1.6],
+        [2.0],
+        [4.0],
+    ]
+    both = join_traces([trace, make_trace([[2, 2]], [[1, 0]], max_draft_length=2)])
+    assert both.accepted_at[1].tolist() == [*ones, 1, 0]
+    assert both.accepted_tokens.tolist() == [2, 0, 0, 0, 2, 0, 0, 0, 1, 0]
+
+
+def test_a_process_may_know_shorter_drafts(times) -> None:
+    rates = {2: [0.9, 0.8], 4: [0.7, 0.6, 0.5, 0.4]}
+    survival = {n: np.cumprod(each).tolist() for n, each in rates.items()}
+    process = AcceptanceProcess(name="blocks", survival=survival[4], shorter=[survival[2]])
+    sample = Sample(processes=[process], num_requests=300, output_tokens=2000)
+    records = simulate(sample, times, ["fixed:1", "fixed:2", "fixed:3", "fixed:4"], seed=2)
+    tokens = records["output_tokens"] / records["steps"]
+    for length in range(1, 5):
+        own = tokens[records["policy"] == f"fixed:{length}"]
+        expected = 1 + sum(survival[2 if length < 3 else 4][:length])
+        error = own.std() / np.sqrt(len(own))
+        assert abs(own.mean() - expected) < 4 * error + expected * 5 / 2000
+
+
+@pytest.mark.parametrize(
+    ("shorter", "message"),
+    [
+        (
+            [[0.9, 0.8], [0.9]],
+            r"^shorter: got 'lists of length \[2, 1\]'; expected lists of rising",
+        ),
+        ([[0.9, 0.8, 0.7]], r"^shorter: got 'lists of length \[3\]'; .* of fewer than 3"),
+        ([[0.8, 0.9]], "^shorter: got .*never rise"),
+        ([[1.0]], r"^proposal_share: got 0.95; expected at least shorter\[0\] = 1"),
+    ],
+)
+def test_shorter_drafts_that_are_refused(shorter, message) -> None:
+    with pytest.raises(InputError, match=message):
+        AcceptanceProcess(name="x", survival=[0.9, 0.8, 0.7], shorter=shorter, proposal_share=0.95)
 
 
 @pytest.mark.parametrize("drafter", ["ngram", "eagle"])
@@ -297,7 +357,7 @@ VARIED = [
 ]
 
 
-def walked(scene: Scene, make) -> tuple[Totals, list[tuple]]:
+def walked(scene: Scene, make) -> tuple[Sums, list[tuple]]:
     """Totals of a policy that is an object, and what it asked for, saw, and tested."""
     log: list[dict] = []
     totals = scene.replay(pauses=True, told=scene.told(make, 0, log))
@@ -305,8 +365,8 @@ def walked(scene: Scene, make) -> tuple[Totals, list[tuple]]:
     return totals, [(*(step[name] for name in seen), step["phase"] == "test") for step in log]
 
 
-def assert_equal(totals: Totals, others: Totals) -> None:
-    for name in vars(totals):
+def assert_equal(totals: Sums, others: Sums) -> None:
+    for name in totals._fields:
         np.testing.assert_array_equal(getattr(totals, name), getattr(others, name), name)
 
 
@@ -336,9 +396,10 @@ LEARNING = [
 @pytest.mark.parametrize("servers", [0, 8])
 def test_machine_code_and_python_replay_the_same(servers, growing_times) -> None:
     """Totals of every request: in Python, of policies as objects, and by numba if it is there."""
-    trace = bursty_trace(60, 13)
-    luck = draw_luck(trace, Variation(timing_noise=0.1), np.random.default_rng(14))
-    for own in (growing_times, replace(growing_times, later=())):
+    usual, generator = bursty_trace(60, 13), np.random.default_rng(14)
+    luck = draw_luck(usual, Variation(timing_noise=0.1), generator)
+    others = replace(usual, accepted_at=shorter_drafts(usual, (1, 4), generator))
+    for own, trace in ((growing_times, usual), (replace(growing_times, later=()), others)):
         slow = Scene(trace, own, luck, 5, compiles=False)
         fast = Scene(trace, own, luck, 5, compiles=True)
         plan = np.arange(len(trace.proposed_tokens), dtype=np.uint8) % 8

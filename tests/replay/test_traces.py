@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -222,14 +223,25 @@ def test_prompts_are_kept(suffix, tmp_path):
     assert trace.part(1, 2).prompt_tokens.tolist() == [1]
 
 
+def test_drafts_of_one_length_are_kept(suffix, tmp_path):
+    trace = some_trace()
+    at = {n: np.minimum(trace.accepted_tokens, n - 1) for n in (3, 200)}
+    write_trace(replace(trace, accepted_at=at), tmp_path / f"mine.{suffix}")
+    found = read_trace(tmp_path / f"mine.{suffix}")
+    assert_same(found, trace)
+    assert {n: row.tolist() for n, row in found.accepted_at.items()} == {
+        n: row.tolist() for n, row in at.items()
+    }
+
+
 @pytest.mark.parametrize(
     ("first", "last", "message"),
     [
         (3, 10**8, "line 3 prompt_tokens: got 100000000; expected .* 0 to 10000000, the"),
         (3, -1, "line 3 prompt_tokens: got -1"),
         (3, 1.5, "line 3 prompt_tokens: got 1.5"),
-        (3, None, "line 3 prompt_tokens: got None; expected the length of this prompt too"),
-        (None, 3, "line 3 prompt_tokens: got 3; expected none, as requests before have none"),
+        (3, None, "line 3 prompt_tokens: got None; expected this key to be given"),
+        (None, 3, "line 3 prompt_tokens: got 3; expected only accepted_tokens, proposed_tokens"),
     ],
 )
 def test_prompts_that_are_refused(first, last, message, tmp_path):
@@ -285,7 +297,19 @@ def second(**changes):
     return json_text(rows=[ROWS[0], row])
 
 
+def at(length, first=(1, 0, 1), second=(1,)):
+    """A file that knows drafts of one length."""
+    name = f"accepted_tokens_at_{length}"
+    extra = ({} if row is None else {name: list(row)} for row in (first, second))
+    return json_text(rows=[row | more for row, more in zip(ROWS, extra, strict=True)])
+
+
 BAD_TEXTS = [
+    (at(4), "line 2 accepted_tokens_at_4: got 4; expected drafts shorter than the longest, 4"),
+    (at(1, second=None), "line 3 accepted_tokens_at_1: got None; expected this key"),
+    (at(1, first=None), "line 3 accepted_tokens_at_1: got .1.; expected only accepted_tokens, p"),
+    (at(1, (1, 1, 1)), r"line 2 accepted_tokens_at_1\[1\]: got 1; expected at most proposed"),
+    (at(1, (1,)), "line 2 accepted_tokens_at_1: got '1 positions'; expected 3 positions"),
     ("", " None; expected a header"),
     (json_text().partition("\n")[2], "line 1: .*expected a header"),
     ("[1]\n", "line 1: got .1.; expected a header"),

@@ -12,10 +12,14 @@ if TYPE_CHECKING:
     )
     from specmodel.replay.policies.goodput import Goodput as Goodput
     from specmodel.replay.policies.policy import Policy as Policy
-    from specmodel.replay.policies.schedule import scheduled_draft_length as scheduled_draft_length
+    from specmodel.replay.policies.schedule import (
+        scheduled_draft_length as scheduled_draft_length,
+        scheduled_draft_lengths as scheduled_draft_lengths,
+    )
     from specmodel.replay.policies.sglang import (
         AdaptiveServer as AdaptiveServer,
         AdaptiveSteps as AdaptiveSteps,
     )
+    from specmodel.replay.policies.verification import verified_drafts as verified_drafts
 
 __all__, __getattr__, __dir__ = front(__name__)

@@ -63,27 +63,30 @@ def goodput(
     whole: list[int], real: list[float], emitted_tokens: int, step_time: float, drafted: int
 ) -> None:
     """Take in emitted and drafted tokens [token]; the time of a step does not matter [s]."""
-    if whole[ASKED] == 0:
-        whole[IDLE] += 1
-        if whole[IDLE] >= whole[PROBE]:
-            whole[IDLE], whole[ASKED] = 0, min(1, whole[LONGEST])
-        return
-    if drafted == 0:
-        return
-    pair = drafted * PAIR + emitted_tokens - 1
+    if drafted == 0 or take_in(whole, drafted, emitted_tokens - 1) or whole[IDLE] > 0:
+        next_length(whole, real)
+
+
+Goodput.react = goodput
+
+
+def take_in(whole: list[int], drafted: int, accepted: int) -> bool:
+    """Count a request's step that drafted something; return whether that changes what is known.
+
+    A server calls it for each request of a step, and `next_length` once behind them.
+    """
+    pair = drafted * PAIR + accepted
     ring = COUNTS + 2 * whole[LONGEST] + whole[NEXT]
     leaves = whole[ring]
     whole[ring] = pair
     whole[NEXT] = 0 if whole[NEXT] + 1 == whole[WINDOW] else whole[NEXT] + 1
+    whole[SEEN] = 1
     if pair == leaves:
-        return  # what is known stays as it is
+        return False
     if leaves > 0:
         count(whole, leaves, -1)
     count(whole, pair, 1)
-    whole[ASKED] = best_length(whole, real)
-
-
-Goodput.react = goodput
+    return True
 
 
 def count(whole: list[int], pair: int, sign: int) -> None:
@@ -94,6 +97,22 @@ def count(whole: list[int], pair: int, sign: int) -> None:
         whole[COUNTS + i] += sign
     for i in range(accepted):
         whole[COUNTS + longest + i] += sign
+
+
+def next_length(whole: list[int], real: list[float]) -> None:
+    """Choose the draft length of the next step; a probe goes on until something was drafted.
+
+    A server first writes the times of its batch into `real`, from `STEP_TIMES` on.
+    """
+    if whole[ASKED] == 0:
+        whole[IDLE] += 1
+    elif whole[SEEN] == 0:
+        return
+    else:
+        whole[IDLE] = 0
+    whole[SEEN], whole[ASKED] = 0, best_length(whole, real)
+    if whole[ASKED] == 0 and whole[IDLE] >= whole[PROBE]:
+        whole[ASKED] = min(1, whole[LONGEST])
 
 
 def best_length(whole: list[int], real: list[float]) -> int:
@@ -111,5 +130,5 @@ def best_length(whole: list[int], real: list[float]) -> int:
     return best
 
 
-PARTS = goodput, count, best_length
+PARTS = goodput, take_in, count, next_length, best_length
 """The functions that numba compiles."""

@@ -5,19 +5,28 @@ from collections.abc import Sequence
 from specmodel.base.errors import InputError
 
 
-def scheduled_draft_length(schedule: Sequence[Sequence[int]], batch_size: int) -> int:
-    """Return the draft length that vLLM takes from a schedule by batch size.
+def scheduled_draft_lengths(
+    schedule: Sequence[Sequence[int]], max_batch_size: int, max_draft_length: int = 10**9
+) -> list[int]:
+    """Return the draft length that vLLM takes from a schedule at each batch size.
 
     Parameters
     ----------
-    schedule, batch_size
+    schedule
         Entries of first batch size, last one (included) [request] and draft length [token]; in a
-        gap, and beyond the last entry, that of the entry before holds; the batch size [request].
+        gap, and beyond the last entry, that of the entry before holds.
+    max_batch_size, max_draft_length
+        Largest batch [request], and longest draft, to which longer ones are cut [token].
+
+    Returns
+    -------
+    list
+        Draft lengths by batch size, from 0, which has none [token].
 
     Examples
     --------
-    >>> scheduled_draft_length([[1, 16, 3], [17, 64, 2], [65, 4096, 0]], 20)
-    2
+    >>> scheduled_draft_lengths([[1, 2, 3], [4, 64, 2]], 5)
+    [0, 3, 3, 3, 2, 2]
     """
     expected = "[first batch size, last batch size, draft length]"
     if not isinstance(schedule, Sequence) or not schedule:
@@ -29,20 +38,27 @@ def scheduled_draft_length(schedule: Sequence[Sequence[int]], batch_size: int) -
         if entry[0] > entry[1] or entry[2] < 0:
             expected = "a range that is not reversed, and a length of at least 0"
             raise InputError("table", list(entry), expected)
-    return _draft_length_at(sorted(schedule, key=list), batch_size)
-
-
-def _draft_length_at(ranges: Sequence[Sequence[int]], batch_size: int) -> int:
-    """Return the draft length at a batch size; refuse ranges that leave out 1 or overlap."""
-    end = chosen = 0
-    for first, last, length in ranges:
+    lengths, end = [0], 0
+    for first, last, length in sorted(schedule, key=list):
         if first != 1 and end == 0:
             expected = "ranges of which the first starts at 1"
             raise InputError("table", [first, last, length], expected)
         if first <= end:
             expected = f"ranges that do not overlap: another holds {first} too"
             raise InputError("table", [first, last, length], expected)
-        if first <= batch_size:
-            chosen = length
+        before = lengths[-1]
+        lengths += [before] * (min(first, max_batch_size + 1) - len(lengths))
+        lengths += [min(length, max_draft_length)] * (min(last, max_batch_size) + 1 - len(lengths))
         end = last
-    return chosen
+    return lengths + [lengths[-1]] * (max_batch_size + 1 - len(lengths))
+
+
+def scheduled_draft_length(schedule: Sequence[Sequence[int]], batch_size: int) -> int:
+    """Return the draft length that vLLM takes from a schedule at one batch size [token].
+
+    Parameters
+    ----------
+    schedule, batch_size
+        As in `scheduled_draft_lengths`, and the batch size [request].
+    """
+    return scheduled_draft_lengths(schedule, batch_size)[batch_size]

@@ -138,7 +138,7 @@ class AdaptiveSteps(StatePolicy):
         slots = read_slots(config)
         first = first_steps(slots, num_steps)
         self.other_slots = tuple(size for size in slots if size > batch_size)
-        slot = slots[_slot_of(list(slots), batch_size)]
+        slot = [*slots.values()][_slot_of([*slots], batch_size)]
         if settings:
             told = {"candidate_steps": slot["candidate_steps"]}
             slot = _checked({}, slot | told | settings, "sglang")
@@ -159,12 +159,15 @@ def _state(slot: Mapping[str, Any], first: int) -> tuple[list[int], list[float]]
     return [steps[at], 0, *counts, *steps], [float(steps[at] - 1), *numbers]
 
 
-def _slot_of(keys: Sequence[int], batch_size: int) -> int:
-    return keys[max(bisect_right(keys, batch_size) - 1, 0)]
+def _slot_of(sizes: Sequence[int], batch_size: int) -> int:
+    """Return the number of the slot of a batch: the largest size at or below, or else the first."""
+    return max(bisect_right(sizes, batch_size) - 1, 0)
 
 
 class AdaptiveServer:
     """All slots of a server, each with a state that its requests share.
+
+    States are lists of numbers, `whole` and `real`, by number of slot: `adapt` takes in a batch.
 
     Parameters
     ----------
@@ -183,23 +186,25 @@ class AdaptiveServer:
     ) -> None:
         slots = read_slots(config)
         first = first_steps(slots, num_steps)
-        self._graph_sizes = sorted(graph_sizes)
-        self._states = {size: _state(slot, first) for size, slot in slots.items()}
+        self._sizes, self._graph_sizes = [*slots], sorted(graph_sizes)
+        states = [_state(slot, first) for slot in slots.values()]
+        self.whole, self.real = [each[0] for each in states], [each[1] for each in states]
+
+    def slot(self, batch_size: int) -> int:
+        """Return the number of the slot that a batch is looked up in [-]."""
+        at = bisect_left(self._graph_sizes, batch_size)
+        padded = self._graph_sizes[at] if at < len(self._graph_sizes) else batch_size
+        return _slot_of(self._sizes, padded)
 
     def propose(self, batch_size: int) -> int:
         """Return the draft length of a batch [token]."""
-        return self._state_of(batch_size)[0][ASKED]
+        return self.whole[self.slot(batch_size)][ASKED]
 
     def observe(self, accepted_tokens: Sequence[int], batch_size: int) -> None:
         """Take in how many tokens each request of a batch had accepted [token]."""
         if accepted_tokens:
-            mean = sum(accepted_tokens) / len(accepted_tokens)
-            adapt(*self._state_of(batch_size), mean)
-
-    def _state_of(self, batch_size: int) -> tuple[list[int], list[float]]:
-        at = bisect_left(self._graph_sizes, batch_size)
-        padded = self._graph_sizes[at] if at < len(self._graph_sizes) else batch_size
-        return self._states[_slot_of(list(self._states), padded)]
+            at, mean = self.slot(batch_size), sum(accepted_tokens) / len(accepted_tokens)
+            adapt(self.whole[at], self.real[at], mean)
 
 
 def sglang(

@@ -7,6 +7,7 @@ the table's schema, and each row is a request.
 
 import itertools
 import json
+import re
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -19,7 +20,9 @@ import numpy as np
 from specmodel.base.errors import InputError, import_extra
 from specmodel.base.files import file_mode, write_bytes
 from specmodel.replay.traces.record import (
+    COLUMNS,
     LONGEST_DRAFT,
+    Counts,
     Trace,
     check_prompt,
     check_request,
@@ -29,9 +32,10 @@ from specmodel.replay.traces.record import (
 SCHEMA = "specmodel-trace"
 SCHEMA_VERSION = 1
 SUFFIXES = (".jsonl", ".parquet")
-COLUMNS = ("proposed_tokens", "accepted_tokens")
+AT = re.compile(r"accepted_tokens_at_([1-9]\d{0,2})")
+"""Columns with what is accepted of drafts of one length, if it depends on the length."""
 PROMPT = "prompt_tokens"
-"""Column with the length of a request's prompt, which all requests of a trace have, or none."""
+"""Column with the length of a request's prompt, if it is known."""
 
 MAX_POSITIONS = 10**8
 """Most output positions of a trace in a file, which takes up to 2 GB to write or read [token]."""
@@ -57,19 +61,47 @@ def read_trace(path: str | Path) -> Trace:
     rows = json_lines(path, "trace") if is_text else _parquet_rows(path, name)
     where, first = next(rows, (name, None))
     header = _header(first, where)
-    longest, requests, positions = header["max_draft_length"], [], 0
-    prompts: list[int | None] = []
+    longest, positions = header["max_draft_length"], 0
+    prompts: list[int] = []
+    requests: list[tuple[Counts, ...]] = []
+    columns, more = [*COLUMNS], [PROMPT]
     for where, row in rows:
-        _only_keys(row, COLUMNS, where, PROMPT)
-        prompts.append(check_prompt(row.get(PROMPT), f"{where} {PROMPT}", prompts))
-        requests.append(check_request(row[COLUMNS[0]], row[COLUMNS[1]], longest, where))
+        if not requests and isinstance(row, dict):  # what the first request has, all have
+            columns += _columns_at(row, longest, where)
+            more = [name for name in more if name in row]
+        _only_keys(row, [*columns, *more], where)
+        prompts += [check_prompt(row[name], f"{where} {name}") for name in more]
+        requests.append(check_request({name: row[name] for name in columns}, longest, where))
         positions += len(requests[-1][0])
         check_positions(positions, where)
     if len(requests) != header["num_requests"]:
         expected = f"num_requests = {header['num_requests']}, as in its header"
         raise InputError(name, f"{len(requests)} requests", expected)
-    known = None if None in prompts else np.array(prompts, dtype=np.int64)
-    return replace(collect_trace(requests, longest, header["metadata"]), prompt_tokens=known)
+    known = np.array(prompts, dtype=np.int64) if prompts else None
+    lengths = [_length_of(name) for name in columns[len(COLUMNS) :]]
+    trace = collect_trace(requests, longest, header["metadata"], lengths)
+    return replace(trace, prompt_tokens=known)
+
+
+def _length_of(column: str) -> int:
+    found = AT.fullmatch(column)
+    return int(found[1]) if found else 0
+
+
+def _columns_at(names: Collection[str], longest: int, where: str) -> list[str]:
+    """Return the columns of drafts of one length, which must be shorter than the longest."""
+    columns = [name for name in names if _length_of(name)]
+    beyond = next((name for name in columns if _length_of(name) >= longest), None)
+    if beyond is not None:
+        expected = f"drafts shorter than the longest, {longest}, which is in accepted_tokens"
+        raise InputError(f"{where} {beyond}", _length_of(beyond), expected)
+    return columns
+
+
+def _arrays(trace: Trace) -> dict[str, Counts]:
+    """Return what a trace has by position, by column."""
+    of_length = {f"accepted_tokens_at_{n}": row for n, row in trace.accepted_at.items()}
+    return {name: getattr(trace, name) for name in COLUMNS} | of_length
 
 
 def check_positions(positions: int, argument: str) -> None:
@@ -159,10 +191,10 @@ def _json_value(line: bytes, where: str) -> Any:
 
 
 def _json_bytes(trace: Trace, header: Mapping[str, Any]) -> bytes:
-    lines = [json.dumps(header).encode()]
+    lines, arrays = [json.dumps(header).encode()], _arrays(trace)
     for start, length in zip(trace.starts.tolist(), trace.output_tokens.tolist(), strict=True):
         here = slice(start, start + length)
-        row: dict[str, Any] = {name: getattr(trace, name)[here].tolist() for name in COLUMNS}
+        row: dict[str, Any] = {name: each[here].tolist() for name, each in arrays.items()}
         if trace.prompt_tokens is not None:
             row[PROMPT] = int(trace.prompt_tokens[len(lines) - 1])
         lines.append(json.dumps(row).encode())
@@ -192,7 +224,7 @@ def _rows_of(pyarrow: Any, file: Any, name: str) -> Rows:
     check_positions(sum(group.column(0).num_values for group in groups), name)
     request = itertools.count()
     for batch in file.iter_batches(ROWS_AT_ONCE):
-        columns = {column: _lists(batch.column(column)) for column in COLUMNS}
+        columns = {name: _lists(batch.column(name)) for name in schema.names if name != PROMPT}
         if PROMPT in schema.names:
             columns[PROMPT] = iter(batch.column(PROMPT).to_pylist())
         for values in zip(*columns.values(), strict=True):
@@ -200,9 +232,10 @@ def _rows_of(pyarrow: Any, file: Any, name: str) -> Rows:
 
 
 def _check_columns(pyarrow: Any, schema: Any, name: str) -> None:
-    if sorted({*schema.names} - {PROMPT}) != sorted(COLUMNS):
+    own = [column for column in schema.names if column != PROMPT and not _length_of(column)]
+    if sorted(own) != sorted(COLUMNS):
         raise InputError(name, schema.names, f"columns {' and '.join(COLUMNS)}")
-    for column in COLUMNS:
+    for column in (column for column in schema.names if column != PROMPT):
         kind = schema.field(column).type
         is_list = pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)
         if not is_list or not pyarrow.types.is_integer(kind.value_type):
@@ -222,8 +255,9 @@ def _lists(column: Any) -> Iterator[Any]:
 def _parquet_bytes(trace: Trace, header: Mapping[str, Any]) -> bytes:
     pyarrow, parquet = _pyarrow()
     offsets = pyarrow.array(np.append(trace.starts, len(trace.proposed_tokens)), pyarrow.int32())
-    arrays = [pyarrow.ListArray.from_arrays(offsets, getattr(trace, name)) for name in COLUMNS]
-    names = list(COLUMNS)
+    columns = _arrays(trace)
+    arrays = [pyarrow.ListArray.from_arrays(offsets, each) for each in columns.values()]
+    names = list(columns)
     if trace.prompt_tokens is not None:
         arrays, names = [*arrays, pyarrow.array(trace.prompt_tokens)], [*names, PROMPT]
     table = pyarrow.Table.from_arrays(arrays, names=names)
@@ -261,7 +295,7 @@ def _header(header: Any, where: str) -> dict[str, Any]:
     return header
 
 
-def _only_keys(row: Any, keys: Collection[str], where: str, *more: str) -> None:
+def _only_keys(row: Any, keys: Collection[str], where: str) -> None:
     need_keys(row, keys, where)
-    for key in sorted(row.keys() - {*keys, *more}):
-        raise InputError(f"{where} {key}", row[key], f"only {', '.join(sorted([*keys, *more]))}")
+    for key in sorted(row.keys() - {*keys}):
+        raise InputError(f"{where} {key}", row[key], f"only {', '.join(sorted(keys))}")

@@ -2,7 +2,8 @@
 
 With both numbers known at every position, any draft-length policy can be replayed exactly: a step
 at position p with draft length K verifies min(K, proposed[p]) tokens, accepts min(K, accepted[p])
-of them, and emits one more.
+of them, and emits one more. Where drafts of another length are other drafts, as a drafter that
+writes a block at once makes them, what is accepted is recorded by the length asked for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ LONGEST_PROMPT = 10**7
 
 Counts = NDArray[np.uint8]
 """Tokens by position."""
+COLUMNS = ("proposed_tokens", "accepted_tokens")
+"""What is known of each position."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,6 +41,9 @@ class Trace:
         Longest draft recorded, above which no policy may ask [token]; where the trace comes from.
     prompt_tokens
         Length of each request's prompt, if it is known [token].
+    accepted_at
+        Accepted tokens of shorter drafts, by draft length, where these are other drafts and not the
+        first tokens of longer ones; a length in between is the beginning of the next one [token].
     """
 
     proposed_tokens: Counts = field(repr=False)
@@ -46,6 +52,7 @@ class Trace:
     max_draft_length: int
     metadata: Mapping[str, str] = field(default_factory=dict)
     prompt_tokens: NDArray[np.int64] | None = field(repr=False, default=None)
+    accepted_at: Mapping[int, Counts] = field(repr=False, default_factory=dict)
 
     @property
     def num_requests(self) -> int:
@@ -56,6 +63,14 @@ class Trace:
     def starts(self) -> NDArray[np.int64]:
         """Where each request starts in the arrays."""
         return np.cumsum(self.output_tokens) - self.output_tokens
+
+    def by_length(self, longest: int) -> tuple[Counts, NDArray[np.int64]]:
+        """Return rows of accepted tokens, and which of them is that of each draft length."""
+        lengths = sorted(self.accepted_at)
+        rows = self.accepted_tokens[None]
+        if lengths:
+            rows = np.stack([*(self.accepted_at[length] for length in lengths), *rows])
+        return rows, np.searchsorted(lengths, np.arange(longest + 1))
 
     def part(self, first: int, last: int) -> "Trace":
         """Return the requests from `first` up to, and without, `last`."""
@@ -68,6 +83,7 @@ class Trace:
             accepted_tokens=self.accepted_tokens[positions],
             output_tokens=lengths,
             prompt_tokens=None if self.prompt_tokens is None else self.prompt_tokens[first:last],
+            accepted_at={n: counts[positions] for n, counts in self.accepted_at.items()},
         )
 
 
@@ -94,54 +110,59 @@ def make_trace(
         given = f"{len(proposed_tokens)} and {len(accepted_tokens)} requests"
         raise InputError("accepted_tokens", given, "as many requests as proposed_tokens")
     requests = [
-        check_request(offered, held, max_draft_length, f"request {i}")
-        for i, (offered, held) in enumerate(zip(proposed_tokens, accepted_tokens, strict=True))
+        check_request(dict(zip(COLUMNS, counts, strict=True)), max_draft_length, f"request {i}")
+        for i, counts in enumerate(zip(proposed_tokens, accepted_tokens, strict=True))
     ]
     return collect_trace(requests, max_draft_length, metadata or {})
 
 
 def collect_trace(
-    requests: Sequence[tuple[Counts, Counts]], max_draft_length: int, metadata: Mapping[str, str]
+    requests: Sequence[tuple[Counts, ...]],
+    max_draft_length: int,
+    metadata: Mapping[str, str],
+    lengths: Sequence[int] = (),
 ) -> Trace:
-    """Return a trace of requests that were checked, each proposed and accepted tokens [token]."""
-    proposed, accepted = zip(*requests, strict=True)
+    """Return a trace of requests that were checked.
+
+    Each has proposed and accepted tokens, and accepted ones of drafts of some lengths [token].
+    """
+    proposed, accepted, *others = zip(*requests, strict=True)
     return Trace(
         proposed_tokens=np.concatenate(proposed),
         accepted_tokens=np.concatenate(accepted),
         output_tokens=np.array([len(counts) for counts in proposed], dtype=np.int64),
         max_draft_length=max_draft_length,
         metadata=dict(metadata),
+        accepted_at={n: np.concatenate(row) for n, row in zip(lengths, others, strict=True)},
     )
 
 
 def check_request(
-    proposed_tokens: Any, accepted_tokens: Any, max_draft_length: int, where: str
-) -> tuple[Counts, Counts]:
-    """Return proposed and accepted tokens of a request, checked; errors say that it is `where`."""
-    proposed = _counts(proposed_tokens, f"{where} proposed_tokens", max_draft_length)
-    accepted = _counts(accepted_tokens, f"{where} accepted_tokens", max_draft_length)
-    if len(accepted) != len(proposed):
-        expected = f"{len(proposed)} positions, as in proposed_tokens"
-        raise InputError(f"{where} accepted_tokens", f"{len(accepted)} positions", expected)
-    beyond = np.flatnonzero(accepted > proposed)
-    if len(beyond):
-        p = int(beyond[0])
-        expected = f"at most proposed_tokens, {proposed[p]}"
-        raise InputError(f"{where} accepted_tokens[{p}]", int(accepted[p]), expected)
-    return proposed, accepted
+    counts: Mapping[str, Any], max_draft_length: int, where: str
+) -> tuple[Counts, ...]:
+    """Return what a request has by position, checked: proposed tokens first, then accepted ones.
+
+    Errors say that it is `where`.
+    """
+    checked = [_counts(counts[name], f"{where} {name}", max_draft_length) for name in counts]
+    proposed = checked[0]
+    for name, accepted in zip(counts, checked, strict=True):
+        if len(accepted) != len(proposed):
+            expected = f"{len(proposed)} positions, as in proposed_tokens"
+            raise InputError(f"{where} {name}", f"{len(accepted)} positions", expected)
+        beyond = np.flatnonzero(accepted > proposed)
+        if len(beyond):
+            p = int(beyond[0])
+            expected = f"at most proposed_tokens, {proposed[p]}"
+            raise InputError(f"{where} {name}[{p}]", int(accepted[p]), expected)
+    return tuple(checked)
 
 
-def check_prompt(length: Any, where: str, before: Sequence[int | None]) -> int | None:
-    """Return the length of a request's prompt, checked; `before` are those of other requests."""
-    if length is None:
-        if any(other is not None for other in before):
-            raise InputError(where, None, "the length of this prompt too, as of those before")
-        return None
+def check_prompt(length: Any, where: str) -> int:
+    """Return the length of a request's prompt, checked [token]."""
     if type(length) is not int or not 0 <= length <= LONGEST_PROMPT:
         expected = f"a whole number from 0 to {LONGEST_PROMPT}, the longest prompt taken"
         raise InputError(where, length, expected)
-    if before and before[-1] is None:
-        raise InputError(where, length, "none, as requests before have none")
     return length
 
 
@@ -170,10 +191,15 @@ def join_traces(traces: Sequence[Trace]) -> Trace:
     prompts = [trace.prompt_tokens for trace in traces if trace.prompt_tokens is not None]
     longest = min(trace.max_draft_length for trace in traces)
     proposed = np.concatenate([trace.proposed_tokens for trace in traces])
-    accepted = np.concatenate([trace.accepted_tokens for trace in traces])
+    parts = [trace.by_length(longest) for trace in traces]
+    lengths = sorted({n for trace in traces for n in trace.accepted_at if n < longest})
+    accepted = [
+        np.concatenate([rows[which[n]] for rows, which in parts]) for n in (*lengths, longest)
+    ]
     return Trace(
         proposed_tokens=np.minimum(proposed, longest).astype(np.uint8),
-        accepted_tokens=np.minimum(accepted, longest).astype(np.uint8),
+        accepted_tokens=np.minimum(accepted[-1], longest).astype(np.uint8),
+        accepted_at=dict(zip(lengths, accepted[:-1], strict=True)),
         output_tokens=np.concatenate([trace.output_tokens for trace in traces]),
         max_draft_length=longest,
         prompt_tokens=np.concatenate(prompts) if len(prompts) == len(traces) else None,

@@ -90,7 +90,8 @@ def fixed_length_steps(
     trace: Trace, draft_length: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
     """Yield live requests, their positions and accepted tokens, step by step, at a fixed length."""
-    accepted = np.minimum(trace.accepted_tokens, np.uint8(draft_length))
+    rows, which = trace.by_length(draft_length)
+    accepted = np.minimum(rows[which[draft_length]], np.uint8(draft_length))
     requests, positions = np.arange(trace.num_requests), trace.starts
     ends = positions + trace.output_tokens
     while len(requests):

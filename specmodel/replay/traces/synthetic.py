@@ -14,7 +14,7 @@ Processes of look-ups are of another kind (`copying`).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Literal
@@ -40,6 +40,7 @@ MAX_POSITIONS = 10**9
 """Most positions of one trace, of two bytes each [token]."""
 
 Share = Annotated[float, Setting(ge=0, le=1)]
+Survival = Annotated[list[Share], Setting(min_length=1, max_length=LONGEST_DRAFT)]
 Latent = NDArray[np.float32]
 Whole = NDArray[np.int64]
 
@@ -55,7 +56,7 @@ class Runaways(Record):
         output tokens that they had where they were measured [-].
     """
 
-    survival: Annotated[list[Share], Setting(min_length=1, max_length=LONGEST_DRAFT)]
+    survival: Survival
     output_tokens: Annotated[int, Setting(ge=1, le=10**6)]
     token_share: Share | None = None
 
@@ -71,6 +72,9 @@ class AcceptanceProcess(Record):
     survival
         P(at least i tokens accepted) over output positions, for i = 1, 2, … up to the longest
         draft [-].
+    shorter
+        The same of shorter drafts, each a list as long as its draft, where these are other drafts
+        and not the first tokens of longer ones, as of drafters that write a block at once [-].
     proposal_share
         Share of output positions where the drafter offers anything, and then a draft of full
         length. These are where the latent is highest, so at least ``survival[0]`` [-].
@@ -88,7 +92,8 @@ class AcceptanceProcess(Record):
     schema_version: Literal[1] = 1
     name: str
     source: str = ""
-    survival: Annotated[list[Share], Setting(min_length=1, max_length=LONGEST_DRAFT)]
+    survival: Survival
+    shorter: list[Survival] = field(default_factory=list)
     proposal_share: Share = 1.0
     request_share: Share = 0.0
     regime_share: Share = 0.0
@@ -97,11 +102,19 @@ class AcceptanceProcess(Record):
     measured: TraceStatistics | None = None
 
     def __post_init__(self) -> None:
-        if (np.diff(self.survival) > 0).any():
-            raise InputError("survival", self.survival, "probabilities that never rise")
-        if self.proposal_share < self.survival[0]:
-            expected = f"at least survival[0] = {self.survival[0]:g}: accepted means proposed"
-            raise InputError("proposal_share", self.proposal_share, expected)
+        for name, survival in (
+            ("survival", self.survival),
+            *(("shorter", s) for s in self.shorter),
+        ):
+            if (np.diff(survival) > 0).any():
+                raise InputError(name, survival, "probabilities that never rise")
+            if self.proposal_share < survival[0]:
+                expected = f"at least {name}[0] = {survival[0]:g}: accepted means proposed"
+                raise InputError("proposal_share", self.proposal_share, expected)
+        lengths = [*map(len, self.shorter)]
+        if lengths != sorted({*lengths}) or max(lengths, default=0) >= self.max_draft_length:
+            expected = f"lists of rising length, each of fewer than {self.max_draft_length}"
+            raise InputError("shorter", f"lists of length {lengths}", expected)
         if self.request_share + self.regime_share > 1:
             expected = f"at most 1 - request_share = {1 - self.request_share:g}"
             raise InputError("regime_share", self.regime_share, expected)
@@ -118,18 +131,20 @@ class AcceptanceProcess(Record):
         name, survival = f"{self.name}, runaways", self.runaways.survival
         return AcceptanceProcess(name=name, survival=survival), self.runaways.output_tokens
 
-    def draw(self, output_tokens: Whole, generator: np.random.Generator) -> tuple[Counts, Counts]:
-        """Return proposed and accepted tokens of successive positions, requests in a row."""
-        accepted = np.empty(int(output_tokens.sum()), dtype=np.uint8)
-        proposed = np.empty_like(accepted)
-        thresholds, offered = _quantiles(self.survival), _quantiles([self.proposal_share])
-        first = 0
+    def draw(self, output_tokens: Whole, generator: np.random.Generator) -> tuple[Counts, ...]:
+        """Return proposed and accepted tokens of successive positions, requests in a row.
+
+        Behind them stand accepted tokens of the shorter drafts, by length.
+        """
+        laws = [[self.proposal_share], self.survival, *self.shorter]
+        drawn = np.empty((len(laws), int(output_tokens.sum())), dtype=np.uint8)
+        thresholds, first = [*map(_quantiles, laws)], 0
         for latent in latent_chunks(self, output_tokens, generator):
             part = slice(first, first := first + len(latent))
-            _count_below(latent, thresholds, accepted[part])
-            _count_below(latent, offered, proposed[part])
-        proposed *= np.uint8(self.max_draft_length)
-        return proposed, accepted
+            for each, counts in zip(thresholds, drawn, strict=True):
+                _count_below(latent, each, counts[part])
+        drawn[0] *= np.uint8(self.max_draft_length)
+        return tuple(drawn)
 
 
 Process = AcceptanceProcess | CopyProcess
@@ -224,13 +239,15 @@ def sample_trace(
     if not isinstance(generator, np.random.Generator):
         raise InputError("generator", generator, "a generator such as numpy.random.default_rng(1)")
     lengths = _lengths(num_requests, output_tokens)
-    proposed, accepted = process.draw(lengths, generator)
+    proposed, accepted, *others = process.draw(lengths, generator)
+    shorter = process.shorter if isinstance(process, AcceptanceProcess) else []
     return Trace(
         proposed_tokens=proposed,
         accepted_tokens=accepted,
         output_tokens=lengths,
         max_draft_length=process.max_draft_length,
         metadata={"source": f"synthetic: {process.name}"},
+        accepted_at=dict(zip(map(len, shorter), others, strict=True)),
     )
 
 

@@ -1,5 +1,6 @@
 """`specmodel simulate` with policies of the user's own, and the files that it writes."""
 
+import json
 import shlex
 import subprocess
 import sys
@@ -61,6 +62,14 @@ def test_the_folder_is_on_the_path_only_while_a_policy_of_the_users_is_imported(
         command = [sys.executable, "-P", "-c", program, *typed, *sizes]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_recorded_trace_needs_nothing_that_an_earlier_command_imported(folder):
+    words = PREDICTED.partition(" --trace")[0] + " --trace trace.jsonl --policy none,fixed:1 --json"
+    command = [sys.executable, "-m", "specmodel", *shlex.split(words)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert len(json.loads(result.stdout)["policies"]) == 2
 
 
 def test_policies_of_the_package_by_their_class(run):

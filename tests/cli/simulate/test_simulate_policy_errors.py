@@ -128,6 +128,7 @@ SETTING = [
             ("oracle:1", "no settings"),
             ("none:", "no settings"),
             ("best-fixed:3", "no settings"),
+            ("adaptive-verification", "single requests: this one looks at the batch"),
             *((f"fixed{rest}", "such as fixed:3") for rest in ("", ":", ":x", ":-1", ":1.5")),
             ("fixed:3:4", "such as fixed:3"),
             ("fixed:٣", "such as fixed:3"),

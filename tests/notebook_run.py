@@ -1,0 +1,100 @@
+"""A notebook's cells run from top to bottom, and what they show, as Jupyter would.
+
+Usage: python tests/notebook_run.py NOTEBOOK ..., to store what is shown in the notebooks.
+"""
+
+import ast
+import base64
+import contextlib
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+from texts import unreadable
+
+
+def shown_by(path: Path) -> tuple[list[list[dict[str, Any]]], list[str]]:
+    """Return the outputs of each cell of code, and what cannot be read in its figures."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    outputs, faults = [], []
+    for number, source in enumerate(sources(path)):
+        written = io.StringIO()
+        with contextlib.redirect_stdout(written):
+            value = run(source, f"{path.name}[{number}]", names)
+        shown = []
+        if written.getvalue():
+            shown.append({"name": "stdout", "output_type": "stream", "text": lines(written)})
+        if value is not None and not source.rstrip().endswith(";"):
+            shown.append(result(value, number + 1))
+        for figure in map(plt.figure, plt.get_fignums()):
+            faults += unreadable(figure)
+            shown.append(picture(figure))
+        plt.close("all")
+        outputs.append(shown)
+    return outputs, faults
+
+
+def sources(path: Path) -> list[str]:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+
+
+def run(source: str, name: str, names: dict[str, Any]) -> Any:
+    """Run a cell, and return the value of its last line if that is an expression."""
+    *body, last = ast.parse(source).body
+    if not isinstance(last, ast.Expr):
+        body, last = [*body, last], None
+    exec(compile(ast.Module(body, []), name, "exec"), names)
+    return last and eval(compile(ast.Expression(last.value), name, "eval"), names)
+
+
+def lines(text: io.StringIO) -> list[str]:
+    return text.getvalue().splitlines(keepends=True)
+
+
+def result(value: Any, count: int) -> dict[str, Any]:
+    data = {"text/plain": lines(io.StringIO(repr(value)))}
+    if hasattr(value, "_repr_html_"):
+        data = {"text/html": lines(io.StringIO(value._repr_html_())), **data}
+    return {"data": data, "execution_count": count, "metadata": {}, "output_type": "execute_result"}
+
+
+def picture(figure: Any) -> dict[str, Any]:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=100, metadata={"Software": None})
+    data = {"image/png": base64.b64encode(file.getvalue()).decode() + "\n"}
+    return {"data": data, "metadata": {}, "output_type": "display_data"}
+
+
+def texts_of(outputs: list[list[dict[str, Any]]]) -> list[list[str]]:
+    """Return what is shown as text, cell by cell."""
+    return [
+        [
+            part
+            for each in shown
+            for part in each.get("text", each.get("data", {}).get("text/plain", []))
+        ]
+        for shown in outputs
+    ]
+
+
+def store(path: Path) -> None:
+    """Write what a notebook shows into it."""
+    outputs, faults = shown_by(path)
+    if faults:
+        raise SystemExit("\n".join(faults))
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    cells = (cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    for number, (cell, shown) in enumerate(zip(cells, outputs, strict=True), start=1):
+        cell |= {"execution_count": number, "outputs": shown}
+    path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for notebook in [Path(word).resolve() for word in sys.argv[1:]]:
+        os.chdir(notebook.parent)
+        store(notebook)
