@@ -119,9 +119,9 @@ class Capacity:
     loads: tuple[Load, ...]
 
     @property
-    def promised(self) -> Load:
-        """What requests met at the rate that can be promised."""
-        return next(load for load in self.loads if load.rate >= self.rate)
+    def promised(self) -> Load | None:
+        """What requests met at the rate that can be promised, None if none can."""
+        return next((load for load in self.loads if load.rate == self.rate), None)
 
     def scaled(self, factor: float) -> float:
         """Return the capacity if all times were so many times as long [request/s].
@@ -134,8 +134,8 @@ class Capacity:
     @property
     def simulated(self) -> tuple[float, float]:
         """Ends of the 80 % interval of the mean over simulations [request/s]."""
-        count = len(self.loads[0].slowness)
-        if not self.rate or count < 2:
+        count = len(self.loads[0].slowness) if self.rate else 0
+        if count < 2:
             return self.rate, self.rate
         own = np.log([self._crossing(self._quantiles(i), 1.0) for i in range(count)])
         half = _T80[min(count - 2, len(_T80) - 1)] * own.std(ddof=1) / count**0.5
@@ -220,12 +220,14 @@ def _found(tried: dict[float, Load], rate: float, fails: float, attainment: floa
     )
 
 
-def load_of(
-    rate: float, runs: Sequence[Run], measured: Sequence[slice], targets: Targets, added: float
-) -> Load:
+NOTHING = Capacity(rate=0.0, fails=0.0, passes_again=None, attainment=1.0, loads=())
+"""Of a server on which a request alone misses the targets."""
+
+
+def load_of(rate: float, runs: Sequence[Run], own: slice, targets: Targets, added: float) -> Load:
     """Return what the measured requests of replications met; `added` to first tokens [s]."""
     slowness, rows = [], []
-    for run, own in zip(runs, measured, strict=True):
+    for run in runs:
         ttft, tpot = run.ttft[own], run.tpot[own]
         slowness.append(np.sort(targets.slowness(ttft, tpot, added)))
         weights = np.maximum(run.requests.output_tokens[own] - 1, 1e-9)
