@@ -220,6 +220,11 @@ def _found(tried: dict[float, Load], rate: float, fails: float, attainment: floa
     )
 
 
+MEANS = (
+    *("running", "tpot", "tpot_p90", "ttft", "ttft_p90"),
+    *("throughput", "tokens_per_step", "drafted_tokens_per_step"),
+)
+"""What is told of a load, as in the rows of `serving.study`."""
 NOTHING = Capacity(rate=0.0, fails=0.0, passes_again=None, attainment=1.0, loads=())
 """Of a server on which a request alone misses the targets."""
 
@@ -238,8 +243,9 @@ def load_of(rate: float, runs: Sequence[Run], own: slice, targets: Targets, adde
                 "tpot_p90": float(np.quantile(tpot, 0.9)),
                 "ttft": float(ttft.mean()) + added,
                 "ttft_p90": float(np.quantile(ttft, 0.9)) + added,
-                "drafted_tokens_per_step": run.drafted_per_step,
+                "throughput": run.throughput,
                 "tokens_per_step": run.tokens_per_step,
+                "drafted_tokens_per_step": run.drafted_per_step,
             }
         )
     steady = sum(run.is_steady for run in runs)
@@ -247,5 +253,5 @@ def load_of(rate: float, runs: Sequence[Run], own: slice, targets: Targets, adde
         rate=rate,
         slowness=tuple(slowness),
         is_steady=2 * steady > len(runs),
-        means={name: float(np.mean([row[name] for row in rows])) for name in rows[0]},
+        means={name: float(np.mean([row[name] for row in rows])) for name in MEANS},
     )

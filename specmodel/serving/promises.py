@@ -1,23 +1,24 @@
 """What each policy of a study carries within targets: rates simulated with replications."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from specmodel.base.units import check
+from specmodel.base.errors import InputError
+from specmodel.base.units import check, format_si
 from specmodel.prediction.decoding import decode_deployed
 from specmodel.prediction.predicting import predict_deployed
 from specmodel.replay.chance import stream
 from specmodel.serving.apart import prefill_apart
-from specmodel.serving.capacity import NOTHING, Capacity, Load, Targets, load_of, search
+from specmodel.serving.capacity import MEANS, NOTHING, Capacity, Load, Targets, load_of, search
 from specmodel.serving.closed_forms import LoadCurves, fluid_state
 from specmodel.serving.policies import Drafting
 from specmodel.serving.requests import LENGTHS, Arrivals, Lengths, Requests
 from specmodel.serving.run import Run, Service
-from specmodel.serving.study import Study
+from specmodel.serving.study import Row, Study
 
 RESIDENCES = 20
 """Least length of a run, in times that a request stays [-]."""
@@ -205,3 +206,48 @@ class Trial:
             prefix_hit_rate=study.prefix_hit_rate,
             apart=apart,
         )
+
+
+def check_alone(trial: Trial, policies: Sequence[str]) -> None:
+    """Refuse targets that a request alone misses under all policies, and say its times."""
+    targets, found = trial.targets, {name: trial.alone(name) for name in policies}
+    best, (ttft, tpot) = min(found.items(), key=lambda item: item[1][::-1])
+    told = f"what a request alone takes with {best}"
+    if targets.tpot is not None and tpot > targets.tpot:
+        expected = f"at least {format_si(tpot, 's')}, {told}"
+        raise InputError("tpot_target", f"{targets.tpot:g} s", expected)
+    if targets.ttft is not None and ttft > targets.ttft:
+        expected = f"at least {format_si(ttft, 's')}, {told}"
+        raise InputError("ttft_target", f"{targets.ttft:g} s", expected)
+
+
+def capacity_row(trial: Trial, name: str, found: Capacity) -> Row:
+    """Return what a policy carries, how sure that is, and what requests then meet."""
+    met, (low, high) = found.promised, found.simulated
+    predicted: tuple[float | None, float | None] = (None, None)
+    if met is not None and trial.study.deployment.kernels.record is not None:
+        predicted = found.predicted(trial.factors(name, met))
+    means = met.means if met else dict.fromkeys(MEANS)
+    return {
+        "policy": name,
+        "capacity": found.rate,
+        "simulated_low": low,
+        "simulated_high": high,
+        "predicted_low": predicted[0],
+        "predicted_high": predicted[1],
+        "passes_again": found.passes_again,
+        **means,
+        "goodput": met.share() if met else None,
+        "throughput": found.rate * trial.mean_output,
+    }
+
+
+def load_row(trial: Trial, name: str, load: Load) -> Row:
+    """Return what requests meet under a policy at one load."""
+    return {
+        "policy": name,
+        **load.means,
+        "goodput": load.share(),
+        "is_steady": load.is_steady,
+        "meets_targets": load.passes(trial.targets.attainment),
+    }
