@@ -70,7 +70,7 @@ BASES = [
     f"serve {WHERE} --trace trace.jsonl --request-rate 2 --requests 20 --prefill apart:1"
     " --policy none,goodput --max-draft-length 3",
     f"capacity {WHERE} {RATE} --tpot-target 30ms --requests 30 --replications 2"
-    " --policy none,fixed:2 --prompt-length 90 --output-length 20 --for-rate 40 --gpu-hour-price 2"
+    " --policy none,fixed:2 --prompt-length 90 --output-length 20 --for-rate 40 --gpu-hour-price 2",
     f"capacity {WHERE} {RATE} --workload load.csv --ttft-target 1s --attainment 0.5 --requests 20"
     " --replications 1 --policy table:lengths.json --request-rate 1,2 --csv",
     f"trace sample code-ngram {DRAWN} --output drawn.jsonl",

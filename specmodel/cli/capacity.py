@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
@@ -152,7 +153,10 @@ def _trial_from(options: dict[str, Any]) -> tuple[Trial, list[str], dict[str, An
         told["attainment"] = _SHARE
     share = _SHARE if options["attainment"] is None else options["attainment"]
     targets = Targets(ttft=ttft, tpot=tpot, attainment=share)
-    study, assumed = study_from(options, policies)
+    study, assumed = study_from(options | {"requests": None, "arrivals": None}, policies)
+    study = replace(
+        study, num_requests=2000 if options["requests"] is None else options["requests"]
+    )
     runs = _RUNS if options["replications"] is None else options["replications"]
     told["requests"] = f"{study.num_requests} and more, {runs} times"
     law = Arrivals(request_rate=1.0, **typed_law(options["arrivals"]))

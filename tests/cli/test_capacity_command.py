@@ -93,7 +93,7 @@ def test_recorded_lengths_are_drawn(capsys, tmp_path):
     rows = "".join(f"{i * 0.5},{100 + i},{50 + i}\n" for i in range(60))
     file.write_text("arrival_time,prompt_tokens,output_tokens\n" + rows)
     line = f"qwen3-30b-a3b h100 --workload {file} --policy none --tpot-target 15ms --json"
-    status, text, _ = said(capsys, f"{line} --replications 2")
+    status, text, _ = said(capsys, f"{line} --replications 2 --requests 50")
     assert status == 0
     assert json.loads(text)["rows"][0]["capacity"] > 0
 
@@ -113,6 +113,7 @@ def test_recorded_lengths_are_drawn(capsys, tmp_path):
         ("--tpot-target 1ms --for-rate 4", "--tpot-target", "what a request alone takes"),
         ("--tpot-target 12ms --request-rate -1", "--request-rate", "above 0"),
         ("--tpot-target 12ms --replications 0", "--replications", "from 1"),
+        ("--tpot-target 12ms --requests 0", "--requests", "from 20"),
         ("--tpot-target 12ms --policy none,none", "--policy", "each once"),
     ],
 )
