@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 _ATTAINMENT = "Share of the requests that should meet both targets.  [default: 0.9]"
 _RATES = "Tell what these rates do, 1,2,4 or 1:16:x2, in place of the largest one."
 _FOR_RATE = "Requests a second for which replicas, GPUs and their price are told."
-_REPLICATIONS = "Runs of other requests at each rate.  [default: 5]"
-_TTFT, _SHARE, _POLICIES, _RUNS = 1.0, 0.9, "none,fixed:3,schedule", 5
+_REPLICATIONS = "Runs of other requests at each rate.  [default: 8]"
+_TTFT, _SHARE, _POLICIES, _RUNS = 1.0, 0.9, "none,fixed:3,schedule", 8
 """What is taken where nothing is typed."""
 _RATES_TRIED = 11
 """Rates that are tried for a policy, about [-]."""
@@ -170,7 +171,8 @@ def _found(trial: Trial, policies: list[str]) -> tuple[list[Row], list[Row]]:
     from specmodel.serving.promises import capacity_row, load_row
 
     rows, tried = [], []
-    with progress_bar(_RATES_TRIED * len(policies), "Serving") as bar:
+    slow = "" if find_spec("numba") else " (slow without the extra fast)"
+    with progress_bar(_RATES_TRIED * len(policies), f"Serving{slow}") as bar:
         for name in policies:
             found = trial.capacity(name, bar.update)
             rows.append(capacity_row(trial, name, found))

@@ -77,7 +77,7 @@ class Load:
     slowness
         Of the requests of each replication, rising [-].
     is_steady
-        Whether waiting times did not grow, in most replications.
+        Whether waiting times did not grow, by the mean over replications.
     means
         Means over replications by name, as in the rows of `serving.study`.
     """
@@ -248,10 +248,19 @@ def load_of(rate: float, runs: Sequence[Run], own: slice, targets: Targets, adde
                 "drafted_tokens_per_step": run.drafted_per_step,
             }
         )
-    steady = sum(run.is_steady for run in runs)
     return Load(
         rate=rate,
         slowness=tuple(slowness),
-        is_steady=2 * steady > len(runs),
+        is_steady=_are_steady(runs),
         means={name: float(np.mean([row[name] for row in rows])) for name in MEANS},
     )
+
+
+def _are_steady(runs: Sequence[Run]) -> bool:
+    """Tell whether waiting times do not grow, as `Run.is_steady` of one run, by their mean."""
+    if all(run.is_steady for run in runs):
+        return True
+    growths = np.array([run.growth for run in runs])
+    slope, error = growths[:, 0].mean(), float(np.hypot.reduce(growths[:, 1])) / len(runs)
+    stays = [float((run.last - run.started)[run.measured].mean()) for run in runs]
+    return bool(slope <= max(3 * error, 0.5 * np.mean(stays)))

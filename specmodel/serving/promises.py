@@ -49,7 +49,7 @@ class Trial:
 
     study: Study
     targets: Targets
-    replications: int = 5
+    replications: int = 8
     arrivals: Arrivals = field(default_factory=lambda: Arrivals(request_rate=1.0))
     _blocks: dict[tuple[int, ...], Requests] = field(default_factory=dict, repr=False)
 
