@@ -88,7 +88,7 @@ _UNITS = UNITS | {
 @own("attainment", float, _ATTAINMENT)
 @own("request_rate", "RATES", _RATES)
 @own("for_rate", float, _FOR_RATE)
-@own("gpu_hour_price", float, "Price of a GPU for an hour, for the cost of tokens.")
+@settings.price_option()
 @own("replications", int, _REPLICATIONS)
 @settings.options(*(own(name, *told) for name, told in OPTIONS.items() if name != "request_rate"))
 @settings.acceptance_options()

@@ -20,6 +20,7 @@ from specmodel.cli.settings import given, refuse_given
 from specmodel.cli.taken import measured_or_none, typical_or_none
 from specmodel.prediction.intervals import MAX_POINTS
 from specmodel.prediction.predicting import with_intervals
+from specmodel.prediction.priced import priced
 from specmodel.show import forms, glossary, operator, report
 from specmodel.show.components import component_rows, component_tables, fields_of
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from specmodel.prediction.table import Row
 
 _AXES = ("verify_tokens", "tree_width")
+_JUDGED = ("tpot_target", "columns", "gpu_hour_price")
 
 
 def outlook_from(options: dict[str, Any]) -> forms.Answer:
@@ -67,6 +69,7 @@ def _deployment_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any
 
 def _answer(prediction: Prediction, options: dict[str, Any], seconds: float | None) -> forms.Answer:
     """Return a prediction in all forms."""
+    prediction = priced(prediction, options["gpu_hour_price"])
     with_components, columns = options["components"], options["columns"]
     wanted = options["interval"]
     if wanted:
@@ -132,7 +135,7 @@ def _turned(options: dict[str, Any]) -> forms.Answer:
     """Return from which acceptance it pays, where none is known."""
     from specmodel.answers.outlook import turned_round
 
-    refuse_given(options, (*_AXES, "tpot_target", "columns"), "an acceptance with it")
+    refuse_given(options, (*_AXES, *_JUDGED), "an acceptance with it")
     if options["measured_draft_length"] is not None:
         typed = options["measured_draft_length"]
         raise InputError("measured_draft_length", typed, "a form of acceptance with it")

@@ -25,6 +25,7 @@ _INTERVAL = "Central 80 % intervals.  [default: where errors are known]"
 @settings.option("max_draft_length", words="Longest draft considered for the best one.")
 @settings.detail_options()
 @settings.own("tpot_target", "SECONDS", _TARGET)
+@settings.price_option()
 @settings.own("columns", "LIST", _COLUMNS)
 @settings.own("interval/--no-interval", None, _INTERVAL, to="interval", default=None)
 @settings.own("components", bool, "Add the breakdown of each pass; CSV has it alone.")
