@@ -50,6 +50,8 @@ BASES = [
     f"schedule --for vllm {NGRAM} {RATE} --max-batch-size 32 --json",
     f"schedule --for sglang {WHERE} {RATE} --max-batch-size 32 --engine sglang-v1",
     f"schedule --for tensorrt-llm {WHERE} {RATE} --max-batch-size 32 --host-speed 2",
+    f"schedule --for vllm {WHERE} {RATE} --max-batch-size 8 --max-draft-length 1 --for-load"
+    " --tpot-target 30ms --prompt-length 90 --output-length 3 --attainment 0.5",
     f"cost-table --for sglang {BLOCK} --draft-length 3 --batch-size 1,8",
     f"cost-table --for sglang {BLOCK} --draft-length 3 --form rates --fragment-only",
     f"cost-table --for vllm {WHERE} --draft-length 3 --context-length 512,4096 --csv",

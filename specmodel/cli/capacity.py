@@ -22,7 +22,7 @@ from specmodel.show.forms import Answer
 if TYPE_CHECKING:
     from specmodel.serving.promises import Trial
 
-_ATTAINMENT = "Share of the requests that should meet both targets.  [default: 0.9]"
+ATTAINMENT = "Share of the requests that should meet both targets.  [default: 0.9]"
 _RATES = "Tell what these rates do, 1,2,4 or 1:16:x2, in place of the largest one."
 _FOR_RATE = "Requests a second for which replicas, GPUs and their price are told."
 _REPLICATIONS = "Runs of other requests at each rate.  [default: 8]"
@@ -85,7 +85,7 @@ _UNITS = UNITS | {
 
 @settings.command()
 @where_options(has_length=False)
-@own("attainment", float, _ATTAINMENT)
+@own("attainment", float, ATTAINMENT)
 @own("request_rate", "RATES", _RATES)
 @own("for_rate", float, _FOR_RATE)
 @settings.price_option()
@@ -111,7 +111,7 @@ def capacity(**options: Any) -> Answer:
       specmodel capacity gpt-oss-120b h200 --tpot-target 10ms \\
           --request-rate 1,2,4 --policy none,fixed:1,fixed:3,sglang
     """
-    trial, policies, assumed = _trial_from(options)
+    trial, policies, assumed = trial_from(options)
     is_asked = options["request_rate"] is not None or options["users"] is not None
     if is_asked and options["for_rate"] is not None:
         raise InputError("for_rate", options["for_rate"], "no rates or users, as it finds the rate")
@@ -132,7 +132,7 @@ def capacity(**options: Any) -> Answer:
     )
 
 
-def _trial_from(options: dict[str, Any]) -> tuple[Trial, list[str], dict[str, Any]]:
+def trial_from(options: dict[str, Any]) -> tuple[Trial, list[str], dict[str, Any]]:
     """Return what is tried, under which policies, and what was assumed."""
     from specmodel.base.units import check
     from specmodel.serving.capacity import Targets
@@ -252,8 +252,8 @@ def _page(trial: Trial, rows: list[Row], assumed: dict[str, Any], *, is_asked: b
     return "\n\n".join(parts)
 
 
-def _within(trial: Trial) -> str:
-    """Say the targets."""
+def within_targets(trial: Trial) -> str:
+    """Say the targets, and the share of requests that should meet them."""
     targets = trial.targets
     told = {"a token": targets.tpot, "to the first": targets.ttft}
     times = " and ".join(f"{seconds(t)} {what}" for what, t in told.items() if t is not None)
@@ -266,7 +266,7 @@ def _verdict(trial: Trial, rows: list[Row]) -> str:
     plain = next((row for row in rows if row["policy"] == "none"), None)
     ends = best["predicted_low"], best["predicted_high"]
     sure = "" if None in ends else " (80 %: {:.3g} to {:.3g})".format(*ends)
-    text = f"Within {_within(trial)}, {best['policy']} carries most:"
+    text = f"Within {within_targets(trial)}, {best['policy']} carries most:"
     text += f" {best['capacity']:.3g} requests/s{sure}"
     if plain is None:
         return f"{text}."
@@ -298,4 +298,4 @@ def _verdict_at_loads(trial: Trial, rows: list[Row]) -> str:
         )
     }
     told = "; ".join(f"{text} {names}" for text, names in by_answer.items() if names)
-    return f"Within {_within(trial)}, {where} are {told}."
+    return f"Within {within_targets(trial)}, {where} are {told}."
