@@ -135,6 +135,8 @@ BASES = [
             ("break-even", "needed"),
             ("best-draft-length", "best"),
             ("policies", "replayed"),
+            ("load", "carried"),
+            ("capacity", "carried"),
             ("predicted-against-measured", "judged"),
             ("closed-loop", "looped"),
             ("timeline", "steps"),

@@ -7,7 +7,7 @@ runs at several rates tell the capacity under any common factor of the predicted
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -128,7 +128,7 @@ class Capacity:
 
         Between rates that were tried by a straight line in logarithms.
         """
-        every = [self._quantile(np.concatenate(load.slowness)) for load in self.loads]
+        every = [self.quantile(load) for load in self.loads]
         return self._crossing(np.array(every), 1 / factor) / factor
 
     @property
@@ -148,6 +148,10 @@ class Capacity:
         base = self.scaled(1.0)
         low, high = (self.rate * self.scaled(f) / base for f in sorted(factors, reverse=True))
         return low, high
+
+    def quantile(self, load: Load) -> float:
+        """Return the slowness at a load that the share of the requests asked for is below [-]."""
+        return self._quantile(np.concatenate(load.slowness))
 
     def _quantiles(self, replication: int) -> FloatArray:
         own = [self._quantile(load.slowness[replication]) for load in self.loads]
@@ -207,6 +211,19 @@ def search(try_rate: Callable[[float], Load], attainment: float, start: float) -
         middle = (low * high) ** 0.5
         low, high = (middle, high) if passes(middle) else (low, middle)
     return _found(tried, low, high, attainment)
+
+
+def widened(
+    found: Capacity, try_rate: Callable[[float], Load], factors: tuple[float, float]
+) -> Capacity:
+    """Return a capacity with rates tried as far as its interval by factors reaches."""
+    loads, level = list(found.loads), 1 / max(factors)
+    while found.rate and found.quantile(loads[0]) > level and len(loads) < _MOST_STEPS:
+        loads.insert(0, try_rate(loads[0].rate / GROWTH))
+    level = 1 / min(factors)
+    while found.rate and found.quantile(loads[-1]) < level and len(loads) < _MOST_STEPS:
+        loads.append(try_rate(loads[-1].rate * GROWTH))
+    return replace(found, loads=tuple(loads))
 
 
 def _found(tried: dict[float, Load], rate: float, fails: float, attainment: float) -> Capacity:

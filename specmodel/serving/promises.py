@@ -13,7 +13,16 @@ from specmodel.prediction.decoding import decode_deployed
 from specmodel.prediction.predicting import predict_deployed
 from specmodel.replay.chance import stream
 from specmodel.serving.apart import prefill_apart
-from specmodel.serving.capacity import MEANS, NOTHING, Capacity, Load, Targets, load_of, search
+from specmodel.serving.capacity import (
+    MEANS,
+    NOTHING,
+    Capacity,
+    Load,
+    Targets,
+    load_of,
+    search,
+    widened,
+)
 from specmodel.serving.closed_forms import LoadCurves, fluid_state
 from specmodel.serving.policies import Drafting
 from specmodel.serving.requests import LENGTHS, Arrivals, Lengths, Requests
@@ -103,7 +112,11 @@ class Trial:
             progress(1)
             return self.load(name, Arrivals(request_rate=rate))
 
-        return search(try_rate, self.targets.attainment, 0.6 * self._guess(self.curves(name)))
+        start = 0.6 * self._guess(self.curves(name))
+        found = search(try_rate, self.targets.attainment, start)
+        if found.promised is None or self.study.deployment.kernels.record is None:
+            return found
+        return widened(found, try_rate, self.factors(name, found.promised))
 
     def factors(self, name: str, load: Load) -> tuple[float, float]:
         """Return the ends of the 80 % interval of the time per token, over the time itself [-]."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from specmodel.base.errors import InputError
-from specmodel.serving.capacity import GROWTH, HALVINGS, Capacity, Load, Targets, search
+from specmodel.serving.capacity import GROWTH, HALVINGS, Capacity, Load, Targets, search, widened
 
 WIDTH = GROWTH ** (2.0**-HALVINGS)
 """Between the rate that is promised and one that fails, at most [-]."""
@@ -55,6 +55,13 @@ def test_the_interval_holds_the_capacity_under_drawn_factors():
     low, high = found.predicted((np.exp(-0.12816), np.exp(0.12816)))
     base = (1 / 0.05 + np.log(0.1) / 2.0) / found.rate  # of the steps of the bisection
     assert 0.77 <= np.mean((true >= low * base) & (true <= high * base)) <= 0.83
+
+
+def test_rates_are_tried_as_far_as_an_interval_reaches():
+    try_rate = by_formula(lambda rate, share: share * 0 + rate**0.2)
+    found = widened(search(try_rate, 0.9, 1.0), try_rate, (0.8, 1.3))
+    for factor in (0.8, 1.3):  # rate^0.2 = 1/f gives f^-5, at 1/f of which times are f as long
+        assert found.scaled(factor) == pytest.approx(factor**-6, rel=0.01)
 
 
 def test_a_rate_that_passes_again_is_told_and_not_promised():

@@ -1,5 +1,6 @@
 """What policies carry by simulation: runs long enough, queues by hand, the same for any order."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -144,3 +145,15 @@ def test_recorded_requests_are_drawn_from():
     drawn = trial(recorded)._requests(0, Arrivals(request_rate=2.0), slice(0, 300), 0.01)
     pairs = set(zip(drawn.prompt_tokens.tolist(), drawn.output_tokens.tolist(), strict=True))
     assert pairs == {(50, 40), (60, 50), (70, 90)}
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.15])
+def test_slower_steps_carry_what_the_interval_says_of_their_factor(factor):
+    """A server whose steps all take so many times as long, simulated anew."""
+    found, other = trial().capacity("none"), trial()
+    service = other.study.plain_service
+    scaled = replace(
+        service.times, base=factor * service.times.base, more=factor * service.times.more
+    )
+    other.study.__dict__["plain_service"] = replace(service, times=scaled)
+    assert found.scaled(factor) == pytest.approx(other.capacity("none").rate, rel=0.03)
