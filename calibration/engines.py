@@ -62,6 +62,7 @@ ENGINES: dict[str, dict[str, Any]] = {
         "code_read": "vLLM 0.33",
         "stack": "vllm",
         "runs_idle_drafter": True,
+        "split_tokens": 8,  # MAX_3D_QUERY_LEN
         "graphs": "vllm",
         "eager_kernel_time": EAGER_KERNEL_TIME,
         "hides_host": "all",

@@ -1,11 +1,13 @@
 """How well two runs tell a published host, one plain and one speculative: its others predicted.
 
-Usage: python calibration/two_runs.py [--first-plain]. The engines are fitted without any row of the
-host; then each row with a speedup is chosen in turn, its two runs move the engine as `specmodel fit
-engine` does, and the speedups of the host's other rows are predicted. Prints for each host the mean
-error with its first row chosen, and the least, mean and largest over all choices; how many of the
-others are on the right side of 1 under every choice, and how many lose. --first-plain: the plain
-run of a target is that of its first row, of another batch size perhaps.
+Usage: python calibration/two_runs.py [TABLE] [--first-plain]. The engines are fitted without any
+row of the host, or, for hosts of another TABLE than our own, are those that ship; then each row
+with a speedup is chosen in turn, its two runs move the engine as `specmodel fit engine` does (runs
+that it doubts are told and left out), and the speedups of the host's other rows are predicted.
+Prints for each host the mean error with its first row chosen, and the least, mean and largest over
+all choices; how many of the others are on the right side of 1 under every choice, and how many
+lose. --first-plain: the plain run of a target is that of its first row, of another batch size
+perhaps.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import pandas as pd
 
 from engines import TABLE, engine_of_others, fit
 from specmodel.fit import update_engine
+from specmodel.fit.doubts import DoubtfulFitError
 from specmodel.fit.measured import judge_serving, read_serving
 from specmodel.fit.measured.tables import Served, ServingTable
 from specmodel.machines.engine import EngineProfile, load_engine
@@ -34,18 +37,25 @@ def two_runs(row: Served, of_plain: Served) -> list[Served]:
 
 
 def others_judged(
-    table: ServingTable, host: str, *, first_plain: bool = False
+    table: ServingTable, host: str, *, first_plain: bool = False, is_fitted: bool = True
 ) -> list[pd.DataFrame]:
-    """Return, for each row of a host chosen in turn, the host's other rows as predicted."""
+    """Return, for each row of a host chosen in turn, the host's other rows as predicted.
+
+    `is_fitted` says that the engines that ship were fitted to rows of the table.
+    """
     strangers = [row for row in table.rows if row.labels["host"] != host]
-    population, rows = fit(strangers), speedups_of(table, host)
+    population, rows = fit(strangers) if is_fitted else None, speedups_of(table, host)
     first = {row.labels["model"]: row for row in reversed(rows)}
     found = []
     for row in rows:
-        base = engine_of_others(population, row, strangers)
+        base = engine_of_others(population, row, strangers) if population else _shipped(row)
         base = base if isinstance(base, EngineProfile) else load_engine(base)
         runs = two_runs(row, first[row.labels["model"]] if first_plain else row)
-        engine = update_engine(runs, base, date=date.today().isoformat()).profile
+        try:
+            engine = update_engine(runs, base, date=date.today().isoformat()).profile
+        except DoubtfulFitError as doubt:
+            print(f"{host}, {row.row}: {doubt}")
+            continue
         others = [
             replace(other, deployment={**other.deployment, "engine": engine})
             for other in rows
@@ -55,6 +65,11 @@ def others_judged(
         assert not refused, refused  # noqa: S101 - a script
         found.append(judged)
     return found
+
+
+def _shipped(row: Served) -> EngineProfile:
+    """Return the engine of a row as it ships."""
+    return load_engine(row.deployment["engine"])
 
 
 def speedups_of(table: ServingTable, host: str) -> list[Served]:
@@ -83,14 +98,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
+    parser.add_argument("table", nargs="?", default=TABLE, help="of pairs")
     parser.add_argument("--first-plain", action="store_true", help="of each target")
-    options, table = parser.parse_args(), read_serving(TABLE)
+    options = parser.parse_args()
+    table, is_fitted = read_serving(options.table), options.table == TABLE
     hosts = dict.fromkeys(row.labels["host"] for row in table.rows)
-    found = pd.DataFrame(
-        told(host, others_judged(table, host, first_plain=options.first_plain))
-        for host in hosts
-        if len(speedups_of(table, host)) > 1
-    )
+    known = [host for host in hosts if len(speedups_of(table, host)) > 1]
+    judged = {
+        host: others_judged(table, host, first_plain=options.first_plain, is_fitted=is_fitted)
+        for host in known
+    }
+    found = pd.DataFrame(told(host, parts) for host, parts in judged.items() if parts)
     shares = dict.fromkeys(("first", "least", "mean", "most"), "{:.1%}".format)
     print(found.to_string(index=False, formatters=shares))
     hosts_of, others, right = len(found), found["others"].sum(), found["right"].sum()

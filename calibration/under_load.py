@@ -6,6 +6,7 @@ Usage: python calibration/under_load.py WHAT [FILE], WHAT being one of
     speed         request-steps a second with 64 slots, with numba and without, and memory
     forms         closed forms beside the simulator, up to 0.8 of what is carried
     open          published open loads (results/open_loads.csv): TPOT and TTFT, nothing fitted
+    pairs         published throughput with and without drafts (results/closed_loads.csv)
     closed FILE   a table of measured engines, as `specmodel validate --serving` takes it, each row
                   as a closed loop of its users
     figure FILE   four deployments over rate: plain, best fixed and scheduled, to a PNG
@@ -36,7 +37,7 @@ from specmodel.serving import loop
 from specmodel.serving.closed_forms import LoadCurves, chain_state, fluid_state
 from specmodel.serving.limits import Scheduler, usual_scheduler
 from specmodel.serving.policies import fixed
-from specmodel.serving.requests import WORKLOADS, Arrivals, Requests, draw_requests
+from specmodel.serving.requests import WORKLOADS, Arrivals, Lengths, Requests, draw_requests
 from specmodel.serving.run import Run, prepare
 from specmodel.serving.state import RUNNING_NOW
 from specmodel.serving.study import Study
@@ -185,7 +186,7 @@ def forms() -> None:
             curves, top = _curves(study, policy), _carries(study, policy)
             told = []
             for share in (0.1, 0.3, 0.5, 0.7, 0.8):
-                run = study.run(policy, Arrivals(request_rate=share * top))
+                run = study.run(policy, Arrivals(request_rate=share * top), compiled=True)
                 chain, root = (f(curves, share * top) for f in (chain_state, fluid_state))
                 errors = [100 * (float(s.tpot) / run.mean_tpot - 1) for s in (chain, root)]
                 told.append(f"{share:g}: {errors[0]:+.1f} {errors[1]:+.1f}")
@@ -236,6 +237,35 @@ def _open(deployment: Any, row: Any) -> Run:
     return service.run(requests, fixed(length), acceptance)
 
 
+def pairs() -> None:
+    """Print simulated beside published throughput of steady states, with and without drafts."""
+    deployment, _ = deploy(
+        target="llama-3.1-8b", hardware="h200", drafter="eagle3", weight_dtype="fp8"
+    )
+    rows = pd.read_csv(RESULTS / "closed_loads.csv", comment="#")
+    for row in rows.to_dict("records"):
+        length, users = int(row["draft_length"]), int(row["users"])
+        prompt, output = row["prompt_tokens"], row["output_tokens"]
+        study = Study(
+            deployment=deployment,
+            acceptance=Acceptance(
+                tokens_per_step=row["tokens_per_step"], measured_draft_length=length
+            ),
+            max_draft_length=length,
+            lengths=Lengths(prompt_tokens=prompt, output_tokens=output),
+            num_requests=12 * users,
+            limits=(("max_running", users),),
+        )
+        plain, drafted = (
+            study.run(policy, Arrivals(users=users), compiled=True).throughput
+            for policy in ("none", f"fixed:{length}")
+        )
+        print(
+            f"{prompt} and {output} tokens, {users} users: plain {plain:.0f} for"
+            f" {row['throughput']} tokens/s, with drafts {drafted / plain:.3f} for {row['ratio']}"
+        )
+
+
 def _lengthened(acceptance: Acceptance) -> Acceptance:
     """Return an acceptance whose last published rate holds at later positions too."""
     rates = list(np.asarray(acceptance.acceptance_by_position))
@@ -265,7 +295,10 @@ def closed(path: str) -> None:
 
 
 def _closed_rows(rows: Any) -> Iterator[dict[str, Any]]:
-    """Yield TPOT and median TTFT of a closed loop at each row's concurrency."""
+    """Yield TPOT and TTFT of a closed loop at each row's concurrency.
+
+    As benchmarks count: ten prompts a user, who all begin at once, and means over all of them.
+    """
     for row in rows:
         users = int(row.points["batch_size"])
         count = 10 * users
@@ -284,7 +317,7 @@ def _closed_rows(rows: Any) -> Iterator[dict[str, Any]]:
         try:
             deployment, _ = resolve(row.deployment)
             service = prepare(deployment, usual_scheduler(deployment, 0), requests, 0)
-            run = service.run(requests)
+            run = service.run(requests, compiled=True)
         except InputError:
             continue
         constant = first_token_constants().get(deployment.stack or "", 0.0)
@@ -298,8 +331,8 @@ def _closed_rows(rows: Any) -> Iterator[dict[str, Any]]:
         )
         yield {
             "row": row.row,
-            "tpot_run": run.mean_tpot,
-            "ttft_run": float(np.median(run.ttft[run.measured])) + constant,
+            "tpot_run": float(run.tpot.mean()),
+            "ttft_run": float(run.ttft.mean()) + constant,
             "ttft_form": float(form),
             "ttft": row.first_token,
         }
@@ -324,7 +357,7 @@ def figure(path: str) -> None:
         rates = np.geomspace(0.03, 0.9, 8) * max(tops.values())
         for colour, (label, policy) in zip(("C7", "C0", "C1"), policies.items(), strict=True):
             own = rates[rates < 0.97 * tops[policy]]
-            runs = [study.run(policy, Arrivals(request_rate=rate)) for rate in own]
+            runs = [study.run(policy, Arrivals(request_rate=rate), compiled=True) for rate in own]
             kept = [(rate, run) for rate, run in zip(own, runs, strict=True) if run.is_steady]
             fine = np.geomspace(rates[0], 0.97 * tops[policy], 60)
             state = chain_state(_curves(study, policy), fine)
@@ -340,12 +373,17 @@ def figure(path: str) -> None:
             ax.set_xscale("log")
             ax.set_yscale("log")
             ax.grid(visible=True, alpha=0.3)
-        column[0].set_title(name, fontsize=9)
+        column[0].set_title(name.replace(" (", "\n("), fontsize=9)
         column[0].legend(fontsize=8)
         column[-1].set_xlabel("requests a second")
-    for ax, label in zip(axes[:, 0], ("running requests", "TPOT [ms]", "TTFT [ms]"), strict=True):
+    for ax, label in zip(
+        axes[:, 0], ("running requests", "TPOT [ms]", "TTFT [ms], passes alone"), strict=True
+    ):
         ax.set_ylabel(label)
-    shown.suptitle("Chat lengths, vLLM; points simulated, lines in closed form", fontsize=10)
+    shown.suptitle(
+        "Chat lengths, vLLM; points simulated, lines in closed form (dashed: scheduled)",
+        fontsize=10,
+    )
     shown.tight_layout()
     shown.savefig(path, dpi=110)
 
@@ -363,8 +401,8 @@ def _curves(study: Study, policy: str) -> LoadCurves:
 
 def main() -> None:
     commands: dict[str, Callable[..., None]] = {
-        "table": table, "speed": speed, "forms": forms, "open": open_loads, "closed": closed,
-        "figure": figure,
+        "table": table, "speed": speed, "forms": forms, "open": open_loads, "pairs": pairs,
+        "closed": closed, "figure": figure,
     }  # fmt: skip
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=commands)

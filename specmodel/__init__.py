@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         fit as fit,
         measure as measure,
         replay as replay,
+        serving as serving,
         show as show,
     )
     from specmodel.algebra import experts as experts, moesd as moesd, speculation as speculation

@@ -173,7 +173,7 @@ def _faults_of_error(words: list[str], line: str) -> Iterator[str]:
         yield f"an option that was not typed: {line}"
     if EXCEPTION.search(line):
         yield f"an exception as Python shows it: {line}"
-    if "key: got None" in line:
+    if "got None" in line or "key: none given" in line:
         yield f"no value that anyone typed: {line}"
 
 

@@ -94,7 +94,7 @@ def _vllm_place(_schedule: Schedule, drafter: str) -> str:
     has_no_file = drafter in (*LOOKUPS, "mtp")
     needs = "" if has_no_file else ', with the path of the drafter as "model"'
     needs = needs if drafter in _VLLM_METHODS else ', with the "method" and the path of its "model"'
-    return f"in --speculative-config{needs}"
+    return f"in --speculative-config, between single quotes{needs}"
 
 
 def _tensorrt_llm(schedule: Schedule, *_: Any) -> str:

@@ -1,15 +1,18 @@
-"""Text of at most 80 columns: paragraphs and aligned tables."""
+"""Text of at most 80 columns, or of a narrower screen: paragraphs and aligned tables."""
 
 import textwrap
 from collections.abc import Collection
+from contextvars import ContextVar
 
 Columns = list[tuple[str, list[str]]]
 """Titles and cells."""
+SCREEN: ContextVar[int] = ContextVar("screen", default=80)
+"""Columns that paragraphs and blocks of a table are laid out for [-]."""
 
 
 def wrap(text: str) -> str:
-    """Return a paragraph wrapped to 80 columns."""
-    return textwrap.fill(text, 80, break_long_words=False, break_on_hyphens=False)
+    """Return a paragraph wrapped to the columns of the screen."""
+    return textwrap.fill(text, SCREEN.get(), break_long_words=False, break_on_hyphens=False)
 
 
 def column_width(column: tuple[str, list[str]]) -> int:
@@ -19,10 +22,10 @@ def column_width(column: tuple[str, list[str]]) -> int:
 
 
 def align_blocks(first: tuple[str, list[str]], rest: Columns, left: Collection[str] = ()) -> str:
-    """Lay columns beside a first one, in as many blocks as 80 columns need."""
+    """Lay columns beside a first one, in as many blocks as the screen needs."""
     blocks, block = [], [first]
     for column in rest:
-        if len(block) > 1 and table_width([*block, column]) > 80:
+        if len(block) > 1 and table_width([*block, column]) > SCREEN.get():
             blocks.append(block)
             block = [first]
         block.append(column)

@@ -101,7 +101,7 @@ def format_si(value: float, unit: str, digits: int = 3) -> str:
 
 
 def parse_seconds(argument: str, text: str) -> float:
-    """Return a time that is typed as ``20ms``, ``0.02`` or ``0.02 s`` [s].
+    """Return a time that is typed as ``20ms``, ``0.02`` or ``0.02 s`` [s]; from 1 on with a unit.
 
     >>> parse_seconds("tpot_target", "20ms"), parse_seconds("tpot_target", "0.5")
     (0.02, 0.5)
@@ -118,6 +118,8 @@ def parse_seconds(argument: str, text: str) -> float:
         value = np.nan
     if not 0 < value < np.inf:
         raise InputError(argument, text, "a time above 0, such as 20ms or 0.02")
+    if number == text.strip().lower() and value >= 1:  # 20 is often meant in ms
+        raise InputError(argument, text, f"a time with its unit: {number}ms or {number}s")
     return value
 
 

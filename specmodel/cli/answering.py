@@ -9,6 +9,7 @@ from typing import Any, cast
 import click
 
 from specmodel.base.errors import InputError
+from specmodel.base.text import SCREEN
 from specmodel.cli import settings
 from specmodel.show.forms import Answer, as_csv, as_json
 
@@ -47,11 +48,20 @@ def answering(
                 click.echo(answer.fragment, nl=bool(answer.fragment))
                 echo_warnings([*answer.warnings, *answer.caveats])
             else:
-                click.echo(answer.page())
+                click.echo(_page(answer))
 
         return cast(Callable[..., None], run)
 
     return decorate
+
+
+def _page(answer: Answer) -> str:
+    """Return the page of an answer, in lines of a terminal that has fewer than 80 columns."""
+    token = SCREEN.set(min(80, screen_width()))
+    try:
+        return answer.page()
+    finally:
+        SCREEN.reset(token)
 
 
 def echo_warnings(warnings: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ from specmodel.show import forms, report
 
 
 @settings.command()
-@where_options()
+@where_options(has_start=True)
 @settings.option("batch_size", default="1:512:x2")
 @settings.acceptance_options()
 @settings.option("context_length")

@@ -8,11 +8,12 @@ from specmodel import answers
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.where import where_options
+from specmodel.prediction.table import Row
 from specmodel.show import forms, report
 
 
 @settings.command()
-@where_options(has_length=True)
+@where_options(has_start=True)
 @settings.option("batch_size", default="1:512:x2")
 @settings.option("draft_length", words=settings.DRAFTED, default="1:8")
 @settings.options("proposal_rate", "context_length")
@@ -37,23 +38,29 @@ def break_even(**options: Any) -> forms.Answer:
 
 
 def verdict(least: forms.DataFrame, prediction: report.Prediction) -> str:
-    """Say which acceptance rate is needed at the easiest and at the hardest point."""
+    """Say which acceptance is needed at the easiest and at the hardest point."""
     pays, _ = report.verbs(prediction.deployment)
-    kept = report.fitting(least).rename(columns={"break_even_acceptance_rate": "rate"})
-    least_rates = kept.groupby(["batch_size", "context_length"])["rate"].min()
-    easiest = least_rates.reset_index().assign(draft_length=None)
+    names = {"break_even_acceptance_rate": "rate", "draft_length": "drafted"}
+    kept = report.fitting(least).rename(columns=names).sort_values("rate")  # none pays: the last
+    kept["tokens"] = 1 / kept["speedup_per_token"]
+    easiest = kept.groupby(["batch_size", "context_length"], as_index=False).first()
     rows, able = forms.records(easiest), forms.records(easiest.dropna(subset="rate"))
     if not able:
         return "No acceptance rate makes speculation pay."
     low, high = (f(able, key=lambda row: row["rate"]) for f in (min, max))
     told = (
         f"With the easiest draft length, speculation {pays} from an acceptance rate of"
-        f" {low['rate']:.2f} at {report.place(low, rows)}"
+        f" {_needed(low, rows)}"
     )
     if high != low:
-        told += f" to one of {high['rate']:.2f} at {report.place(high, rows)}"
+        told += f" to one of {_needed(high, rows)}"
     hopeless = len(rows) - len(able)
     return f"{told}." + (f" None {pays} at {hopeless} of {len(rows)} points." if hopeless else "")
+
+
+def _needed(row: Row, rows: list[Row]) -> str:
+    tokens = f"{row['tokens']:.2f} tokens a step of {row['drafted']} drafted"
+    return f"{row['rate']:.2f} at {report.place(row, rows)} ({tokens})"
 
 
 def table(least: forms.DataFrame) -> str:

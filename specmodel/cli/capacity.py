@@ -84,7 +84,7 @@ _UNITS = UNITS | {
 
 
 @settings.command()
-@where_options(has_length=False)
+@where_options()
 @own("attainment", float, ATTAINMENT)
 @own("request_rate", "RATES", _RATES)
 @own("for_rate", float, _FOR_RATE)

@@ -163,12 +163,20 @@ def _compiled_rows(kind: str) -> list[Row]:
     return compiled(folder.with_name(f"list-{kind}"), files, lambda: list(_ROWS[kind]()))
 
 
+def _kinds(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    return [kind for kind in _ROWS if kind.startswith(start)]
+
+
 @click.command("list", context_settings=SETTINGS)
-@click.argument("kind", type=click.Choice([*_ROWS, "tables"]), metavar="{" + "|".join(_ROWS) + "}")
-def list_command(kind: str) -> None:
-    """List what ships with the package."""
-    if kind not in _ROWS:
-        expected = "python calibration/dataset.py of a checkout, which lists them"
+@click.argument("kind", required=False, metavar="KIND", shell_complete=_kinds)
+def list_command(kind: str | None) -> None:
+    """List what ships with the package.
+
+    KIND is hardware, architectures, engines, drafters, acceptance, policies, presets or words.
+    """
+    if kind is None or kind not in _ROWS:
+        tables = "python calibration/dataset.py of a checkout, which lists them"
+        expected = tables if kind == "tables" else nearest(kind or "", _ROWS)
         raise InputError("kind", kind, expected)
     rows = _compiled_rows(kind) if kind in _FOLDERS else list(_ROWS[kind]())
     names = list(rows[0])

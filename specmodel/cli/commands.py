@@ -14,7 +14,7 @@ import click
 from specmodel import __version__
 from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, cut, in_one_line, nearest
-from specmodel.cli.helping import WholeList
+from specmodel.cli.helping import WholeList, first_sentence
 from specmodel.cli.settings import SETTINGS, flag
 
 _COMMANDS = (
@@ -63,8 +63,11 @@ _TAKING_MEMORY = (
 )
 """Options that decide how much memory a command takes."""
 
-_MOVED = {"dataset": "python calibration/dataset.py of a checkout, where it is now"}
-"""Commands that have moved, and what to run instead."""
+_ELSEWHERE_COMMANDS = {
+    "dataset": "python calibration/dataset.py of a checkout, where it is now",
+    "help": "specmodel --help, or specmodel COMMAND --help",
+}
+"""Words that are typed for a command and are none, and what to run instead."""
 
 
 _HELPS = Path(__file__).with_name("helps")
@@ -86,11 +89,9 @@ class _Commands(WholeList):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         names = self.list_commands(ctx)
-        room = formatter.width - 6 - max(map(len, names))
         helps: dict[str, str] = compiled(_HELPS, [], partial(self._helps, ctx))
         with formatter.section("Commands"):
-            told = (click.Command(name, help=helps[name]) for name in names)
-            formatter.write_dl([(str(one.name), one.get_short_help_str(room)) for one in told])
+            formatter.write_dl([(name, first_sentence(helps[name])) for name in names])
 
     def _helps(self, ctx: click.Context) -> dict[str, str]:
         """Return the help of each command, for which all of them are imported."""
@@ -101,7 +102,8 @@ class _Commands(WholeList):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in _HOME and not args[0].startswith("-"):
-            raise InputError("command", args[0], _MOVED.get(args[0]) or nearest(args[0], _HOME))
+            expected = _ELSEWHERE_COMMANDS.get(args[0]) or nearest(args[0], _HOME)
+            raise InputError("command", args[0], expected)
         return super().resolve_command(ctx, args)
 
 
@@ -153,9 +155,23 @@ def _error_line(error: InputError, words: Sequence[str]) -> str:
     for parameter in _command(words).params:
         is_option = isinstance(parameter, click.Option)
         if is_option and (name == parameter.name or flag(name) in parameter.opts):
-            typed = f"{parameter.opts[0]} {rest}".strip()
-            return str(InputError(typed, error.value, error.expected))
-    return str(error)
+            return _told(error, f"{parameter.opts[0]} {rest}".strip())
+    return _told(error, error.argument)
+
+
+def _told(error: InputError, argument: str) -> str:
+    """Return an error under the name of what was typed; nothing typed is said in words."""
+    if error.value is None:
+        return in_one_line(f"{argument}: none given; expected {error.expected}")
+    return str(InputError(argument, error.value, error.expected))
+
+
+def _usage(error: click.ClickException) -> str:
+    """Return what click says of a line; of one that lacks something, where to read more."""
+    told = error.format_message()
+    if isinstance(error, click.MissingParameter) and error.ctx:
+        return f"{told.removesuffix('.')} ({error.ctx.command_path} --help)"
+    return told
 
 
 def _too_large(words: Sequence[str]) -> str:
@@ -191,7 +207,7 @@ def carry_out(words: Sequence[str]) -> int:
         if "--target" in known and error.option_name in _ELSEWHERE:
             message = f"{error.message} {_ELSEWHERE[error.option_name]}."
     except click.ClickException as error:
-        message = error.format_message()
+        message = _usage(error)
     except MemoryError:
         message = _too_large(words)
     except click.Abort:

@@ -35,7 +35,7 @@ _RATES = "P(token accepted, all before it were): one for all, or one for each dr
 
 
 @settings.command()
-@where_options()
+@where_options(has_start=True)
 @settings.option("batch_size", default="1:512:x2")
 @settings.own("draft_length", "LIST", _LENGTHS)
 @settings.option("acceptance")
@@ -93,7 +93,19 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, report.Prediction]:
         if has_ideal and named["engine"] == "ideal":
             case["host_speed"] = None  # which only engines with a host have
         found[", ".join(told) or labels["target"][named["target"]]] = _predicted(case)
-    return {name: p for name, p in found.items() if p is not None} or _none_of(options)
+    kept = {name: p for name, p in found.items() if p is not None} or _none_of(options)
+    return {_with_gpus(name, p, kept): p for name, p in kept.items()}
+
+
+def _with_gpus(
+    name: str, prediction: report.Prediction, others: Mapping[str, report.Prediction]
+) -> str:
+    """Return a name with how many GPUs were taken, if alternatives differ in that."""
+    num = prediction.deployment.layout.num_gpus
+    is_alike = all(other.deployment.layout.num_gpus == num for other in others.values())
+    if is_alike or "gpus" not in prediction.assumptions:
+        return name
+    return f"{name} on {num} GPU{'s' if num > 1 else ''}"
 
 
 def _listed(name: str, text: str | None) -> list[Any]:

@@ -26,7 +26,7 @@ _TITLES = {
 
 
 @settings.command()
-@where_options(has_length=True)
+@where_options(has_start=True)
 @settings.option("batch_size", default="1,16,128")
 @settings.option("draft_length", words=settings.DRAFTED, default="3")
 @settings.acceptance_options()

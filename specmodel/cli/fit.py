@@ -176,7 +176,7 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
     update = fit.update_engine(rows, base, date=date.today().isoformat(), **how)
     names = ", ".join(map(_named, paths))
     told_by = {
-        "name": options["name"] or f"{base.name}, own runs",
+        "name": options["name"] or f"{base.name} (own runs)",
         "source": options["source"] or f"{names}, from the profile {base.name}",
     }
     if options["stack"]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 GROUPS = {
@@ -16,7 +14,7 @@ GROUPS = {
         *("hardware", "tensor_parallel", "data_parallel", "expert_parallel"),
         *("draft_tensor_parallel", "memory_utilization"),
     ),
-    "Engine": ("dialect", "engine_version", "engine", "host_speed", "stack"),
+    "Engine": ("dialect", "engine_version", "engine", "host_speed", "graph_limit", "stack"),
     "Drafting and acceptance": (
         *("draft_length", "max_draft_length", "acceptance", "acceptance_rate", "tokens_per_step"),
         *("step_efficiency", "accepted_fraction", "acceptance_by_position"),
@@ -77,11 +75,11 @@ class WholeList(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands and what each does."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        rows = [(name, _first_sentence(command)) for name, command in commands if command]
+        rows = [(name, first_sentence(one.help or "")) for name, one in commands if one]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
 
-def _first_sentence(command: Any) -> str:
-    paragraph = (command.help or "").strip().partition("\n\n")[0]
-    return " ".join(paragraph.split())
+def first_sentence(told: str) -> str:
+    """Return the first paragraph of a help, in one line."""
+    return " ".join(told.strip().partition("\n\n")[0].split())

@@ -162,9 +162,9 @@ def _measured(options: dict[str, Any]) -> Acceptance:
     found = measured_or_none(options)
     if found is None:
         drafter = options["drafter"]
-        told = f"none is published of {options['target']} with {drafter}: one of "
-        typical = " (--acceptance typical: the median of published heads of that kind)"
-        raise InputError("acceptance", None, told + ", ".join(map(flag, _FORMS)) + typical)
+        told = f"one of {', '.join(map(flag, _FORMS))}, as none is published of {options['target']}"
+        typical = "--acceptance typical: the median of published heads of that kind"
+        raise InputError("acceptance", None, f"{told} with {drafter} ({typical})")
     return found
 
 

@@ -17,7 +17,7 @@ from specmodel.cli.options import (
     typed_acceptance,
 )
 from specmodel.cli.settings import given, refuse_given
-from specmodel.cli.taken import measured_or_none, typical_or_none
+from specmodel.cli.taken import measured_or_none, typical_or_none, would_hold
 from specmodel.prediction.intervals import MAX_POINTS
 from specmodel.prediction.predicting import with_intervals
 from specmodel.prediction.priced import priced
@@ -82,17 +82,17 @@ def _answer(prediction: Prediction, options: dict[str, Any], seconds: float | No
     def page() -> str:
         rows = operator.with_gains(prediction.rows(), gains)
         words = operator.verdict(prediction, rows, gains)
+        words[0] += would_hold(prediction)
         if seconds is not None:
             rows, told = operator.within(rows, seconds, _largest(options, prediction, seconds))
-            words.insert(1, told)
+            words[0] = f"{told} {words[0]}"
         words += report.behind(prediction.deployment)
         width = screen_width()
         parts = [operator.table(prediction, rows, width=width, columns=columns)] if rows else []
         parts += [component_tables(prediction)] if with_components else []
         limits = glossary.limits_told({row["limited_by"] for row in rows} if not columns else set())
-        return report.page(
-            prediction, words, *parts, notes=filter(None, [limits]), taken_first=True
-        )
+        notes = [_held(prediction, rows) if options["draft_length"] is None else "", limits]
+        return report.page(prediction, words, *parts, notes=filter(None, notes), taken_first=True)
 
     def told() -> Prediction:
         return _told(prediction, wanted)
@@ -108,6 +108,16 @@ def _answer(prediction: Prediction, options: dict[str, Any], seconds: float | No
         rows=rows,
         warnings=prediction.warnings,
     )
+
+
+def _held(prediction: Prediction, rows: list[Row]) -> str:
+    """Say where a CUDA graph, and not acceptance, ends the drafts of a table."""
+    from numpy import array
+
+    drafts = [row for row in rows if row["draft_length"] < prediction.max_draft_length]
+    names = ("batch_size", "verify_tokens")
+    sizes, tokens = (array([row[name] for row in drafts]) for name in names)
+    return prediction.deployment.graph_note(sizes, tokens)
 
 
 def _told(prediction: Prediction, wanted: bool | None) -> Prediction:
@@ -154,6 +164,7 @@ def _turned(options: dict[str, Any]) -> forms.Answer:
 
     def page() -> str:
         words = [*operator.turned_verdict(turned, rows), *report.behind(deployment)]
+        words[0] += would_hold(prediction)
         table = operator.turned_table(rows, turned, screen_width())
         return report.page(prediction, words, table, taken_first=True)
 

@@ -17,7 +17,7 @@ _INTERVAL = "Central 80 % intervals.  [default: where errors are known]"
 
 
 @settings.command()
-@where_options(has_length=True)
+@where_options(has_start=True)
 @settings.option("batch_size", default=BATCH_SIZES)
 @settings.option("draft_length", more="  [default: the best of each batch size]")
 @settings.acceptance_options()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from specmodel import replay
-from specmodel.base.text import align, wrap
+from specmodel.base.text import SCREEN, align, wrap
 from specmodel.prediction.table import Form, Row, columns_of, fitted
 from specmodel.show import report
 from specmodel.show.assumed import assumed_text
@@ -98,7 +98,7 @@ def _labels(names: Iterable[str], width: int = 20) -> dict[str, str]:
 
 def _fill(text: str) -> str:
     """Wrap text with names that the user typed; longer words than a line are cut."""
-    return textwrap.fill(text, 80, break_on_hyphens=False)
+    return textwrap.fill(text, SCREEN.get(), break_on_hyphens=False)
 
 
 def _seconds(value: float) -> str:

@@ -34,7 +34,7 @@ _MOST_COLUMNS = 9
 @settings.command()
 @settings.own("for", ["vllm", "tensorrt-llm", "sglang"], _FOR, to="dialect", required=True)
 @settings.own("engine_version", "VERSION", _VERSION)
-@where_options(engine="that of --for")
+@where_options(engine="that of --for", has_start=True)
 @settings.acceptance_options(one_length=False)
 @settings.option("context_length", words=_CONTEXT)
 @settings.load_options()

@@ -46,7 +46,7 @@ _ERRORS = {
 
 
 @settings.command()
-@where_options(has_length=True)
+@where_options(has_start=True)
 @settings.own("batch_size", int, "Sequences decoded together.", default=16)
 @settings.own("draft_length", int, settings.DRAFTED, default=3)
 @settings.acceptance_options()

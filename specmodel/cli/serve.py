@@ -89,7 +89,7 @@ _SPARE = ("TPOT\n90 %", "TTFT\n90 %", "closed\nform")
 
 
 @settings.command()
-@where_options(has_length=False)
+@where_options()
 @settings.options(*(own(name, *told) for name, told in OPTIONS.items()))
 @settings.acceptance_options()
 @settings.option("max_draft_length", words="Longest draft of any policy.  [default: 3]")
@@ -145,11 +145,14 @@ def serve(**options: Any) -> Answer:
 
 def study_from(options: dict[str, Any], policies: list[str]) -> tuple[Study, dict[str, Any]]:
     """Return what is compared, and what was assumed in it."""
+    from specmodel.base.units import check
     from specmodel.cli.options import acceptance_from, deployment_from, longest_draft
     from specmodel.serving.study import Study
 
     drafts = any(name != "none" for name in policies)
-    longest = max(options["max_draft_length"] or 3, *map(_fixed_length, policies)) if drafts else 0
+    asked = 3 if options["max_draft_length"] is None else options["max_draft_length"]
+    check("max_draft_length", asked, minimum=1, whole=True)
+    longest = max(asked, *map(_fixed_length, policies)) if drafts else 0
     deployment, assumed = deployment_from(options)
     trace = _trace(options["trace"], options["seed"])
     acceptance = _acceptance_of(trace) if trace else None

@@ -22,10 +22,7 @@ _CASE: _Options = {
         "Model served: a name or its beginning, TOML, config.json or its folder, a"
         " hub id in the local cache, or - for standard input.",
     ),
-    "drafter": (
-        "NAME|PATH",
-        f"{', '.join(DRAFTERS)}, or a model.  [default: the model's usual one]",
-    ),
+    "drafter": ("NAME|PATH", f"{', '.join(DRAFTERS)}, or a model."),
     "hardware": ("NAME|PATH", "GPU: a name, its beginning or TOML; 8xh200 is eight of them."),
     "engine": ("NAME|PATH", "Whose host overheads and kernels; ideal has no overheads."),
     "host_speed": (
@@ -112,6 +109,11 @@ _DETAIL: _Options = {
         "HOW",
         "Recurrent states of rejected tokens: native (a state is written after each"
         " token) or replay.  [default: native]",
+    ),
+    "graph_limit": (
+        int,
+        "Largest pass that a CUDA graph holds: tokens (vLLM) or requests (SGLang)."
+        "  [default: the engine's on this GPU]",
     ),
     "lookup_time": (float, "Host seconds to look up one sequence (ngram).  [default: 0]"),
 }

@@ -34,7 +34,8 @@ _OPTIONS: dict[str, tuple[type | str, str]] = {
     ),
     "trace": (
         "FILE|PRESET",
-        "Acceptance: a trace, or a preset (specmodel list presets); with + a mix of presets.",
+        "Acceptance: a trace, or a preset (specmodel list presets); with + a mix of presets."
+        "  [required]",
     ),
     "requests": (int, "Requests drawn from a preset.  [default: 300]"),
     "output_tokens": (int, "Output tokens of a request drawn from a preset.  [default: 512]"),

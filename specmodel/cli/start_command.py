@@ -1,6 +1,7 @@
 """Flags of a start command, as they stand there: vLLM's --speculative-config, SGLang's flags.
 
-They are taken for the drafter and its length, and for the engine where none is typed.
+They are taken for the drafter and its length, unless the command chooses the length, and for the
+engine where none is typed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from click.core import ParameterSource
 from specmodel.base.errors import InputError
 from specmodel.cli import settings
 
-_VLLM = "vLLM's, as JSON or a file with it: for drafter, draft length and engine."
+_VLLM = "vLLM's, as JSON or a file with it: for drafter, engine, and draft length if one is taken."
 _SGLANG = {
     "speculative_algorithm": ("NAME", "SGLang's, such as EAGLE3, NEXTN, NGRAM: likewise."),
     "speculative_draft_model_path": ("PATH", "SGLang's: a draft model, or whose head it is."),
@@ -33,7 +34,7 @@ _PASSED_OVER = (
 
 
 def start_flags(command: Any) -> Any:
-    """Add the flags to a command with a drafter and a draft length."""
+    """Add the flags to a command with a drafter."""
 
     @wraps(command)
     def run(**options: Any) -> Any:
@@ -57,6 +58,8 @@ def _filled(options: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]
         said, engine = _of_vllm(typed["speculative_config"], options), "vllm"
     else:
         said, engine = _of_sglang(typed), "sglang"
+    if "draft_length" not in options:  # the command chooses it
+        said.pop("draft_length", None)
     context = click.get_current_context()
     for name, value in said.items():
         if name not in options:
@@ -65,7 +68,7 @@ def _filled(options: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
             expected = f"none, as {settings.flag(first)} says {value}"
             raise InputError(name, options[name], expected)
-    if options["engine"] is None:
+    if options["engine"] is None and "dialect" not in options:  # else it is that of --for
         said |= {"engine": engine}
     return options | said
 

@@ -26,7 +26,13 @@ _SINGLE = ("measured_draft_length", "max_draft_length")
 """Options with one value for the whole sweep."""
 
 _AXES = [
-    option(n, type=str, metavar="VALUE" if n in _SINGLE else "VALUES", required=n in _REQUIRED)
+    option(
+        n,
+        "  [default: vllm]" if n == "engine" else "",
+        type=str,
+        metavar="VALUE" if n in _SINGLE else "VALUES",
+        required=n in _REQUIRED,
+    )
     for n in OPTIONS
 ]
 """Every shared option, which here takes a list or range."""

@@ -14,7 +14,7 @@ from specmodel.show.sweet_spots import table, verdict, with_intervals
 
 
 @settings.command("sweet-spot")
-@where_options(has_length=True)
+@where_options(has_start=True)
 @settings.option("batch_size", default="1:512")
 @settings.option("draft_length", words=settings.DRAFTED, default="1,3,5")
 @settings.acceptance_options()

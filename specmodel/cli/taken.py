@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from specmodel.cost.deployment import Deployment
     from specmodel.drafters.typical import TypicalHeads
     from specmodel.models.architecture import Architecture
+    from specmodel.prediction.outcome import Prediction
 
 TYPICAL = {"typical-low": 0, "typical": 1, "typical-high": 2}
 """Names by which --acceptance takes what published heads of a kind reach."""
@@ -65,10 +66,28 @@ def laid_out(
         if options.get("may_not_fit"):
             return {}, {}
         raise
-    laid = replace(deployment, **degrees) if degrees else deployment
     held = f"{requests} requests" if requests > 1 else "a request"
     told = f"the fewest that hold weights, drafter and {held} of {HELD_TOKENS:,} tokens"
-    return degrees, {"gpus": f"{laid.layout.num_gpus} ({told})"}
+    return degrees, {"gpus": f"{_product(degrees)} ({told})"}
+
+
+def _product(degrees: dict[str, Any]) -> int:
+    """Return the GPUs of degrees, of which none are those of one GPU."""
+    return int(degrees.get("tensor_parallel", 1) * degrees.get("data_parallel", 1))
+
+
+def would_hold(prediction: Prediction) -> str:
+    """Say how many GPUs would do where those that were typed hold no request; "" where they do."""
+    from specmodel.answers.layouts import HELD_REQUESTS, HELD_TOKENS, smallest_layout
+
+    if prediction.max_batch_size.any() or prediction.deployment.hardware.kind == "cpu":
+        return ""
+    try:
+        count = _product(smallest_layout(prediction.deployment))
+    except InputError as error:
+        return f" Not one request fits: needed are {error.expected}."
+    held = f"weights, drafter and {HELD_REQUESTS} requests of {HELD_TOKENS:,} tokens"
+    return f" Not one request fits: the fewest GPUs that hold {held} are {count}."
 
 
 def _counted(

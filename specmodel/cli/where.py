@@ -11,20 +11,21 @@ def where_options(
     required: bool = True,
     engine: str = "vllm",
     has_drafter: bool = True,
-    has_length: bool = False,
+    has_start: bool = False,
     has_words: bool = True,
 ) -> Add:
     """Add the options that name target, drafter, hardware, engine and kernels.
 
     `engine` is what the help calls the default engine. Target and hardware are needed if
     `required`, as words or as options; the drafter is then the target's usual one by default. Flags
-    of an engine's start command are taken where the command `has_length`; words are another's where
-    not `has_words`.
+    of an engine's start command are taken if `has_start`; words are another's if not
+    `has_words`.
     """
-    names = ("target", "drafter", "hardware") if has_drafter else ("target", "hardware")
+    usual_told = "  [default: the model's usual one]" if required else ""
+    drafters = [option("drafter", usual_told)] if has_drafter else []
     words = [two_words(required=required)] if has_words else []
     ignore = ignore_option("target", "drafter")
     usual = [usual_drafter] if has_drafter and required else []
     more = (option("engine", f"  [default: {engine}]"), "host_speed", "stack")
-    start = [start_flags] if has_length else []
-    return options(*words, *names, *more, ignore, *start, *usual)
+    start = [start_flags] if has_start else []
+    return options(*words, "target", *drafters, "hardware", *more, ignore, *start, *usual)

@@ -58,7 +58,8 @@ def _with_words(
     missing = [name for name in _ASKED if options[name] is None]
     if required and missing:
         what = " and ".join(_ASKED[name] for name in missing)
-        expected = f"{what}: specmodel COMMAND qwen3.5-397b h200 (specmodel list hardware)"
+        typed = click.get_current_context().command_path
+        expected = f"{what}, as in {typed} qwen3.5-397b h200 (specmodel list hardware)"
         raise InputError(missing[0], None, expected)
     return options
 

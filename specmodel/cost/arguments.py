@@ -20,6 +20,9 @@ class PlainArguments(TypedDict, total=False):
         "ideal" has no overheads.
     host_speed
         How many times as fast the host is as the engine's; that of its profile by default [-].
+    graph_limit
+        Tokens (vLLM) or requests (SGLang) of the largest pass that a CUDA graph holds; the engine's
+        default on the GPU by default.
     stack
         Whose kernels: one fitted in the hardware profile, "typical" or "datasheet"; by default the
         engine's, else the profile's default, else "typical".
@@ -49,6 +52,7 @@ class PlainArguments(TypedDict, total=False):
     hardware: Required[HardwareProfile | str | Path]
     engine: EngineProfile | str | Path | None
     host_speed: float | None
+    graph_limit: int | None
     stack: str | None
     weight_dtype: str | None
     activation_dtype: str | None

@@ -22,7 +22,7 @@ from specmodel.cost.kinds import kernels_of, places_taken
 from specmodel.drafters.by_name import Drafter, load_drafter, model_drafter
 from specmodel.layers.kinds import FITTED_KINDS, KINDS, MAIN_KINDS
 from specmodel.layers.states import Rollback, StateKeeping
-from specmodel.machines.engine import EngineProfile, load_engine
+from specmodel.machines.engine import LARGEST_GRAPH, EngineProfile, load_engine
 from specmodel.machines.hardware import HardwareProfile, choose_kernels, load_hardware
 from specmodel.machines.kernels import TYPICAL, FittedStack
 from specmodel.machines.stand_ins import words_of
@@ -40,7 +40,8 @@ POPULARITY = ("popularity", "popularity_exponent")
 SHARES = ("routing_correlation", "memory_utilization")
 ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 NAMES = (
-    *(*RECORDS, "stack", "host_speed", "tree_width", "state_rollback", *DEGREES, *SHARES),
+    *(*RECORDS, "stack", "host_speed", "graph_limit", "tree_width", "state_rollback"),
+    *(*DEGREES, *SHARES),
     *(*_ALL_DTYPES, *LOOKUP, *POPULARITY),
 )
 """What `resolve` takes beside fields of records."""
@@ -129,6 +130,8 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
     engine = engine.with_changes(f"{prefix}engine", changes["engine"])
     if "host_speed" in given:
         engine = engine.on_host(_single("host_speed", given))
+    if "graph_limit" in given:
+        engine = engine.with_graphs_of(_degree("graph_limit", given, LARGEST_GRAPH))
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
     if hardware.kind == "cpu":  # its host is the processor that computes
@@ -189,6 +192,8 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     assumed |= {"ignored_config_key": ", ".join(ignored)} if ignored else {}
     if target.is_moe and deployment.popularity is None:
         assumed["popularity"] = "equal"
+    if len(target.kinds_of_experts) > 1:
+        assumed["active_experts"] = f"those of layers with {target.num_experts}, which most have"
     if target.ngram_memory and target.ngram_memory.host_bytes:
         size = target.ngram_memory.host_bytes / 1e9
         assumed["ngram_memory"] = f"{size:.0f} GB of tables on the host"
@@ -327,9 +332,10 @@ def _popularity(given: Mapping[str, Any], target: Architecture) -> FloatArray | 
         return None
     if popularity is not None and exponent is not None:
         raise InputError("popularity", popularity, "one of popularity and popularity_exponent")
-    if not target.is_moe:
-        name = POPULARITY[popularity is None]
-        raise InputError(name, given[name], f"none, as {target.name} has no routed experts")
+    kinds = len({(own.num_experts, own.experts_per_token) for own in target.kinds_of_experts})
+    if kinds != 1:
+        name, has = POPULARITY[popularity is None], "several kinds of" if kinds else "no routed"
+        raise InputError(name, given[name], f"none, as {target.name} has {has} experts")
     if exponent is not None:
         return zipf_popularity(target.num_experts, target.mean_experts_per_token, float(exponent))
     if isinstance(popularity, str | Path):

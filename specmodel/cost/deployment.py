@@ -30,6 +30,10 @@ TYPICAL_MEMORY_UTILIZATION = 0.9
 """Share of a GPU's memory that vLLM takes unless told otherwise [-]."""
 
 
+_WIDEST_HEAD, _FA4 = 256, (9, 10, 11)
+"""Widest head of FlashAttention 2 and 3, and major numbers of GPUs that have the fourth."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Deployment:
     """A target and its drafter on some GPUs under an engine: all that decides the times.
@@ -151,6 +155,19 @@ class Deployment:
         return graph_limit(self.engine, self.hardware, self.tensor_parallel)
 
     @cached_property
+    def split_tokens(self) -> int | None:
+        """Most tokens of a sequence whose keys attention spreads over blocks of threads [token].
+
+        None where it spreads those of any. vLLM runs all layers of a model with heads above 256 by
+        Triton where there is no FlashAttention 4, which is for compute capability 9, 10 and 11
+        (``Gemma4Config``, and ``flash_attn_interface.py``).
+        """
+        capability = int(self.hardware.compute_capability or 9)
+        widths = [mixer.cached[1] for mixer in self.target.mixers if mixer.cached]
+        by_triton = max(widths, default=0) > _WIDEST_HEAD and capability not in _FA4
+        return self.engine.split_tokens if by_triton else None
+
+    @cached_property
     def states(self) -> StateKeeping:
         """What the engine does with recurrent states."""
         slots = self.engine.state_slots or state_slots_of(self.stack)
@@ -195,8 +212,13 @@ class Deployment:
         if self.graph_limit is None:
             return ()
         seconds = float(np.mean(self.engine_seconds.eager_kernel_time))
-        own = np.asarray(batch_size / self.layout.replicas)
-        return self.graph_limit.warnings(own, verify_tokens, seconds)
+        return self.graph_limit.warnings(batch_size, verify_tokens, self.layout.replicas, seconds)
+
+    def graph_note(self, batch_size: FloatArray, verify_tokens: FloatArray) -> str:
+        """Return a sentence if a longer draft of some steps would need a larger graph, else ""."""
+        if self.graph_limit is None:
+            return ""
+        return self.graph_limit.held(batch_size, verify_tokens, self.layout.replicas)
 
     def is_outside(self, batch_size: FloatArray, draft_length: FloatArray) -> np.ndarray:
         """Return where the engine was not fitted on what is asked of it."""

@@ -91,13 +91,15 @@ def pass_components(
     compute_capability: float | None = None,
     taken_by: tuple[str, ...] = ("decoding",),
     part: Part = "layers",
+    split_tokens: int | None = None,
 ) -> Mapping[str, Work]:
     """Return the work of a pass by component, as sums of measures of what the pass carries.
 
-    Arguments are those of `pass_work`; `taken_by` says which kernels take any of the sequences.
+    Arguments are those of `pass_work`; `taken_by` says which kernels take any of the sequences, and
+    `split_tokens` is that of `Deployment` [token].
     """
     architecture.check_layout(layout)
-    run = Pass(architecture.stream, layout, states, compute_capability, taken_by)
+    run = Pass(architecture.stream, layout, states, compute_capability, taken_by, split_tokens)
     work_of = _WORKS[part] if isinstance(part, str) else part
     components = work_of(architecture, run)
     return {name: work for name, work in components.items() if _runs(work)}

@@ -378,7 +378,13 @@ def _program(
     if key not in deployment.programs:
         gpu = deployment.hardware
         works = pass_components(
-            model, layout, deployment.states, gpu.compute_capability, taken_by, part
+            model,
+            layout,
+            deployment.states,
+            gpu.compute_capability,
+            taken_by,
+            part,
+            deployment.split_tokens,
         )
         program = pass_program(works, gpu, deployment.kernels, model.experts)
         deployment.programs[key] = model, program  # which keeps the model, and so its id

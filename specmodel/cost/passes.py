@@ -10,6 +10,7 @@ from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
 from specmodel.algebra.overlap import exposed_share
 from specmodel.algebra.roofline import KernelParameters, Value, smooth_maximum
 from specmodel.base.units import FloatArray
+from specmodel.layers.kinds import kernel_kind
 from specmodel.layers.work import CAUSES, PassWork, Work
 from specmodel.machines.engine import Overheads
 from specmodel.machines.hardware import HardwareProfile, Link, Network
@@ -287,7 +288,11 @@ def pass_time(
 def kernels_taken(part: Work, kernels: Kernels) -> tuple[KernelParameters, str]:
     """Return the parameters of the kernels that do a component, and the dtype of its arithmetic."""
     dtypes = part.kind, part.stored_dtype, part.dtype
-    return kernels.parameters(*dtypes), kernels.arithmetic(*dtypes)
+    taken, arithmetic = kernels.parameters(*dtypes), kernels.arithmetic(*dtypes)
+    walked = kernel_kind(part.kind).walked_bytes_per_s
+    if walked and not (isinstance(part.depth, float) and part.depth == 0):
+        taken = replace(taken, depth_time=1 / walked, depth_limit=np.inf)
+    return taken, arithmetic
 
 
 def component_time(

@@ -282,11 +282,13 @@ class Drafter:
         """What runs where a loaded drafter, which is no look-up, drafts nothing.
 
         The first pass of a draft, over the token just made, which keeps its cache in step: as
-        vLLM 0.33 (``spec_decode/llm_base_proposer``, ``v1/worker/gpu/spec_decode``) runs heads and
-        models, and the context of a block drafter.
+        vLLM 0.33 (``v1/worker/gpu/spec_decode``) runs heads and models, and the context of a block
+        drafter. Its LM head is not needed, and left out where no graph holds the pass; but the full
+        graph of a first pass, which is replayed here as well, was captured with it
+        (``target_dependent_ar/speculator.py``: `_prefill` without `skip_sample`).
         """
         one, first = np.ones(()), replace(self.passes(1.0)[0], name="idle draft pass")
-        return replace(first, count=one, tokens_per_sequence=one, logits_per_sequence=np.zeros(()))
+        return replace(first, count=one, tokens_per_sequence=one, logits_per_sequence=one)
 
     def check_draft(self, draft_length: FloatArray, verify_tokens: Numeric) -> None:
         """Refuse a draft that is longer than a block, or a tree of a drafter of chains [token]."""

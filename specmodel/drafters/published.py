@@ -186,9 +186,10 @@ def taken_drafter(target: Architecture) -> tuple[str, str]:
 
 
 def _recipe(target: Architecture) -> dict[str, str] | None:
-    """Return the row of recipes for a target's name."""
+    """Return the row of recipes for a target's name, None where no drafter is known."""
     rows = rows_of("usual_drafters.csv")
-    return next((row for row in rows if is_named(target.name, row["target"])), None)
+    row = next((row for row in rows if is_named(target.name, row["target"])), None)
+    return row if row and row["drafter"] else None
 
 
 def is_named(name: str, words: str) -> bool:

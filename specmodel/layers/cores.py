@@ -7,9 +7,10 @@ by kernels that compute whole blocks of queries and keys. In between, both do a 
 from dataclasses import replace
 from typing import Any
 
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.layers import blocks
-from specmodel.layers.forms import Quantity
-from specmodel.layers.run import Pass, Sequences
+from specmodel.layers.forms import Form, Quantity
+from specmodel.layers.run import Pass, Sequences, Walked
 from specmodel.layers.work import Kind, Work
 
 BLOCK = 128
@@ -71,14 +72,22 @@ def prompt_attention(  # noqa: PLR0913 - all keyword-only
 
 
 def core(run: Pass, layers: int, window: int | None, taken: Sequences, **heads: Any) -> Work:
-    """Return the work of decoding over the KV cache; `heads` goes to `blocks.attention`."""
+    """Return the work of decoding over the KV cache; `heads` goes to `blocks.attention`.
+
+    Its depth is what one block of threads reads of a head, where kernels do not spread it [B].
+    """
     work = blocks.attention(
         **heads,
         **_carried(run, layers, window, taken),
         num_sequences=taken.num_sequences,
         tokens_per_sequence=taken.counted("tokens_per_sequence"),
     )
-    return replace(work, kernels=layers * taken.share)
+    work = replace(work, kernels=layers * taken.share)
+    if run.split_tokens is None:
+        return work
+    entry = heads["kv_elements"] / heads["num_groups"] * BYTES_PER_ELEMENT[run.stream.kv_dtype]
+    keys = Walked(taken.among, window, run.split_tokens)
+    return replace(work, depth=Form({keys: layers * entry}))
 
 
 def prompt_core(run: Pass, layers: int, window: int | None, taken: Sequences, **heads: Any) -> Work:

@@ -9,6 +9,13 @@ from typing import Literal
 
 from specmodel.base.errors import InputError, nearest
 
+WALKED_BYTES_PER_S = 40e9
+"""At which one block of threads reads a head's keys and values, and computes on them in turn [B/s].
+An SM of an A100 gets 67e9 of its L2 (5,120 B a clock for 108); a tile of 32 keys of 512 in 16 bits
+takes 1.0 us by that, 0.36 us of products of 16 rows at the peak, and some 0.25 us to scale what was
+summed. Two steps published at 44k entries (p26-336 and 337, in sight when this was written) ask for
+22e9 in seconds, and for 50e9 beside a plain pass of twice the time predicted."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class KernelKind:
@@ -25,7 +32,8 @@ class KernelKind:
     `computes_as_fitted`, arithmetic runs in the dtype that was fitted, whatever a cache has. No
     `marker` in plots is for what is never timed alone. Fits that ship have a standard deviation of
     ln(measured / predicted) of at most `largest_spread`, and 80 % intervals that hold a share
-    within `held_share` of points not fitted [-].
+    within `held_share` of points not fitted [-]. One block of threads reads `walked_bytes_per_s`
+    where its kernels do not spread what a sequence reads, which its depth tells [B/s].
     """
 
     name: str
@@ -40,6 +48,7 @@ class KernelKind:
     marker: str = ""
     largest_spread: float = 0.25
     held_share: tuple[float, float] = (0.70, 0.90)
+    walked_bytes_per_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.stand_in and not self.follows:
@@ -64,7 +73,11 @@ _ROWS = (
         marker="^",
     ),
     KernelKind(
-        name="attention", assumption="as fast as grouped attention", colour="#009e73", marker="s"
+        name="attention",
+        assumption="as fast as grouped attention",
+        colour="#009e73",
+        marker="s",
+        walked_bytes_per_s=WALKED_BYTES_PER_S,
     ),
     KernelKind(
         name="elementwise", follows="activations", errors_of="gemm", colour="#cc79a7", marker="D"

@@ -1,7 +1,7 @@
 """A forward pass as its layers see it: sizes, dtypes, GPUs, and measures of what it carries."""
 
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -15,6 +15,10 @@ from specmodel.layers.stream import Stream
 Among: TypeAlias = Literal["everything", "replica", "decoding", "prompts"]
 """Sequences that a measure is of: all, those of one replica, or those that kernels for decoding or
 for prompts take of these; names in `batch.Carried`."""
+
+
+SEGMENTS = 16
+"""Blocks of threads that Triton's attention in vLLM spreads the keys of a sequence over [-]."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,26 @@ class Entries(OfContexts):
 
 
 @dataclass(frozen=True)
+class Walked(OfContexts):
+    """Keys that one block of threads reads one after another, of the longest sequences [-].
+
+    These are all keys of a sequence that carries more than `split_tokens`, else one of `SEGMENTS`.
+    """
+
+    window: int | None
+    split_tokens: int
+
+    def of(self, carried: Carried) -> FloatArray:
+        """Return the keys of what a pass carries [-]."""
+        batch: Batch = getattr(carried, self.among)
+        return np.asarray(reduce(np.maximum, map(self._of_group, batch.groups)))
+
+    def _of_group(self, group: SequenceGroup) -> FloatArray:
+        is_whole = group.tokens_per_sequence > self.split_tokens
+        return distinct_entries(group, self.window) * np.where(is_whole, 1.0, 1 / SEGMENTS)
+
+
+@dataclass(frozen=True)
 class Sequences:
     """Some of the sequences of a pass, whose numbers are measures.
 
@@ -115,7 +139,7 @@ class Pass:
 
     `taken_by` says which kernels take any of its sequences (`batch.Carried.taken_by`).
     `compute_capability` of the GPU decides what its kernels share; None for a GPU that has none
-    [-].
+    [-]; `split_tokens` is that of `Deployment` [token].
     """
 
     stream: Stream
@@ -123,6 +147,7 @@ class Pass:
     states: StateKeeping = NATIVE
     compute_capability: float | None = None
     taken_by: tuple[str, ...] = ("decoding",)
+    split_tokens: int | None = None
 
     @property
     def everything(self) -> Sequences:

@@ -75,7 +75,8 @@ Ends = Annotated[tuple[Points, Points], FROM_LIST]
 Overhead = Annotated[float, Setting(ge=0, le=10)]
 """Seconds; no engine spends ten of them on a pass."""
 
-Captured = Annotated[int, Setting(ge=1, le=1_000_000)]
+LARGEST_GRAPH = 1_000_000
+Captured = Annotated[int, Setting(ge=1, le=LARGEST_GRAPH)]
 """Tokens or requests of a pass."""
 
 _LEAST_FACTOR, _MOST_FACTOR = 0.01, 100.0
@@ -167,6 +168,11 @@ class EngineProfile(Record):
     runs_idle_drafter
         Whether a drafter that is loaded runs, and is waited for, in steps that draft nothing: as in
         vLLM 0.33 under a schedule of draft lengths.
+    split_tokens
+        Most tokens of a sequence whose keys its Triton attention spreads over blocks of threads; of
+        more, one block walks all keys of a head (`Deployment.split_tokens` says where it runs). 8
+        in vLLM 0.33 (``MAX_3D_QUERY_LEN``), 1 before (``use_3d``); None where it is not known
+        [token].
     graphs, graph_limit
         By whose rule passes are captured in CUDA graphs (`machines.graphs`), None if that is not
         known; and the most tokens (vLLM) or requests (SGLang) of a captured pass, None for the
@@ -196,6 +202,7 @@ class EngineProfile(Record):
     state_slots: Slots | None = None
     state_time_factor: Factor = 1.0
     runs_idle_drafter: bool = False
+    split_tokens: Annotated[int, Setting(ge=1, le=1024)] | None = None
     graphs: Literal["vllm", "sglang"] | None = None
     graph_limit: Captured | None = None
     fit: EngineFit | None = None
@@ -238,6 +245,13 @@ class EngineProfile(Record):
             "fit.covariance": [[engine.fit.covariance[i][j] for j in kept] for i in kept],
         }
         return engine.with_changes("engine", known)
+
+    def with_graphs_of(self, limit: int) -> "EngineProfile":
+        """Return it with CUDA graphs of passes up to a limit, in what it counts; see `graphs`."""
+        if self.graphs is None:
+            expected = f"an engine whose CUDA graphs are known, such as vllm, with it: {self.name}"
+            raise InputError("graph_limit", limit, f"{expected} has none")
+        return replace(self, graph_limit=limit)
 
     def outside(
         self, hardware: str, drafter: str, batch_size: FloatArray, draft_length: FloatArray

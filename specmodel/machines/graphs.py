@@ -44,25 +44,48 @@ class GraphLimit:
     default_of: str
 
     def warnings(
-        self, batch_size: FloatArray, verify_tokens: FloatArray, seconds: float
+        self, batch_size: FloatArray, verify_tokens: FloatArray, replicas: int, seconds: float
     ) -> tuple[str, ...]:
-        """Return a sentence if some steps are larger, of requests of a replica [request] [token].
+        """Return a sentence if some steps are larger.
 
-        `seconds` are what the host is taken to need for a kernel [s].
+        `batch_size` are requests of all replicas [request], `verify_tokens` of each request
+        [token], `seconds` what the host is taken to need for a kernel [s].
         """
         requests, tokens = np.broadcast_arrays(batch_size, batch_size * verify_tokens)
-        size = tokens if self.unit == "token" else requests
+        size = (tokens if self.unit == "token" else requests) / replicas
         is_beyond = size > self.count
         if not is_beyond.any():
             return ()
-        beyond = requests[is_beyond]
-        sizes = ranges_text([(int(beyond.min()), int(beyond.max()))])
-        default = f", {self.default_of}'s default" if self.default_of else ""
+        most = int(np.ceil(size.max()))
         return (
-            f"at batch size {sizes} steps are larger than any CUDA graph ({self.count}"
-            f" {self.unit}s{default}), so that the host launches each kernel, here taken as"
-            f" {1e3 * seconds:g} ms each: {self.option} {int(np.ceil(size.max()))} avoids that",
+            f"at batch size {_span(requests[is_beyond])} steps are larger than {self._largest}, so"
+            f" that the host launches each kernel, here taken as {1e3 * seconds:g} ms each:"
+            f" {self.option} {most} avoids that, here --graph-limit {most}",
         )
+
+    def held(self, batch_size: FloatArray, verify_tokens: FloatArray, replicas: int) -> str:
+        """Return a sentence if a graph holds all tokens of some steps, and none more of a request.
+
+        Batch sizes and tokens are as in `warnings`.
+        """
+        sizes, tokens = np.broadcast_arrays(batch_size, verify_tokens)
+        room = self.count * replicas / sizes
+        is_held = (tokens <= room) & (tokens + 1 > room)
+        if self.unit == "request" or not is_held.any():
+            return ""
+        return (
+            f"At batch size {_span(sizes[is_held])} a longer draft would make steps larger than"
+            f" {self._largest}: {self.option} raises that."
+        )
+
+    @property
+    def _largest(self) -> str:
+        default = f", {self.default_of}'s default" if self.default_of else ""
+        return f"any CUDA graph ({self.count} {self.unit}s{default})"
+
+
+def _span(requests: FloatArray) -> str:
+    return ranges_text([(int(requests.min()), int(requests.max()))])
 
 
 def graph_limit(

@@ -294,9 +294,10 @@ class Architecture(Shape):
         e = int(check(f"{prefix}expert_parallel", layout.expert_parallel, minimum=1, whole=True))
         if e == 1 or not self.experts:
             return
-        if e > self.num_experts or self.num_experts % e:
-            expected = f"a divisor of the {self.num_experts} experts of {self.name}"
-            raise InputError(f"{prefix}expert_parallel", e, expected)
+        for own in self.kinds_of_experts:
+            if e > own.num_experts or own.num_experts % e:
+                expected = f"a divisor of the {own.num_experts} experts of {self.name}"
+                raise InputError(f"{prefix}expert_parallel", e, expected)
         layout.check_groups(f"{prefix}expert_parallel")
 
     @property

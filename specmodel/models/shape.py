@@ -59,7 +59,6 @@ class Shape(Record):
     layers: Annotated[tuple[LayerGroup, ...], Setting(min_length=1), FROM_LIST]
 
     def __post_init__(self) -> None:
-        self._check_experts()
         self._check_indexer()
         self._check_caches()
         self._check_head()
@@ -70,12 +69,6 @@ class Shape(Record):
     @cached_property
     def _hash(self) -> int:
         return hash(tuple(getattr(self, name) for name in field_names(type(self))))
-
-    def _check_experts(self) -> None:
-        kinds = {part for part in self.feed_forwards if part.experts}
-        if len(kinds) > 1:
-            expected = "the same experts in all layers that route, so that a union is one number"
-            raise InputError("layers", f"{len(kinds)} kinds of experts", expected)
 
     def _check_indexer(self) -> None:
         selecting = {mixer.selects for mixer in self.mixers}
@@ -129,10 +122,15 @@ class Shape(Record):
         return stored_parts(self.layers, self.stream, mixers)
 
     @cached_property
+    def kinds_of_experts(self) -> dict[RoutedExperts, int]:
+        """How many layers have each kind of routed experts, where there is a choice of them [-]."""
+        found = ((part.experts, count) for part, count in self.feed_forwards.items())
+        return _counted((own, count) for own, count in found if own and own.is_routed)
+
+    @cached_property
     def experts(self) -> RoutedExperts | None:
-        """Routed experts of its MoE layers, where there is a choice of them."""
-        found = (part.experts for part in self.feed_forwards)
-        return next((experts for experts in found if experts and experts.is_routed), None)
+        """Routed experts of its MoE layers; of several kinds, those that most layers have."""
+        return max(self.kinds_of_experts, key=self.kinds_of_experts.__getitem__, default=None)
 
     @property
     def is_moe(self) -> bool:
@@ -145,7 +143,7 @@ class Shape(Record):
 
     @property
     def num_experts(self) -> int:
-        """Routed experts of each MoE layer; 1 where there are none [-]."""
+        """Routed experts of an MoE layer; 1 where there are none [-]."""
         return self.experts.num_experts if self.experts else 1
 
     @property

@@ -15,7 +15,7 @@ from typing import Any
 
 from specmodel.replay.machine_code import compiled_function
 from specmodel.replay.policies import kinds
-from specmodel.replay.policies.goodput import STEP_TIMES, best_length
+from specmodel.replay.policies.goodput import STEP_TIMES, next_length, take_in
 from specmodel.replay.policies.kinds import react
 from specmodel.replay.policies.policy import ASKED
 from specmodel.replay.policies.sglang import adapt
@@ -56,15 +56,10 @@ def learn(
     if server.kind == s.SLOTS:
         adapt(whole, real, accepted / decoding)
         return
-    if server.rule != kinds.GOODPUT:
-        return
-    is_plain = whole[ASKED] == 0
-    if is_plain:
-        react(server.rule, whole, real, 1, 0.0, 0)  # a step without drafts counts once
-    if not is_plain or whole[ASKED] == 0:
+    if server.rule == kinds.GOODPUT:
         for k in range(len(real) - STEP_TIMES):
             real[STEP_TIMES + k] = decode_time(tables, k, decoding, context)
-        whole[ASKED] = best_length(whole, real)
+        next_length(whole, real)
 
 
 def blocks_for(limits: Limits, tokens: int) -> int:
@@ -315,8 +310,10 @@ def emit(
             emitted[r] = position + made
             drafted[r] += offered
             accepted[r] += held
-            if server.kind == s.SHARED and (offered > 0 or server.rule != kinds.GOODPUT):
+            if server.kind == s.SHARED and server.rule != kinds.GOODPUT:
                 react(server.rule, server.whole[0], server.real[0], held + 1, seconds, offered)
+            elif server.kind == s.SHARED and offered > 0:
+                take_in(server.whole[0], offered, held)
         gained += made
         left[i] -= made
         if left[i] == 0:

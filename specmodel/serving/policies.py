@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.algebra.acceptance import Acceptance
+from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.replay.choices import Choice, choose, policy_maker, schedule_of
@@ -183,3 +183,14 @@ def survival(acceptance: Acceptance, longest: int) -> FloatArray:
         own = np.full(k, float(acceptance.rate())) if rates is None else rates
         found[k, :k] = np.cumprod(own[k - 1] if own.ndim == 2 else own)[:k]
     return found
+
+
+def over_all_steps(acceptance: Acceptance, proposal_rate: float, longest: int) -> Acceptance:
+    """Return acceptance of all steps from that of a look-up, which often proposes nothing.
+
+    A step without a proposal is one that accepts nothing.
+    """
+    if proposal_rate == 1 or longest == 0:
+        return acceptance
+    reached = proposal_rate * survival(acceptance.where_proposed(proposal_rate), longest)[longest]
+    return Acceptance(acceptance_by_position=conditional_acceptance(reached).tolist())

@@ -26,7 +26,7 @@ from specmodel.serving.capacity import (
 from specmodel.serving.closed_forms import LoadCurves, fluid_state
 from specmodel.serving.policies import Drafting
 from specmodel.serving.requests import LENGTHS, Arrivals, Lengths, Requests
-from specmodel.serving.run import Run, Service
+from specmodel.serving.run import Run, Service, is_worth_compiling
 from specmodel.serving.study import Row, Study
 
 RESIDENCES = 20
@@ -35,6 +35,8 @@ _BLOCK = 2000
 """Requests that are drawn together [request]."""
 _WARM_UP = 0.1
 """Requests before those that are measured, as a share of them [-]."""
+_RATES = 10
+"""Rates that a search tries, about [-]."""
 _MOST_REQUESTS = 100_000
 """Most requests of a run: rates that need more are far beyond what is carried [request]."""
 _ALONE = 40
@@ -67,13 +69,15 @@ class Trial:
         check("requests", self.study.num_requests, minimum=20, maximum=_MOST_REQUESTS, whole=True)
 
     @cached_property
-    def _typical(self) -> Requests:
-        return self.study.requests(Arrivals(request_rate=1.0))
+    def _compiled(self) -> bool:
+        """Whether numba makes up for its start in a search."""
+        wanted = _RATES * self.replications * self.study.num_requests * self.mean_output
+        return is_worth_compiling(wanted)
 
     @property
     def mean_output(self) -> float:
         """Mean tokens of an output [token]."""
-        return float(self._typical.output_tokens.mean())
+        return float(self.study.typical.output_tokens.mean())
 
     def load(self, name: str, load: Arrivals) -> Load:
         """Return what requests meet at a rate, or with so many users, under a policy."""
@@ -192,7 +196,7 @@ class Trial:
         """Return requests drawn by seed, replication and place, no longer than typical ones."""
         if place not in self._blocks:
             seed = int(stream(self.study.seed, LENGTHS, *place).integers(2**31))
-            source, longest = self.study.lengths, self._typical.longest
+            source, longest = self.study.lengths, self.study.typical.longest
             if isinstance(source, Lengths):
                 prompts, outputs = source.draw(_BLOCK, seed)
             else:
@@ -214,10 +218,11 @@ class Trial:
         return service.run(
             requests,
             drafts,
-            study.trace or study.acceptance,
+            study.trace or study.accepted,
             seed=int(stream(study.seed, LENGTHS, place).integers(2**31)),
             prefix_hit_rate=study.prefix_hit_rate,
             apart=apart,
+            compiled=self._compiled,
         )
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,9 @@ WARM_UP, COOL_DOWN = 0.1, 0.1
 """Shares of the requests, the first and the last ones, that statistics leave out [-]."""
 BATCHES = 20
 """Means that a run is cut into to judge whether it is steady [-]."""
-WORTH_COMPILING = 300_000
-"""Output tokens from which numba is imported, where it is installed [token]."""
+WORTH_COMPILING = 5_000_000
+"""Output tokens from which numba is imported, where it is installed: Python takes some seconds for
+them, and numba one to be ready, 20 the very first time [token]."""
 
 _LOG = [
     name.lower()
@@ -280,6 +282,11 @@ class Run:
         return float(served / (until - since)) if until > since else self.requests.count / self.end
 
 
+def is_worth_compiling(tokens: float) -> bool:
+    """Tell whether numba is there and soon makes up for its start with so many tokens [token]."""
+    return tokens >= WORTH_COMPILING and find_spec("numba") is not None
+
+
 def simulate(  # noqa: PLR0913 - all keyword-only but for the requests
     requests: Requests,
     *,
@@ -322,8 +329,9 @@ def simulate(  # noqa: PLR0913 - all keyword-only but for the requests
         raise InputError("draft_length", drafts.max_draft_length, expected)
     limits = limits_of(scheduler, memory, drafts.max_draft_length, requests)
     limits = limits._replace(requests=min(limits.requests, times.max_requests))
-    total = int(requests.output_tokens.sum())
-    wants = total >= WORTH_COMPILING if compiled is None else compiled
+    wants = compiled
+    if compiled is None:
+        wants = is_worth_compiling(float(requests.output_tokens.sum()))
     run = compiled_serve() if wants else None
     if compiled and run is None:
         raise InputError("compiled", compiled, "numba, which is not installed (the extra fast)")

@@ -11,6 +11,7 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.cost.deployment import NO_DRAFTER, Deployment
 from specmodel.machines.engine import first_token_constants
+from specmodel.replay.choices import VERIFICATION
 from specmodel.replay.traces import Trace
 from specmodel.serving.apart import prefill_apart
 from specmodel.serving.closed_forms import LoadCurves, chain_state, load_curves
@@ -20,15 +21,14 @@ from specmodel.serving.policies import (
     best_lengths,
     drafting,
     no_drafts,
+    over_all_steps,
     scheduled,
 )
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
-from specmodel.serving.run import Run, Service, prepare
+from specmodel.serving.run import Run, Service, is_worth_compiling, prepare
 from specmodel.serving.state import BY_BATCH
 from specmodel.serving.times import drafting_in_full
 
-VERIFICATION = "adaptive-verification"
-"""Name of vLLM's choice of how much of each draft of a batch to verify."""
 Row = dict[str, Any]
 
 
@@ -79,7 +79,15 @@ class Study:
         return replace(recorded, arrival_time=recorded.arrival_time * scale)
 
     @cached_property
-    def _typical(self) -> Requests:
+    def accepted(self) -> Acceptance:
+        """Acceptance over all steps; that of a trace is."""
+        if self.trace is not None:
+            return self.acceptance
+        rate = self.deployment.drafter.proposal_rate
+        return over_all_steps(self.acceptance, rate, self.max_draft_length)
+
+    @cached_property
+    def typical(self) -> Requests:
         """Requests whose lengths decide tables and closed forms."""
         return self.requests(Arrivals(request_rate=1.0))
 
@@ -103,18 +111,19 @@ class Study:
     def drafting_service(self) -> Service:
         """The server with the drafter loaded."""
         scheduler = self.scheduler(drafts=True)
-        return prepare(self.deployment, scheduler, self._typical, self.max_draft_length)
+        return prepare(self.deployment, scheduler, self.typical, self.max_draft_length)
 
     @cached_property
     def plain_service(self) -> Service:
         """The server without a drafter."""
-        return prepare(self.plain, self.scheduler(drafts=False), self._typical, 0)
+        return prepare(self.plain, self.scheduler(drafts=False), self.typical, 0)
 
     def policy(self, name: str) -> tuple[Service, Drafting]:
         """Return the server that a policy runs on, and the policy; none has no drafter loaded.
 
         Adaptive verification drafts in full, and verifies by batch what gives most tokens a second
-        at the mean survival by position: nothing records confidences, which vLLM reads.
+        at the mean survival by position: nothing records confidences, which vLLM reads. With equal
+        survival, `replay.policies.verified_drafts` takes whole lengths, which are compared here.
         """
         if name.strip() == "none":
             return self.plain_service, no_drafts()
@@ -122,12 +131,12 @@ class Study:
         if name.strip() == VERIFICATION:
             longest = self.max_draft_length
             times = drafting_in_full(self.deployment, service.times, service.context)
-            lengths = best_lengths(times, self.acceptance, longest, service.context)
+            lengths = best_lengths(times, self.accepted, longest, service.context)
             return replace(service, times=times), scheduled(lengths, VERIFICATION)
         return service, drafting(
             name,
             times=service.times,
-            acceptance=self.acceptance,
+            acceptance=self.accepted,
             max_draft_length=self.max_draft_length,
             context=service.context,
             state=self.policy_state,
@@ -140,11 +149,11 @@ class Study:
             return None
         return load_curves(
             service.times,
-            self._typical,
+            self.typical,
             memory=service.memory,
             max_running=service.scheduler.max_running,
             drafts=drafts,
-            acceptance=self.acceptance,
+            acceptance=self.accepted,
         )
 
     def run(self, name: str, arrivals: Arrivals, **options: Any) -> Run:
@@ -157,7 +166,7 @@ class Study:
         return service.run(
             requests,
             drafts,
-            self.trace or self.acceptance,
+            self.trace or self.accepted,
             seed=self.seed,
             prefix_hit_rate=self.prefix_hit_rate,
             apart=apart,
@@ -183,10 +192,12 @@ def under_load(
     progress
         Is told after each run that one more is done [-].
     """
-    rows = []
+    rows, runs = [], len(arrivals) * len(policies)
+    compiled = is_worth_compiling(runs * float(study.typical.output_tokens.sum()))
     for load in arrivals:
         for name in policies:
-            rows.append(_row(study, load, name, targets))
+            run = study.run(name, load, compiled=compiled)
+            rows.append(_row(study, load, name, targets, run))
             progress(1)
     return rows
 
@@ -204,9 +215,12 @@ def check_carried(rows: Sequence[Row]) -> None:
 
 
 def _row(
-    study: Study, load: Arrivals, name: str, targets: tuple[float | None, float | None]
+    study: Study,
+    load: Arrivals,
+    name: str,
+    targets: tuple[float | None, float | None],
+    run: Run,
 ) -> Row:
-    run = study.run(name, load)
     own = run.measured
     ttft = run.ttft + study.first_token_time
     row = {

@@ -345,4 +345,4 @@ def _paying(able: list[Row], name: str, rows: list[Row]) -> str:
         return "nowhere"
     ends = sorted(row[name] for row in paying)
     span = f"{ends[0]:.2f} to {ends[-1]:.2f} times" if len(ends) > 1 else f"{ends[0]:.2f} times"
-    return f"{span} at {'all points' if len(paying) == len(rows) else _places(paying, rows)}"
+    return f"{span} {'everywhere' if len(paying) == len(rows) else f'at {_places(paying, rows)}'}"

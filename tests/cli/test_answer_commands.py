@@ -282,7 +282,7 @@ BAD = [
     (SWEET + " --json --csv", "--csv: got True; expected one of --json and --csv"),
     (SWEET + " --tokens-per-step 2", "acceptance: got ['--acceptance-rate', '--tokens-per-step']"),
     (SWEET + " --target mixtrl", "--target: got 'mixtrl'", "mixtral-8x7b"),
-    (f"sweet-spot {WHERE} --target mixtral-8x7b", "acceptance: got None", "--acceptance-rate"),
+    (f"sweet-spot {WHERE} --target mixtral-8x7b", "acceptance: none given", "--acceptance-rate"),
     (BEST + " --max-draft-length 0", "--max-draft-length: got 0"),
     (BEST + " --max-draft-length 1001", "--max-draft-length: got 1001"),
     (BEST + " --context-length -1", "--context-length"),

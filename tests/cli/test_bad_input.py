@@ -304,7 +304,7 @@ ACCEPTANCE = [
     (f"{GOOD} --acceptance-by-position 0.9", "--acceptance-rate", "--acceptance-by-position"),
     (BASE, "acceptance", "--acceptance-rate", "--tokens-per-step", "--accepted-fraction"),
     *(
-        (f"{BASE} --draft-length 1,2 {option} {value}", "--measured-draft-length", "None")
+        (f"{BASE} --draft-length 1,2 {option} {value}", "--measured-draft-length", "none given")
         for option, value in (
             ("--tokens-per-step", 1.5),
             ("--step-efficiency", 0.7),

@@ -46,7 +46,7 @@ def test_two_files_move_a_profile_to_the_host_that_ran_them(do: Any) -> None:
     assert max(map(len, out.splitlines())) <= 80
     engine, shipped = load_engine("mine.toml"), load_engine("sglang-v1")
     assert engine.host_speed < 0.8 < shipped.host_speed
-    assert (engine.name, engine.hides_host) == ("SGLang spec v1, own runs", "plain")
+    assert (engine.name, engine.hides_host) == ("SGLang spec v1 (own runs)", "plain")
     assert engine.source == "plain.jsonl, eagle3.jsonl, from the profile SGLang spec v1"
     assert engine.fit is not None
     assert engine.fit.fitted_on is not None
@@ -108,7 +108,7 @@ def test_from_two_files_to_a_schedule_and_costs(do: Any) -> None:
     do(FIT)
     plan = do(f"schedule --for sglang {WHERE} --tokens-per-step 1.86 --measured-draft-length 3"
               " --engine mine.toml --max-batch-size 64")  # fmt: skip
-    assert "SGLang spec v1, own runs" in plan
+    assert "SGLang spec v1 (own runs)" in plan
     where = WHERE.replace("eagle3", "parallel")
     costs = do(f"cost-table --for sglang {where} --draft-length 7 --engine mine.toml"
                " --fragment-only")  # fmt: skip

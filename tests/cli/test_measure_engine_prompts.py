@@ -145,7 +145,7 @@ def test_prompts_are_one_s_own(name, measure):
         ("a.txt", " \n", "got 'a.txt'; expected prompts of one form; this has no prompt"),
         ("a.jsonl", "", "this has no prompt"),
         ("a.jsonl", "{", "line 1: got '{'; expected well-formed JSON"),
-        ("a.jsonl", '{"text": "x"}', "line 1 prompt: got None; expected this key"),
+        ("a.jsonl", '{"text": "x"}', "line 1 prompt: none given; expected this key"),
         ("a.jsonl", '{"prompt": ""}', "line 1 prompt: got ''; expected a text, or a list of"),
         ("a.jsonl", '{"prompt": [1, true]}', "line 1 prompt: got [1, True]; expected a text"),
         ("a.jsonl", '{"prompt": [1, -2]}', "expected a text, or a list of token ids"),

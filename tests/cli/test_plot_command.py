@@ -135,7 +135,7 @@ GOOD = "plot speedup table.csv --output a.pdf"
 BAD = [
     ("plot speedpu table.csv --output a.pdf", "kind: got 'speedpu'", "one of speedup"),
     ("plot tornados table.csv --output a.pdf", "kind: got 'tornados'", "one of tornado"),
-    ("plot speedup --output a.pdf", "table: got None", "- for a pipe"),
+    ("plot speedup --output a.pdf", "table: none given", "- for a pipe"),
     ("plot speedup table.csv", "--output"),
     ("plot speedup nowhere.csv --output a.pdf", "table: got 'nowhere.csv'", "No such file"),
     ("plot speedup folder.pdf --output a.pdf", "table: got 'folder.pdf'", ".csv or .parquet"),

@@ -84,7 +84,8 @@ def test_no_draft_is_longer_than_what_was_measured(run, refused):
             "--measured-draft-length: got 3; expected none",
         ),
         (f"compare {NAMED} --acceptance-rate 0.7", "at most one of --acceptance, "),
-        (f"compare {WHERE} --drafter eagle3", "--acceptance: got None; expected none is published"),
+        (f"compare {WHERE} --drafter eagle3", "--acceptance: none given; expected one of --acc"),
+        (f"compare {WHERE} --drafter eagle3", "as none is published of deepseek-v3 with eagle3"),
         (
             f"sweep {NAMED.replace('mtp', 'mtp,eagle', 1)} --draft-length 3 --batch-size 8",
             "--drafter: got 'mtp,eagle'; expected one, with",

@@ -192,7 +192,7 @@ def test_too_large_a_batch_is_told(run, capsys):
     ("--proposal-rate 0.5", "--proposal-rate: got 0.5; expected the drafter ngram"),
     ("--json --csv", "--csv: got True; expected one of --json and --csv"),
     ("--target nothing", "--target: got 'nothing'"),
-    ("--engine ideal --stack datasheet --routing-correlation 0.1", "--range: got None; .*sheet"),
+    ("--engine ideal --stack datasheet --routing-correlation 0.1", "--range: none given; .*sheet"),
     (
         "--engine ideal --stack datasheet --routing-correlation 0 --draft-length 1 --drafter ngram"
         " --range kernels.gemm.error=0.9:0.9000000001",

@@ -158,7 +158,25 @@ def test_a_tpot_target_keeps_the_rows_that_meet_it_and_names_the_largest_batch(r
     kept = json.loads(run("predict qwen3-30b h100 --tpot-target 0.006 --json"))["rows"]
     assert kept
     assert all(row["tpot"] <= 6e-3 for row in kept)
-    assert "No batch meets" in run("predict qwen3-30b h100 --tpot-target 1us", one_line=True)
+    assert text.startswith("Within 6ms a token, the largest batch is")
+    unmet = run("predict qwen3-30b h100 --tpot-target 1us", one_line=True)
+    assert unmet.startswith("No batch meets 1us: least ")
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("predict deepseek-v3 2xh100 --batch-size 1", "1,024 tokens are 16. "),
+        ("predict mixtral-8x7b 1xh100 --batch-size 1", "1,024 tokens are 2. "),
+        ("predict kimi-k3 8xl4 --batch-size 1 --acceptance-rate 0.5", "so that 71 would do; at "),
+    ],
+)
+def test_gpus_that_hold_nothing_are_told_with_how_many_would_do(run, command, told):
+    text = run(command, one_line=True)
+    assert "Not one request fits: " in text
+    assert told in text
+    enough = run(command.replace("2x", "16x").replace("1x", "2x").replace("8xl4", "8xb300"))
+    assert "Not one request fits" not in enough
 
 
 def test_columns_are_those_that_were_asked_for(run):
@@ -176,14 +194,16 @@ def test_no_interval_leaves_it_out(run):
 
 
 @pytest.mark.parametrize("columns", [20, 40, 80, 200])
-def test_the_table_fits_the_terminal(run, columns, monkeypatch):
+def test_the_page_fits_the_terminal(run, columns, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", str(columns))
     for command in ("predict qwen3-30b h100", "predict mixtral-8x7b h100"):
         lines = run(command).splitlines()
         rows = [line for line in lines if re.match(r" *\d+  +\d", line)]
         assert len(rows) == 9
-        assert max(map(len, rows)) <= columns
+        words = [line for line in lines if " " in line]  # names stay with their values
+        assert max(map(len, words)) <= max(columns, 24)
+        assert max(map(len, lines)) > min(columns, 80) / 2
         is_cut = columns < 80 or (columns == 80 and "mixtral" in command)
         assert ("No room for" in "\n".join(lines)) == is_cut
 
@@ -237,6 +257,22 @@ def test_a_configuration_may_stand_in_a_file(run, tmp_path):
     assert {row["draft_length"] for row in json.loads(run(command))["rows"]} == {5}
 
 
+@pytest.mark.parametrize(
+    ("command", "plain"),
+    [
+        ("compare qwen3-30b h100,h200 --batch-size 8", "--drafter eagle3 --draft-length 5"),
+        ("best-draft-length qwen3-30b h100 --batch-size 8", "--drafter eagle3"),
+        ("schedule qwen3-30b h100 --for sglang --max-batch-size 8", "--drafter eagle3"),
+    ],
+)
+def test_a_start_command_names_the_drafter_where_lengths_are_compared_or_chosen(
+    run, command, plain
+):
+    flags = f"--speculative-config '{VLLM}'"
+    told, same = (json.loads(run(f"{command} {given} --json")) for given in (flags, plain))
+    assert told["rows"] == same["rows"]
+
+
 def test_a_tree_of_sglang_is_a_tree(run):
     flags = "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 4"
     flags += " --speculative-num-draft-tokens 16 --tokens-per-step 2.8"
@@ -249,7 +285,12 @@ MAGIC = '{"method": "magic"}'
 STRANGE = '{"method": "mtp", "x": 1}'
 BAD = [
     ("predict h200 qwen3-30b", "expected the model first, then the GPU: qwen3-30b h200"),
-    ("predict qwen3-30b", "--hardware: got None; expected a GPU"),
+    ("predict qwen3-30b", "--hardware: none given; expected a GPU, as in specmodel predict"),
+    ("help", "command: got 'help'; expected specmodel --help, or specmodel COMMAND --help"),
+    ("list word", "kind: got 'word'; expected words"),
+    ("list", "kind: none given; expected acceptance, architectures, "),
+    ("show", "Missing argument 'NAME' (specmodel show --help)"),
+    ("predict qwen3-30b h200 --tpot-target 20", "expected a time with its unit: 20ms or 20s"),
     ("predict qwen3-30b h200 --target mixtral-8x7b", "one of the word and the option"),
     ("predict qwen3-30b h200 b200", "words: got 'qwen3-30b h200 b200'; expected at most two"),
     ("predict qwen3.5 h200", "start so: qwen3.5-122b-a10b, qwen3.5-27b, qwen3.5-35b-a3b"),
@@ -286,11 +327,11 @@ def test_one_line_says_what_would_do(command, said, fail):
     assert said in fail(command)
 
 
-@pytest.mark.parametrize("name", ["mine", "./mine", "mine/config.json"])
+@pytest.mark.parametrize("name", ["mine", "./mine"])
 def test_a_folder_without_a_configuration_is_one_line(name, fail, tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert "No such file" in fail(f"predict {name} h200")
+    assert "a config.json in this folder, which has none" in fail(f"predict {name} h200")
 
 
 @pytest.mark.parametrize("content", ["", "   ", "not: json", "{", "[]"])
@@ -315,6 +356,15 @@ def test_whatever_may_be_a_list_is_compared(run, options, labels):
     assert {*labels} <= {*alternatives}
     counts = [case["deployment"]["num_gpus"] for case in told["cases"]]
     assert "8x" not in options.split()[0] or counts == [8] * len(counts)
+
+
+def test_alternatives_on_different_numbers_of_gpus_say_how_many(run):
+    told = json.loads(run("compare qwen3-235b b200 --weight-dtype nvfp4,fp8 --batch-size 8 --json"))
+    names = [case["alternative"] for case in told["cases"]]
+    assert names == ["nvfp4 on 1 GPU", "fp8 on 2 GPUs"]
+    assert [case["deployment"]["num_gpus"] for case in told["cases"]] == [1, 2]
+    typed = run("compare qwen3-235b 2xb200 --weight-dtype nvfp4,fp8 --batch-size 8")
+    assert "[1] nvfp4\n[2] fp8\n" in typed
 
 
 def test_an_alternative_is_what_predict_says_of_it(run):
@@ -345,6 +395,9 @@ def test_break_even_says_what_a_better_head_is_worth(run):
     )
     assert row["speedup_per_token"] / 10 == pytest.approx(more - less, rel=1e-9)
     assert f"+{more - less:.3f}" in run(found)
+    rate = row["break_even_acceptance_rate"]
+    tokens = 1 + rate + rate**2 + rate**3
+    assert f"({tokens:.2f} tokens a step of 3 drafted)" in run(found, one_line=True)
 
 
 def test_lists_of_words_policies_and_heads_are_there(run):

@@ -1,9 +1,12 @@
 """CUDA graphs: which passes an engine captures by default, and what larger ones take."""
 
+import json
+
 import numpy as np
 import pytest
 
-from specmodel import load_engine, predict
+from specmodel import decode, load_engine, predict
+from specmodel.base.errors import InputError
 
 POINT = {
     "target": "qwen3-30b-a3b",
@@ -54,6 +57,18 @@ def test_beyond_it_the_host_launches_each_kernel():
     assert verify.host_time == pytest.approx(float(beyond))
 
 
+@pytest.mark.parametrize(("eager", "captured"), [(16.644e-3, 2.149e-3), (16.812e-3, 2.516e-3)])
+def test_a_kernel_takes_what_eager_passes_took(tmp_path, eager, captured):
+    """GLM-OCR's 16 layers of text in vLLM 0.17.1 on an A100, as small as host time decides."""
+    config = {"model_type": "glm4", "hidden_size": 1024, "intermediate_size": 4096}
+    config |= {"num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 8}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config | {"head_dim": 128, "vocab_size": 59392}), encoding="utf-8")
+    passed = decode(target=path, hardware="a100_sxm_80gb", batch_size=1).evaluation.times.plain_pass
+    seconds = load_engine("vllm").eager_kernel_time
+    assert float(passed.kernels()) * seconds == pytest.approx(eager - captured, rel=0.05)
+
+
 def test_plain_passes_have_a_limit_too():
     times = predicted(batch_size=[512, 513], draft_length=0).evaluation.times
     assert np.diff(times.plain_pass.host_time) > 0.05
@@ -67,6 +82,21 @@ def test_requests_count_by_replica():
     assert "--cuda-graph-max-bs-decode 257" in told
     more = given | {"data_parallel": 2, "batch_size": 512}
     assert not any("graph" in told for told in predicted(**more).warnings)
+    (told,) = (t for t in predicted(**more | {"batch_size": 514}).warnings if "graph" in t)
+    assert "at batch size 514 " in told, "the batch size that was asked for, of all replicas"
+    assert "--cuda-graph-max-bs-decode 257" in told
+
+
+@pytest.mark.parametrize(("engine", "replicas", "held"), [
+    ("vllm", 1, "At batch size 64-128 a longer"), ("vllm", 2, "At batch size 128-256 a longer"),
+    ("sglang", 1, ""), ("ideal", 1, ""),
+])  # fmt: skip
+def test_drafts_that_a_graph_ends_are_told(engine, replicas, held):
+    d = predicted(engine=engine, tensor_parallel=2, data_parallel=replicas).deployment
+    sizes = np.array([32, 64, 128, 129]) * replicas  # steps of 256, 512, 512 and 258 tokens
+    note = d.graph_note(sizes, np.array([8, 8, 4, 2]))
+    assert note.startswith(held)
+    assert bool(note) is bool(held)
 
 
 def test_a_larger_limit_is_a_field_of_the_engine():
@@ -83,6 +113,25 @@ def test_a_larger_limit_is_a_field_of_the_engine():
     (told,) = (t for t in predicted(engine=small, batch_size=[4, 8]).warnings if "graph" in t)
     assert "at batch size 8" in told
     assert "(16 tokens)" in told
+
+
+def test_an_argument_lifts_it_as_the_field_does():
+    own = load_engine("vllm").with_changes("engine", {"graph_limit": 4096})
+    point = {"batch_size": 256, "draft_length": 7}
+    lifted = predicted(graph_limit=4096, **point)
+    assert lifted.speedup == predicted(engine=own, **point).speedup
+    (told,) = (told for told in predicted(**point).warnings if "graph" in told)
+    assert "here --graph-limit 2048" in told
+
+
+@pytest.mark.parametrize(("value", "engine"), [
+    (0, "vllm"), (1.5, "vllm"), (float("nan"), "vllm"), (10**7, "vllm"), ([8, 9], "vllm"),
+    (8, "ideal"), (8, "tensorrt-llm"),
+])  # fmt: skip
+def test_an_argument_that_is_no_limit_is_refused_by_name(value, engine):
+    with pytest.raises(InputError, match="graph_limit") as error:
+        predicted(graph_limit=value, engine=engine)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("field", "value"), [

@@ -5,7 +5,7 @@ import pytest
 
 from specmodel import list_architectures, load_architecture
 from specmodel.drafters.names import DRAFTERS
-from specmodel.drafters.published import published_acceptance, taken_drafter
+from specmodel.drafters.published import published_acceptance, taken_drafter, usual_drafter
 from specmodel.drafters.typical import (
     QUARTILES_FROM,
     measured_acceptance,
@@ -82,3 +82,15 @@ def test_every_target_has_a_drafter_that_can_be_made():
         drafter, why = taken_drafter(load_architecture(name))
         assert drafter in DRAFTERS
         assert why
+
+
+@pytest.mark.parametrize(("name", "drafter"), [
+    ("minimax-m2.7", "eagle3"),  # three modules in its file, which no engine loads
+    ("step-3.7-flash", "mtp"),
+    ("hy4-preview", "mtp"),
+    ("inkling-2-small", ""),  # no module in its class: not the eight of Inkling
+])  # fmt: skip
+def test_a_usual_drafter_is_one_that_engines_run(name, drafter):
+    target = load_architecture(name)
+    assert usual_drafter(target).partition(",")[0] == drafter
+    assert taken_drafter(target)[0] == (drafter or "eagle3")

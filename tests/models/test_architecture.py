@@ -221,13 +221,17 @@ def test_no_layers_are_refused():
         build(grouped_shape())
 
 
-def test_two_kinds_of_experts_are_refused():
+def test_of_two_kinds_of_experts_those_of_most_layers_are_told():
     first = {"count": 2, "mixer": ATTENTION, "feed_forward": EXPERTS}
     for field, value in (("num_experts", 16), ("experts_per_token", 4), ("expert_size", 64)):
-        second = first | {"feed_forward": EXPERTS | {field: value}}
-        with pytest.raises(InputError, match=r"target\.layers: got '?2 kinds of experts"):
-            build(grouped_shape(first, second))
-    assert build(grouped_shape(first, first)).num_layers == 4
+        second = first | {"count": 3, "feed_forward": EXPERTS | {field: value}}
+        both = build(grouped_shape(first, second))
+        assert getattr(both.experts, field) == value
+        assert list(both.kinds_of_experts.values()) == [2, 3]
+        alone = [build(grouped_shape(group)).total_parameters for group in (first, second)]
+        outer = 2 * 1000 * 64 + 64
+        assert both.total_parameters == sum(alone) - outer
+    assert list(build(grouped_shape(first, first)).kinds_of_experts.values()) == [4]
 
 
 def test_unknown_field_suggests_the_nearest():

@@ -141,12 +141,14 @@ _SERVED += ("mimo-v2.5-pro", "mistral-large-3", "mistral-small-4")
 _SERVED += ("nemotron-3.5-lightning-30b-a3b", "qwen3-14b", "qwen3-4b", "qwen3-8b")
 _SERVED += ("qwen3-coder-30b-a3b", "qwen3-vl-30b-a3b", "qwen3.8-27b", "qwen3.8-flash-next")
 """Likewise, those that were served most in the autumn of 2026."""
+_PREVIEWS = ("hy4-preview",)
+"""Likewise, without a file of its own."""
 _GROUPS = (_GEOMETRIES, _STATE_SPACES, _DELTA, _CONVOLUTIONS, _COMPRESSED, _ZERO_EXPERTS, _BLOCKS)
-_GROUPS += (_LIGHTNING, _SERVED)
+_GROUPS += (_LIGHTNING, _SERVED, _PREVIEWS)
 _FIRST_ENGINES = ("ideal", "sglang", "vllm-moesd-2025")
 """Engines of the first rows; the others came later, and with them speeds of hosts."""
 _HOSTS = ["", "0.5", "", "2", "1"]
-_COUNTS = (200, 100, 60, 24, 30, 30, 12, 20, 12, 12, 12, 66)
+_COUNTS = (200, 100, 60, 24, 30, 30, 12, 20, 12, 12, 12, 66, 6)
 """Rows of the first architectures, of the later ones, of the engines that came later, of groups."""
 
 

@@ -13,6 +13,7 @@ from specmodel.serving.limits import Memory, Scheduler, usual_scheduler
 from specmodel.serving.policies import fixed
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
 from specmodel.serving.run import prepare, simulate
+from specmodel.serving.study import Study
 from specmodel.serving.times import constant_times
 
 QWEN: dict[str, Any] = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3"}
@@ -100,3 +101,24 @@ def test_a_closed_loop_of_endless_outputs_is_a_batch(users: int, draft_length: i
         float(predicted.tokens_per_step), abs=noise if draft_length else 0
     )
     assert emitted == pytest.approx(float(predicted.tokens_per_step), rel=0.03)
+
+
+@pytest.mark.parametrize("form", [{"acceptance_rate": 0.6}, {"tokens_per_step": 1.3}])
+def test_a_lookup_emits_what_is_predicted(form: dict[str, float]) -> None:
+    where: dict[str, Any] = {"target": "mixtral-8x7b", "hardware": "h200", "tensor_parallel": 2}
+    where["drafter"] = specmodel.ngram_drafter(proposal_rate=0.3)
+    measured = {} if "acceptance_rate" in form else {"measured_draft_length": 3}
+    acceptance = Acceptance(**form, **measured)  # type: ignore[arg-type]
+    study = Study(
+        deployment=deploy(**where)[0],
+        acceptance=acceptance,
+        max_draft_length=3,
+        lengths=Lengths(prompt_tokens=100, output_tokens=500),
+        num_requests=60,
+    )
+    run = study.run("fixed:3", Arrivals(users=8))
+    predicted = specmodel.predict(
+        **where, batch_size=8, draft_length=3, context_length=350, acceptance=acceptance
+    )
+    tokens = float(predicted.tokens_per_step)
+    assert run.tokens_per_step == pytest.approx(tokens, abs=4 * 1.2 / (30_000 / tokens) ** 0.5)

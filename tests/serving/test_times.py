@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 import under_load
+from specmodel.algebra.acceptance import Acceptance
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import step_times
 from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
 from specmodel.layers.batch import SequenceGroup, sequence_group
+from specmodel.replay.policies import verified_drafts
 from specmodel.serving import times
+from specmodel.serving.policies import best_lengths, survival
 
 QWEN: dict[str, Any] = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3"}
 
@@ -107,3 +110,10 @@ def test_drafts_in_full_cost_their_drafting_whatever_is_verified() -> None:
     more = full.step_time(1, 8, 500) - table.step_time(1, 8, 500)
     assert float(more) == pytest.approx(drafts[1] - drafts[0], rel=1e-6)
     np.testing.assert_array_equal(full.base[3], table.base[3])
+    acceptance = Acceptance(acceptance_rate=0.6)
+    lengths = best_lengths(full, acceptance, 3, 500.0)
+    chances = survival(acceptance, 3)[3].tolist()
+    for n in (1, 5, 20):  # the rule on every number of tokens takes whole lengths too
+        at_lengths = [float(full.step_time(k, n, 500.0)) for k in range(4)]
+        by_tokens = np.interp(np.arange(4 * n + 1), n * np.arange(1, 5), at_lengths)
+        assert verified_drafts(chances, n, n, 0.0, by_tokens.tolist(), n) == n * lengths[n - 1]

@@ -51,6 +51,9 @@ _FIRST_OF = {
 }
 """By stack: first version with the engine's present profile, that profile, and the one before."""
 
+_SPLITS_VERIFIED = (0, 33)
+"""First version of vLLM whose Triton attention spreads keys where several tokens are verified."""
+
 _DRAFTERS = {
     "eagle1": "eagle",
     "eagle2": "eagle",
@@ -150,7 +153,9 @@ def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, di
     with overlap" says that plain decoding did not overlap either.
     """
     stack = stack_of(engine)
-    changes = {"engine.hides_host": "none"} if "neither with overlap" in notes else {}
+    changes: dict[str, Any] = (
+        {"engine.hides_host": "none"} if "neither with overlap" in notes else {}
+    )
     if stack not in _FIRST_OF:
         return "tensorrt-llm", changes
     first, current, before = _FIRST_OF[stack]
@@ -159,7 +164,10 @@ def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, di
         return (current if said[1] == "2" else before), changes
     number = re.search(r"(?<![\d.])(\d+)\.(\d+)(?:\.(\d+))?", version)
     if number:
-        is_old = tuple(int(part) for part in number.groups("0")) < first
+        told = tuple(int(part) for part in number.groups("0"))
+        is_old = told < first
+        if stack == "vllm" and told < _SPLITS_VERIFIED:
+            changes["engine.split_tokens"] = 1
     else:
         is_old = "2025" in version
     return (before if is_old else current), changes

@@ -199,6 +199,8 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
     points["verify_tokens"] = _whole(values, "verify_tokens", points["draft_length"] + 1)
     quantity, measured = _measured(values)
     plain, rate = (_number(values, name, np.nan) for name in ("base_step_ms", "proposal_rate"))
+    if np.isnan(plain):  # of plain decoding alone, a token takes a step
+        plain = _number(values, "base_tpot_ms", np.nan)
     host = {"host": str(values["host"])} if "host" in values else {}
     return Served(
         row=label,

@@ -15,7 +15,7 @@ _LETTERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
 _NAMES = tuple(_LETTERS.values())
 _OTHER_NAMES = {LINEAR: "mamba", FULL: "attention"}
 """Names that transformers 5 writes instead, by what they mean in a model of such layers."""
-_LISTED, _PATTERN = "layers_block_type", "hybrid_override_pattern"
+LISTED, PATTERN = "layers_block_type", "hybrid_override_pattern"
 _MIXERS = {"mamba": LINEAR, "attention": FULL}
 
 
@@ -24,28 +24,28 @@ _MIXERS = {"mamba": LINEAR, "attention": FULL}
 
 def block_types(reader: Reader) -> list[str]:
     """Return the purpose of each layer: mamba, attention, moe or mlp."""
-    listed, by_letter = reader.get(_LISTED), _by_letter(reader)
-    if listed is None and not by_letter:
-        raise reader.fault(_LISTED, f"{' or '.join(_NAMES)} for each layer")
-    num_listed = len(listed) if isinstance(listed, list) else len(by_letter)
-    blocks = by_letter
+    listed, by_letters = reader.get(LISTED), by_letter(reader)
+    if listed is None and not by_letters:
+        raise reader.fault(LISTED, f"{' or '.join(_NAMES)} for each layer")
+    num_listed = len(listed) if isinstance(listed, list) else len(by_letters)
+    blocks = by_letters
     if listed is not None:
-        names = reader.by_layer(_LISTED, num_listed, (*_NAMES, *_OTHER_NAMES))
+        names = reader.by_layer(LISTED, num_listed, (*_NAMES, *_OTHER_NAMES))
         blocks = [_OTHER_NAMES.get(name, name) for name in names]
-    if by_letter not in ([], blocks):
-        raise reader.fault(_PATTERN, f"the layers that {_LISTED} lists")
+    if by_letters not in ([], blocks):
+        raise reader.fault(PATTERN, f"the layers that {LISTED} lists")
     if reader.whole("num_hidden_layers", len(blocks)) != len(blocks):
         raise reader.fault("num_hidden_layers", f"{len(blocks)}, as many as layers are listed")
     return blocks
 
 
-def _by_letter(reader: Reader) -> list[str]:
+def by_letter(reader: Reader) -> list[str]:
     """Return the purposes by the letters of a pattern, none if there is no pattern."""
-    pattern = reader.get(_PATTERN)
+    pattern = reader.get(PATTERN)
     if pattern is None:
         return []
     if not isinstance(pattern, str) or not pattern or not set(pattern) <= _LETTERS.keys():
-        raise reader.fault(_PATTERN, f"a letter for each layer: {' or '.join(_LETTERS)}")
+        raise reader.fault(PATTERN, f"a letter for each layer: {' or '.join(_LETTERS)}")
     return [_LETTERS[letter] for letter in pattern]
 
 

@@ -17,6 +17,7 @@ from specmodel.models.hf import (
     mimo,
     minimax_m3,
     nas,
+    puzzle,
     sparse,
 )
 from specmodel.models.hf.family import Family
@@ -74,6 +75,12 @@ _OWN = {
     "MiniMax-M3": Rules(mixers=minimax_m3.block_sparse_mixers),
     "Nemotron-H": Rules(
         num_layers=lambda reader: len(mamba2.block_types(reader)), blocks=mamba2.nemotron_blocks
+    ),
+    "Nemotron-H puzzle": Rules(
+        num_layers=puzzle.num_layers,
+        blocks=puzzle.puzzle_blocks,
+        mixers=puzzle.puzzle_mixers,
+        fields=puzzle.puzzle_fields,
     ),
     "Qwen3.8": Rules(mixers=sparse.qwen4_mixers, fields=sparse.qwen4_fields),
     "search": Rules(blocks=nas.searched_blocks, mixers=nas.searched_mixers),

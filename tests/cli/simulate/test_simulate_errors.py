@@ -18,9 +18,9 @@ def times_case(name, *fragments):
 
 
 TRACES = [
-    ("simulate", "--trace: got None", "specmodel list presets"),
-    (PREDICTED.replace("--trace code-ngram", ""), "--trace: got None"),
-    (MEASURED.replace("--trace trace.jsonl", ""), "--trace: got None"),
+    ("simulate", "--trace: none given", "specmodel list presets"),
+    (PREDICTED.replace("--trace code-ngram", ""), "--trace: none given"),
+    (MEASURED.replace("--trace trace.jsonl", ""), "--trace: none given"),
     *(
         (f"{PREDICTED} --trace {shlex.quote(text)}", f"--trace: got '{culprit}'", ".jsonl", near)
         for text, culprit, near in (
@@ -46,7 +46,7 @@ TRACES = [
     trace_case("cut.jsonl", "line 3", "well-formed JSON"),
     trace_case("negative.jsonl", "line 2 accepted_tokens[0]: got -1"),
     trace_case("beyond.jsonl", "line 3 accepted_tokens[0]: got 4"),
-    trace_case("empty.jsonl", "got None", "header"),
+    trace_case("empty.jsonl", "none given", "header"),
 ]
 
 STEP_TIMES = [
@@ -146,7 +146,7 @@ NUMBERS = [
     (f"{PREDICTED} --tensor-parallel 3", "--tensor-parallel: got 3;"),
     (f"{PREDICTED} --set engine.pass_times=3", "--set engine.pass_times: got 3;"),
     *(
-        (re.sub(rf"{option} \S+", "", PREDICTED), f"{option}: got None;", "or --step-times")
+        (re.sub(rf"{option} \S+", "", PREDICTED), f"{option}: none given;", "or --step-times")
         for option in ("--target", "--drafter", "--hardware")
     ),
 ]
