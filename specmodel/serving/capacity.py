@@ -150,8 +150,11 @@ class Capacity:
         return low, high
 
     def quantile(self, load: Load) -> float:
-        """Return the slowness at a load that the share of the requests asked for is below [-]."""
-        return self._quantile(np.concatenate(load.slowness))
+        """Return the slowness that the share of the requests asked for is below [-].
+
+        Infinite where requests wait ever longer.
+        """
+        return self._quantile(np.concatenate(load.slowness)) if load.is_steady else np.inf
 
     def _quantiles(self, replication: int) -> FloatArray:
         own = [self._quantile(load.slowness[replication]) for load in self.loads]
