@@ -26,7 +26,7 @@ ATTAINMENT = "Share of the requests that should meet both targets.  [default: 0.
 _RATES = "Tell what these rates do, 1,2,4 or 1:16:x2, in place of the largest one."
 _FOR_RATE = "Requests a second for which replicas, GPUs and their price are told."
 _REPLICATIONS = "Runs of other requests at each rate.  [default: 8]"
-_TTFT, _SHARE, _POLICIES, _RUNS = 1.0, 0.9, "none,fixed:3,schedule", 8
+_TTFT, _SHARE, _LONGEST, _RUNS = 1.0, 0.9, 3, 8
 """What is taken where nothing is typed."""
 _RATES_TRIED = 11
 """Rates that are tried for a policy, about [-]."""
@@ -132,7 +132,9 @@ def capacity(**options: Any) -> Answer:
     )
 
 
-def trial_from(options: dict[str, Any]) -> tuple[Trial, list[str], dict[str, Any]]:
+def trial_from(
+    options: dict[str, Any], *, must_meet: bool = True
+) -> tuple[Trial, list[str], dict[str, Any]]:
     """Return what is tried, under which policies, and what was assumed."""
     from specmodel.base.units import check
     from specmodel.serving.capacity import Targets
@@ -143,7 +145,8 @@ def trial_from(options: dict[str, Any]) -> tuple[Trial, list[str], dict[str, Any
         check("for_rate", options["for_rate"], above=0)
     if options["gpu_hour_price"] is not None:
         check("gpu_hour_price", options["gpu_hour_price"], minimum=0)
-    policies = [name.strip() for name in (options["policy"] or _POLICIES).split(",")]
+    options = _with_policies(options)
+    policies = [name.strip() for name in options["policy"].split(",")]
     if len({*policies}) < len(policies):
         raise InputError("policy", options["policy"], "policies, each once")
     ttft, tpot = typed_targets(options)
@@ -162,8 +165,22 @@ def trial_from(options: dict[str, Any]) -> tuple[Trial, list[str], dict[str, Any
     told["requests"] = f"{study.num_requests} and more, {runs} times"
     law = Arrivals(request_rate=1.0, **typed_law(options["arrivals"]))
     trial = Trial(study=study, targets=targets, replications=runs, arrivals=law)
-    check_alone(trial, policies)
+    if must_meet:
+        check_alone(trial, policies)
     return trial, policies, assumed | told
+
+
+def _with_policies(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with policies, as long as acceptance is known where none are typed."""
+    from specmodel.cli.options import longest_draft
+
+    if options["policy"] is not None:
+        return options
+    longest = options["max_draft_length"] or _LONGEST
+    if options["max_draft_length"] is None and options["trace"] is None:
+        longest = min(longest, longest_draft(options))
+    own = {"policy": f"none,fixed:{min(longest, _LONGEST)},schedule", "max_draft_length": longest}
+    return options | own
 
 
 def _found(trial: Trial, policies: list[str]) -> tuple[list[Row], list[Row]]:

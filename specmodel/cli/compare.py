@@ -12,8 +12,12 @@ from specmodel import answers
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_numbers, parse_values, ranges_text, runs
 from specmodel.base.text import wrap
+from specmodel.base.units import check
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
+from specmodel.cli.capacity import ATTAINMENT
+from specmodel.cli.scheduling import LOAD
+from specmodel.cli.serve import OPTIONS
 from specmodel.cli.taken import drafter_of
 from specmodel.cli.where import where_options
 from specmodel.cli.words import counted
@@ -31,6 +35,7 @@ _SHORT |= {"attention_dtype": "attention", "activation_dtype": "activations"}
 """What stands before a value in the name of an alternative."""
 _WHOLE = ("tensor_parallel", "data_parallel", "expert_parallel")
 _LENGTHS = "Lengths to compare, each at all batch sizes.  [default: the best of each]"
+_PRICES = "Price of a GPU for an hour: one for all, or one for each GPU."
 _RATES = "P(token accepted, all before it were): one for all, or one for each drafter."
 
 
@@ -45,6 +50,9 @@ _RATES = "P(token accepted, all before it were): one for all, or one for each dr
 @settings.load_options()
 @settings.option("max_draft_length")
 @settings.detail_options(lists=_LISTS)
+@settings.options(*(settings.own(name, *OPTIONS[name]) for name in LOAD))
+@settings.own("attainment", float, ATTAINMENT)
+@settings.own("gpu_hour_price", "VALUES", _PRICES)
 @answering()
 def compare(**options: Any) -> forms.Answer:
     """Compare models, GPUs, layouts, dtypes, engines, drafters or draft lengths.
@@ -60,17 +68,34 @@ def compare(**options: Any) -> forms.Answer:
       specmodel compare deepseek-v3 8xh200 --tensor-parallel 8,1 \\
           --data-parallel 1,8
     """
-    predictions = alternatives_from(options)
+    is_loaded = settings.given(options, LOAD[1:])
+    if not is_loaded:
+        others = ("workload", "attainment", "gpu_hour_price")
+        settings.refuse_given(options, others, "--tpot-target with it")
+    cases: dict[str, dict[str, Any]] = {}
+    predictions = alternatives_from(options, cases)
     if len({context for p in predictions.values() for context in p.context_length.ravel()}) > 1:
         raise InputError("context_length", options["context_length"], "one context length")
     best = answers.compare(predictions)
-    return report.comparison(
-        predictions, best, lambda: page(predictions, verdict(best), table(best))
-    )
+    shown = table(best)
+    if is_loaded:
+        from specmodel.cli.compared_load import carried_by
+
+        prices = _prices(options)
+        rows, told = carried_by({name: cases[name] for name in predictions}, prices)
+        shown = f"{shown}\n\n{told}"
+        for column in (name for name in rows[0] if name != "alternative"):
+            best[column] = best["alternative"].map({r["alternative"]: r[column] for r in rows})
+    return report.comparison(predictions, best, lambda: page(predictions, verdict(best), shown))
 
 
-def alternatives_from(options: dict[str, Any]) -> dict[str, report.Prediction]:
-    """Return a prediction for each combination, named by what differs between combinations."""
+def alternatives_from(
+    options: dict[str, Any], cases: dict[str, dict[str, Any]]
+) -> dict[str, report.Prediction]:
+    """Return a prediction for each combination, named by what differs between combinations.
+
+    The options of each are put into `cases`.
+    """
     from specmodel.cost.deploying import LOOKUP
     from specmodel.drafters.names import LOOKUPS
 
@@ -92,7 +117,8 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, report.Prediction]:
             case |= dict.fromkeys(LOOKUP)
         if has_ideal and named["engine"] == "ideal":
             case["host_speed"] = None  # which only engines with a host have
-        found[", ".join(told) or labels["target"][named["target"]]] = _predicted(case)
+        name = ", ".join(told) or labels["target"][named["target"]]
+        found[name], cases[name] = _predicted(case), case
     kept = {name: p for name, p in found.items() if p is not None} or _none_of(options)
     return {_with_gpus(name, p, kept): p for name, p in kept.items()}
 
@@ -150,6 +176,20 @@ def _rates(options: dict[str, Any], drafters: list[str]) -> dict[str, float | No
         expected = f"one rate, or one for each of {len(drafters)} drafters"
         raise InputError("acceptance_rate", rates, expected)
     return dict(zip(drafters, itertools.cycle(rates), strict=False))
+
+
+def _prices(options: dict[str, Any]) -> dict[str, float]:
+    """Return the price of each GPU by its name; none where none is typed."""
+    if options["gpu_hour_price"] is None:
+        return {}
+    prices = parse_numbers("gpu_hour_price", options["gpu_hour_price"])
+    for price in prices:
+        check("gpu_hour_price", float(price), minimum=0)
+    names = [counted(name)[1] for name in _listed("hardware", options["hardware"])]
+    if len(prices) not in (1, len(names)):
+        expected = f"one price, or one for each of {len(names)} GPUs"
+        raise InputError("gpu_hour_price", options["gpu_hour_price"], expected)
+    return dict(zip(names, itertools.cycle(prices), strict=False))
 
 
 def _labels(name: str, values: list[Any]) -> dict[Any, str]:
