@@ -12,7 +12,6 @@ from specmodel import answers
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_numbers, parse_values, ranges_text, runs
 from specmodel.base.text import wrap
-from specmodel.base.units import check
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.capacity import ATTAINMENT
@@ -180,6 +179,8 @@ def _rates(options: dict[str, Any], drafters: list[str]) -> dict[str, float | No
 
 def _prices(options: dict[str, Any]) -> dict[str, float]:
     """Return the price of each GPU by its name; none where none is typed."""
+    from specmodel.base.units import check
+
     if options["gpu_hour_price"] is None:
         return {}
     prices = parse_numbers("gpu_hour_price", options["gpu_hour_price"])
