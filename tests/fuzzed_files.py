@@ -63,6 +63,9 @@ _PRINTED = {
 """Tables that commands print."""
 _TABLES = {
     "judged.csv": "component,latency,predicted\ngemm,1e-5,2e-5\nexperts,3e-5,3.1e-5\n",
+    "carried.csv": "policy,request_rate,tpot_p90,ttft_p90,goodput,capacity,simulated_low,"
+    "simulated_high,predicted_low,predicted_high\nnone,1,0.01,0.1,1,1.5,1.4,1.6,1,2\n"
+    "none,2,0.02,0.2,0.4,1.5,1.4,1.6,1,2\nfixed:3,1,0.01,0.1,1,4,3.9,4.2,3,5\n",
     "looped.csv": "batch_size,draft_length,measured,predicted,spread\n1,1,0.7,0.69,0.02\n"
     "4,1,0.8,0.82,\n",
     "steps.csv": "draft_length,emitted_tokens,phase,utility,window_utility\n0,1,baseline,,\n"

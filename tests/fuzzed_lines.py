@@ -45,11 +45,15 @@ BASES = [
     f"break-even {WHERE} --batch-size 1,16 --draft-length 1:3",
     f"compare {WHERE} {RATE} --engine vllm-moesd-2025,ideal --batch-size 1,16",
     f"compare {WHERE} {RATE} --engine vllm,sglang,ideal --batch-size 1,16 --host-speed 0.5",
+    f"compare {WHERE} {RATE} --batch-size 4 --draft-length 1 --tpot-target 30ms --attainment 0.5"
+    " --prompt-length 90 --output-length 3 --gpu-hour-price 2.5",
     f"explain {WHERE} {RATE} {SMALL}",
     f"schedule --for vllm {WHERE} {RATE} --max-batch-size 32",
     f"schedule --for vllm {NGRAM} {RATE} --max-batch-size 32 --json",
     f"schedule --for sglang {WHERE} {RATE} --max-batch-size 32 --engine sglang-v1",
     f"schedule --for tensorrt-llm {WHERE} {RATE} --max-batch-size 32 --host-speed 2",
+    f"schedule --for vllm {WHERE} {RATE} --max-batch-size 8 --max-draft-length 1 --for-load"
+    " --tpot-target 30ms --prompt-length 90 --output-length 3 --attainment 0.5",
     f"cost-table --for sglang {BLOCK} --draft-length 3 --batch-size 1,8",
     f"cost-table --for sglang {BLOCK} --draft-length 3 --form rates --fragment-only",
     f"cost-table --for vllm {WHERE} --draft-length 3 --context-length 512,4096 --csv",
@@ -69,6 +73,10 @@ BASES = [
     " --prompt-length 90 --output-length 20 --policy none,sglang:config=slots.json",
     f"serve {WHERE} --trace trace.jsonl --request-rate 2 --requests 20 --prefill apart:1"
     " --policy none,goodput --max-draft-length 3",
+    f"capacity {WHERE} {RATE} --tpot-target 30ms --requests 30 --replications 2"
+    " --policy none,fixed:2 --prompt-length 90 --output-length 20 --for-rate 40 --gpu-hour-price 2",
+    f"capacity {WHERE} {RATE} --workload load.csv --ttft-target 1s --attainment 0.5 --requests 20"
+    " --replications 1 --policy table:lengths.json --request-rate 1,2 --csv",
     f"trace sample code-ngram {DRAWN} --output drawn.jsonl",
     "trace ngram requests.jsonl --output made.jsonl",
     "trace describe trace.jsonl code-ngram",
@@ -129,6 +137,8 @@ BASES = [
             ("break-even", "needed"),
             ("best-draft-length", "best"),
             ("policies", "replayed"),
+            ("load", "carried"),
+            ("capacity", "carried"),
             ("predicted-against-measured", "judged"),
             ("closed-loop", "looped"),
             ("timeline", "steps"),

@@ -18,8 +18,8 @@ from specmodel.cli.helping import WholeList, first_sentence
 from specmodel.cli.settings import SETTINGS, flag
 
 _COMMANDS = (
-    "acceptance best-draft-length break-even calibrate compare cost-table decode explain fit"
-    " measure-engine plot predict schedule sensitivity serve simulate sweep sweet-spot trace"
+    "acceptance best-draft-length break-even calibrate capacity compare cost-table decode explain"
+    " fit measure-engine plot predict schedule sensitivity serve simulate sweep sweet-spot trace"
     " validate"
 )
 """Commands that have a module of their own name."""

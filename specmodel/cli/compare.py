@@ -15,6 +15,9 @@ from specmodel.base.ranges import parse_numbers, parse_values, ranges_text, runs
 from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
+from specmodel.cli.capacity import ATTAINMENT
+from specmodel.cli.scheduling import LOAD
+from specmodel.cli.serve import OPTIONS
 from specmodel.cli.taken import drafter_of
 from specmodel.cli.where import where_options
 from specmodel.cli.words import counted
@@ -34,6 +37,7 @@ _WHOLE = ("tensor_parallel", "data_parallel", "expert_parallel")
 _REPLICAS = ("tensor_parallel", "data_parallel")
 """Degrees whose product is the number of GPUs."""
 _LENGTHS = "Lengths to compare, each at all batch sizes.  [default: the best of each]"
+_PRICES = "Price of a GPU for an hour: one for all, or one for each GPU."
 _RATES = "P(token accepted, all before it were): one for all, or one for each drafter."
 
 
@@ -48,6 +52,9 @@ _RATES = "P(token accepted, all before it were): one for all, or one for each dr
 @settings.load_options()
 @settings.option("max_draft_length")
 @settings.detail_options(lists=_LISTS)
+@settings.options(*(settings.own(name, *OPTIONS[name]) for name in LOAD))
+@settings.own("attainment", float, ATTAINMENT)
+@settings.own("gpu_hour_price", "VALUES", _PRICES)
 @answering()
 def compare(**options: Any) -> forms.Answer:
     """Compare models, GPUs, layouts, dtypes, engines, drafters or draft lengths.
@@ -63,20 +70,33 @@ def compare(**options: Any) -> forms.Answer:
       specmodel compare deepseek-v3 8xh200 --tensor-parallel 8,1 \\
           --data-parallel 1,8
     """
-    predictions, notes = alternatives_from(options)
+    is_loaded = settings.given(options, LOAD[1:])
+    if not is_loaded:
+        others = ("workload", "attainment", "gpu_hour_price")
+        settings.refuse_given(options, others, "--tpot-target with it")
+    predictions, cases, notes = alternatives_from(options)
     if len({context for p in predictions.values() for context in p.context_length.ravel()}) > 1:
         raise InputError("context_length", options["context_length"], "one context length")
     best = answers.compare(predictions)
+    shown = table(best)
+    if is_loaded:
+        from specmodel.cli.compared_load import carried_by
+
+        rows, told = carried_by(cases, _prices(options))
+        shown = f"{shown}\n\n{told}"
+        for column in (name for name in rows[0] if name != "alternative"):
+            best[column] = best["alternative"].map({r["alternative"]: r[column] for r in rows})
     words = " ".join([verdict(best), *notes])
-    return report.comparison(predictions, best, lambda: page(predictions, words, table(best)))
+    return report.comparison(predictions, best, lambda: page(predictions, words, shown))
 
 
 def alternatives_from(
     options: dict[str, Any],
-) -> tuple[dict[str, report.Prediction], list[str]]:
+) -> tuple[dict[str, report.Prediction], dict[str, dict[str, Any]], list[str]]:
     """Return a prediction for each combination, named by what differs between combinations.
 
-    With them goes what to say of combinations left out, and of the number of GPUs.
+    With them go the options of each by the same name, and what to say of combinations left out and
+    of the number of GPUs.
     """
     cases = _cases(options)
     found = {name: _predicted(case) for name, case in cases.items()}
@@ -87,8 +107,11 @@ def alternatives_from(
     if even:
         num = next(iter(even.values())).deployment.layout.num_gpus
         notes.append(f"All on {num} GPUs, as the largest alternative needs.")
+        cases = {name: case | {"num_gpus": num} for name, case in cases.items()}
     kept |= even
-    return {_with_gpus(name, p, kept): p for name, p in kept.items()}, notes
+    names = {name: _with_gpus(name, p, kept) for name, p in kept.items()}
+    predictions = {names[name]: p for name, p in kept.items()}
+    return predictions, {names[name]: cases[name] for name in kept}, notes
 
 
 def _on_as_many_gpus(
@@ -196,6 +219,22 @@ def _rates(options: dict[str, Any], drafters: list[str]) -> dict[str, float | No
         expected = f"one rate, or one for each of {len(drafters)} drafters"
         raise InputError("acceptance_rate", rates, expected)
     return dict(zip(drafters, itertools.cycle(rates), strict=False))
+
+
+def _prices(options: dict[str, Any]) -> dict[str, float]:
+    """Return the price of each GPU by its name; none where none is typed."""
+    from specmodel.base.units import check
+
+    if options["gpu_hour_price"] is None:
+        return {}
+    prices = parse_numbers("gpu_hour_price", options["gpu_hour_price"])
+    for price in prices:
+        check("gpu_hour_price", float(price), minimum=0)
+    names = [counted(name)[1] for name in _listed("hardware", options["hardware"])]
+    if len(prices) not in (1, len(names)):
+        expected = f"one price, or one for each of {len(names)} GPUs"
+        raise InputError("gpu_hour_price", options["gpu_hour_price"], expected)
+    return dict(zip(names, itertools.cycle(prices), strict=False))
 
 
 def _labels(name: str, values: list[Any]) -> dict[Any, str]:

@@ -18,10 +18,11 @@ from specmodel.show.components import answer
 @settings.option("batch_size", default=BATCH_SIZES)
 @settings.options("context_length", "prompt_length", "output_length")
 @settings.detail_options(has_drafter=False)
+@settings.price_option()
 @settings.own("interval", bool, "Add central 80 % intervals.")
 @settings.own("components", bool, "Add the breakdown of each pass; CSV has it alone.")
 @answering()
-def decode(*, components: bool, **options: Any) -> forms.Answer:
+def decode(*, components: bool, gpu_hour_price: float | None, **options: Any) -> forms.Answer:
     """Predict decoding without speculation: TPOT, throughput, memory.
 
     With the lengths of prompts and outputs, each step carries its share of the prefill of other
@@ -36,8 +37,9 @@ def decode(*, components: bool, **options: Any) -> forms.Answer:
           --output-length 1024 --components
     """
     from specmodel.cli.options import decode_from
+    from specmodel.prediction.priced import priced
 
-    decoded = decode_from(options)
+    decoded = priced(decode_from(options), gpu_hour_price)
     width = screen_width()
     return answer(decoded, verdict(decoded), with_components=components, width=width)
 

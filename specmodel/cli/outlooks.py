@@ -22,6 +22,7 @@ from specmodel.cli.settings import given, refuse_given
 from specmodel.cli.taken import measured_or_none, typical_or_none, would_hold
 from specmodel.prediction.intervals import MAX_POINTS
 from specmodel.prediction.predicting import with_intervals
+from specmodel.prediction.priced import priced
 from specmodel.show import forms, glossary, operator, report
 from specmodel.show.components import component_rows, component_tables, fields_of
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _AXES = ("verify_tokens", "tree_width")
 _WITH = "with speculation"
+_JUDGED = ("tpot_target", "columns", "gpu_hour_price")
 
 
 def outlook_from(options: dict[str, Any]) -> forms.Answer:
@@ -79,6 +81,7 @@ def _answer(
     largest: dict[str, int],
 ) -> forms.Answer:
     """Return a prediction in all forms, of a time per token with the largest batches within it."""
+    prediction = priced(prediction, options["gpu_hour_price"])
     with_components, columns = options["components"], options["columns"]
     wanted = options["interval"]
     if wanted:
@@ -156,7 +159,7 @@ def _turned(options: dict[str, Any]) -> forms.Answer:
     """Return from which acceptance it pays, where none is known."""
     from specmodel.answers.outlook import turned_round
 
-    refuse_given(options, (*_AXES, "tpot_target", "columns"), "an acceptance with it")
+    refuse_given(options, (*_AXES, *_JUDGED), "an acceptance with it")
     if options["measured_draft_length"] is not None:
         typed = options["measured_draft_length"]
         raise InputError("measured_draft_length", typed, "a form of acceptance with it")

@@ -24,6 +24,7 @@ _TARGET = "Keep rows that meet this time per token, such as 20ms; tell the large
 @settings.option("max_draft_length", words="Longest draft considered for the best one.")
 @settings.detail_options()
 @settings.own("tpot_target", "SECONDS", _TARGET)
+@settings.price_option()
 @settings.own("columns", "LIST", _COLUMNS)
 @settings.own("interval/--no-interval", None, settings.INTERVAL, to="interval", default=None)
 @settings.own("components", bool, "Add the breakdown of each pass; CSV has it alone.")

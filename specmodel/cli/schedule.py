@@ -9,7 +9,9 @@ from specmodel.base.ranges import ranges_text, runs
 from specmodel.base.text import Columns, align, wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
-from specmodel.cli.scheduling import Plan, plan_from
+from specmodel.cli.capacity import ATTAINMENT
+from specmodel.cli.scheduling import LOAD, Plan, plan_from
+from specmodel.cli.serve import OPTIONS
 from specmodel.cli.where import where_options
 from specmodel.prediction.table import Form, Row
 from specmodel.show import report
@@ -24,6 +26,7 @@ _VERSION = "Of TensorRT-LLM, whose form changed with 1.3.  [default: the newest]
 _CONTEXT = "KV entries per sequence before the step; several count alike.  [default: 1024]"
 _LARGEST = "Largest batch size of the schedule.  [default: what fits in memory, at most 512]"
 _TOLERANCE = "Share of the best speedup that may be lost for fewer changes.  [default: 0.01]"
+_FOR_LOAD = "Of schedule, single lengths and none, the one that carries most within the targets."
 _ALONE = "Prompts of other requests are not counted: --prompt-length and --output-length do."
 _MOST_COLUMNS = 9
 """Batch sizes beside each other in a table."""
@@ -39,6 +42,9 @@ _MOST_COLUMNS = 9
 @settings.option("max_draft_length")
 @settings.own("max_batch_size", int, _LARGEST)
 @settings.own("tolerance", float, _TOLERANCE)
+@settings.own("for_load", bool, _FOR_LOAD)
+@settings.options(*(settings.own(name, *OPTIONS[name]) for name in LOAD))
+@settings.own("attainment", float, ATTAINMENT)
 @settings.detail_options()
 @answering(rows=", a row a batch size", fragment="Print the engine's configuration only.")
 def schedule(**options: Any) -> Answer:
@@ -86,6 +92,7 @@ def _verdict(plan: Plan) -> list[str]:
         gain = report.if_it_fitted(gain, plan.largest)
     is_loaded = plan.prediction.evaluation.prefill is not None
     words = [
+        plan.load,
         " ".join(filter(None, [gain, _losing(plan)])),
         _single(schedule),
         sizes,
@@ -282,31 +289,35 @@ def _fields(plan: Plan) -> dict[str, Any]:
 
     schedule = plan.schedule
     by_context = zip(plan.context_length, plan.best_draft_length, plan.speedup, strict=True)
-    return report.case_fields(plan.prediction) | {
-        "warnings": _warnings(plan),
-        "for": plan.dialect,
-        "fragment": plan.fragment or None,
-        "place": plan.place or None,
-        "caveats": plan.caveats,
-        "ranges": _ranges(plan),
-        "mean_speedup": schedule.mean_speedup,
-        "single_draft_length": schedule.single_draft_length,
-        "gain_over_single": schedule.gain_over_single,
-        "mean_loss": schedule.mean_loss,
-        "max_loss": float(schedule.loss.max()),
-        "loss_at_batch_size_1": float(schedule.loss[0]),
-        "cost_of_rule": plan.cost_of_rule,
-        "contexts": [
-            {
-                "context_length": context,
-                "best_ranges": answers.draft_ranges(lengths),
-                "min_speedup": float(gain.min()),
-            }
-            for context, lengths, gain in by_context
-        ],
-        "units": COLUMN_UNITS | {"fits": "-"},
-        "rows": plan.rows(),
-    }
+    return (
+        report.case_fields(plan.prediction)
+        | {
+            "warnings": _warnings(plan),
+            "for": plan.dialect,
+            "fragment": plan.fragment or None,
+            "place": plan.place or None,
+            "caveats": plan.caveats,
+            "ranges": _ranges(plan),
+            "mean_speedup": schedule.mean_speedup,
+            "single_draft_length": schedule.single_draft_length,
+            "gain_over_single": schedule.gain_over_single,
+            "mean_loss": schedule.mean_loss,
+            "max_loss": float(schedule.loss.max()),
+            "loss_at_batch_size_1": float(schedule.loss[0]),
+            "cost_of_rule": plan.cost_of_rule,
+            "contexts": [
+                {
+                    "context_length": context,
+                    "best_ranges": answers.draft_ranges(lengths),
+                    "min_speedup": float(gain.min()),
+                }
+                for context, lengths, gain in by_context
+            ],
+            "units": COLUMN_UNITS | {"fits": "-"},
+            "rows": plan.rows(),
+        }
+        | ({"carried": plan.carried} if plan.carried else {})
+    )
 
 
 def _ranges(plan: Plan) -> list[Row]:

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 from specmodel import answers
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import MAX_VALUES, parse_values
+from specmodel.cli.settings import refuse_given
 from specmodel.prediction.table import Row
 from specmodel.show import report
 
 if TYPE_CHECKING:
     from specmodel.base.units import FloatArray
 
+LOAD = ("workload", "tpot_target", "ttft_target")
+"""Options that say what a load is, beside the share of requests that should meet the targets."""
 DEFAULT_MAX_BATCH_SIZE = 512
 """Largest batch size of a schedule where more would fit in memory [request]."""
 
@@ -25,7 +28,8 @@ class Plan:
 
     `unbound` is the schedule without the engine's own rule. Speedup [-] and best draft length
     [token] are by context and batch size. `end` says why the batch sizes end where they do, and
-    `largest` is the last that fits in memory with the longest draft [request].
+    `largest` is the last that fits in memory with the longest draft [request]. `load` says what is
+    carried, where that decides, and `carried` has a row for each schedule that was tried.
     """
 
     dialect: str
@@ -39,6 +43,8 @@ class Plan:
     end: str
     largest: int
     prediction: report.Prediction
+    load: str = ""
+    carried: tuple[Row, ...] = ()
 
     @property
     def fragment(self) -> str:
@@ -75,6 +81,8 @@ def plan_from(options: dict[str, Any]) -> Plan:
     from specmodel.cost.deploying import slots_text
     from specmodel.prediction.predicting import plain_points
 
+    if not options["for_load"]:
+        refuse_given(options, (*LOAD, "attainment"), "--for-load with it")
     form, drafter = _form(options)
     options, told = with_its_engine(options)
     options, is_of_dialect = with_its_states(options)
@@ -98,6 +106,12 @@ def plan_from(options: dict[str, Any]) -> Plan:
     unbound = chosen = schedule()
     if form.longest_first:
         chosen = schedule(longest_first=True)
+    of_load: dict[str, Any] = {}
+    if options["for_load"]:
+        from specmodel.cli.for_load import carrying_most
+
+        chosen, of_load, told_of_load = carrying_most(options, chosen, gain, longest)
+        told |= told_of_load
     if not chosen.max_draft_length:
         gain[..., 0] = 1.0  # no drafter is loaded
     assumed = {given: value for given, value in used.items() if options[given] is None}
@@ -120,6 +134,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
             assumptions=told | prediction.assumptions | assumed,
             warn=lambda _: _warnings(prediction, chosen),
         ),
+        **of_load,
     )
 
 

@@ -27,7 +27,7 @@ _POLICIES = (
     " adaptive-verification (vLLM's, at mean survival); cascade and bandit with --policy-state"
     " server.  [default: none, fixed:3, schedule]"
 )
-_OPTIONS: dict[str, tuple[Any, str]] = {
+OPTIONS: dict[str, tuple[Any, str]] = {
     "request_rate": ("RATES", _RATES),
     "users": ("VALUES", "Users who each ask again when answered, in place of rates."),
     "arrivals": ("LAW", "poisson, gamma:CV or bursts:N.  [default: poisson]"),
@@ -76,7 +76,7 @@ _CELLS: dict[str, Form] = {
 }
 """Columns of the table for people."""
 _TIMES = ("tpot", "tpot_p90", "ttft", "ttft_p50", "ttft_p90", "interval_p99")
-_UNITS = {
+UNITS = {
     **dict.fromkeys((*_TIMES, "tpot_closed", "ttft_closed"), "s"),
     **dict.fromkeys(("running", "running_closed", "users"), "request"),
     **dict.fromkeys(("request_rate", "carried_rate"), "request/s"),
@@ -90,7 +90,7 @@ _SPARE = ("TPOT\n90 %", "TTFT\n90 %", "closed\nform")
 
 @settings.command()
 @where_options()
-@settings.options(*(own(name, *told) for name, told in _OPTIONS.items()))
+@settings.options(*(own(name, *told) for name, told in OPTIONS.items()))
 @settings.acceptance_options()
 @settings.option("max_draft_length", words="Longest draft of any policy.  [default: 3]")
 @settings.detail_options()
@@ -118,8 +118,8 @@ def serve(**options: Any) -> Answer:
     if len({*policies}) < len(policies):
         raise InputError("policy", options["policy"], "policies, each once")
     study, assumed = study_from(options, policies)
-    loads = _loads(options, study.lengths)
-    targets = _targets(options)
+    loads = typed_loads(options, study.lengths)
+    targets = typed_targets(options)
     with progress_bar(len(loads) * len(policies), "Serving") as bar:
         rows = under_load(study, loads, policies, targets, bar.update)
     check_carried(rows)
@@ -133,7 +133,7 @@ def serve(**options: Any) -> Answer:
         "case": report.heading(study.deployment),
         "assumptions": assumed,
         "scheduler": said,
-        "units": {name: _UNITS.get(name, "-") for name in rows[0]},
+        "units": {name: UNITS.get(name, "-") for name in rows[0]},
         "rows": rows,
     }
     return Answer(
@@ -252,13 +252,13 @@ def _lengths(options: dict[str, Any]) -> tuple[Lengths | Requests, dict[str, Any
     return workload(name or "chat"), {} if name else {"workload": "chat"}
 
 
-def _loads(options: dict[str, Any], lengths: Lengths | Requests) -> list[Arrivals]:
+def typed_loads(options: dict[str, Any], lengths: Lengths | Requests) -> list[Arrivals]:
     """Return the loads asked for."""
     from specmodel.base.ranges import parse_numbers, parse_values
     from specmodel.base.units import check
     from specmodel.serving.requests import Arrivals, Requests
 
-    law = _law(options["arrivals"])
+    law = typed_law(options["arrivals"])
     if options["users"] is not None:
         refuse_given(options, ("request_rate", "arrivals"), "either rates or users")
         users = parse_values("users", options["users"])
@@ -276,7 +276,7 @@ def _loads(options: dict[str, Any], lengths: Lengths | Requests) -> list[Arrival
     return [Arrivals(request_rate=float(rate), **law) for rate in rates]
 
 
-def _law(text: str | None) -> dict[str, Any]:
+def typed_law(text: str | None) -> dict[str, Any]:
     """Return the process of arrivals: poisson, gamma:2 or bursts:8."""
     name, has_number, number = (text or "poisson").partition(":")
     field = {"gamma": ("variation", float), "bursts": ("burst", int)}.get(name)
@@ -291,7 +291,8 @@ def _law(text: str | None) -> dict[str, Any]:
     raise InputError("arrivals", text, expected)
 
 
-def _targets(options: dict[str, Any]) -> tuple[float | None, float | None]:
+def typed_targets(options: dict[str, Any]) -> tuple[float | None, float | None]:
+    """Return the targets of TTFT and TPOT, None where none is typed [s]."""
     from specmodel.base.units import parse_seconds
 
     ttft, tpot = (

@@ -208,6 +208,11 @@ def ignore_option(*names: str) -> Add:
     return add
 
 
+def price_option() -> Add:
+    """Add the price of a GPU, where a command tells a throughput."""
+    return own("gpu_hour_price", float, "Price of a GPU for an hour, for the cost of tokens.")
+
+
 def load_options() -> Add:
     """Add the lengths of prompts and outputs where a command takes one of each."""
     return options("prompt_length", "output_length", type=int, metavar="TOKENS")

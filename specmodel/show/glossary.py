@@ -46,6 +46,8 @@ WORDS = {
     "expert parallel": "groups of GPUs that whole experts are spread over",
     "at a bound": "a fit ended at the least or most that it was allowed, so that less is known",
     "peak range": "batch sizes around the best one with at least 0.71 (1/sqrt 2) of its speedup",
+    "capacity": "the largest rate of requests of which enough are within the targets",
+    "attainment": "the share of requests that should be within both targets",
     "lost": "what a schedule gains less than the best length at each batch size",
 }
 """What other words mean."""

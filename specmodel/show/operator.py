@@ -25,6 +25,12 @@ def _throughputs(row: Row) -> str:
     return f"{row['batch_size'] / row['forward_time']:.0f}>{row['throughput']:.0f}"
 
 
+def _costs(row: Row) -> str:
+    """Return the cost of a million tokens, without and with speculation."""
+    cost, gain = row["cost_per_million_tokens"], row["speedup"]
+    return f"{cost * gain:.3g}>{cost:.3g}"
+
+
 def _yes(row: Row) -> str:
     return "yes" if row["fits"] else "no"
 
@@ -38,6 +44,7 @@ _CELLS: dict[str, tuple[str, Form, int]] = {
     "context_length": ("context", "{context_length}", 0),
     "tpot": ("TPOT\nplain>with", "{forward_time:s}>{tpot:s}", 3),
     "throughput": ("tokens/s\nplain>with", _throughputs, 2),
+    "cost_per_million_tokens": ("$/M tokens\nplain>with", _costs, 0),
     "speedup": ("speedup", "{speedup:.2f}", 0),
     "interval": ("80 %\ninterval", "{speedup_low:.2f}-{speedup_high:.2f}", 4),
     "draft_length": ("draft\nlength", _length, 6),
@@ -108,6 +115,7 @@ def chosen_rows(rows: Sequence[Row], columns: str | None) -> list[Row]:
 def _usual(rows: Sequence[Row]) -> list[str]:
     """Return the columns of these rows: coordinates that vary, an interval where it is known."""
     lacking = set() if "speedup_low" in rows[0] else {"interval"}
+    lacking |= {"cost_per_million_tokens"} - rows[0].keys()
     lacking |= {name for name in _COORDINATES if not varies(name, rows)}
     return [name for name in _CELLS if name not in lacking]
 

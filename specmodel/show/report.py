@@ -37,8 +37,10 @@ _UNITS = {
     "largest_batch_size": "request",
     **dict.fromkeys(("peak_speedup", "peak_speedup_low", "peak_speedup_high"), "-"),
     "speedup_per_token": "-",
+    "cost_per_million_tokens": "-",
     "value": "-",
     "tpot_plain": "s",
+    **dict.fromkeys(("capacity", "capacity_plain", "capacity_per_gpu"), "request/s"),
     **dict.fromkeys(("throughput_plain", "throughput_per_gpu"), "token/s"),
 }
 """Units of columns of answers that a prediction does not have."""

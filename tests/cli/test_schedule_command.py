@@ -561,3 +561,24 @@ def test_batch_sizes_that_lose_draft_nothing_and_the_verdict_says_what_avoids_th
     lost = [100 * (1 - max(gains)) for gains in found.values()]
     assert [int(end) for end in told.groups()] == [round(min(lost)), round(max(lost))]
     assert f"--max-num-seqs {first - 1} avoids that, or CUDA graphs" in in_one_line(run(command))
+
+
+def test_the_schedule_for_a_load_carries_no_less_than_any_single_length_or_none(
+    capsys, monkeypatch
+):
+    monkeypatch.setattr("specmodel.cli.capacity._RUNS", 1)
+    words = "schedule --for vllm qwen3-30b-a3b h100 --max-batch-size 32 --max-draft-length 2"
+    words += " --for-load --tpot-target 12ms --prompt-length 100 --output-length 40 --json"
+    assert cli.main(shlex.split(words)) == 0
+    document = json.loads(capsys.readouterr().out)
+    carried = {row["policy"]: row["capacity"] for row in document["carried"]}
+    assert {"none", "fixed:1", "fixed:2"} <= carried.keys()
+    best = max(carried, key=carried.get)
+    lengths = {row["draft_length"] for row in document["rows"]}
+    assert lengths == {int(best[6:])} if best.startswith("fixed") else len(lengths) > 1
+
+
+def test_targets_need_a_load(capsys):
+    words = "schedule --for vllm qwen3-30b-a3b h100 --tpot-target 12ms"
+    assert cli.main(shlex.split(words)) == 2
+    assert "--for-load" in capsys.readouterr().err

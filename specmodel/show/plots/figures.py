@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError, import_extra
 from specmodel.base.files import check_writable, write_bytes
-from specmodel.show.plots import curves, maps, passes, rows
+from specmodel.show.plots import curves, loads, maps, passes, rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +24,8 @@ FONT_SIZE = 8
 """Size of labels in points; the smallest text, in ticks and legends, has 6.7."""
 
 _DPI = 300
+_SHARED = ("timeline", "load")
+"""Kinds whose panels share the horizontal axis."""
 _DRAFT_HEIGHT, _LEAST_HEIGHT = 3.5, 1.7
 
 
@@ -58,6 +60,8 @@ KINDS = {
         Kind(curves.closed_loop, 2.2),
         Kind(curves.timeline, 2.8, panels=2),
         Kind(rows.policies, 0.6, 0.25),
+        Kind(loads.load, 4.2, panels=3),
+        Kind(loads.capacity, 0.8, 0.3),
     )
 }
 """Kinds of figures by the names of the functions that draw them."""
@@ -105,7 +109,7 @@ def draw_figure(
     draft = chosen.most_height if chosen.row_height else _DRAFT_HEIGHT
     figure = Figure(figsize=(width, draft), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
-    axes = figure.subplots(chosen.panels, squeeze=False, sharex=kind == "timeline")[:, 0]
+    axes = figure.subplots(chosen.panels, squeeze=False, sharex=kind in _SHARED)[:, 0]
     chosen.draw(table, axes if chosen.panels > 1 else axes[0], **settings)
     num_rows = sum(abs(ax.get_ylim()[1] - ax.get_ylim()[0]) for ax in axes)
     wanted = chosen.height + chosen.row_height * num_rows

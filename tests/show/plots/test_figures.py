@@ -139,6 +139,27 @@ def long_names() -> pd.DataFrame:
     return measured_unions().assign(model=lambda table: LONG + table["model"])
 
 
+def carried(policies: list[str], rates: list[float]) -> pd.DataFrame:
+    """What a search of capacities tries, the first policy carrying nothing."""
+    rows = [
+        {
+            "policy": name,
+            "request_rate": rate,
+            "tpot_p90": 0.01 + rate / 1000,
+            "ttft_p90": 0.1 * (1 + rate),
+            "goodput": 1 / (1 + rate),
+            "capacity": 4.0 * i,
+            "predicted_low": 3.0 * i or None,
+            "predicted_high": 5.5 * i or None,
+            "simulated_low": 3.9 * i,
+            "simulated_high": 4.1 * i,
+        }
+        for i, name in enumerate(policies)
+        for rate in rates
+    ]
+    return pd.DataFrame(rows).astype({"predicted_low": float, "predicted_high": float})
+
+
 def parts_of_passes(sizes: list[int], changes: dict[str, object]) -> pd.DataFrame:
     return pass_components(points(sizes, [3], **changes))
 
@@ -204,6 +225,13 @@ def cases() -> Iterator[tuple[str, str, object]]:
     yield "predicted_against_measured", "narrow", lambda: timings(kinds, 1.1e-5, 1.3e-5)
     yield "predicted_against_measured", "wide", lambda: timings(kinds, 1e-7, 10)
     yield "predicted_against_measured", "long names", lambda: timings([LONG], 1e-5, 3e-4)
+    for name, policies, rates in (
+        ("one", ["none"], [1.5]),
+        ("few", ["none", "fixed:3", "sglang"], [0.8, 1, 1.25, 13.2]),
+        ("long names", [f"table:{i}{LONG}" for i in range(6)], [0.001, 1000]),
+    ):
+        yield "load", name, partial(carried, policies, rates)
+        yield "capacity", name, partial(carried, policies, rates)
     yield "closed_loop", "six lengths", lambda: loop([1, 3, 8], range(1, 7))
 
 

@@ -583,3 +583,34 @@ def test_policies_of_what_does_not_fit_are_pale_and_said():
     for fits, note in ((True, "interval"), (False, "does not fit in memory")):
         drawn = plots.policies(table.assign(speedup_high=1.0, fits=fits), ax())
         assert drawn.get_xlabel().endswith(note)
+
+
+def carried():
+    """Two rates of two policies, and what they carry."""
+    numbers = [("none", 1.0, 0.01, 0.2, 1.0, 1.5), ("none", 2.0, 0.02, 0.4, 0.3, 1.5)]
+    numbers += [("fixed:3", 2.0, 0.005, 0.2, 1.0, 4.0), ("fixed:3", 5.0, 0.03, 9.0, 0.1, 4.0)]
+    names = ["policy", "request_rate", "tpot_p90", "ttft_p90", "goodput", "capacity"]
+    table = pd.DataFrame(numbers, columns=names)
+    for kind, reach in (("simulated", 1.05), ("predicted", 1.3)):
+        table[f"{kind}_low"] = table["capacity"] / reach
+        table[f"{kind}_high"] = table["capacity"] * reach
+    return table
+
+
+def test_loads_are_drawn_as_they_were_met():
+    axes = plots.load(carried(), Figure().subplots(3, sharex=True))
+    for drawn, name in zip(axes, ("tpot_p90", "ttft_p90", "goodput"), strict=True):
+        for line, (policy, part) in zip(
+            drawn.lines, carried().groupby("policy", sort=False), strict=True
+        ):
+            assert line.get_label() == policy
+            assert line.get_xydata() == pytest.approx(part[["request_rate", name]].to_numpy())
+
+
+def test_capacities_are_bars_with_both_intervals():
+    drawn = plots.capacity(carried(), ax())
+    assert [bar.get_width() for bar in drawn.patches] == [1.5, 4.0]
+    ends = [line.get_segments() for line in drawn.collections]
+    assert ends[0][1][:, 0] == pytest.approx([4 / 1.3, 5.2])
+    assert ends[1][0][:, 0] == pytest.approx([1.5 / 1.05, 1.5 * 1.05])
+    assert [label.get_text() for label in drawn.get_yticklabels()] == ["none", "fixed:3"]

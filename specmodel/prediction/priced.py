@@ -1,0 +1,27 @@
+"""What tokens cost, beside the throughput of a prediction."""
+
+from dataclasses import replace
+
+from specmodel.algebra.money import cost_per_million_tokens
+from specmodel.base.units import check
+from specmodel.prediction.columns import Column
+from specmodel.prediction.outcome import Prediction
+
+COST = Column(
+    "cost_per_million_tokens",
+    "-",
+    "of output, in the currency of the price of a GPU",
+    title="$/M\ntokens",
+    form="{cost_per_million_tokens:.3g}",
+)
+
+
+def priced(prediction: Prediction, gpu_hour_price: float | None) -> Prediction:
+    """Return a prediction with the column `cost_per_million_tokens`; unchanged without a price."""
+    if gpu_hour_price is None:
+        return prediction
+    price = check("gpu_hour_price", gpu_hour_price, minimum=0)
+    gpus = prediction.deployment.layout.num_gpus
+    made = next(column.of for column in prediction.shown if column.name == "throughput")
+    cost = replace(COST, source=lambda e: cost_per_million_tokens(price, gpus, made(e)))
+    return replace(prediction, shown=(*prediction.shown, cost))

@@ -1,0 +1,286 @@
+"""The largest rate that a server carries within targets, by simulation, and how sure that is.
+
+What decides is the slowness of a request: the larger of its times over their targets. A rate is
+carried if the share of requests asked for has a slowness of at most 1. Times that are f times as
+long at the same loads of the machine are the same runs at 1/f of the rate, with targets of 1/f; so
+runs at several rates tell the capacity under any common factor of the predicted times.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray, check
+from specmodel.serving.run import Run
+
+GROWTH = 1.25
+"""From one rate of the grid to the next, of which all policies share the rates [-]."""
+HALVINGS = 5
+"""Bisections between the last rate that passes and the first that fails [-]."""
+BEYOND = 2
+"""Rates of the grid that are tried above the first that fails [-]."""
+_T80 = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383)
+"""90 % points of Student's law from 1 degree of freedom, ends of 80 % intervals [-]."""
+_MOST_STEPS = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """What requests should meet, and how many of them.
+
+    Parameters
+    ----------
+    ttft, tpot
+        Time to the first token and per output token, None for any [s].
+    attainment
+        Share of the requests that should meet both [-].
+    """
+
+    ttft: float | None = None
+    tpot: float | None = None
+    attainment: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name in ("ttft", "tpot"):
+            if getattr(self, name) is not None:
+                check(f"{name}_target", getattr(self, name), above=0)
+        check("attainment", self.attainment, above=0, maximum=1)
+        if self.ttft is None and self.tpot is None:
+            raise InputError("tpot_target", None, "a time such as 20ms, or --ttft-target")
+
+    def slowness(
+        self, ttft: FloatArray, tpot: FloatArray, first_token_time: float = 0.0
+    ) -> FloatArray:
+        """Return the larger of the times of each request over their targets, infinite for never.
+
+        The engine adds a constant to first tokens, which is not the machine's to lengthen [-].
+        """
+        found = np.zeros(len(tpot))
+        if self.tpot is not None:
+            found = np.maximum(found, tpot / self.tpot)
+        if self.ttft is not None:
+            room = self.ttft - first_token_time
+            found = np.maximum(found, ttft / room if room > 0 else np.inf)
+        return np.asarray(found)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Load:
+    """What requests met at one rate, or with so many users, over all replications.
+
+    Parameters
+    ----------
+    rate
+        Requests a second, or users [request/s].
+    slowness
+        Of the requests of each replication, rising [-].
+    is_steady
+        Whether waiting times did not grow, by the mean over replications.
+    means
+        Means over replications by name, as in the rows of `serving.study`.
+    """
+
+    rate: float
+    slowness: tuple[FloatArray, ...]
+    is_steady: bool = True
+    means: dict[str, float] = field(default_factory=dict)
+
+    def share(self, longest: float = 1.0) -> float:
+        """Return the share of requests with at most this slowness [-]."""
+        pooled = [np.searchsorted(own, longest, "right") / len(own) for own in self.slowness]
+        return float(np.mean(pooled))
+
+    def passes(self, attainment: float) -> bool:
+        """Tell whether enough requests met the targets, and none waited ever longer."""
+        return self.is_steady and self.share() >= attainment
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Capacity:
+    """The largest rate that passes below the first that fails, and what was found on the way.
+
+    Parameters
+    ----------
+    rate, fails
+        The rate that can be promised, 0 if none passes, and the least one found to fail
+        [request/s].
+    passes_again
+        A higher rate that passes again, None if none of those tried does [request/s].
+    attainment, loads
+        Share of the requests that should meet the targets [-]; rates tried, rising.
+    """
+
+    rate: float
+    fails: float
+    passes_again: float | None
+    attainment: float
+    loads: tuple[Load, ...]
+
+    @property
+    def promised(self) -> Load | None:
+        """What requests met at the rate that can be promised, None if none can."""
+        return next((load for load in self.loads if load.rate == self.rate), None)
+
+    def scaled(self, factor: float) -> float:
+        """Return the capacity if all times were so many times as long [request/s].
+
+        Between rates that were tried by a straight line in logarithms.
+        """
+        every = [self.quantile(load) for load in self.loads]
+        return self._crossing(np.array(every), 1 / factor) / factor
+
+    @property
+    def simulated(self) -> tuple[float, float]:
+        """Ends of the 80 % interval of the mean over simulations [request/s]."""
+        count = len(self.loads[0].slowness) if self.rate else 0
+        if count < 2:
+            return self.rate, self.rate
+        own = np.log([self._crossing(self._quantiles(i), 1.0) for i in range(count)])
+        half = _T80[min(count - 2, len(_T80) - 1)] * own.std(ddof=1) / count**0.5
+        return float(self.rate * np.exp(-half)), float(self.rate * np.exp(half))
+
+    def predicted(self, factors: tuple[float, float]) -> tuple[float, float]:
+        """Return the ends of an interval, from those of the factor of all times [request/s]."""
+        if not self.rate:
+            return 0.0, 0.0
+        base = self.scaled(1.0)
+        low, high = (self.rate * self.scaled(f) / base for f in sorted(factors, reverse=True))
+        return low, high
+
+    def quantile(self, load: Load) -> float:
+        """Return the slowness that the share of the requests asked for is below [-].
+
+        Infinite where requests wait ever longer.
+        """
+        return self._quantile(np.concatenate(load.slowness)) if load.is_steady else np.inf
+
+    def _quantiles(self, replication: int) -> FloatArray:
+        own = [self._quantile(load.slowness[replication]) for load in self.loads]
+        return np.array(own)
+
+    def _quantile(self, slowness: FloatArray) -> float:
+        """Return the slowness that the share of the requests asked for stays below [-]."""
+        place = int(np.ceil(self.attainment * len(slowness))) - 1
+        return float(np.partition(slowness, place)[place])
+
+    def _crossing(self, quantiles: FloatArray, level: float) -> float:
+        """Return the least rate at which a slowness rises above a level, its ends at most."""
+        rates = np.array([load.rate for load in self.loads])
+        over = np.flatnonzero(quantiles > level)
+        if not len(over):
+            return float(rates[-1])
+        at = int(over[0])
+        if at == 0:
+            return float(rates[0])
+        ends = np.log(np.minimum(quantiles[at - 1 : at + 1], 1e9))
+        part = (np.log(level) - ends[0]) / (ends[1] - ends[0])
+        return float(rates[at - 1] * (rates[at] / rates[at - 1]) ** part)
+
+
+def search(try_rate: Callable[[float], Load], attainment: float, start: float) -> Capacity:
+    """Return the capacity: up a geometric grid to the first rate that fails, bisection there.
+
+    Parameters
+    ----------
+    try_rate, attainment
+        What requests meet at a rate, and the share of them that should meet the targets [-].
+    start
+        About where to begin; if that fails, the grid is gone down first [request/s].
+    """
+    tried: dict[float, Load] = {}
+
+    def passes(rate: float) -> bool:
+        if rate not in tried:
+            tried[rate] = try_rate(rate)
+        return tried[rate].passes(attainment)
+
+    first = round(np.log(start) / np.log(GROWTH))
+    while not passes(GROWTH**first):
+        first -= 1
+        if len(tried) > _MOST_STEPS:
+            return _found(tried, 0.0, GROWTH ** (first + 1), attainment)
+    last = first
+    while passes(GROWTH ** (last + 1)):
+        last += 1
+        if last - first > _MOST_STEPS:
+            expected = "targets that some rate fails: all up to that rate meet them"
+            raise InputError("request_rate", float(f"{GROWTH**last:.3g}"), expected)
+    low, high = GROWTH**last, GROWTH ** (last + 1)
+    for step in range(1, BEYOND + 1):
+        passes(high * GROWTH**step)
+    for _ in range(HALVINGS):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if passes(middle) else (low, middle)
+    return _found(tried, low, high, attainment)
+
+
+def widened(
+    found: Capacity, try_rate: Callable[[float], Load], factors: tuple[float, float]
+) -> Capacity:
+    """Return a capacity with rates tried as far as its interval by factors reaches."""
+    loads, level = list(found.loads), 1 / max(factors)
+    while found.rate and found.quantile(loads[0]) > level and len(loads) < _MOST_STEPS:
+        loads.insert(0, try_rate(loads[0].rate / GROWTH))
+    level = 1 / min(factors)
+    while found.rate and found.quantile(loads[-1]) < level and len(loads) < _MOST_STEPS:
+        loads.append(try_rate(loads[-1].rate * GROWTH))
+    return replace(found, loads=tuple(loads))
+
+
+def _found(tried: dict[float, Load], rate: float, fails: float, attainment: float) -> Capacity:
+    again = [r for r, load in tried.items() if r > fails and load.passes(attainment)]
+    return Capacity(
+        rate=rate,
+        fails=fails,
+        passes_again=min(again, default=None),
+        attainment=attainment,
+        loads=tuple(tried[r] for r in sorted(tried)),
+    )
+
+
+MEANS = (
+    *("running", "tpot", "tpot_p90", "ttft", "ttft_p90"),
+    *("throughput", "tokens_per_step", "drafted_tokens_per_step"),
+)
+"""What is told of a load, as in the rows of `serving.study`."""
+NOTHING = Capacity(rate=0.0, fails=0.0, passes_again=None, attainment=1.0, loads=())
+"""Of a server on which a request alone misses the targets."""
+
+
+def load_of(rate: float, runs: Sequence[Run], own: slice, targets: Targets, added: float) -> Load:
+    """Return what the measured requests of replications met; `added` to first tokens [s]."""
+    slowness, rows = [], []
+    for run in runs:
+        ttft, tpot = run.ttft[own], run.tpot[own]
+        slowness.append(np.sort(targets.slowness(ttft, tpot, added)))
+        weights = np.maximum(run.requests.output_tokens[own] - 1, 1e-9)
+        rows.append(
+            {
+                "running": run.running,
+                "tpot": float(np.average(tpot, weights=weights)),
+                "tpot_p90": float(np.quantile(tpot, 0.9)),
+                "ttft": float(ttft.mean()) + added,
+                "ttft_p90": float(np.quantile(ttft, 0.9)) + added,
+                "throughput": run.throughput,
+                "tokens_per_step": run.tokens_per_step,
+                "drafted_tokens_per_step": run.drafted_per_step,
+            }
+        )
+    return Load(
+        rate=rate,
+        slowness=tuple(slowness),
+        is_steady=_are_steady(runs),
+        means={name: float(np.mean([row[name] for row in rows])) for name in MEANS},
+    )
+
+
+def _are_steady(runs: Sequence[Run]) -> bool:
+    """Tell whether waiting times do not grow, as `Run.is_steady` of one run, by their mean."""
+    if all(run.is_steady for run in runs):
+        return True
+    growths = np.array([run.growth for run in runs])
+    slope, error = growths[:, 0].mean(), float(np.hypot.reduce(growths[:, 1])) / len(runs)
+    stays = [float((run.last - run.started)[run.measured].mean()) for run in runs]
+    return bool(slope <= max(3 * error, 0.5 * np.mean(stays)))

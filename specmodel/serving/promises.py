@@ -1,0 +1,271 @@
+"""What each policy of a study carries within targets: rates simulated with replications."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from specmodel.base.errors import InputError
+from specmodel.base.units import check, format_si
+from specmodel.prediction.decoding import decode_deployed
+from specmodel.prediction.predicting import predict_deployed
+from specmodel.replay.chance import stream
+from specmodel.serving.apart import prefill_apart
+from specmodel.serving.capacity import (
+    MEANS,
+    NOTHING,
+    Capacity,
+    Load,
+    Targets,
+    load_of,
+    search,
+    widened,
+)
+from specmodel.serving.closed_forms import LoadCurves, fluid_state
+from specmodel.serving.policies import Drafting
+from specmodel.serving.requests import LENGTHS, Arrivals, Lengths, Requests
+from specmodel.serving.run import Run, Service, is_worth_compiling
+from specmodel.serving.study import Row, Study
+
+RESIDENCES = 20
+"""Least length of a run, in times that a request stays [-]."""
+_BLOCK = 2000
+"""Requests that are drawn together [request]."""
+_WARM_UP = 0.1
+"""Requests before those that are measured, as a share of them [-]."""
+_RATES = 10
+"""Rates that a search tries, about [-]."""
+_MOST_REQUESTS = 100_000
+"""Most requests of a run: rates that need more are far beyond what is carried [request]."""
+_ALONE = 40
+"""Requests of one user, one after another, that tell what a request takes alone [request]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trial:
+    """The same requests for all rates and policies, in replications with others.
+
+    Parameters
+    ----------
+    study
+        What is compared; its `num_requests` are measured at each rate, more where requests stay
+        long. Of recorded requests the lengths are drawn at random.
+    targets, replications
+        What requests should meet, and how many runs of other requests there are at each rate [-].
+    arrivals
+        The process in which requests come.
+    """
+
+    study: Study
+    targets: Targets
+    replications: int = 8
+    arrivals: Arrivals = field(default_factory=lambda: Arrivals(request_rate=1.0))
+    _blocks: dict[tuple[int, ...], Requests] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        check("replications", self.replications, minimum=1, maximum=100, whole=True)
+        check("requests", self.study.num_requests, minimum=20, maximum=_MOST_REQUESTS, whole=True)
+
+    @cached_property
+    def _compiled(self) -> bool:
+        """Whether numba makes up for its start in a search."""
+        wanted = _RATES * self.replications * self.study.num_requests * self.mean_output
+        return is_worth_compiling(wanted)
+
+    @property
+    def mean_output(self) -> float:
+        """Mean tokens of an output [token]."""
+        return float(self.study.typical.output_tokens.mean())
+
+    def load(self, name: str, load: Arrivals) -> Load:
+        """Return what requests meet at a rate, or with so many users, under a policy."""
+        service, drafts = self.study.policy(name)
+        tpot, residence = self._edge(self.curves(name))
+        present = load.users or load.request_rate * residence
+        measured = int(max(self.study.num_requests, np.ceil(RESIDENCES * present)))
+        measured = min(measured, _MOST_REQUESTS)
+        first = int(_WARM_UP * measured)
+        own, runs = slice(first, first + measured), []
+        for i in range(self.replications):
+            requests = self._requests(i, load, own, tpot)
+            runs.append(self._run(service, drafts, requests, i))
+        rate = load.request_rate or load.users
+        return load_of(rate, runs, own, self.targets, self.study.first_token_time)
+
+    def alone(self, name: str) -> tuple[float, float]:
+        """Return TTFT and TPOT within which enough requests are where each is alone [s]."""
+        service, drafts = self.study.policy(name)
+        requests = self._requests(0, Arrivals(users=1), slice(0, _ALONE), 0.0)
+        run = self._run(service, drafts, requests, 0)
+        share = self.targets.attainment
+        ttft, tpot = (float(np.quantile(times[:_ALONE], share)) for times in (run.ttft, run.tpot))
+        return ttft + self.study.first_token_time, tpot
+
+    def capacity(
+        self, name: str, progress: Callable[[int], object] = lambda done: None
+    ) -> Capacity:
+        """Return the capacity of a policy, `NOTHING` if a request alone misses the targets."""
+        added = self.study.first_token_time
+        ttft, tpot = (np.array([time]) for time in self.alone(name))
+        if self.targets.slowness(ttft - added, tpot, added)[0] > 1:
+            return NOTHING
+
+        def try_rate(rate: float) -> Load:
+            progress(1)
+            return self.load(name, Arrivals(request_rate=rate))
+
+        start = 0.6 * self._guess(self.curves(name))
+        found = search(try_rate, self.targets.attainment, start)
+        if found.promised is None or self.study.deployment.kernels.record is None:
+            return found
+        return widened(found, try_rate, self.factors(name, found.promised))
+
+    def factors(self, name: str, load: Load) -> tuple[float, float]:
+        """Return the ends of the 80 % interval of the time per token, over the time itself [-]."""
+        service, drafts = self.study.policy(name)
+        where: dict[str, Any] = {
+            "batch_size": np.array([max(round(load.means["running"]), 1)]),
+            "context_length": round(service.context),
+            "interval": True,
+        }
+        if drafts.max_draft_length:
+            predicted = predict_deployed(
+                self.study.deployment,
+                {},
+                draft_length=max(round(load.means["drafted_tokens_per_step"]), 1),
+                acceptance=self.study.acceptance,
+                max_draft_length=self.study.max_draft_length,
+                **where,
+            )
+        else:
+            predicted = decode_deployed(self.study.plain, {}, **where)
+        interval = (predicted.intervals or {})["tpot"]
+        low, high = (float((end / predicted.tpot)[0]) for end in (interval.low, interval.high))
+        return low, high
+
+    def curves(self, name: str) -> LoadCurves:
+        """Return what a request takes by how many run, without drafts of a policy that learns."""
+        found = self.study.curves(name) or self.study.curves("none")
+        assert found is not None  # noqa: S101 - none learns nothing
+        return found
+
+    def _guess(self, curves: LoadCurves) -> float:
+        """Return about the capacity, from the means of the closed form [request/s]."""
+        rates = np.geomspace(1e-3, curves.limit, 400) / curves.residence[0]
+        state, targets = fluid_state(curves, rates), self.targets
+        meets = state.tpot <= (targets.tpot or np.inf)
+        meets &= state.ttft + self.study.first_token_time <= (targets.ttft or np.inf)
+        return float(rates[meets].max(initial=rates[0]))
+
+    def _edge(self, curves: LoadCurves) -> tuple[float, float]:
+        """Return TPOT and residence at the edge of the targets, at most those of a full server."""
+        tpot = float(min(self.targets.tpot or np.inf, curves.tpot.max()))
+        first = self.targets.ttft or float(curves.prefill.max())
+        return tpot, first + curves.output_tokens * tpot
+
+    def _requests(self, replication: int, load: Arrivals, measured: slice, tpot: float) -> Requests:
+        """Return the requests of a replication, others coming until the measured have left."""
+        longest = self._drawn(replication, measured.stop).output_tokens.max()
+        of_users = load.users * longest / self.mean_output
+        after = int(1.1 * (of_users or load.request_rate * longest * tpot)) + 1
+        found = self._drawn(replication, min(measured.stop + after, 2 * _MOST_REQUESTS))
+        times = found.arrival_time / (load.request_rate or np.inf)
+        return Requests(
+            arrival_time=times,
+            prompt_tokens=found.prompt_tokens,
+            output_tokens=found.output_tokens,
+            users=load.users,
+        )
+
+    def _drawn(self, replication: int, count: int) -> Requests:
+        """Return the first requests of a replication, at a rate of 1: more begin with fewer."""
+        blocks = [self._block(replication, i) for i in range(-(-count // _BLOCK))]
+        ends = np.cumsum([0.0, *(block.arrival_time[-1] for block in blocks)])
+        times = [block.arrival_time + end for block, end in zip(blocks, ends, strict=False)]
+        prompts, outputs = (
+            np.concatenate([getattr(block, name) for block in blocks])[:count]
+            for name in ("prompt_tokens", "output_tokens")
+        )
+        return Requests(
+            arrival_time=np.concatenate(times)[:count], prompt_tokens=prompts, output_tokens=outputs
+        )
+
+    def _block(self, *place: int) -> Requests:
+        """Return requests drawn by seed, replication and place, no longer than typical ones."""
+        if place not in self._blocks:
+            seed = int(stream(self.study.seed, LENGTHS, *place).integers(2**31))
+            source, longest = self.study.lengths, self.study.typical.longest
+            if isinstance(source, Lengths):
+                prompts, outputs = source.draw(_BLOCK, seed)
+            else:
+                picked = stream(seed, LENGTHS).integers(0, source.count, _BLOCK)
+                prompts, outputs = source.prompt_tokens[picked], source.output_tokens[picked]
+            prompts = np.minimum(prompts, longest - 1)
+            self._blocks[place] = Requests(
+                arrival_time=self.arrivals.times(_BLOCK, seed),
+                prompt_tokens=prompts,
+                output_tokens=np.minimum(outputs, longest - prompts),
+            )
+        return self._blocks[place]
+
+    def _run(self, service: Service, drafts: Drafting, requests: Requests, place: int) -> Run:
+        study, apart = self.study, None
+        if study.prefill_servers:
+            loaded = study.deployment if drafts.max_draft_length else study.plain
+            apart = prefill_apart(loaded, study.prefill_servers, requests)
+        return service.run(
+            requests,
+            drafts,
+            study.trace or study.accepted,
+            seed=int(stream(study.seed, LENGTHS, place).integers(2**31)),
+            prefix_hit_rate=study.prefix_hit_rate,
+            apart=apart,
+            compiled=self._compiled,
+        )
+
+
+def check_alone(trial: Trial, policies: Sequence[str]) -> None:
+    """Refuse targets that a request alone misses under all policies, and say its times."""
+    targets, found = trial.targets, {name: trial.alone(name) for name in policies}
+    best, (ttft, tpot) = min(found.items(), key=lambda item: item[1][::-1])
+    told = f"what a request alone takes with {best}"
+    if targets.tpot is not None and tpot > targets.tpot:
+        expected = f"at least {format_si(tpot, 's')}, {told}"
+        raise InputError("tpot_target", f"{targets.tpot:g} s", expected)
+    if targets.ttft is not None and ttft > targets.ttft:
+        expected = f"at least {format_si(ttft, 's')}, {told}"
+        raise InputError("ttft_target", f"{targets.ttft:g} s", expected)
+
+
+def capacity_row(trial: Trial, name: str, found: Capacity) -> Row:
+    """Return what a policy carries, how sure that is, and what requests then meet."""
+    met, (low, high) = found.promised, found.simulated
+    predicted: tuple[float | None, float | None] = (None, None)
+    if met is not None and trial.study.deployment.kernels.record is not None:
+        predicted = found.predicted(trial.factors(name, met))
+    means = met.means if met else dict.fromkeys(MEANS)
+    return {
+        "policy": name,
+        "capacity": found.rate,
+        "simulated_low": low,
+        "simulated_high": high,
+        "predicted_low": predicted[0],
+        "predicted_high": predicted[1],
+        "passes_again": found.passes_again,
+        **means,
+        "goodput": met.share() if met else None,
+        "throughput": found.rate * trial.mean_output,
+    }
+
+
+def load_row(trial: Trial, name: str, load: Load) -> Row:
+    """Return what requests meet under a policy at one load."""
+    return {
+        "policy": name,
+        **load.means,
+        "goodput": load.share(),
+        "is_steady": load.is_steady,
+        "meets_targets": load.passes(trial.targets.attainment),
+    }

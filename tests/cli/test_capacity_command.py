@@ -1,0 +1,134 @@
+"""The command capacity: its page, JSON and CSV, and what it refuses."""
+
+import csv
+import io
+import json
+import shlex
+
+import pytest
+
+from specmodel.cli.commands import carry_out
+
+WHERE = "qwen3-30b-a3b h100 --requests 60 --replications 2 --prompt-length 100 --output-length 60"
+
+
+def said(capsys, line):
+    status = carry_out(shlex.split(f"capacity {line}"))
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def found():
+    """The rows of a search as JSON and CSV."""
+    from click.testing import CliRunner
+
+    from specmodel.cli.commands import main_group
+
+    line = f"capacity {WHERE} --tpot-target 12ms --gpu-hour-price 3 --for-rate 200"
+    texts = [
+        CliRunner().invoke(main_group, [*shlex.split(line), form]).stdout
+        for form in ("--json", "--csv")
+    ]
+    return json.loads(texts[0]), list(csv.DictReader(io.StringIO(texts[1])))
+
+
+def test_the_page_begins_with_one_sentence_and_has_80_columns(capsys):
+    status, page, _ = said(capsys, f"{WHERE} --tpot-target 12ms --gpu-hour-price 3 --for-rate 9")
+    assert status == 0
+    assert page.startswith("Within 12ms a token and 1s to the first for 90 % of requests, ")
+    assert "without speculation" in page
+    assert max(map(len, page.splitlines())) <= 80
+    words = " ".join(page.split())
+    for told in ("ttft_target 1s", "attainment 0.9", "requests 60 and more, 2 times"):
+        assert told in words
+
+
+def test_promised_rates_lie_between_those_that_pass_and_fail(found):
+    document, tried = found
+    for row in document["rows"]:
+        own = [r for r in tried if r["policy"] == row["policy"]]
+        passing = [float(r["request_rate"]) for r in own if r["meets_targets"] == "True"]
+        failing = [float(r["request_rate"]) for r in own if r["meets_targets"] == "False"]
+        assert row["capacity"] in passing
+        assert 1 < min(f for f in failing if f > row["capacity"]) / row["capacity"] < 1.01
+        assert row["simulated_low"] <= row["capacity"] <= row["simulated_high"]
+        assert row["predicted_low"] < row["capacity"] < row["predicted_high"]
+        assert row["goodput"] >= 0.9
+
+
+def test_replicas_and_costs_follow_from_the_capacity(found):
+    for row in found[0]["rows"]:
+        assert (row["replicas"] - 1) * row["capacity"] < 200 <= row["replicas"] * row["capacity"]
+        assert row["gpus"] == row["replicas"]
+        assert row["cost_per_hour"] == 3 * row["gpus"]
+        by_hand = 3 / 3600 / (row["capacity"] * 60) * 1e6
+        assert row["cost_per_million_tokens"] == pytest.approx(by_hand)
+
+
+def test_speculation_carries_more_and_units_are_told(found):
+    document, _ = found
+    plain, *others = document["rows"]
+    assert plain["policy"] == "none"
+    assert max(row["capacity"] for row in others) > plain["capacity"]
+    assert document["units"]["capacity"] == "request/s"
+    assert document["units"]["tpot"] == "s"
+
+
+@pytest.mark.parametrize("load", ["--request-rate 1,40", "--users 2,100"])
+def test_rates_and_users_are_told_of(capsys, load):
+    line = f"{WHERE} --tpot-target 9ms --policy none,fixed:2 {load}"
+    status, text, _ = said(capsys, f"{line} --json")
+    rows = json.loads(text)["rows"]
+    assert status == 0
+    assert [row["policy"] for row in rows] == ["none", "fixed:2"] * 2
+    assert rows[1]["meets_targets"]
+    assert not rows[2]["meets_targets"]
+    _, page, _ = said(capsys, line)
+    assert "not with none" in " ".join(page.split())
+
+
+def test_recorded_lengths_are_drawn(capsys, tmp_path):
+    file = tmp_path / "load.csv"
+    rows = "".join(f"{i * 0.5},{100 + i},{50 + i}\n" for i in range(60))
+    file.write_text("arrival_time,prompt_tokens,output_tokens\n" + rows)
+    line = f"qwen3-30b-a3b h100 --workload {file} --policy none --tpot-target 15ms --json"
+    status, text, _ = said(capsys, f"{line} --replications 2 --requests 50")
+    assert status == 0
+    assert json.loads(text)["rows"][0]["capacity"] > 0
+
+
+@pytest.mark.parametrize(
+    ("line", "culprit", "remedy"),
+    [
+        ("", "--tpot-target", "such as 20ms"),
+        ("--tpot-target 1ms", "--tpot-target", "what a request alone takes"),
+        ("--ttft-target 20ms", "--ttft-target", "what a request alone takes"),
+        ("--tpot-target 12ms --attainment 0", "--attainment", "above 0"),
+        ("--tpot-target 12ms --attainment 1.5", "--attainment", "at most 1"),
+        ("--tpot-target 12ms --gpu-hour-price -1", "--gpu-hour-price", "at least 0"),
+        ("--tpot-target 12ms --gpu-hour-price nan", "--gpu-hour-price", "finite"),
+        ("--tpot-target 12ms --for-rate 4 --users 2", "--for-rate", "no rates or users"),
+        ("--tpot-target 12ms --for-rate 0", "--for-rate", "above 0"),
+        ("--tpot-target 1ms --for-rate 4", "--tpot-target", "what a request alone takes"),
+        ("--tpot-target 12ms --request-rate -1", "--request-rate", "above 0"),
+        ("--tpot-target 12ms --replications 0", "--replications", "from 1"),
+        ("--tpot-target 12ms --requests 0", "--requests", "from 20"),
+        ("--tpot-target 12ms --policy none,none", "--policy", "each once"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, line, culprit, remedy):
+    status, out, err = said(capsys, f"{WHERE} {line}")
+    assert (status, out) == (2, "")
+    assert len(err.strip().splitlines()) == 1
+    assert culprit in err
+    assert remedy in err
+
+
+def test_a_workload_with_other_columns_is_refused(capsys, tmp_path):
+    file = tmp_path / "load.csv"
+    file.write_text("time,prompt\n0,1\n")
+    line = f"qwen3-30b-a3b h100 --tpot-target 9ms --workload {file}"
+    status, _, err = said(capsys, line)
+    assert status == 2
+    assert "arrival_time" in err

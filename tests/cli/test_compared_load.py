@@ -1,0 +1,46 @@
+"""Columns of capacity in ``specmodel compare``."""
+
+import json
+import shlex
+
+import pytest
+
+from specmodel.cli.commands import carry_out
+
+LINE = "compare qwen3-30b-a3b h100,h200 --batch-size 4 --prompt-length 100 --output-length 40"
+
+
+def test_alternatives_have_capacities_per_gpu_and_their_costs(capsys, monkeypatch):
+    monkeypatch.setattr("specmodel.cli.capacity._RUNS", 1)
+    line = f"{LINE} --tpot-target 9ms --gpu-hour-price 2,4"
+    assert carry_out(shlex.split(f"{line} --json")) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["units"]["capacity_per_gpu"] == "request/s"
+    for row, price in zip(document["rows"], (2, 4), strict=True):
+        assert row["capacity"] >= row["capacity_plain"] > 0
+        assert row["capacity_per_gpu"] == row["capacity"]
+        by_hand = price / 3600 / (row["capacity"] * 40) * 1e6
+        assert row["cost_per_million_tokens"] == pytest.approx(by_hand)
+
+
+@pytest.mark.parametrize(
+    ("more", "culprit"),
+    [
+        ("--gpu-hour-price 2", "--gpu-hour-price"),
+        ("--attainment 0.5", "--attainment"),
+        ("--tpot-target 9ms --gpu-hour-price 2,3,4", "one for each of 2 GPUs"),
+        ("--tpot-target 9ms --gpu-hour-price -1", "--gpu-hour-price"),
+    ],
+)
+def test_what_means_nothing_is_refused(capsys, more, culprit):
+    assert carry_out(shlex.split(f"{LINE} {more}")) == 2
+    assert culprit in capsys.readouterr().err
+
+
+def test_lengths_that_are_compared_are_each_carried(capsys, monkeypatch):
+    monkeypatch.setattr("specmodel.cli.capacity._RUNS", 1)
+    line = f"{LINE} --tpot-target 9ms --draft-length 1,2".replace("h100,h200", "h100")
+    assert carry_out(shlex.split(line)) == 0
+    page = capsys.readouterr().out
+    assert "carries most per GPU" in " ".join(page.split())
+    assert max(map(len, page.splitlines())) <= 80

@@ -1,0 +1,63 @@
+"""What tokens cost, by hand, and beside throughputs on the command line."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+
+import specmodel
+from specmodel.algebra.money import cost_per_million_tokens
+from specmodel.base.errors import InputError
+from specmodel.cli.commands import carry_out
+from specmodel.prediction.priced import priced
+
+CASE = {"target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h100", "tensor_parallel": 2}
+
+
+def test_a_million_tokens_cost_the_hours_that_they_take_on_all_gpus():
+    """1,000 tokens/s take 1,000 s for a million: 1,000/3,600 hours of 4 GPUs at 3.6."""
+    assert cost_per_million_tokens(3.6, 4, 1000.0) == pytest.approx(4.0)
+    assert cost_per_million_tokens(0.0, 4, 1000.0) == 0
+
+
+@pytest.mark.parametrize("price", [-1.0, float("nan"), float("inf")])
+def test_prices_that_mean_nothing_are_refused(price):
+    with pytest.raises(InputError, match="gpu_hour_price"):
+        cost_per_million_tokens(price, 1, 1.0)
+
+
+def test_a_priced_prediction_has_the_cost_and_is_the_same_otherwise():
+    found = specmodel.predict(**CASE, batch_size=[1, 16], draft_length=3, acceptance=0.7)
+    with_cost = priced(found, 2.5)
+    assert priced(found, None) is found
+    assert with_cost.cost_per_million_tokens == pytest.approx(
+        2.5 * 2 / 3600 * 1e6 / found.throughput
+    )
+    assert np.array_equal(with_cost.tpot, found.tpot)
+    assert list(with_cost.units()) == [*found.units(), "cost_per_million_tokens"]
+
+
+@pytest.mark.parametrize(
+    "line", ["predict qwen3-30b h100 --draft-length 3", "decode --target qwen3-30b --hardware h100"]
+)
+def test_a_price_on_the_command_line_adds_a_column(capsys, line):
+    words = [*line.split(), "--batch-size", "4", "--gpu-hour-price", "3"]
+    assert carry_out([*words, "--csv"]) == 0
+    row = next(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    by_hand = 3 / 3600 * 1e6 / float(row["throughput"])
+    assert float(row["cost_per_million_tokens"]) == pytest.approx(by_hand)
+    assert carry_out(words) == 0
+    page = capsys.readouterr().out
+    assert "$/M" in page
+    assert max(map(len, page.splitlines())) <= 80
+
+
+def test_a_price_is_refused_where_acceptance_is_not_known(capsys):
+    assert (
+        carry_out(
+            ["predict", "olmoe-1b-7b", "h100", "--drafter", "eagle3", "--gpu-hour-price", "3"]
+        )
+        == 2
+    )
+    assert "--gpu-hour-price" in capsys.readouterr().err

@@ -1,0 +1,120 @@
+"""Capacity beside servers whose capacity is known by hand, and the coverage of its intervals."""
+
+import numpy as np
+import pytest
+
+from specmodel.base.errors import InputError
+from specmodel.serving.capacity import GROWTH, HALVINGS, Capacity, Load, Targets, search, widened
+
+WIDTH = GROWTH ** (2.0**-HALVINGS)
+"""Between the rate that is promised and one that fails, at most [-]."""
+
+
+def by_formula(slowness, *, count=1000, replications=1):
+    """Rates at which the slowness at a share p of requests is slowness(rate, p)."""
+    shares = (np.arange(count) + 0.5) / count
+    return lambda rate: Load(rate=rate, slowness=(slowness(rate, shares),) * replications)
+
+
+def exponential_wait(service, target):
+    """Times in the system of an M/M/1 queue: exponential with mean service / (1 - load)."""
+
+    def slowness(rate, share):
+        load = rate * service
+        return -np.log1p(-share) * service / (1 - load) / target if load < 1 else share + np.inf
+
+    return slowness
+
+
+@pytest.mark.parametrize("start", [0.01, 3.0, 50.0])
+@pytest.mark.parametrize("attainment", [0.5, 0.9, 0.99])
+def test_the_capacity_of_a_queue_with_exponential_times_is_found_from_anywhere(start, attainment):
+    """P(T <= t) = 1 - exp(-(1/s - rate) t) = a gives the rate 1/s + log(1 - a)/t."""
+    service, target = 0.05, 2.0
+    found = search(by_formula(exponential_wait(service, target)), attainment, start)
+    expected = 1 / service + np.log(1 - attainment) / target
+    assert found.rate <= expected * 1.002
+    assert found.rate * WIDTH >= expected * 0.998
+    assert found.fails == pytest.approx(found.rate * WIDTH)
+    assert found.passes_again is None
+    assert found.scaled(1.0) == pytest.approx(expected, rel=0.003)
+
+
+@pytest.mark.parametrize("factor", [0.85, 0.95, 1.1, 1.3])
+def test_times_in_proportion_give_the_capacity_of_a_slower_queue(factor):
+    found = search(by_formula(exponential_wait(0.05, 2.0)), 0.9, 3.0)
+    expected = 1 / (0.05 * factor) + np.log(0.1) / 2.0
+    assert found.scaled(factor) == pytest.approx(expected, rel=0.02)
+
+
+def test_the_interval_holds_the_capacity_under_drawn_factors():
+    """80 % of 1,000 factors leave the capacity, by its formula, inside the interval."""
+    found = search(by_formula(exponential_wait(0.05, 2.0)), 0.9, 3.0)
+    drawn = np.exp(0.1 * np.random.default_rng(1).standard_normal(1000))
+    true = 1 / (0.05 * drawn) + np.log(0.1) / 2.0
+    low, high = found.predicted((np.exp(-0.12816), np.exp(0.12816)))
+    base = (1 / 0.05 + np.log(0.1) / 2.0) / found.rate  # of the steps of the bisection
+    assert 0.77 <= np.mean((true >= low * base) & (true <= high * base)) <= 0.83
+
+
+def test_rates_are_tried_as_far_as_an_interval_reaches():
+    try_rate = by_formula(lambda rate, share: share * 0 + rate**0.2)
+    found = widened(search(try_rate, 0.9, 1.0), try_rate, (0.8, 1.3))
+    for factor in (0.8, 1.3):  # rate^0.2 = 1/f gives f^-5, at 1/f of which times are f as long
+        assert found.scaled(factor) == pytest.approx(factor**-6, rel=0.01)
+
+
+def test_a_rate_that_passes_again_is_told_and_not_promised():
+    def slowness(rate, share):
+        return share * 0 + (1.5 if 2 < rate < 2.6 or rate > 8 else 0.5)
+
+    found = search(by_formula(slowness), 0.9, 1.0)
+    assert 2 / WIDTH <= found.rate <= 2
+    assert found.passes_again == pytest.approx(GROWTH**5)
+
+
+def test_rates_that_never_fail_are_refused():
+    with pytest.raises(InputError, match="some rate fails"):
+        search(by_formula(lambda rate, share: share * 0), 0.9, 1.0)
+
+
+def test_nothing_passes_where_every_rate_fails():
+    found = search(by_formula(lambda rate, share: share + 2), 0.9, 1.0)
+    assert found.rate == 0
+    assert found.predicted((0.9, 1.1)) == (0, 0)
+
+
+def test_unsteady_loads_fail_whatever_requests_met():
+    load = Load(rate=1.0, slowness=(np.zeros(10),), is_steady=False)
+    assert load.share() == 1
+    assert not load.passes(0.5)
+
+
+def test_the_simulation_interval_is_of_students_law():
+    """Replications whose capacities differ by known factors."""
+    factors = np.array([0.9, 1.0, 1.1, 1.05, 0.95])
+    rates = GROWTH ** np.arange(-4, 5.0)
+    loads = tuple(
+        Load(rate=rate, slowness=tuple(np.full(10, rate / 1.3 / f) for f in factors))
+        for rate in rates
+    )
+    found = Capacity(rate=1.25, fails=1.26, passes_again=None, attainment=0.9, loads=loads)
+    low, high = found.simulated
+    half = 1.533 * np.log(factors).std(ddof=1) / 5**0.5
+    assert np.log(high / 1.25) == pytest.approx(half, rel=1e-6)
+    assert low * high == pytest.approx(1.25**2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "culprit"),
+    [
+        ({"tpot": 0.0}, "tpot_target"),
+        ({"ttft": float("nan")}, "ttft_target"),
+        ({"tpot": 1.0, "attainment": 0.0}, "attainment"),
+        ({"tpot": 1.0, "attainment": 1.01}, "attainment"),
+        ({}, "tpot_target"),
+    ],
+)
+def test_targets_that_mean_nothing_are_refused(fields, culprit):
+    with pytest.raises(InputError, match=culprit):
+        Targets(**fields)

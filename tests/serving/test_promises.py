@@ -1,0 +1,159 @@
+"""What policies carry by simulation: runs long enough, queues by hand, the same for any order."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.errors import InputError
+from specmodel.cost.deploying import deploy
+from specmodel.serving.capacity import Targets, load_of
+from specmodel.serving.limits import Memory, Scheduler
+from specmodel.serving.promises import RESIDENCES, Trial, capacity_row, check_alone
+from specmodel.serving.requests import Arrivals, Lengths, Requests
+from specmodel.serving.run import Service
+from specmodel.serving.study import Study
+from specmodel.serving.times import constant_times
+
+DEPLOYMENT, _ = deploy(target="qwen3-30b-a3b", hardware="h100", drafter="eagle3")
+SHORT = Lengths(prompt_tokens=120, output_tokens=40, output_spread=0.3)
+
+
+def trial(lengths: Lengths | Requests = SHORT, *, tpot: float | None = 0.015, **fields: Any):
+    study = {"num_requests": 200} | {n: fields.pop(n) for n in ("seed",) if n in fields}
+    made = Study(
+        deployment=DEPLOYMENT,
+        acceptance=Acceptance(acceptance_rate=0.7),
+        max_draft_length=3,
+        lengths=lengths,
+        **study,
+    )
+    targets = fields.pop("targets", Targets(tpot=tpot, ttft=0.25))
+    return Trial(study=made, targets=targets, **({"replications": 2} | fields))
+
+
+def test_one_server_with_constant_work_has_the_capacity_of_its_waits():
+    """M/D/1 of one request at a time, prompt and token of a second each: P(wait = 0) = 1 - load.
+
+    A first token within 1 s of the start is met exactly by those who do not wait at all, so that
+    the share 1 - 2 rate meets it: 70 % at 0.15 requests/s.
+    """
+    lengths = Lengths(prompt_tokens=5, output_tokens=2)
+    tried = trial(lengths, targets=Targets(ttft=1.0 + 1e-9, attainment=0.7), replications=4)
+    tried = on_constant_times(tried, Scheduler(max_running=1), requests=3000)
+    found = tried.capacity("none")
+    assert found.rate == pytest.approx(0.15, rel=0.04)
+    low, high = found.simulated
+    assert low < 0.15 * 1.04
+    assert high > 0.15 * 0.96
+
+
+def on_constant_times(tried: Trial, scheduler: Scheduler, requests: int) -> Trial:
+    """Return a trial on a server whose steps take a second, whatever they carry."""
+    times = constant_times(1.0, 1.0, scheduler.max_running)
+    own = Service(times=times, scheduler=scheduler, memory=Memory(blocks=10**6))
+    fixed = {"plain_service": own, "first_token_time": 0.0, "num_requests": requests}
+    tried.study.__dict__.update(fixed)
+    return tried
+
+
+def test_where_only_slots_limit_the_capacity_is_that_at_which_requests_wait_ever_longer():
+    """Steps of a second in 16 slots, one with the prompt and 19 more a request: 16/20 a s."""
+    tried = trial(Lengths(prompt_tokens=5, output_tokens=20), targets=Targets(tpot=3.0))
+    tried = on_constant_times(tried, Scheduler(max_running=16, token_budget=10**5), requests=3000)
+    tried.study.plain_service.times.more[:] = 0.0
+    found = tried.capacity("none")
+    assert found.rate == pytest.approx(0.8, rel=0.06)
+
+
+def test_runs_are_long_and_others_come_until_the_measured_have_left(monkeypatch):
+    seen = []
+
+    def note(rate, runs, own, targets, added):
+        seen.append((rate, runs, own))
+        return load_of(rate, runs, own, targets, added)
+
+    monkeypatch.setattr("specmodel.serving.promises.load_of", note)
+    found = trial(SHORT).capacity("fixed:3")
+    promised = [(runs, own) for rate, runs, own in seen if rate <= found.rate]
+    assert len(promised) >= 3
+    for runs, own in promised:
+        for run in runs:
+            arrival = run.requests.arrival_time
+            assert run.last[own].max() <= arrival[-1]
+            stay = (run.last - arrival)[own].mean()
+            assert arrival[own.stop - 1] - arrival[own.start] >= 0.9 * RESIDENCES * stay
+
+
+def test_the_same_seed_gives_the_same_in_any_order_and_another_nearly_the_same():
+    load = Arrivals(request_rate=20.0)
+    first, second, other = trial(), trial(), trial(seed=5)
+    first.load("none", load)
+    found, again, differs = (tried.load("fixed:2", load) for tried in (first, second, other))
+    assert again.means == found.means
+    assert differs.means != found.means
+    assert differs.means["tpot"] == pytest.approx(found.means["tpot"], rel=0.05)
+
+
+def test_higher_rates_have_the_same_requests_and_more():
+    tried = trial()
+    few, many = (
+        tried._requests(1, Arrivals(request_rate=rate), slice(0, 500), 0.01) for rate in (1.0, 50.0)
+    )
+    assert few.count < many.count
+    for name in ("prompt_tokens", "output_tokens"):
+        assert (getattr(few, name) == getattr(many, name)[: few.count]).all()
+    assert few.arrival_time == pytest.approx(50 * many.arrival_time[: few.count])
+
+
+def test_tighter_targets_and_larger_shares_carry_less():
+    rates = [
+        trial(targets=Targets(tpot=tpot, ttft=0.25, attainment=share)).capacity("none").rate
+        for tpot, share in ((0.015, 0.5), (0.015, 0.95), (0.01, 0.95), (0.003, 0.9))
+    ]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] == 0
+
+
+def test_targets_that_a_request_alone_misses_are_told_with_its_times():
+    with pytest.raises(InputError, match=r"tpot_target.*alone takes with fixed:3"):
+        check_alone(trial(tpot=0.001), ["none", "fixed:3"])
+    check_alone(trial(tpot=0.005), ["none", "fixed:3"])
+
+
+def test_a_row_tells_how_sure_a_capacity_is():
+    tried = trial()
+    row = capacity_row(tried, "fixed:3", tried.capacity("fixed:3"))
+    assert row["predicted_low"] < row["simulated_low"] < row["capacity"] < row["predicted_high"]
+    nothing = capacity_row(tried, "none", trial(tpot=0.004).capacity("none"))
+    assert (nothing["capacity"], nothing["tpot"], nothing["predicted_low"]) == (0, None, None)
+
+
+def test_arrivals_in_bursts_carry_less():
+    bursts = Arrivals(request_rate=1.0, process="bursts", burst=20)
+    assert trial(arrivals=bursts).capacity("none").rate < trial().capacity("none").rate
+
+
+def test_recorded_requests_are_drawn_from():
+    recorded = Requests(
+        arrival_time=np.arange(3.0),
+        prompt_tokens=np.array([50, 60, 70]),
+        output_tokens=np.array([40, 50, 90]),
+    )
+    drawn = trial(recorded)._requests(0, Arrivals(request_rate=2.0), slice(0, 300), 0.01)
+    pairs = set(zip(drawn.prompt_tokens.tolist(), drawn.output_tokens.tolist(), strict=True))
+    assert pairs == {(50, 40), (60, 50), (70, 90)}
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.15])
+def test_slower_steps_carry_what_the_interval_says_of_their_factor(factor):
+    """A server whose steps all take so many times as long, simulated anew."""
+    found, other = trial().capacity("none"), trial()
+    service = other.study.plain_service
+    scaled = replace(
+        service.times, base=factor * service.times.base, more=factor * service.times.more
+    )
+    other.study.__dict__["plain_service"] = replace(service, times=scaled)
+    assert found.scaled(factor) == pytest.approx(other.capacity("none").rate, rel=0.03)
