@@ -21,7 +21,7 @@ from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.files import check_readable, refusing
 from specmodel.base.naming import found_path, known_name
-from specmodel.base.schemas import schema_of
+from specmodel.base.schemas import Kinds, schema_of
 from specmodel.base.units import FloatArray
 
 if TYPE_CHECKING:
@@ -327,4 +327,6 @@ def _records_in(annotation: Any) -> list[type[Record]]:
     """Return the kinds of records that a type is made of."""
     if isinstance(annotation, type) and issubclass(annotation, Record):
         return [annotation]
-    return [record for part in get_args(annotation) for record in _records_in(part)]
+    marks = getattr(annotation, "__metadata__", ())
+    parts = [mark.found() for mark in marks if isinstance(mark, Kinds)] or get_args(annotation)
+    return [record for part in parts for record in _records_in(part)]

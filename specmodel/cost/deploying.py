@@ -141,8 +141,8 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
         engine = engine.with_graphs_of(_degree("graph_limit", given, LARGEST_GRAPH))
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
-    if hardware.kind == "cpu":  # its host is the processor that computes
-        engine = replace(engine, hides_host="none")
+    if hardware.kind == "cpu":  # its host is the processor that computes, and has no second stream
+        engine = replace(engine, hides_host="none", runs_shared_beside=False)
     dtypes = {name: check_dtype(name, given[name]) for name in _ALL_DTYPES if name in given}
     load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
     target = _record(chosen["target"], Architecture, load)

@@ -148,7 +148,7 @@ MENDS = [
     ("base.appended._remove", str, sessions("trouble")),
     ("answers.sweeps.files._KEPT", {".csv": lambda *_: []}, lines("interrupted", of="swept.csv")),
     ("base.appended.parsed_json", json.loads, lines("file", "deep", "measured.rows.json")),
-    ("measure.live.log._is_sound", bool, lines("file", "cell", "measured.rows.csv")),
+    ("measure.live.log._is_sound", bool, lines("file", "cell", "measured.rows.csv", count=60)),
     ("measure.live.client.Server._masked", lambda _, said: said, sessions("echo", 30)),
     ("measure.live.driver.tells_steps", bool, sessions("counters")),
     ("measure.live.answers.whole", int, sessions("usage")),

@@ -354,7 +354,7 @@ def test_files_that_are_no_text(tmp_path, run, refused, monkeypatch):
 def test_a_model_is_asked_for_by_its_option(write, run, refused):
     path = write(ONE, OTHER)
     error = refused(f"acceptance {path}")
-    assert error == f"--model: got None; expected one of {QWEN}, {LLAMA}"
+    assert error == f"--model: none given; expected one of {QWEN}, {LLAMA}"
     assert run(f"acceptance {path} --model {LLAMA}").startswith(f"{LLAMA}: 200 drafts\n")
     later = write(LATER, OTHER, name="later.prom")
     assert run(f"acceptance {path} {later} --model {QWEN}").startswith(f"{QWEN}: 600 drafts\n")
