@@ -36,9 +36,10 @@ from specmodel.prediction.decoding import decode_deployed
 from specmodel.serving import loop
 from specmodel.serving.closed_forms import LoadCurves, chain_state, fluid_state
 from specmodel.serving.limits import Scheduler, usual_scheduler
+from specmodel.serving.outcome import Run
 from specmodel.serving.policies import fixed
 from specmodel.serving.requests import WORKLOADS, Arrivals, Lengths, Requests, draw_requests
-from specmodel.serving.run import Run, prepare
+from specmodel.serving.run import prepare
 from specmodel.serving.state import RUNNING_NOW
 from specmodel.serving.study import Study
 from specmodel.serving.times import mixed_step_time

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         line_residence as line_residence,
     )
     from specmodel.serving.limits import Scheduler as Scheduler
+    from specmodel.serving.outcome import Run as Run
     from specmodel.serving.requests import (
         Arrivals as Arrivals,
         Lengths as Lengths,
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
         draw_requests as draw_requests,
         read_requests as read_requests,
     )
-    from specmodel.serving.run import Run as Run, prepare as prepare, simulate as simulate
+    from specmodel.serving.run import prepare as prepare, simulate as simulate
     from specmodel.serving.study import Study as Study, under_load as under_load
 
 __getattr__, __dir__ = front(__name__)

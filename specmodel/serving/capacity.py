@@ -13,7 +13,7 @@ import numpy as np
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
-from specmodel.serving.run import Run
+from specmodel.serving.outcome import Run
 
 GROWTH = 1.25
 """From one rate of the grid to the next, of which all policies share the rates [-]."""

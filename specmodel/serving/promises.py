@@ -24,9 +24,10 @@ from specmodel.serving.capacity import (
     widened,
 )
 from specmodel.serving.closed_forms import LoadCurves, fluid_state
+from specmodel.serving.outcome import Run
 from specmodel.serving.policies import Drafting
 from specmodel.serving.requests import LENGTHS, Arrivals, Lengths, Requests
-from specmodel.serving.run import Run, Service, is_worth_compiling
+from specmodel.serving.run import Service, is_worth_compiling
 from specmodel.serving.study import Row, Study
 
 RESIDENCES = 20

@@ -16,6 +16,7 @@ from specmodel.replay.traces import Trace
 from specmodel.serving.apart import prefill_apart
 from specmodel.serving.closed_forms import LoadCurves, chain_state, load_curves
 from specmodel.serving.limits import Scheduler, usual_scheduler
+from specmodel.serving.outcome import Run
 from specmodel.serving.policies import (
     Drafting,
     best_lengths,
@@ -25,7 +26,7 @@ from specmodel.serving.policies import (
     scheduled,
 )
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
-from specmodel.serving.run import Run, Service, is_worth_compiling, prepare
+from specmodel.serving.run import Service, is_worth_compiling, prepare
 from specmodel.serving.state import BY_BATCH
 from specmodel.serving.times import drafting_in_full
 

@@ -7,8 +7,9 @@ from specmodel.base.errors import InputError
 from specmodel.serving import state
 from specmodel.serving.apart import Apart
 from specmodel.serving.limits import Memory, Scheduler
+from specmodel.serving.outcome import Run
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
-from specmodel.serving.run import Run, simulate
+from specmodel.serving.run import simulate
 from specmodel.serving.times import constant_times
 
 

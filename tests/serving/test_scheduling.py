@@ -14,9 +14,10 @@ from specmodel.cost.memory import MemoryUse
 from specmodel.replay.traces import make_trace
 from specmodel.serving import state
 from specmodel.serving.limits import Memory, Scheduler, memory_for
+from specmodel.serving.outcome import Run
 from specmodel.serving.policies import Drafting, drafting, fixed, no_drafts
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
-from specmodel.serving.run import Run, simulate
+from specmodel.serving.run import simulate
 from specmodel.serving.times import TabulatedTimes, constant_times
 
 ACCEPTED = Acceptance(acceptance_rate=0.7)
