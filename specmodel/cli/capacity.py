@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.errors import InputError
 from specmodel.base.text import align, wrap
 from specmodel.cli import settings
-from specmodel.cli.answering import answering, progress_bar
+from specmodel.cli.answering import answering, echo_warnings, progress_bar
 from specmodel.cli.serve import OPTIONS, UNITS, study_from, typed_law, typed_loads, typed_targets
 from specmodel.cli.settings import own
 from specmodel.cli.where import where_options
@@ -29,6 +29,7 @@ _REPLICATIONS = "Runs of other requests at each rate.  [default: 8]"
 _TTFT, _SHARE, _LONGEST, _RUNS = 1.0, 0.9, 3, 8
 """What is taken where nothing is typed."""
 _RATES_TRIED = 11
+_SLOW = "without numba this takes minutes: pip install 'specmodel[fast]', or --replications 2"
 """Rates that are tried for a policy, about [-]."""
 
 
@@ -188,8 +189,9 @@ def _found(trial: Trial, policies: list[str]) -> tuple[list[Row], list[Row]]:
     from specmodel.serving.promises import capacity_row, load_row
 
     rows, tried = [], []
-    slow = "" if find_spec("numba") else " (slow without the extra fast)"
-    with progress_bar(_RATES_TRIED * len(policies), f"Serving{slow}") as bar:
+    if find_spec("numba") is None:
+        echo_warnings([_SLOW])
+    with progress_bar(_RATES_TRIED * len(policies), "Serving") as bar:
         for name in policies:
             found = trial.capacity(name, bar.update)
             rows.append(capacity_row(trial, name, found))
