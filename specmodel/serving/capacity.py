@@ -79,7 +79,7 @@ class Load:
     is_steady
         Whether waiting times did not grow, by the mean over replications.
     means
-        Means over replications by name, as in the rows of `serving.study`.
+        Means over replications by name, and quantiles of all requests, as in `serving.study`.
     """
 
     rate: float
@@ -260,19 +260,21 @@ def load_of(rate: float, runs: Sequence[Run], own: slice, targets: Targets, adde
             {
                 "running": run.running,
                 "tpot": float(np.average(tpot, weights=weights)),
-                "tpot_p90": float(np.quantile(tpot, 0.9)),
                 "ttft": float(ttft.mean()) + added,
-                "ttft_p90": float(np.quantile(ttft, 0.9)) + added,
                 "throughput": run.throughput,
                 "tokens_per_step": run.tokens_per_step,
                 "drafted_tokens_per_step": run.drafted_per_step,
             }
         )
+    means = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+    for name in ("tpot", "ttft"):  # of all requests together, as the share that meets targets
+        every = np.concatenate([getattr(run, name)[own] for run in runs])
+        means[f"{name}_p90"] = float(np.quantile(every, 0.9)) + (added if name == "ttft" else 0.0)
     return Load(
         rate=rate,
         slowness=tuple(slowness),
         is_steady=_are_steady(runs),
-        means={name: float(np.mean([row[name] for row in rows])) for name in MEANS},
+        means={name: means[name] for name in MEANS},
     )
 
 

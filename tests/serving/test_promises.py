@@ -157,3 +157,12 @@ def test_slower_steps_carry_what_the_interval_says_of_their_factor(factor):
     )
     other.study.__dict__["plain_service"] = replace(service, times=scaled)
     assert found.scaled(factor) == pytest.approx(other.capacity("none").rate, rel=0.03)
+
+
+def test_nine_in_ten_requests_stay_within_each_target_at_what_is_promised():
+    tried = trial(SHORT)
+    met = tried.capacity("fixed:3").promised
+    assert tried.targets.attainment == 0.9
+    for name in ("ttft", "tpot"):
+        target = getattr(tried.targets, name)
+        assert target is None or met.means[f"{name}_p90"] <= target
