@@ -523,6 +523,8 @@ def test_examples_of_the_help_run(command, run, folder, monkeypatch):
     if command.startswith("fit "):
         pytest.importorskip("pandas")
         pytest.importorskip("scipy")
+    if command.startswith("capacity ") or "--for-load" in command:
+        pytest.importorskip("numba")  # minutes without
     assert run(command)
     output = re.search(r"--output (\S+)", command)
     assert output is None or (folder / output.group(1)).stat().st_size > 100

@@ -72,6 +72,8 @@ def test_a_command_of_the_pages_runs_in_what_was_an_empty_folder(
 ) -> None:
     if " plot " in command:
         pytest.importorskip("matplotlib")
+    if " capacity " in command or "--for-load" in command:
+        pytest.importorskip("numba")  # minutes without
     monkeypatch.chdir(folder)
     words, to_file, file = command.partition(" > ")
     given = re.search(r" plot \w+ (\S+\.csv)", words)
