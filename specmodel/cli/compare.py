@@ -149,7 +149,9 @@ def _cases(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     for chosen in itertools.product(*lists.values()):
         named = dict(zip(names, chosen, strict=True))
         told = [labels[name][named[name]] for name in names if len(lists[name]) > 1]
+        count, hardware = counted(named["hardware"])
         case = options | named | {"may_not_fit": True, "acceptance_rate": rates[named["drafter"]]}
+        case |= {"hardware": hardware, "num_gpus": count or options["num_gpus"]}
         if named["drafter"] is None:
             case |= drafter_of(named["target"])
         if case["drafter"] not in LOOKUPS:
@@ -186,8 +188,6 @@ def _predicted(case: dict[str, Any]) -> report.Prediction | None:
     """Return the prediction of one alternative; None for degrees that are not the count of GPUs."""
     from specmodel.cli.options import lengths_from, predict_from
 
-    count, hardware = counted(case["hardware"])
-    case = case | {"hardware": hardware, "num_gpus": count or case["num_gpus"]}
     degrees = [case[name] for name in _REPLICAS]
     if case["num_gpus"] and all(degrees) and math.prod(degrees) != case["num_gpus"]:
         return None
@@ -197,7 +197,7 @@ def _predicted(case: dict[str, Any]) -> report.Prediction | None:
 def _gpus_of(case: Mapping[str, Any]) -> str:
     """Say how many GPUs degrees make, which are not those that were typed."""
     num = math.prod(case[name] for name in _REPLICAS)
-    return f"{num} GPUs, not {counted(case['hardware'])[0] or case['num_gpus']}"
+    return f"{num} GPUs, not {case['num_gpus']}"
 
 
 def _none_of(options: dict[str, Any]) -> dict[str, report.Prediction]:

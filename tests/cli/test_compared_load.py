@@ -10,9 +10,10 @@ from specmodel.cli.commands import carry_out
 LINE = "compare qwen3-30b-a3b h100,h200 --batch-size 4 --prompt-length 100 --output-length 40"
 
 
-def test_alternatives_have_capacities_per_gpu_and_their_costs(capsys, monkeypatch):
+@pytest.mark.parametrize("gpus", ["h100,h200", "1xh100,1xh200"])
+def test_alternatives_have_capacities_per_gpu_and_their_costs(gpus, capsys, monkeypatch):
     monkeypatch.setattr("specmodel.cli.capacity._RUNS", 1)
-    line = f"{LINE} --tpot-target 9ms --gpu-hour-price 2,4"
+    line = f"{LINE} --tpot-target 9ms --gpu-hour-price 2,4".replace("h100,h200", gpus)
     assert carry_out(shlex.split(f"{line} --json")) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["units"]["capacity_per_gpu"] == "request/s"
