@@ -28,9 +28,11 @@ _FOR_RATE = "Requests a second for which replicas, GPUs and their price are told
 _REPLICATIONS = "Runs of other requests at each rate.  [default: 8]"
 _TTFT, _SHARE, _LONGEST, _RUNS = 1.0, 0.9, 3, 8
 """What is taken where nothing is typed."""
+_SLOW = "without numba a search takes minutes: pip install 'specmodel[fast]'"
 _RATES_TRIED = 11
-_SLOW = "without numba this takes minutes: pip install 'specmodel[fast]', or --replications 2"
 """Rates that are tried for a policy, about [-]."""
+UNASKED = dict.fromkeys(("replications", "for_rate", "gpu_hour_price", *OPTIONS))
+"""Options of a search that other commands do not have."""
 
 
 def _between(low: str, high: str) -> Form:
@@ -184,14 +186,19 @@ def _with_policies(options: dict[str, Any]) -> dict[str, Any]:
     return options | own
 
 
+def searching(num_policies: int) -> Any:
+    """Return the progress bar of searches for capacities; say first if they will be slow."""
+    if find_spec("numba") is None:
+        echo_warnings([_SLOW])
+    return progress_bar(_RATES_TRIED * num_policies, "Serving")
+
+
 def _found(trial: Trial, policies: list[str]) -> tuple[list[Row], list[Row]]:
     """Return the capacity of each policy, and each rate that was tried."""
     from specmodel.serving.promises import capacity_row, load_row
 
     rows, tried = [], []
-    if find_spec("numba") is None:
-        echo_warnings([_SLOW])
-    with progress_bar(_RATES_TRIED * len(policies), "Serving") as bar:
+    with searching(len(policies)) as bar:
         for name in policies:
             found = trial.capacity(name, bar.update)
             rows.append(capacity_row(trial, name, found))

@@ -7,13 +7,10 @@ from typing import Any
 
 from specmodel.base.errors import InputError
 from specmodel.base.text import wrap
-from specmodel.cli.answering import progress_bar
-from specmodel.cli.capacity import trial_from, within_targets
-from specmodel.cli.serve import OPTIONS
+from specmodel.cli.capacity import UNASKED, searching, trial_from, within_targets
 from specmodel.prediction.table import Form, Row
 from specmodel.show import forms
 
-_OTHERS = ("replications", "for_rate", "gpu_hour_price", *OPTIONS)
 _LONGEST = 3
 """Longest draft of the schedules that are tried, where acceptance is known so far [token]."""
 _COLUMNS: dict[str, Form] = {
@@ -33,7 +30,7 @@ def carried_by(
     `prices` are those of a GPU for an hour, by its name.
     """
     rows, words = [], ""
-    with progress_bar(2 * 11 * len(cases), "Serving") as bar:
+    with searching(2 * len(cases)) as bar:
         for name, case in cases.items():
             row, told = _carried(case, prices.get(case["hardware"]), bar.update)
             words = words or told
@@ -54,7 +51,7 @@ def _carried(case: dict[str, Any], price: float | None, progress: Any) -> tuple[
     policies = "none," + ("schedule" if length is None else f"fixed:{length}")
     asked = {"policy": policies, "max_draft_length": max(longest, length or 1), "seed": 0}
     asked["gpu_hour_price"] = None
-    trial, names, _ = trial_from(dict.fromkeys(_OTHERS) | case | asked, must_meet=False)
+    trial, names, _ = trial_from(UNASKED | case | asked, must_meet=False)
     try:
         found = [trial.capacity(name, progress).rate for name in names]
     except InputError as error:

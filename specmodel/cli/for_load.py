@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from specmodel.cli.answering import progress_bar
-from specmodel.cli.capacity import trial_from, within_targets
-from specmodel.cli.serve import OPTIONS
+from specmodel.cli.capacity import UNASKED, searching, trial_from, within_targets
 
 if TYPE_CHECKING:
     from specmodel.answers import Schedule
     from specmodel.base.units import FloatArray
-
-_OTHERS = ("replications", "for_rate", "gpu_hour_price", *OPTIONS)
 
 
 def carrying_most(
@@ -29,8 +25,8 @@ def carrying_most(
     if len(schedule.ranges) == 1:  # it is one of the others
         tried.pop(_table(schedule))
     asked = {"policy": ",".join(tried), "max_draft_length": longest, "seed": 0}
-    trial, policies, assumed = trial_from(dict.fromkeys(_OTHERS) | options | asked)
-    with progress_bar(11 * len(policies), "Serving") as bar:
+    trial, policies, assumed = trial_from(UNASKED | options | asked)
+    with searching(len(policies)) as bar:
         found = {name: trial.capacity(name, bar.update) for name in policies}
     best = max(policies, key=lambda name: found[name].rate)
     single = max(found[name].rate for name in policies if name.startswith("fixed"))

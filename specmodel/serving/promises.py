@@ -12,7 +12,6 @@ from specmodel.base.units import check, format_si
 from specmodel.prediction.decoding import decode_deployed
 from specmodel.prediction.predicting import predict_deployed
 from specmodel.replay.chance import stream
-from specmodel.serving.apart import prefill_apart
 from specmodel.serving.capacity import (
     MEANS,
     NOTHING,
@@ -24,7 +23,7 @@ from specmodel.serving.capacity import (
     widened,
 )
 from specmodel.serving.closed_forms import LoadCurves, fluid_state
-from specmodel.serving.outcome import Run
+from specmodel.serving.outcome import WARM_UP, Run
 from specmodel.serving.policies import Drafting
 from specmodel.serving.requests import LENGTHS, Arrivals, Lengths, Requests
 from specmodel.serving.run import Service, is_worth_compiling
@@ -34,8 +33,6 @@ RESIDENCES = 20
 """Least length of a run, in times that a request stays [-]."""
 _BLOCK = 2000
 """Requests that are drawn together [request]."""
-_WARM_UP = 0.1
-"""Requests before those that are measured, as a share of them [-]."""
 _RATES = 10
 """Rates that a search tries, about [-]."""
 _MOST_REQUESTS = 100_000
@@ -82,24 +79,23 @@ class Trial:
 
     def load(self, name: str, load: Arrivals) -> Load:
         """Return what requests meet at a rate, or with so many users, under a policy."""
-        service, drafts = self.study.policy(name)
+        policy = self.study.policy(name)
         tpot, residence = self._edge(self.curves(name))
         present = load.users or load.request_rate * residence
         measured = int(max(self.study.num_requests, np.ceil(RESIDENCES * present)))
         measured = min(measured, _MOST_REQUESTS)
-        first = int(_WARM_UP * measured)
+        first = int(WARM_UP * measured)
         own, runs = slice(first, first + measured), []
         for i in range(self.replications):
             requests = self._requests(i, load, own, tpot)
-            runs.append(self._run(service, drafts, requests, i))
+            runs.append(self._run(policy, requests, i))
         rate = load.request_rate or load.users
         return load_of(rate, runs, own, self.targets, self.study.first_token_time)
 
     def alone(self, name: str) -> tuple[float, float]:
         """Return TTFT and TPOT within which enough requests are where each is alone [s]."""
-        service, drafts = self.study.policy(name)
         requests = self._requests(0, Arrivals(users=1), slice(0, _ALONE), 0.0)
-        run = self._run(service, drafts, requests, 0)
+        run = self._run(self.study.policy(name), requests, 0)
         share = self.targets.attainment
         ttft, tpot = (float(np.quantile(times[:_ALONE], share)) for times in (run.ttft, run.tpot))
         return ttft + self.study.first_token_time, tpot
@@ -211,20 +207,9 @@ class Trial:
             )
         return self._blocks[place]
 
-    def _run(self, service: Service, drafts: Drafting, requests: Requests, place: int) -> Run:
-        study, apart = self.study, None
-        if study.prefill_servers:
-            loaded = study.deployment if drafts.max_draft_length else study.plain
-            apart = prefill_apart(loaded, study.prefill_servers, requests)
-        return service.run(
-            requests,
-            drafts,
-            study.trace or study.accepted,
-            seed=int(stream(study.seed, LENGTHS, place).integers(2**31)),
-            prefix_hit_rate=study.prefix_hit_rate,
-            apart=apart,
-            compiled=self._compiled,
-        )
+    def _run(self, policy: tuple[Service, Drafting], requests: Requests, place: int) -> Run:
+        seed = int(stream(self.study.seed, LENGTHS, place).integers(2**31))
+        return self.study.serve(policy, requests, seed=seed, compiled=self._compiled)
 
 
 def check_alone(trial: Trial, policies: Sequence[str]) -> None:

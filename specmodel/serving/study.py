@@ -159,8 +159,11 @@ class Study:
 
     def run(self, name: str, arrivals: Arrivals, **options: Any) -> Run:
         """Return a run of a policy."""
-        service, drafts = self.policy(name)
-        requests, apart = self.requests(arrivals), None
+        return self.serve(self.policy(name), self.requests(arrivals), seed=self.seed, **options)
+
+    def serve(self, policy: tuple[Service, Drafting], requests: Requests, **options: Any) -> Run:
+        """Return a run of a policy, as `policy` returns it, over some requests."""
+        (service, drafts), apart = policy, None
         if self.prefill_servers:
             loaded = self.deployment if drafts.max_draft_length else self.plain
             apart = prefill_apart(loaded, self.prefill_servers, requests)
@@ -168,7 +171,6 @@ class Study:
             requests,
             drafts,
             self.trace or self.accepted,
-            seed=self.seed,
             prefix_hit_rate=self.prefix_hit_rate,
             apart=apart,
             **options,

@@ -20,27 +20,7 @@ from specmodel.layers.batch import SequenceGroup, sequence_group
 ROWS = 96
 """Rows of context of a table [-]."""
 _NEAR = (
-    1,
-    2,
-    4,
-    8,
-    16,
-    32,
-    64,
-    96,
-    128,
-    160,
-    192,
-    224,
-    256,
-    320,
-    384,
-    448,
-    512,
-    576,
-    640,
-    768,
-    1024,
+    *(1, 2, 4, 8, 16, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 576, 640, 768, 1024),
 )
 """Tokens of chunks that are tabulated; above these they grow by the factor below [token]."""
 _GROWTH = 2**0.5

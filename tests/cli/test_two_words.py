@@ -7,6 +7,7 @@ import shlex
 import sys
 
 import pytest
+from shapes import CONFIG
 
 from specmodel import Acceptance, cli, predict
 from specmodel.cli.commands import main_group
@@ -16,20 +17,6 @@ from specmodel.replay.choices import choose
 from specmodel.show.glossary import LIMITS, POLICIES, WORDS
 
 COMMANDS = main_group.list_commands(None)
-
-CONFIG = {
-    "architectures": ["MixtralForCausalLM"],
-    "model_type": "mixtral",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "num_local_experts": 8,
-    "num_experts_per_tok": 2,
-    "vocab_size": 32000,
-    "torch_dtype": "bfloat16",
-}
 
 
 @pytest.fixture

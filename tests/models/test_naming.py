@@ -3,23 +3,10 @@
 import json
 
 import pytest
+from shapes import CONFIG
 
 from specmodel import InputError, list_hardware, load_architecture, load_drafter, load_hardware
 from specmodel.base.naming import SHORT, cached_snapshot, is_id, known_name
-
-CONFIG = {
-    "architectures": ["MixtralForCausalLM"],
-    "model_type": "mixtral",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "num_local_experts": 8,
-    "num_experts_per_tok": 2,
-    "vocab_size": 32000,
-    "torch_dtype": "bfloat16",
-}
 
 
 @pytest.fixture
