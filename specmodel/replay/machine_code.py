@@ -25,10 +25,8 @@ def compiled_function(
     # nothing is allocated, so that references to arrays need not be counted, which takes most time
     for part in parts:
         register_jitable(_nrt=False, inline="always" if part in hot else "never")(part)
-    entry, njit = (
-        _stamped(function, _stamp(parts)),
-        cast(Any, numba.njit),
-    )  # whose types lack `_nrt`
+    entry = _stamped(function, _stamp(parts))
+    njit = cast(Any, numba.njit)  # whose types lack `_nrt`
     try:
         compiled: Callable[..., None] = njit(cache=True, _nrt=False)(entry)
     except RuntimeError:  # there is no folder to keep machine code in

@@ -9,7 +9,7 @@ from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.replay.choices import Choice, choose, policy_maker, schedule_of
-from specmodel.replay.policies import AdaptiveSteps, scheduled_draft_length
+from specmodel.replay.policies import AdaptiveSteps, scheduled_draft_lengths
 from specmodel.replay.policies.kinds import KINDS
 from specmodel.replay.policies.sglang import read_slots
 from specmodel.replay.times import ReplayTimes
@@ -106,8 +106,7 @@ def drafting(
     if isinstance(policy, str) and policy.strip().startswith("table:"):
         _, *words = policy.strip().split(":")
         table = schedule_of(policy, words)
-        lengths = [scheduled_draft_length(table, n) for n in range(1, times.max_requests + 1)]
-        found = scheduled(lengths, policy)
+        found = scheduled(scheduled_draft_lengths(table, times.max_requests)[1:], policy)
     else:
         choice = choose(policy)
         if choice.draft_length is not None:

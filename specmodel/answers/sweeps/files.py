@@ -130,12 +130,9 @@ def sweep_to_file(
 
 def _kept(num_points: int, path: Path) -> str:
     """Say what is kept, and where."""
-    is_none = num_points == 0
-    return (
-        "nothing was written yet"
-        if is_none
-        else f"the first {num_points:,} points are kept in {path}"
-    )
+    if num_points == 0:
+        return "nothing was written yet"
+    return f"the first {num_points:,} points are kept in {path}"
 
 
 class _Sink:
