@@ -24,7 +24,7 @@ FONT_SIZE = 8
 """Size of labels in points; the smallest text, in ticks and legends, has 6.7."""
 
 _DPI = 300
-_SHARED = ("timeline", "load")
+_SHARED = ("timeline", "load", "steps")
 """Kinds whose panels share the horizontal axis."""
 _DRAFT_HEIGHT, _LEAST_HEIGHT = 3.5, 1.7
 
@@ -62,6 +62,7 @@ KINDS = {
         Kind(rows.policies, 0.6, 0.25),
         Kind(loads.load, 4.2, panels=3),
         Kind(loads.capacity, 0.8, 0.3),
+        Kind(loads.steps, 3.0, panels=3),
     )
 }
 """Kinds of figures by the names of the functions that draw them."""
