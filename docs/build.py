@@ -1,8 +1,8 @@
 """Build the site into docs/_build/html; what is doubtful is an error.
 
-Usage: python docs/build.py [--rewrite [PAGE ...]] [--photographs FOLDER]. --rewrite first writes
-into the pages (all, unless some are named) what their examples print now; --photographs takes a
-picture of each page at two widths, with Chromium.
+Usage: python docs/build.py [--rewrite] [--photographs FOLDER]. --rewrite writes into the pages what
+their examples print now; --photographs takes a picture of each page at two widths, with Chromium.
+Pages that are as they were are not read again: remove docs/_build where the library has changed.
 """
 
 import argparse
@@ -24,7 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--rewrite", nargs="*", type=Path, metavar="PAGE")
+    parser.add_argument("--rewrite", action="store_true")
     parser.add_argument("--photographs", type=Path, metavar="FOLDER")
     options = parser.parse_args()
     sys.path[:0] = [str(HERE / "parts"), str(HERE.parent)]
@@ -35,28 +35,29 @@ def main() -> int:
     if options.photographs and not browser:
         print("docs: no browser for --photographs; install chromium", file=sys.stderr)
         return 2
-    if options.rewrite is not None:
-        rewrite(options.rewrite or sorted(HERE.rglob("*.md")))
-    status = build()
+    draw_gallery()
+    status = build(options.rewrite)
     if browser and options.photographs and not status:
         photograph(browser, options.photographs)
     return status
 
 
-def rewrite(pages: list[Path]) -> None:
-    """Write into pages what their examples print now."""
-    import examples
+def draw_gallery() -> None:
+    """Draw the figures of the gallery, unless all are there."""
+    import gallery
 
-    for page in pages:
-        print(f"runs {page}")
-        page.write_text(examples.run(page), encoding="utf-8")
+    folder = HERE / "gallery"
+    if not all((folder / f"{name}.png").exists() for name in gallery.pictures()):
+        gallery.main(folder)
 
 
-def build() -> int:
+def build(rewrite: bool) -> int:
     from sphinx.cmd.build import main as sphinx
 
-    doctrees = str(SITE.parent / "doctrees")
-    return sphinx(["-q", "-W", "--keep-going", "-d", doctrees, str(HERE), str(SITE)])
+    if rewrite:
+        shutil.rmtree(SITE.parent, ignore_errors=True)
+    settings = ["-D", f"rewrite_examples={int(rewrite)}", "-d", str(SITE.parent / "doctrees")]
+    return sphinx(["-q", "-W", "--keep-going", *settings, str(HERE), str(SITE)])
 
 
 def photograph(browser: str, folder: Path) -> None:

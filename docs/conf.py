@@ -20,7 +20,7 @@ extensions = [
     "public",
     "house",
 ]
-exclude_patterns = ["_build", "_made"]
+exclude_patterns = ["_build", "_made", "gallery"]
 nitpicky = False
 default_role = "code"
 

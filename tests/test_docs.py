@@ -150,12 +150,13 @@ def test_an_example_that_prints_something_else_is_found_and_written_anew(
     monkeypatch.setattr(examples, "DOCS", tmp_path)
     page = tmp_path / "page.md"
     page.write_text(PAGE_OF_EXAMPLES, encoding="utf-8")
-    assert examples.differing(page) == ""
+    assert examples.difference(page, examples.run(page)) == ""
     typed = ("$ cat two.txt", ">>> 1 + 1")[block]
     drifted = PAGE_OF_EXAMPLES.replace(f"{typed}\n2", f"{typed}\n3")
     page.write_text(drifted, encoding="utf-8")
-    assert "the page shows '3', the example prints '2'" in examples.differing(page)
-    assert examples.run(page) == PAGE_OF_EXAMPLES
+    now = examples.run(page)
+    assert "the page shows '3', the example prints '2'" in examples.difference(page, now)
+    assert now == PAGE_OF_EXAMPLES
 
 
 def test_an_example_that_fails_is_told(tmp_path, monkeypatch):

@@ -107,30 +107,36 @@ def run(page: Path) -> str:
     return text
 
 
-def differing(page: Path) -> str:
-    """Return the first line of a page that its examples print otherwise, and how; or nothing."""
+def difference(page: Path, now: str) -> str:
+    """Return the first line that a page shows and its examples print otherwise; or nothing."""
     lines = page.read_text(encoding="utf-8").splitlines()
-    now = run(page).splitlines()
-    for number, (said, prints) in enumerate(zip(lines, now, strict=False), start=1):
+    for number, (said, prints) in enumerate(zip(lines, now.splitlines(), strict=False), start=1):
         if said != prints:
             return f"line {number}: the page shows {said!r}, the example prints {prints!r}"
-    return "" if len(lines) == len(now) else "the example prints more or fewer lines than it shows"
+    return "" if len(lines) == len(now.splitlines()) else "the example prints more or fewer lines"
 
 
-def check(app: Any, name: str, _source: list[str]) -> None:
-    """Warn where a page shows what its examples do not print."""
+def check(app: Any, name: str, source: list[str]) -> None:
+    """Warn where a page shows what its examples do not print, or write it anew."""
     from sphinx.util import logging
 
     page = Path(app.env.doc2path(name))
+    if page.suffix != ".md":
+        return
     try:
-        found = differing(page) if page.suffix == ".md" else ""
+        now = run(page)
+        found = difference(page, now)
     except SystemExit as error:
-        found = str(error)
-    if found:
+        now, found = source[0], str(error)
+    if found and app.config.rewrite_examples and now != source[0]:
+        page.write_text(now, encoding="utf-8")
+        source[0] = now
+    elif found:
         told = f"{found}; python docs/build.py --rewrite writes what is printed now"
         logging.getLogger(__name__).warning(told, location=name)
 
 
 def setup(app: Any) -> dict[str, bool]:
+    app.add_config_value("rewrite_examples", False, "")
     app.connect("source-read", check)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
