@@ -15,7 +15,6 @@ from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedFormatter
 from texts import unreadable, written
 
 from specmodel.prediction.columns import COLUMN_UNITS
@@ -76,9 +75,7 @@ def _unnamed_axes(ax: Axes) -> Iterator[str]:
     """Yield axes of numbers without words or unit; names at their ticks need none."""
     shared = ax.get_shared_x_axes().get_siblings(ax)
     for axis in (ax.xaxis, ax.yaxis):
-        has_names = isinstance(axis.get_major_formatter(), FixedFormatter) and any(
-            re.search("[a-z]{2}", tick.get_text()) for tick in axis.get_ticklabels()
-        )
+        has_names = any(re.search("[a-z]{2}", tick.get_text()) for tick in axis.get_ticklabels())
         is_told_below = axis is ax.xaxis and any(
             other.get_xlabel() for other in shared if other is not ax
         )
@@ -91,7 +88,7 @@ def _unnamed_axes(ax: Axes) -> Iterator[str]:
 
 def _unnamed(ax: Axes) -> Iterator[str]:
     """Yield colours of lines, points and bars that no legend names, where several are drawn."""
-    named = {_colour(handle) for handle in _handles(ax)}
+    named = {_colour(handle) for each in ax.figure.axes for handle in _handles(each)}
     drawn = {_colour(artist): artist for artist in _drawn(ax)}
     if len(drawn) > 1 or named:
         yield from (f"no legend names {a}" for colour, a in drawn.items() if colour not in named)

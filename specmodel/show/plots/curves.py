@@ -160,7 +160,8 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
     for kind, part in kinds:
         style = points(numbers[str(kind)], label=shortened(frames.words(str(kind)), 30))
         ax.plot(part["latency"], part["predicted"], **(style | shape))
-    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    ends = 0.9 * low, 1.1 * high
+    ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     si_axes(ax)
     ax.set(xlabel="measured time (s)", ylabel="predicted time (s)")
     ax.set_aspect("equal")
@@ -279,7 +280,7 @@ def _pin(ax: Axes, bends: list[tuple[int, float, float, str]]) -> None:
             place
             for place in places
             if low < place[1] < high
-            and all((np.abs(place - other) > (5.5 * len(letters), 7)).any() for other in taken)
+            and all((np.abs(place - other) > (7 * len(letters), 9)).any() for other in taken)
         ]
         if free:
             taken.append(free[0])
@@ -288,11 +289,12 @@ def _pin(ax: Axes, bends: list[tuple[int, float, float, str]]) -> None:
             style["path_effects"] = [withStroke(linewidth=1.5, foreground="white")]
             ax.annotate(letters, (x, y), **up, **style)
     used = {letter for *_, letters in bends for letter in letters}
-    told = [f"{letter} {words}" for letter, words in _LETTERS.items() if letter in used]
+    # blanks that no line is broken at
+    told = [f"{n} {words}".replace(" ", "\xa0") for n, words in _LETTERS.items() if n in used]
     if told:
         width = int(_CHARACTERS_AN_INCH * ax.bbox.width / ax.figure.dpi)
         note = textwrap.fill(f"limited from there by {', '.join(told)}", width)
-        ax.set_xlabel(f"{ax.get_xlabel()}\n{note}", linespacing=1.1)
+        ax.set_xlabel(f"{ax.get_xlabel()}\n{note}")
 
 
 def _line(ax: Axes, part: pd.DataFrame, quantity: str, i: int, label: str) -> None:

@@ -182,10 +182,11 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
         (rows[knows], "white", "in hindsight, a bound"),
     ):
         reach = np.stack([part["speedup"] - part[ends[0]], part[ends[1]] - part["speedup"]])
-        bars: Style = {"xerr": np.nan_to_num(reach).clip(min=0), "elinewidth": 0.8, "capsize": 2}
-        bars |= {"label": label, "alpha": 1 if inside else 0.4}
+        places, pale = (part["speedup"], part.index.to_numpy()), 1 if inside else 0.4
         if not part.empty:
-            ax.errorbar(part["speedup"], part.index.to_numpy(), **points(0, mfc=face), **bars)
+            bars: Style = {"elinewidth": 0.8, "capsize": 2, "ecolor": COLOURS[0], "alpha": pale}
+            ax.errorbar(*places, xerr=np.nan_to_num(reach).clip(min=0), fmt="none", **bars)
+            ax.plot(*places, **points(0, mfc=face, label=label, alpha=pale))
     rows_axis(ax, [folded(name, _WIDTH) for name in names])
     ax.grid(axis="y", linewidth=0.3, color="0.85")
     ax.set_axisbelow(True)
