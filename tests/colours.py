@@ -53,9 +53,7 @@ def lab(colour: tuple[float, ...], seen: str = "by all") -> np.ndarray:
 
 def distance(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, str]:
     """Return the least difference of two colours, and as whom they are seen so [-]."""
-    return min(
-        (float(np.linalg.norm(lab(one, seen) - lab(other, seen))), seen) for seen in _SEEN
-    )
+    return min((float(np.linalg.norm(lab(one, seen) - lab(other, seen))), seen) for seen in _SEEN)
 
 
 def closest(colours: set[tuple[float, ...]]) -> tuple[float, str]:

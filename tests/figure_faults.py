@@ -32,7 +32,10 @@ def faults(figure: Figure) -> list[str]:
     """Return what cannot be read or told apart, or is drawn beyond its axes."""
     figure.draw_without_rendering()
     texts = [text.get_text() for text in written(figure)]
-    found = [*unreadable(figure), *(f"{text!r} is a raw name" for text in texts if _RAW.search(text))]
+    found = [
+        *unreadable(figure),
+        *(f"{text!r} is a raw name" for text in texts if _RAW.search(text)),
+    ]
     for ax in figure.axes:
         if ax.get_label() != "<colorbar>":
             found += [*_beyond(ax), *_unnamed_axes(ax), *_unnamed(ax), *_alike(ax), *_bands(ax)]
@@ -149,7 +152,9 @@ def _colour(artist: Any) -> tuple[float, ...]:
     if isinstance(artist, Line2D):
         colour = to_rgba(artist.get_color(), artist.get_alpha())
     elif isinstance(artist, Collection):
-        own = artist.get_facecolor() if isinstance(artist, PolyCollection) else artist.get_edgecolor()
+        own = (
+            artist.get_facecolor() if isinstance(artist, PolyCollection) else artist.get_edgecolor()
+        )
         colour = to_rgba(own[0])
     else:
         colour = to_rgba(artist.get_facecolor() if artist.get_fill() else artist.get_edgecolor())

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_MARKED, _MANY, _MOST_BANDS = 20, 300, 3
-_MOST_CHARACTERS, _CHARACTERS_AN_INCH = 36, 18
+_MOST_CHARACTERS = 36
+_CHARACTERS = 1.9
+"""Characters that a line holds for each size of its font."""
 _PHASES = {"baseline": "0.72", "test": "0.93"}
 _CAUSES = {cause: cause[0].upper() for cause in CAUSES} | {"communication": "M"}
 _LETTERS = {letter: cause for cause, letter in _CAUSES.items()} | {"G": "no CUDA graph"}
@@ -292,7 +294,8 @@ def _pin(ax: Axes, bends: list[tuple[int, float, float, str]]) -> None:
     # blanks that no line is broken at
     told = [f"{n} {words}".replace(" ", "\xa0") for n, words in _LETTERS.items() if n in used]
     if told:
-        width = int(_CHARACTERS_AN_INCH * ax.bbox.width / ax.figure.dpi)
+        size = float(ax.xaxis.label.get_fontsize())
+        width = int(_CHARACTERS * ax.bbox.width / point / size)
         note = textwrap.fill(f"limited from there by {', '.join(told)}", width)
         ax.set_xlabel(f"{ax.get_xlabel()}\n{note}")
 

@@ -153,7 +153,7 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
         style = filled(i, i) | {"error_kw": {"linewidth": 0.6, "ecolor": "0.2"}}
         style["xerr"] = [side.clip(lower=0).tolist() for side in (value - low, high - value)]
         ax.barh(places + (i - 0.5) * 0.36, value, 0.34, label=told, **style)
-    label = f"share of the variance of the\n{frames.words(outcome)} (of 1)"
+    label = f"share of the variance\nof {frames.words(outcome)} (of 1)"
     _inputs_axis(ax, shown, len(rows), label)
     ax.set_xlim(0, None)
     legend_above(ax, "with 95 % intervals", side="right")

@@ -95,7 +95,9 @@ def test_letters_stand_where_something_else_limits_and_where_graphs_end(tables) 
     for _, part in table.groupby("draft_length"):
         beyond = part[part["batch_size"] * part["verify_tokens"] > 512]["batch_size"]
         assert any(x == beyond.min() and "G" in told for x, told in letters)
-        assert {limit[0].upper() for limit in part["limited_by"]} <= set("".join(dict(letters).values()) + "EOCD")
+        assert {limit[0].upper() for limit in part["limited_by"]} <= set(
+            "".join(dict(letters).values()) + "EOCD"
+        )
     assert "no\xa0CUDA\xa0graph" in ax.get_xlabel()
 
 
