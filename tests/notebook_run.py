@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+from figure_faults import cut_off
 from matplotlib.figure import Figure
-from texts import unreadable
 
 
 def shown_by(path: Path) -> tuple[list[list[dict[str, Any]]], list[str]]:
@@ -30,12 +30,12 @@ def shown_by(path: Path) -> tuple[list[list[dict[str, Any]]], list[str]]:
         if written.getvalue():
             shown.append({"name": "stdout", "output_type": "stream", "text": lines(written)})
         if isinstance(value, Figure):
-            faults += unreadable(value)
+            faults += cut_off(value)
             shown.append(picture(value))
         elif value is not None and not source.rstrip().endswith(";"):
             shown.append(result(value, number + 1))
         for figure in map(plt.figure, plt.get_fignums()):
-            faults += unreadable(figure)
+            faults += cut_off(figure)
             shown.append(picture(figure))
         plt.close("all")
         outputs.append(shown)

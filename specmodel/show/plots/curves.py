@@ -240,8 +240,9 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str) -> Axes:
         _line(ax, part, quantity, i, shortened(name, _MOST_CHARACTERS))
         pins += [(i, x, y, letters) for x, y, letters in _bends(part, quantity)]
     unity(ax)
-    low = 0 if quantity == "target_efficiency" else None
-    ax.set(ylim=(low, None), ylabel=frames.titled([quantity]))
+    if quantity == "target_efficiency":
+        ax.set_ylim(0, None)
+    ax.set_ylabel(frames.titled([quantity]))
     counts_axis(ax, rows["batch_size"], frames.titled(["batch_size"]))
     _pin(ax, pins)
     handles = ax.get_legend_handles_labels()[0]
