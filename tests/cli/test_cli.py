@@ -502,9 +502,8 @@ def examples():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where the examples run: with a table of served steps, and one of kernels if there is data."""
+    """Where the examples run, with a table of kernels if there is data."""
     path = tmp_path_factory.mktemp("examples")
-    shutil.copy(TABLES / "moesd_vllm_a800.csv", path / "served.csv")
     for kind in ("plain", "eagle3"):
         shutil.copy(BENCHMARKS / f"vllm_{kind}.json", path / f"{kind}.json")
     if find_spec("aiconfigurator_core") and find_spec("pyarrow"):

@@ -137,11 +137,6 @@ def varying_outputs(swings: pd.DataFrame) -> list[str]:
     ----------
     swings
         As `tornado` returns it.
-
-    Returns
-    -------
-    list of str
-        Names of outputs.
     """
     swing = {n: swings[f"{n}_at_high"] / swings[f"{n}_at_low"] - 1 for n in OUTPUTS}
     return [name for name, moved in swing.items() if moved.abs().max() > NO_VARIATION]
