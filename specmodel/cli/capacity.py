@@ -111,7 +111,7 @@ _UNITS = UNITS | {
 @settings.option("max_draft_length", words="Longest draft of any policy.  [default: 3]")
 @settings.detail_options()
 @own("seed", int, "Of all that is drawn.", default=0)
-@answering(rows=", a row for each rate that was tried")
+@answering(rows=", a row for each rate that was tried", figure="capacity")
 def capacity(**options: Any) -> Answer:
     """Find the largest rate within targets, by policy, and what it costs.
 
@@ -146,6 +146,7 @@ def capacity(**options: Any) -> Answer:
         page=lambda: _page(trial, rows, assumed, is_asked=is_asked),
         fields=lambda: fields,
         rows=lambda: tried,
+        case=report.heading(trial.study.deployment),
     )
 
 

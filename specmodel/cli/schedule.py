@@ -74,6 +74,7 @@ def schedule(**options: Any) -> Answer:
         fields=lambda: _fields(plan),
         rows=plan.rows,
         warnings=_warnings(plan),
+        case=report.heading(plan.prediction.deployment),
         fragment=plan.fragment,
         caveats=(f"for {plan.format.name}, {plan.place}", *plan.caveats) if plan.fragment else (),
     )
