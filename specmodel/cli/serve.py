@@ -77,23 +77,15 @@ _CELLS: dict[str, Form] = {
 """Columns of the table for people."""
 _TIMES = ("tpot", "tpot_p90", "ttft", "ttft_p50", "ttft_p90", "interval_p99")
 UNITS = {
-    **dict.fromkeys((*_TIMES, "tpot_closed", "ttft_closed"), "s"),
-    **dict.fromkeys(("running", "running_closed", "users"), "request"),
+    **dict.fromkeys((*_TIMES, "tpot_closed", "ttft_closed", "time", "step_time"), "s"),
+    **dict.fromkeys(("running", "running_closed", "users", "waiting", "decoding"), "request"),
     **dict.fromkeys(("request_rate", "carried_rate"), "request/s"),
     **dict.fromkeys(("tokens_per_step", "drafted_tokens_per_step"), "token"),
+    **dict.fromkeys(("draft_length", "emitted_tokens"), "token"),
     "throughput": "token/s",
 }
-_MOST_STEPS, _SHOWN_STEPS = 300_000, 20
-"""Steps that are logged, and those that a page shows of them, about [-]."""
-_STEP_CELLS: dict[str, Form] = {
-    "time": lambda row: seconds(row["time"]),
-    "step": lambda row: seconds(row["step_time"]),
-    "running": "{running:.0f}",
-    "waiting": "{waiting:.0f}",
-    "draft\nlength": "{draft_length:.0f}",
-    "emitted\ntokens": "{emitted_tokens:.0f}",
-    "KV\nuse": "{kv_use:.0%}",
-}
+_MOST_STEPS = 300_000
+"""Steps that are logged [-]."""
 _DRAWN, _DRAWN_TOKENS = 500, 1000
 """Requests drawn from each preset of acceptance [request], and their tokens [token]."""
 _SPARE = ("TPOT\n90 %", "TTFT\n90 %", "closed\nform")
@@ -195,27 +187,20 @@ def study_from(options: dict[str, Any], policies: list[str]) -> tuple[Study, dic
 
 
 def _steps(study: Study, policies: list[str], loads: list[Arrivals]) -> Answer:
-    """Return the steps of one run, and of a page how often what ran, by tenths of the time."""
+    """Return the steps of one run; a page says how many, and the most of what ran."""
     if len(policies) * len(loads) > 1:
         raise InputError("steps", True, "one load, and one policy with --policy")
     rows = study.run(policies[0], loads[0], log_steps=_MOST_STEPS).step_rows
-    if not rows:
-        raise InputError("steps", True, "a run that has steps")
-    units = dict.fromkeys(("time", "step_time"), "s")
-    units |= dict.fromkeys(("running", "waiting", "decoding"), "request")
-    units |= dict.fromkeys(("draft_length", "emitted_tokens"), "token")
+    running, waiting, used = (max(r[n] for r in rows) for n in ("running", "waiting", "kv_use"))
+    told = f"{len(rows)} steps in {seconds(rows[-1]['time'])}, with at most {running:.0f} requests"
+    told += f" running, {waiting:.0f} waiting and {used:.0%} of KV blocks in use."
     fields = {
         "case": report.heading(study.deployment),
-        "units": {name: units.get(name, "-") for name in rows[0]},
+        "units": {name: UNITS.get(name, "-") for name in rows[0]},
         "rows": rows,
     }
-    some = rows[:: max(len(rows) // _SHOWN_STEPS, 1)]
-    note = f"{len(some)} of {len(rows)} steps; --csv has all, which plot steps draws."
-    return Answer(
-        page=lambda: "\n\n".join([align(columns_of(some, [*_STEP_CELLS.items()])), wrap(note)]),
-        fields=lambda: fields,
-        rows=lambda: rows,
-    )
+    page = wrap(f"{told} --csv has a row a step, which plot steps draws.")
+    return Answer(page=lambda: page, fields=lambda: fields, rows=lambda: rows)
 
 
 def _fixed_length(policy: str) -> int:

@@ -207,14 +207,9 @@ def advance(tables: Tables, records: Records, verifying: int) -> float:
         at[s.LAST_PREFILL] = at[s.STEPS]
     sums[s.AREA] += (at[s.RUNNING_NOW] + at[s.FRONT] + at[s.ARRIVED] - at[s.HEAD]) * seconds
     sums[s.RUNNING_AREA] += at[s.RUNNING_NOW] * seconds
-    sums[s.CONTEXT_AREA] += at[s.ENTRIES] * seconds
-    sums[s.BUSY] += seconds
     sums[s.NOW] += seconds
     at[s.STEPS] += 1
-    at[s.DRAFTED_STEPS] += 1 if verifying > 0 else 0
     at[s.REQUEST_STEPS] += at[s.BATCH]
-    if at[s.RUNNING_NOW] > at[s.MOST_RUNNING]:
-        at[s.MOST_RUNNING] = at[s.RUNNING_NOW]
     if at[s.FREE_BLOCKS] < at[s.LEAST_FREE]:
         at[s.LEAST_FREE] = at[s.FREE_BLOCKS]
     if decoders > 0:

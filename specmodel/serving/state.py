@@ -9,14 +9,14 @@ BY_BATCH, SLOTS, SHARED = range(3)
 """Kinds of policies: a draft length by batch, SGLang's slots by batch, one state for the server."""
 
 # places of whole numbers: what is counted over a run, and what changes from step to step
-STEPS, DRAFTED_STEPS, PREEMPTIONS, REQUEST_STEPS, MOST_RUNNING, LEAST_FREE, LOGGED = range(7)
-HEAD, ARRIVED, RUNNING_NOW, FRONT, DONE, FREE_BLOCKS, BATCH, BUDGET, LAST_PREFILL = range(7, 16)
-DEFERRED, DECODERS, PARTS_OF_PROMPTS, PROMPT_TOKENS, ENTRIES, HITS, GAINED, BIN = range(16, 24)
-WHOLES = 24
-ALL_EMITTED, ALL_DRAFTED, BEGUN = range(24, 27)  # of all that came, added after the run
+STEPS, PREEMPTIONS, REQUEST_STEPS, LEAST_FREE, LOGGED = range(5)
+HEAD, ARRIVED, RUNNING_NOW, FRONT, DONE, FREE_BLOCKS, BATCH, BUDGET, LAST_PREFILL = range(5, 14)
+DEFERRED, DECODERS, PARTS_OF_PROMPTS, PROMPT_TOKENS, ENTRIES, HITS, GAINED, BIN = range(14, 22)
+WHOLES = 22
+ALL_EMITTED, ALL_DRAFTED, BEGUN = range(22, 25)  # of all that came, added after the run
 # places of sums
-NOW, AREA, BUSY, RUNNING_AREA, CONTEXT_AREA, PREFILLED, SIGHT = range(7)
-SUMS = 7
+NOW, AREA, RUNNING_AREA, PREFILLED, SIGHT = range(5)
+SUMS = 5
 # columns of the log of steps
 (
     TIME, SECONDS, DECODING, DRAFT, CONTEXT, TOKENS, SEEN, CHUNKS, EMITTED, FREE, RUNNING, WAITING

@@ -302,19 +302,6 @@ def _nodes(most: int, *, dense: int, growth: float, jumps: list[int]) -> FloatAr
     return np.array(sorted({*found}), dtype=float)
 
 
-def constant_times(
-    step_time: float, prompt_time: float, max_requests: int = 1, max_draft_length: int = 0
-) -> TabulatedTimes:
-    """Return times that depend on nothing but whether a step decodes and prefills [s]."""
-    base = np.full((max_draft_length + 1, max_requests + 1, 2), step_time)
-    base[:, 0] = 0.0
-    more = np.full((max_draft_length + 1, 2, 2, 2), prompt_time)
-    ends = np.array([0.0, 1e9])
-    return TabulatedTimes(
-        base=base, context_step=1e9, more=more, at_requests=ends, at_tokens=ends, at_seen=ends
-    )
-
-
 def below(nodes: Any, value: float) -> int:
     """Return the place of the last node at or below a value, at most the last but one."""
     low, high = 0, len(nodes) - 1

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from constant_steps import constant_times
 
 from specmodel.base.errors import InputError
 from specmodel.serving import state
@@ -10,7 +11,6 @@ from specmodel.serving.limits import Memory, Scheduler
 from specmodel.serving.outcome import Run
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
 from specmodel.serving.run import simulate
-from specmodel.serving.times import constant_times
 
 
 def ran(requests: Requests, servers: int, transfer: float = 0.25) -> Run:

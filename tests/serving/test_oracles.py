@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from constant_steps import constant_times
 
 import specmodel
 from specmodel.algebra.acceptance import Acceptance
@@ -14,7 +15,6 @@ from specmodel.serving.policies import fixed
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
 from specmodel.serving.run import prepare, simulate
 from specmodel.serving.study import Study
-from specmodel.serving.times import constant_times
 
 QWEN: dict[str, Any] = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3"}
 WORKS = {"fixed": ([2], [1.0]), "mixed": ([1, 9], [0.75, 0.25])}

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from constant_steps import constant_times
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
@@ -15,7 +16,6 @@ from specmodel.serving.promises import RESIDENCES, Trial, capacities, capacity_r
 from specmodel.serving.requests import Arrivals, Lengths, Requests
 from specmodel.serving.run import Service
 from specmodel.serving.study import Study
-from specmodel.serving.times import constant_times
 
 DEPLOYMENT, _ = deploy(target="qwen3-30b-a3b", hardware="h100", drafter="eagle3")
 SHORT = Lengths(prompt_tokens=120, output_tokens=40, output_spread=0.3)

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from constant_steps import constant_times
 from hypothesis import given, settings, strategies as st
 
 from specmodel.algebra.acceptance import Acceptance
@@ -18,7 +19,7 @@ from specmodel.serving.outcome import Run
 from specmodel.serving.policies import Drafting, drafting, fixed, no_drafts
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
 from specmodel.serving.run import simulate
-from specmodel.serving.times import TabulatedTimes, constant_times
+from specmodel.serving.times import TabulatedTimes
 
 ACCEPTED = Acceptance(acceptance_rate=0.7)
 HALF = Lengths(prompt_tokens=50, output_tokens=20, prompt_spread=1.0, output_spread=0.8)

@@ -82,20 +82,16 @@ def steps(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
     rows = frames.checked(table, ("time", "running", "waiting", "kv_use", "draft_length"))
-    for name, ax, colour in (
-        ("running", axes[0], COLOURS[0]),
-        ("waiting", axes[0], COLOURS[1]),
-        ("kv_use", axes[1], COLOURS[0]),
-        ("draft_length", axes[2], COLOURS[0]),
-    ):
-        ax.plot(rows["time"], rows[name], color=colour, linewidth=0.6, label=name)
+    drawn = {"running": axes[0], "waiting": axes[0], "kv_use": axes[1], "draft_length": axes[2]}
+    for i, (name, ax) in enumerate(drawn.items()):
+        ax.plot(rows["time"], rows[name], color=COLOURS[i % 2], linewidth=0.6, label=name)
         ax.set_ylim(0, None)
-    axes[0].set_ylabel("requests")
-    axes[1].set_ylabel("KV in use")
+    for ax, label in zip(axes, ("requests", "KV in use", "draft length"), strict=True):
+        ax.set_ylabel(label)
     axes[1].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
-    axes[2].set(ylabel="draft length", xlabel="time")
     axes[2].yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
     axes[2].xaxis.set_major_formatter(EngFormatter("s", sep=""))
+    axes[2].set_xlabel("time")
     legend_above(axes[0])
     return axes
 

@@ -1,0 +1,18 @@
+"""Step times that depend on nothing but what a step does, for queues known by hand."""
+
+import numpy as np
+
+from specmodel.serving.times import TabulatedTimes
+
+
+def constant_times(
+    step_time: float, prompt_time: float, max_requests: int = 1, max_draft_length: int = 0
+) -> TabulatedTimes:
+    """Return times that depend on nothing but whether a step decodes and prefills [s]."""
+    base = np.full((max_draft_length + 1, max_requests + 1, 2), step_time)
+    base[:, 0] = 0.0
+    more = np.full((max_draft_length + 1, 2, 2, 2), prompt_time)
+    ends = np.array([0.0, 1e9])
+    return TabulatedTimes(
+        base=base, context_step=1e9, more=more, at_requests=ends, at_tokens=ends, at_seen=ends
+    )
