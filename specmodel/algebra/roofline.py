@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -163,8 +163,6 @@ def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: Value) -> F
 
 def _by_exponent(first: FloatArray, second: FloatArray, exponents: FloatArray) -> FloatArray:
     """Return smooth maxima along the first axis, each with its exponent."""
-    if np.size(first) <= _FEW and (of_rows := _squarings(exponents.tobytes(), np.ndim(first))):
-        return _of_few(first, second, of_rows)
     distinct = set(exponents.tolist())
     if len(distinct) == 1:
         return smooth_maximum(first, second, distinct.pop())
@@ -174,24 +172,3 @@ def _by_exponent(first: FloatArray, second: FloatArray, exponents: FloatArray) -
         rows = exponents == exponent
         found[rows] = smooth_maximum(first[rows], second[rows], exponent)
     return found
-
-
-def _of_few(first: FloatArray, second: FloatArray, squarings: list[np.ndarray]) -> FloatArray:
-    """Return the same to the last bit, without copies of rows: each is squared so many times."""
-    larger = np.maximum(first, second)
-    ratio = np.minimum(first, second) / (larger + _TINY)
-    for rows in squarings:
-        np.multiply(ratio, ratio, out=ratio, where=rows)
-    ratio += 1
-    for rows in squarings:
-        np.sqrt(ratio, out=ratio, where=rows)
-    return np.asarray(np.multiply(ratio, larger, out=ratio))
-
-
-@lru_cache(maxsize=256)
-def _squarings(exponents: bytes, axes: int) -> list[np.ndarray] | None:
-    """Return which rows are squared each time, None where exponents are no powers of two."""
-    powers = np.log2(np.frombuffer(exponents)).reshape(-1, *(1,) * (axes - 1))
-    if not np.isfinite(powers).all() or (powers != np.floor(powers)).any():
-        return None
-    return [powers > i for i in range(int(powers.max()))]
