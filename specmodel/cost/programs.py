@@ -27,7 +27,7 @@ from specmodel.cost.passes import (
     with_axes,
 )
 from specmodel.layers.batch import Carried
-from specmodel.layers.feed_forward import ActiveExperts, RoutedExperts
+from specmodel.layers.feed_forward import RoutedExperts, active_experts_of
 from specmodel.layers.forms import Form, Measure
 from specmodel.layers.work import PassWork, Work
 from specmodel.machines.engine import Overheads
@@ -267,8 +267,8 @@ class PassProgram:
         return times
 
     def _told(self, carried: Carried, overheads: Overheads, times: Sequence[TimeStack]) -> PassTime:
-        one = partial(np.ones, ())
-        loaded = partial(carried.__getitem__, ActiveExperts(self.experts)) if self.experts else one
+        active = active_experts_of(self.experts) if self.experts else None
+        loaded = partial(carried.__getitem__, active) if active else partial(np.ones, ())
         return PassTime(
             names=tuple(self.works),
             timed=tuple(times),

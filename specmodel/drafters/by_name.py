@@ -33,11 +33,6 @@ def model_drafter(architecture: Architecture) -> Drafter:
     ----------
     architecture
         The draft model.
-
-    Returns
-    -------
-    Drafter
-        The model, with one pass for each drafted token.
     """
     return Drafter(name=architecture.name, parts=((architecture, one_at_a_time),))
 
@@ -84,11 +79,6 @@ def suffix_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> D
     ----------
     lookup_time, proposal_rate
         As for `ngram_drafter` [s] [-].
-
-    Returns
-    -------
-    Drafter
-        The look-up.
     """
     return Drafter(name=SUFFIX_LOOKUP, lookup_time=lookup_time, proposal_rate=proposal_rate)
 

@@ -228,16 +228,6 @@ def load_hardware(name: str | Path, argument: str = "hardware") -> HardwareProfi
     argument
         Name of the argument that an error is about.
 
-    Returns
-    -------
-    HardwareProfile
-        The profile.
-
-    Raises
-    ------
-    InputError
-        If there is no such profile, or the file does not fit; it suggests the nearest names.
-
     Examples
     --------
     >>> load_hardware("h200_sxm").memory.peak_bytes_per_s
