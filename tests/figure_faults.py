@@ -15,7 +15,6 @@ from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedFormatter
 from texts import unreadable, written
 
 from specmodel.prediction.columns import COLUMN_UNITS
@@ -24,9 +23,8 @@ MOST_BANDS = 3
 _GUIDE = 0.85
 """Widest line that is taken for one that guides the eye [point]."""
 _UNIT = re.compile(r"\(([^\d\s(][^()]*|of 1)\)|\b(tokens|requests|experts|iterations)\b")
-_RAW = re.compile(r"\b[a-z][a-z0-9]*(?:\.[a-z0-9_]+)+\b|\b(?:%s)\b" % "|".join(
-    re.escape(name) for name in COLUMN_UNITS if "_" in name
-))  # fmt: skip
+_NAMES = "|".join(name for name in COLUMN_UNITS if "_" in name)
+_RAW = re.compile(rf"\b[a-z][a-z0-9]*(?:\.[a-z0-9_]+)+\b|\b(?:{_NAMES})\b")
 
 
 def faults(figure: Figure) -> list[str]:
@@ -41,6 +39,11 @@ def faults(figure: Figure) -> list[str]:
         if ax.get_label() != "<colorbar>":
             found += [*_beyond(ax), *_unnamed_axes(ax), *_unnamed(ax), *_alike(ax), *_bands(ax)]
     return found
+
+
+def cut_off(figure: Figure) -> list[str]:
+    """Return texts that cannot be read, and data beyond their axes."""
+    return [*unreadable(figure), *(told for ax in figure.axes for told in _beyond(ax))]
 
 
 def least_distance(figure: Figure) -> float:
@@ -79,22 +82,20 @@ def _unnamed_axes(ax: Axes) -> Iterator[str]:
     """Yield axes of numbers without words or unit; names at their ticks need none."""
     shared = ax.get_shared_x_axes().get_siblings(ax)
     for axis in (ax.xaxis, ax.yaxis):
-        has_names = isinstance(axis.get_major_formatter(), FixedFormatter) and any(
-            re.search("[a-z]{2}", tick.get_text()) for tick in axis.get_ticklabels()
-        )
+        has_names = any(re.search("[a-z]{2}", tick.get_text()) for tick in axis.get_ticklabels())
         is_told_below = axis is ax.xaxis and any(
             other.get_xlabel() for other in shared if other is not ax
         )
         has_ticks = any(tick.get_text() for tick in axis.get_ticklabels())
         label = axis.get_label().get_text()
-        if has_ticks and not has_names and not (is_told_below and not label):
-            if not re.search("[A-Za-z]{3}", label) or not _UNIT.search(label):
-                yield f"{label!r} names no {axis.axis_name}-axis with its unit"
+        is_told = re.search("[A-Za-z]{3}", label) and _UNIT.search(label)
+        if has_ticks and not (has_names or is_told or (is_told_below and not label)):
+            yield f"{label!r} names no {axis.axis_name}-axis with its unit"
 
 
 def _unnamed(ax: Axes) -> Iterator[str]:
     """Yield colours of lines, points and bars that no legend names, where several are drawn."""
-    named = {_colour(handle) for handle in _handles(ax)}
+    named = {_colour(handle) for each in ax.figure.axes for handle in _handles(each)}
     drawn = {_colour(artist): artist for artist in _drawn(ax)}
     if len(drawn) > 1 or named:
         yield from (f"no legend names {a}" for colour, a in drawn.items() if colour not in named)

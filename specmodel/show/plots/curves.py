@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_MARKED, _MANY, _MOST_BANDS = 20, 300, 3
-_MOST_CHARACTERS, _CHARACTERS_AN_INCH = 36, 18
+_MOST_CHARACTERS = 36
+_CHARACTERS = 1.9
+"""Characters that a line holds for each size of its font."""
 _PHASES = {"baseline": "0.72", "test": "0.93"}
 _CAUSES = {cause: cause[0].upper() for cause in CAUSES} | {"communication": "M"}
 _LETTERS = {letter: cause for cause, letter in _CAUSES.items()} | {"G": "no CUDA graph"}
@@ -160,7 +162,8 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
     for kind, part in kinds:
         style = points(numbers[str(kind)], label=shortened(frames.words(str(kind)), 30))
         ax.plot(part["latency"], part["predicted"], **(style | shape))
-    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    ends = 0.9 * low, 1.1 * high
+    ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     si_axes(ax)
     ax.set(xlabel="measured time (s)", ylabel="predicted time (s)")
     ax.set_aspect("equal")
@@ -237,8 +240,9 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str) -> Axes:
         _line(ax, part, quantity, i, shortened(name, _MOST_CHARACTERS))
         pins += [(i, x, y, letters) for x, y, letters in _bends(part, quantity)]
     unity(ax)
-    low = 0 if quantity == "target_efficiency" else None
-    ax.set(ylim=(low, None), ylabel=frames.titled([quantity]))
+    if quantity == "target_efficiency":
+        ax.set_ylim(0, None)
+    ax.set_ylabel(frames.titled([quantity]))
     counts_axis(ax, rows["batch_size"], frames.titled(["batch_size"]))
     _pin(ax, pins)
     handles = ax.get_legend_handles_labels()[0]
@@ -279,7 +283,7 @@ def _pin(ax: Axes, bends: list[tuple[int, float, float, str]]) -> None:
             place
             for place in places
             if low < place[1] < high
-            and all((np.abs(place - other) > (5.5 * len(letters), 7)).any() for other in taken)
+            and all((np.abs(place - other) > (7 * len(letters), 9)).any() for other in taken)
         ]
         if free:
             taken.append(free[0])
@@ -288,11 +292,13 @@ def _pin(ax: Axes, bends: list[tuple[int, float, float, str]]) -> None:
             style["path_effects"] = [withStroke(linewidth=1.5, foreground="white")]
             ax.annotate(letters, (x, y), **up, **style)
     used = {letter for *_, letters in bends for letter in letters}
-    told = [f"{letter} {words}" for letter, words in _LETTERS.items() if letter in used]
+    # blanks that no line is broken at
+    told = [f"{n} {words}".replace(" ", "\xa0") for n, words in _LETTERS.items() if n in used]
     if told:
-        width = int(_CHARACTERS_AN_INCH * ax.bbox.width / ax.figure.dpi)
+        size = float(ax.xaxis.label.get_fontsize())
+        width = int(_CHARACTERS * ax.bbox.width / point / size)
         note = textwrap.fill(f"limited from there by {', '.join(told)}", width)
-        ax.set_xlabel(f"{ax.get_xlabel()}\n{note}", linespacing=1.1)
+        ax.set_xlabel(f"{ax.get_xlabel()}\n{note}")
 
 
 def _line(ax: Axes, part: pd.DataFrame, quantity: str, i: int, label: str) -> None:

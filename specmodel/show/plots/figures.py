@@ -48,8 +48,8 @@ class Kind:
 KINDS = {
     kind.draw.__name__: kind
     for kind in (
-        Kind(curves.speedup, 2.1),
-        Kind(curves.target_efficiency, 2.1),
+        Kind(curves.speedup, 2.4),
+        Kind(curves.target_efficiency, 2.4),
         Kind(curves.active_experts, 2.1),
         Kind(maps.best_draft_length, 0.8, 0.2, most_height=3.5),
         Kind(maps.break_even, 0.8, 0.2, most_height=3.5),

@@ -89,7 +89,7 @@ def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
     ax.barh(at, values, height=0.6, label="carried", **filled(4, 0))
     for kind, colour, width in (("predicted", COLOURS[5], 0.8), ("simulated", COLOURS[0], 2.2)):
         reach = [values - rows[f"{kind}_low"], rows[f"{kind}_high"] - values]
-        bars: Style = {"linestyle": "", "ecolor": colour, "elinewidth": width, "capsize": 2}
+        bars: Style = {"linestyle": "", "color": colour, "elinewidth": width, "capsize": 2}
         told = "prediction" if kind == "predicted" else "simulation"
         reach = np.nan_to_num(np.stack(reach)).clip(min=0)
         ax.errorbar(values, at, xerr=reach, label=f"80 % by {told}", **bars)

@@ -153,7 +153,7 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
         style = filled(i, i) | {"error_kw": {"linewidth": 0.6, "ecolor": "0.2"}}
         style["xerr"] = [side.clip(lower=0).tolist() for side in (value - low, high - value)]
         ax.barh(places + (i - 0.5) * 0.36, value, 0.34, label=told, **style)
-    label = f"share of the variance of the\n{frames.words(outcome)} (of 1)"
+    label = f"share of the variance\nof {frames.words(outcome)} (of 1)"
     _inputs_axis(ax, shown, len(rows), label)
     ax.set_xlim(0, None)
     legend_above(ax, "with 95 % intervals", side="right")
@@ -182,10 +182,11 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
         (rows[knows], "white", "in hindsight, a bound"),
     ):
         reach = np.stack([part["speedup"] - part[ends[0]], part[ends[1]] - part["speedup"]])
-        bars: Style = {"xerr": np.nan_to_num(reach).clip(min=0), "elinewidth": 0.8, "capsize": 2}
-        bars |= {"label": label, "alpha": 1 if inside else 0.4}
+        places, pale = (part["speedup"], part.index.to_numpy()), 1 if inside else 0.4
         if not part.empty:
-            ax.errorbar(part["speedup"], part.index.to_numpy(), **points(0, mfc=face), **bars)
+            bars: Style = {"elinewidth": 0.8, "capsize": 2, "ecolor": COLOURS[0], "alpha": pale}
+            ax.errorbar(*places, xerr=np.nan_to_num(reach).clip(min=0), fmt="none", **bars)
+            ax.plot(*places, **points(0, mfc=face, label=label, alpha=pale))
     rows_axis(ax, [folded(name, _WIDTH) for name in names])
     ax.grid(axis="y", linewidth=0.3, color="0.85")
     ax.set_axisbelow(True)
