@@ -209,11 +209,6 @@ class Batch:
     share: FloatArray = field(default_factory=ONE.copy)
 
     @cached_property
-    def is_all(self) -> bool:
-        """Whether kernels take whole sequences at every point."""
-        return bool((self.share == 1).all())
-
-    @cached_property
     def num_sequences(self) -> FloatArray:
         """Sequences of all groups [request]."""
         return self.total(lambda group: ONE) if len(self.groups) > 1 else self.groups[0].batch_size
