@@ -50,11 +50,6 @@ def check(
     -------
     FloatArray
         The same numbers, finite and not empty [-].
-
-    Raises
-    ------
-    InputError
-        If a number is missing, not finite, out of bounds or not whole where it must be.
     """
     try:
         array = np.asarray(value)

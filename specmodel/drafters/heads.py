@@ -172,11 +172,6 @@ def parallel_drafter(
     ----------
     target, ffn_size, vocabulary_size
         As for `eagle_drafter` [-] [token].
-
-    Returns
-    -------
-    Drafter
-        The head.
     """
     return _eagle_head(target, PARALLEL, all_at_once, ffn_size, vocabulary_size)
 

@@ -65,11 +65,19 @@ class RoutedExperts(FeedForwardBlock):
     is_shared_apart: bool = False
     latent_size: Count = 0
     num_zero_experts: Count = 0
+    expert_groups: Size = 1
+    groups_per_token: Size = 1
 
     def __post_init__(self) -> None:
         if self.experts_per_token > self.num_experts:
             expected = f"at most num_experts = {self.num_experts}"
             raise InputError("experts_per_token", self.experts_per_token, expected)
+        if self.num_experts % self.expert_groups:
+            expected = f"a divisor of num_experts = {self.num_experts}"
+            raise InputError("expert_groups", self.expert_groups, expected)
+        if self.groups_per_token > min(self.expert_groups, self.experts_per_token):
+            expected = "at most expert_groups and experts_per_token"
+            raise InputError("groups_per_token", self.groups_per_token, expected)
         if self.num_shared_experts and not self.shared_expert_size:
             expected = f"a width above 0, as num_shared_experts = {self.num_shared_experts}"
             raise InputError("shared_expert_size", self.shared_expert_size, expected)
@@ -343,7 +351,8 @@ class RoutedExperts(FeedForwardBlock):
         """Return the work of bringing tokens to the GPUs of their experts, and back."""
         stream, degree = run.stream.expert_stream, run.layout.expert_parallel
         experts = self.num_experts, self.experts_per_token
-        visited = ranks.rank_share(*experts, degree, self.num_zero_experts)
+        groups = self.expert_groups, self.groups_per_token
+        visited = ranks.rank_share(*experts, degree, self.num_zero_experts, groups)
         return messages.exchanged(
             run,
             layers,
