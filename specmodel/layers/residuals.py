@@ -14,9 +14,9 @@ from specmodel.base.records import Record
 from specmodel.base.schemas import BY_KIND, Setting
 from specmodel.layers import blocks
 from specmodel.layers.attention import Count
-from specmodel.layers.forms import Quantity
+from specmodel.layers.forms import Form, Quantity
 from specmodel.layers.matrices import between_matrices
-from specmodel.layers.run import Pass
+from specmodel.layers.run import Beyond, Pass
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Kind, Work
 
@@ -62,10 +62,9 @@ class HyperConnections(Record):
     Notes
     -----
     As engines of mid-2026 run it, and as it was timed: kernels before a block, with its norm, and
-    one after it. vLLM 0.33 fuses what follows a block with what precedes the next
-    (``mhc_fused_post_pre``), which saves reading and writing the streams once, up to a quarter of
-    the traffic. The drafting layers of GLM-5.3-Flash have one stream, those of DeepSeek-V4 as many
-    as the model.
+    one after it. In passes of few tokens vLLM 0.33 fuses what follows a block with what precedes
+    the next (`EngineCode.fused_tokens`), which saves a launch and a walk over the streams. The
+    drafting layers of GLM-5.3-Flash have one stream, those of DeepSeek-V4 as many as the model.
 
     References
     ----------
@@ -109,7 +108,11 @@ class HyperConnections(Record):
         """Return the work of mixing in a pass, with the norms before blocks."""
         del num_layers
         tokens, stream = run.num_tokens, run.stream
-        found = self.before(tokens, stream, num_blocks) + self.after(tokens, stream, num_blocks)
+        after = self.after(tokens, stream, num_blocks)
+        if run.code.fused_tokens:
+            apart = Form({Beyond(run.code.fused_tokens): 1.0})
+            after = replace(after, kernels=apart * after.kernels, depth=apart * after.depth)
+        found = self.before(tokens, stream, num_blocks) + after
         return found + self.before(tokens, stream, 1, self._of_head) if self.has_head else found
 
     def before(

@@ -41,6 +41,20 @@ class Counted(Measure):
 
 
 @dataclass(frozen=True)
+class Beyond(Measure):
+    """Share of what engines save in passes of few tokens that others have not saved [-].
+
+    None up to these tokens, all from twice as many on: no step.
+    """
+
+    tokens: float
+
+    def of(self, carried: Carried) -> FloatArray:
+        """Return it for what a pass carries [-]."""
+        return np.clip(carried.replica.num_tokens / self.tokens - 1, 0, 1)
+
+
+@dataclass(frozen=True)
 class OfContexts(Measure):
     """A measure of some sequences that depends on how many entries came before the pass."""
 
