@@ -16,6 +16,8 @@ from typing import Any
 
 from dataset import write_dataset
 from links import fit_links
+from overheads import main as fit_overheads
+from program import carry_out
 from published.datasets import source_name
 from published.mixers import KIMI_RECURRENCES
 from published.tables import STACKS
@@ -112,12 +114,14 @@ def main(folder: Path) -> None:
     for hardware, owner in SAME_KERNELS.items():
         lend_kernels(hardware, owner)
     for name, engine in ENGINES.items():
-        vary = [word for overhead in engine["vary"] for word in ("--vary", overhead)]
-        leave = [word for column in engine["leave_out"] for word in ("--leave-out", column)]
-        run("fit", "engine", ROOT / "calibration/tables" / engine["table"],
-            "--output", RECORDS / f"engines/{name}.toml", "--name", engine["name"],
-            "--stack", engine["stack"], "--source", engine["source"],
-            "--version", engine["version"], *vary, *leave)  # fmt: skip
+        vary = [f"--vary={overhead}" for overhead in engine["vary"]]
+        leave = [f"--leave-out={column}" for column in engine["leave_out"]]
+        table, output = ROOT / "calibration/tables" / engine["table"], RECORDS / "engines"
+        told = [f"--{key}={engine[key]}" for key in ("name", "stack", "source", "version")]
+        words = [str(table), f"--output={output}/{name}.toml", *told, *vary, *leave]
+        print("$ python calibration/overheads.py", *words, flush=True)
+        if status := carry_out(fit_overheads, words):
+            raise SystemExit(status)
 
 
 if __name__ == "__main__":

@@ -70,15 +70,6 @@ _TABLES = {
     "4,1,0.8,0.82,\n",
     "steps.csv": "draft_length,emitted_tokens,phase,utility,window_utility\n0,1,baseline,,\n"
     "3,3,test,1.5,\n3,4,set,1.5,1.2\n",
-    "served.csv": "target,drafter,hardware,tensor_parallel,batch_size,draft_length,context_length,"
-    "quantity,value,step_efficiency\n"
-    + "".join(
-        f"mixtral-8x7b,eagle3,h200_sxm,1,{size},3,512,{what},{value},0.7\n"
-        for size, what, value in (
-            (1, "speedup", 1.8), (8, "speedup", 1.5), (1, "relative_step_time", 1.3),
-            (4, "forward_time", 0.02), (8, "step_time", 0.03),
-        )
-    ),
     "engines.csv": "model,dtype,system,backend,gpus,isl,osl,concurrency,measured_tpot_ms,"
     "measured_ttft_ms\nmixtral-8x7b,bf16,h200_sxm,vllm,2,8000,100,4,12,900\n"
     "DeepSeek-R1,fp8,b200_sxm,sglang,8,8000,1000,64,30,\n",

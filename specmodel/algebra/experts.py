@@ -250,11 +250,6 @@ def check_experts(
     -------
     tuple of FloatArray
         E and k [-].
-
-    Raises
-    ------
-    InputError
-        If E is below 1, or k is not between 0 and E.
     """
     E = check("num_experts", num_experts, minimum=1)
     k = check("experts_per_token", experts_per_token, above=0)

@@ -305,11 +305,6 @@ def check_draft_length(value: Numeric, *, minimum: float = 0, whole: bool = Fals
     -------
     FloatArray
         The same draft lengths [token].
-
-    Raises
-    ------
-    InputError
-        If one is below `minimum`, above `MAX_DRAFT_LENGTH`, or not whole where it must be.
     """
     return check("draft_length", value, minimum=minimum, maximum=MAX_DRAFT_LENGTH, whole=whole)
 

@@ -25,7 +25,6 @@ from specmodel.show.assumed import assumed_text, what_if_text
 if TYPE_CHECKING:
     from specmodel.fit.measured.tables import Served
 
-_WITH_VARY = ("name", "engine", "stack", "source", "version", "vary", "leave_out")
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
 
 
@@ -115,8 +114,7 @@ def fit_text(fits: Mapping[tuple[str, str], fit.KernelFitting]) -> str:
 @own("source", "TEXT", "What was measured.  [default: the files' names]")
 @own("version", "TEXT", "Version of the engine measured.", default="", show_default=False)
 @own("force", bool, "Take a fit that is like no known host's.", default=None)
-@own("vary", str, "Fit overheads by name instead, to one table; repeat.", multiple=True)
-@own("leave_out", "COLUMN", "With --vary: leave out in turn.", multiple=True)
+@click.option("--vary", hidden=True, multiple=True)
 def engine(measurements: tuple[str, ...], output: str, **options: Any) -> None:
     """Fit an engine to benchmarks of your own server: one plain and one speculative run do.
 
@@ -128,27 +126,17 @@ def engine(measurements: tuple[str, ...], output: str, **options: Any) -> None:
     load tell each other's noise. A fit that is like no known host's, as to runs on other GPUs
     than named, is refused without --force.
 
-    With --vary, overheads of that name are fitted to one table by least squares. Its columns:
-    target, drafter, hardware, tensor_parallel, batch_size, draft_length, context_length,
-    quantity (speedup, relative_step_time, forward_time, step_time or target_efficiency) and
-    value; step_efficiency in rows of speedup. Overheads: kernel_time, pass_time,
-    draft_kernel_time, draft_pass_time, reject_time, reject_time_per_request,
-    reject_time_per_token, tree_time, eager_kernel_time.
-
     \b
-    Examples:
+    Example:
       specmodel fit engine plain.json eagle3.json --target gpt-oss-120b \\
           --drafter eagle3 --hardware h200_sxm --output mine.toml
-      specmodel fit engine served.csv --name mine --output mine.toml \\
-          --vary pass_time --vary draft_pass_time --vary reject_time
     """
     for path in measurements:
         refuse_inputs("output", output, {"the measurements": path})
     if options["vary"]:
-        text = _by_name(measurements, output, options)
-    else:
-        text = _from_runs(measurements, output, options)
-    click.echo(f"{text}\n\nWritten: {output}")
+        elsewhere = "none: python calibration/overheads.py of a checkout fits overheads by name"
+        raise InputError("vary", options["vary"][0], elsewhere)
+    click.echo(f"{_from_runs(measurements, output, options)}\n\nWritten: {output}")
 
 
 def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> str:
@@ -204,8 +192,6 @@ def _check_given(options: dict[str, Any]) -> None:
         if options[name] is None:
             raise InputError(name, None, "what the files do not tell: a name or path")
     refuse_given(options, ["host_speed"], "none: the runs tell it")
-    if options["leave_out"]:
-        raise InputError("leave_out", options["leave_out"][0], "--vary with it")
 
 
 def _start(runs: Sequence[measured.Run], options: dict[str, Any]) -> tuple[str, str]:
@@ -312,56 +298,6 @@ def _shown(name: str, value: float) -> str:
 def _named(path: str) -> str:
     """Return the name of a file, which need not be UTF-8, as a record keeps it."""
     return in_one_line(Path(path).name)
-
-
-def _by_name(paths: Sequence[str], output: str, options: dict[str, Any]) -> str:
-    """Fit the overheads of --vary to one table, write the engine, and return what to print."""
-    from specmodel.base.records import toml_text
-
-    if len(paths) > 1:
-        raise InputError("measurements", " ".join(paths), "one table with --vary")
-    others = [name for name in options if name not in _WITH_VARY]
-    refuse_given(options, others, "none with --vary, whose table says what ran")
-    if options["name"] is None:
-        raise InputError("name", None, "a name of the engine, with --vary")
-    table = fit.read_serving(paths[0])
-    changes = {"name": options["name"], "source": options["source"] or _named(paths[0])}
-    if options["stack"]:
-        changes["stack"] = options["stack"]
-    base = machines.load_engine(options["engine"] or "ideal").with_changes("engine", changes)
-    how = {name: options[name] for name in ("leave_out", "version")}
-    how["date"] = date.today().isoformat()
-    fitting = fit.fit_engine(table, base, options["vary"], **how)
-    write_text(output, toml_text(fitting.profile) + "\n")
-    return f"{_engine_text(fitting)}\n\n{_row_text(fitting, table)}"
-
-
-def _engine_text(fitting: fit.EngineFitting) -> str:
-    """Return fitted overheads, errors and warnings."""
-    fit = fitting.profile.fit
-    found = [f"  {name} = {value:.4g} s" for name, value in fitting.result.parameters.items()]
-    lines = [f"{fitting.profile.name}: {fitting.result.num_points} points", *found]
-    lines.append(f"  mean error {fitting.result.mean_error:.1%}")
-    for column, error in (fit.left_out_error if fit else {}).items():
-        lines.append(f"  mean error with each {column} left out in turn {error:.1%}")
-    lines += [wrap(f"  Warning: {warning}.") for warning in fitting.result.warnings]
-    return "\n".join(lines)
-
-
-def _row_text(fitting: fit.EngineFitting, table: report.DataFrame) -> str:
-    """Return each row measured and predicted, as an aligned table."""
-    quantity, values = table["quantity"].tolist(), table["value"].astype(float)
-    sizes = [str(of_row).split() for of_row in table["batch_size"]]
-    columns = [
-        ("target", [Path(str(name)).name[:17] for name in table["target"]]),
-        ("quantity", quantity),
-        ("batch\nsize", ["-".join(dict.fromkeys([s[0], s[-1]])) for s in sizes]),
-        ("draft\nlength", [f"{length:g}" for length in table["draft_length"].astype(float)]),
-        ("measured", list(map(_value, quantity, values))),
-        ("predicted", list(map(_value, quantity, fitting.predicted))),
-        ("error", [f"{error:+.1%}" for error in fitting.result.residuals]),
-    ]
-    return align(columns, left=["target", "quantity"])
 
 
 def _value(quantity: str, value: float) -> str:

@@ -77,11 +77,6 @@ def deploy(**arguments: Unpack[DeploymentArguments]) -> tuple[Deployment, dict[s
     **arguments
         What runs where: those of `PlainArguments` and `DeploymentArguments`.
 
-    Returns
-    -------
-    tuple
-        The deployment, and the assumed values by argument.
-
     Examples
     --------
     >>> deployment, assumed = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")

@@ -127,11 +127,6 @@ def dspark_drafter(
     markov_rank
         Rank of the bias that each token gives to the logits of the next [-].
 
-    Returns
-    -------
-    Drafter
-        The head, with a vector that tells how sure it is.
-
     Examples
     --------
     >>> head = dspark_drafter(load_architecture("glm-5.2"))
@@ -183,11 +178,6 @@ def p_eagle_drafter(
         Draft vocabulary; by default the target's, as speculators 0.9.0 trains a head where no
         smaller one is asked for [token].
 
-    Returns
-    -------
-    Drafter
-        The head.
-
     Examples
     --------
     >>> head = p_eagle_drafter(load_architecture("qwen3-30b-a3b"))
@@ -213,11 +203,6 @@ def pard_drafter(model: Architecture) -> Drafter:
     ----------
     model
         The draft model.
-
-    Returns
-    -------
-    Drafter
-        The model, with one pass a step.
 
     Examples
     --------

@@ -173,11 +173,6 @@ def fitted_stack(
         As `fit_kernels` returns them.
     version, source, date
         Version of the stack, what was measured, and day of the fit as 2026-11-21.
-
-    Returns
-    -------
-    FittedStack
-        Ready for `profiles.with_stack`.
     """
     tables: dict[str, dict[str, object]] = {}
     for (kind, dtype), fitting in fits.items():

@@ -113,7 +113,8 @@ def update_engine(
     base
         Where to start: a profile with a fit, whose covariance says how far it may move.
     date, version
-        As for `fit_engine`.
+        Day of the fit, as 2026-11-21, and version of the engine that was measured; empty if not
+        known.
     force
         Whether to return an engine that is unlike all known hosts, instead of raising
         `doubts.DoubtfulFitError`: such runs are mostly of another deployment, or of a busy machine.

@@ -11,9 +11,9 @@ import numpy as np
 from specmodel.algebra import experts, ranks
 from specmodel.algebra.routing import check_popularity, union_by_expert
 from specmodel.base.errors import InputError
+from specmodel.base.schemas import Count, Size
 from specmodel.base.units import FloatArray
 from specmodel.layers import blocks, messages
-from specmodel.layers.attention import Count, Size
 from specmodel.layers.batch import (
     ONE,
     ZERO,
@@ -23,7 +23,7 @@ from specmodel.layers.batch import (
     Routing,
 )
 from specmodel.layers.dense import dense_block, matrices_of
-from specmodel.layers.forms import Form, Measure
+from specmodel.layers.forms import Form, Measure, measured
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.parts import FeedForwardBlock
 from specmodel.layers.run import Pass
@@ -309,10 +309,10 @@ class RoutedExperts(FeedForwardBlock):
         """Return the work of routed experts, with bringing tokens to them and back."""
         layout, stream = run.layout, run.stream.expert_stream
         k = self.mean_experts_per_token
-        active, pairs = Form({ActiveExperts(self): 1.0}), run.everything.num_tokens * k
+        active, pairs = Form({active_experts_of(self): 1.0}), run.everything.num_tokens * k
         if layout.expert_parallel > 1:
-            active = Form({BusiestExperts(self, layout.expert_parallel): 1.0})
-            pairs = Form({BusiestPairs(self, layout.expert_parallel): 1.0})
+            active = measured(_busiest_experts, self, layout.expert_parallel)
+            pairs = measured(_busiest_pairs, self, layout.expert_parallel)
         sizes: dict[str, Any] = {
             "hidden_size": self.routed_width(stream.hidden_size),
             "width": self.expert_size / layout.expert_tensor_parallel,
@@ -370,37 +370,20 @@ class RoutedExperts(FeedForwardBlock):
         )
 
 
-@dataclass(frozen=True)
-class ActiveExperts(Measure):
-    """Distinct experts that the pass loads in each layer [-]."""
-
-    experts: RoutedExperts
-
-    def of(self, carried: Carried) -> FloatArray:
-        """Return them for what a pass carries [-]."""
-        return self.experts.active_experts(carried.everything, carried.routing)
+def active_experts_of(experts: RoutedExperts) -> Measure:
+    """Return the distinct experts that a pass loads in each layer, as a measure [-]."""
+    return Measure(_active, (experts,))
 
 
-@dataclass(frozen=True)
-class BusiestExperts(Measure):
-    """Distinct experts that the rank with most of them loads in a layer, of `degree` ranks [-]."""
-
-    experts: RoutedExperts
-    degree: int
-
-    def of(self, carried: Carried) -> FloatArray:
-        """Return them for what a pass carries [-]."""
-        active = carried[ActiveExperts(self.experts)]
-        return ranks.busiest_experts(active, self.experts.num_experts, self.degree)
+def _active(carried: Carried, experts: RoutedExperts) -> FloatArray:
+    return experts.active_experts(carried.everything, carried.routing)
 
 
-@dataclass(frozen=True)
-class BusiestPairs(Measure):
-    """Token-expert pairs of the rank with most tokens, of `degree` ranks [-]."""
+def _busiest_experts(carried: Carried, experts: RoutedExperts, degree: int) -> FloatArray:
+    """Return the experts that the rank with most of them loads, of `degree` ranks [-]."""
+    return ranks.busiest_experts(carried[active_experts_of(experts)], experts.num_experts, degree)
 
-    experts: RoutedExperts
-    degree: int
 
-    def of(self, carried: Carried) -> FloatArray:
-        """Return them for what a pass carries [-]."""
-        return self.experts.busiest_pairs(carried.everything, carried.routing, self.degree)
+def _busiest_pairs(carried: Carried, experts: RoutedExperts, degree: int) -> FloatArray:
+    """Return the token-expert pairs of the rank with most tokens, of `degree` ranks [-]."""
+    return experts.busiest_pairs(carried.everything, carried.routing, degree)

@@ -8,19 +8,30 @@ each block, with which engines fuse it, and each GPU has a copy of it.
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
+import numpy as np
+
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
-from specmodel.base.schemas import BY_KIND, Setting
+from specmodel.base.schemas import BY_KIND, Count, Setting
+from specmodel.base.units import FloatArray
 from specmodel.layers import blocks
-from specmodel.layers.attention import Count
-from specmodel.layers.forms import Form, Quantity
+from specmodel.layers.batch import Carried
+from specmodel.layers.forms import Quantity, measured
 from specmodel.layers.matrices import between_matrices
-from specmodel.layers.run import Beyond, Pass
+from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Kind, Work
 
 _MIXER_DTYPE = "fp32"
+
+
+def share_apart(carried: Carried, tokens: float) -> FloatArray:
+    """Return how much of what engines save in passes of few tokens is not saved [-].
+
+    None up to these tokens, all from twice as many on: no step.
+    """
+    return np.clip(carried.replica.num_tokens / tokens - 1, 0, 1)
 
 
 def norms(
@@ -110,7 +121,7 @@ class HyperConnections(Record):
         tokens, stream = run.num_tokens, run.stream
         after = self.after(tokens, stream, num_blocks)
         if run.code.fused_tokens:
-            apart = Form({Beyond(run.code.fused_tokens): 1.0})
+            apart = measured(share_apart, run.code.fused_tokens)
             after = replace(after, kernels=apart * after.kernels, depth=apart * after.depth)
         found = self.before(tokens, stream, num_blocks) + after
         return found + self.before(tokens, stream, 1, self._of_head) if self.has_head else found

@@ -311,16 +311,6 @@ def load_engine(name: str | Path) -> EngineProfile:
     name
         A name that `list_engines` gives, or the path of a TOML file.
 
-    Returns
-    -------
-    EngineProfile
-        The profile.
-
-    Raises
-    ------
-    InputError
-        If there is no such profile, or the file does not fit.
-
     Examples
     --------
     >>> load_engine("ideal").is_ideal

@@ -124,16 +124,6 @@ def read_measurements(path: str | Path) -> pd.DataFrame:
     ----------
     path
         A CSV or Parquet file.
-
-    Returns
-    -------
-    pandas.DataFrame
-        As `check_measurements` returns it.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, or `check_measurements` refuses the table.
     """
     return check_measurements(read_table(path, (*COMMON[:-1], *DTYPES, "role")))
 
@@ -150,11 +140,6 @@ def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
     -------
     pandas.DataFrame
         One row for each point, with ``role`` ("fit" where none was given) and ``shape``.
-
-    Raises
-    ------
-    InputError
-        Names the first column at fault, its value, and what is accepted.
     """
     need_columns(table, COMMON)
     if table.empty:

@@ -110,17 +110,6 @@ class Architecture(Shape):
         ignore_keys
             Keys that are read as if they were not in the file, at whatever depth they stand.
 
-        Returns
-        -------
-        Architecture
-            The shape, with the dtype of the weights.
-
-        Raises
-        ------
-        InputError
-            If the family, a key or a quantisation is not understood, or a key to be ignored is not
-            in the file.
-
         Examples
         --------
         >>> Architecture.from_hf_config("no/such/config.json")
@@ -222,18 +211,7 @@ class Architecture(Shape):
         return self.head_parameters + self._inner_parameters + blocks
 
     def weight_bytes(self, layout: Layout) -> float:
-        """Return the weights that each GPU holds, each group in its dtype [B].
-
-        Parameters
-        ----------
-        layout
-            How the model is spread over GPUs.
-
-        Returns
-        -------
-        float
-            Bytes [B].
-        """
+        """Return the weights that each GPU holds, each group in its dtype [B]."""
         h, n, stream = self.hidden_size, layout.tensor_parallel, self.stream
         own, plan = self.residuals, self.residual_plan
         inputs, ngrams, memory = self.layer_inputs, self.ngram_inputs, self.ngram_memory
@@ -250,40 +228,14 @@ class Architecture(Shape):
         )
 
     def sequence_bytes(self, entries: FloatArray, tensor_parallel: int = 1) -> FloatArray:
-        """Return what all layers keep of one sequence on each GPU: KV cache and state.
-
-        Parameters
-        ----------
-        entries
-            Tokens in the cache, any shape [token].
-        tensor_parallel
-            GPUs that the heads are spread over [-].
-
-        Returns
-        -------
-        FloatArray
-            Bytes of a sequence [B].
-        """
+        """Return what all layers keep of one sequence on each GPU: KV cache and state."""
         kept = check("entries", entries, minimum=0)
         parts = self.mixers.items()
         each = (n * part.sequence_bytes(kept, self.stream, tensor_parallel) for part, n in parts)
         return sum(each, np.zeros(()))
 
     def check_layout(self, layout: Layout, prefix: str = "") -> None:
-        """Refuse a layout over GPUs that the model cannot be cut into.
-
-        Parameters
-        ----------
-        layout
-            The degrees.
-        prefix
-            Put before the names of arguments in errors.
-
-        Raises
-        ------
-        InputError
-            If a degree does not divide what it cuts.
-        """
+        """Refuse a layout over GPUs that the model cannot be cut into."""
         n = int(check(f"{prefix}tensor_parallel", layout.tensor_parallel, minimum=1, whole=True))
         for mixer in self.mixers:
             if not mixer.cuts(n):
@@ -349,16 +301,6 @@ def load_architecture(
         Dtype of the weights; what is stored if None.
     ignore_keys
         Keys of a ``config.json`` that are read as if they were not in it.
-
-    Returns
-    -------
-    Architecture
-        The architecture.
-
-    Raises
-    ------
-    InputError
-        If there is no such architecture, or the file does not fit.
 
     Examples
     --------

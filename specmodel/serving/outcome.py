@@ -70,6 +70,19 @@ class Run:
         return int(self.counts[state.PREEMPTIONS])
 
     @property
+    def step_rows(self) -> list[dict[str, float]]:
+        """The logged steps, a row each.
+
+        When it ended and how long it took [s], requests, share of KV blocks in use [-], draft
+        length and what was emitted [token].
+        """
+        told = {"time": "time", "step_time": "seconds", "running": "running", "waiting": "waiting"}
+        told |= {"decoding": "decoding", "draft_length": "draft", "emitted_tokens": "emitted"}
+        kept = {name: self.log[column] for name, column in told.items()}
+        kept["kv_use"] = 1 - self.log["free"] / max(self.limits.blocks, 1)
+        return [dict(zip(kept, row, strict=True)) for row in zip(*kept.values(), strict=True)]
+
+    @property
     def end(self) -> float:
         """When the last request left [s]."""
         return float(self.sums[state.NOW])
@@ -114,20 +127,20 @@ class Run:
     @property
     def throughput(self) -> float:
         """Output tokens a second over the whole run [token/s]."""
-        return float(self.requests.output_tokens.sum() / self.end)
+        return float(self.counts[state.ALL_EMITTED] / self.end)
 
     @property
     def tokens_per_step(self) -> float:
         """Mean tokens that a request emits in a step that decodes it [token]."""
         chunks = self.intervals.sum()
-        emitted = (self.requests.output_tokens - 1).sum()
+        emitted = self.counts[state.ALL_EMITTED] - self.counts[state.BEGUN]
         return float(emitted / chunks) if chunks else 1.0
 
     @property
     def drafted_per_step(self) -> float:
         """Mean tokens drafted for a request in a step that decodes it [token]."""
         chunks = self.intervals.sum()
-        return float(self.drafted_tokens.sum() / chunks) if chunks else 0.0
+        return float(self.counts[state.ALL_DRAFTED] / chunks) if chunks else 0.0
 
     def interval_quantile(self, share: float) -> float:
         """Return the time between chunks of tokens that a share of them stay below [s]."""

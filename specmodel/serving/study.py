@@ -124,7 +124,7 @@ class Study:
 
         Adaptive verification drafts in full, and verifies by batch what gives most tokens a second
         at the mean survival by position: nothing records confidences, which vLLM reads. With equal
-        survival, `replay.policies.verified_drafts` takes whole lengths, which are compared here.
+        survival its rule takes whole lengths, which are compared here.
         """
         if name.strip() == "none":
             return self.plain_service, no_drafts()

@@ -80,12 +80,6 @@ def explorer(**start: Any) -> ipywidgets.VBox:
     ipywidgets.VBox
         Shown by Jupyter if it is the last value of a cell. Where a value cannot be used, one line
         in place of the picture says why.
-
-    Raises
-    ------
-    InputError
-        If there is no such control, a value cannot be used, or ipywidgets or matplotlib is
-        missing.
     """
     for name, value in start.items():
         if name not in DEFAULTS:
@@ -209,11 +203,6 @@ def view(values: Mapping[str, Any]) -> View:
         Values of the controls by name, as in `DEFAULTS`. The rate of proposals counts only for
         the drafter ngram, the speed of the host only for an engine with overheads.
 
-    Raises
-    ------
-    InputError
-        Names the control at fault.
-
     Examples
     --------
     >>> shown = view(DEFAULTS)
@@ -250,11 +239,6 @@ def drafters_for(target: str) -> list[str]:
     ----------
     target
         Name or path of an architecture.
-
-    Returns
-    -------
-    list of str
-        Names of drafters.
     """
     model = load_architecture(target)
     small = [
@@ -273,11 +257,6 @@ def png(shown: View) -> bytes:
     ----------
     shown
         As `view` returns it.
-
-    Returns
-    -------
-    bytes
-        The picture.
     """
     from matplotlib import rc_context
 

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -502,9 +503,8 @@ def examples():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where the examples run: with a table of served steps, and one of kernels if there is data."""
+    """Where the examples run, with a table of kernels if there is data."""
     path = tmp_path_factory.mktemp("examples")
-    shutil.copy(TABLES / "moesd_vllm_a800.csv", path / "served.csv")
     for kind in ("plain", "eagle3"):
         shutil.copy(BENCHMARKS / f"vllm_{kind}.json", path / f"{kind}.json")
     if find_spec("aiconfigurator_core") and find_spec("pyarrow"):
@@ -536,6 +536,9 @@ def test_help_has_examples():
 
 def test_version(run):
     assert specmodel.__version__ in run("--version")
+    told = run("--version --verbose")
+    assert f"\nnumpy {version('numpy')}\n" in told
+    assert re.search(r"\ndata [0-9a-f]{12} \(\d{3} files\)\n", told)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["predict", "--help"], ["--version"]])

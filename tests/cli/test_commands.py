@@ -10,16 +10,11 @@ import pandas as pd
 import pytest
 from planted import DTYPES, H200, KINDS, PLANTED, planted, points
 
-import specmodel
 from specmodel import cli
 from specmodel.algebra.roofline import KernelParameters
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.fit import fit_engine, fit_kernels
-from specmodel.fit.engine import BOUNDS, COLUMNS, QUANTITIES
+from specmodel.fit import fit_kernels
 from specmodel.fit.kernels import PARAMETERS, SHARPNESSES, predicted_time
 from specmodel.fit.validation import predict_measured
-from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import FOLDER, load_hardware
 from specmodel.measure.measurements import check_measurements
 
@@ -117,130 +112,6 @@ def test_a_few_products_give_a_fit_that_walks_no_depth(shapes: str) -> None:
 
 # engines: what is planted comes back
 
-TARGET = {
-    "target": "qwen2-57b-a14b",
-    "drafter": "qwen2-0.5b",
-    "hardware": "a800_sxm_80gb",
-    "tensor_parallel": 2,
-    "context_length": 512,
-}
-OVERHEADS = [
-    {"pass_time": 2e-3},
-    {"pass_time": 2e-3, "draft_pass_time": 5e-4, "reject_time": 1e-3},
-    {"kernel_time": 3e-6, "draft_kernel_time": 5e-6, "reject_time_per_request": 1e-4},
-    {"reject_time": 1e-3, "reject_time_per_request": 1e-4, "reject_time_per_token": 2e-5},
-]
-PASSES = OVERHEADS[1]
-VARY = "".join(f" --vary {name}" for name in PASSES)
-
-
-def ideal(**overheads: float):
-    return load_engine("ideal").with_changes("engine", overheads)
-
-
-def served(
-    engine, quantities=("relative_step_time", "forward_time", "speedup"), lengths=(1, 4)
-) -> pd.DataFrame:
-    """What an engine measures at three batch sizes, and over them together."""
-    rows = []
-    for length in lengths:
-        p = specmodel.predict(
-            **TARGET, batch_size=[1, 8, 64], draft_length=length, acceptance=0.8, engine=engine
-        )
-        common = TARGET | {"draft_length": length, "step_efficiency": np.max(p.step_efficiency)}
-        for quantity in quantities:
-            values = np.broadcast_to(getattr(p, quantity), 3)
-            rows += [
-                common | {"batch_size": str(B), "quantity": quantity, "value": float(value)}
-                for B, value in zip((1, 8, 64), values, strict=True)
-            ]
-            if quantity == "speedup":
-                value = float(values.max())
-                rows.append(common | {"batch_size": "1 8 64", "quantity": quantity, "value": value})
-    return pd.DataFrame(rows)
-
-
-def fit(table: pd.DataFrame, overheads, **options):
-    base = options.pop("base", ideal())
-    return fit_engine(table, base, list(overheads), date="2026-01-01", **options)
-
-
-@pytest.mark.parametrize("overheads", OVERHEADS, ids=lambda o: "+".join(o))
-@pytest.mark.parametrize(
-    "quantities", [("relative_step_time", "forward_time", "speedup"), ("speedup",)]
-)
-def test_planted_overheads_come_back(overheads, quantities) -> None:
-    table = served(ideal(**overheads), quantities)
-    fitting = fit(table, overheads)
-    np.testing.assert_allclose(fitting.predicted, table["value"], rtol=1e-6)
-    assert fitting.result.parameters == pytest.approx(overheads, rel=1e-4)
-    assert fitting.result.warnings == ()
-    assert fitting.profile.fit.num_points == len(table)
-    for name, value in overheads.items():
-        assert BOUNDS[name][0] <= value <= BOUNDS[name][1]
-        assert getattr(fitting.profile, name) == pytest.approx(value, rel=1e-4)
-
-
-@pytest.mark.parametrize("quantity", QUANTITIES)
-def test_every_quantity_is_predicted(quantity: str) -> None:
-    table = served(ideal(pass_time=2e-3), (quantity,))
-    np.testing.assert_allclose(fit(table, ["pass_time"]).predicted, table["value"], rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("quantity", "unknown"),
-    [
-        ("target_efficiency", {"draft_pass_time", "reject_time"}),
-        ("forward_time", {"draft_pass_time", "reject_time"}),
-        ("step_time", {"pass_time", "reject_time"}),
-    ],
-)
-def test_overheads_that_the_rows_do_not_determine_are_named(quantity, unknown) -> None:
-    fitting = fit(served(ideal(**PASSES), (quantity,)), PASSES)
-    named = {warning.split()[0] for warning in fitting.result.warnings}
-    assert named == unknown
-    for name in set(PASSES) - unknown:
-        assert fitting.result.parameters[name] == pytest.approx(PASSES[name], rel=1e-4)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_noisy_rows_are_predicted_within_their_noise(seed: int) -> None:
-    table = served(ideal(**PASSES), lengths=(1, 2, 5))
-    noise = np.exp(0.02 * np.random.default_rng(seed).standard_normal(len(table)))
-    fitting = fit(table.assign(value=table["value"] * noise), PASSES)
-    np.testing.assert_allclose(fitting.predicted, table["value"], rtol=0.03)
-    assert 0.01 < fitting.profile.fit.spread < 0.04
-
-
-def test_overheads_held_stay_and_are_counted() -> None:
-    held = {"kernel_time": 3e-6}
-    table = served(ideal(**PASSES, **held))
-    fitting = fit(table, PASSES, base=ideal(**held))
-    assert fitting.result.parameters == pytest.approx(PASSES, rel=1e-4)
-    assert fitting.profile.kernel_time == held["kernel_time"]
-
-
-def test_an_overhead_at_a_bound_is_warned_of() -> None:
-    fitting = fit(served(ideal(pass_time=0.1)), ["pass_time"])
-    assert fitting.result.warnings == ("pass_time is at its upper bound, 0.05",)
-
-
-def test_rows_left_out_are_predicted_by_the_others() -> None:
-    table = served(ideal(**PASSES))
-    fitting = fit(table, PASSES, leave_out=["batch_size"])
-    np.testing.assert_allclose(fitting.left_out["batch_size"], table["value"], rtol=1e-5)
-    table.loc[table["batch_size"] == "8", "value"] *= 1.2
-    wrong = fit(table, PASSES, leave_out=["batch_size"])
-    off = wrong.left_out["batch_size"] / table["value"] - 1
-    assert off[table["batch_size"] == "8"].abs().min() > 0.1
-    assert wrong.profile.fit.left_out_error["batch_size"] > wrong.profile.fit.mean_error
-
-
-@pytest.mark.parametrize("name", COLUMNS)
-def test_fit_engine_names_a_missing_column(name: str) -> None:
-    with pytest.raises(InputError, match=rf"^measurements: got .*columns {name} as well"):
-        fit(served(ideal()).drop(columns=name), ["pass_time"])
-
 
 # the command line
 
@@ -262,11 +133,8 @@ def together() -> pd.DataFrame:
 
 def written() -> dict[str, pd.DataFrame]:
     """Tables by the name of their file."""
-    gemm, engine = planted("gemm"), served(ideal(**PASSES))
-    speedups = served(ideal(pass_time=2e-3), ("speedup",))
-    times = served(ideal(**PASSES), ("forward_time", "step_time"))
+    gemm = planted("gemm")
     wild = np.where(np.arange(len(gemm)) % 5, 1.0, 1e-3)
-    blanks = np.where(np.arange(len(engine)) < 2, np.nan, np.arange(len(engine)) % 2)
     return {
         "all": together(),
         "gemm": gemm,
@@ -284,46 +152,6 @@ def written() -> dict[str, pd.DataFrame]:
         "twice": pd.concat([gemm, gemm]),
         "stack": gemm.assign(stack="My Stack"),
         "device": gemm.assign(hardware="h201"),
-        "engine": engine,
-        "engine_few": engine.head(3),
-        "engine_header": engine.head(0),
-        "no_quantity": engine.drop(columns="quantity"),
-        "no_value": engine.drop(columns="value"),
-        "no_efficiency": engine.drop(columns="step_efficiency"),
-        "efficiency_blank": cell(speedups, "step_efficiency", np.nan),
-        "efficiency_low": cell(speedups, "step_efficiency", 0.1),
-        "efficiency_high": cell(speedups, "step_efficiency", 1.2),
-        "efficiency_infinite": cell(speedups, "step_efficiency", np.inf),
-        "efficiency_text": cell(speedups, "step_efficiency", "x"),
-        "quantity": cell(engine, "quantity", "sped"),
-        "target": cell(engine, "target", "mixtrall"),
-        "drafter": cell(engine, "drafter", "egle"),
-        "hardware": cell(engine, "hardware", "a8oo"),
-        "three_gpus": cell(engine, "tensor_parallel", 3),
-        "no_gpu": cell(engine, "tensor_parallel", 0),
-        "half_a_gpu": cell(engine, "tensor_parallel", 1.5),
-        "gpu_text": cell(engine, "tensor_parallel", "two"),
-        "batch_text": cell(engine, "batch_size", "four"),
-        "batch_list": cell(engine, "batch_size", "1 2 x"),
-        "batch_comma": cell(engine, "batch_size", "1,2"),
-        "batch_zero": cell(engine, "batch_size", "1 0"),
-        "batch_blank": cell(engine, "batch_size", ""),
-        "length_fraction": cell(engine, "draft_length", 1.5),
-        "length_negative": cell(engine, "draft_length", -1),
-        "length_blank": cell(engine, "draft_length", np.nan),
-        "length_text": cell(engine, "draft_length", "four").iloc[::-1],
-        "context_negative": cell(engine, "context_length", -1),
-        "context_text": cell(engine, "context_length", "long"),
-        "value_zero": cell(engine, "value", 0),
-        "value_negative": cell(engine, "value", -1),
-        "value_blank": cell(engine, "value", np.nan),
-        "value_text": cell(engine, "value", "fast"),
-        "value_infinite": cell(engine, "value", np.inf),
-        "batch_huge": cell(engine, "batch_size", "1e300"),
-        "length_huge": cell(engine, "draft_length", 1e300),
-        "value_huge": cell(engine, "value", 1e300),
-        "engine_milliseconds": times.assign(value=1e3 * times["value"]),
-        "blanks": engine.assign(day=blanks),
     }
 
 
@@ -395,7 +223,6 @@ def refuse(run, folder, tmp_path):
 
 
 KERNELS = "fit {folder}/gemm.csv --output out.toml"
-ENGINE = f"fit engine {{folder}}/engine.csv --output out.toml --name mine{VARY}"
 VALIDATE = "validate {folder}/plain/h200_sxm.toml {folder}/gemm.csv"
 
 FAULTS = [
@@ -441,67 +268,6 @@ FAULTS = [
     (f"{KERNELS} --hardware h201 --measured-on h200_sxm", "--hardware", "'h201'", "h200_sxm"),
     (f"{KERNELS} --hardware {{folder}}/none/h200_sxm.toml", "--hardware", "No such file"),
     (f"{KERNELS} --hardware {{folder}}/second/h200_sxm.toml", "schema_version", "got 2", "1"),
-    # fit engine
-    *(
-        (ENGINE.replace("engine.csv", f"{table}.csv"), *fragments)
-        for table, *fragments in (
-            ("none", "measurements", "none.csv", "No such file"),
-            ("empty", "measurements", "empty.csv"),
-            ("engine_header", "measurements", "0 rows", "more than 3"),
-            ("engine_few", "measurements", "3 rows", "more than 3"),
-            ("binary", "measurements", "expected"),
-            ("no_quantity", "measurements", "columns quantity as well"),
-            ("no_value", "measurements", "columns value as well"),
-            ("no_efficiency", "measurements", "rows of speedup", "columns step_efficiency"),
-            ("efficiency_blank", "measurements.step_efficiency", "got nan", "at most 1"),
-            ("efficiency_low", "measurements.step_efficiency", "got 0.1"),
-            ("efficiency_high", "measurements.step_efficiency", "got 1.2", "at most 1"),
-            ("efficiency_infinite", "measurements.step_efficiency", "got inf", "at most 1"),
-            ("efficiency_text", "measurements.step_efficiency", "got 'x'", "at most 1"),
-            ("quantity", "measurements.quantity", "'sped'", *QUANTITIES),
-            ("target", "measurements.target", "'mixtrall'", "mixtral-8x7b"),
-            ("drafter", "measurements.drafter", "'egle'", "eagle"),
-            ("hardware", "measurements.hardware", "'a8oo'", "a800_sxm_80gb"),
-            ("three_gpus", "measurements.tensor_parallel", "got 3", "1, 2, 4"),
-            ("no_gpu", "measurements.tensor_parallel", "got 0", "a whole number above 0"),
-            ("half_a_gpu", "measurements.tensor_parallel", "got 1.5", "a whole number"),
-            ("gpu_text", "measurements.tensor_parallel", "'two'", "a whole number"),
-            ("batch_text", "measurements.batch_size", "'four'", "number"),
-            ("batch_list", "measurements.batch_size", "'1 2 x'", "number"),
-            ("batch_comma", "measurements.batch_size", "'1,2'", "number"),
-            ("batch_zero", "measurements.batch_size", "got 0", "from 1 to"),
-            ("batch_blank", "measurements.batch_size", "nan", "from 1 to"),
-            ("length_fraction", "measurements.draft_length", "got 1.5", "a whole number"),
-            ("length_negative", "measurements.draft_length", "got -1", "at least 0"),
-            ("length_blank", "measurements.draft_length", "got nan", "a whole number"),
-            ("length_text", "measurements.draft_length", "'four'", "a whole number"),
-            ("context_negative", "measurements.context_length", "got -1", "at least 0"),
-            ("context_text", "measurements.context_length", "'long'", "a number"),
-            ("value_zero", "measurements.value", "0", "above 1e-12"),
-            ("value_negative", "measurements.value", "-1", "above 1e-12"),
-            ("value_blank", "measurements.value", "nan", "above 1e-12"),
-            ("value_text", "measurements.value", "'fast'", "above 1e-12"),
-            ("value_infinite", "measurements.value", "inf", "above 1e-12"),
-            ("batch_huge", "measurements.batch_size", "1e+300", "from 1 to 1e+09"),
-            ("length_huge", "measurements.draft_length", "1e+300", "at most"),
-            ("value_huge", "measurements.value", "1e+300", "at most"),
-            ("engine_milliseconds", "measurements.value", "218 times", "seconds", "another unit"),
-        )
-    ),
-    (f"{ENGINE} --vary pass_tim", "--vary", "'pass_tim'", "pass_time"),
-    (f"{ENGINE} --vary ''", "--vary", "''", "reject_time_per_token"),
-    (f"{ENGINE} --vary pass_time", "--vary", "'pass_time', ", "each overhead once"),
-    (f"{ENGINE} --leave-out nope", "--leave-out", "'nope'", "a column", "batch_size"),
-    (f"{ENGINE} --leave-out target", "--leave-out", "'target'", "several values"),
-    (
-        ENGINE.replace("engine.csv", "blanks.csv") + " --leave-out day",
-        *("--leave-out", "'day'", "without blank cells"),
-    ),
-    (f"{ENGINE} --engine idael", "--engine", "'idael'", "ideal"),
-    (f"{ENGINE} extra", "extra"),
-    (ENGINE.replace(" --name mine", ""), "--name", "a name of the engine, with --vary"),
-    (ENGINE.replace(VARY, ""), "--target", "what the files do not tell"),
-    (ENGINE.replace(" --output out.toml", ""), "Missing option", "--output"),
     # validate
     ("validate", "Missing argument", "PROFILE"),
     ("validate h200_sxm", "Missing argument", "MEASUREMENTS"),
@@ -527,12 +293,16 @@ FAULTS = [
     ("dataset h200_sxm trtllm", "command: got 'dataset'", "python calibration/dataset.py"),
     ("list tables", "kind: got 'tables'", "python calibration/dataset.py"),
     ("simulate --suite cascade", "--suite: got 'cascade'", "python calibration/cascade.py"),
+    (
+        "fit engine {folder}/gemm.csv --output out.toml --vary pass_time",
+        *("--vary: got 'pass_time'", "python calibration/overheads.py"),
+    ),
 ]
 
 
 def name_of(command: str) -> str:
-    short = command.replace(ENGINE, "ENGINE").replace(KERNELS, "KERNELS").replace("{folder}/", "")
-    return short.replace(VARY, "").replace(" --output out.toml", "")
+    short = command.replace(KERNELS, "KERNELS").replace("{folder}/", "")
+    return short.replace(" --output out.toml", "")
 
 
 @pytest.mark.parametrize(
@@ -554,7 +324,7 @@ def test_no_output_is_made_of_what_is_wrong(command, refuse, tmp_path) -> None:
     assert not files(tmp_path)
 
 
-@pytest.mark.parametrize("command", [KERNELS, ENGINE, f"{VALIDATE} --figure out.png"])
+@pytest.mark.parametrize("command", [KERNELS, f"{VALIDATE} --figure out.png"])
 def test_what_the_bad_cases_start_from_is_accepted(command, do, tmp_path) -> None:
     assert do(command)
     assert len(files(tmp_path)) == 1
@@ -570,9 +340,8 @@ OUTPUTS = [
 
 
 @pytest.mark.parametrize(("output", "fragment"), OUTPUTS)
-@pytest.mark.parametrize("command", [KERNELS, ENGINE])
-def test_output_that_cannot_be_written_is_named(command, output, fragment, refuse) -> None:
-    line = refuse(command.replace("out.toml", output))
+def test_output_that_cannot_be_written_is_named(output, fragment, refuse) -> None:
+    line = refuse(KERNELS.replace("out.toml", output))
     assert line.startswith("specmodel: error: --output: got ")
     assert fragment in line
 
@@ -586,11 +355,6 @@ def test_fit_without_arguments_shows_help_and_fails(run) -> None:
 @pytest.mark.parametrize("command", ["fit", "fit kernels", "fit engine", "validate"])
 def test_help_fits_80_columns(command, do) -> None:
     assert do(f"{command} --help").startswith(f"Usage: specmodel {command}")
-
-
-def test_help_of_fit_engine_names_every_column_and_overhead(do) -> None:
-    told = set(re.findall(r"\w+", do("fit engine --help")))
-    assert told >= {*BOUNDS, *COLUMNS, *QUANTITIES}
 
 
 # fit kernels
@@ -725,69 +489,6 @@ def test_predictions_take_the_fitted_stack(run) -> None:
     )
     status = [run(f"{command} {stack}")[0] for stack in ("mine", "typical", "nosuch")]
     assert status == [0, 0, 2]
-
-
-# fit engine
-
-
-def test_fit_engine_writes_an_engine_that_predicts_what_was_planted(do) -> None:
-    out = do(f"{ENGINE} --leave-out batch_size --source 'a test'")
-    engine = load_engine("out.toml")
-    assert (engine.name, engine.source) == ("mine", "a test")
-    assert engine.fit.varied == list(PASSES)
-    assert set(engine.fit.left_out_error) == {"batch_size"}
-    table = served(ideal(**PASSES))
-    np.testing.assert_allclose(served(engine)["value"], table["value"], rtol=1e-4)
-    for name, value in PASSES.items():
-        assert f"{name} = {value:.4g} s" in out
-    assert "with each batch_size left out in turn" in out
-    assert "Written: out.toml" in out
-
-
-def test_fit_engine_shows_every_row_measured_and_predicted(do, folder) -> None:
-    table = pd.read_csv(folder / "engine.csv").assign(batch_size="1 4 16")
-    table.loc[0, "value"] *= 1.5
-    table.to_csv("rows.csv", index=False)
-    out = do(f"fit engine rows.csv --output out.toml --name mine{VARY} --leave-out draft_length")
-    lines = out[out.index("target") :].splitlines()
-    rows = [line.split() for line in lines[1 : len(table) + 1]]
-    fitting = fit_engine(table, ideal(name="mine"), list(PASSES), date="2026-11-21")
-    for row, (_, measured), predicted in zip(
-        rows, table.iterrows(), fitting.predicted, strict=True
-    ):
-        assert row[:2] == [measured["target"], measured["quantity"]]
-        assert row[2:4] == ["1-16", f"{measured['draft_length']:g}"]
-        assert row[-1] == f"{predicted / measured['value'] - 1:+.1%}"
-        if not measured["quantity"].endswith("ward_time") and measured["quantity"] != "step_time":
-            assert row[-3:-1] == [f"{measured['value']:.3f}", f"{predicted:.3f}"]
-    assert max(map(len, out.splitlines())) <= 80
-
-
-def test_an_engine_fitted_without_leaving_out_loads(do) -> None:
-    do(ENGINE)
-    assert load_engine("out.toml").fit.left_out_error == {}
-
-
-def test_the_typical_stack_of_an_engine_is_taken() -> None:
-    engine = ideal().with_changes("engine", {"stack": "typical"})
-    deployed, _ = deploy(target="mixtral-8x7b", hardware="h200_sxm", drafter="ngram", engine=engine)
-    assert deployed.kernels.stack == "typical"
-
-
-def test_fit_engine_keeps_what_it_does_not_vary(do) -> None:
-    Path("held.toml").write_text(
-        'schema_version = 1\nname = "held"\nsource = "a"\nkernel_time = 3e-6\n'
-    )
-    do(f"{ENGINE} --engine held.toml --stack vllm --leave-out batch_size")
-    engine = load_engine("out.toml")
-    assert (engine.name, engine.stack, engine.kernel_time) == ("mine", "vllm", 3e-6)
-
-
-def test_fit_engine_warns_of_what_is_not_determined(do, folder) -> None:
-    served(ideal(**PASSES), ("target_efficiency",)).to_csv("a.csv", index=False)
-    out = " ".join(do(f"fit engine a.csv --output out.toml --name mine{VARY}").split())
-    for name in ("draft_pass_time", "reject_time"):
-        assert f"Warning: {name} is not determined by the points." in out
 
 
 # validate

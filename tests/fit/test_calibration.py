@@ -8,11 +8,11 @@ import pytest
 from published_tables import read_table
 from sampled import sampled
 
+from overheads import fit_engine, read_served
 from published.datasets import list_tables, read_timings
 from published.tables import STACKS
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
-from specmodel.fit import fit_engine, read_serving
 from specmodel.layers.kinds import KINDS, MAIN_KINDS
 from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import list_hardware, load_hardware
@@ -179,7 +179,7 @@ def test_typical_kernels_state_the_error_on_a_device_left_out() -> None:
 def test_engines_are_what_the_fit_gives(
     name: str, table: str, columns: list[str], largest: dict[str, float]
 ) -> None:
-    measured, shipped = read_serving(TABLES / table), load_engine(name)
+    measured, shipped = read_served(TABLES / table), load_engine(name)
     assert shipped.fit is not None
     fitting = fit_engine(
         measured, shipped, shipped.fit.varied, date="2026-11-21", leave_out=columns
@@ -201,7 +201,10 @@ def test_intervals_hold_for_cells_of_table_1_left_out() -> None:
     intervals hold 22 or 23 cells of 24 by which draws are taken, where they held 21: as 80 % of 24
     would in 17 to 22 (88 %).
     """
-    table, shipped = read_serving(TABLES / "moesd_vllm_a800.csv"), load_engine("vllm-moesd-2025")
+    table, shipped = (
+        read_served(TABLES / "moesd_vllm_a800.csv"),
+        load_engine("vllm-moesd-2025"),
+    )
     assert shipped.fit is not None
     held, num_fits, engines = [], 8, []
     for fold in range(num_fits):

@@ -13,7 +13,7 @@ import pytest
 from published.population import VARIED, fit_population
 from specmodel import Acceptance, predict
 from specmodel.base.errors import InputError
-from specmodel.fit import EngineUpdate, fit_engine, update_engine
+from specmodel.fit import EngineUpdate, update_engine
 from specmodel.fit.doubts import DoubtfulFitError
 from specmodel.fit.measured import (
     judge_serving,
@@ -499,12 +499,6 @@ def test_an_engine_without_a_fit_has_nowhere_to_start() -> None:
         update_engine([row("ideal", 1, 3)], load_engine("ideal"), date="2026-11-22")
     with pytest.raises(InputError, match="runs: got '0 runs'"):
         update_engine([], load_engine("vllm"), date="2026-11-22")
-
-
-def test_overheads_by_name_are_fitted_where_times_are_linear_in_them() -> None:
-    table = pd.read_csv(ROOT / "calibration" / "tables" / "moesd_vllm_a800.csv", comment="#")
-    with pytest.raises(InputError, match="engine: got 'vLLM'; expected one that hides none"):
-        fit_engine(table, load_engine("vllm"), ["reject_time"], date="2026-11-22")
 
 
 def test_own_files_say_their_version_and_so_the_profile() -> None:

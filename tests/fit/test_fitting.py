@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specmodel import fit as fitting
+from published.moesd import fit_moesd, moesd_bounds, moesd_speedup
 from specmodel.algebra.moesd import MoESDParameters
 from specmodel.algebra.speculation import step_efficiency
 from specmodel.base.errors import InputError
@@ -19,7 +19,7 @@ from specmodel.models.architecture import load_architecture
 
 NAMES = [field.name for field in fields(MoESDParameters)]
 RIDGE_POINT = 153.0
-BOUNDS = fitting.moesd_bounds(
+BOUNDS = moesd_bounds(
     load_architecture("qwen2-57b-a14b"),
     load_architecture("qwen2-0.5b"),
     load_hardware("a800_sxm_80gb"),
@@ -62,7 +62,7 @@ def plant(seed: int) -> np.ndarray:
 
 def measured(seed: int, noise: float = 0.0) -> tuple[dict[str, np.ndarray], np.ndarray]:
     points = plan()
-    truth = fitting.moesd_speedup(points, plant(seed), RIDGE_POINT)
+    truth = moesd_speedup(points, plant(seed), RIDGE_POINT)
     factor = 1 + noise * np.random.default_rng(seed + 100).standard_normal(truth.size)
     return points | {"speedup": truth * factor}, truth
 
@@ -75,28 +75,28 @@ def sampled(table: dict[str, np.ndarray], stride: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("seed", range(4))
 def test_21_of_228_points_give_all_planted_predictions_back(seed: int) -> None:
     table, truth = measured(seed)
-    fit = fitting.fit_moesd(sampled(table, 11), BOUNDS, ridge_point=RIDGE_POINT)
+    fit = fit_moesd(sampled(table, 11), BOUNDS, ridge_point=RIDGE_POINT)
     assert fit.num_points == 21
     assert fit.mean_error < 1e-6
     values = np.array(list(fit.parameters.values()))
-    predicted = fitting.moesd_speedup(table, values, RIDGE_POINT)
+    predicted = moesd_speedup(table, values, RIDGE_POINT)
     np.testing.assert_allclose(predicted, truth, rtol=1e-6)
 
 
 def test_what_a_ratio_cannot_determine_is_named() -> None:
     table, _ = measured(0)
-    fit = fitting.fit_moesd(table, BOUNDS, ridge_point=RIDGE_POINT)
+    fit = fit_moesd(table, BOUNDS, ridge_point=RIDGE_POINT)
     assert any("not determined" in warning for warning in fit.warnings)
 
 
 def test_noisy_points_are_predicted_within_their_standard_error() -> None:
     table, truth = measured(1, noise=0.01)
-    fit = fitting.fit_moesd(table, BOUNDS, ridge_point=RIDGE_POINT)
+    fit = fit_moesd(table, BOUNDS, ridge_point=RIDGE_POINT)
     values = np.array(list(fit.parameters.values()))
-    predicted = fitting.moesd_speedup(table, values, RIDGE_POINT)
+    predicted = moesd_speedup(table, values, RIDGE_POINT)
     step = 1e-6 * values
     moved = np.stack([
-        fitting.moesd_speedup(table, values + np.diag(step)[i], RIDGE_POINT)
+        moesd_speedup(table, values + np.diag(step)[i], RIDGE_POINT)
         for i in range(values.size)
     ])  # fmt: skip
     jacobian = (moved - predicted) / step[:, None]
@@ -129,7 +129,7 @@ def test_bounds_are_one_to_five_reads() -> None:
 def test_bad_tables_name_what_is_wrong(change, argument: str) -> None:
     table, _ = measured(0)
     with pytest.raises(InputError, match=rf"^{argument}: got"):
-        fitting.fit_moesd(change(table), BOUNDS, ridge_point=RIDGE_POINT)
+        fit_moesd(change(table), BOUNDS, ridge_point=RIDGE_POINT)
 
 
 def location(logs: np.ndarray, clusters: np.ndarray | None = None):

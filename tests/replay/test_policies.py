@@ -2,18 +2,17 @@
 
 import numpy as np
 import pytest
+from engine_rules import AdaptiveServer, verified_drafts
 
 from specmodel.algebra.speculation import expected_tokens_per_step
 from specmodel.base.errors import InputError
 from specmodel.replay.policies import (
-    AdaptiveServer,
     AdaptiveSteps,
     Cascade,
     CascadeSettings,
     DiscountedBandit,
     Goodput,
     scheduled_draft_lengths,
-    verified_drafts,
 )
 from specmodel.replay.policies.goodput import STEP_TIMES, next_length, take_in
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 from engine_modules import own_module, own_source
+from engine_rules import AdaptiveServer
 
-from specmodel.replay.policies import AdaptiveServer
 from specmodel.replay.policies.sglang import first_steps, read_slots
 
 PATH = "sglang/srt/speculative/adaptive_spec_params.py"

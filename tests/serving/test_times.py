@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engine_rules import verified_drafts
 
 import under_load
 from specmodel.algebra.acceptance import Acceptance
@@ -11,7 +12,6 @@ from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import step_times
 from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
 from specmodel.layers.batch import SequenceGroup, sequence_group
-from specmodel.replay.policies import verified_drafts
 from specmodel.serving import times
 from specmodel.serving.policies import best_lengths, survival
 

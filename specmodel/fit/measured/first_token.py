@@ -25,25 +25,11 @@ LEAST_MILLISECONDS = 5.0  # no engine answers such a prompt in less: such are se
 
 
 def judge_first_tokens(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Return the rows of few requests with long prompts, with their times to the first token.
+    """Return the rows of few requests with long prompts, and reasons by row why others are not.
 
-    Parameters
-    ----------
-    table
-        The rows of a table of measured serving.
-
-    Returns
-    -------
-    tuple
-        The rows, and reasons by row why others are left out. A row has its labels, stack (whose
-        kernels were taken), degrees, lengths, quantity, measured, prefill_time, base_time (prefill
-        and waiting), predicted with the engine's constant, left_out with a constant fitted to other
-        models [s], and error and left_out_error, over measured less one [-].
-
-    Raises
-    ------
-    InputError
-        If no row has a time to the first token that may be one in milliseconds.
+    A row has its labels, stack (whose kernels were taken), degrees, lengths, measured, base_time
+    (prefill and waiting), predicted with the engine's constant, left_out with a constant fitted to
+    other models [s], and error and left_out_error, over measured less one [-].
     """
     reasons = [(row, _not_taken(row)) for row in table.rows]
     taken = [row for row, why in reasons if not why]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,32 +19,20 @@ from specmodel.prediction.intervals import MAX_POINTS
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predict_deployed
 
-LOAD = ("prompt_length", "output_length")
 GROUPS = ("model", "engine", "hardware", "dtype", "batch_size", "host")
 """Columns by which errors are grouped, if a table has them."""
 
 ALL = "all"  # group of all rows
 
 
-def judge_serving(
-    table: ServingTable, *, with_prefill: bool = True
-) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Return the rows of a table with their predictions, and those that cannot be predicted.
+def judge_serving(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Return the rows of a table with their predictions, and reasons by row why others have none.
 
-    Parameters
-    ----------
-    table, with_prefill
-        As `read_serving` returns it; whether steps carry the prefill of other requests.
-
-    Returns
-    -------
-    tuple
-        The rows, and reasons by row where a model refuses a layout; an InputError if all are. A row
-        has its labels, stack (whose kernels were taken), degrees, batch_size, quantity, measured,
-        predicted, low and high (the ends of the 80 % interval) [s] [-], chance (of a gain, of a
-        speedup) and error, predicted over measured less one [-].
+    A row has its labels, stack (whose kernels were taken), degrees, batch_size, quantity, measured,
+    predicted, low and high (ends of the 80 % interval), chance (of a gain, of a speedup) and error,
+    predicted over measured less one [s] [-].
     """
-    found, refused = told_of(table.rows, partial(_judged, with_prefill=with_prefill))
+    found, refused = told_of(table.rows, _judged)
     if not found:
         why = next(iter([*refused.values(), *table.not_taken.values()]), "none")
         raise InputError("serving", "no row that is taken", f"at least one; of the first, {why}")
@@ -108,11 +95,10 @@ def _named(item: tuple[str, Any]) -> tuple[str, Any]:
     return name, value if isinstance(value, str | int | float) else id(value)
 
 
-def _judged(rows: list[Served], *, with_prefill: bool) -> list[dict[str, Any]]:
+def _judged(rows: list[Served]) -> list[dict[str, Any]]:
     """Return rows of one deployment with their predictions."""
     deployment, assumed = resolve(rows[0].deployment)
-    names = [name for name in rows[0].points if with_prefill or name not in LOAD]
-    points = {name: np.array([float(row.points[name]) for row in rows]) for name in names}
+    points = {n: np.array([float(row.points[n]) for row in rows]) for n in rows[0].points}
     tokens = rows[0].tokens_per_step
     predicted: Prediction
     if tokens is None:
@@ -145,17 +131,7 @@ def _at(values: FloatArray | None, place: int) -> float:
 def serving_errors(judged: pd.DataFrame) -> pd.DataFrame:
     """Return errors of all rows, and by model, engine, GPU, dtype and batch size.
 
-    Parameters
-    ----------
-    judged
-        Rows of `judge_serving`, or of `judge_first_tokens`, which have no intervals.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns are group, value, rows, mean_error and median_error of predicted over measured less
-        one, absolute, bias (the signed mean) and coverage, the share of rows measured within the
-        80 % interval [-].
+    Bias is the signed mean, coverage the share of rows measured within the 80 % interval [-].
     """
     rows = [{"group": ALL, "value": "", **_errors(judged)}]
     for name in (name for name in GROUPS if name in judged):

@@ -186,18 +186,7 @@ def _is_load(run: Run, first: Run) -> bool:
 
 
 def need_plain(runs: Sequence[Run]) -> None:
-    """Refuse runs that are all step times with speculation: there is nothing to compare them with.
-
-    Parameters
-    ----------
-    runs
-        Runs of all files.
-
-    Raises
-    ------
-    InputError
-        If there is neither a run without speculation nor a speedup.
-    """
+    """Refuse runs that are all step times with speculation: nothing is to compare them with."""
     speculative = [run for run in runs if run.is_speculative]
     timed = [run for run in speculative if run.quantity == "step_time"]
     if timed and len(timed) == len(runs):
@@ -210,18 +199,6 @@ def check_model(runs: Sequence[Run], target: str) -> None:
     """Refuse a benchmark of another shipped architecture than the target.
 
     Unknown names are passed over: checkpoints are renamed, and folders are called anything.
-
-    Parameters
-    ----------
-    runs
-        Runs of all files.
-    target
-        Name or path of the model that they should be of.
-
-    Raises
-    ------
-    InputError
-        If a run names another shipped architecture.
     """
     named = _shipped(target)
     for run in runs:
@@ -234,13 +211,8 @@ def check_model(runs: Sequence[Run], target: str) -> None:
 def served_runs(runs: Sequence[Run], deployment: Mapping[str, Any]) -> list[Served]:
     """Return runs of one deployment as rows of measured serving, as fits of engines take them.
 
-    Parameters
-    ----------
-    runs
-        With known draft lengths; an InputError if neither a run's file nor the caller told its own.
-    deployment
-        What ran, as `cost.deploying.resolve` takes it, with the KV entries of a sequence as
-        context_length if the prompts and outputs of runs do not tell.
+    `deployment` is what ran, as `cost.deploying.resolve` takes it, with the KV entries of a
+    sequence as context_length if the prompts and outputs of runs do not tell.
     """
     return [_served(run, deployment) for run in runs]
 

@@ -286,17 +286,8 @@ async def connected(
 ) -> AsyncIterator[Server]:
     """Open a client of a server, not yet asked anything, and close it at the end.
 
-    Parameters
-    ----------
-    url
-        Where the server is, with or without ``/v1``.
-    api_key, ca_file
-        Bearer token to send, and certificates to trust instead of the system's.
-    timeout, streams
-        Longest time for an answer [s]; whether answers are streamed.
-    stream_interval, temperature
-        Tokens in each event after the first [token], and temperature of sampling [-]; the server's
-        own if not given.
+    `ca_file` has certificates to trust instead of the system's, `timeout` is for an answer [s].
+    Tokens of an event [token] and temperature [-] are the server's own unless given.
     """
     try:
         import aiohttp

@@ -46,20 +46,7 @@ async def drive(
 ) -> AsyncIterator[Done]:
     """Warm a server up and do the runs of a round; yield the end of each, and of what warms up.
 
-    Parameters
-    ----------
-    server, told
-        The server, which drafts as the round asks, and what it said of itself.
-    plan, runs
-        Tells the requests of a run; runs of the round that are left, in order.
-    log, prompts
-        The table, to which rows are added, and the maker of prompts.
-
-    Raises
-    ------
-    InputError
-        If an answer fails, counters went backwards, or speculation has no counters; rows of what
-        has ended are in the table.
+    Where an answer fails or counters go wrong, rows of what has ended are in the table.
     """
     drafting = [run.draft_length for run in runs if run.draft_length]
     if drafting and not told.has_counters:

@@ -136,17 +136,7 @@ def speculation(scrape: Scrape | None, info: Mapping[str, Any]) -> Speculation:
 
 
 def launch_options(engine: str, draft_length: int, method: str, draft_model: str = "") -> str:
-    """Return the options, as typed in a shell, with which an engine drafts so many tokens.
-
-    Parameters
-    ----------
-    engine
-        vllm or sglang; for any other, the options of both are given.
-    draft_length
-        Tokens drafted per sequence and step, as a chain; 0 for none [token].
-    method, draft_model
-        One of `METHODS`, and the name or folder of the draft model, where it needs one.
-    """
+    """Return the options with which an engine drafts so many tokens, of both if it is neither."""
     if method not in METHODS:
         raise InputError("method", method, ", ".join(METHODS))
     if engine not in COUNTERS:

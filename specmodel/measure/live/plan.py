@@ -156,20 +156,7 @@ def warm_up_of(runs: Iterable[Run]) -> list[tuple[Run, list[Request]]]:
 
 
 def budget(plan: Plan, rounds: dict[int, list[Run]]) -> Budget:
-    """Return what the runs left of a plan ask of a server in all, warming up included.
-
-    Parameters
-    ----------
-    plan
-        The plan, for the requests of a run.
-    rounds
-        The runs that are left, by the number of their round [-].
-
-    Returns
-    -------
-    Budget
-        Exact, except that prompts in text miss their length by some tokens.
-    """
+    """Return what the runs left of a plan ask of a server in all, warming up included."""
     count = prompts = outputs = 0
     for runs in rounds.values():
         asked = [(run, [*chain(*slots_of(run, plan.requests))]) for run in runs]
@@ -183,25 +170,7 @@ def budget(plan: Plan, rounds: dict[int, list[Run]]) -> Budget:
 def seconds_of(
     run: Run, requests: int, first_token: float, tpot: float, known: Mapping[tuple[int, ...], float]
 ) -> float:
-    """Return how long all slots of a run will take together.
-
-    Parameters
-    ----------
-    run
-        The run.
-    requests
-        Timed requests of each slot [request].
-    first_token, tpot
-        Time to the first token, and per further token, of a single request [s].
-    known
-        Times that earlier runs took, by their keys without the repeat [s].
-
-    Returns
-    -------
-    float
-        The time of an earlier run of this load; else a lower bound, from the pace of a single
-        request [s].
-    """
+    """Return the time that one of its load took, or a run takes at the pace of one request [s]."""
     if run.key[:-1] in known:
         return known[run.key[:-1]]
     return (requests + 2) * first_token + (requests + 1) * run.output_length * tpot

@@ -44,17 +44,7 @@ Own = Sequence[str] | Sequence[list[int]]
 def random_ids(lowest: int, highest: int, seed: int | None = None) -> Prompts:
     """Return a maker of prompts of random token ids.
 
-    Parameters
-    ----------
-    lowest, highest
-        Bounds of the ids, both included [-].
-    seed
-        With one, a key gives the same prompt each time; without, no prompt comes twice [-].
-
-    Returns
-    -------
-    Prompts
-        Makes a prompt from a number of tokens and a key.
+    With a seed, a key gives the same prompt each time; without, no prompt comes twice.
     """
 
     def prompt(length: int, key: Sequence[int] = ()) -> list[int]:
@@ -65,18 +55,7 @@ def random_ids(lowest: int, highest: int, seed: int | None = None) -> Prompts:
 
 
 def random_words(seed: int | None = None) -> Prompts:
-    """Return a maker of prompts of random common words.
-
-    Parameters
-    ----------
-    seed
-        As for `random_ids` [-].
-
-    Returns
-    -------
-    Prompts
-        Makes a prompt from a number of words and a key.
-    """
+    """Return a maker of prompts of random common words, seeded as `random_ids`."""
 
     def prompt(length: int, key: Sequence[int] = ()) -> str:
         return " ".join(_drawn(seed, key).choice(WORDS, max(length, 1)).tolist())
@@ -89,27 +68,7 @@ def _drawn(seed: int | None, key: Sequence[int]) -> np.random.Generator:
 
 
 async def fitted_words(server: Server, words: Prompts, lengths: Sequence[int]) -> Prompts:
-    """Return a maker of prompts in text with a given number of tokens, as the server counts them.
-
-    Parameters
-    ----------
-    server
-        Server that is asked how many tokens some words are.
-    words
-        Makes a prompt from a number of words and a key.
-    lengths
-        All lengths that will be asked for [token].
-
-    Returns
-    -------
-    Prompts
-        Makes a prompt from one of these lengths and a key.
-
-    Raises
-    ------
-    InputError
-        If a single word is too long a prompt, for what a chat adds to it.
-    """
+    """Return a maker of prompts in text with so many tokens as the server counts them."""
     counts = {length: await _words_of(server, words, length) for length in set(lengths)}
     return lambda length, key=(): words(counts[length], key)
 
@@ -142,30 +101,9 @@ async def found_prompts(
     form: Form | None = None,
     seed: int | None = None,
 ) -> tuple[Prompts, str]:
-    """Return a maker of prompts in the first form that a server takes.
+    """Return a maker of prompts in the first form that a server takes, and why it took no ids.
 
-    Parameters
-    ----------
-    server
-        The server, which is asked; its form is set.
-    lengths
-        All lengths that will be asked for [token].
-    own, form
-        Prompts to draw from instead of random ones, and the only form to try.
-    token_ids
-        Bounds of random ids, both included; otherwise as many as the served model has [-].
-    seed
-        As for `random_ids` [-].
-
-    Returns
-    -------
-    tuple of Prompts and str
-        The maker, and why the server took no token ids, where they were tried first.
-
-    Raises
-    ------
-    InputError
-        If the model lacks token ids that are given, or the server takes no form of prompt.
+    `own` are prompts to draw from instead of random ones, `form` is the only one to try.
     """
     tries = await _tries(server, own, token_ids, seed)
     tries = [each for each in tries if form in (None, each[0])]
@@ -212,16 +150,6 @@ def read_prompts(path: str | Path) -> Own:
     ----------
     path
         A text, or JSON lines of objects with a ``prompt``, which is text or a list of token ids.
-
-    Returns
-    -------
-    list of str or list of list of int
-        As they are in the file, without empty ones.
-
-    Raises
-    ------
-    InputError
-        Names the file, or its first line at fault.
     """
     from specmodel.replay.traces.files import json_lines, need_keys
 
@@ -257,18 +185,7 @@ def _drawn_from(own: Own, seed: int | None) -> Prompts:
 
 
 def mean_length(prompts: Own) -> int:
-    """Return the mean length of prompts.
-
-    Parameters
-    ----------
-    prompts
-        As `read_prompts` returns them.
-
-    Returns
-    -------
-    int
-        Of text by its characters, about, as only a server counts it [token].
-    """
+    """Return the mean length of prompts."""
     lengths = [len(prompt) for prompt in prompts]
     per_token = _CHARACTERS if isinstance(prompts[0], str) else 1
     return max(round(sum(lengths) / len(lengths) / per_token), 1)

@@ -16,10 +16,6 @@ if TYPE_CHECKING:
         scheduled_draft_length as scheduled_draft_length,
         scheduled_draft_lengths as scheduled_draft_lengths,
     )
-    from specmodel.replay.policies.sglang import (
-        AdaptiveServer as AdaptiveServer,
-        AdaptiveSteps as AdaptiveSteps,
-    )
-    from specmodel.replay.policies.verification import verified_drafts as verified_drafts
+    from specmodel.replay.policies.sglang import AdaptiveSteps as AdaptiveSteps
 
 __getattr__, __dir__ = front(__name__)

@@ -7,7 +7,7 @@ to a higher one, where the average passes a threshold between them.
 
 import json
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -137,8 +137,7 @@ class AdaptiveSteps(StatePolicy):
     ) -> None:
         slots = read_slots(config)
         first = first_steps(slots, num_steps)
-        self.other_slots = tuple(size for size in slots if size > batch_size)
-        slot = [*slots.values()][_slot_of([*slots], batch_size)]
+        slot = [*slots.values()][slot_of([*slots], batch_size)]
         if settings:
             told = {"candidate_steps": slot["candidate_steps"]}
             slot = _checked({}, slot | told | settings, "sglang")
@@ -146,10 +145,10 @@ class AdaptiveSteps(StatePolicy):
         if not fitting or (config is not None and fitting != slot["candidate_steps"]):
             expected = f"at most {max_draft_length}, the longest draft considered"
             raise InputError("sglang candidate_steps", slot["candidate_steps"], expected)
-        super().__init__(*_state(slot | {"candidate_steps": fitting}, first))
+        super().__init__(*initial_state(slot | {"candidate_steps": fitting}, first))
 
 
-def _state(slot: Mapping[str, Any], first: int) -> tuple[list[int], list[float]]:
+def initial_state(slot: Mapping[str, Any], first: int) -> tuple[list[int], list[float]]:
     """Return the state of a slot before its first batch, of a server that begins at `first`."""
     steps = slot["candidate_steps"]
     at = steps.index(first) if first in steps else len(steps) // 2
@@ -159,52 +158,9 @@ def _state(slot: Mapping[str, Any], first: int) -> tuple[list[int], list[float]]
     return [steps[at], 0, *counts, *steps], [float(steps[at] - 1), *numbers]
 
 
-def _slot_of(sizes: Sequence[int], batch_size: int) -> int:
+def slot_of(sizes: Sequence[int], batch_size: int) -> int:
     """Return the number of the slot of a batch: the largest size at or below, or else the first."""
     return max(bisect_right(sizes, batch_size) - 1, 0)
-
-
-class AdaptiveServer:
-    """All slots of a server, each with a state that its requests share.
-
-    States are lists of numbers, `whole` and `real`, by number of slot: `adapt` takes in a batch.
-
-    Parameters
-    ----------
-    config, num_steps
-        As in `AdaptiveSteps` [token].
-    graph_sizes
-        Batch sizes of CUDA graphs, to the next of which a batch is padded before it is looked up
-        [request].
-    """
-
-    def __init__(
-        self,
-        config: str | Path | Mapping[str, Any] | None = None,
-        num_steps: int | None = None,
-        graph_sizes: Sequence[int] = (),
-    ) -> None:
-        slots = read_slots(config)
-        first = first_steps(slots, num_steps)
-        self._sizes, self._graph_sizes = [*slots], sorted(graph_sizes)
-        states = [_state(slot, first) for slot in slots.values()]
-        self.whole, self.real = [each[0] for each in states], [each[1] for each in states]
-
-    def slot(self, batch_size: int) -> int:
-        """Return the number of the slot that a batch is looked up in [-]."""
-        at = bisect_left(self._graph_sizes, batch_size)
-        padded = self._graph_sizes[at] if at < len(self._graph_sizes) else batch_size
-        return _slot_of(self._sizes, padded)
-
-    def propose(self, batch_size: int) -> int:
-        """Return the draft length of a batch [token]."""
-        return self.whole[self.slot(batch_size)][ASKED]
-
-    def observe(self, accepted_tokens: Sequence[int], batch_size: int) -> None:
-        """Take in how many tokens each request of a batch had accepted [token]."""
-        if accepted_tokens:
-            at, mean = self.slot(batch_size), sum(accepted_tokens) / len(accepted_tokens)
-            adapt(self.whole[at], self.real[at], mean)
 
 
 def sglang(

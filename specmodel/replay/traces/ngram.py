@@ -216,11 +216,6 @@ def read_tokens(
         Each line has prompt_token_ids and output_token_ids, or, with a tokenizer.json that encodes
         them without adding special tokens, the texts prompt and output; other keys are ignored. The
         ids that it gives need not be those that were generated.
-
-    Returns
-    -------
-    tuple of lists of ndarray
-        Token ids of the prompts and of the outputs.
     """
     encoder = None if tokenizer is None else _load(tokenizer)
     keys, checked = (ID_KEYS, _ids) if encoder is None else (TEXT_KEYS, _text)

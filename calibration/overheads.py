@@ -1,24 +1,36 @@
-"""Fit of an engine's overheads to measured speedups or times, and errors on what is left out."""
+"""Fit of an engine's overheads to measured speedups or times, and errors on what is left out.
 
+`specmodel fit engine` moves a shipped profile to a user's runs; this makes one of published tables.
+"""
+
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pandas as pd
 
+from program import carry_out
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.files import write_text
+from specmodel.base.records import toml_text
 from specmodel.base.tables import ARGUMENT, need_columns, numbers, read_table
+from specmodel.base.text import align, wrap
 from specmodel.base.units import FloatArray, check
+from specmodel.cli.settings import SETTINGS, own, refuse_inputs
 from specmodel.cost.deploying import deploy
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times
 from specmodel.fit.result import ROBUST_SCALE, FitResult, best_of_starts, log_fit_result, rounded
 from specmodel.fit.steps import provenance
 from specmodel.fit.update import ENGINE_SPREAD
-from specmodel.machines.engine import OVERHEADS, EngineProfile
+from specmodel.machines.engine import OVERHEADS, EngineProfile, load_engine
 from specmodel.measure.measurements import need_known
+from specmodel.prediction.table import seconds
 
 COLUMNS = (
     "target", "drafter", "hardware", "batch_size", "draft_length", "context_length", "quantity",
@@ -241,8 +253,8 @@ def _linear(row: pd.Series, base: EngineProfile, vary: Sequence[str]) -> _Linear
     }
     zero = held.overheads
     runs = []
-    for seconds in (zero, *(replace(zero, **{name: 1.0}) for name in vary)):
-        times = step_times(replace(deployment, overheads=seconds), **points)
+    for each in (zero, *(replace(zero, **{name: 1.0}) for name in vary)):
+        times = step_times(replace(deployment, overheads=each), **points)
         parts = (times.forward_time, times.step_time, times.verify_time)
         runs.append([np.broadcast_to(part, np.shape(points["batch_size"])) for part in parts])
     first, *moved = np.array(runs)
@@ -292,17 +304,75 @@ def _leave_out(
     return predicted
 
 
-def read_serving(path: str | Path) -> pd.DataFrame:
-    """Return a table of measured serving, as `fit_engine` takes it.
-
-    Parameters
-    ----------
-    path
-        A CSV or Parquet file.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row for each measured time or speedup.
-    """
+def read_served(path: str | Path) -> pd.DataFrame:
+    """Return a table of measured serving, a row for each measured time or speedup."""
     return read_table(path, ("target", "drafter", "hardware", "batch_size"))
+
+
+@click.command("overheads", context_settings=SETTINGS)
+@click.argument("measurements")
+@own("output", "FILE", "Engine profile to write.", required=True)
+@own("name", str, "Name of the engine, for people.", required=True)
+@own("engine", "NAME|PATH", "Profile whose other overheads are held.", default="ideal")
+@own("stack", "NAME", "Whose kernels it runs.")
+@own("source", "TEXT", "What was measured.  [default: the file's name]")
+@own("version", "TEXT", "Version of the engine measured.", default="", show_default=False)
+@own("vary", str, "An overhead to fit; repeat.", multiple=True, required=True)
+@own("leave_out", "COLUMN", "Leave out each value in turn; repeat.", multiple=True)
+def main(measurements: str, output: str, **options: Any) -> None:
+    """Fit overheads of an engine by name, to one table by least squares.
+
+    Its columns: target, drafter, hardware, tensor_parallel, batch_size, draft_length,
+    context_length, quantity (speedup, relative_step_time, forward_time, step_time or
+    target_efficiency) and value; step_efficiency in rows of speedup. Overheads: kernel_time,
+    pass_time, draft_kernel_time, draft_pass_time, reject_time, reject_time_per_request,
+    reject_time_per_token, tree_time, eager_kernel_time.
+    """
+    refuse_inputs("output", output, {"the measurements": measurements})
+    table = read_served(measurements)
+    changes = {"name": options["name"], "source": options["source"] or Path(measurements).name}
+    if options["stack"]:
+        changes["stack"] = options["stack"]
+    base = load_engine(options["engine"]).with_changes("engine", changes)
+    how = {name: options[name] for name in ("leave_out", "version")}
+    fitting = fit_engine(table, base, options["vary"], date=date.today().isoformat(), **how)
+    write_text(output, toml_text(fitting.profile) + "\n")
+    click.echo(f"{_engine_text(fitting)}\n\n{_row_text(fitting, table)}\n\nWritten: {output}")
+
+
+def _engine_text(fitting: EngineFitting) -> str:
+    """Return fitted overheads, errors and warnings."""
+    fit = fitting.profile.fit
+    found = [f"  {name} = {value:.4g} s" for name, value in fitting.result.parameters.items()]
+    lines = [f"{fitting.profile.name}: {fitting.result.num_points} points", *found]
+    lines.append(f"  mean error {fitting.result.mean_error:.1%}")
+    for column, error in (fit.left_out_error if fit else {}).items():
+        lines.append(f"  mean error with each {column} left out in turn {error:.1%}")
+    lines += [wrap(f"  Warning: {warning}.") for warning in fitting.result.warnings]
+    return "\n".join(lines)
+
+
+def _row_text(fitting: EngineFitting, table: pd.DataFrame) -> str:
+    """Return each row measured and predicted, as an aligned table."""
+    quantity, values = table["quantity"].tolist(), table["value"].astype(float)
+    sizes = [str(of_row).split() for of_row in table["batch_size"]]
+    columns = [
+        ("target", [Path(str(name)).name[:17] for name in table["target"]]),
+        ("quantity", quantity),
+        ("batch\nsize", ["-".join(dict.fromkeys([s[0], s[-1]])) for s in sizes]),
+        ("draft\nlength", [f"{length:g}" for length in table["draft_length"].astype(float)]),
+        ("measured", list(map(_value, quantity, values))),
+        ("predicted", list(map(_value, quantity, fitting.predicted))),
+        ("error", [f"{error:+.1%}" for error in fitting.result.residuals]),
+    ]
+    return align(columns, left=["target", "quantity"])
+
+
+def _value(quantity: str, value: float) -> str:
+    """Return a time, or a ratio, as a cell."""
+    is_time = quantity in ("forward_time", "step_time")
+    return seconds(float(value)) if is_time else f"{value:.3f}"
+
+
+if __name__ == "__main__":
+    sys.exit(carry_out(main))

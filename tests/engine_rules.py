@@ -1,0 +1,76 @@
+"""Rules of engines in full, of which the package has the parts that a replay or a server takes."""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from specmodel.replay.policies.policy import ASKED
+from specmodel.replay.policies.sglang import (
+    adapt,
+    first_steps,
+    initial_state,
+    read_slots,
+    slot_of,
+)
+
+
+class AdaptiveServer:
+    """All slots of a server, each with a state that its requests share.
+
+    States are lists of numbers, `whole` and `real`, by number of slot: `adapt` takes in a batch.
+    """
+
+    def __init__(
+        self,
+        config: str | Path | Mapping[str, Any] | None = None,
+        num_steps: int | None = None,
+        graph_sizes: Sequence[int] = (),
+    ) -> None:
+        slots = read_slots(config)
+        first = first_steps(slots, num_steps)
+        self._sizes, self._graph_sizes = [*slots], sorted(graph_sizes)
+        states = [initial_state(slot, first) for slot in slots.values()]
+        self.whole, self.real = [each[0] for each in states], [each[1] for each in states]
+
+    def slot(self, batch_size: int) -> int:
+        """Return the number of the slot that a batch is looked up in [-]."""
+        at = bisect_left(self._graph_sizes, batch_size)
+        padded = self._graph_sizes[at] if at < len(self._graph_sizes) else batch_size
+        return slot_of(self._sizes, padded)
+
+    def propose(self, batch_size: int) -> int:
+        """Return the draft length of a batch [token]."""
+        return self.whole[self.slot(batch_size)][ASKED]
+
+    def observe(self, accepted_tokens: Sequence[int], batch_size: int) -> None:
+        """Take in how many tokens each request of a batch had accepted [token]."""
+        if accepted_tokens:
+            at, mean = self.slot(batch_size), sum(accepted_tokens) / len(accepted_tokens)
+            adapt(self.whole[at], self.real[at], mean)
+
+
+def verified_drafts(
+    survival: Sequence[float],
+    requests: int,
+    sampling: int,
+    draft_time: float,
+    verify_times: Sequence[float],
+    tokens: int,
+) -> int:
+    """Return how many drafted tokens vLLM 0.33 verifies: those with most tokens per second.
+
+    `survival` is the chance that a drafted token and all before it hold, falling by position, of
+    each of so many requests; `tokens` are those of the pass that are not drafted; `verify_times`
+    the seconds of a pass by its tokens, from 0 on.
+    """
+    best, drafted = 0, 0
+    expected, most = float(sampling), sampling / (draft_time + verify_times[tokens])
+    for chance in survival:
+        for _ in range(min(requests, len(verify_times) - 1 - tokens - drafted)):
+            drafted += 1
+            expected += chance
+            gained = expected / (draft_time + verify_times[tokens + drafted])
+            if gained > most:
+                best, most = drafted, gained
+    return best
