@@ -6,12 +6,12 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from made_traces import make_trace
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.memory import MemoryUse
-from specmodel.replay.traces import make_trace
 from specmodel.serving import state
 from specmodel.serving.limits import Memory, Scheduler, memory_for
 from specmodel.serving.outcome import Run
