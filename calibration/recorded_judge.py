@@ -1,11 +1,12 @@
 """How well copy runs rank policies: fitted on half of the recordings, judged on the other half.
 
-The rank correlation of the speedups of 13 policies, on the drawn requests of the fitted process and
-on the half that no fit saw, is set beside that of the two halves themselves: no process of a half
-can be expected to do better. Deployments, policies and the list of files were settled before any
-fit (`recordings`).
+Usage: python calibration/recorded_judge.py FOLDER ... (those of `recordings`; three minutes). The
+rank correlation of the speedups of 13 policies, on the drawn requests of the fitted process and on
+the half that no fit saw, is set beside that of the two halves themselves: no process of a half can
+be expected to do better. Deployments, policies and the list of files were settled before any fit.
 """
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 from copy_runs import fit_copy_runs
-from recordings import KINDS, LOOK_UPS, Recorded, half, trace_of
+from recordings import KINDS, LOOK_UPS, Recorded, half, recorded, trace_of
 from specmodel.cost.deploying import deploy
 from specmodel.replay import ReplayTimes, replay_times, simulate, summarise
 from specmodel.replay.traces import Trace, sample_trace, trace_statistics
@@ -109,3 +110,7 @@ def judge(texts: dict[str, list[Recorded]]) -> None:
     table = policies(texts)
     table[[*columns, *KEPT]].to_csv(RESULTS / "policies.csv", index=False, float_format="%.4f")
     print(ranks.groupby(["texts", "look_up"])[["process", "other_half"]].mean().round(3))
+
+
+if __name__ == "__main__":
+    judge(recorded([Path(word) for word in sys.argv[1:]]))

@@ -1,12 +1,12 @@
 """Recordings of one's own: exact look-ups in texts that are on most machines.
 
-Usage: python calibration/recordings.py FOLDER ... [--collect | --judge | --write]. The texts are
+Usage: python calibration/recordings.py FOLDER ... [--collect | --write]. The texts are
 files of Python's standard library, each written out again with one of its names changed, and texts
 of licences, each continued after its first fifth. tables/recorded_files.csv lists them by the
 SHA-256 of what they hold: files in the folders that are not in the list are passed over, and a file
-of the list that is missing is named. --collect writes that list, --judge the ranking of policies
-(`recorded_judge`), --write the traces that a notebook reads. No model takes part: what greedy
-decoding would write is given.
+of the list that is missing is named. --collect writes that list, --write the traces that a notebook
+reads; `recorded_judge.py` ranks policies on them. No model takes part: what greedy decoding would
+write is given.
 """
 
 import csv
@@ -143,11 +143,6 @@ def main(words: list[str]) -> None:
         collect(folders)
         return
     texts = recorded(folders)
-    if "--judge" in words:
-        from recorded_judge import judge
-
-        judge(texts)
-        return
     for kind in KINDS:
         for look_up in LOOK_UPS:
             trace = trace_of(texts[kind], look_up)

@@ -16,7 +16,7 @@ from specmodel.cost.deploying import resolve
 from specmodel.fit.measured.judge import alike
 from specmodel.fit.measured.tables import Served, ServingTable
 from specmodel.prediction.columns import DECODE_COLUMNS
-from specmodel.prediction.intervals import CENTRAL, INTERVAL_SEED, central_intervals
+from specmodel.prediction.intervals import CENTRAL, central_intervals
 from specmodel.prediction.predicting import plain_points, predict_deployed
 
 SPREADS = np.concatenate([np.linspace(0.0, 0.2, 21), np.linspace(0.25, 0.6, 8)])
@@ -149,8 +149,7 @@ def _least(rows: list[Served]) -> FloatArray:
                     deployment,
                     points,
                     Acceptance(acceptance_rate=0.0),
-                    np.random.default_rng(INTERVAL_SEED),
-                    _TPOT,
+                    columns=_TPOT,
                     deployment_spread=spread,
                 )["tpot"],
                 measured,

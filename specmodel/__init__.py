@@ -67,6 +67,6 @@ if TYPE_CHECKING:
     from specmodel.prediction.predicting import predict as predict
     from specmodel.show import explorer as explorer, plots as plots
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __getattr__, __dir__ = front(__name__)

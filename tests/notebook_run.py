@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-from texts import unreadable
+from figure_faults import cut_off
+from matplotlib.figure import Figure
 
 
 def shown_by(path: Path) -> tuple[list[list[dict[str, Any]]], list[str]]:
@@ -28,10 +29,13 @@ def shown_by(path: Path) -> tuple[list[list[dict[str, Any]]], list[str]]:
         shown = []
         if written.getvalue():
             shown.append({"name": "stdout", "output_type": "stream", "text": lines(written)})
-        if value is not None and not source.rstrip().endswith(";"):
+        if isinstance(value, Figure):
+            faults += cut_off(value)
+            shown.append(picture(value))
+        elif value is not None and not source.rstrip().endswith(";"):
             shown.append(result(value, number + 1))
         for figure in map(plt.figure, plt.get_fignums()):
-            faults += unreadable(figure)
+            faults += cut_off(figure)
             shown.append(picture(figure))
         plt.close("all")
         outputs.append(shown)
@@ -57,7 +61,9 @@ def lines(text: io.StringIO) -> list[str]:
 
 
 def result(value: Any, count: int) -> dict[str, Any]:
-    data = {"text/plain": lines(io.StringIO(repr(value)))}
+    is_widget = hasattr(value, "_repr_mimebundle_")  # whose choices are all that ships
+    text = f"{type(value).__name__}(...)" if is_widget else repr(value)
+    data = {"text/plain": lines(io.StringIO(text))}
     if hasattr(value, "_repr_html_"):
         data = {"text/html": lines(io.StringIO(value._repr_html_())), **data}
     return {"data": data, "execution_count": count, "metadata": {}, "output_type": "execute_result"}

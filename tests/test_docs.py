@@ -1,22 +1,30 @@
 """The pages for those who carry on: files that they name, in the order in which they run."""
 
+import inspect
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/one_answer.md").read_text(encoding="utf-8")
 
 WORDS = ROOT / "docs/words.md"
 
-sys.path.insert(0, str(ROOT / "tests/benchmarks"))
+sys.path[:0] = [str(ROOT / "tests/benchmarks"), str(ROOT / "docs/parts")]
 import crossed  # noqa: E402 - a script of the benchmarks
 
+import examples  # noqa: E402 - of the site
 from specmodel.show.glossary import (  # noqa: E402 - below the path that it needs
     LIMITS,
     POLICIES,
     WORDS as WORDS_OF_ANSWERS,
 )
+
+GUIDE = sorted((ROOT / "docs/guide").glob("*.md"))
+CARRY_ON = ROOT / "docs/carry_on"
 
 
 def files_of(section: str) -> list[str]:
@@ -68,6 +76,96 @@ def test_the_readme_is_short_and_names_pages_that_are_there():
     named = set(re.findall(r"`((?:docs|notebooks|calibration)/[\w/.]+\.md)`", text))
     assert len(named) >= 5
     assert all((ROOT / name).is_file() for name in named)
+
+
+def test_the_guide_has_twelve_questions_that_open_with_what_why_and_cost():
+    assert len(GUIDE) == 12
+    for page in GUIDE:
+        title, _, first, *_ = (text := page.read_text(encoding="utf-8")).splitlines()
+        assert title.startswith("# ")
+        assert title.endswith("?")
+        assert first.startswith("- **What**: ")
+        assert re.findall(r"^- \*\*(\w+)\*\*: ", text, re.MULTILINE)[:3] == ["What", "Why", "Cost"]
+        assert examples.BLOCK.search(text)
+
+
+def test_every_public_name_has_an_entry_in_the_reference():
+    """Fronts and modules that they export have a page; the build holds the names on it."""
+    pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs/reference").glob("*.rst")]
+    described = set(re.findall(r"automodule:: (\S+)", "\n".join(pages)))
+    data = set(re.findall(r"py:data:: (\S+)", "\n".join(pages)))
+    folders = [path.parent.relative_to(ROOT) for path in (ROOT / "specmodel").rglob("__init__.py")]
+    fronts = {".".join(folder.parts) for folder in folders} - {"specmodel"}
+    for front in fronts:
+        for name in getattr(import_module(front), "__all__", []):
+            value = getattr(import_module(front), name)
+            is_code = inspect.isfunction(value) or inspect.isclass(value)
+            if not inspect.ismodule(value):
+                assert front in described
+                assert is_code or name in data, f"{front}.{name} is neither code nor described"
+            elif not inspect.getattr_static(value, "__path__", None):
+                assert value.__name__ in described
+
+
+def test_invariants_name_tests_that_are_there():
+    text = (CARRY_ON / "invariants.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
+    rows = re.findall(r"^\| (\d+) \|", text, re.MULTILINE)
+    assert rows == [str(number + 1) for number in range(len(rows))]
+    assert len(named) >= len(rows) >= 20
+    for file, test in named:
+        assert f"def {test}" in (ROOT / file).read_text(encoding="utf-8"), (file, test)
+
+
+def test_files_to_touch_are_there():
+    text = (CARRY_ON / "adding.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:specmodel|tests|calibration|hw_profiles)/[\w/.]+)`", text)
+    assert len(named) > 20
+    assert not [name for name in named if "NAME" not in name and not (ROOT / name).exists()]
+
+
+PAGE_OF_EXAMPLES = """
+```{code-block} text
+:caption: two.txt
+
+2
+```
+
+```console
+$ cat two.txt
+2
+```
+
+```pycon
+>>> 1 + 1
+2
+```
+"""
+
+
+@pytest.mark.parametrize("block", [0, 1])
+def test_an_example_that_prints_something_else_is_found_and_written_anew(
+    block, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(examples, "DOCS", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(PAGE_OF_EXAMPLES, encoding="utf-8")
+    assert examples.difference(page, examples.run(page)) == ""
+    typed = ("$ cat two.txt", ">>> 1 + 1")[block]
+    drifted = PAGE_OF_EXAMPLES.replace(f"{typed}\n2", f"{typed}\n3")
+    page.write_text(drifted, encoding="utf-8")
+    now = examples.run(page)
+    assert "the page shows '3', the example prints '2'" in examples.difference(page, now)
+    assert now == PAGE_OF_EXAMPLES
+
+
+def test_an_example_that_fails_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(examples, "DOCS", tmp_path)
+    page = tmp_path / "page.md"
+    for example in ("console\n$ specmodel predict nothing h100\n", "pycon\n>>> nothing\n"):
+        page.write_text(f"```{example}```\n", encoding="utf-8")
+        with pytest.raises(SystemExit, match="nothing"):
+            examples.run(page)
 
 
 if __name__ == "__main__":

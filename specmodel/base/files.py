@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -85,6 +84,8 @@ def write_bytes(path: str | Path, content: bytes, argument: str = "output") -> N
         if mode and not stat.S_ISREG(mode):
             target.write_bytes(content)  # a device; a folder raises
             return
+        import secrets  # with cryptography, which what writes no file does not need
+
         temporary = target.with_name(f".specmodel-{secrets.token_hex(8)}")
         try:
             new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # less the umask

@@ -1,5 +1,6 @@
 """Numeric types, limits, argument checks and formatting. Everything inside is in SI units."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -124,6 +125,18 @@ def parse_seconds(argument: str, text: str) -> float:
     if number == text.strip().lower() and value >= 1:  # 20 is often meant in ms
         raise InputError(argument, text, f"a time with its unit: {number}ms or {number}s")
     return value
+
+
+def quantiles(values: FloatArray, shares: Sequence[float]) -> list[FloatArray]:
+    """Return quantiles along the first axis, as NumPy's, which imports masked arrays for them."""
+    places = [share * (len(values) - 1) for share in shares]
+    near = {min(int(place) + more, len(values) - 1) for place in places for more in (0, 1)}
+    ordered = np.partition(values, sorted(near), axis=0)
+    found = []
+    for place in places:
+        below, above = ordered[int(place)], ordered[min(int(place) + 1, len(values) - 1)]
+        found.append(below + (above - below) * (place - int(place)))
+    return found
 
 
 def _describe(minimum: float, maximum: float, above: float, whole: bool) -> str:

@@ -13,21 +13,23 @@ from specmodel.base.text import SCREEN
 from specmodel.cli import settings
 from specmodel.show.forms import Answer, as_csv, as_json
 
+_FIGURE = "Also draw it, as plot {} does: PNG, PDF or SVG."
 _FORMS = ("as_csv", "fragment_only", "as_json")
 
 
 def answering(
-    rows: str | None = "", fragment: str = ""
+    rows: str | None = "", fragment: str = "", figure: str = ""
 ) -> Callable[[Callable[..., Answer]], Callable[..., None]]:
     """Add --json and --csv to a function, and print its answer in the form asked for.
 
     `rows` is added to the help of --csv; None leaves --csv out. `fragment` is the help of
-    --fragment-only, which is left out without.
+    --fragment-only, which is left out without, and `figure` the kind that --figure draws.
     """
     flags = [
         *([settings.own("fragment_only", bool, fragment)] if fragment else []),
         settings.own("json", bool, "Print JSON.", to="as_json"),
         *([] if rows is None else [settings.own("csv", bool, f"Print CSV{rows}.", to="as_csv")]),
+        *([settings.own("figure", "FILE", _FIGURE.format(figure))] if figure else []),
     ]
 
     def decorate(function: Callable[..., Answer]) -> Callable[..., None]:
@@ -38,7 +40,16 @@ def answering(
             if len(asked) > 1:
                 known = "--json, --csv and --fragment-only" if fragment else "--json and --csv"
                 raise InputError(asked[0].removeprefix("as_"), True, f"one of {known}")
+            path = options.pop("figure", None)
+            if figure and path is not None:
+                from specmodel.show.plots.figures import check_figure, save_figure
+
+                check_figure("figure", path)
             answer = function(**options)
+            if figure and path is not None:
+                import pandas as pd
+
+                save_figure(figure, pd.DataFrame(answer.table()), path)
             if asked == ["as_json"]:
                 click.echo(as_json(answer))
             elif asked == ["as_csv"]:

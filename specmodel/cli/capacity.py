@@ -20,19 +20,31 @@ from specmodel.show.assumed import assumed_text
 from specmodel.show.forms import Answer
 
 if TYPE_CHECKING:
+    from specmodel.serving.capacity import Capacity
     from specmodel.serving.promises import Trial
 
 ATTAINMENT = "Share of the requests that should meet both targets.  [default: 0.9]"
 _RATES = "Tell what these rates do, 1,2,4 or 1:16:x2, in place of the largest one."
 _FOR_RATE = "Requests a second for which replicas, GPUs and their price are told."
-_REPLICATIONS = "Runs of other requests at each rate.  [default: 8]"
-_TTFT, _SHARE, _LONGEST, _RUNS = 1.0, 0.9, 3, 8
+_REPLICATIONS = "Runs of other requests at each rate.  [default: 5]"
+_TTFT, _SHARE, _LONGEST, _RUNS = 1.0, 0.9, 3, 5
 """What is taken where nothing is typed."""
 _SLOW = "without numba a search takes minutes: pip install 'specmodel[fast]'"
 _RATES_TRIED = 11
 """Rates that are tried for a policy, about [-]."""
 UNASKED = dict.fromkeys(("replications", "for_rate", "gpu_hour_price", *OPTIONS))
 """Options of a search that other commands do not have."""
+
+
+WORKERS = ("workers", "scheduler")
+
+
+def workers_options() -> settings.Add:
+    """Add where searches for capacities are computed."""
+    return settings.options(
+        own("workers", int, "Processes that share the search.  [default: 1]"),
+        own("scheduler", "ADDRESS", "A Dask cluster in their place."),
+    )
 
 
 def _between(low: str, high: str) -> Form:
@@ -92,13 +104,14 @@ _UNITS = UNITS | {
 @own("request_rate", "RATES", _RATES)
 @own("for_rate", float, _FOR_RATE)
 @settings.price_option()
+@workers_options()
 @own("replications", int, _REPLICATIONS)
 @settings.options(*(own(name, *told) for name, told in OPTIONS.items() if name != "request_rate"))
 @settings.acceptance_options()
 @settings.option("max_draft_length", words="Longest draft of any policy.  [default: 3]")
 @settings.detail_options()
 @own("seed", int, "Of all that is drawn.", default=0)
-@answering(rows=", a row for each rate that was tried")
+@answering(rows=", a row for each rate that was tried", figure="capacity")
 def capacity(**options: Any) -> Answer:
     """Find the largest rate within targets, by policy, and what it costs.
 
@@ -118,7 +131,8 @@ def capacity(**options: Any) -> Answer:
     is_asked = options["request_rate"] is not None or options["users"] is not None
     if is_asked and options["for_rate"] is not None:
         raise InputError("for_rate", options["for_rate"], "no rates or users, as it finds the rate")
-    rows, tried = _at_loads(trial, policies, options) if is_asked else _found(trial, policies)
+    told = _at_loads if is_asked else _found
+    rows, tried = told(trial, policies, options)
     if options["for_rate"] is not None:
         _add_replicas(rows, options, trial)
     _add_costs([*rows, *([] if is_asked else tried)], options, trial)
@@ -132,6 +146,7 @@ def capacity(**options: Any) -> Answer:
         page=lambda: _page(trial, rows, assumed, is_asked=is_asked),
         fields=lambda: fields,
         rows=lambda: tried,
+        case=report.heading(trial.study.deployment),
     )
 
 
@@ -186,27 +201,33 @@ def _with_policies(options: dict[str, Any]) -> dict[str, Any]:
     return options | own
 
 
-def searching(num_policies: int) -> Any:
-    """Return the progress bar of searches for capacities; say first if they will be slow."""
+def searched(pieces: list[tuple[Trial, str]], options: dict[str, Any]) -> list[Capacity]:
+    """Return the capacity of a policy in each trial; say first if that will be slow."""
+    from specmodel.serving.promises import capacities
+
+    workers, client = options["workers"], options["scheduler"]
     if find_spec("numba") is None:
         echo_warnings([_SLOW])
-    return progress_bar(_RATES_TRIED * num_policies, "Serving")
+    with progress_bar(_RATES_TRIED * len(pieces), "Serving") as bar:
+        how = {"workers": 1 if workers is None else workers, "client": client}
+        return capacities(pieces, progress=bar.update, **how)
 
 
-def _found(trial: Trial, policies: list[str]) -> tuple[list[Row], list[Row]]:
+def _found(
+    trial: Trial, policies: list[str], options: dict[str, Any]
+) -> tuple[list[Row], list[Row]]:
     """Return the capacity of each policy, and each rate that was tried."""
     from specmodel.serving.promises import capacity_row, load_row
 
     rows, tried = [], []
-    with searching(len(policies)) as bar:
-        for name in policies:
-            found = trial.capacity(name, bar.update)
-            rows.append(capacity_row(trial, name, found))
-            ends = {key: rows[-1][key] for key in (*_OF_POLICY, "passes_again")}
-            tried += [
-                {"request_rate": load.rate, **load_row(trial, name, load), **ends}
-                for load in found.loads
-            ]
+    every = searched([(trial, name) for name in policies], options)
+    for name, found in zip(policies, every, strict=True):
+        rows.append(capacity_row(trial, name, found))
+        ends = {key: rows[-1][key] for key in (*_OF_POLICY, "passes_again")}
+        tried += [
+            {"request_rate": load.rate, **load_row(trial, name, load), **ends}
+            for load in found.loads
+        ]
     if not any(row["capacity"] for row in rows):
         expected = "less: at no rate so many requests meet the targets"
         raise InputError("attainment", trial.targets.attainment, expected)
@@ -233,7 +254,7 @@ def _at_loads(
     return rows, rows
 
 
-def _gpus(trial: Trial) -> int:
+def num_gpus(trial: Trial) -> int:
     """Return the GPUs of a replica, those that prefill apart included [-]."""
     return trial.study.deployment.layout.num_gpus * (1 + trial.study.prefill_servers)
 
@@ -241,7 +262,7 @@ def _gpus(trial: Trial) -> int:
 def _add_replicas(rows: list[Row], options: dict[str, Any], trial: Trial) -> None:
     for row in rows:
         count = math.ceil(options["for_rate"] / row["capacity"]) if row["capacity"] else None
-        row["replicas"], row["gpus"] = count, count and count * _gpus(trial)
+        row["replicas"], row["gpus"] = count, count and count * num_gpus(trial)
 
 
 def _add_costs(rows: list[Row], options: dict[str, Any], trial: Trial) -> None:
@@ -250,7 +271,7 @@ def _add_costs(rows: list[Row], options: dict[str, Any], trial: Trial) -> None:
     price = options["gpu_hour_price"]
     for row in rows if price is not None else ():
         made = row["throughput"]
-        cost = float(cost_per_million_tokens(price, _gpus(trial), made)) if made else None
+        cost = float(cost_per_million_tokens(price, num_gpus(trial), made)) if made else None
         row["cost_per_million_tokens"] = cost
         if "gpus" in row:
             row["cost_per_hour"] = None if row["gpus"] is None else row["gpus"] * price

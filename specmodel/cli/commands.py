@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -128,9 +129,10 @@ acceptance, policies, presets, words."""
 
 
 @click.group(cls=_Commands, context_settings=SETTINGS, invoke_without_command=True)
-@click.version_option(__version__, prog_name="specmodel")
+@click.option("--version", is_flag=True, help="Show the version and exit.")
+@click.option("--verbose", is_flag=True, help="With --version: of data and libraries too.")
 @click.pass_context
-def main_group(context: click.Context) -> None:
+def main_group(context: click.Context, version: bool, verbose: bool) -> None:
     """Tell whether speculative decoding pays for a model, on a GPU, at a batch size.
 
     \b
@@ -145,8 +147,29 @@ def main_group(context: click.Context) -> None:
     Shell completion (bash; zsh and fish likewise):
       eval "$(_SPECMODEL_COMPLETE=bash_source specmodel)"
     """
+    if version:
+        click.echo(f"specmodel, version {__version__}" + (_versions() if verbose else ""))
+        context.exit()
     if context.invoked_subcommand is None:
         click.echo(_QUESTIONS)
+
+
+def _versions() -> str:
+    """Return what tells one state of the data from another, and versions of what is installed."""
+    from hashlib import sha256
+    from importlib.metadata import PackageNotFoundError, version
+    from platform import python_version
+
+    from specmodel.machines.hardware import FOLDER
+
+    files = {*Path(__file__).parents[1].glob("*/data/**/*.*"), *FOLDER.glob("*.toml")}
+    data = sorted(sha256(f.read_bytes()).digest() for f in files if f.suffix in (".csv", ".toml"))
+    lines = [f"data {sha256(b''.join(data)).hexdigest()[:12]} ({len(data)} files)"]
+    lines += [f"python {python_version()}"]
+    for name in ("numpy", "pandas", "scipy", "pydantic", "click", "numba", "pyarrow", "torch"):
+        with suppress(PackageNotFoundError):
+            lines += [f"{name} {version(name)}"]
+    return "\n" + "\n".join(lines)
 
 
 def _error_line(error: InputError, words: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from specmodel.base.ranges import parse_numbers, parse_values, ranges_text, runs
 from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
-from specmodel.cli.capacity import ATTAINMENT
+from specmodel.cli.capacity import ATTAINMENT, WORKERS, workers_options
 from specmodel.cli.scheduling import LOAD
 from specmodel.cli.serve import OPTIONS
 from specmodel.cli.taken import drafter_of
@@ -31,13 +31,14 @@ _LISTS = (
 """Options of detail that may be lists here."""
 _SHORT = {"tensor_parallel": "TP", "data_parallel": "DP", "expert_parallel": "EP"}
 _SHORT |= {"draft_length": "length", "expert_dtype": "experts", "kv_dtype": "KV"}
-_SHORT |= {"attention_dtype": "attention", "activation_dtype": "activations"}
+_SHORT |= {"attention_dtype": "attention", "activation_dtype": "activations", "prefill": "prefill"}
 """What stands before a value in the name of an alternative."""
 _WHOLE = ("tensor_parallel", "data_parallel", "expert_parallel")
 _REPLICAS = ("tensor_parallel", "data_parallel")
 """Degrees whose product is the number of GPUs."""
 _LENGTHS = "Lengths to compare, each at all batch sizes.  [default: the best of each]"
 _PRICES = "Price of a GPU for an hour: one for all, or one for each GPU."
+_PREFILL = "together, apart:N, or both, in capacities: N servers prefill.  [default: together]"
 _RATES = "P(token accepted, all before it were): one for all, or one for each drafter."
 
 
@@ -54,7 +55,9 @@ _RATES = "P(token accepted, all before it were): one for all, or one for each dr
 @settings.detail_options(lists=_LISTS)
 @settings.options(*(settings.own(name, *OPTIONS[name]) for name in LOAD))
 @settings.own("attainment", float, ATTAINMENT)
+@settings.own("prefill", "LIST", _PREFILL)
 @settings.own("gpu_hour_price", "VALUES", _PRICES)
+@workers_options()
 @answering()
 def compare(**options: Any) -> forms.Answer:
     """Compare models, GPUs, layouts, dtypes, engines, drafters or draft lengths.
@@ -72,7 +75,7 @@ def compare(**options: Any) -> forms.Answer:
     """
     is_loaded = settings.given(options, LOAD[1:])
     if not is_loaded:
-        others = ("workload", "attainment", "gpu_hour_price")
+        others = ("workload", "attainment", "gpu_hour_price", "prefill", *WORKERS)
         settings.refuse_given(options, others, "--tpot-target with it")
     predictions, cases, notes = alternatives_from(options)
     if len({context for p in predictions.values() for context in p.context_length.ravel()}) > 1:
@@ -82,7 +85,7 @@ def compare(**options: Any) -> forms.Answer:
     if is_loaded:
         from specmodel.cli.compared_load import carried_by
 
-        rows, told = carried_by(cases, _prices(options))
+        rows, told = carried_by(cases, options, _prices(options))
         shown = f"{shown}\n\n{told}"
         for column in (name for name in rows[0] if name != "alternative"):
             best[column] = best["alternative"].map({r["alternative"]: r[column] for r in rows})
@@ -138,7 +141,7 @@ def _cases(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     from specmodel.cost.deploying import LOOKUP
     from specmodel.drafters.names import LOOKUPS
 
-    names = ("target", "drafter", "hardware", "engine", *_LISTS, "draft_length")
+    names = ("target", "drafter", "hardware", "engine", *_LISTS, "prefill", "draft_length")
     lists = {name: _listed(name, options[name]) for name in names}
     if not {*LOOKUPS} & {*lists["drafter"]}:
         settings.refuse_given(options, LOOKUP, "the drafter ngram or suffix with it")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specmodel.base.errors import InputError
 from specmodel.base.text import wrap
-from specmodel.cli.capacity import UNASKED, searching, trial_from, within_targets
+from specmodel.cli.capacity import UNASKED, num_gpus, searched, trial_from, within_targets
 from specmodel.prediction.table import Form, Row
 from specmodel.show import forms
+
+if TYPE_CHECKING:
+    from specmodel.serving.promises import Trial
 
 _LONGEST = 3
 """Longest draft of the schedules that are tried, where acceptance is known so far [token]."""
@@ -23,27 +25,29 @@ _COLUMNS: dict[str, Form] = {
 
 
 def carried_by(
-    cases: Mapping[str, dict[str, Any]], prices: Mapping[str, float]
+    cases: Mapping[str, dict[str, Any]], options: dict[str, Any], prices: Mapping[str, float]
 ) -> tuple[list[Row], str]:
     """Return what each alternative carries, without drafts and at best, and the page's part.
 
-    `prices` are those of a GPU for an hour, by its name.
+    Nothing where it does not fit in memory. `prices` are those of a GPU for an hour, by its name.
     """
-    rows, words = [], ""
-    with searching(2 * len(cases)) as bar:
-        for name, case in cases.items():
-            row, told = _carried(case, prices.get(case["hardware"]), bar.update)
-            words = words or told
-            rows.append({"alternative": name} | row)
-    best = max(rows, key=lambda row: row["capacity_per_gpu"] or 0.0)
-    text = f"Within {words}, {best['alternative']} carries most per GPU." if words else ""
+    trials = {name: _trial(case) for name, case in cases.items()}
+    pieces = [(trial, policy) for trial, policies in trials.values() for policy in policies]
+    found = iter(searched(pieces, options))
+    rows = []
+    for name, (trial, policies) in trials.items():
+        rates = [next(found).rate for _ in policies]
+        price = prices.get(cases[name]["hardware"])
+        rows.append({"alternative": name} | _row(trial, rates, price))
+    best = max(rows, key=lambda row: row["capacity_per_gpu"])
+    words = within_targets(trial)
+    text = f"Within {words}, {best['alternative']} carries most per GPU."
     columns = _COLUMNS if prices else dict([*_COLUMNS.items()][:-1])
     return rows, f"{wrap(text)}\n{forms.table(rows, columns, left=['alternative'])}"
 
 
-def _carried(case: dict[str, Any], price: float | None, progress: Any) -> tuple[Row, str]:
-    """Return what an alternative carries, nothing where it does not fit in memory."""
-    from specmodel.algebra.money import cost_per_million_tokens
+def _trial(case: dict[str, Any]) -> tuple[Trial, list[str]]:
+    """Return what is tried of an alternative, and under which policies."""
     from specmodel.cli.options import longest_draft
 
     longest = min(longest_draft(case), _LONGEST)
@@ -52,15 +56,15 @@ def _carried(case: dict[str, Any], price: float | None, progress: Any) -> tuple[
     asked = {"policy": policies, "max_draft_length": max(longest, length or 1), "seed": 0}
     asked["gpu_hour_price"] = None
     trial, names, _ = trial_from(UNASKED | case | asked, must_meet=False)
-    try:
-        found = [trial.capacity(name, progress).rate for name in names]
-    except InputError as error:
-        if error.argument != "memory":
-            raise
-        found = [0.0, 0.0]
-    gpus, most = trial.study.deployment.layout.num_gpus, max(found)
-    cost = None
+    return trial, names
+
+
+def _row(trial: Trial, rates: list[float], price: float | None) -> Row:
+    """Return what is carried without drafts and at best, per GPU, and what tokens then cost."""
+    from specmodel.algebra.money import cost_per_million_tokens
+
+    gpus, most, cost = num_gpus(trial), max(rates), None
     if price is not None and most:
         cost = float(cost_per_million_tokens(price, gpus, most * trial.mean_output))
-    row = {"capacity_plain": found[0], "capacity": most, "capacity_per_gpu": most / gpus}
-    return row | {"cost_per_million_tokens": cost}, within_targets(trial)
+    row = {"capacity_plain": rates[0], "capacity": most, "capacity_per_gpu": most / gpus}
+    return row | {"cost_per_million_tokens": cost}

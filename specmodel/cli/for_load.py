@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from specmodel.cli.capacity import UNASKED, searching, trial_from, within_targets
+from specmodel.cli.capacity import UNASKED, searched, trial_from, within_targets
 
 if TYPE_CHECKING:
     from specmodel.answers import Schedule
@@ -26,8 +26,8 @@ def carrying_most(
         tried.pop(_table(schedule))
     asked = {"policy": ",".join(tried), "max_draft_length": longest, "seed": 0}
     trial, policies, assumed = trial_from(UNASKED | options | asked)
-    with searching(len(policies)) as bar:
-        found = {name: trial.capacity(name, bar.update) for name in policies}
+    every = searched([(trial, name) for name in policies], options)
+    found = dict(zip(policies, every, strict=True))
     best = max(policies, key=lambda name: found[name].rate)
     single = max(found[name].rate for name in policies if name.startswith("fixed"))
     here = {"none": "no draft", _table(schedule): "this schedule"}.get(

@@ -183,7 +183,7 @@ def _measured(options: dict[str, Any]) -> Acceptance:
     found = measured_or_none(options)
     lengths = options.get("draft_length")
     if found and lengths is not None:
-        longest, most = max(parse_values("draft_length", lengths)), int(found.max_draft_length)
+        longest, most = max(parse_values("draft_length", str(lengths))), int(found.max_draft_length)
         if longest > most:
             further = "; ".join(filter(None, ["the longest measured", _further(options, most)]))
             raise InputError("draft_length", longest, f"at most {most} ({further}): {found.source}")

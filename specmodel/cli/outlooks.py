@@ -121,6 +121,7 @@ def _answer(
         fields=lambda: fields_of(told(), kept(told().rows()), with_components=with_components),
         rows=rows,
         warnings=prediction.warnings,
+        case="" if columns else report.heading(prediction.deployment),
     )
 
 
@@ -191,4 +192,5 @@ def _turned(options: dict[str, Any]) -> forms.Answer:
         ),
         rows=lambda: rows,
         warnings=prediction.warnings,
+        case=report.heading(deployment),
     )

@@ -104,7 +104,8 @@ def _chosen(table: "pd.DataFrame", where: tuple[str, ...]) -> "pd.DataFrame":
             parse = parse_values if is_integer_dtype(column) else parse_numbers
             is_chosen = column.isin(parse("where", values))
         else:
-            is_chosen = column.astype(str).isin([value.strip() for value in values.split(",")])
+            texts = [values, *(value.strip() for value in values.split(","))]
+            is_chosen = column.astype(str).isin(texts)
         if not is_chosen.any():
             some = ", ".join(map(str, column.unique()[:5]))
             raise InputError("where", text, f"values that rows have, such as {some}")

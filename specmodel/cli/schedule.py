@@ -9,7 +9,7 @@ from specmodel.base.ranges import ranges_text, runs
 from specmodel.base.text import Columns, align, wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
-from specmodel.cli.capacity import ATTAINMENT
+from specmodel.cli.capacity import ATTAINMENT, workers_options
 from specmodel.cli.scheduling import LOAD, Plan, plan_from
 from specmodel.cli.serve import OPTIONS
 from specmodel.cli.where import where_options
@@ -45,6 +45,7 @@ _MOST_COLUMNS = 9
 @settings.own("for_load", bool, _FOR_LOAD)
 @settings.options(*(settings.own(name, *OPTIONS[name]) for name in LOAD))
 @settings.own("attainment", float, ATTAINMENT)
+@workers_options()
 @settings.detail_options()
 @answering(rows=", a row a batch size", fragment="Print the engine's configuration only.")
 def schedule(**options: Any) -> Answer:
@@ -73,6 +74,7 @@ def schedule(**options: Any) -> Answer:
         fields=lambda: _fields(plan),
         rows=plan.rows,
         warnings=_warnings(plan),
+        case=report.heading(plan.prediction.deployment),
         fragment=plan.fragment,
         caveats=(f"for {plan.format.name}, {plan.place}", *plan.caveats) if plan.fragment else (),
     )

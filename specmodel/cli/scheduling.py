@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from specmodel import answers
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import MAX_VALUES, parse_values
+from specmodel.cli.capacity import WORKERS
 from specmodel.cli.settings import refuse_given
 from specmodel.prediction.table import Row
 from specmodel.show import report
@@ -82,7 +83,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
     from specmodel.prediction.predicting import plain_points
 
     if not options["for_load"]:
-        refuse_given(options, (*LOAD, "attainment"), "--for-load with it")
+        refuse_given(options, (*LOAD, "attainment", *WORKERS), "--for-load with it")
     form, drafter = _form(options)
     options, told = with_its_engine(options)
     options, is_of_dialect = with_its_states(options)

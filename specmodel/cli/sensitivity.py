@@ -33,6 +33,8 @@ _SOURCES = {
     "given": "given ones are uniform",
     "published": "routing_correlation and popularity_exponent are uniform between what published"
     " models allow",
+    "tasks": "acceptance_rate has the central 80 % of what one head reaches on different tasks,"
+    " normal",
     "calibration": "the calibration's are the central 80 % of errors on shapes not fitted,"
     " lognormal, and of overheads of the engine, normal",
 }
@@ -55,14 +57,15 @@ _ERRORS = {
 @settings.own("range", "NAME=LOW:HIGH", _RANGE, to="ranges", multiple=True)
 @settings.own("samples", int, "Of the variance analysis, a power of two.", default=1024)
 @settings.own("seed", int, "Of all that is drawn.", default=0)
-@answering()
+@answering(figure="tornado")
 def sensitivity(**options: Any) -> Answer:
     """Tell what the speedup depends on most.
 
     Elasticities: per cent of outcome per per cent of an input. One at a time: the outcome at both
     ends of each range. Shares of the variance: Sobol' indices, all inputs varying at once. Ranges
-    of kernels and engine come from their calibration, that of the routing correlation from
-    published models unless it is given; --range adds others.
+    of kernels and engine come from their calibration, that of acceptance from what heads reach on
+    different tasks, that of the routing correlation from published models unless it is given;
+    --range adds others. --figure draws the speedup at both ends of each range.
 
     \b
     Examples:
@@ -80,6 +83,7 @@ def sensitivity(**options: Any) -> Answer:
         fields=lambda: _fields(found),
         rows=lambda: _tidy(found),
         warnings=found.warnings,
+        case=report.heading(found.deployment),
     )
 
 
@@ -285,7 +289,11 @@ def _fields(found: Sensitivity) -> dict[str, Any]:
 
 def _tidy(found: Sensitivity) -> list[Row]:
     """Return all three analyses as one tidy table."""
-    ends = [(f"{name}_{end}", name, end) for name in found.outcome for end in ("at_low", "at_high")]
+    ends = [
+        (f"{name}_{end}", name, end)
+        for name in found.outcome
+        for end in ("at_low", "at_high", "nominal")
+    ]
     tables: dict[str, tuple[report.DataFrame, list[tuple[str, str | None, str]]]] = {
         "elasticity": (found.elasticities, [(name, name, "elasticity") for name in found.outcome]),
         "tornado": (found.swings, [("low", "", "low"), ("high", "", "high"), *ends]),
@@ -299,6 +307,7 @@ def _tidy(found: Sensitivity) -> list[Row]:
             "quantity": name,
             "value": row[column],
             "unit": row["unit"] if column in ("low", "high") else "-",
+            "source": row["source"] if column in ("low", "high") else None,
         }
         for analysis, (table, cells) in tables.items()
         for row in records(table)

@@ -140,6 +140,7 @@ def serve(**options: Any) -> Answer:
         page=lambda: _page(study.deployment, rows, assumed),
         fields=lambda: fields,
         rows=lambda: rows,
+        case=report.heading(study.deployment),
     )
 
 

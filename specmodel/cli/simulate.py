@@ -140,6 +140,7 @@ def simulate(*, suite: str | None, **options: Any) -> Answer:
     if steps is not None:
         from specmodel.show.plots.figures import TWO_COLUMNS, save_figure
 
+        steps = steps.assign(case=said["heading"])
         save_figure("timeline", steps, options["timeline"], "timeline", width=TWO_COLUMNS)
     if options["records"] is not None:
         write_text(options["records"], requests.to_csv(index=False), "records")
@@ -153,6 +154,7 @@ def simulate(*, suite: str | None, **options: Any) -> Answer:
         page=lambda: page(said, times, rows),
         fields=lambda: said | {"step_times": fields_of(times), "policies": rows},
         rows=lambda: rows,
+        case=said["heading"],
     )
 
 

@@ -20,7 +20,7 @@ from specmodel.layers import blocks, messages
 from specmodel.layers.batch import SINGLE_GPU, Carried, Layout, Routing, SequenceGroup, carried_by
 from specmodel.layers.embeddings import look_up
 from specmodel.layers.engines import NO_ENGINE, EngineCode
-from specmodel.layers.feed_forward import ActiveExperts, RoutedExperts
+from specmodel.layers.feed_forward import RoutedExperts, active_experts_of
 from specmodel.layers.forms import Form, Quantity
 from specmodel.layers.matrices import between_matrices
 from specmodel.layers.residuals import norms
@@ -80,7 +80,7 @@ def pass_work(
 def work_at(works: Mapping[str, Work], carried: Carried, experts: RoutedExperts | None) -> PassWork:
     """Return work in forms for what a pass carries, without what launches no kernel anywhere."""
     found = {name: work.at(carried) for name, work in works.items()}
-    active = carried[ActiveExperts(experts)] if experts else np.ones(())
+    active = carried[active_experts_of(experts)] if experts else np.ones(())
     return PassWork({name: work for name, work in found.items() if np.any(work.kernels)}, active)
 
 

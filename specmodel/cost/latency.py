@@ -271,11 +271,7 @@ def _launched(
     deployment: Deployment, time: PassTime, requests: FloatArray, tokens: FloatArray
 ) -> PassTime:
     """Return a pass with the time of a host that launches its kernels, where no graph holds it."""
-    limit = deployment.graph_limit
-    if limit is None:
-        return time
-    size = tokens if limit.unit == "token" else requests
-    is_beyond = size > limit.count * deployment.layout.replicas
+    is_beyond = deployment.leaves_graphs(requests, tokens)
     if not is_beyond.any():
         return time
     launches = is_beyond * time.kernels() * deployment.engine_seconds.eager_kernel_time

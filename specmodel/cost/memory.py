@@ -114,14 +114,13 @@ class MemoryUse:
         return f" at {' and '.join(found)}" if told else ""
 
 
-@dataclass(frozen=True)
-class _Request(Measure):
-    """A number of a request, by its name: its entries after the step, or tokens of the step."""
-
-    name: str
+def _of_request(_: object, name: str) -> FloatArray:
+    """Refuse to compute a number of a request, which is always given."""
+    raise KeyError(name)
 
 
-_ENTRIES, _TOKENS = _Request("entries"), _Request("tokens")
+_ENTRIES, _TOKENS = Measure(_of_request, ("entries",)), Measure(_of_request, ("tokens",))
+"""Entries of a request after a step, and tokens of the step [token]."""
 
 
 class _Values(dict[Measure, FloatArray]):

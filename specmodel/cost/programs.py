@@ -29,7 +29,7 @@ from specmodel.cost.passes import (
     with_axes,
 )
 from specmodel.layers.batch import Carried
-from specmodel.layers.feed_forward import ActiveExperts, RoutedExperts
+from specmodel.layers.feed_forward import RoutedExperts, active_experts_of
 from specmodel.layers.forms import Form, Measure
 from specmodel.layers.work import PassWork, Work
 from specmodel.machines.engine import Overheads
@@ -244,8 +244,8 @@ class PassProgram:
                 times.append(part.with_axes(asked.axes).times(carried, kernel_time))
         if self.second and only != "contexts":
             times = side_by_side(times, self.second, carried.replica.num_tokens)
-        one = partial(np.ones, ())
-        loaded = partial(carried.__getitem__, ActiveExperts(self.experts)) if self.experts else one
+        active = active_experts_of(self.experts) if self.experts else None
+        loaded = partial(carried.__getitem__, active) if active else partial(np.ones, ())
         return PassTime(
             names=tuple(self.works),
             timed=tuple(times),

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, Dtype
 from specmodel.base.errors import InputError
@@ -21,11 +21,13 @@ from specmodel.drafters.passes import (
     verified_first,
 )
 from specmodel.drafters.published import HeadShape, published_assistant, published_head
-from specmodel.layers.attention import LatentAttention
 from specmodel.layers.group import LayerGroup, Mixer
 from specmodel.layers.grouped import GroupedAttention
 from specmodel.layers.parts import TokenMixer
 from specmodel.models.architecture import Architecture
+
+if TYPE_CHECKING:
+    from specmodel.layers.attention import LatentAttention
 
 EAGLE3_VOCABULARY_SIZE = 32_000
 """Reduced draft vocabulary that EAGLE-3 heads often have [token]."""
@@ -302,7 +304,7 @@ def _attention(target: Architecture) -> TokenMixer:
     return min(forms, key=itemgetter(0))[1]
 
 
-def plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
+def plain_attention(target: Architecture) -> "GroupedAttention | LatentAttention":
     """Return plain attention of the target's sizes over all entries: as Llama's, without a gate.
 
     For a target that compresses its entries, heads have the usual size.
@@ -315,7 +317,7 @@ def grouped_attention(target: Architecture) -> GroupedAttention:
     return _attention(target).grouped or _usual_heads(target.hidden_size)
 
 
-def own_attention(target: Architecture, shape: HeadShape) -> GroupedAttention | LatentAttention:
+def own_attention(target: Architecture, shape: HeadShape) -> "GroupedAttention | LatentAttention":
     """Return the attention of a head: of its sizes, over latents, or grouped as its target's."""
     if shape.num_heads and shape.num_kv_heads and shape.head_dim:
         return GroupedAttention(

@@ -196,7 +196,9 @@ def is_named(name: str, words: str) -> bool:
     """Tell whether words stand in the name of a model, not as a part of longer words."""
     plain = name.lower().replace("_", "-").replace(" ", "-")
     other = r"[a-z0-9.]|-\d{4}\b"  # of a longer name, or of another date
-    return re.search(rf"(?<![a-z0-9.]){re.escape(words)}(?!{other})", plain) is not None
+    return words in plain and bool(
+        re.search(rf"(?<![a-z0-9.]){re.escape(words)}(?!{other})", plain)
+    )
 
 
 @cache

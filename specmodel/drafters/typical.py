@@ -3,7 +3,6 @@
 ``data/typical_lengths.csv`` has one value for each target, kind of drafter and draft length.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import groupby, pairwise
@@ -17,7 +16,7 @@ from specmodel.algebra.acceptance import (
     acceptance_of_blocks,
     expected_tokens_per_step_by_position,
 )
-from specmodel.base.units import FloatArray
+from specmodel.base.units import FloatArray, quantiles
 from specmodel.drafters.names import DRAFTERS
 from specmodel.drafters.published import is_named, published_acceptance, rows_of
 
@@ -122,15 +121,29 @@ def measured_acceptance(target: str, drafter: str) -> Acceptance | None:
 class TypicalHeads:
     """What published heads of a kind reach: three levels, low, middle and high.
 
-    `num_targets` is how many there are, `max_draft_length` the longest draft at which half of them
-    were measured [token].
+    `max_draft_length` is the longest draft at which half of them were measured [token].
     """
 
     drafter: str
-    num_targets: int
+    heads: tuple[PublishedHead, ...]
     max_draft_length: int
-    levels: tuple[str, str, str]
-    acceptance: tuple[Acceptance, Acceptance, Acceptance]
+
+    @property
+    def num_targets(self) -> int:
+        """How many there are [-]."""
+        return len(self.heads)
+
+    @property
+    def levels(self) -> tuple[str, str, str]:
+        """Names of the three levels: quartiles where there are enough of them."""
+        return _LEVELS[self.num_targets >= QUARTILES_FROM]
+
+    @cached_property
+    def acceptance(self) -> list[Acceptance]:
+        """Acceptance at the three levels."""
+        tokens = np.stack([head.tokens_at(self.max_draft_length) for head in self.heads])
+        shares = (0.25, 0.5, 0.75) if self.num_targets >= QUARTILES_FROM else (0.0, 0.5, 1.0)
+        return [_of_kind(self.drafter, reached) for reached in quantiles(tokens, shares)]
 
 
 def typical_heads(drafter: str) -> TypicalHeads | None:
@@ -143,19 +156,13 @@ def typical_heads(drafter: str) -> TypicalHeads | None:
     (('lower quartile', 'median', 'upper quartile'), True)
     >>> typical_heads("pard")
     """
-    heads = [head for head in published_heads() if head.drafter == drafter]
+    heads = tuple(head for head in published_heads() if head.drafter == drafter)
     if len(heads) < _RANGE_FROM:
         return None
-    longest = int(np.median([max(head.lengths) for head in heads]))
-    tokens = np.stack([head.tokens_at(longest) for head in heads])
-    has_quartiles = len(heads) >= QUARTILES_FROM
-    shares = (0.25, 0.5, 0.75) if has_quartiles else (0.0, 0.5, 1.0)
-    low, middle, high = (_of_kind(drafter, np.quantile(tokens, q, axis=0)) for q in shares)
-    levels = _LEVELS[has_quartiles]
-    return TypicalHeads(drafter, len(heads), longest, levels, (low, middle, high))
+    return TypicalHeads(drafter, heads, int(np.median([max(head.lengths) for head in heads])))
 
 
-def _of_kind(drafter: str, tokens: Iterable[float]) -> Acceptance:
+def _of_kind(drafter: str, tokens: FloatArray) -> Acceptance:
     """Return the acceptance that gives so many tokens a step at lengths of 1, 2, … [-]."""
     of_lengths = acceptance_of_blocks if DRAFTERS[drafter].is_block else acceptance_from_lengths
-    return Acceptance(acceptance_by_position=of_lengths(np.array(list(tokens))).tolist())
+    return Acceptance(acceptance_by_position=of_lengths(tokens).tolist())

@@ -4,11 +4,11 @@ A pass reads the KV cache once per sequence, however many tokens it verifies.
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import field_names
-from specmodel.base.schemas import Setting
+from specmodel.base.schemas import Count, Size
 from specmodel.layers import blocks
 from specmodel.layers.cores import core, prompt_core, with_keys_and_values
 from specmodel.layers.forms import Quantity, at_most
@@ -17,9 +17,6 @@ from specmodel.layers.parts import ContextMatrices, TokenMixer
 from specmodel.layers.run import Pass, Sequences
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work, wider_dtype
-
-Size = Annotated[int, Setting(ge=1, le=10**7)]
-Count = Annotated[int, Setting(ge=0, le=10**7)]
 
 
 @dataclass(frozen=True, kw_only=True)

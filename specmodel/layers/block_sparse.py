@@ -10,13 +10,13 @@ from typing import Literal, Self
 import numpy as np
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.schemas import Size
 from specmodel.base.units import FloatArray
-from specmodel.layers.attention import Size
-from specmodel.layers.batch import Batch, Carried, SequenceGroup
-from specmodel.layers.forms import Form, Quantity
+from specmodel.layers.batch import SequenceGroup
+from specmodel.layers.forms import Quantity
 from specmodel.layers.grouped import GroupedHeads
 from specmodel.layers.matrices import matrix_work
-from specmodel.layers.run import OfContexts, Pass, query_key_pairs
+from specmodel.layers.run import Pass, query_key_pairs
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
@@ -192,7 +192,7 @@ class BlockSparseAttention(GroupedHeads):
         stream, n = run.stream, run.layout.tensor_parallel
         pairs = run.replica.pairs(self.reach)
         is_blackwell = 10 <= (run.compute_capability or 0) < 12
-        read = Form({BlockReads("replica", self.reach, is_blackwell): 1.0})
+        read = run.replica.summed(_read, self.reach, is_blackwell)
         decoded = run.decoding.pairs(self.reach) if run.decoding else 0.0
         size = self._entry_bytes(stream, n)
         both, groups = 2 * self.query_size / n, self.num_kv_heads / self._kv_ranks(n)
@@ -209,23 +209,12 @@ class BlockSparseAttention(GroupedHeads):
         )
 
 
-@dataclass(frozen=True)
-class BlockReads(OfContexts):
-    """Entries that sequences read, of which each token attends to `reach` [-].
+def _read(group: SequenceGroup, reach: int, shares_prompts: bool) -> FloatArray:
+    """Return the entries that a mean sequence reads, of which each token attends to `reach` [-].
 
     One that the GPU's cache serves counts as what it costs; `shares_prompts` says whether kernels
     take many tokens of a prompt together.
     """
-
-    reach: int
-    shares_prompts: bool
-
-    def of(self, carried: Carried) -> FloatArray:
-        """Return the entries that these sequences read [-]."""
-        batch: Batch = getattr(carried, self.among)
-        return batch.total(self._of_group)
-
-    def _of_group(self, group: SequenceGroup) -> FloatArray:
-        first = np.minimum(group.context_length + 1, self.reach)
-        again = FROM_CACHE + self.shares_prompts * group.prompt_share * (TOGETHER - FROM_CACHE)
-        return first + again * (query_key_pairs(group, self.reach) - first)
+    first = np.minimum(group.context_length + 1, reach)
+    again = FROM_CACHE + shares_prompts * group.prompt_share * (TOGETHER - FROM_CACHE)
+    return first + again * (query_key_pairs(group, reach) - first)

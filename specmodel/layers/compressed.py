@@ -10,7 +10,8 @@ from typing import Any, Literal, Self
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.layers.attention import Count, Size, absorbed_dtype
+from specmodel.base.schemas import Count, Size
+from specmodel.layers.attention import absorbed_dtype
 from specmodel.layers.forms import Form, Quantity, at_most
 from specmodel.layers.matrices import matrix_work
 from specmodel.layers.parts import ContextMatrices, TokenMixer

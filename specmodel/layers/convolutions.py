@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from specmodel.layers.attention import Size
+from specmodel.base.schemas import Size
 from specmodel.layers.forms import Quantity
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import RecurrentMixer

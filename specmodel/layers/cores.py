@@ -9,8 +9,8 @@ from typing import Any
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.layers import blocks
-from specmodel.layers.forms import Form, Quantity
-from specmodel.layers.run import Pass, Sequences, Walked
+from specmodel.layers.forms import Quantity
+from specmodel.layers.run import Pass, Sequences
 from specmodel.layers.work import Kind, Work
 
 BLOCK = 128
@@ -86,8 +86,7 @@ def core(run: Pass, layers: int, window: int | None, taken: Sequences, **heads: 
     if run.split_tokens is None:
         return work
     entry = heads["kv_elements"] / heads["num_groups"] * BYTES_PER_ELEMENT[run.stream.kv_dtype]
-    keys = Walked(taken.among, window, run.split_tokens)
-    return replace(work, depth=Form({keys: layers * entry}))
+    return replace(work, depth=taken.walked(window, run.split_tokens) * (layers * entry))
 
 
 def prompt_core(run: Pass, layers: int, window: int | None, taken: Sequences, **heads: Any) -> Work:

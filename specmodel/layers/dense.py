@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from specmodel.base.schemas import Size
 from specmodel.layers import blocks
-from specmodel.layers.attention import Size
 from specmodel.layers.batch import Layout
 from specmodel.layers.parts import FeedForwardBlock
 from specmodel.layers.run import Pass

@@ -8,8 +8,7 @@ from typing import Annotated
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, StorageDtype
 from specmodel.base.records import Record
-from specmodel.base.schemas import FROM_LIST, Setting
-from specmodel.layers.attention import Size
+from specmodel.base.schemas import FROM_LIST, Setting, Size
 from specmodel.layers.batch import Layout
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.run import Pass

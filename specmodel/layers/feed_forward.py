@@ -10,9 +10,9 @@ import numpy as np
 from specmodel.algebra import experts, ranks
 from specmodel.algebra.routing import check_popularity, union_by_expert
 from specmodel.base.errors import InputError
+from specmodel.base.schemas import Count, Size
 from specmodel.base.units import FloatArray
 from specmodel.layers import blocks, messages
-from specmodel.layers.attention import Count, Size
 from specmodel.layers.batch import (
     ONE,
     ZERO,
@@ -22,7 +22,7 @@ from specmodel.layers.batch import (
     Routing,
 )
 from specmodel.layers.dense import dense_block, matrices_of
-from specmodel.layers.forms import Form, Measure
+from specmodel.layers.forms import Form, Measure, measured
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.parts import FeedForwardBlock
 from specmodel.layers.run import Pass
@@ -65,11 +65,19 @@ class RoutedExperts(FeedForwardBlock):
     is_shared_apart: bool = False
     latent_size: Count = 0
     num_zero_experts: Count = 0
+    expert_groups: Size = 1
+    groups_per_token: Size = 1
 
     def __post_init__(self) -> None:
         if self.experts_per_token > self.num_experts:
             expected = f"at most num_experts = {self.num_experts}"
             raise InputError("experts_per_token", self.experts_per_token, expected)
+        if self.num_experts % self.expert_groups:
+            expected = f"a divisor of num_experts = {self.num_experts}"
+            raise InputError("expert_groups", self.expert_groups, expected)
+        if self.groups_per_token > min(self.expert_groups, self.experts_per_token):
+            expected = "at most expert_groups and experts_per_token"
+            raise InputError("groups_per_token", self.groups_per_token, expected)
         if self.num_shared_experts and not self.shared_expert_size:
             expected = f"a width above 0, as num_shared_experts = {self.num_shared_experts}"
             raise InputError("shared_expert_size", self.shared_expert_size, expected)
@@ -293,10 +301,10 @@ class RoutedExperts(FeedForwardBlock):
         """Return the work of routed experts, with bringing tokens to them and back."""
         layout, stream = run.layout, run.stream.expert_stream
         k = self.mean_experts_per_token
-        active, pairs = Form({ActiveExperts(self): 1.0}), run.everything.num_tokens * k
+        active, pairs = Form({active_experts_of(self): 1.0}), run.everything.num_tokens * k
         if layout.expert_parallel > 1:
-            active = Form({BusiestExperts(self, layout.expert_parallel): 1.0})
-            pairs = Form({BusiestPairs(self, layout.expert_parallel): 1.0})
+            active = measured(_busiest_experts, self, layout.expert_parallel)
+            pairs = measured(_busiest_pairs, self, layout.expert_parallel)
         sizes: dict[str, Any] = {
             "hidden_size": self.routed_width(stream.hidden_size),
             "width": self.expert_size / layout.expert_tensor_parallel,
@@ -343,7 +351,8 @@ class RoutedExperts(FeedForwardBlock):
         """Return the work of bringing tokens to the GPUs of their experts, and back."""
         stream, degree = run.stream.expert_stream, run.layout.expert_parallel
         experts = self.num_experts, self.experts_per_token
-        visited = ranks.rank_share(*experts, degree, self.num_zero_experts)
+        groups = self.expert_groups, self.groups_per_token
+        visited = ranks.rank_share(*experts, degree, self.num_zero_experts, groups)
         return messages.exchanged(
             run,
             layers,
@@ -353,37 +362,20 @@ class RoutedExperts(FeedForwardBlock):
         )
 
 
-@dataclass(frozen=True)
-class ActiveExperts(Measure):
-    """Distinct experts that the pass loads in each layer [-]."""
-
-    experts: RoutedExperts
-
-    def of(self, carried: Carried) -> FloatArray:
-        """Return them for what a pass carries [-]."""
-        return self.experts.active_experts(carried.everything, carried.routing)
+def active_experts_of(experts: RoutedExperts) -> Measure:
+    """Return the distinct experts that a pass loads in each layer, as a measure [-]."""
+    return Measure(_active, (experts,))
 
 
-@dataclass(frozen=True)
-class BusiestExperts(Measure):
-    """Distinct experts that the rank with most of them loads in a layer, of `degree` ranks [-]."""
-
-    experts: RoutedExperts
-    degree: int
-
-    def of(self, carried: Carried) -> FloatArray:
-        """Return them for what a pass carries [-]."""
-        active = carried[ActiveExperts(self.experts)]
-        return ranks.busiest_experts(active, self.experts.num_experts, self.degree)
+def _active(carried: Carried, experts: RoutedExperts) -> FloatArray:
+    return experts.active_experts(carried.everything, carried.routing)
 
 
-@dataclass(frozen=True)
-class BusiestPairs(Measure):
-    """Token-expert pairs of the rank with most tokens, of `degree` ranks [-]."""
+def _busiest_experts(carried: Carried, experts: RoutedExperts, degree: int) -> FloatArray:
+    """Return the experts that the rank with most of them loads, of `degree` ranks [-]."""
+    return ranks.busiest_experts(carried[active_experts_of(experts)], experts.num_experts, degree)
 
-    experts: RoutedExperts
-    degree: int
 
-    def of(self, carried: Carried) -> FloatArray:
-        """Return them for what a pass carries [-]."""
-        return self.experts.busiest_pairs(carried.everything, carried.routing, self.degree)
+def _busiest_pairs(carried: Carried, experts: RoutedExperts, degree: int) -> FloatArray:
+    """Return the token-expert pairs of the rank with most tokens, of `degree` ranks [-]."""
+    return experts.busiest_pairs(carried.everything, carried.routing, degree)

@@ -15,22 +15,25 @@ import numpy as np
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 
+Rule: TypeAlias = Callable[..., FloatArray]
+"""A number of a pass, or of some of its sequences, from these and what else it is told."""
+
 
 @dataclass(frozen=True)
 class Measure:
-    """One number of a pass; records of a kind say by their fields which one.
+    """One number of a pass: a rule on what the pass carries, and what else the rule is told.
 
-    A kind of layer that needs a measure of its own defines it beside the layer.
+    A kind of layer that needs a measure of its own defines the rule beside the layer. `has_context`
+    says whether the number depends on how many entries came before the pass.
     """
 
-    @property
-    def has_context(self) -> bool:
-        """Whether it depends on how many entries came before the pass."""
-        return False
+    rule: Rule
+    told: tuple[Any, ...] = ()
+    has_context: bool = False
 
     def of(self, carried: Any) -> FloatArray:
         """Return its value for what a pass carries, a `batch.Carried`."""
-        raise NotImplementedError  # each measure has its own
+        return self.rule(carried, *self.told)
 
 
 class Form:
@@ -105,7 +108,7 @@ class Form:
         return value
 
     def _refuse(self, what: str) -> NoReturn:
-        names = ", ".join(type(measure).__name__ for measure in self.terms)
+        names = ", ".join(measure.rule.__name__ for measure in self.terms)
         expected = "sums of measures of the pass (specmodel/layers/forms.py), whatever their values"
         raise InputError("work", f"{what} of {names}", expected)
 
@@ -121,16 +124,9 @@ Quantity: TypeAlias = Any
 an array of them."""
 
 
-@dataclass(frozen=True)
-class AtMost(Measure):
-    """Another measure, where it is no more than a limit."""
-
-    measure: Measure
-    limit: float
-
-    def of(self, carried: Mapping[Measure, FloatArray]) -> FloatArray:
-        """Return the smaller of the measure's value and the limit."""
-        return np.minimum(carried[self.measure], self.limit)
+def measured(rule: Rule, *told: Any, has_context: bool = False) -> Form:
+    """Return the form of one measure, by its rule and what that is told."""
+    return Form({Measure(rule, told, has_context): 1.0})
 
 
 def at_most(quantity: Quantity, limit: float) -> Quantity:
@@ -138,4 +134,8 @@ def at_most(quantity: Quantity, limit: float) -> Quantity:
     if not isinstance(quantity, Form):
         return np.minimum(quantity, limit)
     (measure,) = quantity.terms
-    return Form({AtMost(measure, limit): 1.0})
+    return measured(_at_most, measure, limit, has_context=measure.has_context)
+
+
+def _at_most(carried: Mapping[Measure, FloatArray], measure: Measure, limit: float) -> FloatArray:
+    return np.minimum(carried[measure], limit)

@@ -5,7 +5,7 @@ from typing import Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.layers.attention import Size
+from specmodel.base.schemas import Size
 from specmodel.layers.recurrent import RecurrentMixer
 
 

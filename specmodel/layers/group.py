@@ -12,8 +12,7 @@ from typing import Annotated, Any, Union
 from specmodel.base.dtypes import StorageDtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
-from specmodel.base.schemas import Kinds
-from specmodel.layers.attention import Count, Size
+from specmodel.base.schemas import Count, Kinds, Size
 from specmodel.layers.batch import Layout
 from specmodel.layers.matrices import matrix_work
 from specmodel.layers.parts import FeedForwardBlock, LayerPart, TokenMixer

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.layers.attention import Size
+from specmodel.base.schemas import Size
 from specmodel.layers.cores import core, prompt_core
 from specmodel.layers.forms import Quantity, at_most
 from specmodel.layers.matrices import between_matrices, matrix_work

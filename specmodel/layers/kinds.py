@@ -44,8 +44,6 @@ class KernelKind:
     takes_own_first: bool = False
     computes_as_fitted: bool = False
     assumption: str = ""
-    colour: str
-    marker: str = ""
     largest_spread: float = 0.25
     held_share: tuple[float, float] = (0.70, 0.90)
     walked_bytes_per_s: float | None = None
@@ -64,66 +62,50 @@ class KernelKind:
 
 
 _ROWS = (
-    KernelKind(name="experts", follows="weights", colour="#0072b2", marker="o"),
+    KernelKind(name="experts", follows="weights"),
     KernelKind(
         name="gemm",
         follows="weights",
         assumption="streams as fast as matrices",
-        colour="#e69f00",
-        marker="^",
     ),
     KernelKind(
         name="attention",
         assumption="as fast as grouped attention",
-        colour="#009e73",
-        marker="s",
         walked_bytes_per_s=WALKED_BYTES_PER_S,
     ),
-    KernelKind(
-        name="elementwise", follows="activations", errors_of="gemm", colour="#cc79a7", marker="D"
-    ),
+    KernelKind(name="elementwise", follows="activations", errors_of="gemm"),
     KernelKind(
         name="latent_attention",
         stand_in="attention",
         takes_own_first=True,
         assumption="as fast as latent attention",
-        colour="#117733",
-        marker="P",
         largest_spread=0.30,  # Triton's kernels on L40S
         held_share=(0.64, 0.96),
     ),
-    KernelKind(name="sparse_attention", stand_in="latent_attention", colour="#999933", marker="X"),
+    KernelKind(name="sparse_attention", stand_in="latent_attention"),
     KernelKind(  # timed within the layers of sparse attention that it is part of
         name="indexer",
         stand_in="sparse_attention",
         errors_of="sparse_attention",
-        colour="#ddcc77",
-        marker="*",
     ),
     KernelKind(  # of DeepSeek-V4
-        name="compressed_attention", stand_in="sparse_attention", colour="#661100", marker="H"
+        name="compressed_attention", stand_in="sparse_attention"
     ),
     KernelKind(  # timed within the layers of compressed attention
         name="compressed_indexer",
         stand_in="indexer",
         errors_of="compressed_attention",
-        colour="#cc6677",
-        marker="d",
     ),
-    KernelKind(name="block_sparse_attention", stand_in="attention", colour="#6699cc", marker="8"),
+    KernelKind(name="block_sparse_attention", stand_in="attention"),
     KernelKind(  # timed within the layers of block-sparse attention
         name="block_indexer",
         stand_in="block_sparse_attention",
         errors_of="block_sparse_attention",
-        colour="#aabb55",
-        marker=">",
     ),
     KernelKind(  # several residual streams
         name="hyper_connections",
         follows="activations",
         stand_in="elementwise",
-        colour="#ee99aa",
-        marker="h",
         largest_spread=0.30,  # streams of TensorRT-LLM on Hopper
     ),
     KernelKind(  # streams its state as a product streams its weights
@@ -131,8 +113,6 @@ _ROWS = (
         follows="state",
         stand_in="gemm",
         assumption="as fast as other recurrences by bytes of state, timed by nobody",
-        colour="#d55e00",
-        marker="v",
         held_share=(0.64, 0.96),
     ),
     KernelKind(
@@ -143,8 +123,6 @@ _ROWS = (
         follows="state",
         stand_in="recurrence",
         untimed=(0.165, 0.225, 0.187),
-        colour="#aa4466",
-        marker="<",
     ),
     KernelKind(
         # Part of no step, only of the prefill that steps carry: it errs as far as decoding does.
@@ -152,15 +130,11 @@ _ROWS = (
         name="prompt_attention",
         errors_of="attention",
         computes_as_fitted=True,
-        colour="#44aa99",
-        marker="p",
     ),
     KernelKind(
         name="latent_prompt_attention",
         errors_of="latent_attention",
         computes_as_fitted=True,
-        colour="#88ccaa",
-        marker="h",
     ),
     KernelKind(
         # Fitted with others of the engine whose kernels it shares, where its own are not as fast as
@@ -168,11 +142,9 @@ _ROWS = (
         name="kimi_recurrence",
         follows="state",
         stand_in="recurrence",
-        colour="#882255",
-        marker="<",
         held_share=(0.64, 1.0),  # shapes differ by their heads alone, of which three are left out
     ),
-    KernelKind(name="message", follows="", colour="#56b4e9"),
+    KernelKind(name="message", follows=""),
 )
 
 KINDS = {row.name: row for row in _ROWS}

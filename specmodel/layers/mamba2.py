@@ -6,8 +6,8 @@ from typing import Literal
 from specmodel.algebra import ranks
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
+from specmodel.base.schemas import Size
 from specmodel.layers import messages
-from specmodel.layers.attention import Size
 from specmodel.layers.recurrent import RecurrentMixer, without_delta
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work

@@ -7,7 +7,7 @@ the logits of the next position: positions are chosen one after another.
 from dataclasses import dataclass
 
 from specmodel.base.records import Record
-from specmodel.layers.attention import Size
+from specmodel.base.schemas import Size
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work

@@ -57,7 +57,6 @@ class LayerPart(Record):
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
 class FeedForwardBlock(LayerPart):
     """What each token passes by itself."""
 
@@ -84,7 +83,6 @@ class FeedForwardBlock(LayerPart):
         """Return the all-reduces that follow one layer [-]."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TokenMixer(LayerPart):
     """What mixes the tokens of a sequence."""
 

@@ -10,15 +10,14 @@ from operator import methodcaller
 from typing import Annotated, Any, Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.schemas import Setting
+from specmodel.base.schemas import Setting, Size
 from specmodel.base.units import FloatArray
 from specmodel.layers import blocks
-from specmodel.layers.attention import Size
-from specmodel.layers.batch import Batch, Carried
-from specmodel.layers.forms import Form, Measure, Quantity
+from specmodel.layers.batch import Carried
+from specmodel.layers.forms import Form, Measure, Quantity, measured
 from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.parts import TokenMixer
-from specmodel.layers.run import Among, Pass
+from specmodel.layers.run import Pass
 from specmodel.layers.states import StateKeeping
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
@@ -188,51 +187,37 @@ class SquareStates(RecurrentMixer):
         return count, count, (self.head_dim, self.head_dim)
 
 
-@dataclass(frozen=True)
-class Verified(Measure):
-    """Sum over sequences of what follows from the tokens that each may go on after.
-
-    `name` is one of `StateKeeping`'s methods; a mean over sequences if `is_mean`.
-    """
-
-    among: Among
-    states: StateKeeping
-    name: str
-    is_mean: bool = False
-
-    def of(self, carried: Carried) -> FloatArray:
-        """Return the sum, or the mean, over these sequences [-]."""
-        batch: Batch = getattr(carried, self.among)
-        of, over = getattr(self.states, self.name), batch.mean if self.is_mean else batch.total
-        return over(methodcaller("mean_of_verified", of))
-
-
-@dataclass(frozen=True)
-class Reserved(Measure):
-    """What follows from the tokens that a request verifies, by one of `StateKeeping`'s methods."""
-
-    states: StateKeeping
-    name: str
-    tokens: Measure
-    more: tuple[int, ...]
-
-    def of(self, carried: Mapping[Measure, FloatArray]) -> FloatArray:
-        """Return what is reserved [-]."""
-        found: FloatArray = getattr(self.states, self.name)(carried[self.tokens], *self.more)
-        return found
-
-
 def reserved(states: StateKeeping, name: str, tokens: Quantity, *more: int) -> Quantity:
     """Return what is reserved for a request that verifies `tokens`, a single measure if a form."""
     if not isinstance(tokens, Form):
         return getattr(states, name)(tokens, *more)
     (measure,) = tokens.terms
-    return Form({Reserved(states, name, measure, more): 1.0})
+    return measured(_reserved, states, name, measure, *more)
+
+
+def _reserved(
+    carried: Mapping[Measure, FloatArray],
+    states: StateKeeping,
+    name: str,
+    tokens: Measure,
+    *more: int,
+) -> FloatArray:
+    found: FloatArray = getattr(states, name)(carried[tokens], *more)
+    return found
 
 
 def verified(run: Pass, name: str, *, is_mean: bool = False) -> Form:
-    """Return what the pass does with states after verified tokens, by a name of `StateKeeping`."""
-    return Form({Verified("replica", run.states, name, is_mean): 1.0})
+    """Return what the pass does with states after the tokens that sequences may go on after.
+
+    `name` is a method of `StateKeeping`: its sum over sequences, or mean if `is_mean` [-].
+    """
+    return measured(_verified, run.states, name, is_mean)
+
+
+def _verified(carried: Carried, states: StateKeeping, name: str, is_mean: bool) -> FloatArray:
+    batch = carried.replica
+    over = batch.mean if is_mean else batch.total
+    return over(methodcaller("mean_of_verified", getattr(states, name)))
 
 
 def without_delta(recurrence: Work) -> Work:

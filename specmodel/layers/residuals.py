@@ -11,9 +11,8 @@ from typing import Annotated, Literal
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
-from specmodel.base.schemas import BY_KIND, Setting
+from specmodel.base.schemas import BY_KIND, Count, Setting
 from specmodel.layers import blocks
-from specmodel.layers.attention import Count
 from specmodel.layers.forms import Quantity
 from specmodel.layers.matrices import between_matrices
 from specmodel.layers.run import Pass

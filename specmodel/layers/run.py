@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from specmodel.base.units import FloatArray
 from specmodel.layers.batch import Batch, Carried, Layout, SequenceGroup
 from specmodel.layers.engines import NO_ENGINE, EngineCode
-from specmodel.layers.forms import Form, Measure, Quantity
+from specmodel.layers.forms import Form, Quantity, Rule, measured
 from specmodel.layers.states import NATIVE, StateKeeping
 from specmodel.layers.stream import Stream
 
@@ -20,80 +20,6 @@ for prompts take of these; names in `batch.Carried`."""
 
 SEGMENTS = 16
 """Blocks of threads that Triton's attention in vLLM spreads the keys of a sequence over [-]."""
-
-
-@dataclass(frozen=True)
-class Counted(Measure):
-    """What `batch.Batch` counts of some of the sequences of a pass, by the name of its property."""
-
-    among: Among
-    name: str
-
-    @property
-    def has_context(self) -> bool:
-        """Whether it counts entries before the pass."""
-        return "context" in self.name
-
-    def of(self, carried: Carried) -> FloatArray:
-        """Return its value for what a pass carries."""
-        value: FloatArray = getattr(getattr(carried, self.among), self.name)
-        return value
-
-
-@dataclass(frozen=True)
-class OfContexts(Measure):
-    """A measure of some sequences that depends on how many entries came before the pass."""
-
-    among: Among
-
-    @property
-    def has_context(self) -> bool:
-        """Always: True."""
-        return True
-
-
-@dataclass(frozen=True)
-class Pairs(OfContexts):
-    """Query-key pairs of all sequences, each causal query seeing at most a window [-]."""
-
-    window: int | None
-
-    def of(self, carried: Carried) -> FloatArray:
-        """Return the pairs of what a pass carries [-]."""
-        batch: Batch = getattr(carried, self.among)
-        return batch.total(partial(query_key_pairs, window=self.window))
-
-
-@dataclass(frozen=True)
-class Entries(OfContexts):
-    """Distinct keys that the queries of a sequence read, summed over sequences [-]."""
-
-    window: int | None
-
-    def of(self, carried: Carried) -> FloatArray:
-        """Return the keys that what a pass carries reads [-]."""
-        batch: Batch = getattr(carried, self.among)
-        return batch.total(partial(distinct_entries, window=self.window))
-
-
-@dataclass(frozen=True)
-class Walked(OfContexts):
-    """Keys that one block of threads reads one after another, of the longest sequences [-].
-
-    These are all keys of a sequence that carries more than `split_tokens`, else one of `SEGMENTS`.
-    """
-
-    window: int | None
-    split_tokens: int
-
-    def of(self, carried: Carried) -> FloatArray:
-        """Return the keys of what a pass carries [-]."""
-        batch: Batch = getattr(carried, self.among)
-        return np.asarray(reduce(np.maximum, map(self._of_group, batch.groups)))
-
-    def _of_group(self, group: SequenceGroup) -> FloatArray:
-        is_whole = group.tokens_per_sequence > self.split_tokens
-        return distinct_entries(group, self.window) * np.where(is_whole, 1.0, 1 / SEGMENTS)
 
 
 @dataclass(frozen=True)
@@ -108,7 +34,7 @@ class Sequences:
 
     def counted(self, name: str) -> Form:
         """Return what `batch.Batch` counts by this name."""
-        return Form({Counted(self.among, name): 1.0})
+        return measured(_counted, self.among, name, has_context="context" in name)
 
     @property
     def num_sequences(self) -> Form:
@@ -127,11 +53,23 @@ class Sequences:
 
     def pairs(self, window: int | None) -> Form:
         """Return the query-key pairs, each causal query seeing at most a window [-]."""
-        return Form({Pairs(self.among, window): 1.0})
+        return self.summed(query_key_pairs, window)
 
     def entries(self, window: int | None) -> Form:
         """Return the distinct keys that queries of a sequence read, over all sequences [-]."""
-        return Form({Entries(self.among, window): 1.0})
+        return self.summed(distinct_entries, window)
+
+    def walked(self, window: int | None, split_tokens: int) -> Form:
+        """Return the keys that one block of threads reads in turn, of the longest sequences [-].
+
+        These are all keys of a sequence that carries more than `split_tokens`, else one of
+        `SEGMENTS`.
+        """
+        return measured(_walked, self.among, window, split_tokens, has_context=True)
+
+    def summed(self, of: Rule, *told: Any) -> Form:
+        """Return the sum of a function of groups that depends on how many entries came before."""
+        return measured(_summed, self.among, of, *told, has_context=True)
 
 
 @dataclass(frozen=True)
@@ -180,7 +118,26 @@ class Pass:
         if among not in self.taken_by:
             return None
         is_all = len(self.taken_by) == 1
-        return Sequences(among, 1.0 if is_all else Form({Counted(among, "share"): 1.0}))
+        return Sequences(among, 1.0 if is_all else measured(_counted, among, "share"))
+
+
+def _counted(carried: Carried, among: Among, name: str) -> FloatArray:
+    value: FloatArray = getattr(getattr(carried, among), name)
+    return value
+
+
+def _summed(carried: Carried, among: Among, of: Rule, *told: Any) -> FloatArray:
+    batch: Batch = getattr(carried, among)
+    return batch.total(lambda group: of(group, *told))
+
+
+def _walked(carried: Carried, among: Among, window: int | None, split_tokens: int) -> FloatArray:
+    def of(group: SequenceGroup) -> FloatArray:
+        is_whole = group.tokens_per_sequence > split_tokens
+        return distinct_entries(group, window) * np.where(is_whole, 1.0, 1 / SEGMENTS)
+
+    batch: Batch = getattr(carried, among)
+    return np.asarray(reduce(np.maximum, map(of, batch.groups)))
 
 
 def causal_pairs(query_tokens: FloatArray, context: FloatArray) -> FloatArray:

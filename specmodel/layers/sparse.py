@@ -11,13 +11,14 @@ from typing import Literal, Self
 import numpy as np
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.schemas import Size
 from specmodel.base.units import FloatArray
-from specmodel.layers.attention import LatentHeads, Size
-from specmodel.layers.batch import Batch, Carried
+from specmodel.layers.attention import LatentHeads
+from specmodel.layers.batch import Carried, SequenceGroup
 from specmodel.layers.engines import Rows
-from specmodel.layers.forms import Form, Quantity
+from specmodel.layers.forms import Quantity, measured
 from specmodel.layers.matrices import matrix_work
-from specmodel.layers.run import OfContexts, Pass
+from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Kind, Work
 
@@ -207,7 +208,7 @@ def index_scores(
     # `width` is that of the queries of all index heads [-], `key_bytes` the index of a token [B],
     # `pool` the tokens that share a key [token]
     pairs = run.replica.pairs(None) / pool
-    read = Form({IndexReads("replica", run.code.rows_together(run.compute_capability)): 1.0})
+    read = run.replica.summed(_read, run.code.rows_together(run.compute_capability))
     return Work(
         flop=pairs * (2 * width * layers),
         cache_bytes=(read + run.num_tokens) * (layers * key_bytes),
@@ -232,7 +233,7 @@ def index_choice(
     """Return the work of choosing the best entries for every token."""
     return Work(
         activation_bytes=run.replica.pairs(None) * (4 * layers / pool),
-        groups=Form({ChoiceRounds("replica", most): 1.0}) * layers,
+        groups=measured(_choice_rounds, most, has_context=True) * layers,
         kernels=2 * layers,
         kind=kind,
         dtype="fp8",
@@ -240,46 +241,27 @@ def index_choice(
     )
 
 
-@dataclass(frozen=True)
-class IndexReads(OfContexts):
-    """Index keys that sequences read, one as often as kernels read it for several tokens [-].
+def _read(group: SequenceGroup, together: Rows) -> FloatArray:
+    """Return the index keys that a sequence reads, one as often as kernels read it [-].
 
     `together` are the numbers of tokens of a sequence that read keys once, None for any. In a batch
     whose sequences carry different numbers of tokens, engines share nothing on Hopper; here each
     sequence reads by its own number.
     """
-
-    together: Rows
-
-    def of(self, carried: Carried) -> FloatArray:
-        """Return the keys that these sequences read [-]."""
-        batch: Batch = getattr(carried, self.among)
-        return batch.total(
-            lambda group: group.mean(
-                lambda q: index_reads(q, self.together) * (group.context_length + q)
-            )
-        )
+    return group.mean(lambda q: index_reads(q, together) * (group.context_length + q))
 
 
-@dataclass(frozen=True)
-class ChoiceRounds(OfContexts):
-    """Tokens that choose `most` of their entries one after another on each processor [-].
+def _choice_rounds(carried: Carried, most: int) -> FloatArray:
+    """Return the tokens that choose `most` of their entries one after another on a processor [-].
 
     Each token of a sequence with more entries than that takes a processor a time of its own; it
     counts by the share of the entries that are not chosen.
     """
-
-    most: int
-
-    def of(self, carried: Carried) -> FloatArray:
-        """Return the tokens of these sequences that count [-]."""
-        batch: Batch = getattr(carried, self.among)
-        left_out = batch.mean(
-            lambda group: group.mean(
-                lambda q: np.maximum(1 - self.most / (group.context_length + q), 0.0)
-            )
-        )
-        return np.hypot(batch.num_tokens, PROCESSORS) * left_out
+    batch = carried.replica
+    left_out = batch.mean(
+        lambda group: group.mean(lambda q: np.maximum(1 - most / (group.context_length + q), 0.0))
+    )
+    return np.hypot(batch.num_tokens, PROCESSORS) * left_out
 
 
 def index_reads(tokens: FloatArray, together: Rows) -> FloatArray:

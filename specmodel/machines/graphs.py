@@ -43,6 +43,10 @@ class GraphLimit:
     option: str
     default_of: str
 
+    def is_beyond(self, requests: FloatArray, tokens: FloatArray, replicas: int) -> np.ndarray:
+        """Return which passes of so many requests and tokens of all replicas are larger."""
+        return np.asarray((tokens if self.unit == "token" else requests) / replicas > self.count)
+
     def warnings(
         self, batch_size: FloatArray, verify_tokens: FloatArray, replicas: int, seconds: float
     ) -> tuple[str, ...]:
@@ -52,11 +56,11 @@ class GraphLimit:
         [token], `seconds` what the host is taken to need for a kernel [s].
         """
         requests, tokens = np.broadcast_arrays(batch_size, batch_size * verify_tokens)
-        size = (tokens if self.unit == "token" else requests) / replicas
-        is_beyond = size > self.count
+        is_beyond = self.is_beyond(requests, tokens, replicas)
         if not is_beyond.any():
             return ()
-        most = int(np.ceil(size.max()))
+        size = tokens if self.unit == "token" else requests
+        most = int(np.ceil(size.max() / replicas))
         return (
             f"at batch size {_span(requests[is_beyond])} steps are larger than {self._largest}, so"
             f" that the host launches each kernel, here taken as {1e3 * seconds:g} ms each:"

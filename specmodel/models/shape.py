@@ -8,8 +8,7 @@ from typing import Annotated, Literal, TypeVar
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, Dtype, StorageDtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record, field_names
-from specmodel.base.schemas import FROM_LIST, Setting
-from specmodel.layers.attention import Count, Size
+from specmodel.base.schemas import FROM_LIST, Count, Setting, Size
 from specmodel.layers.embeddings import LayerInputs, NgramInputs, NgramMemory
 from specmodel.layers.feed_forward import RoutedExperts
 from specmodel.layers.group import FeedForward, LayerGroup, Mixer, Stored, stored_parts

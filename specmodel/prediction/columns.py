@@ -145,6 +145,16 @@ COLUMNS = (
         spare=4,
     ),
     Column(
+        "in_graph",
+        "-",
+        "whether a CUDA graph of the engine holds the verify pass, where it has any",
+        lambda e: (
+            ~e.deployment.leaves_graphs(
+                e.points["batch_size"], e.points["batch_size"] * e.points["verify_tokens"]
+            )
+        ),
+    ),
+    Column(
         "break_even_acceptance_rate",
         "-",
         "rate from which speculation pays; NaN where none does",

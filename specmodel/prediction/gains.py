@@ -9,7 +9,7 @@ import numpy as np
 from specmodel.algebra.acceptance import FORMS, Acceptance
 from specmodel.prediction.columns import COLUMNS
 from specmodel.prediction.evaluate import Evaluation
-from specmodel.prediction.intervals import INTERVAL_SEED, central_intervals
+from specmodel.prediction.intervals import central_intervals
 from specmodel.prediction.outcome import Prediction
 
 _COORDINATES = ("batch_size", "draft_length", "context_length")
@@ -46,8 +46,7 @@ def gains_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]]) -> list[
         deployment,
         {name: _taken(values, evaluation, places) for name, values in evaluation.points.items()},
         _acceptance_at(evaluation, places),
-        np.random.default_rng(INTERVAL_SEED),
-        _SPEEDUP,
+        columns=_SPEEDUP,
     )["speedup"]
     ends = zip(*(np.ravel(part).tolist() for part in vars(found).values()), strict=True)
     return [Gain(low=low, high=high, chance=chance) for low, high, chance in ends]

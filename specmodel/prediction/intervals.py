@@ -10,7 +10,7 @@ import numpy as np
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray, Numeric
+from specmodel.base.units import FloatArray, Numeric, quantiles
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.kinds import fits_taken
 from specmodel.cost.latency import KernelErrors
@@ -18,6 +18,7 @@ from specmodel.layers.kinds import FITTED_KINDS
 from specmodel.machines.engine import FACTORS, Overheads
 from specmodel.machines.kernels import KernelFit, Kernels
 from specmodel.prediction.columns import COLUMNS, Column
+from specmodel.prediction.draws import Draws, draws_of
 from specmodel.prediction.evaluate import evaluate
 
 DRAWS = 400
@@ -41,15 +42,11 @@ set; today's kernels ask for 0.020. With that of the others they hold for 80 % o
 89 % of all rows (`calibration/speedup_spread.py`, 2026-11-25). Dense targets (22 rows of three
 hosts) need none."""
 
-INTERVAL_SEED = 0
-"""Of the draws, so that the same question has the same answer."""
-
 MAX_POINTS = 5_000
 """Most operating points that intervals are computed for at once [-]."""
 
 _FIRST_KINDS = ("experts", "gemm", "attention")
-"""Kinds that are drawn together whether a model runs them or not; others follow only where it does,
-so that new kinds leave the intervals of models without them as they are."""
+"""Kinds that are drawn whether a model runs them or not; others follow only where it does."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,7 +65,7 @@ def central_intervals(
     deployment: Deployment,
     points: Mapping[str, Any],
     acceptance: Acceptance,
-    generator: np.random.Generator,
+    generator: np.random.Generator | None = None,
     columns: Sequence[Column] = COLUMNS,
     *,
     deployment_spread: float | None = None,
@@ -102,12 +99,12 @@ def central_intervals(
     if np.prod(shape) > MAX_POINTS:
         raise InputError("interval", f"{np.prod(shape):.0f} points", f"at most {MAX_POINTS}")
     draws = (DRAWS,) + (1,) * len(shape)
-    drawn, errors = _drawn(deployment, points, generator, draws)
-    of_step = np.exp(spread_of_step(deployment) * generator.standard_normal(draws))
+    drawn, errors, normal = _drawn(deployment, points, generator, draws)
+    of_step = np.exp(spread_of_step(deployment) * normal.step.reshape(draws))
     if deployment_spread is None:
         deployment_spread = spread_of_deployment(deployment)
     if deployment_spread:
-        shared = np.exp(deployment_spread * _even_normal(generator, draws))
+        shared = np.exp(deployment_spread * normal.deployment.reshape(draws))
         errors = replace(errors, deployment=shared)
     steps = evaluate(drawn, points, acceptance, errors=errors, step_error=of_step)
     return {
@@ -162,59 +159,35 @@ def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatA
 def _drawn(
     deployment: Deployment,
     points: Mapping[str, FloatArray],
-    generator: np.random.Generator,
+    generator: np.random.Generator | None,
     draws: tuple[int, ...],
-) -> tuple[Deployment, KernelErrors]:
-    """Return a deployment with drawn overheads, and drawn errors of its kernels."""
-    overheads = _drawn_overheads(deployment, generator, draws)
-    overheads = _spread_outside(deployment, points, overheads, generator, draws)
-    drawn = deployment.with_draws(overheads=overheads)
-    fits = fits_of_models(deployment)
+) -> tuple[Deployment, KernelErrors, Draws]:
+    """Return a deployment with drawn overheads, drawn errors of its kernels, and all numbers."""
+    fits, fit = fits_of_models(deployment), deployment.engine.fit
     kinds = (*_FIRST_KINDS, *(kind for kind in fits if kind not in _FIRST_KINDS))
-    normal = [*generator.standard_normal((5, len(_FIRST_KINDS), *draws)).swapaxes(0, 1)]
-    normal += [generator.standard_normal((5, *draws)) for _ in kinds[len(normal) :]]
-    common, forward, fresh, draft_common, draft = np.stack(normal, axis=1)
+    normal = draws_of(generator, draws[0], len(fit.varied) if fit else None, len(kinds))
+    overheads = _drawn_overheads(deployment, normal.overheads, draws)
+    overheads = _spread_outside(deployment, points, overheads, normal.host.reshape(draws))
+    drawn = deployment.with_draws(overheads=overheads)
+    common, forward, fresh, draft_common, draft = normal.kinds.reshape(5, len(kinds), *draws)
     likeness = likeness_of_passes(deployment, points["verify_tokens"])
     verify = likeness * forward + np.sqrt(1 - likeness**2) * fresh
     of_draft = (common, forward) if deployment.engine.fit else (draft_common, draft)
-    return drawn, KernelErrors(
+    errors = KernelErrors(
         forward=_factors(deployment.kernels, kinds, fits, common, forward),
         verify=_factors(deployment.kernels, kinds, fits, common, verify),
         draft=_factors(deployment.kernels, kinds, fits, *of_draft),
     )
-
-
-def _even_normal(generator: np.random.Generator, draws: tuple[int, ...]) -> FloatArray:
-    """Return one normal number from each of as many equally likely parts of its law as draws.
-
-    What outweighs all other errors is drawn evenly, so that few draws give the ends of intervals.
-    """
-    from statistics import NormalDist  # a module that predictions without intervals do not need
-
-    law, count = NormalDist(), draws[0]
-    middles = [law.inv_cdf((i + 0.5) / count) for i in range(count)]
-    return generator.permutation(middles).reshape(draws)
+    return drawn, errors, normal
 
 
 def _interval(values: FloatArray, shape: tuple[int, ...], *, has_chance: bool) -> Interval:
     tail = (1 - CENTRAL) / 2
     if values.ndim <= len(shape):  # the same in every draw
         values = values[np.newaxis]
-    low, high = _quantiles(values, (tail, 1 - tail))
+    low, high = quantiles(values, (tail, 1 - tail))
     chance = np.broadcast_to((values > 1).mean(axis=0), shape) if has_chance else None
     return Interval(np.broadcast_to(low, shape), np.broadcast_to(high, shape), chance)
-
-
-def _quantiles(values: FloatArray, shares: Sequence[float]) -> list[FloatArray]:
-    """Return quantiles along the first axis, as NumPy's, which imports masked arrays for them."""
-    places = [share * (len(values) - 1) for share in shares]
-    near = {min(int(place) + more, len(values) - 1) for place in places for more in (0, 1)}
-    ordered = np.partition(values, sorted(near), axis=0)
-    found = []
-    for place in places:
-        below, above = ordered[int(place)], ordered[min(int(place) + 1, len(values) - 1)]
-        found.append(below + (above - below) * (place - int(place)))
-    return found
 
 
 def _factors(
@@ -235,7 +208,7 @@ def _factors(
 
 
 def _drawn_overheads(
-    deployment: Deployment, generator: np.random.Generator, draws: tuple[int, ...]
+    deployment: Deployment, normal: FloatArray, draws: tuple[int, ...]
 ) -> Overheads:
     base, fit = deployment.engine_overheads, deployment.engine.fit
     if fit is None:
@@ -245,7 +218,6 @@ def _drawn_overheads(
     values = np.array([getattr(base, name) for name in fit.varied])
     scale = np.where(is_factor, 1.0, values)
     variances, vectors = np.linalg.eigh(np.array(fit.covariance) * np.outer(scale, scale))
-    normal = generator.standard_normal((draws[0], values.size))
     # around 0, of which rounding may fall short
     moved = (normal * np.sqrt(np.maximum(variances, 0.0))) @ vectors.T
     with np.errstate(over="ignore"):
@@ -257,15 +229,13 @@ def _spread_outside(
     deployment: Deployment,
     points: Mapping[str, FloatArray],
     overheads: Overheads,
-    generator: np.random.Generator,
-    draws: tuple[int, ...],
+    normal: FloatArray,
 ) -> Overheads:
     """Return overheads with a less certain host where the engine was not fitted."""
     fit = deployment.engine.fit
     if fit is None or not fit.outside_spread:
         return overheads
     asked = points["batch_size"], points["draft_length"]
-    normal = _even_normal(generator, draws)  # drawn wherever the points lie, so that others are not
     is_outside = deployment.is_outside(*asked)
     if not is_outside.any():
         return overheads

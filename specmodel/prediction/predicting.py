@@ -18,7 +18,7 @@ from specmodel.cost.deploying import deployed
 from specmodel.cost.deployment import Deployment
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS, Column
 from specmodel.prediction.evaluate import COORDINATES, LOAD, Evaluation, evaluate
-from specmodel.prediction.intervals import INTERVAL_SEED, central_intervals
+from specmodel.prediction.intervals import central_intervals
 from specmodel.prediction.outcome import Prediction
 
 MOST = 1e9
@@ -189,8 +189,7 @@ def warnings_at_best(prediction: Prediction) -> tuple[str, ...]:
 def with_intervals(prediction: Prediction) -> Prediction:
     """Return a prediction with central 80 % intervals, by a Monte Carlo with a fixed seed."""
     e = prediction.evaluation
-    generator = np.random.default_rng(INTERVAL_SEED)
-    found = central_intervals(e.deployment, e.points, e.acceptance, generator, prediction.shown)
+    found = central_intervals(e.deployment, e.points, e.acceptance, columns=prediction.shown)
     return replace(prediction, intervals=found)
 
 

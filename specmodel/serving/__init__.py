@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from specmodel.serving.closed_forms import (
         chain_state as chain_state,
         fluid_state as fluid_state,
-        line_residence as line_residence,
     )
     from specmodel.serving.limits import Scheduler as Scheduler
     from specmodel.serving.outcome import Run as Run

@@ -6,8 +6,9 @@ long at the same loads of the machine are the same runs at 1/f of the rate, with
 runs at several rates tell the capacity under any common factor of the predicted times.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -17,8 +18,11 @@ from specmodel.serving.outcome import Run
 
 GROWTH = 1.25
 """From one rate of the grid to the next, of which all policies share the rates [-]."""
-HALVINGS = 5
-"""Bisections between the last rate that passes and the first that fails [-]."""
+WIDTH = GROWTH ** (2.0**-5)
+"""From the rate that is promised to the first found to fail, at most [-]."""
+_CLEAR = 0.85, 1.6
+"""A slowness up to which a rate passes clearly, and one from which it fails clearly, if two
+replications agree: no other is run [-]."""
 BEYOND = 2
 """Rates of the grid that are tried above the first that fails [-]."""
 _T80 = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383)
@@ -96,6 +100,16 @@ class Load:
         """Tell whether enough requests met the targets, and none waited ever longer."""
         return self.is_steady and self.share() >= attainment
 
+    def is_clear(self, attainment: float) -> bool:
+        """Tell whether more replications would hardly change that it passes or fails."""
+        every = [quantile(own, attainment) for own in self.slowness]
+        passes = self.is_steady and max(every) <= _CLEAR[0]
+        return len(every) > 1 and (passes or min(every) >= _CLEAR[1])
+
+    def quantile(self, attainment: float) -> float:
+        """Return the slowness that a share of the requests is below, infinite if unsteady [-]."""
+        return quantile(np.concatenate(self.slowness), attainment) if self.is_steady else np.inf
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Capacity:
@@ -128,13 +142,13 @@ class Capacity:
 
         Between rates that were tried by a straight line in logarithms.
         """
-        every = [self.quantile(load) for load in self.loads]
+        every = [load.quantile(self.attainment) for load in self.loads]
         return self._crossing(np.array(every), 1 / factor) / factor
 
     @property
     def simulated(self) -> tuple[float, float]:
         """Ends of the 80 % interval of the mean over simulations [request/s]."""
-        count = len(self.loads[0].slowness) if self.rate else 0
+        count = max((len(load.slowness) for load in self.loads), default=0) if self.rate else 0
         if count < 2:
             return self.rate, self.rate
         own = np.log([self._crossing(self._quantiles(i), 1.0) for i in range(count)])
@@ -149,21 +163,10 @@ class Capacity:
         low, high = (self.rate * self.scaled(f) / base for f in sorted(factors, reverse=True))
         return low, high
 
-    def quantile(self, load: Load) -> float:
-        """Return the slowness that the share of the requests asked for is below [-].
-
-        Infinite where requests wait ever longer.
-        """
-        return self._quantile(np.concatenate(load.slowness)) if load.is_steady else np.inf
-
     def _quantiles(self, replication: int) -> FloatArray:
-        own = [self._quantile(load.slowness[replication]) for load in self.loads]
-        return np.array(own)
-
-    def _quantile(self, slowness: FloatArray) -> float:
-        """Return the slowness that the share of the requests asked for stays below [-]."""
-        place = int(np.ceil(self.attainment * len(slowness))) - 1
-        return float(np.partition(slowness, place)[place])
+        """Return the quantiles of a replication; of another where clear rates lack it [-]."""
+        own = [load.slowness[replication % len(load.slowness)] for load in self.loads]
+        return np.array([quantile(each, self.attainment) for each in own])
 
     def _crossing(self, quantiles: FloatArray, level: float) -> float:
         """Return the least rate at which a slowness rises above a level, its ends at most."""
@@ -179,23 +182,32 @@ class Capacity:
         return float(rates[at - 1] * (rates[at] / rates[at - 1]) ** part)
 
 
-def search(try_rate: Callable[[float], Load], attainment: float, start: float) -> Capacity:
-    """Return the capacity: up a geometric grid to the first rate that fails, bisection there.
+def quantile(slowness: FloatArray, share: float) -> float:
+    """Return the slowness that a share of the requests stays below [-]."""
+    place = int(np.ceil(share * len(slowness))) - 1
+    return float(np.partition(slowness, place)[place])
+
+
+def search(try_rate: Callable[[float, bool], Load], attainment: float, start: float) -> Capacity:
+    """Return the capacity: up a geometric grid to the first rate that fails, halved there.
 
     Parameters
     ----------
     try_rate, attainment
-        What requests meet at a rate, and the share of them that should meet the targets [-].
+        What requests meet at a rate, in all replications or in as many as make it clear, and the
+        share of them that should meet the targets [-].
     start
         About where to begin; if that fails, the grid is gone down first [request/s].
     """
-    tried: dict[float, Load] = {}
+    tried, whole = dict[float, Load](), set[float]()
 
-    def passes(rate: float) -> bool:
-        if rate not in tried:
-            tried[rate] = try_rate(rate)
+    def passes(rate: float, *, in_all: bool = False) -> bool:
+        if rate not in tried or (in_all and rate not in whole):
+            tried[rate] = try_rate(rate, in_all)
+            whole.update({rate} if in_all else ())
         return tried[rate].passes(attainment)
 
+    narrowed = partial(_narrowed, partial(passes, in_all=True), tried, attainment)
     first = round(np.log(start) / np.log(GROWTH))
     while not passes(GROWTH**first):
         first -= 1
@@ -207,25 +219,50 @@ def search(try_rate: Callable[[float], Load], attainment: float, start: float) -
         if last - first > _MOST_STEPS:
             expected = "targets that some rate fails: all up to that rate meet them"
             raise InputError("request_rate", float(f"{GROWTH**last:.3g}"), expected)
-    low, high = GROWTH**last, GROWTH ** (last + 1)
-    for step in range(1, BEYOND + 1):
-        passes(high * GROWTH**step)
-    for _ in range(HALVINGS):
-        middle = (low * high) ** 0.5
+    for step in range(2, BEYOND + 2):
+        passes(GROWTH ** (last + step))
+    low, high = narrowed(GROWTH**last, GROWTH ** (last + 1))
+    while not passes(low, in_all=True) and len(tried) <= _MOST_STEPS:
+        below = [rate for rate in tried if rate < low and passes(rate)]
+        low, high = narrowed(max(below), low) if below else (low / GROWTH, low)
+    return _found(tried, low if passes(low) else 0.0, high, attainment)
+
+
+def _narrowed(
+    passes: Callable[[float], bool],
+    tried: Mapping[float, Load],
+    attainment: float,
+    low: float,
+    high: float,
+) -> tuple[float, float]:
+    """Return a rate that passes and one that fails beside it, from two that were tried.
+
+    By where a straight line in logarithms meets the targets; halved where that helped less.
+    """
+    is_curved = False
+    while (span := np.log(high / low)) > np.log(WIDTH) * (1 + 1e-9):
+        before, after = (
+            np.log(max(tried[rate].quantile(attainment), 1e-9)) for rate in (low, high)
+        )
+        part, margin = 0.5, 0.5 * np.log(WIDTH) / span
+        if not is_curved and after < 1:
+            part = before / (before - after)
+            part = np.clip(part + (margin if part < 0.5 else -margin), margin, 1 - margin)
+        middle = float(low * (high / low) ** part)
         low, high = (middle, high) if passes(middle) else (low, middle)
-    return _found(tried, low, high, attainment)
+        is_curved = np.log(high / low) > span / 2
+    return low, high
 
 
 def widened(
-    found: Capacity, try_rate: Callable[[float], Load], factors: tuple[float, float]
+    found: Capacity, try_rate: Callable[[float, bool], Load], factors: tuple[float, float]
 ) -> Capacity:
     """Return a capacity with rates tried as far as its interval by factors reaches."""
-    loads, level = list(found.loads), 1 / max(factors)
-    while found.rate and found.quantile(loads[0]) > level and len(loads) < _MOST_STEPS:
-        loads.insert(0, try_rate(loads[0].rate / GROWTH))
-    level = 1 / min(factors)
-    while found.rate and found.quantile(loads[-1]) < level and len(loads) < _MOST_STEPS:
-        loads.append(try_rate(loads[-1].rate * GROWTH))
+    loads, (low, high), share = list(found.loads), sorted(factors), found.attainment
+    while found.rate and loads[0].quantile(share) > 1 / high and len(loads) < _MOST_STEPS:
+        loads.insert(0, try_rate(loads[0].rate / GROWTH, False))
+    while found.rate and loads[-1].quantile(share) < 1 / low and len(loads) < _MOST_STEPS:
+        loads.append(try_rate(loads[-1].rate * GROWTH, False))
     return replace(found, loads=tuple(loads))
 
 

@@ -200,26 +200,3 @@ def _chain(leaves: FloatArray, rate: float) -> tuple[float, float]:
     limit = len(leaves)
     running = (np.arange(limit + 1) * weights).sum() + limit * tail
     return float(running / total), float(weights[-1] * last / (1 - last) ** 2 / total)
-
-
-def line_residence(curves: LoadCurves, request_rate: Numeric) -> FloatArray:
-    """Return the residence C1/(1 - rate x C2) of arXiv 2605.15051, a cross-check of the others.
-
-    C1 is that of a request alone, C2 how much it grows with each other request, by a line through
-    both ends of the curve.
-
-    Parameters
-    ----------
-    curves, request_rate
-        What a request takes by how many run, and rates [request/s].
-
-    Returns
-    -------
-    FloatArray
-        Time from the start to the last token; NaN where it has no bound [s].
-    """
-    rates = check("request_rate", request_rate, above=0)
-    first, last = curves.residence[[0, -1]]
-    slope = (last - first) / max(curves.limit - 1, 1)
-    room = 1 - rates * slope
-    return np.asarray(np.where(room > 0, first / np.where(room > 0, room, 1.0), np.nan))

@@ -265,7 +265,7 @@ def finish(asked: Asked, slots: Slots, records: Records, i: int) -> None:
     at, now = records.wholes, records.sums[s.NOW]
     records.last[slots.request[i]] = now
     at[s.FREE_BLOCKS] += slots.blocks[i]
-    at[s.DONE] += 1
+    at[s.DONE] += 1 if slots.request[i] < asked.until else 0
     if asked.users > 0 and at[s.ARRIVED] < len(asked.prompt):
         asked.arrival[at[s.ARRIVED]] = now
         at[s.ARRIVED] += 1
@@ -349,12 +349,12 @@ def serve(
     slots: Slots,
     records: Records,
 ) -> None:
-    """Serve all requests to their end, and record when each began and ended."""
+    """Serve requests until those that are asked for have left; record when each began and ended."""
     at, sums, logs = records.wholes, records.sums, len(records.log)
     at[s.FREE_BLOCKS] = at[s.LEAST_FREE] = limits.blocks
     at[s.BATCH], at[s.LAST_PREFILL] = 1, -limits.interval
     at[s.ARRIVED] = min(asked.users, len(asked.prompt))
-    while at[s.DONE] < len(asked.prompt):
+    while at[s.DONE] < asked.until:
         arrive(asked, at, sums)
         length = draft_length(server, at[s.BATCH])
         schedule(asked, limits, slots, records, length + 1)

@@ -114,20 +114,20 @@ class Run:
     @property
     def throughput(self) -> float:
         """Output tokens a second over the whole run [token/s]."""
-        return float(self.requests.output_tokens.sum() / self.end)
+        return float(self.counts[state.ALL_EMITTED] / self.end)
 
     @property
     def tokens_per_step(self) -> float:
         """Mean tokens that a request emits in a step that decodes it [token]."""
         chunks = self.intervals.sum()
-        emitted = (self.requests.output_tokens - 1).sum()
+        emitted = self.counts[state.ALL_EMITTED] - self.counts[state.BEGUN]
         return float(emitted / chunks) if chunks else 1.0
 
     @property
     def drafted_per_step(self) -> float:
         """Mean tokens drafted for a request in a step that decodes it [token]."""
         chunks = self.intervals.sum()
-        return float(self.drafted_tokens.sum() / chunks) if chunks else 0.0
+        return float(self.counts[state.ALL_DRAFTED] / chunks) if chunks else 0.0
 
     def interval_quantile(self, share: float) -> float:
         """Return the time between chunks of tokens that a share of them stay below [s]."""

@@ -1,17 +1,19 @@
 """What each policy of a study carries within targets: rates simulated with replications."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from specmodel.answers.sweeps.workers import dask_workers
 from specmodel.base.errors import InputError
 from specmodel.base.units import check, format_si
 from specmodel.prediction.decoding import decode_deployed
 from specmodel.prediction.predicting import predict_deployed
 from specmodel.replay.chance import stream
+from specmodel.replay.workers import spread
 from specmodel.serving.capacity import (
     MEANS,
     NOTHING,
@@ -25,7 +27,7 @@ from specmodel.serving.capacity import (
 from specmodel.serving.closed_forms import LoadCurves, fluid_state
 from specmodel.serving.outcome import WARM_UP, Run
 from specmodel.serving.policies import Drafting
-from specmodel.serving.requests import LENGTHS, Arrivals, Lengths, Requests
+from specmodel.serving.requests import LENGTHS, Arrivals, Lengths, Requests, Whole
 from specmodel.serving.run import Service, is_worth_compiling
 from specmodel.serving.study import Row, Study
 
@@ -37,8 +39,10 @@ _RATES = 10
 """Rates that a search tries, about [-]."""
 _MOST_REQUESTS = 100_000
 """Most requests of a run: rates that need more are far beyond what is carried [request]."""
+_MANY = 200_000
+"""Requests whose lengths give their mean [request]."""
 _ALONE = 40
-"""Requests of one user, one after another, that tell what a request takes alone [request]."""
+"""Requests, one after another, that tell what a request takes alone [request]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,30 +76,41 @@ class Trial:
         wanted = _RATES * self.replications * self.study.num_requests * self.mean_output
         return is_worth_compiling(wanted)
 
-    @property
+    @cached_property
     def mean_output(self) -> float:
-        """Mean tokens of an output [token]."""
-        return float(self.study.typical.output_tokens.mean())
+        """Mean tokens of an output by its law, cut as those that are drawn [token]."""
+        source, typical = self.study.lengths, self.study.typical
+        if not isinstance(source, Lengths):
+            return float(typical.output_tokens.mean())
+        return float(_cut(*source.draw(_MANY, 0), typical.longest)[1].mean())
 
-    def load(self, name: str, load: Arrivals) -> Load:
-        """Return what requests meet at a rate, or with so many users, under a policy."""
+    def load(self, name: str, load: Arrivals, *, in_all: bool = True) -> Load:
+        """Return what requests meet at a rate, or with so many users, under a policy.
+
+        In all replications, or in as many as make clear whether the targets are met.
+        """
         policy = self.study.policy(name)
         tpot, residence = self._edge(self.curves(name))
         present = load.users or load.request_rate * residence
         measured = int(max(self.study.num_requests, np.ceil(RESIDENCES * present)))
         measured = min(measured, _MOST_REQUESTS)
         first = int(WARM_UP * measured)
-        own, runs = slice(first, first + measured), []
-        for i in range(self.replications):
-            requests = self._requests(i, load, own, tpot)
-            runs.append(self._run(policy, requests, i))
-        rate = load.request_rate or load.users
-        return load_of(rate, runs, own, self.targets, self.study.first_token_time)
+        own, runs = slice(first, first + measured), list[Run]()
+        rate, added = load.request_rate or load.users, self.study.first_token_time
+        while True:
+            i = len(runs)
+            runs.append(self._run(policy, self._requests(i, load, own, tpot), i, own.stop))
+            if in_all and i + 1 < self.replications:
+                continue
+            found = load_of(rate, runs, own, self.targets, added)
+            if i + 1 == self.replications or found.is_clear(self.targets.attainment):
+                return found
 
     def alone(self, name: str) -> tuple[float, float]:
         """Return TTFT and TPOT within which enough requests are where each is alone [s]."""
-        requests = self._requests(0, Arrivals(users=1), slice(0, _ALONE), 0.0)
-        run = self._run(self.study.policy(name), requests, 0)
+        rare = Arrivals(request_rate=1e-5 / self.curves(name).residence[0])
+        requests = self._requests(0, rare, slice(0, _ALONE), 0.0)
+        run = self._run(self.study.policy(name), requests, 0, _ALONE)
         share = self.targets.attainment
         ttft, tpot = (float(np.quantile(times[:_ALONE], share)) for times in (run.ttft, run.tpot))
         return ttft + self.study.first_token_time, tpot
@@ -109,9 +124,9 @@ class Trial:
         if self.targets.slowness(ttft - added, tpot, added)[0] > 1:
             return NOTHING
 
-        def try_rate(rate: float) -> Load:
+        def try_rate(rate: float, in_all: bool) -> Load:
             progress(1)
-            return self.load(name, Arrivals(request_rate=rate))
+            return self.load(name, Arrivals(request_rate=rate), in_all=in_all)
 
         start = 0.6 * self._guess(self.curves(name))
         found = search(try_rate, self.targets.attainment, start)
@@ -163,12 +178,17 @@ class Trial:
         return tpot, first + curves.output_tokens * tpot
 
     def _requests(self, replication: int, load: Arrivals, measured: slice, tpot: float) -> Requests:
-        """Return the requests of a replication, others coming until the measured have left."""
+        """Return the requests of a replication, others coming until the measured have left.
+
+        They come so fast that the work until then is what the rate and the mean output make of it.
+        """
         longest = self._drawn(replication, measured.stop).output_tokens.max()
         of_users = load.users * longest / self.mean_output
         after = int(1.1 * (of_users or load.request_rate * longest * tpot)) + 1
         found = self._drawn(replication, min(measured.stop + after, 2 * _MOST_REQUESTS))
-        times = found.arrival_time / (load.request_rate or np.inf)
+        until, last = found.arrival_time[measured.stop - 1], measured.stop
+        work = float(found.output_tokens[:last].sum()) / until / self.mean_output
+        times = found.arrival_time * work / (load.request_rate or np.inf)
         return Requests(
             arrival_time=times,
             prompt_tokens=found.prompt_tokens,
@@ -199,17 +219,74 @@ class Trial:
             else:
                 picked = stream(seed, LENGTHS).integers(0, source.count, _BLOCK)
                 prompts, outputs = source.prompt_tokens[picked], source.output_tokens[picked]
-            prompts = np.minimum(prompts, longest - 1)
+            prompts, outputs = _cut(prompts, outputs, longest)
             self._blocks[place] = Requests(
                 arrival_time=self.arrivals.times(_BLOCK, seed),
                 prompt_tokens=prompts,
-                output_tokens=np.minimum(outputs, longest - prompts),
+                output_tokens=outputs,
             )
         return self._blocks[place]
 
-    def _run(self, policy: tuple[Service, Drafting], requests: Requests, place: int) -> Run:
+    def _run(
+        self, policy: tuple[Service, Drafting], requests: Requests, place: int, until: int
+    ) -> Run:
         seed = int(stream(self.study.seed, LENGTHS, place).integers(2**31))
-        return self.study.serve(policy, requests, seed=seed, compiled=self._compiled)
+        return self.study.serve(policy, requests, seed=seed, until=until, compiled=self._compiled)
+
+
+def _cut(prompts: Whole, outputs: Whole, longest: int) -> tuple[Whole, Whole]:
+    """Return prompts and outputs that are together no longer than so many tokens [token]."""
+    prompts = np.minimum(prompts, longest - 1)
+    return prompts, np.minimum(outputs, longest - prompts)
+
+
+def capacities(
+    pieces: Sequence[tuple[Trial, str]],
+    *,
+    workers: int = 1,
+    client: Any = None,
+    progress: Callable[[int], object] = lambda done: None,
+) -> list[Capacity]:
+    """Return the capacity of a policy in each trial, the same whoever computes it.
+
+    Parameters
+    ----------
+    pieces
+        Trials, each with the name of a policy; `NOTHING` where memory holds no request.
+    workers, client
+        Processes, or a Dask cluster, by a client or the address of its scheduler [-].
+    progress
+        Is told how many rates were tried, about [-].
+    """
+    if client is None and workers == 1:
+        return [_capacity(piece, progress) for piece in pieces]
+
+    def told(results: Iterable[tuple[tuple[Trial, str], Capacity]]) -> list[Capacity]:
+        found = {}
+        for piece, result in results:
+            found[piece] = result
+            progress(len(result.loads))
+        return [found[piece] for piece in pieces]
+
+    if client is None:
+        return told(spread(_capacity, pieces, workers))
+    if workers != 1:
+        raise InputError("workers", workers, "none with a scheduler, which has its own")
+    with dask_workers(client) as (submit, _, wait):
+        futures = [submit(_capacity, piece) for piece in pieces]
+        return told(zip(pieces, map(wait, futures), strict=True))
+
+
+def _capacity(
+    piece: tuple[Trial, str], progress: Callable[[int], object] = lambda done: None
+) -> Capacity:
+    trial, name = piece
+    try:
+        return trial.capacity(name, progress)
+    except InputError as error:
+        if error.argument != "memory":
+            raise
+        return NOTHING
 
 
 def check_alone(trial: Trial, policies: Sequence[str]) -> None:

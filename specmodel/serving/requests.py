@@ -1,6 +1,6 @@
 """Requests that arrive at a server: when they do, with how long prompts and outputs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -164,6 +164,11 @@ class Requests:
     def count(self) -> int:
         """Requests in all [request]."""
         return len(self.prompt_tokens)
+
+    def first(self, count: int) -> "Requests":
+        """Return the first so many."""
+        names = ("arrival_time", "prompt_tokens", "output_tokens")
+        return replace(self, **{name: getattr(self, name)[:count] for name in names})
 
     @property
     def longest(self) -> int:

@@ -129,6 +129,7 @@ def simulate(  # noqa: PLR0913 - all keyword-only but for the requests
     apart: Apart | None = None,
     seed: int = 0,
     log_steps: int = 0,
+    until: int | None = None,
     compiled: bool | None = None,
 ) -> Run:
     """Serve requests to their end, and return what was recorded.
@@ -148,6 +149,9 @@ def simulate(  # noqa: PLR0913 - all keyword-only but for the requests
         What decides the luck of every request and output position [-].
     log_steps
         How many steps to log, the first ones [-].
+    until
+        How many of the first requests to serve to their end, and to record; None for all
+        [request].
     compiled
         Whether numba is used; if None, where it is installed and worth its start.
     """
@@ -169,18 +173,20 @@ def simulate(  # noqa: PLR0913 - all keyword-only but for the requests
     asked = _asked(requests, prefix_hit_rate, memory.block_size, seed)
     outcomes = _outcomes(acceptance, drafts.max_draft_length)
     slots, records = _slots(limits.requests, requests.count), _records(requests.count, log_steps)
-    order = np.arange(requests.count)
+    order, until = np.arange(requests.count), until or requests.count
+    asked = asked._replace(until=until)
     if apart is not None:
         ready = ready_times(apart, requests, times, scheduler.token_budget)
         order = np.argsort(ready, kind="stable")
         asked, records = _prefilled(asked, records, ready, order)
+        asked = asked._replace(until=int(np.argsort(order)[:until].max()) + 1)
     parts: list[Any] = [asked, outcomes, slots, records]
     if for_python:
         parts = [_as_lists(part) for part in parts]
     asked, outcomes, slots, records = parts
     tables, server = times.flat(for_python=for_python), drafts.fresh(for_python=for_python)
     (run or serve)(asked, outcomes, limits, tables, server, slots, records)
-    return _run(requests, asked, records, limits, order)
+    return _run(requests, asked, records, limits, np.argsort(order)[:until])
 
 
 def _prefilled(
@@ -202,6 +208,7 @@ def _asked(requests: Requests, hit_rate: float, block: int, seed: int) -> Asked:
         key=requests.keys(seed),
         ready=0,
         users=requests.users,
+        until=requests.count,
     )
 
 
@@ -258,21 +265,23 @@ def _run(
     asked: Asked,
     records: Records,
     limits: Limits,
-    order: NDArray[np.int64],
+    own: NDArray[np.int64],
 ) -> Run:
-    """Return what was recorded, by request in the order in which they came."""
-    counts = np.asarray(records.wholes)
+    """Return what was recorded of the requests at some places, in the order in which they came."""
+    counts, emitted = np.zeros(state.BEGUN + 1, np.int64), np.asarray(records.emitted)
+    counts[: state.WHOLES] = records.wholes
+    counts[state.ALL_EMITTED :] = emitted.sum(), np.sum(records.drafted), (emitted > 0).sum()
     log = np.asarray(records.log, dtype=float)[: counts[state.LOGGED]]
+    requests = requests.first(len(own))
     if requests.users:
-        requests = replace(requests, arrival_time=np.asarray(asked.arrival))
-    back = np.argsort(order)
+        requests = replace(requests, arrival_time=np.asarray(asked.arrival)[: len(own)])
     return Run(
         requests=requests,
-        started=np.asarray(records.started)[back],
-        first=np.asarray(records.first)[back],
-        last=np.asarray(records.last)[back],
-        drafted_tokens=np.asarray(records.drafted)[back],
-        accepted_tokens=np.asarray(records.accepted)[back],
+        started=np.asarray(records.started)[own],
+        first=np.asarray(records.first)[own],
+        last=np.asarray(records.last)[own],
+        drafted_tokens=np.asarray(records.drafted)[own],
+        accepted_tokens=np.asarray(records.accepted)[own],
         intervals=np.asarray(records.intervals),
         counts=counts,
         sums=np.asarray(records.sums),

@@ -13,6 +13,7 @@ STEPS, DRAFTED_STEPS, PREEMPTIONS, REQUEST_STEPS, MOST_RUNNING, LEAST_FREE, LOGG
 HEAD, ARRIVED, RUNNING_NOW, FRONT, DONE, FREE_BLOCKS, BATCH, BUDGET, LAST_PREFILL = range(7, 16)
 DEFERRED, DECODERS, PARTS_OF_PROMPTS, PROMPT_TOKENS, ENTRIES, HITS, GAINED, BIN = range(16, 24)
 WHOLES = 24
+ALL_EMITTED, ALL_DRAFTED, BEGUN = range(24, 27)  # of all that came, added after the run
 # places of sums
 NOW, AREA, BUSY, RUNNING_AREA, CONTEXT_AREA, PREFILLED, SIGHT = range(7)
 SUMS = 7
@@ -26,7 +27,8 @@ LOG_COLUMNS = 12
 class Asked(NamedTuple):
     """What is asked: by request arrival, prompt, tokens of it found in the cache, output, luck.
 
-    `ready` are tokens that were emitted before the request comes, where others prefill.
+    `ready` are tokens that were emitted before the request comes, where others prefill; the loop
+    ends when the first `until` of them are done.
     """
 
     arrival: Any
@@ -36,6 +38,7 @@ class Asked(NamedTuple):
     key: Any
     ready: int
     users: int
+    until: int
 
 
 class Outcomes(NamedTuple):

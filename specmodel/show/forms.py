@@ -25,6 +25,7 @@ class Answer:
 
     `page` is the text for people, `fields` the JSON, `rows` the CSV, and `fragment` what an engine
     reads. `warnings` go to standard error beside CSV and fragment, `caveats` beside the fragment.
+    `case` names what runs where, if all rows have that in common: the last column of the CSV.
     """
 
     page: Callable[[], str]
@@ -33,6 +34,12 @@ class Answer:
     warnings: Collection[str] = ()
     fragment: str = ""
     caveats: Collection[str] = ()
+    case: str = ""
+
+    def table(self) -> list[Row]:
+        """Return the rows with the case that they are of."""
+        own: Row = {"case": self.case} if self.case else {}
+        return [{**row, **own} for row in self.rows()]
 
 
 def as_json(answer: Answer) -> str:
@@ -48,7 +55,7 @@ def as_csv(answer: Answer) -> str:
     import csv
     import io
 
-    rows, text = answer.rows(), io.StringIO()
+    rows, text = answer.table(), io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)

@@ -6,6 +6,7 @@ Imports nothing heavy, as commands import it before they know whether only their
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from specmodel.base.text import wrap
@@ -263,7 +264,10 @@ def comparison(
         return {"cases": cases, "units": units, "rows": records(found)}
 
     warnings = dict.fromkeys(warning for p in predictions.values() for warning in p.warnings)
-    return Answer(page=page, fields=fields, rows=lambda: records(found), warnings=[*warnings])
+    cases = [heading(p.deployment) for p in predictions.values()]
+    case = cases[0] if len(cases) == 1 else ""
+    rows = partial(records, found)
+    return Answer(page=page, fields=fields, rows=rows, warnings=[*warnings], case=case)
 
 
 SPEEDUP = "{speedup:.2f} ({best_draft_length})"

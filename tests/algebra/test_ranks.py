@@ -181,3 +181,23 @@ def test_a_token_with_more_experts_than_other_ranks_have_uses_each_rank(
     experts: int, of_a_token: int, ranks: int
 ) -> None:
     assert rank_share(experts, of_a_token, ranks) == 1.0
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8, 16, 32, 64])
+@pytest.mark.parametrize("law", ["uniform", "normal"])
+def test_routing_limited_to_groups_visits_fewer_ranks_and_loads_as_many_experts(
+    ranks: int, law: str
+) -> None:
+    """DeepSeek-V3's: the 4 of 8 groups whose two best experts sum to most, then the 8 best."""
+    draws, generator = 6000, np.random.default_rng(42)
+    scores = getattr(generator, law)(size=(draws, 8, 32))
+    of_groups = np.sort(scores)[..., -2:].sum(axis=-1)
+    taken = of_groups >= np.sort(of_groups)[:, [-4]]
+    allowed = np.where(taken[..., None], scores, -np.inf).reshape(draws, 256)
+    chosen = np.argsort(-allowed)[:, :8]
+    visited = np.mean([len(set(experts // (256 // ranks))) for experts in chosen])
+    share = rank_share(256, 8, ranks, groups=(8, 4))
+    assert ranks * share == pytest.approx(visited, rel=0.015)
+    assert share < rank_share(256, 8, ranks)
+    unions = [len(set(experts.ravel())) for experts in chosen.reshape(-1, 24, 8)]
+    assert np.mean(unions) == pytest.approx(256 * (1 - (1 - 8 / 256) ** 24), rel=0.01)

@@ -32,6 +32,7 @@ from specmodel.answers.sensitivity import (
     uncertain_ranges,
     varying_outputs,
 )
+from specmodel.answers.sensitivity.uncertainty import ACCEPTANCE_SPREAD
 from specmodel.base.records import as_table
 from specmodel.prediction import intervals
 
@@ -183,9 +184,7 @@ def test_acceptance_in_other_forms(acceptance):
     deployment = deployed("look-up")
     expected = predict(**CASES["look-up"], batch_size=8, draft_length=3, acceptance=acceptance)
     assert evaluate(deployment, point, {})["speedup"] == pytest.approx(float(expected.speedup))
-    has_rate = acceptance.form == "tokens_per_step"
-    for name in ("acceptance_rate", "draft_length"):
-        assert (name in list_inputs(deployment, point)) == has_rate
+    assert {"acceptance_rate", "draft_length"} <= list_inputs(deployment, point).keys()
 
 
 def test_popular_experts_and_chunks(monkeypatch):
@@ -394,6 +393,7 @@ def test_errors_alone_give_the_intervals_of_a_prediction(case, engine, monkeypat
         profile = replace(profile, fit=fit)
     deployment = dataclasses.replace(deployment, engine=profile)
     ranges = uncertain_ranges(deployment, POINT, routing_is_known=True)
+    del ranges["acceptance_rate"]  # no part of intervals
     assert all(name.endswith("error") for name in ranges)
     generator = np.random.default_rng(0)
     drawn = {name: span.ppf(generator.uniform(size=40_000)) for name, span in ranges.items()}
@@ -450,17 +450,17 @@ def test_factors_of_passes_correlate_as_measured_errors_do(engine):
     assert common - apart / 4 == pytest.approx(fit.shape_spread**2 + likeness * row)
 
 
-def test_given_ranges_go_before_others_and_are_needed_on_the_data_sheet():
+def test_given_ranges_go_before_others_and_acceptance_always_has_one():
     bare = deployed("head", stack="datasheet", engine="ideal")
     found = uncertain_ranges(bare, POINT, {"routing_correlation": (0.1, 0.2)})
+    assert found.pop("acceptance_rate").source == "tasks"
     assert found == {"routing_correlation": Range(low=0.1, high=0.2)}
     published = {name: found.ends for name, found in uncertain_ranges(bare, POINT).items()}
+    low, high = published.pop("acceptance_rate")
+    assert stats.norm(0.7, ACCEPTANCE_SPREAD).cdf([low, high]) == pytest.approx([0.1, 0.9])
     assert published == {"routing_correlation": (0.0, 0.3), "popularity_exponent": (0.0, 0.8)}
-    with pytest.raises(InputError, match=r"range: got None; .*datasheet kernels state no error"):
-        uncertain_ranges(bare, POINT, routing_is_known=True)
     dense = deployed("dense", stack="datasheet")
-    with pytest.raises(InputError, match="range: got None"):
-        uncertain_ranges(dense, POINT)
+    assert list(uncertain_ranges(dense, POINT)) == ["acceptance_rate"]
     assert "routing_correlation" not in list_inputs(dense, POINT)
 
 

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -535,6 +536,9 @@ def test_help_has_examples():
 
 def test_version(run):
     assert specmodel.__version__ in run("--version")
+    told = run("--version --verbose")
+    assert f"\nnumpy {version('numpy')}\n" in told
+    assert re.search(r"\ndata [0-9a-f]{12} \(\d{3} files\)\n", told)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["predict", "--help"], ["--version"]])

@@ -3,10 +3,9 @@
 As a program, it writes into the README what the first prints now.
 """
 
-import contextlib
-import io
 import re
 import shlex
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +16,14 @@ import pytest
 from specmodel import cli
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "docs/parts"))
+import examples  # noqa: E402 - of the site, whose pages are held to what they show likewise
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCS = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))]
+NAMES = sorted(
+    {*(ROOT / "docs").glob("*.md")} - {ROOT / "docs/gallery.md"}
+)  # with tests of its own
+DOCS = [path.read_text(encoding="utf-8") for path in NAMES]
 PAGES = "\n".join([README, *DOCS])
 SHOWN = re.compile(r"(?<=```text\n).*?(?=```)", flags=re.DOTALL)
 TEXT = re.sub(r"\s+", " ", re.sub(r"```.*?```", "", PAGES, flags=re.DOTALL))
@@ -92,18 +97,12 @@ def test_a_command_of_the_pages_runs_in_what_was_an_empty_folder(
     assert output is None or Path(output[1]).stat().st_size > 0
 
 
-def printed() -> str:
-    """What the first command prints."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        assert cli.main(shlex.split(COMMANDS[0])[1:]) == 0
-    return out.getvalue()
-
-
 def test_the_first_command_prints_what_the_readme_shows() -> None:
     shown = SHOWN.search(README)
     assert shown is not None
-    assert printed() == shown[0], f"the README is written anew by python {__file__}"
+    assert examples.printed(COMMANDS[0]) == shown[0], (
+        f"the README is written anew by python {__file__}"
+    )
 
 
 def test_python_of_the_readme_runs() -> None:
@@ -120,5 +119,5 @@ def test_every_extra_is_named_with_what_needs_it() -> None:
 
 
 if __name__ == "__main__":
-    text = printed()
+    text = examples.printed(COMMANDS[0])
     (ROOT / "README.md").write_text(SHOWN.sub(lambda _: text, README, count=1), encoding="utf-8")

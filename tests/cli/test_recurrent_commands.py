@@ -8,9 +8,7 @@ import pytest
 from hybrids import hybrid, toml_of
 
 from specmodel import cli
-from specmodel.layers.kinds import KINDS
 from specmodel.models.architecture import load_architecture
-from specmodel.show.plots.style import KIND_COLOURS
 
 POINT = "--batch-size 1,128 --draft-length 3 --acceptance-rate 0.8"
 
@@ -128,11 +126,6 @@ def test_what_cannot_be_is_refused_in_one_line(run, model, options, error):
     text = run(f"predict {model} {POINT} {options}", status=2)
     assert text.startswith(f"specmodel: error: {error}")
     assert text.count("\n") == 1
-
-
-def test_every_kind_of_kernels_has_one_colour():
-    assert KINDS.keys() <= KIND_COLOURS.keys()
-    assert len(set(KIND_COLOURS.values())) == len(KIND_COLOURS)
 
 
 @pytest.mark.parametrize("engine", ["", " --engine sglang", " --engine vllm-moesd-2025"])

@@ -8,7 +8,7 @@ import pytest
 from specmodel.base.errors import InputError
 from specmodel.cost.forward import pass_work
 from specmodel.layers.batch import Batch, Carried, Layout, sequence_group
-from specmodel.layers.forms import Form, Measure
+from specmodel.layers.forms import Measure, measured
 from specmodel.layers.group import LayerGroup
 from specmodel.layers.grouped import GroupedAttention
 from specmodel.layers.run import Pass
@@ -17,13 +17,15 @@ from specmodel.layers.work import Work
 from specmodel.models.architecture import load_architecture
 
 
-@dataclass(frozen=True)
-class Named(Measure):
-    name: str
+def named(carried, name):
+    return carried[name]
 
 
-VALUES = {Named("x"): np.array([1.0, 2.0]), Named("y"): np.array([10.0, -3.0])}
-X, Y = (Form({Named(name): 1.0}) for name in "xy")
+VALUES = {
+    Measure(named, ("x",)): np.array([1.0, 2.0]),
+    Measure(named, ("y",)): np.array([10.0, -3.0]),
+}
+X, Y = (measured(named, name) for name in "xy")
 
 
 def test_arithmetic_is_that_of_the_values():
@@ -41,14 +43,14 @@ def test_arithmetic_is_that_of_the_values():
 @pytest.mark.parametrize(
     ("formula", "what"),
     [
-        (lambda x, y: x * y, "a product of two sums of Named"),
-        (lambda x, y: x / y, "a quotient of two sums of Named"),
-        (lambda x, y: 1 / x, "1 over a sum of Named"),
-        (lambda x, y: x if x > 3 else y, "a comparison of a sum of Named"),
-        (lambda x, y: x or y, "a branch on a sum of Named"),
-        (lambda x, y: float(x), "the value of a sum of Named"),
-        (lambda x, y: np.maximum(x, 1.0), "maximum of a sum of Named"),
-        (lambda x, y: np.hypot(3.0, x), "hypot of a sum of Named"),
+        (lambda x, y: x * y, "a product of two sums of named"),
+        (lambda x, y: x / y, "a quotient of two sums of named"),
+        (lambda x, y: 1 / x, "1 over a sum of named"),
+        (lambda x, y: x if x > 3 else y, "a comparison of a sum of named"),
+        (lambda x, y: x or y, "a branch on a sum of named"),
+        (lambda x, y: float(x), "the value of a sum of named"),
+        (lambda x, y: np.maximum(x, 1.0), "maximum of a sum of named"),
+        (lambda x, y: np.hypot(3.0, x), "hypot of a sum of named"),
     ],
 )
 def test_what_depends_on_values_otherwise_is_named(formula, what):

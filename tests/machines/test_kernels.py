@@ -33,7 +33,7 @@ def test_a_kind_that_the_table_has_not_is_refused_in_one_line(stack):
 
 def with_row(monkeypatch, **fields) -> str:
     """Add a kind of kernels that no stack has fits of."""
-    row = kinds.KernelKind(name="made_up_attention", colour="#000000", marker="|", **fields)
+    row = kinds.KernelKind(name="made_up_attention", **fields)
     monkeypatch.setitem(kinds.KINDS, row.name, row)
     return row.name
 
@@ -75,8 +75,6 @@ def test_the_table_is_closed():
             chain.append(stand_in)
         if row.errors_of:
             assert row.errors_of in kinds.MAIN_KINDS
-    colours = [row.colour for row in kinds.KINDS.values()]
-    assert len(set(colours)) == len(colours)
 
 
 def test_stacks_have_fits_of_the_kinds_of_the_table_in_its_order():
@@ -99,4 +97,4 @@ def test_a_stand_in_needs_fits_to_go_by_something():
     """A row that follows nothing would lose the errors and intervals of its stand-in."""
     expected = "^follows: got ''; expected what fits of toy_core go by, such as cache, as attention"
     with pytest.raises(InputError, match=expected):
-        kinds.KernelKind(name="toy_core", follows="", stand_in="attention", colour="#000000")
+        kinds.KernelKind(name="toy_core", follows="", stand_in="attention")

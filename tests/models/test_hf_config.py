@@ -138,6 +138,8 @@ DEEPSEEK_V3 = shape(
     128,
     129280,
     model_type="deepseek_v3",
+    n_group=8,
+    topk_group=4,
     intermediate_size=18432,
     moe_intermediate_size=2048,
     n_routed_experts=256,
@@ -147,6 +149,8 @@ DEEPSEEK_V3 = shape(
     **LATENT | {"q_lora_rank": 1536},
 )
 KIMI_K2 = DEEPSEEK_V3 | {
+    "n_group": 1,
+    "topk_group": 1,
     "model_type": "kimi_k2",
     "num_attention_heads": 64,
     "num_key_value_heads": 64,
@@ -869,6 +873,13 @@ def test_num_key_value_heads_missing(read):
         assert mixer.num_kv_heads == num_kv_heads, by_family(config)
 
 
+def test_groups_of_experts_divide_them_and_hold_what_a_token_takes(read, refusal):
+    assert read(DEEPSEEK_V3).experts.groups_per_token == 4
+    assert read(DEEPSEEK_V3, topk_method="greedy").experts.expert_groups == 1
+    assert "a divisor of n_routed_experts = 256" in refusal(DEEPSEEK_V3, n_group=7)
+    assert "from 1 to 8" in refusal(DEEPSEEK_V3, topk_group=9)
+
+
 def test_every_other_key_is_needed(refusal):
     defaulted = {
         "model_type",
@@ -877,6 +888,8 @@ def test_every_other_key_is_needed(refusal):
         "head_dim",
         "tie_word_embeddings",
         "sliding_window",
+        "n_group",
+        "topk_group",
     }
     for config in CONFIGS:
         optional = set(defaulted)

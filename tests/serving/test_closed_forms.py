@@ -12,7 +12,6 @@ from specmodel.serving.closed_forms import (
     LoadCurves,
     chain_state,
     fluid_state,
-    line_residence,
     load_curves,
 )
 from specmodel.serving.limits import usual_scheduler
@@ -52,8 +51,6 @@ def test_the_root_of_a_line_is_the_line() -> None:
     line, rates = curves(2.0, 0.25, 400), np.array([0.01, 0.5, 2.0, 3.5])
     root = fluid_state(line, rates)
     np.testing.assert_allclose(root.running, rates * 2.0 / (1 - rates * 0.25), rtol=1e-9)
-    np.testing.assert_allclose(root.running / rates, line_residence(line, rates), rtol=1e-9)
-    assert np.isnan(line_residence(line, 4.5))
 
 
 def test_the_least_of_several_roots_is_taken() -> None:

@@ -11,7 +11,7 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.serving.capacity import Targets, load_of
 from specmodel.serving.limits import Memory, Scheduler
-from specmodel.serving.promises import RESIDENCES, Trial, capacity_row, check_alone
+from specmodel.serving.promises import RESIDENCES, Trial, capacities, capacity_row, check_alone
 from specmodel.serving.requests import Arrivals, Lengths, Requests
 from specmodel.serving.run import Service
 from specmodel.serving.study import Study
@@ -69,21 +69,28 @@ def test_where_only_slots_limit_the_capacity_is_that_at_which_requests_wait_ever
 
 
 def test_runs_are_long_and_others_come_until_the_measured_have_left(monkeypatch):
-    seen = []
+    seen, asked, run_one = [], {}, Trial._run
 
     def note(rate, runs, own, targets, added):
-        seen.append((rate, runs, own))
+        seen.append((rate, list(runs), own))
         return load_of(rate, runs, own, targets, added)
 
+    def run(self, policy, requests, place, until):
+        found = run_one(self, policy, requests, place, until)
+        asked[found] = requests.arrival_time
+        return found
+
     monkeypatch.setattr("specmodel.serving.promises.load_of", note)
+    monkeypatch.setattr(Trial, "_run", run)
     found = trial(SHORT).capacity("fixed:3")
     promised = [(runs, own) for rate, runs, own in seen if rate <= found.rate]
     assert len(promised) >= 3
     for runs, own in promised:
-        for run in runs:
-            arrival = run.requests.arrival_time
-            assert run.last[own].max() <= arrival[-1]
-            stay = (run.last - arrival)[own].mean()
+        for each in runs:
+            arrival = each.requests.arrival_time
+            assert each.requests.count == own.stop < len(asked[each])
+            assert each.last.max() <= each.end <= asked[each][-1]
+            stay = (each.last - arrival)[own].mean()
             assert arrival[own.stop - 1] - arrival[own.start] >= 0.9 * RESIDENCES * stay
 
 
@@ -95,6 +102,26 @@ def test_the_same_seed_gives_the_same_in_any_order_and_another_nearly_the_same()
     assert again.means == found.means
     assert differs.means != found.means
     assert differs.means["tpot"] == pytest.approx(found.means["tpot"], rel=0.05)
+
+
+def test_workers_give_the_same_records():
+    pieces = [(trial(), "none"), (trial(tpot=0.012), "none"), (trial(), "fixed:1")]
+    alone, shared = (capacities(pieces, workers=workers) for workers in (1, 2))
+    for one, other in zip(alone, shared, strict=True):
+        assert one.rate == other.rate
+        assert [load.means for load in one.loads] == [load.means for load in other.loads]
+    with pytest.raises(InputError, match=r"workers.*at least 1"):
+        capacities(pieces, workers=0)
+
+
+def test_the_work_of_a_run_is_what_rate_and_mean_output_make_of_it():
+    """So that the luck of lengths and arrivals does not pass for load."""
+    tried = trial(Lengths(prompt_tokens=50, output_tokens=60, output_spread=1.0))
+    for seed in range(3):
+        found = tried._requests(seed, Arrivals(request_rate=7.0), slice(0, 400), 0.01).first(400)
+        work = found.output_tokens.sum() / found.arrival_time[-1]
+        assert work == pytest.approx(7.0 * tried.mean_output)
+    assert tried.mean_output == pytest.approx(60, rel=0.02)
 
 
 def test_higher_rates_have_the_same_requests_and_more():

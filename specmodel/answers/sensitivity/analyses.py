@@ -68,8 +68,8 @@ def tornado(
     -------
     DataFrame
         A row for each input, the largest swing of the speedup first, with columns input, value,
-        unit, low, high, source and, for each of `OUTPUTS`, ``<output>_at_low`` and
-        ``<output>_at_high``.
+        unit, low, high, source and, for each of `OUTPUTS`, ``<output>_at_low``,
+        ``<output>_at_high`` and ``<output>_nominal``, where no input is moved.
     """
     items = _inputs_of(deployment, point, ranges)
     ends = [span.ends for span in ranges.values()]
@@ -78,6 +78,8 @@ def tornado(
     table["source"] = [span.source for span in ranges.values()]
     for name, values in _one_at_a_time(deployment, point, items, np.array(ends)).items():
         table[f"{name}_at_low"], table[f"{name}_at_high"] = values.T
+    for name, nominal in evaluate(deployment, point, {}).items():
+        table[f"{name}_nominal"] = nominal.item()
     return _largest_first(table, table["speedup_at_high"] - table["speedup_at_low"])
 
 

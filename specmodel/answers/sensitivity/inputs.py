@@ -78,7 +78,7 @@ class OperatingPoint:
                 raise InputError(name, value.tolist(), "one number")
 
     def acceptance_where_proposed(self, deployment: Deployment) -> Acceptance:
-        """Return the acceptance of drafted tokens: by position if given so, else as a rate.
+        """Return the acceptance rate of drafted tokens; by position, that of as many tokens.
 
         The drafter of the deployment says at which share of the steps it proposes.
         """
@@ -88,7 +88,9 @@ class OperatingPoint:
         proposal_rate = deployment.drafter.proposal_rate
         acceptance = acceptance.measured_at(self.draft_length).where_proposed(proposal_rate)
         if acceptance.form == "acceptance_by_position":
-            return acceptance
+            length = self.draft_length
+            tokens = acceptance.expected_tokens_per_step(length)
+            return Acceptance(acceptance_rate=speculation.solve_acceptance_rate(tokens, length))
         rate = acceptance.rate()
         if rate.ndim:
             raise InputError(acceptance.form, rate.tolist(), "one number for the operating point")
@@ -123,8 +125,8 @@ class Input:
 def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Input]:
     """Return every continuous input, by name, that the outcome at a point may depend on.
 
-    Inputs of the point come first (with acceptance by position neither `acceptance_rate` nor
-    `draft_length`), then those of hardware, engine and kernels, then errors: factors around 1.
+    Inputs of the point come first (acceptance by position as the rate that gives as many tokens),
+    then those of hardware, engine and kernels, then errors: factors around 1.
     ``kernels.<kind>.error`` is one on the time of kernels of that kind in both passes of the target
     (under a fitted engine, whose errors are of whole steps, in draft passes too), ``verify_error``
     one on the verify pass over the plain pass, ``draft_error`` one on draft passes, and
@@ -167,14 +169,10 @@ def works_of(deployment: Deployment) -> tuple[list[Work], list[Work]]:
 def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
     """Return the inputs of the point itself, of routing and of look-ups, that it depends on."""
     acceptance, drafter = point.acceptance_where_proposed(deployment), deployment.drafter
-    found = []
-    if acceptance.form == "acceptance_rate":
-        longest = float(drafter.block_size or speculation.MAX_DRAFT_LENGTH)
-        found += [
-            Input("acceptance_rate", float(acceptance.rate()), maximum=1.0),
-            Input("draft_length", float(point.draft_length), "token", 1.0, longest),
-        ]
-    found += [
+    longest = float(drafter.block_size or speculation.MAX_DRAFT_LENGTH)
+    found = [
+        Input("acceptance_rate", float(acceptance.rate()), maximum=1.0),
+        Input("draft_length", float(point.draft_length), "token", 1.0, longest),
         Input("batch_size", float(point.batch_size), "request", 1.0, MOST),
         Input("context_length", float(point.context_length), "token", maximum=MOST),
     ]

@@ -65,7 +65,7 @@ def read_benchmarks(paths: Sequence[str | Path]) -> tuple[Run, ...]:
     hold what the server said of itself; otherwise `Run.drafting` sets it. For the batch see
     `seen_batch`.
 
-    A row of a table may hold a plain run (base_ columns), a speculative one (spec_ columns), or
+    A row of a table may hold a plain run (`base_` columns), a speculative one (`spec_`), or
     both; tokens per second are those of all requests. The batch of a row is its column step_batch,
     as `specmodel measure-engine` writes it. Without that column it is computed by `seen_batch` if
     the row has both tokens per second and the time of a token or step, and else is the concurrency

@@ -51,6 +51,12 @@ def experts_block(reader: Reader, family: Family) -> dict[str, Any]:
     }
     if fields["experts_per_token"] > fields["num_experts"]:
         raise reader.fault("num_experts_per_tok", f"at most {count_key}")
+    groups = reader.whole("n_group", 1, minimum=0)
+    if groups > 1 and reader.get("topk_method") != "greedy":
+        reader.check_divides("n_group", groups, count_key, fields["num_experts"])
+        most = min(groups, fields["experts_per_token"])
+        taken = reader.whole("topk_group", most, most=most)
+        fields |= {"expert_groups": groups, "groups_per_token": taken}
     if family.latent_size and reader.get(family.latent_size) is not None:
         fields["latent_size"] = reader.whole(family.latent_size)
     if family.shared_size is None:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specmodel.layers.work import CAUSES
 from specmodel.show.plots import frames
 from specmodel.show.plots.style import (
     COLOURS,
-    DASHES,
-    GREY,
-    KIND_COLOURS,
-    KIND_MARKERS,
     MARKERS,
     MOST_LINES,
+    PALE,
     Style,
     counts_axis,
+    kind_numbers,
     legend_above,
+    points,
+    series,
     shortened,
     si_axes,
     unity,
@@ -29,9 +31,14 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_MOST_MARKED, _MANY = 20, 300
+_MOST_MARKED, _MANY, _MOST_BANDS = 20, 300, 3
 _MOST_CHARACTERS = 36
-_PHASES = {"baseline": "0.82", "test": "#f7e2b8"}
+_CHARACTERS = 1.9
+"""Characters that a line holds for each size of its font."""
+_PHASES = {"baseline": "0.72", "test": "0.93"}
+_CAUSES = {cause: cause[0].upper() for cause in CAUSES} | {"communication": "M"}
+_LETTERS = {letter: cause for cause, letter in _CAUSES.items()} | {"G": "no CUDA graph"}
+"""What bends a curve from a point on, by the letter that stands there."""
 
 
 def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
@@ -85,14 +92,14 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
     handles = []
     for i, ((name, total, each), part) in enumerate(models):
         frames.need_distinct(part, ["tokens"])
-        part, colour = part.sort_values("tokens"), COLOURS[i]
-        ax.plot(part["tokens"], part["law"], color=colour, linewidth=1)
-        ax.plot(part["tokens"], part["independent"], color=colour, linewidth=0.8, linestyle="--")
-        style: Style = {"linestyle": "", "marker": MARKERS[i], "color": colour, "markersize": 4}
+        part = part.sort_values("tokens")
+        for law, dashes in (("law", "-"), ("independent", "--")):
+            ax.plot(part["tokens"], part[law], **series(i, linestyle=dashes, marker=""))
         label = shortened(f"{name} ({total:g}/{each:g})", _MOST_CHARACTERS)
-        handles += ax.plot(part["tokens"], part["measured"], mfc="none", label=label, **style)
-    handles.append(Line2D([], [], color=GREY, linewidth=1, label="law"))
-    handles.append(Line2D([], [], color=GREY, linewidth=0.8, ls="--", label="independent"))
+        style = points(i, mfc="none", label=label)
+        handles += ax.plot(part["tokens"], part["measured"], **style)
+    handles.append(Line2D([], [], color="black", linewidth=1, label="law"))
+    handles.append(Line2D([], [], color="black", linewidth=1, ls="--", label="independent"))
     ax.set(xlabel="tokens of one sequence in a pass", ylabel="experts loaded per layer")
     ax.set_ylim(0, None)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -119,15 +126,15 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
     lengths = list(rows.groupby("draft_length"))
     frames.need_at_most(MOST_LINES, len(lengths), "draft lengths")
     for i, (length, part) in enumerate(lengths):
-        colour, part = COLOURS[i], part.sort_values("batch_size")
+        part = part.sort_values("batch_size")
         sizes = part["batch_size"]
-        ax.plot(sizes, part["predicted"], color=colour, linewidth=0.9, linestyle=DASHES[i])
-        dots: Style = {"linestyle": "", "marker": MARKERS[i], "markersize": 2.5, "color": colour}
-        dots |= {"linewidth": 0.6, "label": f"{length:g}"}
+        ax.plot(sizes, part["predicted"], **series(i, marker=""))
+        dots = points(i, markersize=2.5, elinewidth=0.6, label=f"{length:g}")
         ax.errorbar(sizes, part["measured"], yerr=part["spread"], **dots)
-    counts_axis(ax, rows["batch_size"], "batch size (requests)")
-    ax.set(ylabel="target efficiency", ylim=(0, 1.05))
-    legend_above(ax, frames.titled(["draft_length"]))
+    counts_axis(ax, rows["batch_size"], frames.titled(["batch_size"]))
+    ax.set(ylabel=frames.titled(["target_efficiency"]), ylim=(0, None))
+    title = f"{frames.titled(['draft_length'])}; lines: predicted, points: measured"
+    legend_above(ax, title, side="right")
     return ax
 
 
@@ -147,16 +154,16 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
     line = np.array([low, high])
     ax.fill_between(line, 0.9 * line, 1.1 * line, color="0.85", linewidth=0, label="±10 %")
     ax.plot(line, line, color="0.3", linewidth=0.8)
-    shape: Style = {"linestyle": "", "markeredgewidth": 0, "rasterized": True}
+    shape: Style = {"markeredgewidth": 0, "rasterized": True}
     shape |= {"markersize": 1.5, "alpha": 0.5} if len(rows) > _MANY else {"markersize": 3}
     kinds = list(rows.groupby("component", sort=True))
     frames.need_at_most(MOST_LINES, len(kinds), "components")
-    for i, (kind, part) in enumerate(kinds):
-        colour = KIND_COLOURS.get(str(kind), "0.5")
-        marker = KIND_MARKERS.get(str(kind), MARKERS[i])
-        style: Style = {"color": colour, "marker": marker, "label": shortened(str(kind), 30)}
-        ax.plot(part["latency"], part["predicted"], **shape, **style)
-    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    numbers = kind_numbers(str(kind) for kind, _ in kinds)
+    for kind, part in kinds:
+        style = points(numbers[str(kind)], label=shortened(frames.words(str(kind)), 30))
+        ax.plot(part["latency"], part["predicted"], **(style | shape))
+    ends = 0.9 * low, 1.1 * high
+    ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     si_axes(ax)
     ax.set(xlabel="measured time (s)", ylabel="predicted time (s)")
     ax.set_aspect("equal")
@@ -193,18 +200,19 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         if (table["phase"] == phase).any():
             top.fill_between([], [], color=_PHASES[phase], label=phase)
     accepted = table["emitted_tokens"] - 1
-    top.stairs(accepted, steps, color="0.55", fill=True, label="accepted")
+    top.stairs(accepted, steps, color=COLOURS[2], fill=True, label="accepted")
     top.stairs(table["draft_length"], steps, color=COLOURS[0], label="draft length")
     top.set(ylabel="tokens per step", ylim=(0, None))
     utility, window = table["utility"], table["window_utility"]
     is_new = utility.notna() & (utility != utility.shift())
     unity(bottom)
-    bottom.plot(steps[1:], window, color=COLOURS[1], linewidth=1, label="last 16 iterations")
+    bottom.plot(steps[1:], window, color=COLOURS[0], linewidth=1, label="last 16 iterations")
     if is_new.any():
-        dots: Style = {"linestyle": "", "marker": "o", "markersize": 2.5}
-        dots |= {"color": COLOURS[2], "label": "trial, as measured"}
+        dots = points(3, marker="o", markersize=2.5, label="trial, as measured")
         bottom.plot(steps[1:][is_new], utility[is_new], **dots)
-    bottom.set(xlabel="iteration", ylabel="utility", xlim=(0, len(table)))
+    bottom.set(
+        xlabel="iterations of the request", ylabel=frames.titled(["utility"]), xlim=(0, len(table))
+    )
     for ax in axes:
         legend_above(ax)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -221,21 +229,25 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str) -> Axes:
     rows = frames.checked(table, ["batch_size", quantity, *ends, *limit])
     frames.need_positive(rows, "batch_size")
     told, parts = frames.lines(rows, "batch_size", quantity, MOST_LINES)
+    has_bands = len(ends) == 2 and len(parts) <= _MOST_BANDS
+    pins = []
     for i, (name, part) in enumerate(parts):
         if "draft_length" in rows:
             part = frames.with_gaps(part, "batch_size", rows["batch_size"])
-        if len(ends) == 2:
-            shape: Style = {"color": COLOURS[i], "alpha": 0.2 if len(parts) < 4 else 0.1}
-            shape |= {"y1": part[ends[0]], "y2": part[ends[1]], "linewidth": 0, "zorder": 1}
-            ax.fill_between(part["batch_size"], **shape)
+        if has_bands:
+            shape: Style = {"color": COLOURS[i], "alpha": 0.2, "linewidth": 0, "zorder": 1}
+            ax.fill_between(part["batch_size"], part[ends[0]], part[ends[1]], **shape)
         _line(ax, part, quantity, i, shortened(name, _MOST_CHARACTERS))
+        pins += [(i, x, y, letters) for x, y, letters in _bends(part, quantity)]
     unity(ax)
-    low = 0 if quantity == "target_efficiency" else None
-    ax.set(ylim=(low, None), ylabel=frames.words(quantity))
-    counts_axis(ax, rows["batch_size"], "batch size (requests)")
+    if quantity == "target_efficiency":
+        ax.set_ylim(0, None)
+    ax.set_ylabel(frames.titled([quantity]))
+    counts_axis(ax, rows["batch_size"], frames.titled(["batch_size"]))
+    _pin(ax, pins)
     handles = ax.get_legend_handles_labels()[0]
-    if len(ends) == 2:
-        handles.append(Patch(facecolor="0.8", label="80 % interval"))
+    if has_bands:
+        handles.append(Patch(facecolor=PALE, edgecolor="0.6", lw=0.4, label="80 % interval"))
     if not frames.fits(rows).all():
         pale: Style = {"color": "0.7", "markerfacecolor": "white", "marker": "o", "markersize": 3}
         handles.append(Line2D([], [], label="does not fit in memory", **pale))
@@ -243,13 +255,59 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str) -> Axes:
     return ax
 
 
+def _bends(part: pd.DataFrame, quantity: str) -> list[tuple[float, float, str]]:
+    """Return where something else limits a line, or no CUDA graph holds a step any more."""
+    found, before = [], ("", True)
+    limits = part["limited_by"] if "limited_by" in part else itertools.repeat("")
+    graphs = part["in_graph"].astype(str) if "in_graph" in part else itertools.repeat("True")
+    for x, y, limit, graph in zip(part["batch_size"], part[quantity], limits, graphs, strict=False):
+        now = str(limit), graph == "True"
+        if np.isnan(y):
+            continue
+        letters = _CAUSES.get(now[0], "") if now[0] != before[0] else ""
+        found.append((x, y, letters + "G" * (before[1] and not now[1])))
+        before = now
+    return [bend for bend in found if bend[2]]
+
+
+def _pin(ax: Axes, bends: list[tuple[int, float, float, str]]) -> None:
+    """Write letters beside lines where they bend, and below the axis what they mean."""
+    from matplotlib.patheffects import withStroke
+
+    point, taken = ax.figure.dpi / 72, list[np.ndarray]()
+    for i, x, y, letters in bends:
+        at = ax.transData.transform((x, y)) / point
+        places = [at + np.array([0, up]) for up in (6, -6, 13, -13, 20, -20)]
+        low, high = ax.bbox.y0 / point + 4, ax.bbox.y1 / point - 4
+        free = [
+            place
+            for place in places
+            if low < place[1] < high
+            and all((np.abs(place - other) > (7 * len(letters), 9)).any() for other in taken)
+        ]
+        if free:
+            taken.append(free[0])
+            up: Style = {"xytext": (0, free[0][1] - at[1]), "textcoords": "offset points"}
+            style: Style = {"ha": "center", "va": "center", "size": 6, "color": COLOURS[i]}
+            style["path_effects"] = [withStroke(linewidth=1.5, foreground="white")]
+            ax.annotate(letters, (x, y), **up, **style)
+    used = {letter for *_, letters in bends for letter in letters}
+    # blanks that no line is broken at
+    told = [f"{n} {words}".replace(" ", "\xa0") for n, words in _LETTERS.items() if n in used]
+    if told:
+        size = float(ax.xaxis.label.get_fontsize())
+        width = int(_CHARACTERS * ax.bbox.width / point / size)
+        note = textwrap.fill(f"limited from there by {', '.join(told)}", width)
+        ax.set_xlabel(f"{ax.get_xlabel()}\n{note}")
+
+
 def _line(ax: Axes, part: pd.DataFrame, quantity: str, i: int, label: str) -> None:
     """Draw the points that fit in memory boldly, and the others palely."""
     x, y, inside = part["batch_size"], part[quantity], frames.fits(part)
     has_gaps = bool(y.isna().any())
     marker = MARKERS[i] if has_gaps or len(part) <= _MOST_MARKED else None
-    style: Style = {"color": COLOURS[i], "linestyle": DASHES[i], "linewidth": 1, "marker": marker}
-    ax.plot(x[inside], y[inside], label=label or "_none", markersize=3, **style)
+    style = series(i, marker=marker)
+    ax.plot(x[inside], y[inside], label=label or "_none", **style)
     if not inside.all():
         joined = ~inside | ~inside.shift(-1, fill_value=True)
         ax.plot(x[joined], y[joined], **(style | {"alpha": 0.4, "marker": None}))

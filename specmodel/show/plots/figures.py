@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.errors import InputError, import_extra
 from specmodel.base.files import check_writable, write_bytes
 from specmodel.show.plots import curves, loads, maps, passes, rows
+from specmodel.show.plots.style import SMALL, Style, folded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,9 +25,10 @@ FONT_SIZE = 8
 """Size of labels in points; the smallest text, in ticks and legends, has 6.7."""
 
 _DPI = 300
+_CHARACTERS_AN_INCH = 19
 _SHARED = ("timeline", "load")
 """Kinds whose panels share the horizontal axis."""
-_DRAFT_HEIGHT, _LEAST_HEIGHT = 3.5, 1.7
+_LEAST_HEIGHT = 1.7
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ class Kind:
 KINDS = {
     kind.draw.__name__: kind
     for kind in (
-        Kind(curves.speedup, 2.1),
-        Kind(curves.target_efficiency, 2.1),
+        Kind(curves.speedup, 2.4),
+        Kind(curves.target_efficiency, 2.4),
         Kind(curves.active_experts, 2.1),
         Kind(maps.best_draft_length, 0.8, 0.2, most_height=3.5),
         Kind(maps.break_even, 0.8, 0.2, most_height=3.5),
@@ -106,15 +108,27 @@ def draw_figure(
     from matplotlib.figure import Figure
 
     chosen = KINDS[kind]
-    draft = chosen.most_height if chosen.row_height else _DRAFT_HEIGHT
+    draft = chosen.most_height if chosen.row_height else chosen.height
     figure = Figure(figsize=(width, draft), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
     axes = figure.subplots(chosen.panels, squeeze=False, sharex=kind in _SHARED)[:, 0]
     chosen.draw(table, axes if chosen.panels > 1 else axes[0], **settings)
+    above = _title(figure, table)
     num_rows = sum(abs(ax.get_ylim()[1] - ax.get_ylim()[0]) for ax in axes)
     wanted = chosen.height + chosen.row_height * num_rows
     height = min(max(wanted, _LEAST_HEIGHT), chosen.most_height)
     legends = [legend for ax in figure.axes if (legend := ax.get_legend())]
-    above = sum(legend.get_window_extent().height for legend in legends)
+    above += sum(legend.get_window_extent().height for legend in legends)
     figure.set_figheight(height + above / _DPI)
     return figure
+
+
+def _title(figure: Figure, table: pd.DataFrame) -> float:
+    """Say above a figure which model, drafter and GPU it is of, if one; return its height [dot]."""
+    cases = list(table["case"].dropna().unique()) if "case" in table else []
+    if len(cases) != 1:
+        return 0.0
+    width = int(figure.get_figwidth() * _CHARACTERS_AN_INCH)
+    left: Style = {"x": 0.01, "ha": "left", "size": SMALL}
+    title = figure.suptitle(folded(str(cases[0]), width), **left)
+    return float(title.get_window_extent().height)

@@ -28,6 +28,7 @@ TEXT = (
 """Columns that are read as text even if they look like numbers."""
 
 _UNITS = {"token": "tokens", "request": "requests"}
+_RATIOS = {"speedup": "×", "utility": "×", "target_efficiency": "ratio"}
 _POINT = ("draft_length", "context_length", "verify_tokens")
 _RESULTS = {*COLUMN_UNITS, "fits", "tpot_plain", "throughput_plain", "throughput_per_gpu"}
 
@@ -126,8 +127,8 @@ def fits(rows: pd.DataFrame) -> pd.Series[bool]:
 
 
 def titled(names: Sequence[str]) -> str:
-    """Return columns as a legend's title says them, with their units."""
-    units = {name: _UNITS.get(COLUMN_UNITS.get(name, "-"), "") for name in names}
+    """Return columns as an axis or a legend's title says them, with their units."""
+    units = {name: _RATIOS.get(name, _UNITS.get(COLUMN_UNITS.get(name, "-"), "")) for name in names}
     return ", ".join(
         words(name) + (f" ({unit})" if unit and unit not in name else "")
         for name, unit in units.items()
@@ -135,8 +136,8 @@ def titled(names: Sequence[str]) -> str:
 
 
 def words(name: str) -> str:
-    """Return a column's name as a reader says it."""
-    return in_one_line(name.replace("_", " "))
+    """Return the name of a column, or the dotted one of an input, as a reader says it."""
+    return in_one_line(name.replace("_", " ").replace(".", ": "))
 
 
 def plain(value: object) -> str:

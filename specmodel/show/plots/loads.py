@@ -10,14 +10,13 @@ import numpy as np
 from specmodel.show.plots import frames
 from specmodel.show.plots.style import (
     COLOURS,
-    DASHES,
-    GREY,
-    MARKERS,
     MOST_LINES,
     Style,
+    filled,
     folded,
     legend_above,
     rows_axis,
+    series,
     shortened,
 )
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_MET = {"tpot_p90": "TPOT, 90 %", "ttft_p90": "TTFT, 90 %", "goodput": "within targets"}
+_MET = {"tpot_p90": "TPOT, p90 (s)", "ttft_p90": "TTFT, p90 (s)", "goodput": "in targets (%)"}
 _MOST_POLICIES, _WIDTH, _MOST_CHARACTERS = 24, 24, 30
 
 
@@ -49,11 +48,9 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     for i, (name, part) in enumerate(policies):
         frames.need_distinct(part, ["request_rate"])
         part = part.sort_values("request_rate")
-        style: Style = {"color": COLOURS[i], "linestyle": DASHES[i], "marker": MARKERS[i]}
-        style |= {"linewidth": 1, "markersize": 3}
         for ax, met in zip(axes, _MET, strict=True):
             label = shortened(str(name), _MOST_CHARACTERS)
-            ax.plot(part["request_rate"], part[met], label=label, **style)
+            ax.plot(part["request_rate"], part[met], **series(i, label=label))
     low, high = rows["request_rate"].min(), rows["request_rate"].max()
     subs = (1.0, 2.0, 5.0) if high / low < 100 else (1.0,)
     axes[1].set_yscale("log")
@@ -61,13 +58,13 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         ax.set(xscale="log", ylabel=label)
         ax.xaxis.set_major_locator(LogLocator(subs=subs, numticks=9))
         ax.xaxis.set_major_formatter(EngFormatter(sep=""))
-        ax.yaxis.set_major_formatter(EngFormatter("s", sep=""))
+        ax.yaxis.set_major_formatter(EngFormatter(sep=""))
         ax.minorticks_off()
     axes[0].set_ylim(0, None)
     axes[1].yaxis.set_major_locator(LogLocator(numticks=5))
     axes[2].set_ylim(-0.05, 1.05)
-    axes[2].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
-    axes[2].set_xlabel("requests/s")
+    axes[2].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=""))
+    axes[2].set_xlabel("rate of requests (requests/s)")
     legend_above(axes[0])
     return axes
 
@@ -89,16 +86,16 @@ def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
     frames.need_distinct(rows, ("policy",))
     frames.need_at_most(_MOST_POLICIES, len(rows), "policies")
     at, values = rows.index.to_numpy(), rows["capacity"]
-    ax.barh(at, values, height=0.6, color=COLOURS[4], linewidth=0)
-    for kind, colour, width in (("predicted", GREY, 0.8), ("simulated", COLOURS[5], 2.2)):
+    ax.barh(at, values, height=0.6, label="carried", **filled(4, 0))
+    for kind, colour, width in (("predicted", COLOURS[5], 0.8), ("simulated", COLOURS[0], 2.2)):
         reach = [values - rows[f"{kind}_low"], rows[f"{kind}_high"] - values]
-        bars: Style = {"linestyle": "", "ecolor": colour, "elinewidth": width, "capsize": 2}
+        bars: Style = {"linestyle": "", "color": colour, "elinewidth": width, "capsize": 2}
         told = "prediction" if kind == "predicted" else "simulation"
         reach = np.nan_to_num(np.stack(reach)).clip(min=0)
         ax.errorbar(values, at, xerr=reach, label=f"80 % by {told}", **bars)
     rows_axis(ax, [folded(str(name), _WIDTH) for name in rows["policy"]])
     ax.set_xlim(0, None)
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
-    ax.set_xlabel("requests/s within targets")
+    ax.set_xlabel("rate within targets (requests/s)")
     legend_above(ax, side="right")
     return ax

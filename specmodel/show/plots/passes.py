@@ -11,13 +11,14 @@ import pandas as pd
 from specmodel.base.errors import InputError
 from specmodel.show.plots import frames
 from specmodel.show.plots.style import (
-    GREY,
-    HATCHES,
-    KIND_COLOURS,
+    COLOURS,
     MARKERS,
+    MOST_LINES,
     SMALL,
     Style,
     count_label,
+    filled,
+    kind_numbers,
     legend_above,
     shortened,
     si_axes,
@@ -35,7 +36,6 @@ _PASSES = {
     "draft pass": "D draft",
     "prefill": "R prefill",
 }
-_MARKERS = (*MARKERS[:5], "p", ">", "h", "<", "*", "P", "X")
 _MOST_SIZES = 6
 _MOST_SHOWN = 7
 _PALE = 0.35
@@ -67,10 +67,11 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
     intensity = rows["arithmetic_intensity"]
     peaks = rows["peak_flops_per_s"] / rows["peak_bytes_per_s"]
     low, high = intensity.min() / 2, 3 * max(intensity.max(), peaks.max())
-    handles = _roofs(ax, rows, np.geomspace(low, high, 200))
+    colours = {k: COLOURS[i % MOST_LINES] for k, i in kind_numbers(rows["kind"]).items()}
+    handles = _roofs(ax, rows, np.geomspace(low, high, 200), colours)
     for i, (name, part) in enumerate(rows.groupby("component", sort=False)):
-        colour = KIND_COLOURS.get(str(part["kind"].iloc[0]), GREY)
-        style: Style = {"color": colour, "marker": _MARKERS[i % len(_MARKERS)], "markersize": 4}
+        colour = colours[part["kind"].iloc[0]]
+        style: Style = {"color": colour, "marker": MARKERS[i % len(MARKERS)], "markersize": 4}
         places = part.sort_values("pass")[["arithmetic_intensity", "flops_per_s"]].to_numpy()
         ax.plot(*places.T, color=colour, linewidth=0.6, zorder=2)
         for pass_, place in zip(sorted(part["pass"]), places, strict=True):
@@ -118,9 +119,7 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
     for name, style in styles.items():
         heights = bars[name].to_numpy() / scale
         label = shortened(frames.words(str(name)), 24)
-        drawn = ax.bar(
-            places, heights, 0.85, bottom, label=label, edgecolor="white", linewidth=0, **style
-        )
+        drawn = ax.bar(places, heights, 0.85, bottom, label=label, **style)
         for bar in itertools.compress(drawn, of_bars.isin(beyond)):
             bar.set_alpha(_PALE)
         bottom += heights
@@ -134,16 +133,17 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
 def _styles(rows: pd.DataFrame, names: list[str]) -> dict[str, Style]:
     """Return the colour of the kind of each component, and a hatch that tells it from its like."""
     kinds = dict(rows.groupby("shown")["kind"].first()) if "kind" in rows else {}
-    styles, used = {}, dict.fromkeys([*KIND_COLOURS, ""], 0)
+    numbers = kind_numbers(map(str, kinds.values()))
+    styles, used = {}, [0] * (MOST_LINES + 1)
     for name in names:
-        kind = kinds.get(name, "") if name != "others" else ""
-        kind = kind if kind in KIND_COLOURS else ""
-        styles[name] = {"color": KIND_COLOURS.get(kind, "0.8"), "hatch": HATCHES[used[kind]]}
-        used[kind] += 1
+        is_known = name != "others" and name in kinds
+        i = numbers[str(kinds[name])] % MOST_LINES if is_known else MOST_LINES
+        styles[name] = filled(i, used[i])
+        used[i] += 1
     return styles
 
 
-def _roofs(ax: Axes, rows: pd.DataFrame, x: Any) -> list[Any]:
+def _roofs(ax: Axes, rows: pd.DataFrame, x: Any, colours: dict[str, str]) -> list[Any]:
     """Draw the roofs of the data sheet by dtype, and dashed those of fitted kernels by kind."""
     handles = []
     sheet = rows.drop_duplicates(["peak_flops_per_s", "peak_bytes_per_s"])
@@ -162,9 +162,9 @@ def _roofs(ax: Axes, rows: pd.DataFrame, x: Any) -> list[Any]:
         ends = row["fitted_flops_per_s"], row["fitted_bytes_per_s"]
         if ends not in drawn:
             drawn.add(ends)
-            colour = KIND_COLOURS.get(str(row["kind"]), GREY)
-            dashed: Style = {"color": colour, "linewidth": 0.8, "linestyle": "--"}
-            label = row["kind"] if len(sheet) == 1 else f"{row['kind']} {row['dtype']}"
+            dashed: Style = {"color": colours[row["kind"]], "linewidth": 0.8, "linestyle": "--"}
+            label = frames.words(row["kind"])
+            label += "" if len(sheet) == 1 else f" {row['dtype']}"
             roof = np.minimum(ends[0], x * ends[1])
             handles += ax.plot(x, roof, label=shortened(f"{label}, fitted", 24), **dashed)
     return handles

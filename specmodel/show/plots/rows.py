@@ -15,10 +15,11 @@ from specmodel.show.plots import frames
 from specmodel.show.plots.style import (
     COLOURS,
     GREY,
-    HATCHES,
     Style,
+    filled,
     folded,
     legend_above,
+    points,
     rows_axis,
     rows_that_fit,
     unity,
@@ -75,7 +76,7 @@ def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
             values = part.set_index("term")["value"].reindex(terms, fill_value=0.0)
             _waterfall(ax, values, (i, len(points)), label, is_inside=is_inside)
         rows_axis(ax, [folded(str(term), _WIDTH) for term in terms])
-        ax.set(xlim=(0, 1.03 * max(ax.get_xlim()[1], 1)), xlabel=frames.words(quantity))
+        ax.set(xlim=(0, 1.03 * max(ax.get_xlim()[1], 1)), xlabel=frames.titled([quantity]))
     legend_above(axes[0], frames.titled(varying), side="right")
     return axes
 
@@ -83,34 +84,37 @@ def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
 def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     """Draw an outcome at both ends of the range of each input, the largest swing first.
 
+    A line stands where all inputs have their values; which ranges hold 80 % is said at each.
+
     Parameters
     ----------
     table, ax
         As `sensitivity.tornado` returns it, or as ``specmodel sensitivity --csv`` prints it. The
-        ten inputs that move the outcome most are drawn.
+        ten inputs that move the outcome most are drawn, and in any case acceptance.
     outcome
         "speedup" or "target_efficiency".
     """
     _check_outcome(outcome)
-    ends = (f"{outcome}_at_low", f"{outcome}_at_high")
+    ends = [f"{outcome}_{end}" for end in ("at_low", "at_high", "nominal")]
     columns = ("low", "high", *ends)
     if "analysis" in table:
         table = _wide(table, "tornado", columns, outcome)
     rows = frames.checked(table, columns, ("input",))
     frames.need_distinct(rows, ("input",))
     swings = (rows[ends[1]] - rows[ends[0]]).abs()
-    ranges = map(_range, rows["low"], rows["high"], rows.get("unit", itertools.repeat("-")))
-    names = [folded(name, _WIDTH) for name in rows["input"]]
-    rows["label"] = [f"{name}\n{span}" for name, span in zip(names, ranges, strict=True)]
+    details = [rows.get(name, itertools.repeat("")) for name in ("unit", "source")]
+    ranges = map(_range, rows["low"], rows["high"], *details)
+    names = [folded(frames.words(name), _WIDTH) for name in rows["input"]]
+    rows["label"] = [f"{name}\n{span}" for name, span in zip(names, ranges, strict=False)]
     shown = _largest(ax, rows, swings)
     places = np.arange(len(shown))
-    low, high = shown[ends[0]], shown[ends[1]]
+    low, high, nominal = shown[ends[0]], shown[ends[1]], rows[ends[2]].iloc[0]
     ax.barh(places, high - low, 0.55, low, color="0.85", edgecolor="none")
-    ends_style: Style = {"linestyle": "", "markersize": 4, "color": COLOURS[0]}
-    ax.plot(low, places, marker="o", mfc="white", label="at the low end of the range", **ends_style)
-    ax.plot(high, places, marker="o", label="at the high end", **ends_style)
-    _inputs_axis(ax, shown, len(rows), frames.words(outcome))
-    least, most = min(high.min(), low.min()), max(high.max(), low.max())
+    ax.axvline(nominal, color="black", linewidth=0.8, label=f"nominal, {nominal:.2f}")
+    ax.plot(low, places, label="low end", **points(0, mfc="white"))
+    ax.plot(high, places, label="high end of the range", **points(0))
+    _inputs_axis(ax, shown, len(rows), frames.titled([outcome]))
+    least, most = min(high.min(), low.min(), nominal), max(high.max(), low.max(), nominal)
     margin = 0.08 * (most - least or 0.1)
     ax.set_xlim(least - margin, most + margin)
     legend_above(ax, side="right")
@@ -140,17 +144,17 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
             f"{frames.ARGUMENT}.output", outcome, f"rows of {outcome}, which no range moves"
         )
     frames.need_distinct(rows, ("input",))
-    rows = rows.assign(label=[folded(name, _WIDTH) for name in rows["input"]])
+    rows = rows.assign(label=[folded(frames.words(name), _WIDTH) for name in rows["input"]])
     shown = _largest(ax, rows, rows["total"])
     places = np.arange(len(shown))
     for i, (name, told) in enumerate(zip(indices, ("by itself", "in all"), strict=True)):
         value = shown[name].clip(lower=0)
         low, high = shown[f"{name}_low"].clip(lower=0), shown[f"{name}_high"]
-        style: Style = {"color": COLOURS[(4, 1)[i]], "hatch": HATCHES[i], "edgecolor": "white"}
+        style = filled(i, i) | {"error_kw": {"linewidth": 0.6, "ecolor": "0.2"}}
         style["xerr"] = [side.clip(lower=0).tolist() for side in (value - low, high - value)]
-        style["error_kw"] = {"linewidth": 0.6, "ecolor": "0.2"}
-        ax.barh(places + (i - 0.5) * 0.36, value, 0.34, linewidth=0.3, label=told, **style)
-    _inputs_axis(ax, shown, len(rows), f"share of the variance\nof {frames.words(outcome)}")
+        ax.barh(places + (i - 0.5) * 0.36, value, 0.34, label=told, **style)
+    label = f"share of the variance\nof {frames.words(outcome)} (of 1)"
+    _inputs_axis(ax, shown, len(rows), label)
     ax.set_xlim(0, None)
     legend_above(ax, "with 95 % intervals", side="right")
     return ax
@@ -173,28 +177,21 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
     inside = bool(frames.fits(rows).all())
     knows = names.str.split(":").str[0].isin(_HINDSIGHT)
     unity(ax, vertical=True)
-    style: Style = {"linestyle": "", "marker": "o", "markersize": 4, "color": COLOURS[0]}
     for part, face, label in (
         (rows[~knows], COLOURS[0], "policy"),
         (rows[knows], "white", "in hindsight, a bound"),
     ):
         reach = np.stack([part["speedup"] - part[ends[0]], part[ends[1]] - part["speedup"]])
-        bars: Style = {"xerr": np.nan_to_num(reach).clip(min=0), "elinewidth": 0.8, "capsize": 2}
+        places, pale = (part["speedup"], part.index.to_numpy()), 1 if inside else 0.4
         if not part.empty:
-            at = part.index.to_numpy()
-            ax.errorbar(
-                part["speedup"],
-                at,
-                label=label,
-                mfc=face,
-                alpha=1 if inside else 0.4,
-                **style,
-                **bars,
-            )
+            bars: Style = {"elinewidth": 0.8, "capsize": 2, "ecolor": COLOURS[0], "alpha": pale}
+            ax.errorbar(*places, xerr=np.nan_to_num(reach).clip(min=0), fmt="none", **bars)
+            ax.plot(*places, **points(0, mfc=face, label=label, alpha=pale))
     rows_axis(ax, [folded(name, _WIDTH) for name in names])
     ax.grid(axis="y", linewidth=0.3, color="0.85")
     ax.set_axisbelow(True)
-    ax.set_xlabel("speedup, 95 % interval" + ("" if inside else "\ndoes not fit in memory"))
+    note = "" if inside else "\ndoes not fit in memory"
+    ax.set_xlabel(f"{frames.titled(['speedup'])}, 95 % interval{note}")
     legend_above(ax, side="right")
     return ax
 
@@ -212,10 +209,7 @@ def _waterfall(
     start = np.where(is_end, 0.0, values.iloc[0] + np.cumsum(inner) - inner)
     height = 0.8 / count
     at = np.arange(len(values)) + (i - (count - 1) / 2) * height
-    bars: Style = {"color": COLOURS[i], "edgecolor": "white", "linewidth": 0}
-    if not is_inside:
-        bars = {"facecolor": "white", "edgecolor": COLOURS[i], "linewidth": 0.6}
-    ax.barh(at, values, height, start, hatch=HATCHES[i], label=label or "_", **bars)
+    ax.barh(at, values, height, start, label=label or "_", **filled(i, i, is_hollow=not is_inside))
     reached = start + values.to_numpy()
     for k in range(len(values) - 1):
         ax.plot([reached[k]] * 2, at[k : k + 2], color=GREY, linewidth=0.4, zorder=0)
@@ -233,25 +227,32 @@ def _wide(table: pd.DataFrame, analysis: str, columns: Sequence[str], outcome: s
     if found.empty:
         raise InputError(f"{frames.ARGUMENT}.output", outcome, "an outcome that some range moves")
     wide = found.pivot(index="input", columns="name", values="value")
-    if "unit" in found and "low" in columns:
-        wide["unit"] = found[found["name"] == "low"].set_index("input")["unit"]
+    for told in ("unit", "source") if "low" in columns else ():
+        if told in found:
+            wide[told] = found[found["name"] == "low"].set_index("input")[told]
     return wide.reindex(rows["input"].unique()).dropna().rename_axis("input").reset_index()
 
 
-def _range(low: float, high: float, unit: str) -> str:
-    """Return both ends of a range, the unit once where the prefix is the same."""
-    if unit in ("-", "token", "request"):
-        return f"{low:.3g} to {high:.3g}" + ("" if unit == "-" else f" {unit}s")
+def _range(low: float, high: float, unit: str, source: str) -> str:
+    """Return both ends of a range, the unit once where the prefix is the same, and what it is."""
+    told = {"calibration": "80 %: ", "tasks": "80 %: ", "": ""}.get(source, f"{source}: ")
+    if unit in ("", "-", "token", "request"):
+        return f"{told}{low:.3g} to {high:.3g}" + (f" {unit}s" if unit not in ("", "-") else "")
     (first, of_first), (last, of_last) = (format_si(end, unit).split(" ") for end in (low, high))
-    return f"{first if of_first == of_last else f'{first} {of_first}'} to {last} {of_last}"
+    return f"{told}{first if of_first == of_last else f'{first} {of_first}'} to {last} {of_last}"
 
 
 def _largest(ax: Axes, rows: pd.DataFrame, effects: pd.Series[float]) -> pd.DataFrame:
-    """Return the rows with the largest effects: those that can be seen and have room, or one."""
+    """Return the rows with the largest effects: those that can be seen and have room, or one.
+
+    Acceptance is always one of them.
+    """
     order = effects.sort_values(ascending=False, kind="stable")
     count = max(1, min(MOST_INPUTS, int((order >= _VISIBLE).sum())))
     lines = 1 + int(rows["label"].loc[order.index[:count]].str.count("\n").max())
-    return rows.loc[order.index[: min(count, rows_that_fit(ax, lines))]]
+    kept = list(order.index[: min(count, rows_that_fit(ax, lines))])
+    known = rows.index[rows["input"] == "acceptance_rate"].difference(kept)
+    return rows.loc[[*kept[: len(kept) - len(known) or 1], *known]]
 
 
 def _inputs_axis(ax: Axes, shown: pd.DataFrame, total: int, label: str) -> None:

@@ -15,22 +15,24 @@ if TYPE_CHECKING:
     from matplotlib.axis import XAxis, YAxis
     from matplotlib.legend import Legend
 
-COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
-"""The palette of Okabe and Ito without its yellow, which the colour-blind can tell apart."""
+COLOURS = ("#114a98", "#ef7f1a", "#178446", "#4f0a38", "#79d3fb", "#000000")
+"""Blue, orange, green, plum, sky and black, as light as 32, 65, 48, 16, 81 and 0 of 100: any two
+are told apart in a grey print and by the colour-blind, and all from `PALE`."""
 
-MARKERS = ("o", "^", "s", "D", "v", "P")
+PALE = "#f4f4f4"
+GREY = "0.35"
+"""What is drawn of bands and ranges in a legend, and lines that guide the eye."""
+
+MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (9, 2)))
-HATCHES = ("", "/////", "\\\\\\\\\\", "xxxxx", ".....", "+++++", "-----", "ooo")
-"""Markers, dashes and hatches that tell lines and bars apart in a grey print."""
+_HATCHES = ("", "/////", "xxxxx", ".....", "-----", "+++++", "ooo")
 
 MOST_LINES = len(COLOURS)
-KIND_COLOURS = {name: kind.colour for name, kind in KINDS.items()} | {"host": "0.55"}
-"""Colours of components by the kind of their kernels, in every figure."""
-
-KIND_MARKERS = {name: kind.marker for name, kind in KINDS.items() if kind.marker}
-GREY = "0.35"
 SMALL = "small"
 """Smallest size of text: 6.7 points where labels have 8."""
+
+_KINDS = ("experts", "gemm", "elementwise", *KINDS, "host")
+"""Kinds of kernels in the order in which they take colours: first those of every model."""
 
 Style: TypeAlias = dict[str, Any]
 """Keywords of matplotlib's artists."""
@@ -40,6 +42,41 @@ _MOST_NAMED, _MOST_TICKS = 16, 40
 _MOST_WRITTEN = 1e6
 _DIGIT = 0.64
 """Width of a digit over the size of its font."""
+
+
+def series(i: int, **changes: Any) -> Style:
+    """Return the style of a line, told from others by colour, dashes and marker."""
+    own: Style = {"color": COLOURS[i], "linestyle": DASHES[i], "marker": MARKERS[i]}
+    return own | {"linewidth": 1, "markersize": 3} | changes
+
+
+def points(i: int, **changes: Any) -> Style:
+    """Return the style of points without a line."""
+    return series(i) | {"linestyle": "", "markersize": 4} | changes
+
+
+def filled(i: int, hatch: int, *, is_hollow: bool = False) -> Style:
+    """Return the style of a bar, told from others by colour or by hatch, on which lines are seen.
+
+    A colour beyond the last is white, for what is left.
+    """
+    colour = COLOURS[i] if i < MOST_LINES else "white"
+    lines = "black" if i in (1, 4, MOST_LINES) else "white"
+    if is_hollow:
+        return {"facecolor": "white", "edgecolor": colour, "linewidth": 0.6, "hatch": _hatch(hatch)}
+    width = 0.4 if i >= MOST_LINES else 0
+    return {"facecolor": colour, "edgecolor": lines, "linewidth": width, "hatch": _hatch(hatch)}
+
+
+def _hatch(number: int) -> str:
+    return _HATCHES[number % len(_HATCHES)]
+
+
+def kind_numbers(kinds: Iterable[str]) -> dict[str, int]:
+    """Return the numbers in `COLOURS` and `MARKERS` of the kinds of kernels of a figure."""
+    found = set(kinds)
+    known = [kind for kind in dict.fromkeys(_KINDS) if kind in found]
+    return {kind: i for i, kind in enumerate([*known, *sorted(found.difference(known))])}
 
 
 def shortened(text: str, width: int) -> str:

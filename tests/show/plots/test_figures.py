@@ -72,6 +72,7 @@ def swings(names):
     swing = np.linspace(1, 0.01, len(names))
     for name in ("speedup", "target_efficiency"):
         table[f"{name}_at_low"], table[f"{name}_at_high"] = 1 - swing, 1 + swing / 2
+        table[f"{name}_nominal"] = 1.0
     return table
 
 

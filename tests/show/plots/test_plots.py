@@ -16,7 +16,7 @@ from matplotlib.patches import StepPatch
 
 from specmodel.base.errors import InputError
 from specmodel.show import plots
-from specmodel.show.plots.style import folded, shortened
+from specmodel.show.plots.style import COLOURS, folded, shortened
 
 
 def test_labels_are_cut_in_the_middle_or_folded_after_a_mark():
@@ -57,7 +57,7 @@ def test_a_line_for_each_draft_length_and_one_at_1(kind) -> None:
     assert [[0, 1], [1, 1]] in data(drawn.lines)
     assert drawn.get_legend().get_title().get_text() == "draft length (tokens)"
     assert drawn.get_xlabel() == "batch size (requests)"
-    assert drawn.get_ylabel() == kind.replace("_", " ")
+    assert drawn.get_ylabel() == {"speedup": "speedup (×)"}.get(kind, "target efficiency (ratio)")
     assert drawn.get_xscale() == "log"
     assert [tick.get_text() for tick in drawn.get_xticklabels()] == ["1", "4"]
 
@@ -276,20 +276,19 @@ def test_components_stack_to_the_time_of_each_pass() -> None:
 
 
 def test_a_component_has_the_colour_of_its_kind_in_every_figure() -> None:
-    from specmodel.show.plots.style import KIND_COLOURS
-
+    blue, orange = COLOURS[:2]
     more = passes().query("component == 'routed_experts'").assign(component="shared_experts")
     table = pd.concat([passes(), more])
     stacked = plots.components(table, ax())
     labels = {c.get_label(): c.patches[0] for c in stacked.containers}
     colours = {name: mpl.colors.to_hex(bar.get_facecolor()) for name, bar in labels.items()}
-    assert colours["routed experts"] == colours["shared experts"] == KIND_COLOURS["experts"]
-    assert colours["embedding"] == KIND_COLOURS["elementwise"]
+    assert colours["routed experts"] == colours["shared experts"] == blue
+    assert colours["embedding"] == orange
     assert labels["routed experts"].get_hatch() != labels["shared experts"].get_hatch()
     roofs = plots.roofline(table, ax())
     handles = roofs.get_legend().legend_handles
     drawn = dict(zip(legend(roofs), (handle.get_color() for handle in handles), strict=True))
-    assert drawn["routed experts"] == drawn["experts, fitted"] == KIND_COLOURS["experts"]
+    assert drawn["routed experts"] == drawn["experts, fitted"] == blue
 
 
 def test_components_beyond_seven_are_one() -> None:
@@ -314,7 +313,10 @@ def test_waterfalls_lead_from_the_ideal_to_the_predicted() -> None:
     assert [sorted(span) for span in spans[0]] == [[0, 1], [0.75, 1], [0, 0.75]] * 2
     assert [sorted(span) for span in spans[1]] == [[0, 4], [3, 4], [2.5, 3], [0, 2.5]] * 2
     assert [tick.get_text() for tick in top.get_yticklabels()] == ["ideal", "experts", "predicted"]
-    assert (top.get_xlabel(), bottom.get_xlabel()) == ("target efficiency", "speedup")
+    assert (top.get_xlabel(), bottom.get_xlabel()) == (
+        "target efficiency (ratio)",
+        "speedup (×)",
+    )
     assert top.get_legend().get_title().get_text() == "batch size (requests)"
     assert legend(top) == ["1", "8"]
 
@@ -327,12 +329,14 @@ def tidy(analysis, rows):
 SWINGS = pd.DataFrame({"input": ["a", "b"], "low": [0.1, 2], "high": [0.2, 3]}).assign(
     speedup_at_low=[1.2, 1.5], speedup_at_high=[1.1, 0.5],
     target_efficiency_at_low=[0.2, 0.3], target_efficiency_at_high=[0.9, 0.4],
+    speedup_nominal=1.15, target_efficiency_nominal=0.35,
 )  # fmt: skip
 OUTCOMES = ("speedup", "target_efficiency")
+ENDS = ("at_low", "at_high", "nominal")
 SWINGS_TIDY = tidy("tornado", [
     (row["input"], output or np.nan, end, row[f"{output}_{end}" if output else end])
     for row in SWINGS.to_dict("records")
-    for output, ends in [("", ("low", "high")), *((o, ("at_low", "at_high")) for o in OUTCOMES)]
+    for output, ends in [("", ("low", "high")), *((o, ENDS) for o in OUTCOMES)]
     for end in ends
 ])  # fmt: skip
 
@@ -347,12 +351,13 @@ SWINGS_TIDY = tidy("tornado", [
 )
 def test_tornado_draws_both_ends_the_largest_swing_first(table, outcome, spans, order) -> None:
     drawn = plots.tornado(table, ax(), outcome=outcome)
-    low, high = drawn.lines
+    nominal, low, high = drawn.lines
+    assert set(nominal.get_xdata()) == {SWINGS[f"{outcome}_nominal"].iloc[0]}
     assert data([low, high]) == [[[pair[i], row] for row, pair in enumerate(spans)] for i in (0, 1)]
     ends = [(x, x + width) for x, _, width, _ in bars(drawn)]
     np.testing.assert_allclose(np.sort(ends), np.sort(spans), rtol=1e-12)
     assert [tick.get_text() for tick in drawn.get_yticklabels()] == order
-    assert drawn.get_xlabel() == outcome.replace("_", " ")
+    assert drawn.get_xlabel().startswith(outcome.replace("_", " "))
     assert drawn.yaxis_inverted()
 
 
@@ -364,9 +369,10 @@ def test_a_tornado_has_the_units_of_its_ranges(is_tidy) -> None:
         "unit": ["s", "B/s", "request", "-", "FLOP/s"],
     })  # fmt: skip
     table = ends.assign(speedup_at_low=1.0, speedup_at_high=[2.0, 1.9, 1.8, 1.7, 1.6])
+    table = table.assign(speedup_nominal=1.2)
     if is_tidy:
         rows = table.melt(["input", "unit"], var_name="name")
-        rows["output"] = rows["name"].map(lambda name: "speedup" if "_at_" in name else np.nan)
+        rows["output"] = rows["name"].map(lambda name: "speedup" if "speedup" in name else np.nan)
         rows["quantity"] = rows["name"].str.removeprefix("speedup_")
         rows["unit"] = rows["unit"].where(rows["output"].isna(), "-")
         table = rows.assign(analysis="tornado")
@@ -380,7 +386,8 @@ def test_a_tornado_has_the_units_of_its_ranges(is_tidy) -> None:
 @pytest.mark.parametrize("kind", ["tornado", "sobol"])
 def test_no_more_inputs_are_drawn_than_have_room(kind, height) -> None:
     names = [f"kernels.experts.bf16.activation_efficiency_{i}" for i in range(20)]
-    ends = {"speedup_at_low": 1.0, "speedup_at_high": 2.0, "low": 1e-6, "high": 2e-6, "unit": "s"}
+    ends = {"speedup_at_low": 1.0, "speedup_at_high": 2.0, "low": 1e-6, "high": 2e-6}
+    ends |= {"unit": "s", "speedup_nominal": 1.5}
     shares = {f"{n}{e}": 0.5 for n in ("first_order", "total") for e in ("", "_low", "_high")}
     table = pd.DataFrame({"input": names, "output": "speedup"} | ends | shares)
     figure = Figure(figsize=(3.3, height), layout="constrained")
@@ -415,7 +422,7 @@ def test_sobol_draws_shares_with_intervals_the_largest_first(table) -> None:
     ]  # fmt: skip
     assert legend(drawn) == ["by itself", "in all"]
     assert not drawn.texts, "no text among the bars"
-    assert drawn.get_xlabel() == "share of the variance\nof speedup\nand 1 input with less"
+    assert drawn.get_xlabel() == ("share of the variance\nof speedup (of 1)\nand 1 input with less")
 
 
 def test_closed_loop_draws_points_with_bars_and_a_line_for_each_draft_length() -> None:
@@ -426,14 +433,15 @@ def test_closed_loop_draws_points_with_bars_and_a_line_for_each_draft_length() -
     drawn = plots.closed_loop(table, ax())
     measured = [c for c in drawn.containers if c.get_label() in "15"]
     assert [c.get_label() for c in measured] == legend(drawn) == ["1", "5"]
-    assert drawn.get_legend().get_title().get_text() == "draft length (tokens)"
+    title = drawn.get_legend().get_title().get_text()
+    assert title == "draft length (tokens); lines: predicted, points: measured"
     assert [c[0].get_xydata().tolist() for c in measured] == [
         [[1, 0.7], [4, 0.8]], [[1, 0.4], [4, 0.5]],
     ]  # fmt: skip
     lines = data(line for line in drawn.lines if line.get_linestyle() != "None")
     assert lines == [[[1, 0.69], [4, 0.82]], [[1, 0.41], [4, 0.52]]]
     assert drawn.get_xlabel() == "batch size (requests)"
-    assert drawn.get_ylabel() == "target efficiency"
+    assert drawn.get_ylabel() == "target efficiency (ratio)"
     mixed = pd.concat(
         [table.assign(quantity="target_efficiency"), table.assign(quantity="speedup")]
     )
@@ -445,12 +453,14 @@ def test_policies_are_dots_with_intervals_hollow_in_hindsight() -> None:
     table = pd.DataFrame({"policy": names, "speedup": [1.0, 1.4, 1.5, 1.9]})
     table = table.assign(speedup_low=[np.nan, 1.3, 1.45, 1.8], speedup_high=[np.nan, 1.6, 1.55, 2])
     drawn = plots.policies(table, ax())
-    policy, bound = drawn.containers
-    assert data([policy[0], bound[0]]) == [[[1.0, 0], [1.4, 1]], [[1.5, 2], [1.9, 3]]]
-    assert bound[0].get_markerfacecolor() == "white" != policy[0].get_markerfacecolor()
-    assert [s[:, 0].tolist() for s in policy[2][0].get_segments()] == [[1, 1], [1.3, 1.6]]
+    named = {line.get_label(): line for line in drawn.lines}
+    policy, bound = named["policy"], named["in hindsight, a bound"]
+    assert data([policy, bound]) == [[[1.0, 0], [1.4, 1]], [[1.5, 2], [1.9, 3]]]
+    assert bound.get_markerfacecolor() == "white" != policy.get_markerfacecolor()
+    bars = drawn.containers[0][2][0]
+    assert [s[:, 0].tolist() for s in bars.get_segments()] == [[1, 1], [1.3, 1.6]]
     assert [tick.get_text() for tick in drawn.get_yticklabels()] == names
-    assert drawn.get_xlabel() == "speedup, 95 % interval"
+    assert drawn.get_xlabel() == "speedup (×), 95 % interval"
 
 
 def test_timeline_draws_lengths_accepted_tokens_and_utility() -> None:
@@ -467,8 +477,8 @@ def test_timeline_draws_lengths_accepted_tokens_and_utility() -> None:
     drawn = {line.get_label(): line for line in bottom.lines}
     assert drawn["last 16 iterations"].get_ydata()[2] == 1.2
     assert data([drawn["trial, as measured"]]) == [[[2, 1.5]]]
-    assert (top.get_ylabel(), bottom.get_ylabel()) == ("tokens per step", "utility")
-    assert bottom.get_xlabel() == "iteration"
+    assert (top.get_ylabel(), bottom.get_ylabel()) == ("tokens per step", "utility (×)")
+    assert bottom.get_xlabel() == "iterations of the request"
     assert legend(top) == ["baseline", "test", "accepted", "draft length"]
 
 

@@ -1,0 +1,42 @@
+"""The site. `python docs/build.py` builds it into docs/_build."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE / "parts"), str(HERE.parent)]
+
+from specmodel import __version__  # noqa: E402 - below the path that it needs
+
+project = "specmodel"
+release = version = __version__
+copyright = "the specmodel developers, Apache-2.0"
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "numpydoc",
+    "mathematics",
+    "examples",
+    "public",
+    "house",
+]
+exclude_patterns = ["_build", "_made", "gallery"]
+nitpicky = False
+default_role = "code"
+
+myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_heading_anchors = 3
+
+autodoc_default_options = {"members": True}
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # docstrings name types and units
+autodoc_preserve_defaults = True
+numpydoc_show_class_members = False
+
+html_theme = "furo"
+html_title = f"specmodel {release}"
+html_math_renderer = "mathml"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sourcelink = False

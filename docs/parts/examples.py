@@ -1,0 +1,142 @@
+"""Examples of pages: each runs where it stands, and must print what the page shows below it.
+
+A block `console` has commands after `$ ` and `pycon` lines after `>>> `, each with what it prints;
+a code block with a caption is a file of that name. The blocks of a page run in turn, in a folder of
+the page's own under `_made`, where the page finds the figures that they draw; `checkout` is there
+the folder of the sources.
+`python docs/build.py --rewrite` writes what is printed now into the pages.
+"""
+
+import contextlib
+import doctest
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from specmodel import cli
+
+DOCS = Path(__file__).parents[1]
+BLOCK = re.compile(
+    r"^```(?:(console|pycon)|\{code-block\} \w+\n:caption: (\S+)\n)\n(.*?)^```$",
+    flags=re.MULTILINE | re.DOTALL,
+)
+
+SPEED = re.compile(r"[\d.,]+[kM]? (points|steps) a second")
+"""What no two runs print alike."""
+
+
+def made(page: Path) -> Path:
+    """Return the folder in which the examples of a page run."""
+    return DOCS / "_made" / page.resolve().relative_to(DOCS).with_suffix("")
+
+
+def printed(command: str) -> str:
+    """Return what a command line that succeeds prints, to a terminal of 80 columns."""
+    words, into, file = command.partition(" > ")
+    out, told = io.StringIO(), io.StringIO()
+    if words.startswith("specmodel "):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(told):
+            status = cli.main(shlex.split(words)[1:])
+    else:
+        done = subprocess.run(words, shell=True, text=True, capture_output=True, check=False)
+        out.write(done.stdout)
+        told.write(done.stderr)
+        status = done.returncode
+    if status:
+        raise SystemExit(f"{command}: status {status}: {told.getvalue().strip()}")
+    if into:
+        Path(file.strip()).write_text(out.getvalue(), encoding="utf-8")
+        out = io.StringIO()
+    text = SPEED.sub(r"... \1 a second", told.getvalue() + out.getvalue())
+    return re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
+
+
+def commands(block: str) -> str:
+    """Return a block of commands as a terminal shows it now."""
+    shown = []
+    for typed in re.findall(r"^\$ (?:.*\\\n)*.*\n", block, flags=re.MULTILINE):
+        shown.append(typed + printed(typed[2:].replace("\\\n", " ").strip()))
+    return "".join(shown)
+
+
+def session(block: str, names: dict[str, Any]) -> str:
+    """Return lines of Python as an interpreter shows them now."""
+    shown = ""
+    for example in doctest.DocTestParser().get_examples(block):
+        first, *rest = example.source.splitlines()
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            try:
+                exec(compile(example.source, "<example>", "single"), names)
+            except Exception as error:
+                raise SystemExit(f"{first}: {type(error).__name__}: {error}") from error
+        shown += "".join([f">>> {first}\n", *(f"... {line}".rstrip() + "\n" for line in rest)])
+        shown += out.getvalue()
+    return shown
+
+
+def run(page: Path) -> str:
+    """Return the text of a page with what its examples print now."""
+    text = page.read_text(encoding="utf-8")
+    if not BLOCK.search(text):
+        return text
+    folder = made(page)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "checkout").symlink_to(DOCS.parent)
+    names: dict[str, Any] = {}
+
+    def anew(block: re.Match[str]) -> str:
+        kind, file, body = block.groups()
+        if file:
+            (folder / file).write_text(body, encoding="utf-8")
+            return block[0]
+        shown = commands(body) if kind == "console" else session(body, names)
+        return f"```{kind}\n{shown}```"
+
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "80"
+    with contextlib.chdir(folder):
+        text = BLOCK.sub(anew, text)
+    os.environ.pop("COLUMNS") if before is None else os.environ.update(COLUMNS=before)
+    return text
+
+
+def difference(page: Path, now: str) -> str:
+    """Return the first line that a page shows and its examples print otherwise; or nothing."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    for number, (said, prints) in enumerate(zip(lines, now.splitlines(), strict=False), start=1):
+        if said != prints:
+            return f"line {number}: the page shows {said!r}, the example prints {prints!r}"
+    return "" if len(lines) == len(now.splitlines()) else "the example prints more or fewer lines"
+
+
+def check(app: Any, name: str, source: list[str]) -> None:
+    """Warn where a page shows what its examples do not print, or write it anew."""
+    from sphinx.util import logging
+
+    page = Path(app.env.doc2path(name))
+    if page.suffix != ".md":
+        return
+    try:
+        now = run(page)
+        found = difference(page, now)
+    except SystemExit as error:
+        now, found = source[0], str(error)
+    if found and app.config.rewrite_examples and now != source[0]:
+        page.write_text(now, encoding="utf-8")
+        source[0] = now
+    elif found:
+        told = f"{found}; python docs/build.py --rewrite writes what is printed now"
+        logging.getLogger(__name__).warning(told, location=name)
+
+
+def setup(app: Any) -> dict[str, bool]:
+    app.add_config_value("rewrite_examples", False, "")
+    app.connect("source-read", check)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

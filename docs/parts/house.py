@@ -1,0 +1,87 @@
+"""The house in one picture: rooms from the ground up, and which imports from which.
+
+Rooms and what imports them are read from the sources; nothing is drawn by hand.
+"""
+
+import ast
+from html import escape
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+import specmodel
+
+PACKAGE = Path(specmodel.__file__).parent
+ROW, WORDS, CELL = 26, 560, 26
+"""Height of a room, width of its words, width of a column of dots, in pixels."""
+
+
+def imported() -> dict[str, set[str]]:
+    """Rooms by name, each with the other rooms that it imports from."""
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    found: dict[str, set[str]] = {room: set() for room in rooms}
+    for path in PACKAGE.rglob("*.py"):
+        room = path.relative_to(PACKAGE).parts[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            parts = str(getattr(node, "module", "")).split(".") if room in rooms else []
+            if parts[0:1] == ["specmodel"] and len(parts) > 1:
+                found[room] |= {parts[1]} & rooms - {room}
+    return found
+
+
+def from_the_top(uses: dict[str, set[str]]) -> list[str]:
+    """Rooms, each above all that it imports from; of those free to go, the most used one last."""
+    left, order = dict(uses), []
+    while left:
+        free = [room for room in left if not any(room in uses[other] for other in left)]
+        if not free:
+            raise ValueError(f"imports go round among {sorted(left)}")
+        users = {room: sum(room in others for others in uses.values()) for room in free}
+        room = min(free, key=lambda one: (users[one], one))
+        order.append(room)
+        del left[room]
+    return order
+
+
+def drawing() -> str:
+    """The picture as SVG: a row a room, with a dot in the column of each that it imports from."""
+    uses = imported()
+    order = from_the_top(uses)
+    width, height = WORDS + CELL * len(order), ROW * (len(order) + 1)
+    out = [
+        f'<svg class="house" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        'role="img" aria-label="Rooms of the package and what each imports from">'
+    ]
+    for row, room in enumerate(order):
+        y, texts = ROW * row, (PACKAGE / room / "__init__.py").read_text(encoding="utf-8")
+        told = (ast.get_docstring(ast.parse(texts)) or "").partition("\n\n")[0].replace("\n", " ")
+        out.append(f'<rect x="1" y="{y + 1}" width="{WORDS - 12}" height="{ROW - 4}" rx="3"/>')
+        out.append(f'<text x="10" y="{y + 16}"><tspan class="room">{room}</tspan></text>')
+        out.append(f'<text x="100" y="{y + 16}">{escape(shortened(told))}</text>')
+        for column, other in enumerate(order):
+            x = WORDS + CELL * column + CELL // 2
+            if other == room:
+                out.append(f'<text x="{x}" y="{y + 16}" class="own">{column + 1}</text>')
+            elif other in uses[room]:
+                out.append(f'<circle cx="{x}" cy="{y + 12}" r="5"/>')
+    foot = f"{len(order)} rooms; a dot in a row: this room imports from the one numbered above it"
+    out.append(f'<text x="10" y="{height - 8}">{foot}</text></svg>')
+    return "\n".join(out)
+
+
+def shortened(text: str, most: int = 78) -> str:
+    return text if len(text) <= most else text[: text.rindex(" ", 0, most)].rstrip(",;:") + " ..."
+
+
+class House(SphinxDirective):
+    """The picture, in the page."""
+
+    def run(self) -> list[nodes.Node]:
+        return [nodes.raw("", drawing(), format="html")]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("house", House)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

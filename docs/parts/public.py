@@ -1,0 +1,80 @@
+"""Public names: a list of what a package exports, and a check that the reference has them all."""
+
+import inspect
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+import specmodel
+
+PACKAGE = Path(specmodel.__file__).parent
+LOG = logging.getLogger(__name__)
+
+
+def fronts() -> list[str]:
+    """Packages that export names."""
+    folders = [path.parent.relative_to(PACKAGE.parent) for path in PACKAGE.rglob("__init__.py")]
+    names = sorted(".".join(folder.parts) for folder in folders)
+    return [name for name in names if getattr(import_module(name), "__all__", [])]
+
+
+def exported() -> dict[str, Any]:
+    """Each public name of the package and its rooms, with its value."""
+    return {
+        f"{front}.{name}": getattr(import_module(front), name)
+        for front in fronts()
+        for name in import_module(front).__all__
+    }
+
+
+def described() -> dict[str, str]:
+    """Under which name the reference describes each public one: of a room, or a module's own."""
+    values = exported()
+    rooms = {id(value): name for name, value in values.items() if name.count(".") > 1}
+    return {
+        name: value.__name__ if inspect.ismodule(value) else rooms[id(value)]
+        for name, value in values.items()
+    }
+
+
+def summary(value: Any) -> str:
+    return (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
+
+
+class Exported(SphinxDirective):
+    """What a package exports: each name, where it is described, and its first sentence."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        front = self.arguments[0]
+        known, values = described(), exported()
+        lines = []
+        for name in import_module(front).__all__:
+            path = f"{front}.{name}"
+            lines += [f":py:obj:`{name} <{known[path]}>`", f"    {summary(values[path])}"]
+        parsed = nodes.Element()
+        self.state.nested_parse(StringList(lines, front), 0, parsed)
+        return parsed.children
+
+
+def check(app: Sphinx, error: Exception | None) -> None:
+    """Warn of public names that no page describes."""
+    if error or app.builder.format != "html":
+        return
+    objects = set(app.env.domains["py"].objects)
+    for name, place in described().items():
+        if place not in objects:
+            LOG.warning("no page of the reference describes %s", name)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("exported", Exported)
+    app.connect("build-finished", check)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,76 @@
+"""The random numbers that intervals are made of, drawn in one place.
+
+Those of the usual seed are kept as shipped records are: an answer then needs no random generator,
+whose import takes as long as the answer.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from specmodel.base.compiled import compiled
+from specmodel.base.units import FloatArray
+
+INTERVAL_SEED = 0
+"""Of the draws, so that the same question has the same answer."""
+
+FIRST_KINDS = 3
+"""Kinds of kernels that are drawn together; others follow, so that new kinds leave the intervals of
+models without them as they are [-]."""
+
+
+class Draws(NamedTuple):
+    """Normal numbers of each draw, the draws along the first axis, that of kinds aside [-].
+
+    `kinds` has five numbers for each kind of kernels, along its first two axes. `host` and
+    `deployment` are even: one number from each of as many equally likely parts of the law as draws.
+    """
+
+    overheads: FloatArray
+    host: FloatArray
+    kinds: FloatArray
+    step: FloatArray
+    deployment: FloatArray
+
+
+def draws_of(
+    generator: np.random.Generator | None, count: int, overheads: int | None, kinds: int
+) -> Draws:
+    """Return so many draws for the overheads of an engine and the kinds of kernels that it runs.
+
+    `generator` is None for the numbers of the usual seed, `overheads` of an engine without a fit.
+    """
+    if generator is not None:
+        return _drawn(generator, count, overheads, kinds)
+    kept = Path(__file__).with_name(f"draws_{count}_{overheads}_{kinds}")
+    return compiled(kept, [], partial(_of_seed, count, overheads, kinds))
+
+
+def _of_seed(count: int, overheads: int | None, kinds: int) -> Draws:
+    return _drawn(np.random.default_rng(INTERVAL_SEED), count, overheads, kinds)
+
+
+def _drawn(generator: np.random.Generator, count: int, overheads: int | None, kinds: int) -> Draws:
+    # an engine that was not fitted has no host that it was fitted on
+    of_engine = generator.standard_normal((count, overheads or 0))
+    host = _even(generator, count) if overheads is not None else np.zeros(count)
+    first = generator.standard_normal((5, FIRST_KINDS, count)).swapaxes(0, 1)
+    others = [generator.standard_normal((5, count)) for _ in range(kinds - FIRST_KINDS)]
+    of_kinds = np.stack([*first, *others], axis=1)
+    step = generator.standard_normal(count)
+    return Draws(of_engine, host, of_kinds, step, _even(generator, count))
+
+
+def _even(generator: np.random.Generator, count: int) -> FloatArray:
+    """Return one normal number from each of as many equally likely parts of its law as draws.
+
+    What outweighs all other errors is drawn evenly, so that few draws give the ends of intervals.
+    """
+    from statistics import NormalDist  # a module that few commands need
+
+    law = NormalDist()
+    return generator.permutation([law.inv_cdf((i + 0.5) / count) for i in range(count)])

@@ -1,0 +1,65 @@
+"""How far apart colours are: to the eye, in a grey print, and to the colour-blind."""
+
+from itertools import combinations
+
+import numpy as np
+
+LEAST = 15.0
+"""CIE 1976 colour difference from which two areas are told apart at a glance [-]."""
+
+# G. M. Machado et al., "A physiologically-based model for simulation of color vision deficiency,"
+# IEEE Trans. Vis. Comput. Graph. 15(6), 2009: severity 1, on linear red, green and blue
+_SEEN = {
+    "by all": np.eye(3),
+    "in grey": np.tile([0.2126, 0.7152, 0.0722], (3, 1)),
+    "by protanopes": np.array(
+        [
+            [0.152286, 1.052583, -0.204868],
+            [0.114503, 0.786281, 0.099216],
+            [-0.003882, -0.048116, 1.051998],
+        ]
+    ),
+    "by deuteranopes": np.array(
+        [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.011820, 0.042940, 0.968881],
+        ]
+    ),
+    "by tritanopes": np.array(
+        [
+            [1.255528, -0.076749, -0.178779],
+            [-0.078411, 0.930809, 0.147602],
+            [0.004733, 0.691367, 0.303900],
+        ]
+    ),
+}
+# IEC 61966-2-1: linear red, green and blue to CIE XYZ, and its white
+_XYZ = np.array(
+    [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]],
+)
+_WHITE = _XYZ.sum(axis=1)
+
+
+def lab(colour: tuple[float, ...], seen: str = "by all") -> np.ndarray:
+    """Return CIE L*a*b* of red, green and blue from 0 to 1, as they are seen."""
+    rgb = np.asarray(colour[:3], dtype=float)
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    linear = np.clip(_SEEN[seen] @ linear, 0, 1)
+    t = _XYZ @ linear / _WHITE
+    f = np.where(t > (6 / 29) ** 3, np.cbrt(t), t / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def distance(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, str]:
+    """Return the least difference of two colours, and as whom they are seen so [-]."""
+    return min((float(np.linalg.norm(lab(one, seen) - lab(other, seen))), seen) for seen in _SEEN)
+
+
+def closest(colours: set[tuple[float, ...]]) -> tuple[float, str]:
+    """Return the least difference of any two, and which they are [-]."""
+    found = [(*distance(a, b), a, b) for a, b in combinations(sorted(colours), 2)]
+    if not found:
+        return np.inf, ""
+    least, seen, one, other = min(found)
+    return least, f"{one} and {other} are {least:.1f} apart {seen}"

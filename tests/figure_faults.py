@@ -1,0 +1,178 @@
+"""What is wrong with a figure: found in what the renderer draws, never in pixels."""
+
+import re
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from colours import LEAST, distance
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import Collection, PathCollection, PolyCollection
+from matplotlib.colors import to_rgb, to_rgba
+from matplotlib.container import BarContainer, ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from texts import unreadable, written
+
+from specmodel.prediction.columns import COLUMN_UNITS
+
+MOST_BANDS = 3
+_GUIDE = 0.85
+"""Widest line that is taken for one that guides the eye [point]."""
+_UNIT = re.compile(r"\(([^\d\s(][^()]*|of 1)\)|\b(tokens|requests|experts|iterations)\b")
+_NAMES = "|".join(name for name in COLUMN_UNITS if "_" in name)
+_RAW = re.compile(rf"\b[a-z][a-z0-9]*(?:\.[a-z0-9_]+)+\b|\b(?:{_NAMES})\b")
+
+
+def faults(figure: Figure) -> list[str]:
+    """Return what cannot be read or told apart, or is drawn beyond its axes."""
+    figure.draw_without_rendering()
+    texts = [text.get_text() for text in written(figure)]
+    found = [
+        *unreadable(figure),
+        *(f"{text!r} is a raw name" for text in texts if _RAW.search(text)),
+    ]
+    for ax in figure.axes:
+        if ax.get_label() != "<colorbar>":
+            found += [*_beyond(ax), *_unnamed_axes(ax), *_unnamed(ax), *_alike(ax), *_bands(ax)]
+    return found
+
+
+def cut_off(figure: Figure) -> list[str]:
+    """Return texts that cannot be read, and data beyond their axes."""
+    return [*unreadable(figure), *(told for ax in figure.axes for told in _beyond(ax))]
+
+
+def least_distance(figure: Figure) -> float:
+    """Return the least difference between colours that mean something else [-]."""
+    return min((_pair_distance(*pair) for ax in figure.axes for pair in _pairs(ax)), default=np.inf)
+
+
+def _beyond(ax: Axes) -> Iterator[str]:
+    """Yield what lies outside the limits of the axes."""
+    low, high = ax.viewLim.min, ax.viewLim.max
+    for artist, places in _data(ax):
+        places = places[np.isfinite(places).all(axis=1)]
+        room = 1e-6 * np.abs(high - low)
+        if places.size and ((places < low - room) | (places > high + room)).any():
+            yield f"{artist} reaches from {places.min(axis=0)} to {places.max(axis=0)}"
+
+
+def _data(ax: Axes) -> Iterator[tuple[Artist, np.ndarray]]:
+    """Yield artists that stand at data, and the places they reach."""
+    for line in ax.lines:
+        if line.get_transform() == ax.transData and len(line.get_xdata()):
+            yield line, np.asarray(line.get_xydata(), dtype=float)
+    for patch in ax.patches:
+        if patch.get_data_transform() == ax.transData:
+            path = patch.get_patch_transform().transform_path(patch.get_path())
+            yield patch, path.vertices
+    for collection in ax.collections:
+        if isinstance(collection, PathCollection):
+            yield collection, np.asarray(collection.get_offsets(), dtype=float)
+        elif collection.get_transform() == ax.transData:
+            for path in collection.get_paths():
+                yield collection, path.vertices
+
+
+def _unnamed_axes(ax: Axes) -> Iterator[str]:
+    """Yield axes of numbers without words or unit; names at their ticks need none."""
+    shared = ax.get_shared_x_axes().get_siblings(ax)
+    for axis in (ax.xaxis, ax.yaxis):
+        has_names = any(re.search("[a-z]{2}", tick.get_text()) for tick in axis.get_ticklabels())
+        is_told_below = axis is ax.xaxis and any(
+            other.get_xlabel() for other in shared if other is not ax
+        )
+        has_ticks = any(tick.get_text() for tick in axis.get_ticklabels())
+        label = axis.get_label().get_text()
+        is_told = re.search("[A-Za-z]{3}", label) and _UNIT.search(label)
+        if has_ticks and not (has_names or is_told or (is_told_below and not label)):
+            yield f"{label!r} names no {axis.axis_name}-axis with its unit"
+
+
+def _unnamed(ax: Axes) -> Iterator[str]:
+    """Yield colours of lines, points and bars that no legend names, where several are drawn."""
+    named = {_colour(handle) for each in ax.figure.axes for handle in _handles(each)}
+    drawn = {_colour(artist): artist for artist in _drawn(ax)}
+    if len(drawn) > 1 or named:
+        yield from (f"no legend names {a}" for colour, a in drawn.items() if colour not in named)
+
+
+def _drawn(ax: Axes) -> Iterator[Artist]:
+    for line in ax.lines:
+        is_guide = line.get_linewidth() < _GUIDE and not line.get_marker().strip("None ")
+        if line.get_transform() == ax.transData and len(line.get_xdata()) and not is_guide:
+            yield line
+    for patch in ax.patches:
+        is_grey = len({round(part, 3) for part in patch.get_facecolor()[:3]}) == 1
+        if patch.get_data_transform() == ax.transData and not is_grey:
+            yield patch
+
+
+def _bands(ax: Axes) -> Iterator[str]:
+    bands = [
+        each
+        for each in ax.collections
+        if isinstance(each, PolyCollection) and (each.get_alpha() or 1) < 1
+    ]
+    if len(bands) > MOST_BANDS:
+        yield f"{len(bands)} bands lie over one another"
+
+
+def _alike(ax: Axes) -> Iterator[str]:
+    """Yield pairs of a legend that neither colour nor form tells apart."""
+    for one, other in _pairs(ax):
+        if _pair_distance(one, other) < LEAST:
+            yield f"{one[0]} and {other[0]} are alike: {distance(one[1], other[1])}"
+
+
+def _pair_distance(one: Any, other: Any) -> float:
+    return distance(one[1], other[1])[0]
+
+
+def _pairs(ax: Axes) -> Iterator[tuple[Any, Any]]:
+    """Yield pairs of what a legend names: label and colour, unless one colour has two forms."""
+    entries = [(h.get_label(), _colour(h), _form(h)) for h in _handles(ax)]
+    for one, other in combinations(entries, 2):
+        if one[1] != other[1] or one[2] == other[2]:
+            yield one, other
+
+
+def _handles(ax: Axes) -> list[Artist]:
+    legends = [legend for legend in (ax.get_legend(), *ax.figure.legends) if legend]
+    return [_part(handle) for legend in legends for handle in legend.legend_handles]
+
+
+def _part(handle: Any) -> Artist:
+    """Return what has the colour of a handle of error bars or bars."""
+    return handle[0] if isinstance(handle, BarContainer | ErrorbarContainer) else handle
+
+
+def _colour(artist: Any) -> tuple[float, ...]:
+    """Return red, green and blue as seen on white."""
+    if isinstance(artist, Line2D):
+        colour = to_rgba(artist.get_color(), artist.get_alpha())
+    elif isinstance(artist, Collection):
+        own = (
+            artist.get_facecolor() if isinstance(artist, PolyCollection) else artist.get_edgecolor()
+        )
+        colour = to_rgba(own[0])
+    else:
+        colour = to_rgba(artist.get_facecolor() if artist.get_fill() else artist.get_edgecolor())
+        if to_rgb(colour) == (1, 1, 1) and artist.get_linewidth():
+            colour = to_rgba(artist.get_edgecolor()) if not artist.get_hatch() else colour
+    red_green_blue, alpha = np.array(colour[:3]), colour[3]
+    return tuple(np.round(1 - alpha + alpha * red_green_blue, 4).tolist())
+
+
+def _form(artist: Any) -> tuple[object, ...]:
+    """Return what tells artists of one colour apart: kind, dashes, marker, hatch, filling."""
+    if isinstance(artist, Line2D):
+        face = to_rgba(artist.get_markerfacecolor()) if artist.get_marker() else ()
+        return "line", artist.get_linestyle(), str(artist.get_marker()), face
+    if isinstance(artist, Patch):
+        return "patch", artist.get_hatch(), artist.get_fill()
+    return (type(artist).__name__, artist.get_linewidth()[0])

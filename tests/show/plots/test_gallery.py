@@ -1,0 +1,115 @@
+"""Figures of the gallery, from the commands of its page: no fault at the widths of print."""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("matplotlib")
+
+import matplotlib as mpl
+from colours import LEAST, closest, distance, lab
+from figure_faults import faults, least_distance
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from specmodel.show.plots import KINDS, figures
+from specmodel.show.plots.style import COLOURS, PALE
+
+ROOT = Path(__file__).parents[3]
+GALLERY = runpy.run_path(str(ROOT / "docs" / "gallery.py"))
+STORED = Path(__file__).parent / "capacity.csv"
+"""What the command of the gallery prints that takes minutes on a busy machine."""
+WIDTHS = {"column": 3.4, "page": 7.0}
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory) -> dict[str, tuple[pd.DataFrame, dict[str, Any]]]:
+    """The table of each kind that the commands draw, and its settings."""
+    drawn = {}
+
+    def record(kind, table, path, argument="figure", **settings):
+        settings.pop("width", None)
+        drawn[kind] = table, settings
+        assert Path(path).stem == kind
+
+    folder = tmp_path_factory.mktemp("gallery")
+    (folder / "notebooks").symlink_to(ROOT / "notebooks")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(figures, "save_figure", record)
+        for line in GALLERY["commands"]():
+            if " capacity " in line:
+                GALLERY["run"](f"specmodel plot load {STORED} --output load.png")
+                GALLERY["run"](f"specmodel plot capacity {STORED} --output capacity.png")
+            else:
+                GALLERY["run"](line)
+    return drawn
+
+
+def draw(kind: str, drawn: Any, width: float) -> Figure:
+    table, settings = drawn[kind]
+    with mpl.rc_context({"font.size": figures.FONT_SIZE}):
+        figure = figures.draw_figure(kind, table, width=width, **settings)
+        figure.draw_without_rendering()
+    return figure
+
+
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_figure_has_no_fault(kind, width, tables) -> None:
+    figure = draw(kind, tables, width)
+    assert faults(figure) == []
+    assert least_distance(figure) >= LEAST
+
+
+def test_the_page_shows_every_kind() -> None:
+    assert sorted(GALLERY["pictures"]()) == sorted(KINDS)
+
+
+def test_titles_name_model_drafter_and_gpu(tables) -> None:
+    for kind in ("speedup", "tornado", "waterfalls", "load", "policies", "break_even"):
+        title = draw(kind, tables, 3.4).get_suptitle()
+        assert title.startswith("Qwen3-")
+        assert "EAGLE-3 head on" in title.replace("\n", " ")
+
+
+def test_the_tornado_has_acceptance_a_nominal_line_and_80_per_cent(tables) -> None:
+    figure = draw("tornado", tables, 3.4)
+    (ax,) = figure.axes
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names[0].startswith("acceptance rate\n80 %: ")
+    (line,) = (line for line in ax.lines if str(line.get_label()).startswith("nominal"))
+    table = tables["tornado"][0]
+    nominal = table[(table["output"] == "speedup") & (table["quantity"] == "nominal")]["value"]
+    assert set(line.get_xdata()) == set(nominal)
+
+
+def test_letters_stand_where_something_else_limits_and_where_graphs_end(tables) -> None:
+    table = tables["speedup"][0]
+    (ax,) = draw("speedup", tables, 3.4).axes
+    letters = {(text.xy[0], text.get_text()) for text in ax.texts}
+    for _, part in table.groupby("draft_length"):
+        beyond = part[part["batch_size"] * part["verify_tokens"] > 512]["batch_size"]
+        assert any(x == beyond.min() and "G" in told for x, told in letters)
+        assert {limit[0].upper() for limit in part["limited_by"]} <= set(
+            "".join(dict(letters).values()) + "EOCD"
+        )
+    assert "no\xa0CUDA\xa0graph" in ax.get_xlabel()
+
+
+def test_colours_of_the_palette_are_told_apart_in_grey_and_by_the_colour_blind() -> None:
+    least, told = closest({to_rgb(colour) for colour in (*COLOURS, PALE)})
+    assert least >= LEAST, told
+
+
+def test_distances_are_those_of_the_standards() -> None:
+    """White, black and sRGB's red as published for CIE L*a*b* under D65; a pair of Machado's."""
+    assert np.allclose(lab((1, 1, 1)), [100, 0, 0], atol=0.02)
+    assert np.allclose(lab((1, 0, 0)), [53.24, 80.09, 67.20], atol=0.05)
+    assert distance((0, 0, 0), (1, 1, 1))[0] == pytest.approx(100, abs=0.1)
+    red, green = (0.82, 0.35, 0.0), (0.50, 0.53, 0.0)
+    assert distance(red, green)[0] < LEAST < np.linalg.norm(lab(red) - lab(green))
