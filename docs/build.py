@@ -6,6 +6,8 @@ Pages that are as they were are not read again: remove docs/_build where the lib
 """
 
 import argparse
+import contextlib
+import io
 import shutil
 import subprocess
 import sys
@@ -48,7 +50,8 @@ def draw_gallery() -> None:
 
     folder = HERE / "gallery"
     if not all((folder / f"{name}.png").exists() for name in gallery.pictures()):
-        gallery.main(folder)
+        with contextlib.redirect_stderr(io.StringIO()):  # warnings of commands
+            gallery.main(folder)
 
 
 def build(rewrite: bool) -> int:

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("matplotlib")
 from notebook_run import texts_of
 
-NEEDS = {"explorer": "ipywidgets", "policies_recorded": "pyarrow"}
+NEEDS = {"explorer": "ipywidgets", "policies_recorded": "pyarrow", "capacity": "numba"}
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 

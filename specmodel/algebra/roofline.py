@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -11,6 +12,8 @@ from specmodel.base.units import FloatArray
 SHARPNESS = 8.0
 """Exponent p of the smooth roofline where none was fitted [-]. At the ridge point, where both times
 are equal, it gives ``2^(1/8)`` of the textbook's time, 9 % more."""
+
+_BENDING = ("tile_rows", "tile_width", "group_time", "ramp_time", "depth_time")
 
 Value: TypeAlias = FloatArray | float
 """A number, or an array of them."""
@@ -65,12 +68,17 @@ class KernelParameters:
     depth_time: Value = 0.0
     depth_limit: Value = 1e9
 
+    @cached_property
+    def _bends(self) -> frozenset[str]:
+        """Which of the parameters that bend the roofline are not 0."""
+        return frozenset(name for name in _BENDING if np.any(getattr(self, name)))
+
     def tiled_arithmetic(self, seconds: Value, rows: Value, spread: Value) -> Value:
         """Return the time of arithmetic on padded rows, `seconds` if none were padded [s].
 
         The `rows` are divided evenly among `spread` matrices.
         """
-        if _is_zero(self.tile_rows):
+        if "tile_rows" not in self._bends:
             return seconds
         each = np.maximum(rows / np.maximum(spread, _FEWEST), _FEWEST)
         tiles = self.tile_rows * np.power(each, np.subtract(self.tile_growth, 1.0))
@@ -78,17 +86,17 @@ class KernelParameters:
 
     def grouped(self, seconds: Value, groups: Value) -> Value:
         """Return the time of arithmetic with what each of its `groups` adds [s]."""
-        return seconds if _is_zero(self.group_time) else seconds + groups * self.group_time
+        return seconds if "group_time" not in self._bends else seconds + groups * self.group_time
 
     def tiled_weights(self, weight_bytes: Value, width: Value) -> Value:
         """Return the bytes of matrices `width` wide, with the padding that tiles read [B]."""
-        if _is_zero(self.tile_width):
+        if "tile_width" not in self._bends:
             return weight_bytes
         return np.asarray(weight_bytes * np.sqrt(1 + np.square(self.tile_width / width)))
 
     def ramped(self, seconds: Value, kernels: Value) -> Value:
         """Return the time of reads by some kernels, which at full bandwidth take `seconds` [s]."""
-        if _is_zero(self.ramp_time):
+        if "ramp_time" not in self._bends:
             return seconds
         ramp = kernels * self.ramp_time
         return seconds * (1 + ramp / np.maximum(seconds + ramp, np.finfo(float).tiny))
@@ -99,7 +107,7 @@ class KernelParameters:
         `depth` is the sum over `kernels`. They are taken to be equally deep, which for unequal ones
         is at most a little too long. Walking and streaming overlap as computing and streaming do.
         """
-        if _is_zero(self.depth_time):
+        if "depth_time" not in self._bends:
             return seconds
         each = depth / np.maximum(kernels, _FEWEST)
         walking = depth * self.depth_time / (1 + each / self.depth_limit)
@@ -164,7 +172,3 @@ def _by_exponent(first: FloatArray, second: FloatArray, exponents: FloatArray) -
         rows = exponents == exponent
         found[rows] = smooth_maximum(first[rows], second[rows], exponent)
     return found
-
-
-def _is_zero(value: Value) -> bool:
-    return value == 0 if isinstance(value, float) else not np.any(value)

@@ -41,6 +41,7 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
       tornado, sobol                sensitivity
       policies                      simulate
       load, capacity                capacity
+      steps                         serve --steps
       predicted-against-measured    columns component, latency, predicted
       closed-loop, timeline         tables of calibration/ and of Python
 

@@ -83,6 +83,17 @@ UNITS = {
     **dict.fromkeys(("tokens_per_step", "drafted_tokens_per_step"), "token"),
     "throughput": "token/s",
 }
+_MOST_STEPS, _SHOWN_STEPS = 300_000, 20
+"""Steps that are logged, and those that a page shows of them, about [-]."""
+_STEP_CELLS: dict[str, Form] = {
+    "time": lambda row: seconds(row["time"]),
+    "step": lambda row: seconds(row["step_time"]),
+    "running": "{running:.0f}",
+    "waiting": "{waiting:.0f}",
+    "draft\nlength": "{draft_length:.0f}",
+    "emitted\ntokens": "{emitted_tokens:.0f}",
+    "KV\nuse": "{kv_use:.0%}",
+}
 _DRAWN, _DRAWN_TOKENS = 500, 1000
 """Requests drawn from each preset of acceptance [request], and their tokens [token]."""
 _SPARE = ("TPOT\n90 %", "TTFT\n90 %", "closed\nform")
@@ -95,6 +106,7 @@ _SPARE = ("TPOT\n90 %", "TTFT\n90 %", "closed\nform")
 @settings.option("max_draft_length", words="Longest draft of any policy.  [default: 3]")
 @settings.detail_options()
 @own("seed", int, "Of all that is drawn.", default=0)
+@own("steps", bool, "Tell of each step, the first 300,000, of one load and policy.")
 @answering()
 def serve(**options: Any) -> Answer:
     """Simulate a server under load: running batch, TPOT and TTFT by rate and policy.
@@ -120,6 +132,8 @@ def serve(**options: Any) -> Answer:
     study, assumed = study_from(options, policies)
     loads = typed_loads(options, study.lengths)
     targets = typed_targets(options)
+    if options["steps"]:
+        return _steps(study, policies, loads)
     with progress_bar(len(loads) * len(policies), "Serving") as bar:
         rows = under_load(study, loads, policies, targets, bar.update)
     check_carried(rows)
@@ -178,6 +192,30 @@ def study_from(options: dict[str, Any], policies: list[str]) -> tuple[Study, dic
         prefill_servers=_servers(options["prefill"]),
     )
     return study, assumed | told | {"scheduling": "as vLLM 0.33"}
+
+
+def _steps(study: Study, policies: list[str], loads: list[Arrivals]) -> Answer:
+    """Return the steps of one run, and of a page how often what ran, by tenths of the time."""
+    if len(policies) * len(loads) > 1:
+        raise InputError("steps", True, "one load, and one policy with --policy")
+    rows = study.run(policies[0], loads[0], log_steps=_MOST_STEPS).step_rows
+    if not rows:
+        raise InputError("steps", True, "a run that has steps")
+    units = dict.fromkeys(("time", "step_time"), "s")
+    units |= dict.fromkeys(("running", "waiting", "decoding"), "request")
+    units |= dict.fromkeys(("draft_length", "emitted_tokens"), "token")
+    fields = {
+        "case": report.heading(study.deployment),
+        "units": {name: units.get(name, "-") for name in rows[0]},
+        "rows": rows,
+    }
+    some = rows[:: max(len(rows) // _SHOWN_STEPS, 1)]
+    note = f"{len(some)} of {len(rows)} steps; --csv has all, which plot steps draws."
+    return Answer(
+        page=lambda: "\n\n".join([align(columns_of(some, [*_STEP_CELLS.items()])), wrap(note)]),
+        fields=lambda: fields,
+        rows=lambda: rows,
+    )
 
 
 def _fixed_length(policy: str) -> int:

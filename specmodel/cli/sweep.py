@@ -48,6 +48,7 @@ _OUTPUT = "NAME.csv, .parquet, .arrow, or a folder NAME/ of Parquet parts.  [def
 @own("set", "KEY=VALUES", _CHANGES, to="changes", multiple=True)
 @own("columns", "LIST", "Columns wanted, or all.  [default: times, speedup, memory]")
 @own("interval", bool, "Add central 80 % intervals.")
+@settings.price_option()
 @own("skip_impossible", bool, "Leave out combinations that cannot be, and say which.")
 @own("output", "FILE", _OUTPUT)
 @own("overwrite", bool, "Replace what has that name.")
@@ -118,7 +119,12 @@ def _write(plan: sweeps.Plan, output: str, **how: Any) -> None:
 
 
 def _plan(
-    *, columns: str | None, interval: bool, skip_impossible: bool, **options: Any
+    *,
+    columns: str | None,
+    interval: bool,
+    skip_impossible: bool,
+    gpu_hour_price: float | None,
+    **options: Any,
 ) -> sweeps.Plan:
     """Return the sweep that the options ask for; an error about a field names ``--set``."""
     from specmodel.cli.options import axes_from
@@ -129,6 +135,7 @@ def _plan(
             columns=None if columns is None else [name.strip() for name in columns.split(",")],
             interval=interval,
             skip_impossible=skip_impossible,
+            gpu_hour_price=gpu_hour_price,
         )
     except InputError as error:
         if not any(setting.startswith(f"{error.argument}=") for setting in options["changes"]):

@@ -85,6 +85,10 @@ class Layout:
         raise InputError(argument, self.expert_parallel, expected)
 
 
+_STACKED = ("tokens_per_sequence", "logits_per_sequence")
+_OF_A_PASS = ("tokens_per_sequence", "speculating_share", "speculating_chance")
+"""What passes of a step differ in; of these, what is an axis where they are joined."""
+
 SINGLE_GPU = Layout()
 """No parallelism."""
 
@@ -152,6 +156,22 @@ class SequenceGroup:
         if self.logits_per_sequence is None:
             return self.mean(of)
         return of(np.maximum(self.logits_per_sequence, 1.0))
+
+
+def joined(groups: Sequence[SequenceGroup]) -> SequenceGroup | None:
+    """Return what several passes carry at one point, along an axis; None where it is not alike."""
+    first, *others = groups
+    same = attrgetter("batch_size", "context_length", "is_causal")
+    numbers = {name: [getattr(group, name) for group in groups] for name in _OF_A_PASS}
+    if any(group.logits_per_sequence is not None for group in groups):
+        numbers["logits_per_sequence"] = [group.num_logits for group in groups]
+        if not all(group.all_speculate for group in groups):
+            return None
+    single = (*same(first), *(value for values in numbers.values() for value in values))
+    if any(map(np.ndim, single)) or any(same(other) != same(first) for other in others):
+        return None
+    varying = {name: v for name, v in numbers.items() if name in _STACKED or min(v) < max(v)}
+    return replace(first, **{name: np.array(values) for name, values in varying.items()})
 
 
 def sequence_group(

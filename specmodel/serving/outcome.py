@@ -70,6 +70,19 @@ class Run:
         return int(self.counts[state.PREEMPTIONS])
 
     @property
+    def step_rows(self) -> list[dict[str, float]]:
+        """The logged steps, a row each.
+
+        When it ended and how long it took [s], requests, share of KV blocks in use [-], draft
+        length and what was emitted [token].
+        """
+        told = {"time": "time", "step_time": "seconds", "running": "running", "waiting": "waiting"}
+        told |= {"decoding": "decoding", "draft_length": "draft", "emitted_tokens": "emitted"}
+        kept = {name: self.log[column] for name, column in told.items()}
+        kept["kv_use"] = 1 - self.log["free"] / max(self.limits.blocks, 1)
+        return [dict(zip(kept, row, strict=True)) for row in zip(*kept.values(), strict=True)]
+
+    @property
     def end(self) -> float:
         """When the last request left [s]."""
         return float(self.sums[state.NOW])

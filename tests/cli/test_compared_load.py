@@ -29,6 +29,10 @@ def test_alternatives_have_capacities_per_gpu_and_their_costs(gpus, capsys, monk
     [
         ("--gpu-hour-price 2", "--gpu-hour-price"),
         ("--attainment 0.5", "--attainment"),
+        ("--prefill apart:1", "--prefill"),
+        ("--workers 2", "--workers"),
+        ("--tpot-target 9ms --prefill apart:0", "--prefill"),
+        ("--tpot-target 9ms --workers 0", "--workers"),
         ("--tpot-target 9ms --gpu-hour-price 2,3,4", "one for each of 2 GPUs"),
         ("--tpot-target 9ms --gpu-hour-price -1", "--gpu-hour-price"),
     ],
@@ -45,3 +49,14 @@ def test_lengths_that_are_compared_are_each_carried(capsys, monkeypatch):
     page = capsys.readouterr().out
     assert "carries most per GPU" in " ".join(page.split())
     assert max(map(len, page.splitlines())) <= 80
+
+
+def test_prefill_apart_and_together_are_alternatives_and_all_gpus_count(capsys, monkeypatch):
+    monkeypatch.setattr("specmodel.cli.capacity._RUNS", 1)
+    line = f"{LINE} --tpot-target 9ms --prefill together,apart:1".replace("h100,h200", "h100")
+    assert carry_out(shlex.split(f"{line} --json")) == 0
+    together, apart = json.loads(capsys.readouterr().out)["rows"]
+    assert together["alternative"] == "prefill together"
+    assert together["speedup"] == apart["speedup"]
+    assert apart["capacity_per_gpu"] == apart["capacity"] / 2
+    assert apart["capacity"] != together["capacity"] == together["capacity_per_gpu"]

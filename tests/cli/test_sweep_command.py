@@ -527,3 +527,14 @@ def test_a_killed_sweep_goes_on_by_the_same_command(output, tmp_path):
     )
     assert found == expected
     assert {*tmp_path.iterdir()} == {path, whole}
+
+
+def test_a_price_adds_what_tokens_cost(run):
+    _, out, _ = run(f"{GOOD} --tensor-parallel 2 --gpu-hour-price 3")
+    table = as_frame(out)
+    expected = 3 * 2 / 3600 / table["throughput"] * 1e6
+    assert table["cost_per_million_tokens"].tolist() == pytest.approx(expected.tolist(), rel=1e-5)
+    for price in ("-1", "nan"):
+        status, out, err = run(f"{GOOD} --gpu-hour-price {price}")
+        assert (status, out) == (2, "")
+        assert "--gpu-hour-price" in err

@@ -24,6 +24,7 @@ from specmodel.prediction.evaluate import LOAD
 from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, plain_points, predict_deployed
+from specmodel.prediction.priced import COST, priced
 
 PART = 2**18
 """Most points of a part [-]: enough to hide the time of calls from Python, few enough for their
@@ -70,8 +71,10 @@ class Part:
     telling: frozenset[str]
 
     def predict(self, **changes: Any) -> Prediction:
-        """Predict its points; `changes` are other arguments."""
-        return predict_deployed(self.deployment, {}, **(self.arguments | changes))
+        """Predict its points, and what tokens cost if there is a price; `changes` are arguments."""
+        arguments = self.arguments | changes
+        price = arguments.pop("gpu_hour_price", None)
+        return priced(predict_deployed(self.deployment, {}, **arguments), price)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -193,6 +196,7 @@ def plan_sweep(
     columns: Sequence[str] | None = None,
     interval: bool = False,
     skip_impossible: bool = False,
+    gpu_hour_price: float | None = None,
 ) -> Plan:
     """Check a sweep and return what it will compute.
 
@@ -211,6 +215,8 @@ def plan_sweep(
         Whether to add central 80 % intervals, at some 10,000 points a second; whether to leave out
         impossible combinations, such as a dtype on a GPU without a peak for it, instead of refusing
         the sweep.
+    gpu_hour_price
+        Price of a GPU for an hour, for a column of what a million tokens of output cost [-].
 
     Returns
     -------
@@ -240,12 +246,13 @@ def plan_sweep(
     }
     acceptance = acceptance.measured_at(points["draft_length"])
     deployments, skipped = _deployments(values, skip_impossible=skip_impossible)
+    price = {} if gpu_hour_price is None else {"gpu_hour_price": gpu_hour_price}
     plan = Plan(
         deployments=deployments,
         points=points,
         acceptance=acceptance,
-        settings=settings | {"interval": interval},
-        columns=_columns(columns, values, interval=interval),
+        settings=settings | {"interval": interval} | price,
+        columns=_columns(columns, values, interval=interval) + ((COST.name,) if price else ()),
         skipped=skipped,
     )
     _check_points(plan)

@@ -24,6 +24,7 @@ def sweep(
     columns: Sequence[str] | None = None,
     interval: bool = False,
     skip_impossible: bool = False,
+    gpu_hour_price: float | None = None,
     workers: int | None = None,
     client: Client | str | None = None,
     worker_timeout: float = WORKER_TIMEOUT,
@@ -32,7 +33,7 @@ def sweep(
 
     Parameters
     ----------
-    axes, columns, interval, skip_impossible
+    axes, columns, interval, skip_impossible, gpu_hour_price
         As for `plan_sweep`.
     workers, client, worker_timeout
         Threads, one for each core by default [-]; or in their place a Dask client, or the address
@@ -51,7 +52,13 @@ def sweep(
     >>> len(table), list(table.columns[:4])
     (6, ['target', 'drafter', 'hardware', 'engine'])
     """
-    plan = plan_sweep(axes, columns=columns, interval=interval, skip_impossible=skip_impossible)
+    plan = plan_sweep(
+        axes,
+        columns=columns,
+        interval=interval,
+        skip_impossible=skip_impossible,
+        gpu_hour_price=gpu_hour_price,
+    )
     if plan.num_points > MOST_IN_FRAME:
         expected = f"at most {MOST_IN_FRAME:,} in a table: write more to a file"
         raise InputError("num_points", plan.num_points, expected)

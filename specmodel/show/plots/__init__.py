@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         timeline as timeline,
     )
     from specmodel.show.plots.figures import KINDS as KINDS
-    from specmodel.show.plots.loads import capacity as capacity, load as load
+    from specmodel.show.plots.loads import capacity as capacity, load as load, steps as steps
     from specmodel.show.plots.maps import (
         best_draft_length as best_draft_length,
         break_even as break_even,

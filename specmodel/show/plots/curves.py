@@ -47,9 +47,10 @@ def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
     Parameters
     ----------
     table, ax
-        Columns batch_size and speedup; bands are drawn between speedup_low and speedup_high, if
-        given, and what does not fit in memory by max_batch_size or fits is pale. At most six lines,
-        told apart by draft_length, context_length or other inputs such as target.
+        Columns batch_size and speedup; bands between speedup_low and speedup_high, if given, are
+        drawn for at most three lines, and what does not fit in memory by max_batch_size or fits is
+        pale. At most six lines, told apart by draft_length, context_length or other inputs such as
+        target. Letters stand where limited_by changes and where in_graph ends, if given.
 
     Examples
     --------

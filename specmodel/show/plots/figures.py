@@ -26,7 +26,7 @@ FONT_SIZE = 8
 
 _DPI = 300
 _CHARACTERS_AN_INCH = 19
-_SHARED = ("timeline", "load")
+_SHARED = ("timeline", "load", "steps")
 """Kinds whose panels share the horizontal axis."""
 _LEAST_HEIGHT = 1.7
 
@@ -64,6 +64,7 @@ KINDS = {
         Kind(rows.policies, 0.6, 0.25),
         Kind(loads.load, 4.2, panels=3),
         Kind(loads.capacity, 0.8, 0.3),
+        Kind(loads.steps, 3.0, panels=3),
     )
 }
 """Kinds of figures by the names of the functions that draw them."""

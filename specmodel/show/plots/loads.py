@@ -69,6 +69,37 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     return axes
 
 
+def steps(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
+    """Draw running and waiting requests, the share of KV blocks and the draft length over time.
+
+    Parameters
+    ----------
+    table
+        As `specmodel serve --steps --csv` prints it: time, running, waiting, kv_use, draft_length.
+    axes
+        Three, that share the horizontal axis.
+    """
+    from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
+
+    rows = frames.checked(table, ("time", "running", "waiting", "kv_use", "draft_length"))
+    for name, ax, colour in (
+        ("running", axes[0], COLOURS[0]),
+        ("waiting", axes[0], COLOURS[1]),
+        ("kv_use", axes[1], COLOURS[0]),
+        ("draft_length", axes[2], COLOURS[0]),
+    ):
+        ax.plot(rows["time"], rows[name], color=colour, linewidth=0.6, label=name)
+        ax.set_ylim(0, None)
+    axes[0].set_ylabel("requests")
+    axes[1].set_ylabel("KV in use")
+    axes[1].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
+    axes[2].set(ylabel="draft length", xlabel="time")
+    axes[2].yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
+    axes[2].xaxis.set_major_formatter(EngFormatter("s", sep=""))
+    legend_above(axes[0])
+    return axes
+
+
 def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
     """Draw the rate that each policy carries, with its intervals by simulation and prediction.
 
