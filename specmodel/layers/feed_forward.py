@@ -45,6 +45,8 @@ class RoutedExperts(FeedForwardBlock):
     num_zero_experts
         Experts without weights that a token may choose as well, which return their input. Of the
         others it then uses fewer: a mean, if all are equally popular [-].
+    expert_groups, groups_per_token
+        Groups that the experts stand in, and of how many of them a token chooses its experts [-].
     num_shared_experts, shared_expert_size
         Experts every token uses, and the width of one [-].
     is_gated, is_shared_apart
