@@ -5,6 +5,8 @@ fits; `all_published.py` begins with the same.
 """
 
 import re
+import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -15,12 +17,19 @@ from scipy.optimize import least_squares
 
 from published.all_reduces import COLUMNS, LinkFitting, errors_of, fit_all_reduces
 from published.datasets import list_tables, read_timings, source_name
+from specmodel.base.errors import InputError
 from specmodel.base.files import write_text
+from specmodel.base.records import build, toml_text
 from specmodel.fit.result import ROBUST_SCALE, rounded
-from specmodel.machines.all_reduces import AllReduceFit
-from specmodel.machines.hardware import Link, list_hardware, load_hardware
+from specmodel.machines.hardware import (
+    AllReduceFit,
+    HardwareProfile,
+    Link,
+    list_hardware,
+    load_hardware,
+)
 from specmodel.machines.kernels import TYPICAL
-from specmodel.machines.profiles import with_all_reduces
+from specmodel.machines.profiles import without_table
 
 PROFILES = Path(__file__).parents[1] / "hw_profiles"
 SIZES = (2**11, 2**28)
@@ -42,6 +51,9 @@ LIKE = {
     **dict.fromkeys(("mi300x", "mi325x", "mi355x"), ("h100_sxm", "h200_sxm")),
 }
 """Devices without tables, and those whose rows they take; others take all of their kind of link."""
+
+
+_LINK = re.compile(r"^\[link\][^\n]*\n(?:[^\[\s][^\n]*\n)*", re.MULTILINE)
 
 
 class AllReduces(NamedTuple):
@@ -174,6 +186,21 @@ def fit_links() -> pd.DataFrame:
         fits[TYPICAL] = together[others]
         write_text(path, with_all_reduces(path.read_text(encoding="utf-8"), fits))
     return pd.DataFrame(judged)
+
+
+def with_all_reduces(text: str, fits: Mapping[str, AllReduceFit]) -> str:
+    """Return the TOML of a hardware profile with its fitted all-reduces, by stack, replaced.
+
+    An InputError says if the profile has no link, or the result does not do.
+    """
+    kept = without_table(text, "link.all_reduce")
+    link = _LINK.search(kept)
+    if link is None:
+        raise InputError("hardware", "no link", "a header [link], without quotes or blanks")
+    tables = [toml_text(fit, f"link.all_reduce.{name}") for name, fit in fits.items()]
+    merged = kept[: link.end()] + "".join(f"{table}\n" for table in tables) + kept[link.end() :]
+    build(HardwareProfile, tomllib.loads(merged), "hardware")
+    return merged
 
 
 def own_fits(

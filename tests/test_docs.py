@@ -17,6 +17,7 @@ sys.path[:0] = [str(ROOT / "tests/benchmarks"), str(ROOT / "docs/parts")]
 import crossed  # noqa: E402 - a script of the benchmarks
 
 import examples  # noqa: E402 - of the site
+from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS  # noqa: E402
 from specmodel.show.glossary import (  # noqa: E402 - below the path that it needs
     LIMITS,
     POLICIES,
@@ -87,6 +88,13 @@ def test_the_guide_has_twelve_questions_that_open_with_what_why_and_cost():
         assert first.startswith("- **What**: ")
         assert re.findall(r"^- \*\*(\w+)\*\*: ", text, re.MULTILINE)[:3] == ["What", "Why", "Cost"]
         assert examples.BLOCK.search(text)
+
+
+def test_each_column_is_told_with_its_arithmetic():
+    page = (ROOT / "docs/understand.md").read_text(encoding="utf-8")
+    assert not [
+        column.name for column in (*COLUMNS, *LOAD_COLUMNS) if f"`{column.name}`" not in page
+    ]
 
 
 def test_every_public_name_has_an_entry_in_the_reference():

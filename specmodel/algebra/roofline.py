@@ -1,8 +1,10 @@
 """Time of kernels from FLOPs and bytes: the roofline and what bends it."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import cached_property, lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -11,6 +13,8 @@ from specmodel.base.units import FloatArray
 SHARPNESS = 8.0
 """Exponent p of the smooth roofline where none was fitted [-]. At the ridge point, where both times
 are equal, it gives ``2^(1/8)`` of the textbook's time, 9 % more."""
+
+_BENDING = ("tile_rows", "tile_width", "group_time", "ramp_time", "depth_time")
 
 Value: TypeAlias = FloatArray | float
 """A number, or an array of them."""
@@ -65,12 +69,17 @@ class KernelParameters:
     depth_time: Value = 0.0
     depth_limit: Value = 1e9
 
+    @cached_property
+    def _bends(self) -> frozenset[str]:
+        """Which of the parameters that bend the roofline are not 0."""
+        return frozenset(name for name in _BENDING if np.any(getattr(self, name)))
+
     def tiled_arithmetic(self, seconds: Value, rows: Value, spread: Value) -> Value:
         """Return the time of arithmetic on padded rows, `seconds` if none were padded [s].
 
         The `rows` are divided evenly among `spread` matrices.
         """
-        if _is_zero(self.tile_rows):
+        if "tile_rows" not in self._bends:
             return seconds
         each = np.maximum(rows / np.maximum(spread, _FEWEST), _FEWEST)
         tiles = self.tile_rows * np.power(each, np.subtract(self.tile_growth, 1.0))
@@ -78,17 +87,17 @@ class KernelParameters:
 
     def grouped(self, seconds: Value, groups: Value) -> Value:
         """Return the time of arithmetic with what each of its `groups` adds [s]."""
-        return seconds if _is_zero(self.group_time) else seconds + groups * self.group_time
+        return seconds if "group_time" not in self._bends else seconds + groups * self.group_time
 
     def tiled_weights(self, weight_bytes: Value, width: Value) -> Value:
         """Return the bytes of matrices `width` wide, with the padding that tiles read [B]."""
-        if _is_zero(self.tile_width):
+        if "tile_width" not in self._bends:
             return weight_bytes
         return np.asarray(weight_bytes * np.sqrt(1 + np.square(self.tile_width / width)))
 
     def ramped(self, seconds: Value, kernels: Value) -> Value:
         """Return the time of reads by some kernels, which at full bandwidth take `seconds` [s]."""
-        if _is_zero(self.ramp_time):
+        if "ramp_time" not in self._bends:
             return seconds
         ramp = kernels * self.ramp_time
         return seconds * (1 + ramp / np.maximum(seconds + ramp, np.finfo(float).tiny))
@@ -99,7 +108,7 @@ class KernelParameters:
         `depth` is the sum over `kernels`. They are taken to be equally deep, which for unequal ones
         is at most a little too long. Walking and streaming overlap as computing and streaming do.
         """
-        if _is_zero(self.depth_time):
+        if "depth_time" not in self._bends:
             return seconds
         each = depth / np.maximum(kernels, _FEWEST)
         walking = depth * self.depth_time / (1 + each / self.depth_limit)
@@ -132,24 +141,31 @@ def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: Value) -> F
     >>> float(smooth_maximum(np.float64(3.0), np.float64(4.0), 2.0))
     5.0
     """
+    rows: Sequence[Any] | None = None
     if not isinstance(sharpness, float) and np.ndim(sharpness):
-        return _by_exponent(first, second, np.ravel(sharpness))
+        exponents, axes = np.ravel(sharpness), max(np.ndim(first), np.ndim(second))
+        is_few = max(np.size(first), np.size(second)) <= _FEW
+        rows = _squarings(exponents.tobytes(), axes) if is_few else None
+        if rows is None:
+            return _by_exponent(first, second, exponents)
     larger = np.asarray(np.maximum(first, second))
     ratio = np.asarray(np.minimum(first, second) / (larger + _TINY))
-    if math.isinf(sharpness) or (
-        ratio.size > _FEW and ratio.max() ** sharpness < _NEGLIGIBLE  # which saves most of the time
+    if rows is None and (
+        math.isinf(sharpness)
+        or (ratio.size > _FEW and ratio.max() ** sharpness < _NEGLIGIBLE)  # saves most of the time
     ):
         return larger
     # larger (1 + ratio^p)^(1/p), in place and by squaring where p allows: half the time of a pow
-    squarings = math.log2(sharpness)
-    if squarings.is_integer():
-        for _ in range(int(squarings)):
-            ratio *= ratio
-        ratio += 1
-        for _ in range(int(squarings)):
-            np.sqrt(ratio, out=ratio)
-    else:
+    if rows is None and (squarings := math.log2(sharpness)).is_integer():
+        rows = [True] * int(squarings)
+    if rows is None:
         np.power(1 + ratio**sharpness, 1 / sharpness, out=ratio)
+    else:
+        for row in rows:
+            np.multiply(ratio, ratio, out=ratio, where=row)
+        ratio += 1
+        for row in rows:
+            np.sqrt(ratio, out=ratio, where=row)
     return np.asarray(np.multiply(ratio, larger, out=ratio))
 
 
@@ -166,5 +182,10 @@ def _by_exponent(first: FloatArray, second: FloatArray, exponents: FloatArray) -
     return found
 
 
-def _is_zero(value: Value) -> bool:
-    return value == 0 if isinstance(value, float) else not np.any(value)
+@lru_cache(maxsize=256)
+def _squarings(exponents: bytes, axes: int) -> list[np.ndarray] | None:
+    """Return which rows are squared each time, None where exponents are no powers of two."""
+    powers = np.log2(np.frombuffer(exponents)).reshape(-1, *(1,) * (axes - 1))
+    if not np.isfinite(powers).all() or (powers != np.floor(powers)).any():
+        return None
+    return [powers > i for i in range(int(powers.max()))]

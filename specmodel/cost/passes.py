@@ -2,19 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import mul
 
 import numpy as np
 
-from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
 from specmodel.algebra.overlap import exposed_share
 from specmodel.algebra.roofline import KernelParameters, Value, smooth_maximum
 from specmodel.base.units import FloatArray
+from specmodel.cost.links import communication_time, links_of
 from specmodel.layers.kinds import kernel_kind
 from specmodel.layers.work import CAUSES, PassWork, Work
 from specmodel.machines.engine import Overheads
-from specmodel.machines.hardware import HardwareProfile, Link, Network
+from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import DATA_SHEET_KERNELS, Kernels
 
 NO_OVERHEADS = Overheads()
@@ -60,6 +60,9 @@ class ComponentTime:
 
 _TIMES = tuple(field.name for field in fields(ComponentTime))
 
+_MOVED = ("flop", "weight_bytes", "activation_bytes", "cache_bytes", "groups", "depth")
+"""Fields of `Work` without which a component does nothing but launch and send."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TimeStack:
@@ -80,6 +83,16 @@ class TimeStack:
         axes = max(of_kinds.ndim, np.ndim(common) + 1, *(array.ndim for array in own.values()))
         times = ComponentTime(**{name: with_axes(array, axes) for name, array in own.items()})
         return replace(self, times=times.scaled(with_axes(of_kinds, axes), common))
+
+    def at(self, place: int) -> "TimeStack":
+        """Return the times at one place along the only axis of points."""
+        picked = [
+            own[:, min(place, own.shape[1] - 1)]
+            if isinstance(own, np.ndarray) and own.ndim > 1
+            else own
+            for own in map(partial(getattr, self.times), _TIMES)
+        ]
+        return TimeStack(self.names, self.kinds, self.causes, ComponentTime(*picked))
 
     @property
     def rows(self) -> dict[str, ComponentTime]:
@@ -355,6 +368,10 @@ def time_on_gpu(
     All of them may be of several components, along the first axis.
     """
     k, (bytes_per_s, flops_per_s) = parameters, peaks
+    launch_time = part.kernels * (k.launch_time + kernel_time)
+    if all(isinstance(own := getattr(part, name), float) and own == 0 for name in _MOVED):
+        none = np.zeros(np.shape(link_time)[:1])
+        return ComponentTime(none, none, 0.0, link_time, launch_time, none, k.sharpness)
     streamed = k.tiled_weights(part.weight_bytes, part.width) + part.cache_bytes
     activation_time: Value = 0.0
     if k.activation_efficiency is None:
@@ -371,40 +388,7 @@ def time_on_gpu(
         memory_time=streaming,
         activation_time=activation_time,
         link_time=link_time,
-        launch_time=part.kernels * (k.launch_time + kernel_time),
+        launch_time=launch_time,
         busy_time=np.asarray(smooth_maximum(computed, streaming, k.sharpness) + activation_time),
         sharpness=k.sharpness,
     )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Links:
-    """What carries messages: links of a GPU, and how fast all-reduces are on them."""
-
-    link: Link | None
-    network: Network | None
-    all_reduce: AllReduceParameters | None
-
-
-def links_of(hardware: HardwareProfile, stack: str | None) -> Links:
-    """Return the links of a GPU, with all-reduces of a serving stack."""
-    link = hardware.link
-    return Links(link, hardware.network, link.all_reduce_parameters(stack) if link else None)
-
-
-def communication_time(part: Work, links: Links) -> FloatArray:
-    """Return latency and time of the bytes of what a component sends [s]."""
-    seconds: Value = 0.0
-    link, network = links.link, links.network
-    if part.collectives and link:
-        seconds = part.collectives * link.collective_latency + part.link_hops * link.hop_latency
-        seconds = seconds + part.link_bytes / (link.efficiency * link.peak_bytes_per_s)
-    if part.reductions and link and links.all_reduce:
-        peak = link.peak_bytes_per_s
-        seconds = seconds + all_reduce_time(
-            part.reduced_bytes, part.ranks, peak, links.all_reduce, part.reductions
-        )
-    if part.network_hops and network:
-        seconds = seconds + part.network_hops * network.hop_latency
-        seconds = seconds + part.network_bytes / network.peak_bytes_per_s
-    return np.asarray(seconds)

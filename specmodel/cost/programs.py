@@ -16,13 +16,11 @@ import numpy as np
 from specmodel.algebra.roofline import KernelParameters, Value
 from specmodel.base.units import FloatArray
 from specmodel.cost.forward import work_at
+from specmodel.cost.links import Links, communication_time, links_of
 from specmodel.cost.passes import (
-    Links,
     PassTime,
     TimeStack,
-    communication_time,
     kernels_taken,
-    links_of,
     side_by_side,
     stacked,
     time_on_gpu,
@@ -58,6 +56,9 @@ _PARAMETERS = tuple(KernelParameters.__dataclass_fields__)
 
 _MOST_TOGETHER = 2**12
 """Points beyond which components are evaluated one after another: a cache holds no more [-]."""
+
+_FEW = 2**6
+"""Points up to which components are evaluated together, whatever they depend on [-]."""
 
 _FEWEST_KEPT, _MOST_KEPT = 2**8, 32
 """Points from which times are kept for when they are asked again, and how many times [-]."""
@@ -119,7 +120,7 @@ class Stack:
 
     def with_axes(self, axes: int) -> "Stack":
         """Return it with so many axes at least, those of points and of draws after the first."""
-        axes = max(axes, self._least_axes)
+        axes = max(axes, self.least_axes)
         if axes not in self._known:
             self._known[axes] = self._changed(lambda array: with_axes(array, axes))
         return self._known[axes]
@@ -150,16 +151,15 @@ class Stack:
             name: (change(constant), tuple((m, change(factor)) for m, factor in terms))
             for name, (constant, terms) in self.sums.items()
         }
-        own = vars(self.parameters).items()
-        parameters: dict[str, Any] = {name: change(value) for name, value in own}
+        parameters = {name: change(getattr(self.parameters, name)) for name in _PARAMETERS}
         peaks = change(self.peaks[0]), change(self.peaks[1])
         changed = replace(self, sums=sums, parameters=KernelParameters(**parameters), peaks=peaks)
         return replace(changed, _known={})
 
     @cached_property
-    def _least_axes(self) -> int:
+    def least_axes(self) -> int:
         """Axes of the parameters, which may be draws [-]."""
-        arrays = (*vars(self.parameters).values(), *self.peaks)
+        arrays = (*(getattr(self.parameters, name) for name in _PARAMETERS), *self.peaks)
         return max(map(np.ndim, (*arrays, *(array[None] for array in self._of_links))))
 
     @cached_property
@@ -200,7 +200,8 @@ class _Asked:
         return tuple((np.shape(n), np.asarray(n).tobytes()) for n in numbers)
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        # of the first of each: to read all takes longer than to find out that others differ
+        return hash(tuple(float(np.asarray(number).flat[0]) for number in self.numbers))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Asked) and self.key == other.key
@@ -216,12 +217,14 @@ def _times_kept(stack: Stack, asked: _Asked) -> TimeStack:
 class PassProgram:
     """A pass of one model on one kind of GPU, whatever it carries.
 
-    `works` is the work of its components in forms; `stacks` has the same in numbers. `experts` are
-    those of the model's MoE layers, None for a dense one.
+    `works` is the work of its components in forms; `stacks` has the same in numbers, and `of_few`
+    in fewer stacks, for few points. `experts` are those of the model's MoE layers, None for a dense
+    one.
     """
 
     works: Mapping[str, Work]
     stacks: tuple[Stack, ...]
+    of_few: tuple[Stack, ...]
     experts: RoutedExperts | None
 
     def time(self, carried: Carried, overheads: Overheads, only: Only = "all") -> PassTime:
@@ -229,8 +232,25 @@ class PassProgram:
 
         Of the `overheads`, seconds of the engine, those of a kernel and of a pass count here.
         """
-        times, known, kernel_time = [], dict[bool, _Asked](), overheads.kernel_time
-        for stack in self.stacks:
+        return self._told(carried, overheads, self._timed(carried, overheads.kernel_time, only))
+
+    def times(
+        self, several: Sequence[Carried], joint: Carried, overheads: Overheads
+    ) -> list[PassTime]:
+        """Return the times of several passes, computed together from all that they carry."""
+        whole = self._told(joint, overheads, self._timed(joint, overheads.kernel_time, "all"))
+        found = []
+        for place, carried in enumerate(several):
+            own = self._told(carried, overheads, [stack.at(place) for stack in whole.timed])
+            vars(own)["gpu_time"] = np.asarray(whole.gpu_time[place])
+            found.append(own)
+        return found
+
+    def _timed(self, carried: Carried, kernel_time: Value, only: Only) -> list[TimeStack]:
+        """Return the times of components on the GPU."""
+        times, known = [], {True: _Asked(carried, kernel_time, has_context=True)}
+        is_few = only == "all" and known[True].size <= _FEW
+        for stack in self.of_few if is_few else self.stacks:
             has_context = stack.has_context
             if only != "all" and has_context == (only == "free"):
                 continue
@@ -244,6 +264,9 @@ class PassProgram:
                 times.append(part.with_axes(asked.axes).times(carried, kernel_time))
         if self.second and only != "contexts":
             times = side_by_side(times, self.second, carried.replica.num_tokens)
+        return times
+
+    def _told(self, carried: Carried, overheads: Overheads, times: Sequence[TimeStack]) -> PassTime:
         active = active_experts_of(self.experts) if self.experts else None
         loaded = partial(carried.__getitem__, active) if active else partial(np.ones, ())
         return PassTime(
@@ -254,6 +277,11 @@ class PassProgram:
             work=partial(self.work, carried),
             kernels=partial(self.kernels.at, carried),
         )
+
+    @cached_property
+    def has_draws(self) -> bool:
+        """Whether parameters of its kernels or links are draws."""
+        return any(stack.least_axes > 1 for stack in self.stacks)
 
     @cached_property
     def second(self) -> dict[str, Work]:
@@ -279,17 +307,25 @@ def pass_program(
     """Return the program of a pass from the work of its components, in forms."""
     together: dict[tuple[object, ...], dict[str, Work]] = {}
     for name, work in works.items():
-        streams_activations = kernels_taken(work, kernels)[0].activation_efficiency is None
-        alone = name if work.has_messages else ""
-        key = work.depends_on_context, streams_activations, alone
+        # messages last, so that times add up in one order, however many points there are
+        key = work.has_messages and name, work.depends_on_context
         together.setdefault(key, {})[name] = work
-    stacks = tuple(_stack(group, hardware, kernels) for group in together.values())
-    return PassProgram(works, stacks, experts)
+    groups = [together[key] for key in sorted(together, key=lambda key: bool(key[0]))]
+    stacks = tuple(_stack(group, hardware, kernels) for group in groups)
+    silent = [group for group in groups if not next(iter(group.values())).has_messages]
+    whole = dict(item for group in silent for item in group.items())
+    of_few = (_stack(whole, hardware, kernels), *stacks[len(silent) :]) if whole else stacks
+    return PassProgram(works, stacks, of_few, experts)
 
 
 def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernels) -> Stack:
     parts = list(works.values())
     taken = [kernels_taken(work, kernels) for work in parts]
+    for i, (own, dtype) in enumerate(taken):
+        if own.activation_efficiency is None:  # activations stream as the cache does
+            streamed = parts[i].cache_bytes + parts[i].activation_bytes
+            parts[i] = replace(parts[i], cache_bytes=streamed, activation_bytes=0.0)
+            taken[i] = replace(own, activation_efficiency=1.0), dtype
     parameters: dict[str, Any] = {
         name: _common_or_stacked([getattr(own, name) for own, _ in taken]) for name in _PARAMETERS
     }
@@ -301,6 +337,7 @@ def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernel
         if not any(np.any(getattr(own, parameter)) for own, _ in taken):
             names = [name for name in names if name not in of_it]
     sums = {name: _sum([getattr(work, name) for work in parts]) for name in names}
+    sums = {name: (c, terms) for name, (c, terms) in sums.items() if terms or np.any(c)}
     sent = {name: getattr(parts[0], name) for name in _MESSAGES} if has_messages else {}
     return Stack(
         names=tuple(works),

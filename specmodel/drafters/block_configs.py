@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from specmodel.models.hf.config import grouped
 from specmodel.models.hf.formats import KEPT_KEYS
 from specmodel.models.hf.head_parts import (
     check_target,
@@ -123,7 +124,7 @@ def block_head(
         "hidden_size": width,
         **vocabularies(reader, vocabulary_size),
         "input_projection_size": _num_taps(reader, num_layers) * feature,
-        "layers": _grouped(layers),
+        "layers": grouped(layers),
         "markov": markov,
         **dtypes,
     }
@@ -181,17 +182,6 @@ def _without_own_modules(config: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(record.get(key), list)
     }
     return {**config, "quantization_config": record | kept}
-
-
-def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return groups of neighbouring layers that are alike."""
-    groups: list[dict[str, Any]] = []
-    for parts in layers:
-        if groups and groups[-1] | parts == groups[-1]:
-            groups[-1]["count"] += 1
-        else:
-            groups.append({"count": 1} | parts)
-    return groups
 
 
 def _markov(reader: Reader, vocabulary_size: int) -> dict[str, Any]:

@@ -11,19 +11,11 @@ from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.naming import found_path, known_name, spellings
 from specmodel.base.records import is_path
-from specmodel.drafters.blocks import (
-    read_block_drafter,
-)
-from specmodel.drafters.heads import (
-    ASSISTANT,
-    read_head,
-)
-from specmodel.drafters.names import BLOCKS, DRAFTERS, NGRAM, NGRAM_GPU, SUFFIX
+from specmodel.drafters.blocks import read_block_drafter
+from specmodel.drafters.heads import ASSISTANT, read_head
+from specmodel.drafters.names import BLOCKS, DRAFTERS, NGRAM, SUFFIX
 from specmodel.drafters.passes import Drafter as Drafter, one_at_a_time
 from specmodel.models.architecture import Architecture, list_architectures, load_architecture
-
-LOOKUP, GPU_LOOKUP, SUFFIX_LOOKUP = (DRAFTERS[name].kind for name in (NGRAM, NGRAM_GPU, SUFFIX))
-"""Names of look-ups for people."""
 
 
 def model_drafter(architecture: Architecture) -> Drafter:
@@ -47,26 +39,7 @@ def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Dr
     proposal_rate
         Share of the steps of a sequence that have a proposal; the others are plain passes [-].
     """
-    return Drafter(name=LOOKUP, lookup_time=lookup_time, proposal_rate=proposal_rate)
-
-
-def ngram_gpu_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Drafter:
-    """Return a prompt look-up on the GPU, in which no host takes part.
-
-    vLLM 0.33 runs two small kernels over the tokens of all sequences
-    (``v1/worker/gpu/spec_decode/ngram/speculator.py``), whose microseconds are not counted.
-
-    Parameters
-    ----------
-    lookup_time, proposal_rate
-        As for `ngram_drafter`, by a measurement of one's own [s] [-].
-
-    Returns
-    -------
-    Drafter
-        The look-up.
-    """
-    return Drafter(name=GPU_LOOKUP, lookup_time=lookup_time, proposal_rate=proposal_rate)
+    return Drafter(name=DRAFTERS[NGRAM].kind, lookup_time=lookup_time, proposal_rate=proposal_rate)
 
 
 def suffix_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Drafter:
@@ -80,7 +53,7 @@ def suffix_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> D
     lookup_time, proposal_rate
         As for `ngram_drafter` [s] [-].
     """
-    return Drafter(name=SUFFIX_LOOKUP, lookup_time=lookup_time, proposal_rate=proposal_rate)
+    return Drafter(name=DRAFTERS[SUFFIX].kind, lookup_time=lookup_time, proposal_rate=proposal_rate)
 
 
 _NAMES = {row.kind: name for name, row in DRAFTERS.items()} | {ASSISTANT: "assistant"}
@@ -125,9 +98,12 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     found, given = _named(name)
     if found:
         row = DRAFTERS[found]
+        if row.is_lookup:
+            return Drafter(name=row.kind)
         module, function = row.made_by.split(".")
-        make = getattr(import_module(f"specmodel.drafters.{module}"), function)
-        made: Drafter = make() if row.is_lookup else make(target, **given)
+        made: Drafter = getattr(import_module(f"specmodel.drafters.{module}"), function)(
+            target, **given
+        )
         return made
     if known_name(str(name), list_architectures(), "drafter") is None:
         expected = f"a path, or a known name such as {nearest(str(name), known)}"

@@ -10,19 +10,18 @@ class NamedDrafter(NamedTuple):
     """What a name of a drafter stands for.
 
     `words` tell it in help; `kind` is what `Drafter.kind` says, by which fits and measurements know
-    it; `made_by` names the module of `drafters` and the function that makes it. A `lookup` has no
-    architecture, and is made without a target; a `block` drafts so many tokens at most, all at
-    once.
+    it; `made_by` names the module of `drafters` and the function that makes it for a target. A
+    look-up has no architecture, and is its name alone; a block drafts all its tokens at once.
     """
 
     words: str
     kind: str
-    made_by: str
+    made_by: str = ""
     is_lookup: bool = False
     is_block: bool = False
 
 
-NGRAM, NGRAM_GPU, SUFFIX = "ngram", "ngram-gpu", "suffix"
+NGRAM, SUFFIX = "ngram", "suffix"
 
 DRAFTERS = {
     "dflash": NamedDrafter(
@@ -52,13 +51,10 @@ DRAFTERS = {
         "MTP head",
         "heads.mtp_drafter",
     ),
-    NGRAM: NamedDrafter(
-        "prompt look-up on the host", "n-gram look-up", "by_name.ngram_drafter", is_lookup=True
-    ),
-    NGRAM_GPU: NamedDrafter(
+    NGRAM: NamedDrafter("prompt look-up on the host", "n-gram look-up", is_lookup=True),
+    "ngram-gpu": NamedDrafter(
         "prompt look-up on the GPU, vLLM's ngram_gpu",
         "n-gram look-up on the GPU",
-        "by_name.ngram_gpu_drafter",
         is_lookup=True,
     ),
     "p-eagle": NamedDrafter(
@@ -72,12 +68,7 @@ DRAFTERS = {
     "parallel": NamedDrafter(
         "head shaped as eagle, one pass for all tokens", "parallel head", "heads.parallel_drafter"
     ),
-    SUFFIX: NamedDrafter(
-        "look-up in suffix trees on the host",
-        "suffix look-up",
-        "by_name.suffix_drafter",
-        is_lookup=True,
-    ),
+    SUFFIX: NamedDrafter("look-up in suffix trees on the host", "suffix look-up", is_lookup=True),
 }
 """By name."""
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -35,13 +36,15 @@ class Layout:
     `expert_parallel` groups, of one GPU each where there are as many; the GPUs of a group cut each
     of its experts. `data_parallel` replicas of all the rest share the batch; if None as few as
     `expert_parallel` needs: ``expert_parallel / tensor_parallel``, or 1. Beyond the `gpus_per_node`
-    that the fast link joins, messages take the network.
+    that the fast link joins, messages take the network. `mxfp4_multiples` are what the engine pads
+    the model's width and that of a slice to in experts of mxfp4.
     """
 
     tensor_parallel: int = 1
     expert_parallel: int = 1
     gpus_per_node: int = 8
     data_parallel: int | None = None
+    mxfp4_multiples: tuple[int, int] = (1, 1)
 
     @property
     def replicas(self) -> int:
@@ -84,6 +87,10 @@ class Layout:
             expected = f"a divisor of the {self.num_gpus} GPUs, {degrees}"
         raise InputError(argument, self.expert_parallel, expected)
 
+
+_STACKED = ("tokens_per_sequence", "logits_per_sequence")
+_OF_A_PASS = ("tokens_per_sequence", "speculating_share", "speculating_chance")
+"""What passes of a step differ in; of these, what is an axis where they are joined."""
 
 SINGLE_GPU = Layout()
 """No parallelism."""
@@ -154,6 +161,23 @@ class SequenceGroup:
         return of(np.maximum(self.logits_per_sequence, 1.0))
 
 
+def joined(groups: Sequence[SequenceGroup]) -> SequenceGroup | None:
+    """Return what several passes carry at one point, along an axis; None where it is not alike."""
+    first, *others = groups
+    same = attrgetter("batch_size", "context_length", "is_causal")
+    numbers = {name: [getattr(group, name) for group in groups] for name in _OF_A_PASS}
+    if any(group.logits_per_sequence is not None for group in groups):
+        numbers["logits_per_sequence"] = [group.num_logits for group in groups]
+        if not all(group.all_speculate for group in groups):
+            return None
+    single = (*same(first), *(value for values in numbers.values() for value in values))
+    if any(map(np.ndim, single)) or any(same(other) != same(first) for other in others):
+        return None
+    varying = {name: v for name, v in numbers.items() if name in _STACKED or min(v) < max(v)}
+    arrays: dict[str, Any] = {name: np.array(values) for name, values in varying.items()}
+    return replace(first, **arrays)
+
+
 def sequence_group(
     *,
     batch_size: Numeric,
@@ -187,11 +211,6 @@ class Batch:
 
     groups: tuple[SequenceGroup, ...]
     share: FloatArray = field(default_factory=ONE.copy)
-
-    @cached_property
-    def is_all(self) -> bool:
-        """Whether kernels take whole sequences at every point."""
-        return bool((self.share == 1).all())
 
     @cached_property
     def num_sequences(self) -> FloatArray:

@@ -63,11 +63,7 @@ class KernelKind:
 
 _ROWS = (
     KernelKind(name="experts", follows="weights"),
-    KernelKind(
-        name="gemm",
-        follows="weights",
-        assumption="streams as fast as matrices",
-    ),
+    KernelKind(name="gemm", follows="weights", assumption="streams as fast as matrices"),
     KernelKind(
         name="attention",
         assumption="as fast as grouped attention",
@@ -84,23 +80,17 @@ _ROWS = (
     ),
     KernelKind(name="sparse_attention", stand_in="latent_attention"),
     KernelKind(  # timed within the layers of sparse attention that it is part of
-        name="indexer",
-        stand_in="sparse_attention",
-        errors_of="sparse_attention",
+        name="indexer", stand_in="sparse_attention", errors_of="sparse_attention"
     ),
     KernelKind(  # of DeepSeek-V4
         name="compressed_attention", stand_in="sparse_attention"
     ),
     KernelKind(  # timed within the layers of compressed attention
-        name="compressed_indexer",
-        stand_in="indexer",
-        errors_of="compressed_attention",
+        name="compressed_indexer", stand_in="indexer", errors_of="compressed_attention"
     ),
     KernelKind(name="block_sparse_attention", stand_in="attention"),
     KernelKind(  # timed within the layers of block-sparse attention
-        name="block_indexer",
-        stand_in="block_sparse_attention",
-        errors_of="block_sparse_attention",
+        name="block_indexer", stand_in="block_sparse_attention", errors_of="block_sparse_attention"
     ),
     KernelKind(  # several residual streams
         name="hyper_connections",
@@ -132,9 +122,7 @@ _ROWS = (
         computes_as_fitted=True,
     ),
     KernelKind(
-        name="latent_prompt_attention",
-        errors_of="latent_attention",
-        computes_as_fitted=True,
+        name="latent_prompt_attention", errors_of="latent_attention", computes_as_fitted=True
     ),
     KernelKind(
         # Fitted with others of the engine whose kernels it shares, where its own are not as fast as

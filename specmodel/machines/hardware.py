@@ -13,7 +13,6 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import HIDDEN, Record
 from specmodel.base.schemas import Setting
 from specmodel.base.units import LARGEST_NUMBER, LARGEST_RATE
-from specmodel.machines.all_reduces import AllReduceFit
 from specmodel.machines.folders import HARDWARE
 from specmodel.machines.kernels import (
     DATA_SHEET_KERNELS,
@@ -49,6 +48,8 @@ activations of 16 bits, as in vLLM 0.33 (its Marlin kernels refuse NVFP4 with FP
 Source = Annotated[str, Setting(min_length=3)]
 Number = Annotated[int, Setting(ge=1, le=10**6)]
 Latency = Annotated[float, Setting(ge=0, le=1)]
+Efficiency = Annotated[float, Setting(gt=0, le=2)]
+Error = Annotated[float, Setting(ge=0, le=10)]
 Rate = Annotated[float, Setting(gt=0, le=LARGEST_RATE)]
 Capacity = Annotated[float, Setting(gt=0, le=LARGEST_NUMBER)]
 
@@ -69,6 +70,35 @@ class Memory(Record):
     peak_bytes_per_s: Rate
     l2_bytes: Capacity
     source: Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllReduceFit(Record):
+    """All-reduces of a stack inside a node, as `algebra.collectives` describes their numbers.
+
+    `version` names several stacks where their rows are fitted together. Small messages run in one
+    shot, large ones in two, whose efficiency exceeds 1 where a switch adds up and saves bytes.
+    Errors are absolute, of predicted over measured less one, on sizes left out in turn [-].
+    """
+
+    version: str
+    source: Source
+    one_shot_latency: Latency
+    one_shot_hop_latency: Latency
+    one_shot_efficiency: Efficiency
+    two_shot_latency: Latency
+    two_shot_hop_latency: Latency
+    two_shot_efficiency: Efficiency
+    contention: Annotated[float, Setting(ge=0, le=4)] = 0.0
+    num_points: Annotated[int, Setting(ge=0, le=10**9)]
+    mean_error: Error
+    median_error: Error
+
+    @property
+    def parameters(self) -> AllReduceParameters:
+        """What `all_reduce_time` takes."""
+        names = AllReduceParameters.__dataclass_fields__
+        return AllReduceParameters(**{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)

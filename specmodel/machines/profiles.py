@@ -2,17 +2,14 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
-from specmodel.machines.all_reduces import AllReduceFit
 from specmodel.machines.hardware import FOLDER, HardwareProfile, load_hardware
 from specmodel.machines.kernels import TYPICAL, FittedStack
 
-_LINK = re.compile(r"^\[link\][^\n]*\n(?:[^\[\s][^\n]*\n)*", re.MULTILINE)
 _REPORTED = re.compile(r"^reported_names = .*\n", re.MULTILINE)
 _HEADER = re.compile(r"^\[([A-Za-z_][^\]]*)\]")
 
@@ -37,7 +34,7 @@ def with_stack(text: str, name: str, stack: FittedStack) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name) or name in (TYPICAL, "datasheet"):
         expected = "lower-case letters, digits, - and _, other than typical and datasheet"
         raise InputError("stack", name, expected)
-    kept = _without(text, f"fitted.{name}")
+    kept = without_table(text, f"fitted.{name}")
     old = tomllib.loads(text).get("fitted", {}).get(name, {})
     others = tomllib.loads(kept).get("fitted", {})
     if name in others:
@@ -50,22 +47,7 @@ def with_stack(text: str, name: str, stack: FittedStack) -> str:
     return merged
 
 
-def with_all_reduces(text: str, fits: Mapping[str, AllReduceFit]) -> str:
-    """Return the TOML of a hardware profile with its fitted all-reduces, by stack, replaced.
-
-    An InputError says if the profile has no link, or the result does not do.
-    """
-    kept = _without(text, "link.all_reduce")
-    link = _LINK.search(kept)
-    if link is None:
-        raise InputError("hardware", "no link", "a header [link], without quotes or blanks")
-    tables = [records.toml_text(fit, f"link.all_reduce.{name}") for name, fit in fits.items()]
-    merged = kept[: link.end()] + "".join(f"{table}\n" for table in tables) + kept[link.end() :]
-    records.build(HardwareProfile, tomllib.loads(merged), "hardware")
-    return merged
-
-
-def _without(text: str, table: str) -> str:
+def without_table(text: str, table: str) -> str:
     """Return TOML text without a table and its sub-tables."""
     kept: list[str] = []
     comments: list[str] = []

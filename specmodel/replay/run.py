@@ -84,10 +84,11 @@ def simulate(
     --------
     >>> import numpy as np
     >>> from specmodel.replay import Sample
-    >>> from specmodel.replay.traces import iid_process
+    >>> from specmodel.replay.traces import AcceptanceProcess
     >>> times = ReplayTimes(forward_time=1.0, paused_time=1.0, step_time=np.array([1.0, 1.5]),
     ...                     expert_time=np.zeros(2))
-    >>> sample = Sample(processes=[iid_process(1.0, 1)], num_requests=2, output_tokens=100)
+    >>> sample = Sample(processes=[AcceptanceProcess(name="all", survival=[1.0])],
+    ...                 num_requests=2, output_tokens=100)
     >>> records = simulate(sample, times, ["none", "fixed:1"], seed=0)
     >>> records.groupby("policy", observed=True)["expected_time"].sum().tolist()
     [200.0, 150.0]

@@ -6,12 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from links import with_all_reduces
 from published.all_reduces import PARAMETERS, errors_of, fit_all_reduces
 from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
 from specmodel.base.errors import InputError
 from specmodel.base.records import as_table
 from specmodel.machines.hardware import Link, list_hardware, load_hardware
-from specmodel.machines.profiles import hardware_text, with_all_reduces
+from specmodel.machines.profiles import hardware_text
 
 PLANTED = AllReduceParameters(
     one_shot_latency=3e-6, one_shot_hop_latency=2e-7, one_shot_efficiency=0.6,

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import pytest
+from made_traces import iid_process, make_trace, position_process
 from readable_cascade import ReadableCascade
 
 from specmodel import predict
@@ -40,11 +41,8 @@ from specmodel.replay.replaying import Scene
 from specmodel.replay.traces import (
     AcceptanceProcess,
     Trace,
-    iid_process,
     join_traces,
     load_preset,
-    make_trace,
-    position_process,
     trace_statistics,
 )
 from specmodel.replay.walk import Sums, compiled_walk

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_traces import iid_process, make_trace, position_process
 
 from copy_runs import expected_statistics
 from specmodel.algebra import acceptance, speculation
@@ -18,11 +19,8 @@ from specmodel.replay.traces import (
     CopyProcess,
     CopyRuns,
     Trace,
-    iid_process,
     list_presets,
     load_preset,
-    make_trace,
-    position_process,
     sample_trace,
     synthetic,
     trace_statistics,

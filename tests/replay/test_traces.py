@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_traces import make_trace
 
 from specmodel import cli
 from specmodel.base.errors import InputError
 from specmodel.replay.traces import (
     Trace,
-    make_trace,
     ngram,
     ngram_trace,
     read_tokens,

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from constant_steps import constant_times
 from hypothesis import given, settings, strategies as st
+from made_traces import make_trace
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.memory import MemoryUse
-from specmodel.replay.traces import make_trace
 from specmodel.serving import state
 from specmodel.serving.limits import Memory, Scheduler, memory_for
 from specmodel.serving.outcome import Run

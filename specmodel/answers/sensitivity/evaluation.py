@@ -139,9 +139,9 @@ def _errors(deployment: Deployment, values: dict[str, FloatArray]) -> KernelErro
         taken = {kind: deployment.kernels.kind_of_errors(kind) for kind in FITTED_KINDS}
         return {k: values.get(f"kernels.{t}.{error}", np.ones(())) for k, t in taken.items()}
 
-    common, apart = of_kinds("error"), of_kinds("verify_error")
-    forward, verify = (
-        {kind: common[kind] * apart[kind] ** power for kind in common} for power in (-0.5, 0.5)
-    )
+    common = of_kinds("error")
+    apart = {kind: np.sqrt(ratio) for kind, ratio in of_kinds("verify_error").items()}
+    forward = {kind: common[kind] / apart[kind] for kind in common}
+    verify = {kind: common[kind] * apart[kind] for kind in common}
     draft = common if deployment.engine.fit else of_kinds("draft_error")
     return KernelErrors(forward, verify, draft, values.get("deployment.error", 1.0))

@@ -154,10 +154,10 @@ def _estimates(
 ) -> FloatArray:
     """Return both indices, shape (2, resamples, outputs, inputs), of centred values by row."""
     d, s, n = f_AB.shape
-    variance = weights @ (f_A**2 + f_B**2).T / (2 * n)
-    parts = np.stack([f_B * (f_AB - f_A), (f_A - f_AB) ** 2 / 2])  # Table 2 (b), (f)
-    sums = weights @ parts.reshape(2, d * s, n).transpose(0, 2, 1) / n
-    sums = sums.reshape(2, -1, d, s)
+    first, total = f_B * (f_AB - f_A), (f_A - f_AB) ** 2 / 2  # Table 2 (b), (f)
+    parts = np.concatenate([(f_A**2 + f_B**2) / 2, *first, *total])
+    variance, sums = np.split(weights @ parts.T / n, [s], axis=1)
+    sums = sums.reshape(-1, 2, d, s).swapaxes(0, 1)
     variance = np.broadcast_to(variance[:, None], sums.shape)
     shares = np.divide(sums, variance, out=np.zeros_like(sums), where=variance > 0)
     return np.asarray(shares.transpose(0, 1, 3, 2))

@@ -75,7 +75,7 @@ def architecture_fields(
             raise
         dtypes, layers = checkpoint_dtypes({}, argument, dtype, layers)
     # the dtype that a family keeps its cache in holds against that of its checkpoint
-    return dtypes | fields | {"layers": _grouped(layers)}
+    return dtypes | fields | {"layers": grouped(layers)}
 
 
 def _outer_fields(reader: Reader, family: Family) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def _positions(reader: Reader, offset: int, hidden_size: int) -> dict[str, Any]:
     }
 
 
-def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return groups of layers that are alike, in order of appearance, without empty layers."""
     groups: list[dict[str, Any]] = []
     for parts in (layer for layer in layers if layer["mixer"] or layer["feed_forward"]):

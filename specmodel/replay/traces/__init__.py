@@ -12,16 +12,13 @@ if TYPE_CHECKING:
         LONGEST_DRAFT as LONGEST_DRAFT,
         Trace as Trace,
         join_traces as join_traces,
-        make_trace as make_trace,
     )
     from specmodel.replay.traces.statistics import trace_statistics as trace_statistics
     from specmodel.replay.traces.synthetic import (
         AcceptanceProcess as AcceptanceProcess,
         Process as Process,
-        iid_process as iid_process,
         list_presets as list_presets,
         load_preset as load_preset,
-        position_process as position_process,
         sample_trace as sample_trace,
     )
 

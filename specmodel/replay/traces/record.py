@@ -87,35 +87,6 @@ class Trace:
         )
 
 
-def make_trace(
-    proposed_tokens: Sequence[Sequence[int]],
-    accepted_tokens: Sequence[Sequence[int]],
-    max_draft_length: int,
-    metadata: Mapping[str, str] | None = None,
-) -> Trace:
-    """Return a trace from lists by request, checked, in the order given.
-
-    Parameters
-    ----------
-    proposed_tokens, accepted_tokens
-        One sequence a request, of the same length for both; what was accepted was proposed [token].
-    max_draft_length, metadata
-        As in `Trace` [token].
-    """
-    if not 1 <= max_draft_length <= LONGEST_DRAFT:
-        raise InputError("max_draft_length", max_draft_length, f"from 1 to {LONGEST_DRAFT}")
-    if not len(proposed_tokens):
-        raise InputError("trace", "no requests", "at least one request")
-    if len(proposed_tokens) != len(accepted_tokens):
-        given = f"{len(proposed_tokens)} and {len(accepted_tokens)} requests"
-        raise InputError("accepted_tokens", given, "as many requests as proposed_tokens")
-    requests = [
-        check_request(dict(zip(COLUMNS, counts, strict=True)), max_draft_length, f"request {i}")
-        for i, counts in enumerate(zip(proposed_tokens, accepted_tokens, strict=True))
-    ]
-    return collect_trace(requests, max_draft_length, metadata or {})
-
-
 def collect_trace(
     requests: Sequence[tuple[Counts, ...]],
     max_draft_length: int,

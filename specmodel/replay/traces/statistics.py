@@ -56,8 +56,8 @@ def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS)
 
     Examples
     --------
-    >>> from specmodel.replay.traces.record import make_trace
-    >>> trace = make_trace([[2, 0, 2, 2]], [[1, 0, 2, 0]], max_draft_length=2)
+    >>> trace = Trace(proposed_tokens=np.array([2, 0, 2, 2]), output_tokens=np.array([4]),
+    ...               accepted_tokens=np.array([1, 0, 2, 0]), max_draft_length=2)
     >>> trace_statistics(trace).tokens_per_step
     [2.0, 2.0]
     """

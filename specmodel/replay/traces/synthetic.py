@@ -26,7 +26,7 @@ from specmodel.base import records
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.schemas import Setting
-from specmodel.base.units import Numeric, check
+from specmodel.base.units import check
 from specmodel.replay.traces.copying import CopyProcess
 from specmodel.replay.traces.record import LONGEST_DRAFT, Counts, Trace
 from specmodel.replay.traces.statistics import TraceStatistics
@@ -151,42 +151,6 @@ Process = AcceptanceProcess | CopyProcess
 """What traces are drawn from."""
 
 
-def iid_process(acceptance_rate: float, max_draft_length: int = 20) -> AcceptanceProcess:
-    """Return the process whose every token is accepted with the same probability, always proposed.
-
-    Parameters
-    ----------
-    acceptance_rate, max_draft_length
-        P(token accepted, all before it were) [-], and the longest draft recorded [token].
-
-    Examples
-    --------
-    >>> iid_process(0.5, max_draft_length=3).survival
-    [0.5, 0.25, 0.125]
-    """
-    alpha = float(check("acceptance_rate", acceptance_rate, minimum=0, maximum=1))
-    longest = check(
-        "max_draft_length", max_draft_length, minimum=1, maximum=LONGEST_DRAFT, whole=True
-    )
-    process = position_process(np.full(int(longest), alpha))
-    return process.with_changes("process", {"name": f"acceptance rate {alpha:g}"})
-
-
-def position_process(acceptance_by_position: Numeric) -> AcceptanceProcess:
-    """Return the process whose acceptance depends on nothing but the position in the draft.
-
-    Parameters
-    ----------
-    acceptance_by_position
-        P(token i accepted, all before it were) for i = 1, 2, …, one list [-].
-    """
-    rates = check("acceptance_by_position", acceptance_by_position, minimum=0, maximum=1)
-    if rates.ndim != 1 or rates.size > LONGEST_DRAFT:
-        expected = f"one list of at most {LONGEST_DRAFT} rates"
-        raise InputError("acceptance_by_position", rates.tolist(), expected)
-    return AcceptanceProcess(name="acceptance by position", survival=np.cumprod(rates).tolist())
-
-
 def load_preset(name: str | Path, argument: str = "preset") -> Process:
     """Return a process that ships, or one from a TOML file, with the figures that it was fitted to.
 
@@ -226,15 +190,15 @@ def sample_trace(
     Parameters
     ----------
     process, generator
-        Such as `load_preset` and `iid_process` give; source of randomness.
+        Such as `load_preset` gives; source of randomness.
     num_requests, output_tokens
         Number of requests [request], and the length of each output: one for all, or a list [token].
 
     Examples
     --------
-    >>> trace = sample_trace(iid_process(0.8), 3, 100, np.random.default_rng(1))
-    >>> trace.num_requests, trace.max_draft_length, len(trace.accepted_tokens)
-    (3, 20, 300)
+    >>> trace = sample_trace(load_preset("chat-eagle"), 3, 100, np.random.default_rng(1))
+    >>> trace.num_requests, len(trace.accepted_tokens)
+    (3, 300)
     """
     if not isinstance(generator, np.random.Generator):
         raise InputError("generator", generator, "a generator such as numpy.random.default_rng(1)")

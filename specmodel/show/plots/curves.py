@@ -47,9 +47,10 @@ def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
     Parameters
     ----------
     table, ax
-        Columns batch_size and speedup; bands are drawn between speedup_low and speedup_high, if
-        given, and what does not fit in memory by max_batch_size or fits is pale. At most six lines,
-        told apart by draft_length, context_length or other inputs such as target.
+        Columns batch_size and speedup; bands between speedup_low and speedup_high, if given, are
+        drawn for at most three lines, and what does not fit in memory by max_batch_size or fits is
+        pale. At most six lines, told apart by draft_length, context_length or other inputs such as
+        target. Letters stand where limited_by changes and where in_graph ends, if given.
 
     Examples
     --------
@@ -133,7 +134,7 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
         ax.errorbar(sizes, part["measured"], yerr=part["spread"], **dots)
     counts_axis(ax, rows["batch_size"], frames.titled(["batch_size"]))
     ax.set(ylabel=frames.titled(["target_efficiency"]), ylim=(0, None))
-    title = f"{frames.titled(['draft_length'])}; lines: predicted, points: measured"
+    title = f"{frames.titled(['draft_length'])}, points: measured"
     legend_above(ax, title, side="right")
     return ax
 

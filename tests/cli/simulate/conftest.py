@@ -5,10 +5,11 @@ import sys
 
 import numpy as np
 import pytest
+from made_traces import iid_process
 from simulated import FILES
 
 from specmodel import cli
-from specmodel.replay.traces import iid_process, load_preset, sample_trace, write_trace
+from specmodel.replay.traces import load_preset, sample_trace, write_trace
 
 
 @pytest.fixture(scope="session")
