@@ -36,13 +36,15 @@ class Layout:
     `expert_parallel` groups, of one GPU each where there are as many; the GPUs of a group cut each
     of its experts. `data_parallel` replicas of all the rest share the batch; if None as few as
     `expert_parallel` needs: ``expert_parallel / tensor_parallel``, or 1. Beyond the `gpus_per_node`
-    that the fast link joins, messages take the network.
+    that the fast link joins, messages take the network. `mxfp4_multiples` are what the engine pads
+    the model's width and that of a slice to in experts of mxfp4.
     """
 
     tensor_parallel: int = 1
     expert_parallel: int = 1
     gpus_per_node: int = 8
     data_parallel: int | None = None
+    mxfp4_multiples: tuple[int, int] = (1, 1)
 
     @property
     def replicas(self) -> int:

@@ -217,6 +217,7 @@ def test_csv_has_a_row_for_each_batch_size(run_both, document):
     out, err = run_both(SMALL + " --csv")
     assert OUTSIDE.fullmatch(err.removeprefix("specmodel: warning: ").rstrip("\n"))
     table = list(csv.DictReader(io.StringIO(out)))
+    assert all(" on " in row.pop("case") for row in table)
     assert table == [{name: str(value) for name, value in row.items()} for row in rows]
 
 
