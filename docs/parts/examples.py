@@ -26,6 +26,7 @@ BLOCK = re.compile(
     flags=re.MULTILINE | re.DOTALL,
 )
 
+PICTURE = re.compile(r"!\[[^\]]*\]\((gallery/\w+\.png)\)")
 SPEED = re.compile(r"[\d.,]+[kM]? (points|steps) a second")
 """What no two runs print alike."""
 
@@ -136,7 +137,17 @@ def check(app: Any, name: str, source: list[str]) -> None:
         logging.getLogger(__name__).warning(told, location=name)
 
 
+def without_missing(app: Any, name: str, source: list[str]) -> None:
+    """Say of a picture of the gallery that is not there how it is drawn."""
+    folder = Path(app.env.doc2path(name)).parent
+    told = "Not drawn with the site, as it takes minutes: `python docs/gallery.py`."
+    source[0] = PICTURE.sub(
+        lambda found: found[0] if (folder / found[1]).exists() else told, source[0]
+    )
+
+
 def setup(app: Any) -> dict[str, bool]:
     app.add_config_value("rewrite_examples", False, "")
     app.connect("source-read", check)
+    app.connect("source-read", without_missing)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

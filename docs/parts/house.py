@@ -79,7 +79,7 @@ class House(SphinxDirective):
     """The picture, in the page."""
 
     def run(self) -> list[nodes.Node]:
-        return [nodes.raw("", drawing(), format="html")]
+        return [nodes.raw("", f'<div class="wide">{drawing()}</div>', format="html")]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
