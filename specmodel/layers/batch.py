@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -173,7 +174,8 @@ def joined(groups: Sequence[SequenceGroup]) -> SequenceGroup | None:
     if any(map(np.ndim, single)) or any(same(other) != same(first) for other in others):
         return None
     varying = {name: v for name, v in numbers.items() if name in _STACKED or min(v) < max(v)}
-    return replace(first, **{name: np.array(values) for name, values in varying.items()})
+    arrays: dict[str, Any] = {name: np.array(values) for name, values in varying.items()}
+    return replace(first, **arrays)
 
 
 def sequence_group(
