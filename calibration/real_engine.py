@@ -55,6 +55,15 @@ def drafter(folder: Path) -> dict[str, Any]:
     return {"method": "draft_model", "model": str(Path(name).parent)}
 
 
+def started(folder: Path, command: str, drafts: Mapping[str, Any]) -> str:
+    """Return the command, as typed in a shell, that starts a server which drafts so."""
+    length = drafts.get("num_speculative_tokens", 0)
+    words = command.format(folder=folder, port=PORT, draft_length=length)
+    if length and "{draft_length}" not in command:
+        words += f" --speculative-config '{json.dumps({**drafter(folder), **drafts})}'"
+    return words
+
+
 @contextmanager
 def served(command: str, log: Path) -> Iterator[None]:
     """Run a server until it is no longer needed, from when it answers."""
@@ -118,9 +127,6 @@ def _measured(
 ) -> None:
     """Start a server that drafts so, and measure it."""
     length, told = drafts.get("num_speculative_tokens", 0), drafter(folder)
-    words = command.format(folder=folder, port=PORT, draft_length=length)
-    if length and "{draft_length}" not in command:
-        words += f" --speculative-config '{json.dumps({**told, **drafts})}'"
     ask = [
         *(sys.executable, "-m", "specmodel", "measure-engine", f"http://localhost:{PORT}"),
         *("--output", f"{folder}/{name}", "--wait", "0", "--draft-length", str(length)),
@@ -129,7 +135,7 @@ def _measured(
         *("--temperature", "0", "--method", drafts.get("method", told["method"])),
         *("--requests", "1", *more),
     ]
-    with served(words, folder / "server.log"):
+    with served(started(folder, command, drafts), folder / "server.log"):
         status = subprocess.run(ask, check=False).returncode
     if status:
         raise SystemExit(status)

@@ -154,7 +154,9 @@ def _part(handle: Any) -> Artist:
 def _colour(artist: Any) -> tuple[float, ...]:
     """Return red, green and blue as seen on white."""
     if isinstance(artist, Line2D):
-        colour = to_rgba(artist.get_color(), artist.get_alpha())
+        is_line = artist.get_linestyle() != "None"
+        own = artist.get_color() if is_line else artist.get_markeredgecolor()
+        colour = to_rgba(own, artist.get_alpha())
     elif isinstance(artist, Collection):
         own = (
             artist.get_facecolor() if isinstance(artist, PolyCollection) else artist.get_edgecolor()

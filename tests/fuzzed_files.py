@@ -157,7 +157,7 @@ def quick_server() -> Iterator[None]:
 def quick_bench() -> Iterator[None]:
     """Time kernels of a CPU that is the same on all machines."""
 
-    def found(kind: str) -> DeviceInfo:
+    def found(kind: str, dtype: str = "bf16") -> DeviceInfo:
         if kind != "cpu":
             raise InputError("device", kind, "cpu here")
         return benched.INFO

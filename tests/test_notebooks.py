@@ -16,6 +16,7 @@ pytest.importorskip("matplotlib")
 from notebook_run import texts_of
 
 NEEDS = {"explorer": "ipywidgets", "policies_recorded": "pyarrow", "capacity": "numba"}
+NOT_STORED = ("capacity",)  # takes minutes
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -59,8 +60,8 @@ def test_a_notebook_is_short(path: Path) -> None:
     assert 1 < len(cells) <= 15
     counts = [cell["execution_count"] for cell in cells if cell["cell_type"] == "code"]
     was_run = any(stored(path))
-    assert was_run
-    assert counts == list(range(1, len(counts) + 1))
+    assert was_run or path.stem in NOT_STORED
+    assert counts == [number if was_run else None for number in range(1, len(counts) + 1)]
 
 
 def typed_numbers(text: str) -> list[str]:
@@ -68,7 +69,7 @@ def typed_numbers(text: str) -> list[str]:
     for named in (
         r"`[^`]*`",
         r"arXiv:\S+|#\d+",
-        r"Figures? \d+(, \d+)*",
+        r"Figures? \d+((,| and) \d+)*",
         r"[\w.+/-]*[^\W\d][\w.+/-]*",
     ):
         text = re.sub(named, "", text)
@@ -79,11 +80,14 @@ def typed_numbers(text: str) -> list[str]:
 def test_a_notebook_opens_with_its_question_and_closes_with_a_computed_answer(path: Path) -> None:
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
-    assert re.search(r"\A# .*\n\n\*\*Question\.\*\*[^*]*\?", texts[0])
+    assert texts[0].partition("\n\n**Question.** ")[2]
+    assert "?" in texts[0]
+    assert {text: found for text in texts if (found := typed_numbers(text))} == {}
+    if path.stem in NOT_STORED:
+        pytest.skip("its answer is not stored")
     assert cells[-1]["cell_type"] == "code"
     printed = "".join(each["text"][-1] for each in cells[-1]["outputs"] if "text" in each)
     assert re.search(r"\d.*\.\n\Z", printed)
-    assert {text: found for text in texts if (found := typed_numbers(text))} == {}
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

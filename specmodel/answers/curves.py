@@ -163,7 +163,7 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
         column = _curves(getattr(prediction, name), axis)
         return np.take_along_axis(column, best[:, None], axis=1)[:, 0]
 
-    pays = gain.max(axis=1) > 1
+    pays = gain.max(axis=1) > idle
     B, forward = taken("batch_size"), taken("forward_time")
     tpot = np.where(pays, taken("tpot"), forward / idle)
     return pd.DataFrame(

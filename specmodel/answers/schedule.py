@@ -109,13 +109,12 @@ def draft_length_schedule(
 ) -> Schedule:
     """Return the draft length by batch size that gains most, with few changes of length.
 
-    A length is allowed at a batch size if its speedup is within the tolerance of the best there,
-    not below that of no draft and, with the tolerance, not below 1: where no draft pays, none is
-    made. Of all schedules of allowed lengths, those with the fewest
-    changes of length are kept, and of these the one that loses least. This is exact, by dynamic
-    programming over batch sizes: what is minimised depends on the schedule so far only through the
-    length it ends in. Means and losses weight batch size B by 1/B: equally likely sizes on a
-    logarithmic scale.
+    A length is allowed at a batch size if its speedup is within the tolerance of the best there and
+    not below that of no draft: where no draft pays, none is made. Of all schedules of allowed
+    lengths, those with the fewest changes of length are kept, and of these the one that loses
+    least. This is exact, by dynamic programming over batch sizes: what is minimised depends on the
+    schedule so far only through the length it ends in. Means and losses weight batch size B by 1/B:
+    equally likely sizes on a logarithmic scale.
 
     Parameters
     ----------
@@ -147,7 +146,7 @@ def draft_length_schedule(
     lengths = _longest_first(gain, bound) if longest_first else _cheapest_path(_losses(gain, bound))
     if mean_speedup(_along(gain, lengths)) <= 1:
         gain[:, 0], lengths = 1.0, np.zeros_like(lengths)
-    best = np.where(_worth(gain, bound), gain, 0.0).argmax(axis=1)
+    best = gain.argmax(axis=1)
     unloaded = np.column_stack([np.ones(len(gain)), gain[:, 1:]])
     single = int(np.argmax([mean_speedup(column) for column in unloaded.T]))
     return Schedule(
@@ -209,21 +208,10 @@ def _losses(gain: FloatArray, tolerance: float) -> FloatArray:
     The loss is the logarithm of the best speedup over this one: summed over batch sizes it is, up
     to a constant factor, the logarithm of what the geometric mean loses.
     """
-    is_worth = _worth(gain, tolerance)
-    best = np.where(is_worth, gain, 0.0).max(axis=1, keepdims=True)
-    is_allowed = is_worth & (gain >= (1 - tolerance) * best)
+    best = gain.max(axis=1, keepdims=True)
+    is_allowed = (gain >= gain[:, :1]) & (gain >= (1 - tolerance) * best)
     loss = np.log(best / gain) / np.arange(1, len(gain) + 1)[:, None]
     return np.where(is_allowed, loss, np.inf)
-
-
-def _worth(gain: FloatArray, tolerance: float) -> NDArray[np.bool_]:
-    """Return which lengths may be chosen: no draft, and drafts that lose nothing to none.
-
-    Where a loaded drafter costs without a draft too, a draft may lose the tolerance.
-    """
-    is_worth = gain >= np.maximum(gain[:, :1], 1 - tolerance)
-    is_worth[:, 0] = True
-    return is_worth
 
 
 def _longest_first(gain: FloatArray, tolerance: float) -> IntArray:

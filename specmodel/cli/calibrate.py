@@ -17,7 +17,7 @@ from specmodel import __version__, machines
 from specmodel.base.text import wrap
 from specmodel.cli.answering import progress_bar
 from specmodel.cli.settings import command, own
-from specmodel.measure.kernels.suite import COMPONENTS, Device, Length
+from specmodel.measure.kernels.suite import COMPONENTS, DTYPES, Device, Length
 
 if TYPE_CHECKING:
     from specmodel.fit.calibration import Calibration
@@ -31,6 +31,7 @@ _FIRST_LINE, _LINES = 10.0, 60.0
 @command()
 @own("device", ["cpu", "cuda"], "What to time.", required=True)
 @own("output", "FILE.toml", "Hardware profile to write.", required=True)
+@own("dtype", list(DTYPES), "Of all that is timed; fp32 for a CPU without bf16.", default="bf16")
 @click.option("--quick", "length", flag_value="quick", default="quick", help="Minutes (default).")
 @click.option("--full", "length", flag_value="full", help="More repeats and points.")
 @click.option("--tiny", "length", flag_value="tiny", hidden=True)
@@ -60,9 +61,9 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
     if hardware is not None:
         machines.load_hardware(hardware)
     if options["dry_run"]:
-        click.echo(_left_text(rows, device, length, again))
+        click.echo(_left_text(rows, device, length, again, options["dtype"]))
         return
-    info = find_device(device)
+    info = find_device(device, options["dtype"])
     session = {"specmodel": __version__, "commit": _commit()}
     timings = run_suite(rows, info, length, session, again)
     start = progress = next(timings)
@@ -104,7 +105,9 @@ def missed_text(made: Calibration) -> str:
     return f"{says} it predicts may be as far off: on a quiet machine, {again}" if missed else ""
 
 
-def _left_text(rows: Path, device: Device, length: Length, again: tuple[str, ...]) -> str:
+def _left_text(
+    rows: Path, device: Device, length: Length, again: tuple[str, ...], dtype: str
+) -> str:
     """Return how many repeats are left to time, a line for each point."""
     from specmodel.measure.kernels.device import find_device
     from specmodel.measure.kernels.rows import RowFile
@@ -112,7 +115,7 @@ def _left_text(rows: Path, device: Device, length: Length, again: tuple[str, ...
 
     file = None
     if rows.exists():
-        file = RowFile(rows, find_device(device).identity, {}, again)
+        file = RowFile(rows, find_device(device, dtype).identity, {}, again)
         file.read()
     left, total = left_to_time(device, length, file)
     repeats = Counter(point.name for point, _ in left)

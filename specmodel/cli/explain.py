@@ -69,16 +69,14 @@ def verdict(explanation: answers.Explanation) -> str:
         terms = {name: float(values.ravel()[i]) for name, values in explanation.speedup.items()}
         worst = [n for n in sorted(terms, key=lambda n: terms[n])[:2] if terms[n] < -0.005]
         taken = " and ".join(f"{name} {-terms[name]:.2f}" for name in worst)
-        limit = (
-            ""
-            if row["limited_by"] == "none"
-            else f"; the step is longer mostly by {row['limited_by']}"
-        )
-        unfit = "" if row["fits"] else "; it does not fit in memory"
-        sentences.append(
-            f"At {report.place(row, rows)}: of {explanation.ideal_speedup.ravel()[i]:.2f}x,"
-            f" {taken or 'nothing'} taken, {row['speedup']:.2f}x left{limit}{unfit}."
-        )
+        takes = "take" if len(worst) > 1 else "takes"
+        told = [
+            f"{row['speedup']:.2f}x of at most {explanation.ideal_speedup.ravel()[i]:.2f}x",
+            f"{taken} {takes} most of the rest" if worst else "",
+            "" if (by := row["limited_by"]) == "none" else f"the step is longer mostly by {by}",
+            "" if row["fits"] else "it does not fit in memory",
+        ]
+        sentences.append(f"At {report.place(row, rows)}: {'; '.join(filter(None, told))}.")
     return " ".join(sentences)
 
 

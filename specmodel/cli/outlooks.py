@@ -101,8 +101,8 @@ def _answer(
         words = operator.verdict(prediction, *map(list, zip(*judged, strict=True)))
         words[0] = f"{told} {words[0]}{would_hold(prediction)}".lstrip()
         words += report.behind(prediction.deployment)
-        width = screen_width()
-        parts = [operator.table(prediction, rows, width=width, columns=columns)] if rows else []
+        fitted: dict[str, Any] = {"width": screen_width(), "columns": columns, "target": seconds}
+        parts = [operator.table(prediction, rows, **fitted)] if rows else []
         parts += [component_tables(prediction)] if with_components else []
         limits = glossary.limits_told({row["limited_by"] for row in rows} if not columns else set())
         notes = [_held(prediction, rows) if options["draft_length"] is None else "", limits]

@@ -144,19 +144,18 @@ def _losing(plan: Plan) -> str:
     import numpy as np
 
     schedule, deployment = plan.schedule, plan.prediction.deployment
-    first, last, length = schedule.ranges[-1]
-    if length or schedule.speedup[-1] >= 1:
+    last = int(schedule.batch_size[-1])
+    most = int(np.flatnonzero(schedule.speedup >= 1).max(initial=-1)) + 1
+    if most in (0, last):
         return ""
-    by_context = plan.prediction.speedup.reshape(len(plan.context_length), -1, last)
-    of_any = np.exp(np.log(by_context).mean(axis=0)).max(axis=0)
-    lost, idle = (_lost(gains[first - 1 :]) for gains in (of_any, schedule.speedup))
-    limit, ways = deployment.graph_limit, f"{plan.format.most_requests} {first - 1} avoids that"
+    first, lost = most + 1, _lost(schedule.speedup[most:])
+    limit, ways = deployment.graph_limit, f"{plan.format.most_requests} {most} avoids that"
     if limit and deployment.graph_warnings(np.arange(first, last + 1.0), np.array(2.0)):
         largest = 2 * last if limit.unit == "token" else last
         ways += f", or CUDA graphs for drafts there ({limit.option} {largest})"
     return (
-        f"At batch sizes {ranges_text([(first, last)])} one loses {lost} whatever is drafted,"
-        f" {idle} as scheduled, as the loaded drafter takes its time without a draft too: {ways}."
+        f"At batch sizes {ranges_text([(first, last)])} the best length loses {lost}, as the loaded"
+        f" drafter takes its time without a draft too: {ways}."
     )
 
 

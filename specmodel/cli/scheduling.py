@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 LOAD = ("workload", "tpot_target", "ttft_target")
 """Options that say what a load is, beside the share of requests that should meet the targets."""
+_NO_MODEL = ', with the path of the drafter as "model"'
 DEFAULT_MAX_BATCH_SIZE = 512
 """Largest batch size of a schedule where more would fit in memory [request]."""
 
@@ -30,7 +32,8 @@ class Plan:
     `unbound` is the schedule without the engine's own rule. Speedup [-] and best draft length
     [token] are by context and batch size. `end` says why the batch sizes end where they do, and
     `largest` is the last that fits in memory with the longest draft [request]. `load` says what is
-    carried, where that decides, and `carried` has a row for each schedule that was tried.
+    carried, where that decides, and `carried` has a row for each schedule that was tried. `model`
+    is the path of the draft model, where a start command named it.
     """
 
     dialect: str
@@ -46,17 +49,24 @@ class Plan:
     prediction: report.Prediction
     load: str = ""
     carried: tuple[Row, ...] = ()
+    model: str = ""
 
     @property
     def fragment(self) -> str:
         """The schedule as the engine reads it; empty if speculation should be off."""
         modules = len(self.prediction.deployment.drafter.parts)
-        return self.format.fragment(self.schedule, self.drafter, max(modules, 1))
+        text = self.format.fragment(self.schedule, self.drafter, max(modules, 1))
+        if not self.model or self.dialect != "vllm":
+            return text
+        return text.replace("{", f'{{"model": {json.dumps(self.model)}, ', 1)
 
     @property
     def place(self) -> str:
         """Where the fragment goes, and what else must be set."""
-        return self.format.place(self.schedule, self.drafter) if self.fragment else ""
+        told = self.format.place(self.schedule, self.drafter) if self.fragment else ""
+        if self.model:
+            told = told.replace(_NO_MODEL, "").replace("DRAFTER", self.model)
+        return told
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -130,6 +140,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
         best_draft_length=prediction.best_draft_length.reshape(shape)[:, 0],
         end=end,
         largest=int(memory.max_batch_size.min()),
+        model=options.get("draft_model", ""),
         prediction=replace(
             prediction,
             assumptions=told | prediction.assumptions | assumed,

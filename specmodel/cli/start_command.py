@@ -55,9 +55,9 @@ def _filled(options: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]
         if len(typed) > 1:
             expected = "flags of one engine: vLLM's --speculative-config or SGLang's"
             raise InputError("speculative_config", ", ".join(typed), expected)
-        said, engine = _of_vllm(typed["speculative_config"], options), "vllm"
+        (said, model), engine = _of_vllm(typed["speculative_config"], options), "vllm"
     else:
-        said, engine = _of_sglang(typed), "sglang"
+        (said, model), engine = _of_sglang(typed), "sglang"
     if "draft_length" not in options:  # the command chooses it
         said.pop("draft_length", None)
     context = click.get_current_context()
@@ -68,13 +68,15 @@ def _filled(options: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
             expected = f"none, as {settings.flag(first)} says {value}"
             raise InputError(name, options[name], expected)
-    if options["engine"] is None and "dialect" not in options:  # else it is that of --for
+    if "dialect" in options:  # whose engine is that of --for
+        said |= {"draft_model": model}
+    elif options["engine"] is None:
         said |= {"engine": engine}
     return options | said
 
 
-def _of_vllm(text: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what vLLM's configuration says, as options."""
+def _of_vllm(text: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return what vLLM's configuration says, as options, and the path of its draft model."""
     told = _json(text)
     method = str(told.pop("method", "")).lower().replace("_", "-")
     model = str(told.pop("model", "") or "")
@@ -90,7 +92,7 @@ def _of_vllm(text: str, options: Mapping[str, Any]) -> dict[str, Any]:
     if unknown:
         expected = f"keys that are known: method, model, num_speculative_tokens, {_KNOWN}"
         raise InputError(f"speculative_config {unknown[0]}", told[unknown[0]], expected)
-    return _as_typed(said, options)
+    return _as_typed(said, options), model
 
 
 _KNOWN = ", ".join((*_VLLM_KEYS, "parallel_drafting", *_PASSED_OVER))
@@ -104,8 +106,8 @@ def _as_typed(said: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any
     return said
 
 
-def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what SGLang's flags say, as options."""
+def _of_sglang(typed: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return what SGLang's flags say, as options, and the path of the draft model."""
     method = str(typed.get("speculative_algorithm", "")).lower()
     model = typed.get("speculative_draft_model_path") or ""
     if not method:
@@ -123,7 +125,7 @@ def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
     if width is not None and width > 1:
         said |= {"tree_width": width}
         said |= {"verify_tokens": verified} if verified is not None else {}
-    return said
+    return said, model
 
 
 def _json(text: str) -> dict[str, Any]:

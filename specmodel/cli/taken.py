@@ -67,7 +67,8 @@ def laid_out(
             return {}, {}
         raise
     held = f"{requests} requests" if requests > 1 else "a request"
-    told = f"the fewest that hold weights, drafter and {held} of {HELD_TOKENS:,} tokens"
+    kept = "weights, drafter and" if options.get("drafter") else "weights and"
+    told = f"the fewest that hold {kept} {held} of {HELD_TOKENS:,} tokens"
     return degrees, {"gpus": f"{_product(degrees)} ({told})"}
 
 

@@ -20,7 +20,8 @@ import specmodel
 from specmodel.base.errors import InputError
 from specmodel.base.naming import cached_snapshot, is_id, known_name
 
-_COUNTED = re.compile(r"(\d{1,6})\s*[x*×]\s*(\D.*)")
+_COUNTED = re.compile(r"(?P<count>\d{1,6})\s*[x*×]\s*(?P<name>\D.*)")
+_COUNTED_AFTER = re.compile(r"(?P<name>\D.*?)\s*[x*×]\s*(?P<count>\d{1,3})")
 _ASKED = {"target": "a model", "hardware": "a GPU"}
 
 
@@ -95,17 +96,17 @@ def _named(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def counted(hardware: str) -> tuple[int | None, str]:
-    """Return the count of ``8xh200``, None without one, and the name of the GPU.
+    """Return the count of ``8xh200`` or ``h200x8``, None without one, and the name of the GPU.
 
-    >>> counted("8xh200"), counted("h200")
-    ((8, 'h200'), (None, 'h200'))
+    >>> counted("8xh200"), counted("h200x8"), counted("h200")
+    ((8, 'h200'), (8, 'h200'), (None, 'h200'))
     """
-    found = _COUNTED.fullmatch(hardware)
+    found = _COUNTED.fullmatch(hardware) or _COUNTED_AFTER.fullmatch(hardware)
     if found is None or os.path.lexists(hardware):
         return None, hardware
-    if not int(found[1]):
+    if not int(found["count"]):
         raise InputError("hardware", hardware, "at least one GPU, such as 8xh200")
-    return int(found[1]), found[2]
+    return int(found["count"]), found["name"]
 
 
 def _looked_up(argument: str, word: str, taken: list[str]) -> str:

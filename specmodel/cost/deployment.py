@@ -202,7 +202,8 @@ class Deployment:
     def layout(self) -> Layout:
         """How the target is spread over GPUs."""
         degrees = self.tensor_parallel, self.expert_parallel
-        return Layout(*degrees, self._gpus_per_node, self.data_parallel)
+        multiples = self.code.padded_to(self.hardware.compute_capability)
+        return Layout(*degrees, self._gpus_per_node, self.data_parallel, multiples)
 
     @cached_property
     def draft_layout(self) -> Layout:

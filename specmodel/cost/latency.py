@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 
@@ -264,15 +265,16 @@ def _drafting(
         if np.array_equal(part.tokens_per_sequence, before.passes.tokens_per_sequence):
             found[place] = DraftTime(part, before.each)
     missing = [place for place in range(len(passes)) if place not in found]
-    for _, alike in groupby(missing, lambda place: passes[place].what_runs):
-        places = [*alike]
-        carried = [passes[place].carried(plain) for place in places]
-        first = passes[places[0]]
+    runs = attrgetter("part", "host_passes")
+    for _, alike in groupby(missing, lambda i: (id(passes[i].architecture), runs(passes[i]))):
+        parts = {place: passes[place] for place in alike}
+        carried = [part.carried(plain) for part in parts.values()]
+        first = next(iter(parts.values()))
         model, host = first.architecture, first.host_passes
         times = draft_passes(deployment, model, carried, first.part, host, only)
-        for place, each in zip(places, times, strict=True):
-            size = B * passes[place].tokens_per_sequence
-            found[place] = DraftTime(passes[place], _launched(deployment, each, B, size))
+        for (place, part), each in zip(parts.items(), times, strict=True):
+            size = B * part.tokens_per_sequence
+            found[place] = DraftTime(part, _launched(deployment, each, B, size))
     return [found[place] for place in range(len(passes))]
 
 

@@ -51,11 +51,6 @@ class DraftPasses:
         """Passes for which the host takes time, for each of these [-]."""
         return float(self.part == "layers" if self.takes_host is None else self.takes_host)
 
-    @property
-    def what_runs(self) -> tuple[int, Part, float]:
-        """What passes of one program have in common: their model by its identity, part and host."""
-        return id(self.architecture), self.part, self.host_passes
-
     def carried(self, sequences: SequenceGroup) -> SequenceGroup:
         """Return these sequences with the tokens of the pass."""
         return replace(

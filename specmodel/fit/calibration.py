@@ -17,7 +17,7 @@ from specmodel.machines.hardware import HardwareProfile, Link, load_hardware
 from specmodel.machines.profiles import hardware_text, with_stack
 from specmodel.measure.kernels.device import STACK, DeviceInfo
 from specmodel.measure.kernels.rows import read_rows
-from specmodel.measure.kernels.suite import ALL_REDUCE, COPY, DTYPE, LAUNCH, LAUNCHED_AS
+from specmodel.measure.kernels.suite import ALL_REDUCE, COPY, LAUNCH, LAUNCHED_AS
 from specmodel.measure.measurements import check_measurements
 
 DRIFT = 0.1  # drift of the references over a run from which a device is flagged [-]
@@ -178,7 +178,7 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
             "l2_bytes": info.l2_bytes,
             "source": source,
         },
-        "dtype": {DTYPE: {"peak_flops_per_s": _rounded(computed.max()), "source": source}},
+        "dtype": {info.dtype: {"peak_flops_per_s": _rounded(computed.max()), "source": source}},
     }
     return build(HardwareProfile, data, "hardware")
 

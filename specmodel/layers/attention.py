@@ -100,6 +100,13 @@ class LatentHeads(TokenMixer):
             run, layers, num_tokens, share, dtype, values=0.0, depth=depth, kernels=1
         )
 
+    def widened_bytes(self, stream: Stream, tensor_parallel: int) -> float:
+        """Return what absorbed matrices take, kept beside those that prompts need [B]."""
+        # of weights with 16 bits they are views
+        own = BYTES_PER_ELEMENT[stream.weight_dtype]
+        each = BYTES_PER_ELEMENT[absorbed_dtype(stream)] if own < 2 else 0.0
+        return self.weights_of_latents(tensor_parallel) * each
+
     def weights_of_latents(self, tensor_parallel: int) -> float:
         """Return the weights of one layer that make keys and values, on each GPU [-]."""
         heads = self.num_heads / tensor_parallel
@@ -162,7 +169,8 @@ class LatentAttention(LatentHeads):
 
     Notes
     -----
-    Absorbed matrices stay in 16 bits (`MLAAttention.process_weights_after_loading` in vLLM 0.33).
+    Absorbed matrices have 16 bits, and are kept beside what the checkpoint holds, which prompts
+    are multiplied with (`split_kv_b_proj` in ``mla_attention.py`` of vLLM 0.33).
     The core computes in 16 bits whatever the cache holds, except on data-center Blackwell, where it
     computes on 8-bit latents.
     """
@@ -180,11 +188,6 @@ class LatentAttention(LatentHeads):
         del tensor_parallel
         kept = entries if self.window is None else at_most(entries, self.window)
         return kept * (self.cache_size * BYTES_PER_ELEMENT[stream.kv_dtype])
-
-    def widened_bytes(self, stream: Stream, tensor_parallel: int) -> float:
-        """Return what absorbed matrices take beyond the dtype of the others [B]."""
-        wider = BYTES_PER_ELEMENT[absorbed_dtype(stream)] - BYTES_PER_ELEMENT[stream.weight_dtype]
-        return self.weights_of_latents(tensor_parallel) * wider
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""

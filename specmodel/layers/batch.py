@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -35,13 +36,15 @@ class Layout:
     `expert_parallel` groups, of one GPU each where there are as many; the GPUs of a group cut each
     of its experts. `data_parallel` replicas of all the rest share the batch; if None as few as
     `expert_parallel` needs: ``expert_parallel / tensor_parallel``, or 1. Beyond the `gpus_per_node`
-    that the fast link joins, messages take the network.
+    that the fast link joins, messages take the network. `mxfp4_multiples` are what the engine pads
+    the model's width and that of a slice to in experts of mxfp4.
     """
 
     tensor_parallel: int = 1
     expert_parallel: int = 1
     gpus_per_node: int = 8
     data_parallel: int | None = None
+    mxfp4_multiples: tuple[int, int] = (1, 1)
 
     @property
     def replicas(self) -> int:
@@ -171,7 +174,8 @@ def joined(groups: Sequence[SequenceGroup]) -> SequenceGroup | None:
     if any(map(np.ndim, single)) or any(same(other) != same(first) for other in others):
         return None
     varying = {name: v for name, v in numbers.items() if name in _STACKED or min(v) < max(v)}
-    return replace(first, **{name: np.array(values) for name, values in varying.items()})
+    arrays: dict[str, Any] = {name: np.array(values) for name, values in varying.items()}
+    return replace(first, **arrays)
 
 
 def sequence_group(

@@ -4,7 +4,9 @@ A row an engine, each figure from its source.
 """
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
+
+T = TypeVar("T")
 
 Exchange: TypeAlias = Literal["ranks", "copies", "gather"]
 """How tokens get to whole experts on other GPUs: once to each GPU that has any of theirs, once for
@@ -12,6 +14,10 @@ each of their experts, or all tokens to all GPUs."""
 
 Rows: TypeAlias = tuple[int, ...] | None
 """Tokens of a sequence that a kernel takes together, None for any number [token]."""
+
+
+Multiples: TypeAlias = tuple[int, int]
+"""What the model's width and the width of an expert's slice are padded to multiples of [-]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,16 +34,34 @@ class EngineCode:
         the routed experts; 0 if they take turns [token].
     exchange
         How tokens get to whole experts where attention is data-parallel.
+    fused_tokens
+        Tokens of a pass up to which mixed residual streams are written back and read for the next
+        block by one kernel; 0 if never [token].
+    mxfp4_multiples
+        Multiples that the model's width and that of an expert's slice are padded to in experts of
+        mxfp4, by the major compute capability of the GPU, 0 for all others [-]. Memory counts them;
+        times have them already, as kernels were timed padded and are fitted to the sizes told.
     """
 
     index_rows: tuple[tuple[int, Rows], ...] = ((9, (1, 2, 4)), (10, None), (0, (1, 2)))
     beside_tokens: float = 0.0
     exchange: Exchange = "ranks"
+    fused_tokens: float = 0.0
+    mxfp4_multiples: tuple[tuple[int, Multiples], ...] = ((0, (1, 1)),)
 
     def rows_together(self, compute_capability: float | None) -> Rows:
         """Return the tokens of a sequence that read index keys together on a GPU [token]."""
-        rows = dict(self.index_rows)
-        return rows.get(int(compute_capability or 0), rows[0])
+        return _on_gpu(self.index_rows, compute_capability)
+
+    def padded_to(self, compute_capability: float | None) -> Multiples:
+        """Return the multiples that experts of mxfp4 are padded to on a GPU [-]."""
+        return _on_gpu(self.mxfp4_multiples, compute_capability)
+
+
+def _on_gpu(values: tuple[tuple[int, T], ...], compute_capability: float | None) -> T:
+    """Return the value for the major compute capability of a GPU, that of 0 for others."""
+    by_major = dict(values)
+    return by_major.get(int(compute_capability or 0), by_major[0])
 
 
 NO_ENGINE = EngineCode()
@@ -52,15 +76,27 @@ _CODES = {
     # Shared experts: up to VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD = 256 tokens
     # (``fused_moe/runner/shared_experts.py``), before the router (``moe_runner.py``).
     # Exchange: ``all2all_backend`` is "allgather_reducescatter" (``config/parallel.py``).
-    "vllm": EngineCode(beside_tokens=256.0, exchange="gather"),
+    # Experts of mxfp4: FlashInfer's kernels of TensorRT-LLM on Blackwell, elsewhere Triton's
+    # (`mxfp4_round_up_hidden_size_and_intermediate_size` in ``fused_moe/oracle/mxfp4.py``).
+    # Streams: up to `_FUSED_POST_PRE_MAX_TOKENS` (``kernels/mhc/tilelang_kernels.py``).
+    "vllm": EngineCode(
+        beside_tokens=256.0,
+        exchange="gather",
+        fused_tokens=32.0,
+        mxfp4_multiples=((10, (256, 128)), (0, (1, 64))),
+    ),
     # Index keys: any number on Blackwell only, else each token by itself ("DG-native is SM100+
     # only" in ``layers/attention/dsa_backend.py`` of 0.5.23). Shared experts: wherever a CUDA graph
     # is captured (`forward_normal_dual_stream` in ``models/deepseek_v2.py``, ``glm4_moe.py`` and
     # ``qwen2_moe.py``), which is up to 512 requests.
     # Exchange: DeepEP's kernels of low latency, by ``--moe-a2a-backend deepep``, which spreads
     # whole experts over all GPUs: a copy for each expert, in 8 bits with scales, and back in 16.
+    # Experts of mxfp4: likewise (`create_weights` in ``quantization/mxfp4.py``).
     "sglang": EngineCode(
-        index_rows=((10, None), (0, (1,))), beside_tokens=512.0, exchange="copies"
+        index_rows=((10, None), (0, (1,))),
+        beside_tokens=512.0,
+        exchange="copies",
+        mxfp4_multiples=((10, (128, 128)), (0, (1, 64))),
     ),
     # Shared experts: likewise in CUDA graphs (`maybe_execute_in_parallel` of its
     # ``_torch/modules/multi_stream_utils.py``, which vLLM's of the same name cites).

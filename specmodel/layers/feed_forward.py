@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from itertools import filterfalse
+from math import ceil
 from operator import attrgetter
 from typing import Any, Literal, Self
 
@@ -44,6 +45,8 @@ class RoutedExperts(FeedForwardBlock):
     num_zero_experts
         Experts without weights that a token may choose as well, which return their input. Of the
         others it then uses fewer: a mean, if all are equally popular [-].
+    expert_groups, groups_per_token
+        Groups that the experts stand in, and of how many of them a token chooses its experts [-].
     num_shared_experts, shared_expert_size
         Experts every token uses, and the width of one [-].
     is_gated, is_shared_apart
@@ -147,8 +150,14 @@ class RoutedExperts(FeedForwardBlock):
         """Return the bytes of one layer on each GPU [B]."""
         # router and latent projections are on all GPUs, in 16 bits or more where others have less
         h, n = stream.hidden_size, layout.tensor_parallel
-        gpus = layout.num_gpus if self.is_routed else n
-        routed = self.num_experts * self.expert_parameters(h) / gpus
+        routed = self.num_experts * self.expert_parameters(h) / n
+        if self.is_routed:
+            width, sliced = self.routed_width(h), self.expert_size / layout.expert_tensor_parallel
+            if stream.expert_dtype == "mxfp4":
+                sizes = zip((width, sliced), layout.mxfp4_multiples, strict=True)
+                width, sliced = (ceil(size / multiple) * multiple for size, multiple in sizes)
+            held = self.num_experts / layout.expert_parallel
+            routed = held * matrices_of(self.is_gated) * width * sliced
         return (
             routed * stream.bytes_of(stream.expert_dtype)
             + self.shared_parameters(h) / n * stream.bytes_of(stream.weight_dtype)
@@ -203,10 +212,11 @@ class RoutedExperts(FeedForwardBlock):
         # Blocks with norms of their own are no part of an engine's experts (``models/gemma4.py``).
         if not shared or not run.code.beside_tokens or self.is_shared_apart:
             return shared
+        # their activation function runs there too
         others = ("router", "latent_projections", "routed_experts")
+        both = shared["shared_experts"] + shared["elementwise"]
         most = run.code.beside_tokens
-        found = replace(shared["shared_experts"], beside=others, beside_tokens=most)
-        return shared | {"shared_experts": found}
+        return {"shared_experts": replace(both, beside=others, beside_tokens=most)}
 
     @property
     def _choices(self) -> int:

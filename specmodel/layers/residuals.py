@@ -8,18 +8,30 @@ each block, with which engines fuse it, and each GPU has a copy of it.
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
+import numpy as np
+
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.schemas import BY_KIND, Count, Setting
+from specmodel.base.units import FloatArray
 from specmodel.layers import blocks
-from specmodel.layers.forms import Quantity
+from specmodel.layers.batch import Carried
+from specmodel.layers.forms import Quantity, measured
 from specmodel.layers.matrices import between_matrices
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Kind, Work
 
 _MIXER_DTYPE = "fp32"
+
+
+def share_apart(carried: Carried, tokens: float) -> FloatArray:
+    """Return how much of what engines save in passes of few tokens is not saved [-].
+
+    None up to these tokens, all from twice as many on: no step.
+    """
+    return np.clip(carried.replica.num_tokens / tokens - 1, 0, 1)
 
 
 def norms(
@@ -61,10 +73,9 @@ class HyperConnections(Record):
     Notes
     -----
     As engines of mid-2026 run it, and as it was timed: kernels before a block, with its norm, and
-    one after it. vLLM 0.33 fuses what follows a block with what precedes the next
-    (``mhc_fused_post_pre``), which saves reading and writing the streams once, up to a quarter of
-    the traffic. The drafting layers of GLM-5.3-Flash have one stream, those of DeepSeek-V4 as many
-    as the model.
+    one after it. In passes of few tokens vLLM 0.33 fuses what follows a block with what precedes
+    the next (`EngineCode.fused_tokens`), which saves a launch and a walk over the streams. The
+    drafting layers of GLM-5.3-Flash have one stream, those of DeepSeek-V4 as many as the model.
 
     References
     ----------
@@ -108,7 +119,11 @@ class HyperConnections(Record):
         """Return the work of mixing in a pass, with the norms before blocks."""
         del num_layers
         tokens, stream = run.num_tokens, run.stream
-        found = self.before(tokens, stream, num_blocks) + self.after(tokens, stream, num_blocks)
+        after = self.after(tokens, stream, num_blocks)
+        if run.code.fused_tokens:
+            apart = measured(share_apart, run.code.fused_tokens)
+            after = replace(after, kernels=apart * after.kernels, depth=apart * after.depth)
+        found = self.before(tokens, stream, num_blocks) + after
         return found + self.before(tokens, stream, 1, self._of_head) if self.has_head else found
 
     def before(

@@ -205,6 +205,7 @@ class Evaluation:
     def best_draft_length(self) -> FloatArray:
         """Draft length with the largest speedup, 0 for none; NaN for trees [token].
 
+        Where a loaded drafter runs without a draft too, none has what is left of a speedup of 1.
         In recurrent layers each drafted token takes one more state: lengths that do not fit in
         memory are left out where others do, or where a plain pass does.
         """
@@ -214,12 +215,14 @@ class Evaluation:
         longest = min(self.max_draft_length, self.acceptance.max_draft_length, block)
         points = {name: self.points[name] for name in COORDINATES if name in self.points}
         shape = np.broadcast_shapes(*map(np.shape, points.values()), self.acceptance.shape)
-        lengths = np.arange(1.0, longest + 1).reshape(-1, *(1,) * len(shape))
+        runs_idle = self.deployment.runs_idle_drafter
+        lengths = np.arange(0.0 if runs_idle else 1.0, longest + 1)
+        lengths = lengths.reshape(-1, *(1,) * len(shape))
         # a draft pass carries the width of a tree: then it is not that of a chain
         times = self.times
         known = times if isinstance(times, StepTimes) and self.is_chain.all() else None
         room = self._room(points, lengths) if self.deployment.recurrent_model else None
-        most, best = np.ones(shape), np.zeros(shape)
+        most, best = np.full(shape, 0.0 if runs_idle else 1.0), np.zeros(shape)
         step = max(_AT_ONCE // most.size, 1)
         for start in range(0, len(lengths), step):
             part = slice(start, start + step)

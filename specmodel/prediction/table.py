@@ -13,9 +13,10 @@ Row = dict[str, Any]
 
 Form = str | Callable[[Row], str]
 """How the cells of a column read: a template such as ``{speedup:.2f}``, in which ``{tpot:s}`` and
-``{memory_bytes:B}`` are numbers with a metric prefix; or a function that makes a cell of a row."""
+``{memory_bytes:B}`` are numbers with a metric prefix, in three digits, or in five as ``{tpot:s5}``;
+or a function that makes a cell of a row."""
 
-_UNITS = {"s", "B"}
+_UNITS = ("s", "B")
 
 
 def columns_of(rows: Sequence[Row], forms: Iterable[tuple[str, Form]]) -> Columns:
@@ -41,9 +42,11 @@ def varies(name: str, rows: Iterable[Row]) -> bool:
     return len({row[name] for row in rows}) > 1
 
 
-def seconds(value: float) -> str:
-    """Return a time with a metric prefix and no space, for tables."""
-    return _with_prefix(value, "s")
+def seconds(value: float, beside: float | None = None) -> str:
+    """Return a time with a metric prefix and no space; in more digits if it reads as another."""
+    shown = _with_prefix(value, "s")
+    is_alike = beside not in (None, value) and shown == _with_prefix(beside, "s")
+    return _with_prefix(value, "s5") if is_alike else shown
 
 
 def filler(form: Form) -> Callable[[Row], str]:
@@ -51,7 +54,7 @@ def filler(form: Form) -> Callable[[Row], str]:
     if not isinstance(form, str):
         return form
     fields = [(name, spec or "") for _, name, spec, _ in Formatter().parse(form) if name]
-    has_units = any(spec in _UNITS for _, spec in fields)
+    has_units = any(spec.startswith(_UNITS) for _, spec in fields)
 
     def filled(row: Row) -> str:
         values = [row[name] for name, _ in fields]
@@ -68,7 +71,7 @@ def _with_units(form: str, row: Row) -> str:
     unit = ""
     for between, name, spec, _ in Formatter().parse(form):
         text, last, unit = "", unit, ""
-        if name and spec in _UNITS:
+        if name and spec and spec.startswith(_UNITS):
             text = _with_prefix(row[name], spec)
             unit = text.lstrip("0123456789.e+-")
         elif name:
@@ -79,7 +82,7 @@ def _with_units(form: str, row: Row) -> str:
     return "".join(parts)
 
 
-def _with_prefix(value: float, unit: str) -> str:
+def _with_prefix(value: float, spec: str) -> str:
     from specmodel.base.units import format_si
 
-    return format_si(value, unit).replace(" ", "")
+    return format_si(value, spec[0], int(spec[1:] or 3)).replace(" ", "")

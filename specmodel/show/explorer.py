@@ -288,8 +288,9 @@ def draw(shown: View) -> Figure:
     # with fixed margins: a layout that measures the text takes as long as the drawing
     figure.subplots_adjust(left=0.075, right=0.985, bottom=0.3, top=0.96, wspace=0.2)
     left, right = figure.subplots(1, 2)
-    plots.speedup(shown.table, left)
-    plots.target_efficiency(shown.table, right)
+    table = shown.table.drop(columns=["limited_by", "in_graph"])  # said in words below
+    plots.speedup(table, left)
+    plots.target_efficiency(table, right)
     for ax in (left, right):
         _shade(shown.table, shown.spot, ax)
         if legend := ax.get_legend():

@@ -86,15 +86,24 @@ def with_gains(rows: Sequence[Row], gains: Sequence[Gain | None]) -> list[Row]:
 
 
 def table(
-    prediction: Prediction, rows: Sequence[Row], *, width: int = 80, columns: str | None = None
+    prediction: Prediction,
+    rows: Sequence[Row],
+    *,
+    width: int = 80,
+    columns: str | None = None,
+    target: float | None = None,
 ) -> str:
     """Return rows as an operator reads them, or the columns that were asked for.
 
-    What has no room is named below.
+    What has no room is named below. Times that would read as the `target` have more digits [s].
     """
     names = _chosen(columns, rows) if columns else _usual(rows)
     units = prediction.units()
     shown = {name: _CELLS[name] if name in _CELLS else _plain(name, units) for name in names}
+    is_near = any(seconds(row["tpot"]) != seconds(row["tpot"], target) for row in rows)
+    if is_near and "tpot" in shown:
+        title, _, rank = shown["tpot"]
+        shown["tpot"] = title, "{forward_time:s}>{tpot:s5}", rank
     forms = [(title, form) for title, form, _ in shown.values()]
     spare = sorted((rank, title) for title, _, rank in shown.values() if rank and not columns)
     kept, left_out = fitted(columns_of(rows, forms), (title for _, title in spare), width)
@@ -244,8 +253,8 @@ def within(rows: Sequence[Row], target: float, largest: Mapping[str, int]) -> tu
     told = ", ".join(f"{size} {how}" for how, size in largest.items())
     if not any(largest.values()):
         least = min(rows, key=lambda row: row["tpot"])
-        place = f"batch size {least['batch_size']}"
-        return kept, f"No batch meets {seconds(target)}: least {seconds(least['tpot'])} at {place}."
+        place, shown = f"batch size {least['batch_size']}", seconds(least["tpot"], target)
+        return kept, f"No batch meets {seconds(target)}: least {shown} at {place}."
     return kept, f"Within {seconds(target)} a token, the largest batch is {told}."
 
 

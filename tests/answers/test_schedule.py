@@ -490,8 +490,8 @@ def test_where_nothing_is_drafted_a_loaded_drafter_may_cost():
     assert schedule.draft_length.tolist() == [1, 1, 0, 0]
     np.testing.assert_allclose(schedule.speedup, [1.30, 1.20, 0.96, 0.96])
     losing = draft_length_schedule([[1.30], [1.20], [0.95], [0.97]], idle_speedup=0.90)
-    assert losing.draft_length.tolist() == [1, 1, 0, 0]  # none where none pays, nearly tied or not
-    assert losing.best_draft_length.tolist() == [1, 1, 0, 0]
+    assert losing.draft_length.tolist() == [1, 1, 1, 1]  # all lose, a draft the least
+    assert losing.best_draft_length.tolist() == [1, 1, 1, 1]
     nearly = draft_length_schedule([[1.30], [1.20], [0.95], [0.995]], idle_speedup=0.96)
     assert nearly.draft_length.tolist() == [1, 1, 0, 1]  # within the tolerance of 1
     off = draft_length_schedule([[1.01], [0.9], [0.9], [0.9]], idle_speedup=0.93)

@@ -23,7 +23,8 @@ from specmodel.answers.sweeps import (
     sweep_to_file,
 )
 from specmodel.answers.sweeps.columns import part_columns
-from specmodel.answers.sweeps.plan import DEFAULT_COLUMNS, blocks
+from specmodel.answers.sweeps.parameters import DEFAULT_COLUMNS
+from specmodel.answers.sweeps.plan import blocks
 from specmodel.base.errors import InputError
 from specmodel.drafters.by_name import load_drafter
 from specmodel.machines.engine import load_engine
@@ -611,8 +612,13 @@ def test_what_an_interruption_left_is_refused_unless_it_may_be_replaced(output, 
     else:
         left.write_text("left")
     before = snapshot(tmp_path)
-    with pytest.raises(InputError, match=r"^output: got .*partial.*another name, or overwrite"):
+    with pytest.raises(
+        InputError, match=r"^output: got .*partial.*another name, or overwrite"
+    ) as e:
         sweep_to_file(plan, f"{tmp_path}/{output}")
+    # one file with an index at its end cannot go on, a folder can
+    is_indexed = path.suffix in (".parquet", ".arrow")
+    assert (f"{path.stem}/, parts that go on where they stopped" in str(e.value)) == is_indexed
     assert snapshot(tmp_path) == before
     sweep_to_file(plan, f"{tmp_path}/{output}", overwrite=True)
     assert len(text_of(path)) == plan.num_points

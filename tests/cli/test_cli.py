@@ -279,6 +279,7 @@ def test_csv_holds_the_rows_of_json(command, run, rows):
     text = run(command + " --csv")
     expected = rows(command)
     table = list(csv.DictReader(io.StringIO(text)))
+    assert all(" on " in row.pop("case") for row in table)
     assert list(table[0]) == list(expected[0])
     as_text = [{k: "" if v is None else str(v) for k, v in row.items()} for row in expected]
     assert table == as_text

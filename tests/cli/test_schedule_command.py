@@ -217,6 +217,7 @@ def test_csv_has_a_row_for_each_batch_size(run_both, document):
     out, err = run_both(SMALL + " --csv")
     assert OUTSIDE.fullmatch(err.removeprefix("specmodel: warning: ").rstrip("\n"))
     table = list(csv.DictReader(io.StringIO(out)))
+    assert all(" on " in row.pop("case") for row in table)
     assert table == [{name: str(value) for name, value in row.items()} for row in rows]
 
 
@@ -545,20 +546,24 @@ def test_a_schedule_counts_the_prompts_of_other_requests(run, document):
     assert [each["context_length"] for each in several["contexts"]] == [100, 9000]
 
 
-def test_batch_sizes_that_lose_draft_nothing_and_the_verdict_says_what_avoids_them(run, document):
-    """Where the drafter is loaded: the least that is lost with any length, and with none."""
+def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted_and_what_avoids_them(
+    run, document
+):
+    """Where the drafter is loaded none costs too: the schedule is near the best of all lengths."""
     command = "schedule qwen3-30b-a3b h200 --for vllm --drafter eagle3"
     rows = document(command)["rows"]
-    assert all(row["draft_length"] == 0 or row["speedup"] > 0.99 for row in rows)
-    first = next(row["batch_size"] for row in rows if row["draft_length"] == 0)
+    first = 1 + max(row["batch_size"] for row in rows if row["speedup"] >= 1)
     told = re.search(
-        rf"At batch sizes {first}-512 one loses (\d+)-(\d+) %", in_one_line(run(command))
+        rf"At batch sizes {first}-512 the best length loses (\d+)-(\d+) %",
+        in_one_line(run(command)),
     )
     at = f"predict qwen3-30b-a3b h200 --drafter eagle3 --draft-length 0:7 --batch-size {first}:512"
     found = {}
     for row in document(at)["rows"]:
         found.setdefault(row["batch_size"], []).append(row["speedup"])
-    lost = [100 * (1 - max(gains)) for gains in found.values()]
+    losing = [row["speedup"] for row in rows[first - 1 :]]
+    assert all(s >= 0.99 * max(found[first + i]) for i, s in enumerate(losing))
+    lost = [100 * (1 - speedup) for speedup in losing]
     assert [int(end) for end in told.groups()] == [round(min(lost)), round(max(lost))]
     assert f"--max-num-seqs {first - 1} avoids that, or CUDA graphs" in in_one_line(run(command))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from specmodel.cost.deploying import deploy
-from specmodel.cost.latency import target_pass
+from specmodel.cost.latency import step_times, target_pass
 from specmodel.cost.passes import pass_time
 from specmodel.cost.programs import _MOST_TOGETHER
 from specmodel.layers.batch import sequence_group
@@ -57,6 +57,28 @@ def test_a_point_is_the_same_alone_and_among_many(name, layout):
     for i in (0, 7, count - 1):
         one = replace(group, batch_size=batch[i], context_length=context[i])
         assert target_pass(deployment, one).total_time == many[i]
+
+
+@pytest.mark.parametrize("drafter", ["ngram", "eagle3", "mtp", "dflash", "qwen2-0.5b"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_step_is_the_same_alone_and_in_a_list(drafter, layout):
+    """To the last bit: at one point, plain and verify pass are timed together, in a list apart."""
+    target = "qwen2-57b-a14b" if drafter == "qwen2-0.5b" else "qwen3.5-397b-a17b"
+    deployment, _ = deploy(
+        target=target, hardware="h200_sxm", engine="vllm", drafter=drafter, **layout
+    )
+    for draft_length in (0, 1, 5, 300):
+        if draft_length > (deployment.drafter.block_size or 300):
+            continue
+        step = {"draft_length": draft_length, "verify_tokens": draft_length + 1}
+        one = step_times(deployment, batch_size=8, context_length=500, **step)
+        many = step_times(deployment, batch_size=[8, 9], context_length=500, **step)
+        for name in ("forward_time", "verify_time", "draft_time", "step_time"):
+            assert getattr(one, name) == np.broadcast_to(getattr(many, name), 2)[0]
+        for name, passed in many.passes.items():
+            for part, time in one.passes[name].components.items():
+                alone = np.broadcast_to(passed.components[part].total_time, 2)[0]
+                assert time.total_time == alone, (name, part)
 
 
 def test_draws_of_the_host_come_before_points():

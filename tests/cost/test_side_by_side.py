@@ -28,7 +28,7 @@ def times(plain):
 def alone():
     """The same kernels, one after another."""
     deployment, _ = resolve({**WHERE, "stack": "vllm", "engine": "vllm"})
-    vars(deployment)["code"] = NO_ENGINE
+    vars(deployment)["code"] = replace(engine_code("vllm"), beside_tokens=1e-9)
     return decode_deployed(deployment, {}, batch_size=SIZES)
 
 
@@ -42,6 +42,17 @@ def test_shared_experts_hide_behind_the_routed_ones_up_to_the_engines_threshold(
         np.testing.assert_array_equal(own[name], apart[name])
     assert hidden[0] > 5e-4
     assert hidden[-1] == 0
+
+
+def test_the_activation_function_of_shared_experts_runs_with_them(alone):
+    one_after_another, _ = resolve({**WHERE, "stack": "vllm", "engine": "vllm"})
+    vars(one_after_another)["code"] = NO_ENGINE
+    apart = times(decode_deployed(one_after_another, {}, batch_size=SIZES))
+    joined = times(alone)
+    launches = 58  # one for each layer with experts, of elementwise kernels or of products
+    fewer, more = (apart[n] - joined[n] for n in ("elementwise", "shared_experts"))
+    assert (fewer > launches * 1e-6).all()
+    assert (-more > launches * 1e-6).all()
 
 
 def test_components_still_sum_to_the_pass(alone):
@@ -62,7 +73,7 @@ def test_what_takes_longer_than_the_others_takes_the_difference(alone):
     """Shared experts beside the router alone, which is shorter."""
     forward = alone.times.forward
     works = forward.work().components
-    beside = replace(works["shared_experts"], beside=("router",))
+    beside = replace(works["shared_experts"], beside=("router",), beside_tokens=np.inf)
     found = side_by_side(forward.timed, {"shared_experts": beside}, SIZES)
     rows = {name: time for stack in found for name, time in stack.rows.items()}
     left = rows["shared_experts"].total_time

@@ -28,7 +28,7 @@ from specmodel.measure.kernels.bench import (
     Stopwatch,
 )
 from specmodel.measure.kernels.device import find_device
-from specmodel.measure.kernels.session import run_suite
+from specmodel.measure.kernels.session import _row, run_suite
 from specmodel.measure.kernels.suite import CORRELATION, REPEATS, Point, suite
 from specmodel.measure.kernels.workloads import Workload
 from specmodel.measure.measurements import COLUMNS, check_measurements, read_measurements
@@ -71,6 +71,21 @@ def test_a_tiny_suite_makes_a_profile_that_predicts(calibrated: Path) -> None:
     )  # fmt: skip
     assert (p.target_efficiency > 0).all()
     assert (p.target_efficiency < 1).all()
+
+
+def test_a_cpu_without_bf16_is_timed_in_fp32() -> None:
+    info = find_device("cpu", "fp32")
+    assert info.identity["dtype"] == "fp32"
+    point = next(p for p in suite("cpu", "tiny") if p.component == "gemm")
+    timed = Bench(info, [point]).measure(point)
+    assert float(timed["latency"]) > 0
+    assert _row(timed, point, 0, info)["weight_dtype"] == "fp32"
+    arenas = [workloads.Arena(2**28, CPU, dtype) for dtype in ("fp32", "bf16")]
+    assert [a.values.numel() * a.values.element_size() for a in arenas] == [2**28, 2**28]
+    sizes = {"input_size": 16, "output_size": 8, "num_tokens": 2}
+    product = workloads.prepare("gemm", sizes, arenas[0], "").call(0)
+    assert isinstance(product, torch.Tensor)
+    assert product.dtype == torch.float32
 
 
 def test_rows_hold_every_repeat_with_what_was_timed(calibrated: Path) -> None:

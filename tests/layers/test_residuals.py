@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from strategies import pass_of
 
+from specmodel import decode
 from specmodel.base.errors import InputError
 from specmodel.drafters.heads import mtp_drafter
 from specmodel.layers.batch import Layout
@@ -43,6 +45,16 @@ def test_traffic_of_four_streams():
     assert mixed.weight_bytes == 2 * LAYERS * 24 * 4 * H * 4
     assert (mixed.kind, mixed.kernels) == ("hyper_connections", 2 * LAYERS * (4 + 1))
     assert mixed.depth == 2 * LAYERS * 2 * 4 * H
+
+
+def test_few_tokens_are_written_back_and_read_for_the_next_block_by_one_kernel():
+    """vLLM's up to 32 tokens: four kernels a block and one walk; from 64 on five and two."""
+    sizes, apart = [1, 32, 48, 64, 500], np.array([0.0, 0.0, 0.5, 1.0, 1.0])
+    run = {"hardware": "h200_sxm", "engine": "ideal", "tensor_parallel": 8, "stack": "vllm"}
+    work = decode(target=STREAMS, batch_size=sizes, **run).times.forward.work()
+    mixed = work.components["residual_streams"]
+    np.testing.assert_allclose(mixed.kernels, 2 * LAYERS * (4 + apart))
+    np.testing.assert_allclose(mixed.depth, 2 * LAYERS * (1 + apart) * 4 * H)
 
 
 def test_norms_before_blocks_are_done_with_the_streams():

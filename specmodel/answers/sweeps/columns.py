@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.answers.sweeps.plan import POINT_AXES, Part, Plan
+from specmodel.answers.sweeps.parameters import POINT_AXES
+from specmodel.answers.sweeps.plan import Part, Plan
 from specmodel.base.units import FloatArray
 from specmodel.prediction.columns import COLUMNS, with_interval
 from specmodel.prediction.outcome import Prediction

@@ -102,7 +102,7 @@ def sweep_to_file(
     working = path.with_name(f"{path.stem}.partial{path.suffix}")
     with _locked(output, (path, working), kind, overwrite=overwrite):
         with refusing(output, _ARGUMENT, _PLACE):
-            done = _KEPT[kind](plan, working, overwrite)
+            done = _FORMS[kind][2](plan, working, overwrite)
         sink = _Sink(plan, output, working, kind, sum(done))
         try:
             for num_points in done:
@@ -146,7 +146,7 @@ class _Sink:
         self, plan: Plan, output: str | Path, working: Path, kind: str, num_points: int
     ) -> None:
         self.output, self.working, self.kind = output, working, kind
-        self.encode, written = _FORMS[kind]
+        self.encode, written, _ = _FORMS[kind]
         self.num_points = num_points
         self._opened = ExitStack()
         with refusing(output, _ARGUMENT, _PLACE), ExitStack() as failing:
@@ -169,7 +169,10 @@ class _Sink:
         with suppress(OSError):
             self._close()
         if not self.num_points:
-            _remove(self.working)
+            if self.working.is_dir():
+                shutil.rmtree(self.working)
+            else:
+                self.working.unlink(missing_ok=True)
         return self.num_points
 
     def _close(self) -> None:
@@ -198,7 +201,8 @@ def _locked(
     working = paths[-1]
     with refusing(output, _ARGUMENT, _PLACE):
         _check_free(paths[0], kind, overwrite=overwrite)
-        _check_free(working, kind, overwrite=overwrite or kind not in _INDEXED)
+        folder = f"{paths[0].with_suffix('')}/, parts that go on where they stopped; or "
+        _check_free(working, kind, folder, overwrite=overwrite or kind not in _INDEXED)
         if kind == "/":
             working.mkdir(exist_ok=True)
         flags = os.O_RDONLY if kind == "/" else os.O_RDWR | os.O_CREAT
@@ -348,22 +352,15 @@ def _part_paths(plan: Plan, working: Path) -> Iterator[Path]:
     return (working / f"part-{number:0{digits}}.parquet" for number in itertools.count())
 
 
-_FORMS: dict[str, tuple[Callable[[Part], Any], Callable[..., Any]]] = {
-    ".csv": (csv_text, _csv_file),
-    ".parquet": (arrow_table, partial(_indexed_file, _parquet_writer)),
-    ".arrow": (arrow_table, partial(_indexed_file, _arrow_writer)),
-    "/": (parquet_bytes, _parquet_folder),
+_FORMS: dict[str, tuple[Callable[[Part], Any], Callable[..., Any], Callable[..., list[int]]]] = {
+    ".csv": (csv_text, _csv_file, _kept_lines),
+    ".parquet": (arrow_table, partial(_indexed_file, _parquet_writer), lambda *_: []),
+    ".arrow": (arrow_table, partial(_indexed_file, _arrow_writer), lambda *_: []),
+    "/": (parquet_bytes, _parquet_folder, _kept_files),
 }
-"""By kind: what computes a part in the form that is written, importable where the workers are; and
-what opens the working file or folder for a function that writes a part."""
-
-_KEPT: dict[str, Callable[[Plan, Path, bool], list[int]]] = {
-    ".csv": _kept_lines,
-    **dict.fromkeys(_INDEXED, lambda _plan, _working, _overwrite: []),
-    "/": _kept_files,
-}
-"""By kind: what leaves those parts of an interrupted run that a sweep goes on from, and refuses
-another sweep's unless it may be replaced."""
+"""By kind: what computes a part in the form that is written, importable where the workers are; what
+opens the working file or folder for a function that writes a part; and what leaves those parts of
+an interrupted run that a sweep goes on from, and refuses another sweep's unless it is replaced."""
 
 
 def _kind(output: str | Path) -> str:
@@ -383,11 +380,12 @@ def _kind(output: str | Path) -> str:
     return kind
 
 
-def _check_free(path: Path, kind: str, *, overwrite: bool) -> None:
+def _check_free(path: Path, kind: str, instead: str = "", *, overwrite: bool) -> None:
     """Refuse a name that is taken, unless by a sweep that may be replaced."""
     is_free = not path.is_symlink() and not path.exists()
     if not is_free and not (overwrite and _is_replaceable(path, kind)):
-        expected = "a name that is not taken" if overwrite else "another name, or overwrite"
+        other = f"{instead}another name, or overwrite"
+        expected = "a name that is not taken" if overwrite else other
         raise InputError(_ARGUMENT, str(path), expected)
 
 
@@ -397,10 +395,3 @@ def _is_replaceable(path: Path, kind: str) -> bool:
         return path.is_file() and not path.is_symlink()
     names = [part.name.removeprefix(".") for part in path.iterdir()] if path.is_dir() else [""]
     return not path.is_symlink() and all(Path(name).match("part-*.parquet") for name in names)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

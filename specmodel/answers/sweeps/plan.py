@@ -3,23 +3,30 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from specmodel.algebra.acceptance import FORMS, Acceptance
-from specmodel.base.errors import InputError, nearest
-from specmodel.base.records import Record
+from specmodel.answers.sweeps.parameters import (
+    BY_POSITION,
+    POINT_AXES,
+    SETTINGS,
+    check_names,
+    columns_of,
+    is_label,
+    labels_of,
+    listed,
+    ordered,
+)
+from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
-from specmodel.cost.deploying import DEFAULT_ENGINE, NAMES, RECORDS, resolve
+from specmodel.cost.deploying import resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
-from specmodel.prediction.columns import COLUMN_UNITS, LOAD_COLUMNS, with_ends
 from specmodel.prediction.evaluate import LOAD
 from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
 from specmodel.prediction.outcome import Prediction
@@ -32,23 +39,6 @@ columns to take 20 MB."""
 
 MOST_DEPLOYMENTS = 100_000
 """Most combinations of targets, drafters, hardware and their settings [-]."""
-
-POINT_AXES = (*LOAD, "context_length", "batch_size", "draft_length", "verify_tokens")
-"""Axes of the grid that each deployment is computed on, outermost first; whole numbers."""
-
-DEFAULT_COLUMNS = (
-    *("tokens_per_step", "forward_time", "verify_time", "draft_time", "step_time"),
-    *("target_efficiency", "speedup", "tpot", "throughput", "limited_by"),
-    *("memory_bytes", "fits", "prefill_time"),
-)
-"""Columns wanted beside the axes where none are named; the last only under load."""
-
-SETTINGS = ("measured_draft_length", "max_draft_length")
-"""Parameters with one value for the whole sweep."""
-
-_BY_POSITION, _FRACTION = "acceptance_by_position", "accepted_fraction"
-_REQUIRED = ("target", "hardware", "drafter", "draft_length", "batch_size")
-
 
 _Labelled = tuple[tuple[dict[str, Any], Deployment], ...]
 
@@ -164,7 +154,7 @@ class Plan:
     def _axes(self) -> tuple[FloatArray, ...]:
         """Values along each axis; of the last, acceptance, NaN where it is given by position."""
         form = self.acceptance.form
-        if form == _BY_POSITION:
+        if form == BY_POSITION:
             return (*self.points.values(), np.full(1, np.nan))
         rates = check(form, getattr(self.acceptance, form))
         return (*self.points.values(), np.atleast_1d(rates))
@@ -233,8 +223,8 @@ def plan_sweep(
     >>> plan.num_points, plan.num_parts
     (1536, 2)
     """
-    values = {name: _listed(name, value) for name, value in axes.items() if value is not None}
-    _check_names(values)
+    values = {name: listed(name, value) for name, value in axes.items() if value is not None}
+    check_names(values)
     settings = {name: values[name][0] for name in SETTINGS if name in values}
     measured = settings.pop("measured_draft_length", None)
     forms: dict[str, Any] = {name: values.get(name) for name in FORMS}
@@ -252,7 +242,7 @@ def plan_sweep(
         points=points,
         acceptance=acceptance,
         settings=settings | {"interval": interval} | price,
-        columns=_columns(columns, values, interval=interval) + ((COST.name,) if price else ()),
+        columns=columns_of(columns, values, interval=interval) + ((COST.name,) if price else ()),
         skipped=skipped,
     )
     _check_points(plan)
@@ -275,13 +265,13 @@ def _deployments(
     values: Mapping[str, list[Any]], *, skip_impossible: bool
 ) -> tuple[_Labelled, tuple[str, ...]]:
     """Return labels and deployment of each possible combination, and why others are impossible."""
-    names = [name for name in values if _is_label(name)]
+    names = [name for name in values if is_label(name)]
     count = math.prod(len(values[name]) for name in names)
     if count > MOST_DEPLOYMENTS:
         raise InputError("deployments", count, f"at most {MOST_DEPLOYMENTS} combinations")
     found, skipped, errors = [], [], []
     combinations = itertools.product(*(values[name] for name in names))
-    labelled = itertools.product(*(_labels(values[name]) for name in names))
+    labelled = itertools.product(*(labels_of(values[name]) for name in names))
     for chosen, told in zip(combinations, labelled, strict=True):
         labels = dict(zip(names, told, strict=True))
         try:
@@ -292,7 +282,7 @@ def _deployments(
             errors.append(error)
             skipped.append(f"{', '.join(map(str, labels.values()))}: {error}")
             continue
-        found.append((_ordered(labels), deployment))
+        found.append((ordered(labels), deployment))
     if not found:
         first = errors[0]
         raise InputError(first.argument, first.value, f"{first.expected}; no combination can be")
@@ -333,91 +323,7 @@ def _first_of_each_kind(deployments: _Labelled) -> _Labelled:
 
 def _with_rates(acceptance: Acceptance, rates: FloatArray) -> Acceptance:
     """Return an acceptance with other numbers, along the axis of the same form."""
-    if acceptance.form == _BY_POSITION:
+    if acceptance.form == BY_POSITION:
         return acceptance
     changed: dict[str, Any] = {acceptance.form: rates.ravel()}
     return replace(acceptance, **changed)
-
-
-def _listed(name: str, value: Any) -> list[Any]:
-    """Return the values of a parameter, plain numbers for those of NumPy."""
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, str | Record) or not isinstance(value, Iterable):
-        value = [value]
-    values = [v.item() if isinstance(v, np.generic) else v for v in value]
-    _check_kinds(name, value, {type(v) for v in values})
-    return values
-
-
-def _check_kinds(name: str, value: Any, kinds: set[type]) -> None:
-    """Refuse what is no list of values, by the types in it."""
-    if not kinds or type(None) in kinds:
-        raise InputError(name, value, "at least one value, and none that is missing")
-    if kinds & {list, tuple, np.ndarray} and name != _BY_POSITION:  # which may be a table
-        raise InputError(name, value, "one value or one list of values")
-    if name == "popularity" and kinds - {str, type(Path())}:
-        raise InputError(name, value, "files, or popularity_exponent in its place")
-
-
-def _check_names(values: Mapping[str, list[Any]]) -> None:
-    """Refuse names that are unknown or missing."""
-    known = (*NAMES, *POINT_AXES, *FORMS, *SETTINGS)
-    for name, value in values.items():
-        if name not in known and not _is_label(name):
-            expected = f"a parameter such as {nearest(name, known)}"
-            raise InputError(name, value[0] if len(value) == 1 else value, expected)
-    for name in _REQUIRED:
-        if name not in values:
-            raise InputError(name, None, "at least one value")
-    for name in SETTINGS:
-        if len(values.get(name, ())) > 1:
-            raise InputError(name, values[name], "one value for the whole sweep")
-
-
-def _columns(
-    wanted: Sequence[str] | None, given: Mapping[str, Any], *, interval: bool
-) -> tuple[str, ...]:
-    """Return the columns beside the labels: those wanted, and those that tell points apart."""
-    found = [*COLUMN_UNITS]
-    if given.keys() & {*LOAD}:
-        found += [column.name for column in LOAD_COLUMNS]
-    found = with_ends(found) if interval else found
-    own = {"acceptance_rate": _BY_POSITION not in given, _FRACTION: _FRACTION in given}
-    found[:0] = [name for name, is_there in own.items() if is_there]
-    if wanted is None:
-        wanted = [name for name in DEFAULT_COLUMNS if name in found]
-    wanted = _listed("columns", wanted)
-    if wanted == ["all"]:
-        return tuple(found)
-    if interval and not any(str(name).endswith(("_low", "_high", "_chance")) for name in wanted):
-        wanted = with_ends(wanted)
-    known = [*found, *_ordered(dict.fromkeys(filter(_is_label, given)))]
-    for name in wanted:
-        if name not in known:
-            raise InputError("columns", name, f"columns such as {nearest(name, known)}")
-    axes = {*POINT_AXES, "acceptance_rate", *given.keys() & {*FORMS}}
-    return tuple(name for name in found if name in axes or name in wanted)
-
-
-def _is_label(name: str) -> bool:
-    """Return whether a parameter says what runs where, and so is a label of the rows."""
-    return name in NAMES or name.partition(".")[0] in RECORDS
-
-
-def _labels(values: Sequence[Any]) -> list[Any]:
-    """Return what a column calls the values of an axis: numbers of one kind, or words."""
-    if all(isinstance(value, int | float) for value in values):
-        with suppress(OverflowError):  # of numbers that no record takes
-            numbers = np.asarray(values)
-            plain = numbers if numbers.dtype.kind in "bif" else numbers.astype(float)
-            return list(plain.tolist())
-    words = [str(v) if isinstance(v, Path) else str(getattr(v, "name", v)) for v in values]
-    # a path need not be UTF-8, which tables are
-    return [word.encode(errors="backslashreplace").decode() for word in words]
-
-
-def _ordered(labels: dict[str, Any]) -> dict[str, Any]:
-    """Return labels with the four records first; without an engine it is the default one."""
-    first = ("target", "drafter", "hardware", "engine")
-    return {name: labels.get(name, DEFAULT_ENGINE) for name in first} | labels

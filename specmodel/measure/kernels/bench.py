@@ -50,13 +50,13 @@ class Bench:
         self.clear()
         self._cold_bytes = COLD_SHARE * info.l2_bytes
         room = _KEPT_FREE * devices.free_bytes(info.kind) / 2
-        sizes = [workloads.weight_bytes(p.component, p.sizes) for p in points]
+        sizes = [workloads.weight_bytes(p.component, p.sizes, info.dtype) for p in points]
         least = self._cold_bytes if max(sizes) >= _TINY_BYTES else 0.0
         self._arena_bytes = max([least, *(size for size in sizes if size <= room)])
         with torch.inference_mode():
             self._unable = _missing_kernels(self._device)
             try:
-                self._arena = workloads.Arena(self._arena_bytes, self._device)
+                self._arena = workloads.Arena(self._arena_bytes, self._device, info.dtype)
             except (RuntimeError, MemoryError):
                 expected = f"{self._arena_bytes / 1e9:.2g} GB of memory that nothing else holds"
                 raise InputError("device", info.name, expected) from None
@@ -84,7 +84,10 @@ class Bench:
         columns: dict[str, Any] = {"elapsed": f"{time.monotonic() - self._started:.3f}"}
         if point.component in self._unable:
             return columns | {"note": self._unable[point.component]}
-        if workloads.weight_bytes(point.component, point.sizes) > self._arena_bytes:
+        if (
+            workloads.weight_bytes(point.component, point.sizes, self._info.dtype)
+            > self._arena_bytes
+        ):
             return columns | {"note": OUT_OF_MEMORY}
         gc.disable()  # a collection in the middle of a timing would count as the kernel's
         try:
@@ -133,9 +136,9 @@ class Bench:
         return self._ready[name].time()
 
     def _make(self, component: str, sizes: dict[str, float], name: str) -> "Stopwatch":
-        weights = workloads.weight_bytes(component, sizes)
+        weights = workloads.weight_bytes(component, sizes, self._info.dtype)
         free = devices.free_bytes(self._info.kind)
-        if workloads.needed_bytes(component, sizes) > _KEPT_FREE * free:
+        if workloads.needed_bytes(component, sizes, self._info.dtype) > _KEPT_FREE * free:
             raise MemoryError
         workload = workloads.prepare(component, sizes, self._arena, name)
         active = workload.active_experts

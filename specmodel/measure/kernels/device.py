@@ -11,7 +11,7 @@ from typing import Any
 
 from specmodel.base.errors import InputError, import_extra
 from specmodel.machines.hardware import list_hardware, profiles_by_reported_name
-from specmodel.measure.kernels.suite import DTYPE, SUITE_VERSION, Device
+from specmodel.measure.kernels.suite import SUITE_VERSION, Device
 
 STACK = "torch"  # name of the kernel stack that is timed
 BUSY_SHARE = 0.25  # share of a device in use by others from which it counts as busy [-]
@@ -33,6 +33,7 @@ class DeviceInfo:
     capacity_bytes: float
     l2_bytes: float  # last-level cache [B]
     compute_capability: float | None = None
+    dtype: str = "bf16"  # of what is timed
 
     @property
     def is_shipped(self) -> bool:
@@ -43,7 +44,7 @@ class DeviceInfo:
     def identity(self) -> dict[str, Any]:
         """What all rows of one file have in common."""
         return {"device": self.name, "driver": self.driver, "torch": self.torch,
-                "suite_version": SUITE_VERSION, "dtype": DTYPE}  # fmt: skip
+                "suite_version": SUITE_VERSION, "dtype": self.dtype}  # fmt: skip
 
 
 def import_torch() -> Any:
@@ -54,11 +55,13 @@ def import_torch() -> Any:
     return torch
 
 
-def find_device(kind: str) -> DeviceInfo:
+def find_device(kind: str, dtype: str = "bf16") -> DeviceInfo:
     """Return name, versions and sizes of the "cpu" or the current "cuda" device; refuse others."""
     torch = import_torch()
     if kind == "cpu":
-        return _cpu(torch)
+        return _cpu(torch, dtype)
+    if dtype != "bf16":
+        raise InputError("dtype", dtype, "bf16 on a GPU, whose attention has no other kernel")
     if torch.version.hip or not torch.cuda.is_available():
         raise InputError("device", kind, "a CUDA GPU that torch can see, or --device cpu")
     try:
@@ -83,7 +86,7 @@ def find_device(kind: str) -> DeviceInfo:
     )
 
 
-def _cpu(torch: Any) -> DeviceInfo:
+def _cpu(torch: Any, dtype: str) -> DeviceInfo:
     threads = torch.get_num_threads()
     found = _lines("/proc/cpuinfo", r"^model name\s*: (.*)$")
     model = found[0] if found else platform.processor() or platform.machine()
@@ -97,6 +100,7 @@ def _cpu(torch: Any) -> DeviceInfo:
         num_multiprocessors=threads,
         capacity_bytes=float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
         l2_bytes=_last_level_cache(),
+        dtype=dtype,
     )
 
 

@@ -17,7 +17,7 @@ from specmodel.base.errors import InputError
 from specmodel.measure.kernels import device as devices
 from specmodel.measure.kernels.device import STACK, DeviceInfo
 from specmodel.measure.kernels.rows import RowFile
-from specmodel.measure.kernels.suite import DTYPE, REPEATS, Device, Length, Point, plain, suite
+from specmodel.measure.kernels.suite import REPEATS, Device, Length, Point, plain, suite
 from specmodel.measure.measurements import COLUMNS
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _row(timed: dict[str, Any], point: Point, repeat: int, info: DeviceInfo) -> 
         sizes["distribution"] = "correlated" if is_correlated else "independent"
         sizes |= {"num_matrices": 3, "includes_router": 1}
     columns = COLUMNS.get(point.component, ())
-    dtypes = {name: DTYPE for name in columns if name.endswith("_dtype")}
+    dtypes = {name: info.dtype for name in columns if name.endswith("_dtype")}
     names = {
         "point": point.name, "group": point.group, "repeat": repeat,
         "component": point.component, "role": point.role,

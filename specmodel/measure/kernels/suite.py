@@ -17,7 +17,7 @@ COPY, LAUNCH, ALL_REDUCE = OTHERS = ("copy", "launch", "all_reduce")
 """Components that are timed but not fitted as kernels."""
 
 LAUNCHED_AS = {0: "eager", 1: "graph"}  # values of the column graphs of launches
-DTYPE = "bf16"  # dtype of weights, activations and KV cache
+DTYPES = {"bf16": 2, "fp32": 4}  # of weights, activations and KV cache, each value so large [B]
 CORRELATION = 0.3  # routing correlation of the points with correlated routing [-]
 
 Length = Literal["tiny", "quick", "full"]

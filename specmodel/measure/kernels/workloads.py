@@ -12,10 +12,9 @@ from torch import Tensor
 
 from specmodel.algebra.routing import sample_routing
 from specmodel.measure.kernels import layers
-from specmodel.measure.kernels.suite import COPY, LAUNCH, Sizes
+from specmodel.measure.kernels.suite import COPY, DTYPES, LAUNCH, Sizes
 
-TORCH_DTYPE = torch.bfloat16
-VALUE_BYTES = 2
+TORCH_DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 ROUTINGS = 8  # draws of the routing that the calls of a point take in turn [-]
 LAUNCHES = 50  # kernels in a row whose launches are timed [-]
 Call = Callable[[int], object]  # its argument counts the calls, so that inputs can vary
@@ -37,10 +36,10 @@ class Workload:
 class Arena:
     """Random weights larger than the last-level cache, of which views are taken in turn."""
 
-    def __init__(self, size_bytes: float, device: torch.device) -> None:
-        count = max(math.ceil(size_bytes / VALUE_BYTES), _TILE)
+    def __init__(self, size_bytes: float, device: torch.device, dtype: str = "bf16") -> None:
+        count = max(math.ceil(size_bytes / DTYPES[dtype]), _TILE)
         generator = torch.Generator(device).manual_seed(0)
-        tile = torch.empty(_TILE, dtype=TORCH_DTYPE, device=device)
+        tile = torch.empty(_TILE, dtype=TORCH_DTYPES[dtype], device=device)
         tile.normal_(0.0, _SPREAD, generator=generator)
         self.values = tile.repeat(math.ceil(count / _TILE))
         self.device = device
@@ -83,15 +82,15 @@ _ACTIVATIONS: dict[str, Callable[[Sizes], float]] = {
 }
 
 
-def weight_bytes(component: str, sizes: Sizes) -> float:
+def weight_bytes(component: str, sizes: Sizes, dtype: str) -> float:
     """Return the weights or KV of a point, which the arena must hold [B]."""
-    return _WEIGHTS[component](sizes) * VALUE_BYTES if component in _WEIGHTS else 0.0
+    return _WEIGHTS[component](sizes) * DTYPES[dtype] if component in _WEIGHTS else 0.0
 
 
-def needed_bytes(component: str, sizes: Sizes) -> float:
+def needed_bytes(component: str, sizes: Sizes, dtype: str) -> float:
     """Return the memory that a point takes beside the arena: four times its activations [B]."""
     count = _ACTIVATIONS[component](sizes) if component in _ACTIVATIONS else 0.0
-    return 4 * count * VALUE_BYTES
+    return 4 * count * DTYPES[dtype]
 
 
 def prepare(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:
@@ -107,7 +106,7 @@ def prepare(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:
 
 
 def _copy(s: dict[str, int], arena: Arena) -> Workload:
-    size = s["bytes"] // VALUE_BYTES
+    size = s["bytes"] // arena.values.element_size()
 
     def call(_: int) -> None:
         to, of = arena.take(2, size)
@@ -143,7 +142,7 @@ def _attention(s: dict[str, int], arena: Arena) -> Workload:
     query = arena.fresh(batch, tokens, heads, dim)
     key, value = (arena.fresh(batch, tokens, groups, dim) for _ in range(2))
     first = torch.full((batch,), capacity - tokens, device=arena.device)
-    span = layers.span_of(first, tokens, capacity, heads // groups, TORCH_DTYPE)
+    span = layers.span_of(first, tokens, capacity, heads // groups, arena.values.dtype)
 
     def call(_: int) -> None:
         flat = arena.take(2 * batch * capacity * groups * dim)

@@ -134,7 +134,7 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
         ax.errorbar(sizes, part["measured"], yerr=part["spread"], **dots)
     counts_axis(ax, rows["batch_size"], frames.titled(["batch_size"]))
     ax.set(ylabel=frames.titled(["target_efficiency"]), ylim=(0, None))
-    title = f"{frames.titled(['draft_length'])}; lines: predicted, points: measured"
+    title = f"{frames.titled(['draft_length'])}, points: measured"
     legend_above(ax, title, side="right")
     return ax
 

@@ -52,7 +52,8 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
     if y == "draft_length":
         frames.need_single(rows, "context_length")
     too_large, hopeless = ~frames.fits(rows), rows[quantity].isna()
-    rows = rows.assign(hatched=too_large | hopeless)
+    blank = rows[quantity].mask(too_large)  # what does not fit has no number to be read
+    rows = rows.assign(hatched=too_large | hopeless, **{quantity: blank})
     # in two digits, without the 0 before the point
     _draw(ax, rows, (quantity, y), lambda value: f"{value:.2f}".removeprefix("0"))
     reasons = {"none pays": hopeless & ~too_large, "does not fit": too_large}

@@ -434,7 +434,7 @@ def test_closed_loop_draws_points_with_bars_and_a_line_for_each_draft_length() -
     measured = [c for c in drawn.containers if c.get_label() in "15"]
     assert [c.get_label() for c in measured] == legend(drawn) == ["1", "5"]
     title = drawn.get_legend().get_title().get_text()
-    assert title == "draft length (tokens); lines: predicted, points: measured"
+    assert title == "draft length (tokens), points: measured"
     assert [c[0].get_xydata().tolist() for c in measured] == [
         [[1, 0.7], [4, 0.8]], [[1, 0.4], [4, 0.5]],
     ]  # fmt: skip

@@ -1,0 +1,69 @@
+"""A real engine under load: the client against a server that stands in, and what was recorded."""
+
+import importlib
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "calibration"
+RECORDED = SCRIPTS / "results/vllm_cpu_load"
+STANDIN = Path(__file__).parents[1] / "standin_server.py"
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Any:
+    pytest.importorskip("aiohttp")
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return importlib.import_module("real_load")
+
+
+@pytest.mark.slow
+def test_requests_come_when_they_are_due(
+    load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "COUNT", 20)
+    monkeypatch.setattr(load, "SETTLED", 0.1)
+    command = f"{shlex.quote(sys.executable)} {shlex.quote(str(STANDIN))} --port {{port}}"
+    command += " --step-time 0.01 --draft-length {draft_length}"
+    load.measure(tmp_path, command, [(0, 10.0, 1), (0, 10.0, 1)])
+    rows, runs = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("requests", "runs"))
+    assert runs["repeat"].tolist() == [0, 1]
+    due = load.draw_requests(load.Arrivals(request_rate=10.0), load.LENGTHS, 20, 1)
+    for _, own in rows.groupby("repeat"):
+        late = own["arrival_time"].to_numpy() - due.arrival_time
+        assert (late >= 0).all()
+        assert np.median(late) < 0.2
+        assert own["output_tokens"].tolist() == due.output_tokens.tolist()
+        assert (own["first_token"] > own["arrival_time"]).all()
+        assert (own["last_token"] > own["first_token"]).all()
+
+
+def test_capacity_is_where_the_share_crosses(load: Any) -> None:
+    found = pd.Series({1.0: 1.0, 2.0: 0.95, 4.0: 0.85, 8.0: 0.2})
+    assert load.crossing(found, 0.9) == pytest.approx((2.0, 4.0, 8**0.5))
+    with pytest.raises(SystemExit, match="no rate below"):
+        load.crossing(found[found < 0.9], 0.9)
+
+
+def test_recorded_runs_are_predicted_as_they_are_stored(
+    load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of plain runs exactly; of drafts with fewer draws of what is accepted."""
+    monkeypatch.setattr(load, "LUCKS", 2)
+    shutil.copytree(RECORDED, tmp_path / "load")
+    judged, was = load.judge(tmp_path / "load"), pd.read_csv(RECORDED / "judged.csv")
+    assert len(judged) == len(was)
+    for name in ("tpot", "ttft", "tpot_chain", "tpot_root", "ttft_chain"):
+        assert judged[name].to_numpy() == pytest.approx(was[name].to_numpy(), rel=1e-3)
+    tolerance = np.where(was["draft_length"] > 0, 0.15, 1e-3)
+    off = judged["tpot_simulated"] / was["tpot_simulated"] - 1
+    assert (off.abs() <= tolerance).all()
+    error = was["tpot_simulated"] / was["tpot"] - 1
+    assert error.abs().mean() <= 0.14
+    assert {*was["draft_length"]} == {0, 2}
