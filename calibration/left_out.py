@@ -20,6 +20,9 @@ from specmodel.fit.measured import ServingTable, judge_serving, read_serving
 from specmodel.fit.measured.tables import Served
 from spread import fit_spread, least_spreads, without_engine
 
+LOAD = ("prompt_length", "output_length")
+"""Points of a row without which no step carries prefill."""
+
 Change = Callable[[Served], Mapping[str, Any]]
 """What an alternative changes of the deployment of a row; None takes a name out."""
 
@@ -130,20 +133,17 @@ def changed_by(table: ServingTable, chosen: Mapping[str, str]) -> ServingTable:
             if choice.name in chosen:
                 deployment |= choice.alternatives[chosen[choice.name]](row)
         told = {name: value for name, value in deployment.items() if value is not None}
-        rows.append(replace(row, deployment=told))
+        is_carried = chosen.get("prefill of others") != "none"
+        points = {n: value for n, value in row.points.items() if is_carried or n not in LOAD}
+        rows.append(replace(row, deployment=told, points=points))
     return replace(table, rows=tuple(rows))
 
 
 def error_of(table: ServingTable, choice: Choice, name: str) -> "pd.Series[float]":
     """Return the absolute error of each row by an alternative, indexed by row and model."""
     chosen = {choice.name: name}
-    judged, _ = judge_serving(changed_by(table, chosen), with_prefill=is_carried(chosen))
+    judged, _ = judge_serving(changed_by(table, chosen))
     return judged.set_index(["row", "model"])["error"].abs().sort_index()
-
-
-def is_carried(chosen: Mapping[str, str]) -> bool:
-    """Whether steps carry the prefill of other requests."""
-    return chosen.get("prefill of others") != "none"
 
 
 class Judged(NamedTuple):
@@ -156,7 +156,7 @@ class Judged(NamedTuple):
 
 def judge(table: ServingTable, chosen: Mapping[str, str], model: str) -> Judged:
     """Return how a model is predicted by what was chosen without it."""
-    rows, _ = judge_serving(table, with_prefill=is_carried(chosen))
+    rows, _ = judge_serving(table)
     least = spreads_of(table, chosen).set_index("model")["least_spread"]
     spread = fit_spread(least.drop(model).to_numpy())
     errors = rows.loc[rows["model"] == model, "error"].to_numpy()

@@ -48,7 +48,7 @@ def row_of(model: str, hardware: str, engine: str) -> dict[str, Any]:
         return row | {"note": f"{error.argument}: {error.expected}"}
     ms = dict(zip(sizes, found.tpot * 1e3, strict=True))
     fits = dict(zip(sizes, found.fits, strict=True))
-    ends = found.intervals["tpot"]
+    ends = (found.intervals or {})["tpot"]
     within = dict(zip(sizes, zip(ends.low * 1e3, ends.high * 1e3, strict=True), strict=True))
     for size in BATCHES:
         low, high = within[size]

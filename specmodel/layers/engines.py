@@ -4,9 +4,7 @@ A row an engine, each figure from its source.
 """
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
-
-T = TypeVar("T")
+from typing import Literal, TypeAlias
 
 Exchange: TypeAlias = Literal["ranks", "copies", "gather"]
 """How tokens get to whole experts on other GPUs: once to each GPU that has any of theirs, once for
@@ -51,17 +49,13 @@ class EngineCode:
 
     def rows_together(self, compute_capability: float | None) -> Rows:
         """Return the tokens of a sequence that read index keys together on a GPU [token]."""
-        return _on_gpu(self.index_rows, compute_capability)
+        rows = dict(self.index_rows)
+        return rows.get(int(compute_capability or 0), rows[0])
 
     def padded_to(self, compute_capability: float | None) -> Multiples:
         """Return the multiples that experts of mxfp4 are padded to on a GPU [-]."""
-        return _on_gpu(self.mxfp4_multiples, compute_capability)
-
-
-def _on_gpu(values: tuple[tuple[int, T], ...], compute_capability: float | None) -> T:
-    """Return the value for the major compute capability of a GPU, that of 0 for others."""
-    by_major = dict(values)
-    return by_major.get(int(compute_capability or 0), by_major[0])
+        multiples = dict(self.mxfp4_multiples)
+        return multiples.get(int(compute_capability or 0), multiples[0])
 
 
 NO_ENGINE = EngineCode()
