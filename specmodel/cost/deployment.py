@@ -218,12 +218,6 @@ class Deployment:
         names = self.hardware.name, self.drafter.kind
         return self.engine.outside(*names, batch_size, draft_length)
 
-    def leaves_graphs(self, requests: FloatArray, tokens: FloatArray) -> np.ndarray:
-        """Return which passes, over all replicas, are larger than any CUDA graph of the engine."""
-        if self.graph_limit is None:
-            return np.zeros((), dtype=bool)
-        return self.graph_limit.is_beyond(requests, tokens, self.layout.replicas)
-
     def graph_warnings(self, batch_size: FloatArray, verify_tokens: FloatArray) -> tuple[str, ...]:
         """Return a sentence if some steps are larger than any captured graph, else nothing."""
         if self.graph_limit is None:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
-from operator import attrgetter
 
 import numpy as np
 
@@ -13,12 +11,17 @@ from specmodel.algebra.overlap import exposed_share
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
+from specmodel.cost.forward import pass_components
 from specmodel.cost.passes import PassTime, growth_by_cause, time_by_cause
-from specmodel.cost.programs import Only
-from specmodel.cost.timing import Sequences, pass_times
+from specmodel.cost.programs import Only, PassProgram, pass_program
 from specmodel.drafters.passes import DraftPasses, Part
-from specmodel.layers.batch import SequenceGroup
-from specmodel.machines.engine import Hiding
+from specmodel.layers.batch import (
+    Layout,
+    Routing,
+    SequenceGroup,
+    carried_by,
+)
+from specmodel.machines.engine import Hiding, Overheads
 from specmodel.models.architecture import Architecture
 
 
@@ -221,14 +224,27 @@ def step_times(  # noqa: PLR0913 - all keyword-only but for the deployment
         speculating_share=share,
         speculating_chance=chance,
     )
-    carried: list[Sequences] = (
-        [(verified, *prompts)] if known else [(verified, *prompts), (plain, *prompts)]
-    )
-    target = target_passes(d, carried, only)
-    forward = known.plain_pass if known else _launched(d, target[1], B, B)
+    forward = known.plain_pass if known else target_pass(d, (plain, *prompts), only)
+    forward = forward if known else _launched(d, forward, B, B)
     is_tree = (gamma > 0) & ((verify_tokens != gamma + 1) | (deployment.tree_width > 1))
-    speculating = _launched(d, target[0], B, B * verified.tokens_per_sequence)
-    drafting = _drafting(d, plain, drafter.passes(gamma, verify_tokens), known, only)
+    tokens = verified.tokens_per_sequence
+    speculating = _launched(d, target_pass(d, (verified, *prompts), only), B, B * tokens)
+    drafting = []
+    for place, part in enumerate(drafter.passes(gamma, verify_tokens)):
+        tokens, before = part.tokens_per_sequence, known.draft_passes[place] if known else None
+        if before and np.array_equal(tokens, before.passes.tokens_per_sequence):
+            drafting.append(DraftTime(part, before.each))
+            continue
+        sequences = replace(
+            plain,
+            tokens_per_sequence=tokens,
+            logits_per_sequence=part.logits_per_sequence,
+            is_causal=part.is_causal,
+        )
+        model, host = part.architecture, part.host_passes
+        each = draft_pass(deployment, model, sequences, part.part, host, only)
+        each = _launched(d, each, B, B * tokens)
+        drafting.append(DraftTime(part, each))
     is_idle = gamma == 0
     if is_idle.any():
         drafting += _idle(deployment, plain, is_idle, only)
@@ -251,38 +267,14 @@ def step_times(  # noqa: PLR0913 - all keyword-only but for the deployment
     )
 
 
-def _drafting(
-    deployment: Deployment,
-    plain: SequenceGroup,
-    passes: Sequence[DraftPasses],
-    known: StepTimes | None,
-    only: Only,
-) -> list[DraftTime]:
-    """Return the passes of a draft, those that are known and those that are not."""
-    B, found = plain.batch_size, dict[int, DraftTime]()
-    for place, before in enumerate(known.draft_passes[: len(passes)] if known else ()):
-        part = passes[place]
-        if np.array_equal(part.tokens_per_sequence, before.passes.tokens_per_sequence):
-            found[place] = DraftTime(part, before.each)
-    missing = [place for place in range(len(passes)) if place not in found]
-    runs = attrgetter("part", "host_passes")
-    for _, alike in groupby(missing, lambda i: (id(passes[i].architecture), runs(passes[i]))):
-        parts = {place: passes[place] for place in alike}
-        carried = [part.carried(plain) for part in parts.values()]
-        first = next(iter(parts.values()))
-        model, host = first.architecture, first.host_passes
-        times = draft_passes(deployment, model, carried, first.part, host, only)
-        for (place, part), each in zip(parts.items(), times, strict=True):
-            size = B * part.tokens_per_sequence
-            found[place] = DraftTime(part, _launched(deployment, each, B, size))
-    return [found[place] for place in range(len(passes))]
-
-
 def _launched(
     deployment: Deployment, time: PassTime, requests: FloatArray, tokens: FloatArray
 ) -> PassTime:
     """Return a pass with the time of a host that launches its kernels, where no graph holds it."""
-    is_beyond = deployment.leaves_graphs(requests, tokens)
+    limit = deployment.graph_limit
+    if limit is None:
+        return time
+    is_beyond = limit.is_beyond(requests, tokens, deployment.layout.replicas)
     if not is_beyond.any():
         return time
     launches = is_beyond * time.kernels() * deployment.engine_seconds.eager_kernel_time
@@ -296,7 +288,10 @@ def _idle(
     if not deployment.runs_idle_drafter:
         return []
     part = replace(deployment.drafter.idle_pass, count=np.asarray(is_idle, dtype=float))
-    return _drafting(deployment, sequences, [part], None, only)
+    one = replace(sequences, logits_per_sequence=part.logits_per_sequence, is_causal=part.is_causal)
+    each = draft_pass(deployment, part.architecture, one, part.part, part.host_passes, only)
+    size = sequences.batch_size
+    return [DraftTime(part, _launched(deployment, each, size, size))]
 
 
 def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numeric) -> None:
@@ -322,40 +317,25 @@ def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numer
         raise InputError("tree_width", deployment.tree_width, expected)
 
 
-def target_pass(deployment: Deployment, sequences: Sequences, only: Only = "all") -> PassTime:
+def target_pass(
+    deployment: Deployment,
+    sequences: SequenceGroup | Sequence[SequenceGroup],
+    only: Only = "all",
+) -> PassTime:
     """Return the time of one pass of the target; its work can be asked for."""
-    return target_passes(deployment, [sequences], only)[0]
-
-
-def target_passes(
-    deployment: Deployment, carried: Sequence[Sequences], only: Only = "all"
-) -> list[PassTime]:
-    """Return the times of some passes of the target, from the groups of each."""
     d = deployment
-    return pass_times(d, d.target, carried, d.popularity, d.layout, d.engine_seconds, only=only)
+    return _timed(d, d.target, sequences, d.popularity, d.layout, d.engine_seconds, only=only)
 
 
 def draft_pass(
     deployment: Deployment,
     model: Architecture,
-    sequences: Sequences,
+    sequences: SequenceGroup | Sequence[SequenceGroup],
     part: Part = "layers",
     host_passes: float = 1.0,
     only: Only = "all",
 ) -> PassTime:
     """Return the time of one pass of the drafter, for which the host takes so many passes [-]."""
-    return draft_passes(deployment, model, [sequences], part, host_passes, only)[0]
-
-
-def draft_passes(
-    deployment: Deployment,
-    model: Architecture,
-    carried: Sequence[Sequences],
-    part: Part,
-    host_passes: float,
-    only: Only = "all",
-) -> list[PassTime]:
-    """Return the times of some passes of the drafter, from the groups of each."""
     d, engine = deployment, deployment.engine_seconds
     popularity = d.popularity
     if popularity is not None and not (d.drafter.is_head and d.target.routes_as(model)):
@@ -365,4 +345,48 @@ def draft_passes(
         kernel_time=engine.kernel_time + engine.draft_kernel_time,
         pass_time=engine.draft_pass_time * host_passes,
     )
-    return pass_times(d, model, carried, popularity, d.draft_layout, seconds, part, only)
+    return _timed(d, model, sequences, popularity, d.draft_layout, seconds, part, only)
+
+
+def _timed(
+    deployment: Deployment,
+    model: Architecture,
+    sequences: SequenceGroup | Sequence[SequenceGroup],
+    popularity: FloatArray | None,
+    layout: Layout,
+    overheads: Overheads,
+    part: Part = "layers",
+    only: Only = "all",
+) -> PassTime:
+    """Time a pass by the program of its model, which the deployment keeps."""
+    routing = Routing(np.asarray(deployment.routing_correlation, dtype=float), popularity)
+    carried = carried_by(sequences, layout, routing)
+    program = _program(deployment, model, layout, carried.taken_by, part)
+    time, factor = program.time(carried, overheads, only), overheads.gpu_time_factor
+    return time if isinstance(factor, float) and factor == 1 else time.scaled({}, factor)
+
+
+def _program(
+    deployment: Deployment,
+    model: Architecture,
+    layout: Layout,
+    taken_by: tuple[str, ...],
+    part: Part,
+) -> PassProgram:
+    key = id(model), layout, taken_by, part
+    if key not in deployment.programs:
+        gpu = deployment.hardware
+        works = pass_components(
+            model,
+            layout,
+            deployment.states,
+            gpu.compute_capability,
+            taken_by,
+            part,
+            deployment.split_tokens,
+            deployment.code,
+        )
+        program = pass_program(works, gpu, deployment.kernels, model.experts)
+        deployment.programs[key] = model, program  # which keeps the model, and so its id
+    found: PassProgram = deployment.programs[key][1]
+    return found

@@ -127,7 +127,7 @@ class _Values(dict[Measure, FloatArray]):
     """Values of measures of a request, computed from those given."""
 
     def __missing__(self, measure: Measure) -> FloatArray:
-        return measure.of(self)
+        return measure.rule(self, *measure.told)
 
 
 def _kept_by(deployment: Deployment) -> tuple[float, float, Form]:

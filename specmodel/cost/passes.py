@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from operator import mul
 
 import numpy as np
@@ -60,9 +60,6 @@ class ComponentTime:
 
 _TIMES = tuple(field.name for field in fields(ComponentTime))
 
-_MOVED = ("flop", "weight_bytes", "activation_bytes", "cache_bytes", "groups", "depth")
-"""Fields of `Work` without which a component does nothing but launch and send."""
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TimeStack:
@@ -83,16 +80,6 @@ class TimeStack:
         axes = max(of_kinds.ndim, np.ndim(common) + 1, *(array.ndim for array in own.values()))
         times = ComponentTime(**{name: with_axes(array, axes) for name, array in own.items()})
         return replace(self, times=times.scaled(with_axes(of_kinds, axes), common))
-
-    def at(self, place: int) -> "TimeStack":
-        """Return the times at one place along the only axis of points."""
-        picked = [
-            own[:, min(place, own.shape[1] - 1)]
-            if isinstance(own, np.ndarray) and own.ndim > 1
-            else own
-            for own in map(partial(getattr, self.times), _TIMES)
-        ]
-        return TimeStack(self.names, self.kinds, self.causes, ComponentTime(*picked))
 
     @property
     def rows(self) -> dict[str, ComponentTime]:
@@ -368,10 +355,6 @@ def time_on_gpu(
     All of them may be of several components, along the first axis.
     """
     k, (bytes_per_s, flops_per_s) = parameters, peaks
-    launch_time = part.kernels * (k.launch_time + kernel_time)
-    if all(isinstance(own := getattr(part, name), float) and own == 0 for name in _MOVED):
-        none = np.zeros(np.shape(link_time)[:1])
-        return ComponentTime(none, none, 0.0, link_time, launch_time, none, k.sharpness)
     streamed = k.tiled_weights(part.weight_bytes, part.width) + part.cache_bytes
     activation_time: Value = 0.0
     if k.activation_efficiency is None:
@@ -388,7 +371,7 @@ def time_on_gpu(
         memory_time=streaming,
         activation_time=activation_time,
         link_time=link_time,
-        launch_time=launch_time,
+        launch_time=part.kernels * (k.launch_time + kernel_time),
         busy_time=np.asarray(smooth_maximum(computed, streaming, k.sharpness) + activation_time),
         sharpness=k.sharpness,
     )

@@ -18,6 +18,7 @@ from specmodel.base.units import FloatArray
 from specmodel.cost.forward import work_at
 from specmodel.cost.links import Links, communication_time, links_of
 from specmodel.cost.passes import (
+    ComponentTime,
     PassTime,
     TimeStack,
     kernels_taken,
@@ -39,6 +40,9 @@ _QUANTITIES = (
     *("groups", "depth", "rows", "spread", "width"),
 )
 """Fields of `Work` that decide the time on the GPU."""
+
+_MOVED = frozenset(_QUANTITIES) - {"kernels", "rows", "spread", "width"}
+"""Those without any of which a component does nothing but launch and send."""
 
 _USED_WITH = {
     "group_time": ("groups",),
@@ -115,12 +119,17 @@ class Stack:
             quantities[name] = value
         work, links = Work(**quantities, **self.messages), self.links
         link_time = communication_time(work, links) if links else 0.0
-        times = time_on_gpu(work, self.parameters, self.peaks, kernel_time, link_time)
+        if _MOVED.isdisjoint(quantities):
+            none, k = np.zeros(np.shape(link_time)[:1]), self.parameters
+            launched = work.kernels * (k.launch_time + kernel_time)
+            times = ComponentTime(none, none, 0.0, link_time, launched, none, k.sharpness)
+        else:
+            times = time_on_gpu(work, self.parameters, self.peaks, kernel_time, link_time)
         return TimeStack(self.names, self.kinds, self.causes, times)
 
     def with_axes(self, axes: int) -> "Stack":
         """Return it with so many axes at least, those of points and of draws after the first."""
-        axes = max(axes, self.least_axes)
+        axes = max(axes, self._least_axes)
         if axes not in self._known:
             self._known[axes] = self._changed(lambda array: with_axes(array, axes))
         return self._known[axes]
@@ -157,7 +166,7 @@ class Stack:
         return replace(changed, _known={})
 
     @cached_property
-    def least_axes(self) -> int:
+    def _least_axes(self) -> int:
         """Axes of the parameters, which may be draws [-]."""
         arrays = (*(getattr(self.parameters, name) for name in _PARAMETERS), *self.peaks)
         return max(map(np.ndim, (*arrays, *(array[None] for array in self._of_links))))
@@ -232,22 +241,7 @@ class PassProgram:
 
         Of the `overheads`, seconds of the engine, those of a kernel and of a pass count here.
         """
-        return self._told(carried, overheads, self._timed(carried, overheads.kernel_time, only))
-
-    def times(
-        self, several: Sequence[Carried], joint: Carried, overheads: Overheads
-    ) -> list[PassTime]:
-        """Return the times of several passes, computed together from all that they carry."""
-        whole = self._told(joint, overheads, self._timed(joint, overheads.kernel_time, "all"))
-        found = []
-        for place, carried in enumerate(several):
-            own = self._told(carried, overheads, [stack.at(place) for stack in whole.timed])
-            vars(own)["gpu_time"] = np.asarray(whole.gpu_time[place])
-            found.append(own)
-        return found
-
-    def _timed(self, carried: Carried, kernel_time: Value, only: Only) -> list[TimeStack]:
-        """Return the times of components on the GPU."""
+        kernel_time = overheads.kernel_time
         times, known = [], {True: _Asked(carried, kernel_time, has_context=True)}
         is_few = only == "all" and known[True].size <= _FEW
         for stack in self.of_few if is_few else self.stacks:
@@ -264,9 +258,6 @@ class PassProgram:
                 times.append(part.with_axes(asked.axes).times(carried, kernel_time))
         if self.second and only != "contexts":
             times = side_by_side(times, self.second, carried.replica.num_tokens)
-        return times
-
-    def _told(self, carried: Carried, overheads: Overheads, times: Sequence[TimeStack]) -> PassTime:
         active = active_experts_of(self.experts) if self.experts else None
         loaded = partial(carried.__getitem__, active) if active else partial(np.ones, ())
         return PassTime(
@@ -277,11 +268,6 @@ class PassProgram:
             work=partial(self.work, carried),
             kernels=partial(self.kernels.at, carried),
         )
-
-    @cached_property
-    def has_draws(self) -> bool:
-        """Whether parameters of its kernels or links are draws."""
-        return any(stack.least_axes > 1 for stack in self.stacks)
 
     @cached_property
     def second(self) -> dict[str, Work]:

@@ -15,7 +15,6 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import unchecked
 from specmodel.base.units import LONGEST_TIME, FloatArray, Numeric, check
 from specmodel.drafters.names import DRAFTERS
-from specmodel.layers.batch import SequenceGroup
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 from specmodel.models.architecture import Architecture
@@ -50,15 +49,6 @@ class DraftPasses:
     def host_passes(self) -> float:
         """Passes for which the host takes time, for each of these [-]."""
         return float(self.part == "layers" if self.takes_host is None else self.takes_host)
-
-    def carried(self, sequences: SequenceGroup) -> SequenceGroup:
-        """Return these sequences with the tokens of the pass."""
-        return replace(
-            sequences,
-            tokens_per_sequence=self.tokens_per_sequence,
-            logits_per_sequence=self.logits_per_sequence,
-            is_causal=self.is_causal,
-        )
 
 
 PARD = DRAFTERS["pard"].kind

@@ -88,10 +88,6 @@ class Layout:
         raise InputError(argument, self.expert_parallel, expected)
 
 
-_STACKED = ("tokens_per_sequence", "logits_per_sequence")
-_OF_A_PASS = ("tokens_per_sequence", "speculating_share", "speculating_chance")
-"""What passes of a step differ in; of these, what is an axis where they are joined."""
-
 SINGLE_GPU = Layout()
 """No parallelism."""
 
@@ -159,23 +155,6 @@ class SequenceGroup:
         if self.logits_per_sequence is None:
             return self.mean(of)
         return of(np.maximum(self.logits_per_sequence, 1.0))
-
-
-def joined(groups: Sequence[SequenceGroup]) -> SequenceGroup | None:
-    """Return what several passes carry at one point, along an axis; None where it is not alike."""
-    first, *others = groups
-    same = attrgetter("batch_size", "context_length", "is_causal")
-    numbers = {name: [getattr(group, name) for group in groups] for name in _OF_A_PASS}
-    if any(group.logits_per_sequence is not None for group in groups):
-        numbers["logits_per_sequence"] = [group.num_logits for group in groups]
-        if not all(group.all_speculate for group in groups):
-            return None
-    single = (*same(first), *(value for values in numbers.values() for value in values))
-    if any(map(np.ndim, single)) or any(same(other) != same(first) for other in others):
-        return None
-    varying = {name: v for name, v in numbers.items() if name in _STACKED or min(v) < max(v)}
-    arrays: dict[str, Any] = {name: np.array(values) for name, values in varying.items()}
-    return replace(first, **arrays)
 
 
 def sequence_group(
@@ -247,12 +226,12 @@ class Batch:
         """Tokens whose logits are computed [token]."""
         return self.total(attrgetter("num_logits"))
 
-    def total(self, of: Callable[[SequenceGroup], FloatArray]) -> FloatArray:
-        """Return the sum over all sequences of a function of their group."""
+    def total(self, of: Callable[..., FloatArray], *told: Any) -> FloatArray:
+        """Return the sum over all sequences of a function of their group and what it is told."""
         first, *others = self.groups
-        total = first.batch_size * of(first)
+        total = first.batch_size * of(first, *told)
         for group in others:
-            total = total + group.batch_size * of(group)
+            total = total + group.batch_size * of(group, *told)
         return np.asarray(total)
 
     def mean(self, of: Callable[[SequenceGroup], FloatArray]) -> FloatArray:
@@ -319,7 +298,7 @@ class Carried(dict[Measure, FloatArray]):
         self.routing = routing or Routing(ZERO)
 
     def __missing__(self, measure: Measure) -> FloatArray:
-        value = self[measure] = measure.of(self)
+        value = self[measure] = measure.rule(self, *measure.told)
         return value
 
     @cached_property

@@ -31,10 +31,6 @@ class Measure:
     told: tuple[Any, ...] = ()
     has_context: bool = False
 
-    def of(self, carried: Any) -> FloatArray:
-        """Return its value for what a pass carries, a `batch.Carried`."""
-        return self.rule(carried, *self.told)
-
 
 class Form:
     """A constant and a sum of measures with coefficients, as immutable as a number.

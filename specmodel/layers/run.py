@@ -128,7 +128,7 @@ def _counted(carried: Carried, among: Among, name: str) -> FloatArray:
 
 def _summed(carried: Carried, among: Among, of: Rule, *told: Any) -> FloatArray:
     batch: Batch = getattr(carried, among)
-    return batch.total(lambda group: of(group, *told))
+    return batch.total(of, *told)
 
 
 def _walked(carried: Carried, among: Among, window: int | None, split_tokens: int) -> FloatArray:

@@ -66,6 +66,14 @@ def _throughputs(row: Row) -> str:
     return f"{row['batch_size'] / row['forward_time']:.0f}>{row['throughput']:.0f}"
 
 
+def _in_graph(e: Evaluation) -> Array:
+    limit, batch_size = e.deployment.graph_limit, e.points["batch_size"]
+    if limit is None:
+        return np.ones((), dtype=bool)
+    tokens = batch_size * e.points["verify_tokens"]
+    return ~limit.is_beyond(batch_size, tokens, e.deployment.layout.replicas)
+
+
 COLUMNS = (
     _point("batch_size", "request", "sequences decoded together", "batch\nsize"),
     _point("draft_length", "token", "drafted per sequence and step", "draft\nlength"),
@@ -148,11 +156,7 @@ COLUMNS = (
         "in_graph",
         "-",
         "whether a CUDA graph of the engine holds the verify pass, where it has any",
-        lambda e: (
-            ~e.deployment.leaves_graphs(
-                e.points["batch_size"], e.points["batch_size"] * e.points["verify_tokens"]
-            )
-        ),
+        _in_graph,
     ),
     Column(
         "break_even_acceptance_rate",

@@ -12,7 +12,7 @@ from types import FrameType
 
 from specmodel import predict
 
-BOUNDS = {"functions": 150, "files": 22, "depth": 15, "calls": 1500}
+BOUNDS = {"functions": 150, "files": 24, "depth": 16, "calls": 1000}
 COMMON = {"engine": "vllm", "hardware": "h100_sxm", "draft_length": 3, "acceptance": 0.7}
 CASES = (
     {"target": "qwen3-30b-a3b", "drafter": "ngram"},
