@@ -33,8 +33,10 @@ def sweep(
 
     Parameters
     ----------
-    axes, columns, interval, skip_impossible, gpu_hour_price
+    axes, columns, interval, skip_impossible
         As for `plan_sweep`.
+    gpu_hour_price
+        As for `plan_sweep` [-].
     workers, client, worker_timeout
         Threads, one for each core by default [-]; or in their place a Dask client, or the address
         of a scheduler, and how long it may be without any worker [s].
