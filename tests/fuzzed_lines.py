@@ -141,6 +141,7 @@ BASES = [
             ("predicted-against-measured", "judged"),
             ("closed-loop", "looped"),
             ("timeline", "steps"),
+            ("steps", "run_steps"),
         )
     ),
 ]

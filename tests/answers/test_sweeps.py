@@ -859,7 +859,7 @@ def test_nothing_is_left_if_the_file_cannot_be_opened(output, tmp_path, monkeypa
     def fail(*_arguments):
         raise OSError(24, "")
 
-    forms = {kind: (encode, fail) for kind, (encode, _) in files._FORMS.items()}
+    forms = {kind: (form[0], fail, *form[2:]) for kind, form in files._FORMS.items()}
     monkeypatch.setattr(files, "_FORMS", forms)
     with pytest.raises(InputError, match="Too many open files"):
         sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}")

@@ -269,7 +269,7 @@ def test_json_is_strict_and_complete(command, run):
 def test_null_where_nothing_breaks_even(rows, run):
     (row,) = rows(PREDICT + " --drafter qwen3-32b")
     assert row["break_even_acceptance_rate"] is None
-    assert row["best_draft_length"] == 0
+    assert row["best_draft_length"] == 1  # the drafter, loaded, runs where nothing is drafted too
     assert row["speedup"] < 1
     assert "does not pay" in run(PREDICT + " --drafter qwen3-32b")
 

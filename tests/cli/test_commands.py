@@ -535,7 +535,7 @@ def test_the_figure_shows_every_judged_point_in_seconds() -> None:
     drawn = {line.get_label(): line.get_xydata() for line in ax.get_lines()}
     for kind in KINDS:
         rows = judged[judged["component"] == kind]
-        np.testing.assert_array_equal(drawn[kind], rows[["latency", "predicted"]])
+        np.testing.assert_array_equal(drawn[kind.replace("_", " ")], rows[["latency", "predicted"]])
     assert "(s)" in ax.get_xlabel()
     assert "(s)" in ax.get_ylabel()
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")

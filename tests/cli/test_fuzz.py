@@ -31,6 +31,7 @@ import fuzzed_runs
 import fuzzed_servers
 
 import specmodel
+from specmodel.answers.sweeps import files
 from specmodel.show.plots import KINDS
 
 SEED, COUNT, SESSIONS = 20261122, 600, 40
@@ -140,13 +141,16 @@ def sessions(kind, count=12):
     return lambda folder: fuzzed_servers.fuzz(3, count, folder, (kind,))
 
 
+FORGETTING = files._FORMS | {".csv": (*files._FORMS[".csv"][:2], lambda *_: [])}
+"""Forms of files of which the one of CSV goes on from nothing."""
+
 MENDS = [
     ("cli.commands._OTHER_OPTIONS", {}, lines("tool")),
     ("cli.commands._TAKING_MEMORY", (), lines("memory", of="predict", count=30)),
     ("base.errors._FEW", 10**6, lines("plain", of="show")),
     ("base.files.followed", Path, lines("link", of="plot")),
     ("base.appended._remove", str, sessions("trouble")),
-    ("answers.sweeps.files._KEPT", {".csv": lambda *_: []}, lines("interrupted", of="swept.csv")),
+    ("answers.sweeps.files._FORMS", FORGETTING, lines("interrupted", of="swept.csv")),
     ("base.appended.parsed_json", json.loads, lines("file", "deep", "measured.rows.json")),
     ("measure.live.log._is_sound", bool, lines("file", "cell", "measured.rows.csv", count=60)),
     ("measure.live.client.Server._masked", lambda _, said: said, sessions("echo", 30)),
@@ -155,7 +159,7 @@ MENDS = [
     ("measure.live.engines.check", lambda *_, **__: None, sessions("no number", 40)),
     ("measure.live.client._MOST_TOLD", 10**9, sessions("large", 4)),
     ("base.files.followed", Path.resolve, lines("link", of="plot", count=40)),
-    ("answers.sweeps.plan._labels", list, lines("name", of="parts/")),
+    ("answers.sweeps.plan.labels_of", list, lines("name", of="parts/")),
 ]
 """Mends, what was there before, and what finds it."""
 IN_FUNCTIONS = [

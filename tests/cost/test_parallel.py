@@ -202,10 +202,14 @@ def test_memory_holds_what_a_saturated_pass_reads(name: str, layout: Layout) -> 
     unread = (model.outer_parameters - model.head_parameters) / layout.tensor_parallel
     held = model.weight_bytes(layout)
     own = BYTES_PER_ELEMENT[model.weight_dtype]
-    for_prompts = (own < 2) * own * sum(
-        count * mixer.weights_of_latents(layout.tensor_parallel)
-        for mixer, count in model.mixers.items()
-        if isinstance(mixer, LatentAttention)
+    for_prompts = (
+        (own < 2)
+        * own
+        * sum(
+            count * mixer.weights_of_latents(layout.tensor_parallel)
+            for mixer, count in model.mixers.items()
+            if isinstance(mixer, LatentAttention)
+        )
     )
     assert held == pytest.approx(read + 2 * unread + for_prompts, rel=1e-9)
 

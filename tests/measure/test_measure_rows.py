@@ -465,7 +465,7 @@ def test_all_reduces_of_several_gpus_make_a_link(
 @pytest.fixture
 def calibrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """The command on a device that is not there, with a profile in the folder of the test."""
-    monkeypatch.setattr("specmodel.measure.kernels.device.find_device", lambda _: INFO)
+    monkeypatch.setattr("specmodel.measure.kernels.device.find_device", lambda *_: INFO)
     words = ["calibrate", "--device", "cpu", "--tiny", "--output", str(tmp_path / "mine.toml")]
     return lambda *more: main([*words, *more])
 

@@ -121,7 +121,7 @@ def test_the_work_of_a_run_is_what_rate_and_mean_output_make_of_it():
         found = tried._requests(seed, Arrivals(request_rate=7.0), slice(0, 400), 0.01).first(400)
         work = found.output_tokens.sum() / found.arrival_time[-1]
         assert work == pytest.approx(7.0 * tried.mean_output)
-    assert tried.mean_output == pytest.approx(60, rel=0.02)
+    assert tried.mean_output == pytest.approx(60, rel=0.03)  # the longest are cut
 
 
 def test_higher_rates_have_the_same_requests_and_more():

@@ -58,7 +58,7 @@ def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
     >>> from matplotlib.figure import Figure
     >>> table = pd.DataFrame({"batch_size": [1, 8], "speedup": [1.2, 1.5]})
     >>> speedup(table, Figure().add_subplot()).get_ylabel()
-    'speedup'
+    'speedup (×)'
     """
     return _over_batch_size(table, ax, "speedup")
 

@@ -79,19 +79,19 @@ def steps(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     axes
         Three, that share the horizontal axis.
     """
-    from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     rows = frames.checked(table, ("time", "running", "waiting", "kv_use", "draft_length"))
     drawn = {"running": axes[0], "waiting": axes[0], "kv_use": axes[1], "draft_length": axes[2]}
-    for i, (name, ax) in enumerate(drawn.items()):
-        ax.plot(rows["time"], rows[name], color=COLOURS[i % 2], linewidth=0.6, label=name)
+    for name, ax in drawn.items():
+        colour = COLOURS[name == "waiting"]
+        ax.plot(rows["time"], rows[name], color=colour, linewidth=0.6, label=name)
         ax.set_ylim(0, None)
-    for ax, label in zip(axes, ("requests", "KV in use", "draft length"), strict=True):
+    for ax, label in zip(axes, ("requests", "KV in use", "draft length\n(tokens)"), strict=True):
         ax.set_ylabel(label)
     axes[1].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
     axes[2].yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
-    axes[2].xaxis.set_major_formatter(EngFormatter("s", sep=""))
-    axes[2].set_xlabel("time")
+    axes[2].set_xlabel("time (s)")
     legend_above(axes[0])
     return axes
 
@@ -123,6 +123,6 @@ def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
     rows_axis(ax, [folded(str(name), _WIDTH) for name in rows["policy"]])
     ax.set_xlim(0, None)
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
-    ax.set_xlabel("rate within targets (requests/s)")
+    ax.set_xlabel("rate carried (requests/s)")
     legend_above(ax, side="right")
     return ax

@@ -249,7 +249,7 @@ def test_order_of_measured_rows_does_not_matter(run):
     short, shuffled = (
         run(f"{MEASURED} --step-times {name}.csv --csv") for name in ("short", "shuffled")
     )
-    assert short == shuffled
+    assert short == shuffled.replace("shuffled.csv", "short.csv")  # the case names the file
 
 
 def test_a_step_longer_by_experts_varies_with_them(run):
