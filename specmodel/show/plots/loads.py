@@ -87,9 +87,11 @@ def steps(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         colour = COLOURS[name == "waiting"]
         ax.plot(rows["time"], rows[name], color=colour, linewidth=0.6, label=name)
         ax.set_ylim(0, None)
-    for ax, label in zip(axes, ("requests", "KV in use", "draft length\n(tokens)"), strict=True):
+    for ax, label in zip(
+        axes, ("requests", "KV in use (%)", "draft length\n(tokens)"), strict=True
+    ):
         ax.set_ylabel(label)
-    axes[1].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
+    axes[1].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=""))
     axes[2].yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
     axes[2].set_xlabel("time (s)")
     legend_above(axes[0])
