@@ -47,7 +47,7 @@ def draws_of(
     if generator is not None:
         return _drawn(generator, count, overheads, kinds)
     kept = Path(__file__).with_name(f"draws_{count}_{overheads}_{kinds}")
-    return compiled(kept, [], partial(_of_seed, count, overheads, kinds))
+    return compiled(kept, [Path(__file__)], partial(_of_seed, count, overheads, kinds))
 
 
 def _of_seed(count: int, overheads: int | None, kinds: int) -> Draws:

@@ -8,10 +8,13 @@ stack. Exits 1 where the worst of three deployments is above a bound.
 
 import sys
 from collections import Counter
+from pathlib import Path
 from types import FrameType
 
+import specmodel
 from specmodel import predict
 
+PACKAGE = f"{Path(specmodel.__file__).parent}/"
 BOUNDS = {"functions": 150, "files": 24, "depth": 16, "calls": 1000}
 COMMON = {"engine": "vllm", "hardware": "h100_sxm", "draft_length": 3, "acceptance": 0.7}
 CASES = (
@@ -30,9 +33,10 @@ class Crossing:
         self.deepest: list[tuple[str, str]] = []
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        _, inside, file = frame.f_code.co_filename.rpartition("/specmodel/")
-        if not inside or event not in ("call", "return"):
+        file = frame.f_code.co_filename
+        if not file.startswith(PACKAGE) or event not in ("call", "return"):
             return
+        file = file.removeprefix(PACKAGE)
         if event == "return":
             self.stack.pop()
             return

@@ -116,6 +116,9 @@ def test_all_reduces_are_written_behind_the_link_and_nothing_else_moves() -> Non
 MOST = {("gb200", "vllm"): 0.22, ("l40s", "trtllm"): 0.18, ("l40s", "sglang"): 0.15}
 """Largest mean errors of sizes left out [-]: two GB200 are slower than four under vLLM, and what
 joins L40S is not one bus."""
+NEAR = {("l40s", "vllm"): 0.2}
+"""How near errors are to those of the profile, where it is not 2 % [-]: on an EPYC this fit
+comes out with a median of 0.060, with the same code, where the profile has 0.071."""
 FITTED = [
     (name, stack) for name, link in LINKS.items() for stack in link.all_reduce if stack != "typical"
 ]
@@ -133,7 +136,7 @@ def test_published_all_reduces_of_sizes_left_out_are_met(name: str, stack: str) 
     fit = link.all_reduce[stack]
     assert (fit.mean_error, fit.median_error) == pytest.approx(
         (error.mean(), np.median(error)),
-        rel=0.2,  # processors end in other optima, here by 15 %
+        rel=NEAR.get((name, stack), 0.02),
     )
     shipped = errors_of(rows, link.peak_bytes_per_s, fit.parameters)
     ring = replace(link, all_reduce={}).all_reduce_parameters(stack)

@@ -22,7 +22,7 @@ from specmodel.show.plots.style import COLOURS, PALE
 ROOT = Path(__file__).parents[3]
 GALLERY = runpy.run_path(str(ROOT / "docs" / "gallery.py"))
 STORED = Path(__file__).parent / "capacity.csv"
-"""Columns as a search for capacities prints them, which takes minutes without numba."""
+"""What the gallery's search for capacities printed, which takes minutes without numba."""
 WIDTHS = {"column": 3.4, "page": 7.0}
 
 
