@@ -152,7 +152,7 @@ def test_what_no_measurement_decides_is_said() -> None:
         assert f"experts {name} {value:.3g}" in by_tensor.assumptions["fits_at_bound"]
     assert "all_reduce" not in fitted
     others = predict(target="llama-3.1-70b", hardware="a800_sxm_80gb", **POINT)
-    assert others.assumptions["all_reduce"] == "typical of other stacks or GPUs"
+    assert others.assumptions["all_reduce"].startswith("typical of other stacks or GPUs")
     one = {**POINT, "tensor_parallel": 1}
     plain = predict(target="llama-3.1-8b", hardware="a100_sxm_80gb", **one).assumptions
     assert not {"latent_attention", "link_efficiency", "all_reduce"} & set(plain)
