@@ -176,6 +176,7 @@ def fit_links() -> pd.DataFrame:
     measured = sorted({one.hardware for one in tables})
     judged = []
     together: dict[tuple[str, ...], AllReduceFit] = {}
+    spreads = spreads_left_out(links, tables)
     for name in links:
         path = PROFILES / f"{name}.toml"
         fits, errors = own_fits(name, links, tables)
@@ -183,7 +184,8 @@ def fit_links() -> pd.DataFrame:
         others = tuple(relatives(name, links, measured))
         if others not in together:
             together[others] = typical_fit(others, links, tables)
-        fits[TYPICAL] = together[others]
+        spread = spreads["timed" if name in measured else links[name].kind]
+        fits[TYPICAL] = replace(together[others], spread=spread)
         write_text(path, with_all_reduces(path.read_text(encoding="utf-8"), fits))
     return pd.DataFrame(judged)
 
@@ -213,6 +215,27 @@ def own_fits(
         fits[one.stack] = record(fitting, one.version, f"measured on {name}")
         judged.append(judge(links[name], one, fitting))
     return fits, judged
+
+
+def spreads_left_out(links: dict[str, Link], tables: list[AllReduces]) -> dict[str, float]:
+    """Return how far off all-reduces are where others stand in, each table left out in turn [-].
+
+    The root mean square of the median of ln(measured / predicted) of a table: "timed" by the other
+    stacks of its GPU, else, by kind of link, by other GPUs with such a link. A link of a kind that
+    was timed nowhere takes the largest.
+    """
+    found: dict[str, list[float]] = {}
+    for one in tables:
+        kind = links[one.hardware].kind
+        alike = [other for other in tables if links[other.hardware].kind == kind]
+        of_gpu = [t for t in alike if t.hardware == one.hardware and t.stack != one.stack]
+        of_kind = [t for t in alike if t.hardware != one.hardware]
+        peak = links[one.hardware].peak_bytes_per_s
+        for name, others in (("timed", of_gpu), (kind, of_kind)):
+            error = errors_of(one.table, peak, fit_together(links, others).parameters)
+            found.setdefault(name, []).append(float(np.median(np.log1p(error))))
+    spreads = {name: rounded(np.sqrt(np.mean(np.square(of))), 2) for name, of in found.items()}
+    return {link.kind: max(spreads.values()) for link in links.values()} | spreads
 
 
 def typical_fit(

@@ -54,8 +54,9 @@ def row_of(model: str, hardware: str, engine: str) -> dict[str, Any]:
         low, high = within[size]
         room = "" if fits[size] else ", no room"
         row[f"batch {size}"] = f"{ms[size]:.3g} ({low:.3g} to {high:.3g}){room}"
+    row["note"] = stand_ins(asked)
     row["published (predicted)"] = ", ".join(f"{n}: {t} ({ms[n]:.3g})" for n, t in told)
-    return row | {"note": stand_ins(asked)}
+    return row
 
 
 def stand_ins(asked: dict[str, Any]) -> str:
@@ -68,7 +69,10 @@ def stand_ins(asked: dict[str, Any]) -> str:
 def main(path: str | None) -> None:
     rows = [row_of(m, g, e) for m in MODELS for g in GPUS for e in ENGINES]
     table = pd.DataFrame(rows).fillna("")
-    print(table.to_string(index=False))
+    lines = [list(table), *table.to_numpy().tolist()]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:  # the only wide column is the last, of few rows
+        print("  ".join(map(str.ljust, line, widths)).rstrip())
     if path:
         table.to_csv(Path(path), index=False, lineterminator="\n")
 

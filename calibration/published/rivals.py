@@ -1,7 +1,7 @@
 """Published tables that timed something slower than what an engine would run.
 
 Engines call the same libraries, and take the fastest kernel of a GPU. On one GPU, their tables of a
-dtype agree within a third. A table that takes half as long again as another engine's, or thirty
+dtype mostly agree within 40 %. A table that takes half as long again as another engine's, or thirty
 times as long, timed a variant that nobody serves with, or the host that launched it. This is seen
 by comparing measurements with each other only.
 """
@@ -23,14 +23,16 @@ MOST_TOKENS = 256
 """Most tokens of the passes compared, which are those of decoding [token]."""
 
 SLOWER = 1.5
-"""Time over that of the fastest engine, in the median over points, from which a table of a dtype is
-not taken [-]. Tables of products are at most 1.31, or 1.77 and more: vLLM's in blocks of fp8 (4.7
-to 33) and TensorRT-LLM's in NVFP4 (1.8). Those of experts are at most 1.48, or 1.67 and more:
-vLLM's in fp8 on Hopper (5), TensorRT-LLM's in 16 bits on MXFP4 on Blackwell (2.7) and in NVFP4 on
-B300 (1.9), and SGLang's on MXFP4 on H100 (1.7; 1.4 on H200). The last moves four times the bytes
-that it should: it timed weights unpacked to 16 bits (`upcast_from_mxfp` in SGLang 0.5.23's
-``quantization/mxfp4.py``), where the engine runs ``triton_kernel`` on packed ones (its
-``model_overrides/gpt_oss.py``)."""
+"""Time over that of the fastest engine from which a table of a dtype is not taken [-]: geometric
+means, first over points of as many tokens, then over tokens by powers of two, so that each octave
+counts alike. Tables of products are at most 1.42, or 1.69 and more: vLLM's in blocks of fp8 (5 to
+28) and TensorRT-LLM's in NVFP4 (1.7 to 1.8). Those of experts are at most 1.41, or 1.58 and more:
+vLLM's in fp8 on Hopper (3.5 to 4.2); TensorRT-LLM's on Blackwell in 16 bits on MXFP4 (2.6), in
+NVFP4 (2.0), and in blocks of fp8 (1.8), which are DeepGEMM's and walk the list of all experts,
+where vLLM and SGLang run TensorRT-LLM's own; and SGLang's on MXFP4 on H100 (1.6; 1.4 on H200). The
+last moves four times the bytes that it should: it timed weights unpacked to 16 bits
+(`upcast_from_mxfp` in SGLang 0.5.23's ``quantization/mxfp4.py``), where the engine runs
+``triton_kernel`` on packed ones (its ``model_overrides/gpt_oss.py``)."""
 
 _LAYER = ("operation", "shape", "kv_dtype", "batch_size", "num_tokens", "octave")
 """What tells timings of whole layers apart, as far as a table has it."""
@@ -65,9 +67,11 @@ def _slow(operation: str, hardware: str, stack: str) -> set[str]:
     if stack not in times:
         return set()
     shared = times[times.notna().sum(axis=1) > 1]
-    slower = shared[stack] / shared.min(axis=1)
-    medians = slower.groupby("quantization").median()
-    return {str(name) for name in medians.index[medians > SLOWER]}
+    tokens = shared.index.get_level_values("num_tokens")
+    slower = np.log(shared[stack] / shared.min(axis=1))[np.log2(tokens) % 1 == 0]
+    of_tokens = slower.groupby(["quantization", "num_tokens"]).mean()
+    means = of_tokens.groupby("quantization").mean()
+    return {str(name) for name in means.index[means > np.log(SLOWER)]}
 
 
 def without_slow(raw: pd.DataFrame, name: tuple[str, str, str, str]) -> pd.DataFrame:

@@ -213,6 +213,12 @@ class Deployment:
         replicas = self.layout.replicas
         return Layout(self.draft_tensor_parallel, 1, self._gpus_per_node, replicas)
 
+    @property
+    def message_spread(self) -> float:
+        """Standard deviation of the logarithm of messages' time if all-reduces stand in [-]."""
+        link = self.hardware.link if self.layout.tensor_parallel > 1 else None
+        return link.spread_of_all_reduces(self.kernels.link_stack) if link else 0.0
+
     def warnings(self, batch_size: FloatArray, draft_length: FloatArray) -> tuple[str, ...]:
         """Return a sentence if the engine was not fitted on what is asked of it, else nothing."""
         names = self.hardware.name, self.drafter.kind

@@ -8,6 +8,7 @@ from specmodel.layers.group import Stored
 from specmodel.layers.kinds import MAIN_KINDS
 from specmodel.layers.run import Pass
 from specmodel.machines.kernels import FITTED_DTYPE, KernelFit, Kernels
+from specmodel.machines.stand_ins import taken_fit
 from specmodel.models.architecture import Architecture
 
 
@@ -36,7 +37,7 @@ def fits_taken(deployment: Deployment, model: Architecture) -> dict[str, KernelF
     """Return the fits a model takes, by `Kernels.kind_of_errors`; none on the data sheet."""
     kernels, found = deployment.kernels, dict[str, KernelFit]()
     for kind, dtypes in kernels_of(model).items():
-        fit = kernels.record.fit(kind, *dtypes) if kernels.record else None
+        fit = taken_fit(kernels, kind, *dtypes)
         if fit and kind in MAIN_KINDS:
             found.setdefault(kernels.kind_of_errors(kind), fit)
     return found

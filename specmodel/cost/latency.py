@@ -159,7 +159,7 @@ class StepTimes:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelErrors:
-    """Factors on the time of kernels by kind, and one of the deployment on all GPU time [-]."""
+    """Factors on kernels by kind and on `MESSAGES`, and one of the deployment on all of it [-]."""
 
     forward: Mapping[str, FloatArray]
     verify: Mapping[str, FloatArray]

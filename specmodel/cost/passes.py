@@ -20,6 +20,9 @@ from specmodel.machines.kernels import DATA_SHEET_KERNELS, Kernels
 NO_OVERHEADS = Overheads()
 """An engine that takes no time of its own."""
 
+MESSAGES = "messages"
+"""What factors on the time of messages stand under, beside those on kernels by their kind."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ComponentTime:
@@ -74,12 +77,13 @@ class TimeStack:
     times: ComponentTime
 
     def scaled(self, factors: Mapping[str, FloatArray], common: Value) -> "TimeStack":
-        """Return it with factors on kernels by kind, and a common one on all [-]."""
+        """Return it with factors on kernels by kind and on messages, and a common one [-]."""
+        of_messages = factors.get(MESSAGES, 1.0) * common
         of_kinds = stacked([factors.get(kind, 1.0) * common for kind in self.kinds])
         own = {name: np.atleast_1d(getattr(self.times, name)) for name in _TIMES}
         axes = max(of_kinds.ndim, np.ndim(common) + 1, *(array.ndim for array in own.values()))
         times = ComponentTime(**{name: with_axes(array, axes) for name, array in own.items()})
-        return replace(self, times=times.scaled(with_axes(of_kinds, axes), common))
+        return replace(self, times=times.scaled(with_axes(of_kinds, axes), of_messages))
 
     @property
     def rows(self) -> dict[str, ComponentTime]:
@@ -143,7 +147,7 @@ class PassTime:
         Return distinct experts that the pass loads per layer [-], its work, and kernels launched
         [-], kept or computed when they are called.
     factors, common
-        Factors on the time of kernels by kind, and one on all time of the GPU [-].
+        Factors on the time of kernels by kind and of `MESSAGES`, and one on all of the GPU's [-].
     beside
         Time on the GPU of components that are not among these, with factors [s].
     """
@@ -212,7 +216,8 @@ class PassTime:
         sums: dict[str, Value] = {}
         for stack in self.timed:
             times = stack.times
-            sums[""] = sums.get("", 0.0) + np.atleast_1d(times.link_time).sum(axis=0)
+            sent = np.atleast_1d(times.link_time).sum(axis=0)
+            sums[MESSAGES] = sums.get(MESSAGES, 0.0) + sent
             for kind, time in zip(stack.kinds, times.busy_time + times.launch_time, strict=True):
                 key = kind if kind in self.factors else ""
                 sums[key] = sums.get(key, 0.0) + time

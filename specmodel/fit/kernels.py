@@ -30,6 +30,7 @@ PARAMETERS = {
         "tile_rows": (1.0, 32.0, 16.0),
         "tile_growth": (0.01, 0.9, 0.3),
         "tile_width": (1.0, 256.0, 30.0),
+        "depth_time": (1e-9, 1e-5, 2e-7),
     },
     "gemm": {
         "launch_time": (1e-7, 1e-4, 4e-6),
@@ -83,7 +84,10 @@ ON_CPU["elementwise"]["memory_efficiency"] = (0.02, 1.0, 0.5)
 arithmetic is fitted in place of `tile_width`. Norms read from memory; on a GPU their rows stay in
 its cache."""
 
-NOT_ON_CPU = {"experts": "tile_width", "elementwise": "activation_efficiency"}
+NOT_ON_CPU = {
+    "experts": ("tile_width", "depth_time"),
+    "elementwise": ("activation_efficiency",),
+}
 """Parameters that are not fitted there."""
 
 ATTENTION_ARITHMETIC = (0.005, 1.0, 0.1)
@@ -99,6 +103,7 @@ _UNCUT = "depth_limit"  # no limit if it is at its upper bound: kernels do not c
 _WALK = ("depth_time", _UNCUT)
 _FEWEST_DEPTHS = 3  # two parameters beside the launch say what products of a depth take at least
 _NO_WORSE = 1.01  # error over that of the fit with what points do not determine
+_WALKS_EXPERTS = 1.5  # the same from which kernels are taken to walk their list of experts
 _NORMAL_80 = 1.2815515594  # 80 % of a normal distribution lie within so many deviations
 _FOLDS = 4
 
@@ -149,7 +154,8 @@ def fit_kernels(
     stream for as long as they compute do not show it either: they are taken to compute at most as
     fast as dense products of the same arithmetic, since a grouped product is such a product cut up.
     Products of fewer than three depths, or only of long ones, do not show that kernels walk their
-    depth, and are taken not to.
+    depth, and are taken not to. Kernels of experts walk the list of all experts of a GPU, loaded or
+    not, only where a fit without that errs by half as much again: TensorRT-LLM's in blocks of fp8.
     """
     check_plausible(table, hardware)
     found: dict[tuple[str, str], KernelFitting] = {}
@@ -257,9 +263,11 @@ def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
         return _fit(problem.without(_UNCUT), rows)
     if _WALK[0] in result.at_bound:
         return _fit(problem.without(*_WALK), rows)
-    if _WALK[0] in result.undetermined:
+    is_unsure = kind == "experts" or _WALK[0] in result.undetermined
+    if _WALK[0] in names and is_unsure:
         simpler = _fit(problem.without(*_WALK), rows)
-        if simpler.result.mean_error <= _NO_WORSE * result.mean_error:
+        no_worse = _WALKS_EXPERTS if kind == "experts" else _NO_WORSE
+        if simpler.result.mean_error <= no_worse * result.mean_error:
             return simpler
     if fitted["shape"].nunique() == 1:
         note = "one shape was fitted: errors and intervals say nothing of others"
@@ -298,7 +306,7 @@ def _bounds(
     bounds = dict(PARAMETERS[kind])
     if hardware.kind == "cpu":
         bounds |= ON_CPU[kind]
-        bounds.pop(NOT_ON_CPU.get(kind, ""), None)
+        bounds = {n: bound for n, bound in bounds.items() if n not in NOT_ON_CPU.get(kind, ())}
     if kind == "gemm":
         low, high, start = bounds["launch_time"]
         shortest = float(rows["latency"].quantile(0.2))

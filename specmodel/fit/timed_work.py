@@ -153,6 +153,7 @@ def _experts(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Wor
         blocks.feed_forward(pairs, **(sizes | dtypes)),
         pairs=pairs,
         loaded=column["active_experts"],
+        experts=column["num_experts"],
         experts_per_token=k,
         residual_bytes=max(value_bytes, 2.0),
         **sizes,

@@ -92,6 +92,7 @@ def routed(  # noqa: PLR0913 - all keyword-only
     *,
     pairs: Quantity,
     loaded: Quantity,
+    experts: Quantity,
     hidden_size: Quantity,
     width: Quantity,
     matrices: Quantity,
@@ -101,6 +102,7 @@ def routed(  # noqa: PLR0913 - all keyword-only
     residual_bytes: float,
 ) -> Work:
     """Return the work of routed experts with choice, permutation, activation and combination."""
+    # What kernels may walk step by step is the list of all `experts` that the GPU has.
     # Permuting reads a row of the model's width for each token and writes one for each pair, and
     # combining does the reverse: with k pairs a token, 2 (1 + 1/k) rows for each pair.
     rows = layers * 2 * (1 + 1 / experts_per_token)
@@ -119,6 +121,7 @@ def routed(  # noqa: PLR0913 - all keyword-only
         activation_bytes=block.activation_bytes + acted.activation_bytes + moved,
         spread=loaded,
         groups=layers * loaded,
+        depth=layers * experts,
         width=width,
         kernels=block.kernels + acted.kernels + 3 * layers,
         kind="experts",

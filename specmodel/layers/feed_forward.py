@@ -327,6 +327,7 @@ class RoutedExperts(FeedForwardBlock):
             blocks.feed_forward(pairs, **sizes, dtype=dtype, stored_dtype=stream.expert_dtype),
             pairs=pairs,
             loaded=active,
+            experts=self.num_experts / layout.expert_parallel,
             experts_per_token=k,
             residual_bytes=stream.residual_bytes,
             **sizes,

@@ -13,7 +13,7 @@ import numpy as np
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.schemas import Size
 from specmodel.base.units import FloatArray
-from specmodel.layers.attention import LatentHeads
+from specmodel.layers.attention import LatentHeads, absorbed_dtype
 from specmodel.layers.batch import Carried, SequenceGroup
 from specmodel.layers.engines import Rows
 from specmodel.layers.forms import Quantity, measured
@@ -153,9 +153,8 @@ class SparseAttention(LatentHeads):
         # Weights below 16 bits take kernels of their own, which quantise the inputs of three
         # matrices: hidden values, the latent of queries, and the output of attention.
         stream = run.stream
-        dtype = stream.weight_dtype
         found = self.projections(run, layers)
-        found += self.absorbed_projections(run, layers, run.replica, dtype)
+        found += self.absorbed_projections(run, layers, run.replica, absorbed_dtype(stream))
         found += self.between_projections(run, layers)
         if self.has_indexer:
             read = (self.q_lora_rank or stream.hidden_size) + stream.hidden_size

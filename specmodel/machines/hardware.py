@@ -78,7 +78,9 @@ class AllReduceFit(Record):
 
     `version` names several stacks where their rows are fitted together. Small messages run in one
     shot, large ones in two, whose efficiency exceeds 1 where a switch adds up and saves bytes.
-    Errors are absolute, of predicted over measured less one, on sizes left out in turn [-].
+    Errors are absolute, of predicted over measured less one, on sizes left out in turn [-];
+    `spread` is the standard deviation of ln(measured / predicted) of stacks or GPUs left out, 0 of
+    a stack's own rows [-].
     """
 
     version: str
@@ -93,6 +95,7 @@ class AllReduceFit(Record):
     num_points: Annotated[int, Setting(ge=0, le=10**9)]
     mean_error: Error
     median_error: Error
+    spread: Error = 0.0
 
     @property
     def parameters(self) -> AllReduceParameters:
@@ -124,6 +127,11 @@ class Link(Record):
     def taken_all_reduce(self, stack: str | None) -> str | None:
         """Return the key of the fit that a stack takes: its own, else "typical", else None."""
         return next((name for name in (stack, TYPICAL) if name in self.all_reduce), None)
+
+    def spread_of_all_reduces(self, stack: str | None) -> float:
+        """Return the spread of the fit that a stack takes, 0 if it is its own or there is none."""
+        name = self.taken_all_reduce(stack)
+        return self.all_reduce[name].spread if name else 0.0
 
     def all_reduce_parameters(self, stack: str | None) -> AllReduceParameters:
         """Return how fast all-reduces of a stack are, None for any: as fitted, else as rings.

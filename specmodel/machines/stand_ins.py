@@ -14,7 +14,14 @@ from specmodel.base import records
 from specmodel.base.dtypes import names_of_fits
 from specmodel.base.records import Record
 from specmodel.base.schemas import Day, Setting
-from specmodel.machines.kernels import TYPICAL, FittedStack, KernelFit, Spread, fitted_dtype
+from specmodel.machines.kernels import (
+    TYPICAL,
+    FittedStack,
+    KernelFit,
+    Kernels,
+    Spread,
+    fitted_dtype,
+)
 
 Candidate = Literal["other_stack", "typical", "own"]
 """What may stand in: another stack of the GPU or typical kernels at the same dtype, or the stack
@@ -112,6 +119,25 @@ def with_stand_ins(
                 filled.setdefault(kind, dict(mine))[dtype] = _widened(best, ranking)
                 said[kind, dtype] = best
     return own.with_fits(filled), said
+
+
+def taken_fit(
+    kernels: Kernels, kind: str, stored: str, arithmetic: str | None = None
+) -> KernelFit | None:
+    """Return the fit that kernels of a kind and dtypes take, with the errors of what stands in.
+
+    Those of another stack's or typical kernels are in the fit; a stack's own of its standard dtype
+    has here those that leaving out the tables of other dtypes showed. None on the data sheet.
+    """
+    place = kernels.taken(kind, stored, arithmetic)
+    fit = kernels.record.fit(kind, stored, arithmetic) if kernels.record else None
+    if not (place and fit):
+        return fit
+    ranking, dtype = load_stand_ins().kinds.get(place[0]), fitted_dtype(place[0])
+    is_own = place[1] == dtype != stored and stored != "fp16"
+    if is_own and ranking and "own" in ranking.error:
+        return fit.with_errors(ranking.error["own"], ranking.spread["own"])
+    return fit
 
 
 def _widened(stand_in: StandIn, ranking: Ranking) -> KernelFit:

@@ -14,6 +14,7 @@ from specmodel.base.units import FloatArray, Numeric, quantiles
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.kinds import fits_taken
 from specmodel.cost.latency import KernelErrors
+from specmodel.cost.passes import MESSAGES
 from specmodel.layers.kinds import FITTED_KINDS
 from specmodel.machines.engine import FACTORS, Overheads
 from specmodel.machines.kernels import KernelFit, Kernels
@@ -83,7 +84,8 @@ def central_intervals(
     share it, ratios keep only what host time leaves of it. That verify passes of several tokens a
     sequence share all of it is an assumption: nothing published measures them alone. Plain passes
     of 2, 4 and 8 times the requests differ by somewhat more than the errors of kernels let a verify
-    pass of as many tokens: intervals of that ratio hold for 68, 68 and 66 %.
+    pass of as many tokens: intervals of that ratio hold for 67, 68 and 65 %. Where all-reduces of
+    other stacks or GPUs stand in, messages have one further factor, the same in all passes.
 
     The overheads of a fitted engine are drawn from the covariance of its fit, since at batch sizes
     that were not fitted they weigh otherwise, and a factor with the engine's own spread comes on
@@ -165,18 +167,20 @@ def _drawn(
     """Return a deployment with drawn overheads, drawn errors of its kernels, and all numbers."""
     fits, fit = fits_of_models(deployment), deployment.engine.fit
     kinds = (*_FIRST_KINDS, *(kind for kind in fits if kind not in _FIRST_KINDS))
+    kinds += (MESSAGES,) if deployment.message_spread else ()
     normal = draws_of(generator, draws[0], len(fit.varied) if fit else None, len(kinds))
     overheads = _drawn_overheads(deployment, normal.overheads, draws)
     overheads = _spread_outside(deployment, points, overheads, normal.host.reshape(draws))
     drawn = deployment.with_draws(overheads=overheads)
     common, forward, fresh, draft_common, draft = normal.kinds.reshape(5, len(kinds), *draws)
+    sent = {MESSAGES: np.exp(deployment.message_spread * common[-1])} if MESSAGES in kinds else {}
     likeness = likeness_of_passes(deployment, points["verify_tokens"])
     verify = likeness * forward + np.sqrt(1 - likeness**2) * fresh
     of_draft = (common, forward) if deployment.engine.fit else (draft_common, draft)
     errors = KernelErrors(
-        forward=_factors(deployment.kernels, kinds, fits, common, forward),
-        verify=_factors(deployment.kernels, kinds, fits, common, verify),
-        draft=_factors(deployment.kernels, kinds, fits, *of_draft),
+        forward=sent | _factors(deployment.kernels, kinds, fits, common, forward),
+        verify=sent | _factors(deployment.kernels, kinds, fits, common, verify),
+        draft=sent | _factors(deployment.kernels, kinds, fits, *of_draft),
     )
     return drawn, errors, normal
 

@@ -12,6 +12,7 @@ from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import target_pass
 from specmodel.layers.batch import sequence_group
 from specmodel.machines.hardware import choose_kernels, load_hardware
+from specmodel.machines.stand_ins import load_stand_ins
 from specmodel.models.architecture import load_architecture
 
 pd = pytest.importorskip("pandas")
@@ -118,12 +119,18 @@ def test_profiles_have_what_was_published():
 
 def test_a_stack_without_takes_typical_layers():
     kernels = choose_kernels(load_hardware("h200_sxm"), "trtllm")
-    assert {"compressed_attention", "compressed_indexer"} <= set(kernels.typical)
-    assert "hyper_connections" not in kernels.typical
+    places = ("compressed_attention", "fp8"), ("compressed_indexer", "fp8")
+    assert {kernels.stand_ins[place] for place in places} == {"typical"}
+    assert ("hyper_connections", "fp8") not in kernels.stand_ins
     assert kernels.kind_of_errors("compressed_indexer") == "compressed_attention"
-    assumed = deploy(target="deepseek-v4-flash", hardware="h200_sxm", stack="trtllm")[1]
-    assert assumed["compressed_attention"] == "typical kernels"
-    assert "compressed_attention" not in deploy(target="deepseek-v4-flash", hardware="b300")[1]
+    fit = kernels.record.compressed_attention["fp8"]
+    left_out = load_stand_ins().kinds["compressed_attention"]
+    assert fit.mean_error >= left_out.error["typical"]
+    assert fit.shape_spread > left_out.spread["typical"]
+    flash = {"target": "deepseek-v4-flash", "stack": "trtllm"}
+    assumed = deploy(**flash, hardware="h200_sxm")[1]
+    assert assumed["compressed_attention_fp8"] == "typical kernels"
+    assert "compressed_attention_fp8" not in deploy(**flash, hardware="b300")[1]
 
 
 def table_of(read, name, stack):

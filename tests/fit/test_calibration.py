@@ -144,16 +144,15 @@ def test_what_no_measurement_decides_is_said() -> None:
     fitted = predict(target="deepseek-v3", hardware=hardware, **POINT).assumptions
     assert "link_efficiency" not in fitted
     experts = hardware.fitted["trtllm"].experts
-    assert experts["fp8"].at_bound
-    assert not experts["fp8_block"].at_bound
-    assert "fits_at_bound" not in fitted  # the model's own are blocks of fp8
     by_tensor = predict(target="deepseek-v3", hardware=hardware, expert_dtype="fp8", **POINT)
-    for name in experts["fp8"].at_bound:
-        value = getattr(experts["fp8"], name)
-        assert f"experts {name} {value:.3g}" in by_tensor.assumptions["fits_at_bound"]
+    taken = {"fp8_block": fitted, "fp8": by_tensor.assumptions}  # blocks are the model's own
+    for dtype, said in taken.items():
+        assert experts[dtype].at_bound
+        for name in experts[dtype].at_bound:
+            assert f"experts {name} {getattr(experts[dtype], name):.3g}" in said["fits_at_bound"]
     assert "all_reduce" not in fitted
     others = predict(target="llama-3.1-70b", hardware="a800_sxm_80gb", **POINT)
-    assert others.assumptions["all_reduce"] == "typical of other stacks or GPUs"
+    assert others.assumptions["all_reduce"].startswith("typical of other stacks or GPUs")
     one = {**POINT, "tensor_parallel": 1}
     plain = predict(target="llama-3.1-8b", hardware="a100_sxm_80gb", **one).assumptions
     assert not {"latent_attention", "link_efficiency", "all_reduce"} & set(plain)

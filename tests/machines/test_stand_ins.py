@@ -12,6 +12,7 @@ from specmodel.machines.stand_ins import (
     Ranking,
     StandIns,
     load_stand_ins,
+    taken_fit,
     with_stand_ins,
     words_of,
 )
@@ -109,3 +110,17 @@ def test_intervals_are_as_wide_or_wider_where_a_fit_stands_in(name):
             fit = getattr(kernels.record, kind)[dtype]
             assert fit.shape_spread >= min(load_stand_ins().kinds[kind].spread.values())
             assert dtype not in getattr(hardware.fitted[stack_name], kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "is_other"),
+    [("attention", "bf16", False), ("attention", "fp4", True), ("attention", "fp8", False),
+     ("experts", "int8", True), ("gemm", "fp16", False)],
+)  # fmt: skip
+def test_kernels_of_a_dtype_that_nobody_timed_have_wider_errors(kind, stored, is_other):
+    kernels = choose_kernels(load_hardware("h200_sxm"), "vllm")
+    fit, own = taken_fit(kernels, kind, stored), kernels.record.fit(kind, stored)
+    left_out = load_stand_ins().kinds[kind]
+    more = left_out.spread["own"] if is_other else 0.0
+    assert fit.shape_spread == pytest.approx(math.hypot(own.shape_spread, more))
+    assert fit.mean_error == max(own.mean_error, left_out.error["own"] if is_other else 0.0)

@@ -11,6 +11,7 @@ import specmodel
 from specmodel import deploy
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.cost.latency import KernelErrors, step_times
+from specmodel.machines.engine import load_engine
 from specmodel.prediction import intervals
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS
 from specmodel.prediction.evaluate import evaluate
@@ -51,6 +52,23 @@ def drawn(deployment, *, points=POINTS | LOAD, spread=None):
     return intervals.central_intervals(
         deployment, points, RATE, generator, columns, deployment_spread=spread
     )
+
+
+@pytest.mark.parametrize(
+    ("hardware", "cut", "spread"),
+    [("a100_pcie_80gb", 4, 0.32), ("a100_pcie_80gb", 1, 0.0), ("l40s", 4, 0.0)],
+)
+def test_messages_that_others_stand_in_for_have_a_factor(hardware, cut, spread):
+    """Nobody timed all-reduces on an A100 without NVLink; those of vLLM on L40S were."""
+    where = {"hardware": hardware, "tensor_parallel": cut, "engine": "vllm", "drafter": None}
+    deployment = replace(exact(deployed(**where)), engine=load_engine("ideal"))
+    times = step_times(deployment, **POINTS | {"draft_length": 0, "verify_tokens": 1}).forward
+    sent = times.components["all_reduce"].link_time if cut > 1 else 0.0
+    assert deployment.message_spread == spread
+    found = drawn(deployment, points=POINTS, spread=0.0)["forward_time"]
+    for end, z in ((found.low, -Z), (found.high, Z)):
+        known = times.total_time + sent * np.expm1(z * spread)
+        np.testing.assert_allclose(end, known, rtol=0.02)
 
 
 @pytest.mark.parametrize("spread", [None, 0.05, 0.4])

@@ -15,6 +15,7 @@ from specmodel.base.units import FloatArray, Numeric
 from specmodel.cost.blocks import BLOCK
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import KernelErrors
+from specmodel.cost.passes import MESSAGES
 from specmodel.layers.kinds import FITTED_KINDS
 from specmodel.prediction.evaluate import Evaluation, evaluate as evaluate_points
 
@@ -144,4 +145,6 @@ def _errors(deployment: Deployment, values: dict[str, FloatArray]) -> KernelErro
     forward = {kind: common[kind] / apart[kind] for kind in common}
     verify = {kind: common[kind] * apart[kind] for kind in common}
     draft = common if deployment.engine.fit else of_kinds("draft_error")
-    return KernelErrors(forward, verify, draft, values.get("deployment.error", 1.0))
+    sent = {MESSAGES: values.get(f"{MESSAGES}.error", np.ones(()))}
+    of_passes = forward | sent, verify | sent, draft | sent
+    return KernelErrors(*of_passes, values.get("deployment.error", 1.0))

@@ -11,6 +11,7 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_work
+from specmodel.cost.passes import MESSAGES
 from specmodel.layers.batch import sequence_group
 from specmodel.layers.kinds import MAIN_KINDS
 from specmodel.layers.work import Work
@@ -238,12 +239,14 @@ def _of_kernels(kernels: Kernels, works: list[Work]) -> list[Input]:
 
 
 def _errors(deployment: Deployment, target: list[Work], drafter: list[Work]) -> list[Input]:
-    """Return factors on the times of kernels; under a fitted engine all passes share one."""
+    """Return factors on kernels, of which all passes of a fitted engine share one, and messages."""
     of_draft = "error" if deployment.engine.fit else "draft_error"
     kernels, pass_errors = deployment.kernels, ("error", "verify_error")
     names = [f"{kind}.{error}" for kind in _kinds(kernels, target) for error in pass_errors]
     names += [f"{kind}.{of_draft}" for kind in _kinds(kernels, drafter)]
-    return [Input(f"kernels.{name}", 1.0, minimum=None) for name in dict.fromkeys(names)]
+    found = [f"kernels.{name}" for name in dict.fromkeys(names)]
+    found += [f"{MESSAGES}.error"] if deployment.message_spread else []
+    return [Input(name, 1.0, minimum=None) for name in found]
 
 
 def _kinds(kernels: Kernels, works: list[Work]) -> list[str]:

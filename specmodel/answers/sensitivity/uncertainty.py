@@ -13,6 +13,7 @@ from specmodel.answers.sensitivity.inputs import Input, OperatingPoint, find_inp
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
+from specmodel.cost.passes import MESSAGES
 from specmodel.machines.engine import FACTORS
 from specmodel.prediction.intervals import (
     CENTRAL,
@@ -159,6 +160,7 @@ def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, f
         spreads["engine.error"] = spread_of_step(deployment)
     if spreads:
         spreads["deployment.error"] = spread_of_deployment(deployment)
+        spreads[f"{MESSAGES}.error"] = deployment.message_spread
     return spreads
 
 
