@@ -8,16 +8,16 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
-from specmodel.base.text import align, wrap
+from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering, echo_warnings, progress_bar
 from specmodel.cli.serve import OPTIONS, UNITS, study_from, typed_law, typed_loads, typed_targets
 from specmodel.cli.settings import own
 from specmodel.cli.where import where_options
-from specmodel.prediction.table import Form, Row, columns_of, fitted, seconds
+from specmodel.prediction.table import Form, Row, seconds
 from specmodel.show import report
 from specmodel.show.assumed import assumed_text
-from specmodel.show.forms import Answer
+from specmodel.show.forms import Answer, fitted_table
 
 if TYPE_CHECKING:
     from specmodel.serving.capacity import Capacity
@@ -286,7 +286,7 @@ def _page(trial: Trial, rows: list[Row], assumed: dict[str, Any], *, is_asked: b
         for title, (form, name) in columns.items()
         if any(row.get(name) is not None for row in rows)
     ]
-    cells, _ = fitted(columns_of(rows, kept), _SPARE)
+    told = fitted_table(rows, kept, _SPARE, left=("policy",))
     verdict = _verdict_at_loads if is_asked else _verdict
     words = [wrap(verdict(trial, rows)), wrap(report.heading(deployment))]
     words += [wrap(line) for line in report.behind(deployment)]
@@ -295,7 +295,7 @@ def _page(trial: Trial, rows: list[Row], assumed: dict[str, Any], *, is_asked: b
         for row in rows
         if row.get("passes_again")
     ]
-    parts = ["\n".join(words), align(cells, left=("policy",)), *notes, assumed_text(assumed)]
+    parts = ["\n".join(words), told, *notes, assumed_text(assumed)]
     return "\n\n".join(parts)
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from specmodel import replay
-from specmodel.base.text import SCREEN, align, wrap
-from specmodel.prediction.table import Form, Row, columns_of, fitted
+from specmodel.base.text import SCREEN, wrap
+from specmodel.prediction.table import Form, Row
 from specmodel.show import report
 from specmodel.show.assumed import assumed_text, what_if_text
-from specmodel.show.forms import plain_fields
+from specmodel.show.forms import fitted_table, plain_fields
 
 _HINDSIGHT = ("best-fixed", "greedy", "oracle")
 _CELLS: dict[str, Form] = {
@@ -78,14 +78,13 @@ def _table(rows: list[Row]) -> str:
     forms: dict[str, Form] = {"policy": lambda row: labels[row["policy"]], **_CELLS}
     if all(row["regret"] is None for row in rows):
         del forms["regret"]
-    columns, _ = fitted(columns_of(rows, forms.items()), _SPARE)
     notes = [_fill(f"{label}: {name}") for name, label in labels.items() if label != name]
     by_text: dict[str, list[str]] = {}
     for row in rows:
         if row["assumed"]:
             by_text.setdefault(row["assumed"], []).append(labels[row["policy"]])
     notes += [_fill(f"{', '.join(names)}: {text}.") for text, names in by_text.items()]
-    return "\n".join([align(columns, left=("policy",)), *notes])
+    return "\n".join([fitted_table(rows, forms.items(), _SPARE, left=("policy",)), *notes])
 
 
 def _labels(names: Iterable[str], width: int = 20) -> dict[str, str]:
