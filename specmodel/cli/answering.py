@@ -9,7 +9,7 @@ from typing import Any, cast
 import click
 
 from specmodel.base.errors import InputError
-from specmodel.base.text import SCREEN
+from specmodel.base.text import SCREEN, wrap
 from specmodel.cli import settings
 from specmodel.show.forms import Answer, as_csv, as_json
 
@@ -76,9 +76,11 @@ def _page(answer: Answer) -> str:
 
 
 def echo_warnings(warnings: Iterable[str]) -> None:
-    """Print warnings on standard error, a line each."""
+    """Print warnings on standard error: a line each, wrapped where a person watches."""
+    is_watched = sys.stderr.isatty()
     for warning in warnings:
-        click.echo(f"specmodel: warning: {warning}", err=True)
+        told = f"specmodel: warning: {warning}"
+        click.echo(wrap(told, indent="  ") if is_watched else told, err=True)
 
 
 def progress_bar(length: int, label: str = "Replaying", **settings: Any) -> Any:

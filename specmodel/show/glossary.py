@@ -58,7 +58,7 @@ POLICIES = {
     "fixed:K": "drafts K tokens in each step; sweeps of K are fixed:1,fixed:2,...",
     "best-fixed": "the best fixed length in hindsight",
     "table:FILE": "the length that a schedule has for a batch of one (specmodel schedule)",
-    "cascade": "tests lengths and sets drafting off where it does not pay; settings after colons:"
+    "cascade": "tests lengths and turns drafting off where it does not pay; settings after colons:"
     " cascade:first_draft_length=1:backoff_factor=1",
     "goodput": "the length with the most tokens a second by acceptance so far",
     "sglang": "follows the mean of accepted tokens, as SGLang's adaptive rule",
