@@ -2,7 +2,9 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, cast
 
@@ -14,6 +16,8 @@ from specmodel.cli import settings
 from specmodel.show.forms import Answer, as_csv, as_json
 
 _FIGURE = "Also draw it, as plot {} does: PNG, PDF or SVG."
+_LINES = 10.0
+"""Time between two lines about what is done [s]."""
 _FORMS = ("as_csv", "fragment_only", "as_json")
 
 
@@ -87,6 +91,25 @@ def progress_bar(length: int, label: str = "Replaying", **settings: Any) -> Any:
     """Return a progress bar on standard error, hidden unless a person watches."""
     hidden = not sys.stderr.isatty()
     return click.progressbar(length=length, label=label, file=sys.stderr, hidden=hidden, **settings)
+
+
+@contextmanager
+def told_progress(length: int, label: str, of: str) -> Iterator[Callable[[int], None]]:
+    """Show how much is done: as a bar, or where nobody watches in a line every ten seconds."""
+    began = time.monotonic()
+    done, due = 0, began + _LINES
+
+    def tell(more: int) -> None:
+        nonlocal done, due
+        bar.update(more)
+        done, now = done + more, time.monotonic()
+        if now >= due and not sys.stderr.isatty():
+            told = f"{label}: {done} of about {max(length, done)} {of}, {now - began:.0f} s"
+            click.echo(told, err=True)
+            due = now + _LINES
+
+    with progress_bar(length, label) as bar:
+        yield tell
 
 
 def screen_width() -> int:

@@ -44,6 +44,27 @@ def test_the_page_begins_with_one_sentence_and_has_80_columns(capsys):
         assert told in words
 
 
+def test_a_gain_at_a_steep_place_is_told_as_one(capsys, found):
+    plain, *others = found[0]["rows"]
+    best = max(others, key=lambda row: row["capacity"])
+    assert plain["capacity_if_looser"] > 1.2 * plain["capacity"]  # 12 ms is where it rises
+    status, page, _ = said(capsys, f"{WHERE} --tpot-target 12ms --gpu-hour-price 3 --for-rate 200")
+    assert status == 0
+    looser = best["capacity_if_looser"] / plain["capacity_if_looser"]
+    words = " ".join(page.split())
+    assert f"That holds for this target alone: with one a tenth longer it is {looser:.2g}x" in words
+
+
+def test_without_numba_runs_are_fewer_and_that_is_said(capsys, monkeypatch):
+    monkeypatch.setattr("specmodel.cli.capacity.find_spec", lambda name: None)
+    line = "--prompt-length 100 --output-length 20 --tpot-target 12ms --policy none"
+    status, page, err = said(capsys, f"qwen3-30b-a3b h100 {line}")
+    assert status == 0
+    assert "without numba this takes minutes, with 2 runs of 1000 requests" in err
+    assert "pip install '.[fast]'" in err
+    assert "requests 1000 and more, 2 times" in " ".join(page.split())
+
+
 def test_promised_rates_lie_between_those_that_pass_and_fail(found):
     document, tried = found
     for row in document["rows"]:
