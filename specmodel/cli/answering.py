@@ -61,7 +61,8 @@ def answering(
                 echo_warnings(answer.warnings)
             elif asked:
                 click.echo(answer.fragment, nl=bool(answer.fragment))
-                echo_warnings([*answer.warnings, *answer.caveats])
+                echo_warnings(answer.warnings)
+                echo_warnings(answer.caveats, "note")
             else:
                 click.echo(_page(answer))
 
@@ -79,11 +80,11 @@ def _page(answer: Answer) -> str:
         SCREEN.reset(token)
 
 
-def echo_warnings(warnings: Iterable[str]) -> None:
+def echo_warnings(warnings: Iterable[str], kind: str = "warning") -> None:
     """Print warnings on standard error: a line each, wrapped where a person watches."""
     is_watched = sys.stderr.isatty()
     for warning in warnings:
-        told = f"specmodel: warning: {warning}"
+        told = f"specmodel: {kind}: {warning}"
         click.echo(wrap(told, indent="  ") if is_watched else told, err=True)
 
 
