@@ -64,7 +64,7 @@ def schedule(**options: Any) -> Answer:
           --acceptance-by-position 0.8,0.7,0.6,0.5 --fragment-only
     """
     plan = plan_from(options)
-    caveats = (f"For {plan.format.name} the text goes {plan.place}", *plan.caveats)
+    caveats = (f"for {plan.format.name}, {plan.place}", *plan.caveats)
 
     def page() -> str:
         parts = [_for_engine(plan), _ranges_table(plan), _contexts_table(plan)]
