@@ -12,8 +12,13 @@ SCREEN: ContextVar[int] = ContextVar("screen", default=80)
 
 def wrap(text: str, indent: str = "") -> str:
     """Return a paragraph wrapped to the columns of the screen, its later lines indented."""
-    how = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.fill(text, SCREEN.get(), subsequent_indent=indent, **how)
+    return textwrap.fill(
+        text,
+        SCREEN.get(),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def column_width(column: tuple[str, list[str]]) -> int:

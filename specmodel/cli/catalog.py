@@ -241,8 +241,7 @@ def _find(name: str) -> Any:
     found = known_name(name, known, "name")
     if found:
         return known[found](found)
-    known |= published
-    expected = f"a path, or a name of specmodel list, such as {nearest(name, known)}"
+    expected = f"a path, or a name of specmodel list, such as {nearest(name, [*known, *published])}"
     raise InputError("name", name, expected)
 
 

@@ -86,13 +86,8 @@ def tables(explanation: answers.Explanation) -> str:
     Terms that round to zero everywhere are left out.
     """
     rows, blocks = explanation.prediction.rows(), []
-    other = [(word, f"{word}_length") for word in ("draft", "context")]
-    varying = [(word, name) for word, name in other if varies(name, rows)]
-    fixed = (
-        ""
-        if ("draft", "draft_length") in varying
-        else f" at draft length {rows[0]['draft_length']}"
-    )
+    varying = [word for word in ("draft", "context") if varies(f"{word}_length", rows)]
+    fixed = "" if "draft" in varying else f" at draft length {rows[0]['draft_length']}"
     for quantity, terms in explanation.waterfalls.items():
         columns: Columns = []
         cells = {
@@ -100,11 +95,9 @@ def tables(explanation: answers.Explanation) -> str:
         }
         shown = [name for name in cells if any(cells[name])]
         for i, row in enumerate(rows):
-            lines = [
-                f"batch {row['batch_size']}",
-                *(f"{word} {row[name]}" for word, name in varying),
-            ]
-            columns.append(("\n".join(lines), [cells[name][i] for name in shown]))
+            lines = [f"{word} {row[f'{word}_length']}" for word in varying]
+            head = "\n".join([f"batch {row['batch_size']}", *lines])
+            columns.append((head, [cells[name][i] for name in shown]))
         told = align_blocks(("", shown), columns, left=[""])
         blocks.append(f"{_TITLES[quantity].format(fixed)}\n{told}")
     return "\n\n".join(blocks)

@@ -31,6 +31,7 @@ _TITLES = {
     "median_error": "median",
     "coverage": "within\n80 %",
 }
+_QUANTITIES = {"tpot": "TPOT", "ttft": "TTFT", "step_time": "step", "speedup": "speedup"}
 _MOST_ROWS = 20
 """Rows that are told one by one [-]."""
 _ROWS: dict[str, tuple[Form, str]] = {
@@ -38,14 +39,13 @@ _ROWS: dict[str, tuple[Form, str]] = {
     "model": ("{target}", "target"),
     "batch\nsize": ("{batch_size}", "batch_size"),
     "draft\nlength": ("{draft_length}", "draft_length"),
-    "what": (lambda row: _QUANTITIES.get(row["quantity"], row["quantity"]), "quantity"),
+    "what": (lambda row: _QUANTITIES[row["quantity"]], "quantity"),
     "measured": (lambda row: _value(row, "measured"), "measured"),
     "predicted": (lambda row: _value(row, "predicted"), "predicted"),
     "80 %\ninterval": (lambda row: f"{_value(row, 'low')} to {_value(row, 'high')}", "low"),
     "error": ("{error:+.1%}", "error"),
 }
 """Columns of that table, with the column of rows without which they are left out."""
-_QUANTITIES = {"tpot": "TPOT", "ttft": "TTFT", "step_time": "step"}
 _SPARE = ("model", "draft\nlength")
 """Columns that are left out where the table would be too wide."""
 _SHARES = {*_TITLES, "bias", "coverage"} - {"value"}
