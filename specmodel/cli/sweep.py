@@ -82,12 +82,11 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
     where: dict[str, Any] = {"workers": options.pop("workers"), "client": client}
     plan = _plan(**_in_order(options))
     if options["acceptance"] is not None:
-        click.echo(f"specmodel: acceptance: {published_from(options).source}", err=True)
+        echo_warnings([published_from(options).source or ""], "acceptance")
     if plan.num_points > MOST_WITHOUT_YES and not yes:
         expected = f"--yes to compute more than {MOST_WITHOUT_YES:,} points"
         raise InputError("num_points", plan.num_points, expected)
-    for reason in plan.skipped:
-        click.echo(f"specmodel: skipped: {reason}", err=True)
+    echo_warnings(plan.skipped, "skipped")
     if timeout is not None:
         if client is None:
             raise InputError("worker_timeout", timeout, "none without --scheduler")

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shlex
 
 import pytest
@@ -63,6 +64,17 @@ def test_without_numba_runs_are_fewer_and_that_is_said(capsys, monkeypatch):
     assert "without numba this takes minutes, with 2 runs of 1000 requests" in err
     assert "pip install '.[fast]'" in err
     assert "requests 1000 and more, 2 times" in " ".join(page.split())
+
+
+def test_progress_is_told_without_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr("specmodel.cli.answering._LINES", 0.0)
+    status, _, err = said(capsys, f"{WHERE} --tpot-target 12ms --policy none,fixed:1")
+    assert status == 0
+    done = [
+        int(n) for n in re.findall(r"^Serving: (\d+) of about \d+ rates tried, \d+ s$", err, re.M)
+    ]
+    assert len(done) > 5
+    assert done == sorted(done)
 
 
 def test_promised_rates_lie_between_those_that_pass_and_fail(found):
