@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.errors import InputError, nearest
+from specmodel.base.errors import InputError, install, nearest
 
 _PACKAGE = "aiconfigurator_core"
 
@@ -167,7 +167,7 @@ _NAMES["latent_prompt_attention"] = _NAMES["mla"] | _OF_PROMPTS
 _LATENT = (512, 64)
 """DeepSeek's latent of keys and values and rotary part, which tables of MLA do not name [-]."""
 
-_INSTALL = "it to be installed: pip install 'specmodel[datasets]'"
+_INSTALL = f"it to be installed: {install('datasets')}"
 
 
 def list_tables() -> pd.DataFrame:

@@ -30,6 +30,8 @@ class Dialect:
         longer than that at batch size 1.
     most_requests
         Its option for the most requests that are decoded together.
+    keeps_last
+        Whether the last length holds above the last batch size too; else nothing is drafted there.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Dialect:
     drafters: tuple[str, ...] = ()
     longest_first: bool = False
     most_requests: str
+    keeps_last: bool = True
 
     def fragment(self, schedule: Schedule, drafter: str = "", num_modules: int = 1) -> str:
         """Return the schedule as text of the configuration; "" where no batch size has a draft.
@@ -71,7 +74,7 @@ def dialect(name: str, version: str | None = None) -> Dialect:
     if (int(numbers[1]), int(numbers[2])) >= (1, 3):
         return found
     first = "Batch sizes are the first of each length, as up to TensorRT-LLM 1.2"
-    return replace(found, write=_tensorrt_llm_first, caveats=(first,))
+    return replace(found, write=_tensorrt_llm_first, caveats=(first,), keeps_last=True)
 
 
 def _vllm(schedule: Schedule, drafter: str, num_modules: int) -> str:
@@ -162,9 +165,9 @@ DIALECTS = {
         place=_vllm_place,
         caveats=(
             "vLLM drafts the longest length at every batch size under data parallelism",
-            "On model runner V1 it drops full CUDA graphs, and drafts one length throughout with"
+            "On model runner V1 vLLM drops full CUDA graphs, and drafts one length throughout with"
             " dspark and suffix; VLLM_USE_V2_MODEL_RUNNER=1 keeps both",
-            "Its batch size counts the requests that are being prefilled",
+            "The batch size that vLLM goes by counts requests that are being prefilled",
         ),
     ),
     "tensorrt-llm": Dialect(
@@ -177,6 +180,7 @@ DIALECTS = {
             " TensorRT-LLM 1.3 on; --engine-version 1.2 writes the first",
         ),
         longest_first=True,
+        keeps_last=False,
     ),
     "sglang": Dialect(
         name="SGLang",
@@ -186,7 +190,7 @@ DIALECTS = {
         caveats=(
             "SGLang drafts --speculative-num-steps at every batch size with more than one draft"
             " path, data-parallel attention, heads of several layers or overlapping batches",
-            "It looks up a batch size after padding it to that of a CUDA graph",
+            "SGLang goes by the batch size after padding it to that of a CUDA graph",
         ),
         drafters=("eagle", "eagle3", "mtp"),
     ),

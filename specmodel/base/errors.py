@@ -39,8 +39,13 @@ def import_extra(package: str, extra: str, argument: str) -> Any:
     try:
         return import_module(package)
     except ImportError:
-        expected = f"it to be installed: pip install 'specmodel[{extra}]'"
+        expected = f"it to be installed: {install(extra)}"
         raise InputError(argument, f"no package {package.split('.')[0]}", expected) from None
+
+
+def install(extra: str) -> str:
+    """Return the command that installs one of our extras, from where the package came from."""
+    return f"pip install '.[{extra}]' in the folder of specmodel's source"
 
 
 def in_one_line(text: str) -> str:

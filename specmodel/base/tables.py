@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 import pandas as pd
 
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, install
 from specmodel.base.files import check_readable
 from specmodel.base.units import LARGEST_NUMBER, FloatArray
 
@@ -49,7 +49,7 @@ def read_table(
         with path.open("rb") as file:
             return parse_csv(file, text_columns, str(path), argument, comments=comments)
     except ImportError:
-        expected = "CSV, or pyarrow to be installed: pip install 'specmodel[datasets]'"
+        expected = f"CSV, or pyarrow to be installed: {install('datasets')}"
         raise InputError(argument, str(path), expected) from None
     except OSError as error:
         expected = f"a readable CSV or Parquet file ({error.strerror or error})"

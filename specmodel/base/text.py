@@ -10,9 +10,15 @@ SCREEN: ContextVar[int] = ContextVar("screen", default=80)
 """Columns that paragraphs and blocks of a table are laid out for [-]."""
 
 
-def wrap(text: str) -> str:
-    """Return a paragraph wrapped to the columns of the screen."""
-    return textwrap.fill(text, SCREEN.get(), break_long_words=False, break_on_hyphens=False)
+def wrap(text: str, indent: str = "") -> str:
+    """Return a paragraph wrapped to the columns of the screen, its later lines indented."""
+    return textwrap.fill(
+        text,
+        SCREEN.get(),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def column_width(column: tuple[str, list[str]]) -> int:

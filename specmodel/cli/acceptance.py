@@ -17,10 +17,12 @@ _COLUMNS = {
     "share of\nall drafts": "{share:.4f}",
     "rate, if all\nbefore were": "{rate:.4f}",
 }
-_NGRAM = (
-    "Steps without a draft are not counted. With --drafter ngram, give predict the first line below"
-    " and the --proposal-rate: it reads --tokens-per-step as a mean over all steps."
+_LOOK_UP = (
+    "If the drafter is a look-up (ngram, suffix), steps without a draft are not counted here: give"
+    " predict the first line below and the --proposal-rate, as it reads --tokens-per-step as a mean"
+    " over all steps."
 )
+"""What is told where drafts differ in length, as those of look-ups do."""
 
 
 _HOW = """\
@@ -101,7 +103,7 @@ def _text(measured: "measure.MeasuredAcceptance") -> str:
         "\n".join(lines),
         table(rows, _COLUMNS),
         *([wrap(f"Warning: {warning}.")] if warning else []),
-        wrap(_NGRAM),
+        *([wrap(_LOOK_UP)] if warning else []),
         "\n".join(["To predict, give one of:", *_options(measured)]),
     ]
     return "\n\n".join(sections)

@@ -2,18 +2,22 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, cast
 
 import click
 
 from specmodel.base.errors import InputError
-from specmodel.base.text import SCREEN
+from specmodel.base.text import SCREEN, wrap
 from specmodel.cli import settings
 from specmodel.show.forms import Answer, as_csv, as_json
 
 _FIGURE = "Also draw it, as plot {} does: PNG, PDF or SVG."
+_LINES = 10.0
+"""Time between two lines about what is done [s]."""
 _FORMS = ("as_csv", "fragment_only", "as_json")
 
 
@@ -57,7 +61,8 @@ def answering(
                 echo_warnings(answer.warnings)
             elif asked:
                 click.echo(answer.fragment, nl=bool(answer.fragment))
-                echo_warnings([*answer.warnings, *answer.caveats])
+                echo_warnings(answer.warnings)
+                echo_warnings(answer.caveats, "note")
             else:
                 click.echo(_page(answer))
 
@@ -75,16 +80,37 @@ def _page(answer: Answer) -> str:
         SCREEN.reset(token)
 
 
-def echo_warnings(warnings: Iterable[str]) -> None:
-    """Print warnings on standard error, a line each."""
+def echo_warnings(warnings: Iterable[str], kind: str = "warning") -> None:
+    """Print warnings on standard error: a line each, wrapped where a person watches."""
+    is_watched = sys.stderr.isatty()
     for warning in warnings:
-        click.echo(f"specmodel: warning: {warning}", err=True)
+        told = f"specmodel: {kind}: {warning}"
+        click.echo(wrap(told, indent="  ") if is_watched else told, err=True)
 
 
 def progress_bar(length: int, label: str = "Replaying", **settings: Any) -> Any:
     """Return a progress bar on standard error, hidden unless a person watches."""
     hidden = not sys.stderr.isatty()
     return click.progressbar(length=length, label=label, file=sys.stderr, hidden=hidden, **settings)
+
+
+@contextmanager
+def told_progress(length: int, label: str, of: str) -> Iterator[Callable[[int], None]]:
+    """Show how much is done: as a bar, or where nobody watches in a line every ten seconds."""
+    began = time.monotonic()
+    done, due = 0, began + _LINES
+
+    def tell(more: int) -> None:
+        nonlocal done, due
+        bar.update(more)
+        done, now = done + more, time.monotonic()
+        if now >= due and not sys.stderr.isatty():
+            told = f"{label}: {done} of about {max(length, done)} {of}, {now - began:.0f} s"
+            click.echo(told, err=True)
+            due = now + _LINES
+
+    with progress_bar(length, label) as bar:
+        yield tell
 
 
 def screen_width() -> int:

@@ -84,7 +84,7 @@ def _by_length(found: forms.DataFrame, title: str, form: str) -> str:
     for context, rows in kept.groupby("context_length"):
         of = f", context {context}" if kept["context_length"].nunique() > 1 else ""
         lengths = rows.groupby("draft_length")
-        columns = {f"length\n{length}": forms.records(group) for length, group in lengths}
+        columns = {str(length): forms.records(group) for length, group in lengths}
         cells = forms.by_batch_size(found["batch_size"], columns, form)
-        blocks.append(f"{title}{of}:\n{cells}")
+        blocks.append(f"{title}, by draft length{of}:\n{cells}")
     return "\n\n".join(blocks)

@@ -15,7 +15,7 @@ import click
 
 from specmodel import __version__, machines
 from specmodel.base.text import wrap
-from specmodel.cli.answering import progress_bar
+from specmodel.cli.answering import echo_warnings, progress_bar
 from specmodel.cli.settings import command, own
 from specmodel.measure.kernels.suite import COMPONENTS, DTYPES, Device, Length
 
@@ -90,7 +90,7 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
     click.echo(f"{fit_text(made.fits)}\n")
     click.echo(wrap(f"Mean error on shapes left out of the fit: {', '.join(told) or 'none was'}."))
     if missed := missed_text(made):
-        click.echo(f"specmodel: warning: {missed}", err=True)
+        echo_warnings([missed])
 
 
 def missed_text(made: Calibration) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from specmodel.show.glossary import LIMITS, POLICIES, WORDS
 from specmodel.show.report import off_by
 
 if TYPE_CHECKING:
+    from specmodel.algebra.acceptance import Acceptance
     from specmodel.base.records import Record
 
 
@@ -35,7 +37,7 @@ def _hardware_row(name: str) -> Row:
     peaks = [f"{dtype} {peak.peak_flops_per_s / 1e12:.0f}" for dtype, peak in profile.dtype.items()]
     return {
         "name": name,
-        "memory": f"{profile.memory.capacity_bytes / 2**30:.0f} GiB",
+        "memory": format_si(profile.memory.capacity_bytes, "B"),
         "bandwidth": format_si(profile.memory.peak_bytes_per_s, "B/s"),
         "peak TFLOP/s": ", ".join(peaks),
     }
@@ -75,30 +77,30 @@ _TOKENS = "tokens a step\nat 1, 3, 5 drafted"
 
 
 def _acceptance_rows() -> Iterable[Row]:
-    """Yield what is published by name, then what heads of each kind reach."""
-    from specmodel.drafters.published import published_acceptance
-
-    for published in sorted(published_acceptance(), key=lambda each: each.name):
-        shown = ", ".join(f"{published.tokens_per_step[n - 1]:.2f}" for n in _LENGTHS)
-        yield {"name": published.name, "of": published.drafter, _TOKENS: shown}
-    for name in DRAFTERS:
-        yield from _typical_rows(name)
-
-
-def _typical_rows(drafter: str) -> Iterable[Row]:
-    """Yield the levels that published heads of a kind reach, nothing where too few are."""
+    """Yield what is published of a target with a drafter, then what heads of each kind reach."""
     from specmodel.cli.taken import TYPICAL
-    from specmodel.drafters.typical import typical_heads
+    from specmodel.drafters.typical import acceptance_by_name, typical_heads
 
-    found = typical_heads(drafter)
-    if found is None:
-        return
-    for name, place in TYPICAL.items():
-        reached = found.acceptance[place].expected_tokens_per_step
-        lengths = [n for n in _LENGTHS if n <= found.max_draft_length]
-        shown = ", ".join(f"{float(reached(n)):.2f}" for n in lengths)
-        of = f"{found.num_targets} {drafter}: {found.levels[place]}"
-        yield {"name": name, "of": of, _TOKENS: shown}
+    for name, published in sorted(acceptance_by_name().items()):
+        lengths = ", ".join(map(str, published.lengths))
+        shown = _reached(published.acceptance, max(published.lengths))
+        yield {"name": name, _TOKENS: shown, "measured at\ndraft length": lengths}
+    for found in filter(None, map(typical_heads, DRAFTERS)):
+        levels = zip(TYPICAL, found.acceptance, strict=True)
+        yield {
+            "heads\n(targets)": f"{found.drafter} ({found.num_targets})",
+            **{
+                f"--acceptance\n{name}": _reached(level, found.max_draft_length)
+                for name, level in levels
+            },
+            "low, high\nare": "extremes" if found.levels[0] == "lowest" else "quartiles",
+        }
+
+
+def _reached(acceptance: Acceptance, longest: int) -> str:
+    """Return the tokens a step at a few draft lengths up to the longest one measured."""
+    lengths = [length for length in _LENGTHS if length <= longest]
+    return ", ".join(f"{float(acceptance.expected_tokens_per_step(n)):.2f}" for n in lengths)
 
 
 def _policy_rows() -> Iterable[Row]:
@@ -179,22 +181,26 @@ def list_command(kind: str | None) -> None:
         expected = tables if kind == "tables" else nearest(kind or "", _ROWS)
         raise InputError("kind", kind, expected)
     rows = _compiled_rows(kind) if kind in _FOLDERS else list(_ROWS[kind]())
-    names = list(rows[0])
-    click.echo(table(rows, {name: f"{{{name}}}" for name in names}, left=[names[0], names[-1]]))
+    for place, (names, alike) in enumerate(groupby(rows, key=tuple)):
+        shown = {name: f"{{{name}}}" for name in names}
+        block = list(alike)
+        lists = [name for name in names if any(", " in row[name] for row in block)]
+        told = table(block, shown, left=[names[0], names[-1], *lists])
+        click.echo(f"\n{told}" if place else told)
 
 
 @click.command(context_settings=SETTINGS)
 @ignore_option("name")
 @click.argument("name")
 def show(name: str) -> None:
-    """Show a hardware, architecture, engine or acceptance record as TOML.
+    """Show a hardware, architecture or engine record, a preset or an acceptance, as TOML.
 
-    NAME is a shipped name, or the path of a TOML or config.json file. Save the output, edit it,
-    and give its path to predict.
+    NAME is a shipped name (specmodel list), or the path of a TOML or config.json file. Save the
+    output of a record, edit it, and give its path to predict.
     """
     from specmodel.base.records import is_path, toml_text
 
-    record = _read(name) if is_path(name) else _find(name)
+    record: Any = _read(name) if is_path(name) else _find(name)
     notes = [f"# {title}: {value}" for title, value in _notes(record).items()]
     click.echo("\n".join([*notes, toml_text(record)]))
 
@@ -213,11 +219,12 @@ def _read(path: str) -> Record:
     return specmodel.load_engine(path)
 
 
-def _find(name: str) -> Record:
+def _find(name: str) -> Any:
     """Return the record that ships under a name, whichever kind it is."""
     from specmodel.base.naming import known_name, spellings
+    from specmodel.drafters.typical import acceptance_by_name
 
-    kinds: list[tuple[Iterable[str], Callable[[str], Record]]] = [
+    kinds: list[tuple[Iterable[str], Callable[[str], Any]]] = [
         (specmodel.list_hardware(), specmodel.load_hardware),
         (specmodel.list_architectures(), specmodel.load_architecture),
         (specmodel.list_engines(), specmodel.load_engine),
@@ -227,15 +234,22 @@ def _find(name: str) -> Record:
     if {*spellings(name)} & {*specmodel.list_drafters()} and name not in known:
         expected = f"a record; this drafter follows from its target: --drafter {name}"
         raise InputError("name", name, expected)
+    published = acceptance_by_name()
+    found = next(filter(published.get, spellings(name)), None)
+    if found and found not in known:
+        return published[found]
     found = known_name(name, known, "name")
     if found:
         return known[found](found)
-    expected = f"a path, or a name of specmodel list, such as {nearest(name, known)}"
+    expected = f"a path, or a name of specmodel list, such as {nearest(name, [*known, *published])}"
     raise InputError("name", name, expected)
 
 
-def _notes(record: Record) -> Row:
+def _notes(record: Any) -> Row:
     """Return figures derived from a record, by title."""
+    from specmodel.drafters.published import PublishedAcceptance
+    from specmodel.drafters.typical import PublishedHead
+
     if isinstance(record, specmodel.Architecture):
         from specmodel.drafters.published import usual_drafter
 
@@ -249,4 +263,12 @@ def _notes(record: Record) -> Row:
     if isinstance(record, specmodel.HardwareProfile):
         ridges = [f"{dtype} {record.ridge_point(dtype):.0f}" for dtype in record.dtype]
         return {"ridge point [FLOP/B]": ", ".join(ridges)}
+    if isinstance(record, PublishedAcceptance | PublishedHead):
+        acceptance = record.acceptance
+        rates: Any = acceptance.acceptance_by_position
+        told = {"of": acceptance.source or "", "as an option": f"--acceptance {record.name}"}
+        if isinstance(rates[0], float):  # drafters of blocks have rates for each length
+            by_position = ",".join(f"{rate:.4g}" for rate in rates)
+            told["to change it"] = f"--acceptance-by-position {by_position}"
+        return told
     return {}

@@ -189,11 +189,22 @@ def _told(error: InputError, argument: str) -> str:
     return str(InputError(argument, error.value, error.expected))
 
 
-def _usage(error: click.ClickException) -> str:
-    """Return what click says of a line; of one that lacks something, where to read more."""
+def _usage(error: click.ClickException, words: Sequence[str]) -> str:
+    """Return what click says of a line; of one that lacks options, all of them."""
     told = error.format_message()
     if isinstance(error, click.MissingParameter) and error.ctx:
-        return f"{told.removesuffix('.')} ({error.ctx.command_path} --help)"
+        typed = {word.partition("=")[0] for word in words}
+        others = [
+            parameter.opts[0]
+            for parameter in error.ctx.command.params
+            if parameter.required and parameter is not error.param and not typed & {*parameter.opts}
+        ]
+        too = (
+            f"; also {', '.join(others)}"
+            if isinstance(error.param, click.Option) and others
+            else ""
+        )
+        return f"{told.removesuffix('.')}{too} ({error.ctx.command_path} --help)"
     return told
 
 
@@ -230,7 +241,7 @@ def carry_out(words: Sequence[str]) -> int:
         if "--target" in known and error.option_name in _ELSEWHERE:
             message = f"{error.message} {_ELSEWHERE[error.option_name]}."
     except click.ClickException as error:
-        message = _usage(error)
+        message = _usage(error, words)
     except MemoryError:
         message = _too_large(words)
     except click.Abort:

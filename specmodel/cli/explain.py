@@ -23,8 +23,8 @@ MOST_PRINTED = 10_000
 _AXES = ("batch_size", "draft_length")
 
 _TITLES = {
-    "target_efficiency": "Target efficiency, from 1: verifying takes no longer",
-    "speedup": "Speedup, from all drafts accepted and no step longer",
+    "target_efficiency": "Target efficiency{}, from 1: verifying takes no longer",
+    "speedup": "Speedup{}, from all drafts accepted and no step longer",
 }
 
 
@@ -81,16 +81,25 @@ def verdict(explanation: answers.Explanation) -> str:
 
 
 def tables(explanation: answers.Explanation) -> str:
-    """Return the waterfalls of target efficiency and speedup, a column for each point."""
+    """Return the waterfalls of target efficiency and speedup, a column for each point.
+
+    Terms that round to zero everywhere are left out.
+    """
     rows, blocks = explanation.prediction.rows(), []
+    varying = [word for word in ("draft", "context") if varies(f"{word}_length", rows)]
+    fixed = "" if "draft" in varying else f" at draft length {rows[0]['draft_length']}"
     for quantity, terms in explanation.waterfalls.items():
         columns: Columns = []
+        cells = {
+            name: [_step(name, value) for value in values.ravel()] for name, values in terms.items()
+        }
+        shown = [name for name in cells if any(cells[name])]
         for i, row in enumerate(rows):
-            head = f"batch {row['batch_size']}\ndraft {row['draft_length']}"
-            head += f"\ncontext {row['context_length']}" if varies("context_length", rows) else ""
-            columns.append((head, [_step(name, terms[name].ravel()[i]) for name in terms]))
-        first = ("", list(terms))
-        blocks.append(f"{_TITLES[quantity]}\n{align_blocks(first, columns, left=[''])}")
+            lines = [f"{word} {row[f'{word}_length']}" for word in varying]
+            head = "\n".join([f"batch {row['batch_size']}", *lines])
+            columns.append((head, [cells[name][i] for name in shown]))
+        told = align_blocks(("", shown), columns, left=[""])
+        blocks.append(f"{_TITLES[quantity].format(fixed)}\n{told}")
     return "\n\n".join(blocks)
 
 

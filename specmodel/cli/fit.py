@@ -106,7 +106,7 @@ def fit_text(fits: Mapping[tuple[str, str], fit.KernelFitting]) -> str:
 @click.argument("measurements", nargs=-1, required=True)
 @own("output", "FILE", "Engine profile to write.", required=True)
 @own("name", str, "Name of the engine, for people.  [default: the profile's]")
-@where_options(required=False, engine="by the files", has_words=False)
+@where_options(required=False, engine="by the files, else vllm", has_words=False)
 @own("draft_length", int, "Of runs whose files do not tell it.")
 @settings.options("tree_width", "verify_tokens")
 @own("context_length", int, "KV entries of a sequence.  [default: the files']")
@@ -142,8 +142,8 @@ def engine(measurements: tuple[str, ...], output: str, **options: Any) -> None:
 def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> str:
     """Update a shipped profile by a user's runs, write it, and return what to print."""
     from specmodel.base.records import toml_text
-    from specmodel.cli.options import settings_from
-    from specmodel.cost.deploying import resolve
+    from specmodel.cli.options import deployment_from, settings_from
+    from specmodel.cost.deploying import DEGREES, resolve
 
     _check_given(options)
     runs = measured.read_benchmarks(paths)
@@ -154,8 +154,9 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
     measured.check_model(runs, options["target"])
     measured.need_plain(runs)
     name, told = _start(runs, options)
-    values = options | settings_from(options["changes"])
-    _, assumed = resolve(values | {"engine": name}, prefix="set ")
+    laid_out, assumed = deployment_from(options | {"engine": name})
+    degrees = {degree: getattr(laid_out, degree) for degree in DEGREES}
+    values = options | settings_from(options["changes"]) | degrees
     base = machines.load_engine(name)
     rows = measured.served_runs(runs, values | {"engine": name})
     versions = {f"{run.engine} {run.version}" for run in runs if run.version}
@@ -174,9 +175,8 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
     write_text(output, toml_text(profile) + "\n")
     notes = [wrap(f"Note: {run.batch_note}.") for run in runs if run.batch_note]
     notes += [wrap(text) for text in _noise_texts(rows) + _unlike_texts(update)]
-    changes = {"changes": ", ".join(options["changes"])} if options["changes"] else {}
-    opening = [report.heading(deployment), *what_if_text(changes)]
-    opening.append(f"From the profile {base.name}: {told}.")
+    opening = [report.heading(deployment), *what_if_text(assumed)]
+    opening.append(f"Started from the profile {base.name}, {told}.")
     parts = [
         "\n".join(map(wrap, opening)),
         _runs_table(runs, update),
@@ -196,18 +196,19 @@ def _check_given(options: dict[str, Any]) -> None:
 
 def _start(runs: Sequence[measured.Run], options: dict[str, Any]) -> tuple[str, str]:
     """Return the profile to start from, and why it was chosen."""
+    from specmodel.cost.deploying import DEFAULT_ENGINE
     from specmodel.fit.measured.spellings import profile_of
 
     if options["engine"]:
-        return options["engine"], "as told"
+        return options["engine"], "which --engine names"
     named = {(run.engine, options["version"] or run.version) for run in runs if run.engine}
     if not named:
-        raise InputError("engine", None, "a profile to start from, as the files name no engine")
+        return DEFAULT_ENGINE, "the default, as neither --engine nor a file names one"
     found = {profile_of(*pair)[0] for pair in named}
     if len(found) > 1:
         raise InputError("engine", ", ".join(sorted(found)), "one, as these files are of several")
     made, version = next(iter(named))
-    return found.pop(), f"the files are of {' '.join(filter(None, [made, version]))}"
+    return found.pop(), f"as the files are of {' '.join(filter(None, [made, version]))}"
 
 
 def _runs_table(runs: Sequence[measured.Run], update: fit.EngineUpdate) -> str:
@@ -252,12 +253,12 @@ def _unlike_texts(update: fit.EngineUpdate) -> list[str]:
             " runs better than any host like known ones."
         )
     if excess := update.excess_speedup:
-        how, takes = ("high", "more") if excess > 0 else ("low", "less")
+        how, takes = ("high", "longer") if excess > 0 else ("low", "shorter")
         texts.append(
-            f"Warning: speedups of these runs come out {abs(excess):.0%} too {how}, beyond what"
-            f" errors of kernels and runs explain: steps with a draft take this engine {takes} time"
-            " than its profile and the kernels know of, and predictions for other loads may be as"
-            " wrong."
+            f"Warning: the fit predicts speedups of these runs {abs(excess):.0%} too {how}, more"
+            " than errors of kernels and runs explain: on this server, steps with a draft are"
+            f" {takes} than predicted, for a reason that is not modelled. Speedups at other loads"
+            " may be as wrong."
         )
     return texts
 

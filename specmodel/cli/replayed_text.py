@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from specmodel import replay
-from specmodel.base.text import SCREEN, align, wrap
-from specmodel.prediction.table import Form, Row, columns_of, fitted
+from specmodel.base.text import SCREEN, wrap
+from specmodel.prediction.table import Form, Row
 from specmodel.show import report
 from specmodel.show.assumed import assumed_text, what_if_text
-from specmodel.show.forms import plain_fields
+from specmodel.show.forms import fitted_table, plain_fields
 
 _HINDSIGHT = ("best-fixed", "greedy", "oracle")
 _CELLS: dict[str, Form] = {
@@ -20,16 +20,23 @@ _CELLS: dict[str, Form] = {
     "mean of\nrequests": "{mean_speedup:.2f}",
     "5th\n%": "{speedup_p5:.2f}",
     "\nworst": "{worst_speedup:.2f}",
-    "slow-\ndown": "{slowdown:.0%}",
+    "slower\nby": "{slowdown:.0%}",
     "tokens\na step": "{tokens_per_step:.2f}",
     "drafted\na step": "{drafted_tokens_per_step:.2f}",
-    "in\ntests": "{test_share:.0%}",
+    "steps\ntesting": "{test_share:.0%}",
     "TPOT\nmedian": lambda row: _seconds(row["tpot_p50"]),
     "95th": lambda row: _seconds(row["tpot_p95"]),
-    "regret": "{regret:.0%}",
+    "over\noracle": "{regret:.0%}",
 }
 """Columns of the table for people."""
-_SPARE = ("95th", "drafted\na step", "TPOT\nmedian", "slow-\ndown", "in\ntests", "tokens\na step")
+_SPARE = (
+    "95th",
+    "drafted\na step",
+    "TPOT\nmedian",
+    "slower\nby",
+    "steps\ntesting",
+    "tokens\na step",
+)
 """Columns that are dropped where the table is too wide, in this order."""
 
 
@@ -62,14 +69,17 @@ def _verdict(rows: list[Row]) -> str:
     if not rows:
         return "Policies that know the trace only: bounds, nothing to deploy."
     best = max(rows, key=lambda row: row["speedup"])
-    text = f"Best: {best['policy']}, {best['speedup']:.2f}x."
+    told = [f"Best: {_gain(best)}"]
     if best["speedup"] <= 1:
-        text = "Speculation does not pay under any of these policies."
-    for row in rows:
-        if row["policy"] == "cascade":
-            told = " Cascade: {speedup:.2f}x, {test_share:.0%} of its steps in tests."
-            text += told.format_map(row)
-    return text
+        told = ["Speculation does not pay under any of these policies"]
+    told += [_gain(row) for row in rows if row["policy"] == "cascade" and row is not best]
+    return f"{'; '.join(told)}."
+
+
+def _gain(row: Row) -> str:
+    """Return the speedup of a policy, and for how much of it lengths are tested."""
+    testing = f", {row['test_share']:.0%} of its steps testing lengths" if row["test_share"] else ""
+    return f"{row['policy']}, {row['speedup']:.2f}x{testing}"
 
 
 def _table(rows: list[Row]) -> str:
@@ -77,21 +87,25 @@ def _table(rows: list[Row]) -> str:
     labels = _labels(row["policy"] for row in rows)
     forms: dict[str, Form] = {"policy": lambda row: labels[row["policy"]], **_CELLS}
     if all(row["regret"] is None for row in rows):
-        del forms["regret"]
-    columns, _ = fitted(columns_of(rows, forms.items()), _SPARE)
+        del forms["over\noracle"]
     notes = [_fill(f"{label}: {name}") for name, label in labels.items() if label != name]
     by_text: dict[str, list[str]] = {}
     for row in rows:
         if row["assumed"]:
             by_text.setdefault(row["assumed"], []).append(labels[row["policy"]])
     notes += [_fill(f"{', '.join(names)}: {text}.") for text, names in by_text.items()]
-    return "\n".join([align(columns, left=("policy",)), *notes])
+    return "\n".join([fitted_table(rows, forms.items(), _SPARE, left=("policy",)), *notes])
 
 
 def _labels(names: Iterable[str], width: int = 20) -> dict[str, str]:
-    """Return the labels of policies; long names get a number that a note explains."""
+    """Return the labels of policies; long names, and those beside them, get a number.
+
+    A note explains each number.
+    """
     labels = {name: name for name in names}
-    for number, name in enumerate((name for name in labels if len(name) > width), start=1):
+    long = {name.split(":")[0] for name in labels if len(name) > width}
+    marked = [name for name in labels if ":" in name and name.split(":")[0] in long]
+    for number, name in enumerate(marked, start=1):
         mark = f" [{number}]"
         labels[name] = name.split(":")[0][: width - len(mark)] + mark
     return labels

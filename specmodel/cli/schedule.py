@@ -64,6 +64,7 @@ def schedule(**options: Any) -> Answer:
           --acceptance-by-position 0.8,0.7,0.6,0.5 --fragment-only
     """
     plan = plan_from(options)
+    caveats = (f"for {plan.format.name}, {plan.place}", *plan.caveats)
 
     def page() -> str:
         parts = [_for_engine(plan), _ranges_table(plan), _contexts_table(plan)]
@@ -76,7 +77,7 @@ def schedule(**options: Any) -> Answer:
         warnings=_warnings(plan),
         case=report.heading(plan.prediction.deployment),
         fragment=plan.fragment,
-        caveats=(f"for {plan.format.name}, {plan.place}", *plan.caveats) if plan.fragment else (),
+        caveats=caveats if plan.fragment else (),
     )
 
 
@@ -85,6 +86,8 @@ def _verdict(plan: Plan) -> list[str]:
     schedule, deployment = plan.schedule, plan.prediction.deployment
     sizes = f"Batch sizes up to {schedule.batch_size[-1]}, {plan.end}."
     if schedule.max_draft_length:
+        last = _tokens(schedule.draft_length[-1]) if plan.format.keeps_last else "no draft"
+        sizes = f"{sizes.removesuffix('.')}; above, {plan.format.name} goes on with {last}."
         sizes += (
             f" Against the best length at each, the schedule loses {schedule.mean_loss:.1%} on"
             f" average, {schedule.loss.max():.1%} at most."

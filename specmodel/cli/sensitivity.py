@@ -199,13 +199,13 @@ def _verdict(found: Sensitivity) -> str:
 def _elasticity_table(rows: list[Row]) -> str:
     """Return the change of the outcome in per cent, for an input 1 % higher."""
     columns: dict[str, Form] = {
-        "elasticity to": "{input}",
+        "1 % more of": "{input}",
         "value": lambda row: _value(row["value"], row["unit"]),
-        "speedup": "{speedup:+.3f}",
-        "target\neff.": "{target_efficiency:+.3f}",
+        "speedup": "{speedup:+.3f} %",
+        "target\neff.": "{target_efficiency:+.3f} %",
     }
     most = max((abs(row["speedup"]) for row in rows[_MOST_ROWS:]), default=0.0)
-    return _table(rows, columns, _MOST_ROWS, f"at most {most:.1g} on the speedup")
+    return _table(rows, columns, _MOST_ROWS, f"at most {most:.1g} % on the speedup")
 
 
 def _tornado_table(rows: list[Row]) -> str:
@@ -231,15 +231,15 @@ def _sobol_table(found: Sensitivity, output: str) -> str:
         return wrap(f"No range moves the {words}.")
     columns: dict[str, Form] = {
         f"share of the variance\nof {words}": "{input}",
-        "by\nitself": lambda row: _per_cent(row["first_order"]),
+        "first-\norder": lambda row: _per_cent(row["first_order"]),
         "95 %": lambda row: _interval(row, "first_order"),
-        "in\nall": lambda row: _per_cent(row["total"]),
+        "\ntotal": lambda row: _per_cent(row["total"]),
         "95 % ": lambda row: _interval(row, "total"),
     }
     totals = [row["total"] for row in rows]
     count = _rows_shown(totals)
     most = max(totals[count:], default=0.0)
-    table = _table(rows, columns, count, f"each at most {100 * most:.1g} % in all")
+    table = _table(rows, columns, count, f"each at most {100 * most:.1g} % in total")
     if any(row["first_order_high"] - row["first_order_low"] > _WIDE for row in rows):
         table += f"\nThese shares are not settled: more than {found.samples} samples."
     return table

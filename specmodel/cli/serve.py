@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
-from specmodel.base.text import align, wrap
+from specmodel.base.text import wrap
 from specmodel.cli import settings
-from specmodel.cli.answering import answering, progress_bar
+from specmodel.cli.answering import answering, told_progress
 from specmodel.cli.settings import given, own, refuse_given
 from specmodel.cli.where import where_options
-from specmodel.prediction.table import Form, Row, columns_of, fitted, seconds
+from specmodel.prediction.table import Form, Row, seconds
 from specmodel.show import report
 from specmodel.show.assumed import assumed_text
-from specmodel.show.forms import Answer
+from specmodel.show.forms import Answer, fitted_table
 
 if TYPE_CHECKING:
     from specmodel.cost.deployment import Deployment
@@ -67,7 +67,7 @@ _CELLS: dict[str, Form] = {
     "policy": "{policy}",
     "running": "{running:.1f}",
     "\nTPOT": lambda row: seconds(row["tpot"]),
-    "closed\nform": lambda row: _or_dash(row["tpot_closed"]),
+    "TPOT by\nformula": lambda row: _or_dash(row["tpot_closed"]),
     "TPOT\n90 %": lambda row: seconds(row["tpot_p90"]),
     "TTFT\nmedian": lambda row: seconds(row["ttft_p50"]),
     "TTFT\n90 %": lambda row: seconds(row["ttft_p90"]),
@@ -88,7 +88,9 @@ _MOST_STEPS = 300_000
 """Steps that are logged [-]."""
 _DRAWN, _DRAWN_TOKENS = 500, 1000
 """Requests drawn from each preset of acceptance [request], and their tokens [token]."""
-_SPARE = ("TPOT\n90 %", "TTFT\n90 %", "closed\nform")
+_MOST_TOLD = 4
+"""Loads that the headline tells one by one [-]."""
+_SPARE = ("TPOT\n90 %", "TTFT\n90 %", "TPOT by\nformula")
 
 
 @settings.command()
@@ -104,8 +106,8 @@ def serve(**options: Any) -> Answer:
     """Simulate a server under load: running batch, TPOT and TTFT by rate and policy.
 
     Requests come at random, wait, and are batched continuously as vLLM 0.33 schedules them; each
-    policy meets the same requests and the same luck. Beside it stands the steady state in closed
-    form. A rate that no policy carries is refused, with the largest that one does.
+    policy meets the same requests and the same luck. Beside it stands TPOT in the steady state by
+    formula. A rate that no policy carries is told with the largest that one does.
 
     \b
     Examples:
@@ -116,7 +118,7 @@ def serve(**options: Any) -> Answer:
       specmodel serve gpt-oss-120b h200 --users 32 --prompt-length 1000 \\
           --output-length 500
     """
-    from specmodel.serving.study import check_carried, under_load
+    from specmodel.serving.study import carried, under_load
 
     policies = [name.strip() for name in (options["policy"] or "none,fixed:3,schedule").split(",")]
     if len({*policies}) < len(policies):
@@ -126,9 +128,12 @@ def serve(**options: Any) -> Answer:
     targets = typed_targets(options)
     if options["steps"]:
         return _steps(study, policies, loads)
-    with progress_bar(len(loads) * len(policies), "Serving") as bar:
-        rows = under_load(study, loads, policies, targets, bar.update)
-    check_carried(rows)
+    with told_progress(len(loads) * len(policies), "Serving", "runs") as tell:
+        rows, too_high = carried(under_load(study, loads, policies, targets, tell))
+    warnings = [
+        f"{requests_a_second(rate)} are not carried by any policy: at most about {most:.3g}"
+        for rate, most in too_high.items()
+    ]
     used = study.scheduler(drafts=True)
     said = {name: getattr(used, name) for name in _LIMITS}
     assumed |= {name: value for name, value in said.items() if options[name] is None}
@@ -138,14 +143,16 @@ def serve(**options: Any) -> Answer:
     fields = {
         "case": report.heading(study.deployment),
         "assumptions": assumed,
+        "warnings": warnings,
         "scheduler": said,
         "units": {name: UNITS.get(name, "-") for name in rows[0]},
         "rows": rows,
     }
     return Answer(
-        page=lambda: _page(study.deployment, rows, assumed),
+        page=lambda: _page(study.deployment, rows, assumed, warnings),
         fields=lambda: fields,
         rows=lambda: rows,
+        warnings=warnings,
         case=report.heading(study.deployment),
     )
 
@@ -326,37 +333,47 @@ def typed_targets(options: dict[str, Any]) -> tuple[float | None, float | None]:
     return ttft, tpot
 
 
-def _page(deployment: Deployment, rows: list[Row], assumed: dict[str, Any]) -> str:
+def _page(
+    deployment: Deployment, rows: list[Row], assumed: dict[str, Any], warnings: list[str]
+) -> str:
     """Return the page for people: which policy is fastest at which load, then the table."""
     left_out = {"users" if rows[0]["users"] is None else "requests\n/s"}
     left_out |= {"meet\nboth"} if rows[0]["goodput"] is None else set()
     left_out |= {"carried"} if all(row["is_steady"] for row in rows) else set()
     forms = [(title, form) for title, form in _CELLS.items() if title not in left_out]
-    columns, _ = fitted(columns_of(rows, forms), _SPARE)
     words = [wrap(_verdict(rows)), wrap(report.heading(deployment))]
     words += [wrap(line) for line in report.behind(deployment)]
-    table = align(columns, left=("policy",))
+    told = [wrap(f"Warning: {warning}.") for warning in warnings]
+    table = fitted_table(rows, forms, _SPARE, left=("policy",))
     note = "TPOT counts each token once; 90 % of requests stay below the columns so named."
-    return "\n\n".join(["\n".join(words), table, wrap(note), assumed_text(assumed)])
+    return "\n\n".join(["\n".join(words), *told, table, wrap(note), assumed_text(assumed)])
 
 
 def _verdict(rows: list[Row]) -> str:
-    """Say at the least and the largest load which policy has the least time per token."""
-    of_users = rows[0]["users"] is not None
-    key = "users" if of_users else "request_rate"
-    told = []
-    for load in dict.fromkeys((rows[0][key], rows[-1][key])):
+    """Say at each load, of many at both ends, which policies have the least time per token."""
+    key = "request_rate" if rows[0]["users"] is None else "users"
+    loads = [*dict.fromkeys(row[key] for row in rows)]
+    told, last = list[str](), ""
+    for load in loads if len(loads) <= _MOST_TOLD else (loads[0], loads[-1]):
         own = [row for row in rows if row[key] == load]
-        carried = [row for row in own if row["is_steady"]] or own
-        best = min(carried, key=lambda row: row["tpot"])
-        where = f"{load} users" if of_users else f"{load:.3g} requests/s"
-        text = f"at {where} {best['policy']} is fastest, {seconds(best['tpot'])} a token"
+        steady = [row for row in own if row["is_steady"]] or own
+        least = min(row["tpot"] for row in steady)
+        best = [row["policy"] for row in steady if seconds(row["tpot"]) == seconds(least)]
+        named = f"{' and '.join(best)} {'is' if len(best) == 1 else 'are'} fastest"
+        where = requests_a_second(load) if key == "request_rate" else f"{load} users"
+        text = f"at {where} {'likewise' if named == last else named}, {seconds(least)} a token"
         plain = next((row for row in own if row["policy"] == "none"), None)
-        if plain is not None and best is not plain:
-            how = f"{plain['tpot'] / best['tpot']:.2f}x faster than none"
-            text += f", {how if plain['is_steady'] else 'where none does not carry the rate'}"
-        told.append(text)
-    return "; ".join(told).capitalize() + "."
+        if plain is not None and "none" not in best:
+            how = f"{plain['tpot'] / least:.2f}x faster than without drafts"
+            text += f", {how if plain['is_steady'] else 'a load not carried without drafts'}"
+        told, last = [*told, text], named
+    text = "; ".join(told)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def requests_a_second(rate: float) -> str:
+    """Return a rate in words."""
+    return f"{rate:.3g} request{'' if rate == 1 else 's'}/s"
 
 
 def _or_dash(value: float | None) -> str:

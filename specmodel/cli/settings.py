@@ -58,7 +58,7 @@ _ACCEPTANCE: _Options = {
         " typical, typical-low, typical-high: what heads of that kind reach.",
     ),
     "acceptance_rate": (float, "P(token accepted, all before it were)."),
-    "tokens_per_step": (float, "Mean tokens emitted per step, bonus included."),
+    "tokens_per_step": (float, "Mean tokens emitted per step: those accepted and one more."),
     "step_efficiency": (float, "Tokens per step / (draft length + 1)."),
     "accepted_fraction": (float, "Accepted / drafted, as engines report."),
     "acceptance_by_position": ("RATES", "Conditional rates of positions 1, 2, ...: 0.8,0.7,0.6."),
@@ -235,7 +235,10 @@ def detail_options(*, has_drafter: bool = True, lists: Iterable[str] = ()) -> Ad
     listed: dict[str, Any] = {name: {"type": str, "metavar": "LIST"} for name in lists}
     left_out = () if has_drafter else ("draft_tensor_parallel", "mtp_dtype", "lookup_time")
     records = "engine, target or drafter" if has_drafter else "engine or target"
-    words = f"What if: a field of hardware, {records}, e.g. hardware.memory.peak_bytes_per_s=6e12."
+    words = (
+        f"What if: a field of hardware, {records} (specmodel show NAME has them), e.g."
+        " hardware.memory.peak_bytes_per_s=6e12 or target.experts_per_token=4."
+    )
     changes = own("set", "KEY=VALUE", words, to="changes", multiple=True)
     names = (name for name in _DETAIL if name not in left_out)
     return options(*(option(name, **listed.get(name, {})) for name in names), changes)

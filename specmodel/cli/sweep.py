@@ -11,17 +11,19 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from specmodel.answers import sweeps
 from specmodel.base.errors import InputError
 from specmodel.cli import settings
 from specmodel.cli.answering import echo_warnings, progress_bar
-from specmodel.cli.settings import OPTIONS, option, own
+from specmodel.cli.settings import OPTIONS, option, own, refuse_given
+from specmodel.cli.words import two_words
 
 MOST_WITHOUT_YES = 1_000_000_000
 """Most points that are computed without being asked twice [-]."""
 
-_REQUIRED = ("target", "drafter", "hardware", "batch_size", "draft_length")
+_REQUIRED = ("drafter", "batch_size", "draft_length")
 _SINGLE = ("measured_draft_length", "max_draft_length")
 """Options with one value for the whole sweep."""
 
@@ -38,13 +40,14 @@ _AXES = [
 """Every shared option, which here takes a list or range."""
 _CHANGES = (
     "Fields of hardware, engine, target or drafter, e.g."
-    " hardware.memory.peak_bytes_per_s=3e12,4e12."
+    " hardware.memory.peak_bytes_per_s=3e12,4e12 or target.experts_per_token=2,4,8"
+    " (fields: specmodel show NAME)."
 )
 _OUTPUT = "NAME.csv, .parquet, .arrow, or a folder NAME/ of Parquet parts.  [default: CSV, printed]"
 
 
 @settings.command()
-@settings.options(*_AXES, settings.ignore_option("target", "drafter"))
+@settings.options(two_words(), *_AXES, settings.ignore_option("target", "drafter"))
 @own("set", "KEY=VALUES", _CHANGES, to="changes", multiple=True)
 @own("columns", "LIST", "Columns wanted, or all.  [default: times, speedup, memory]")
 @own("interval", bool, "Add central 80 % intervals.")
@@ -69,23 +72,21 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
           --hardware h100_sxm,h200_sxm --tensor-parallel 2 --batch-size 1:256 \\
           --draft-length 1:8 --acceptance-rate 0.3:0.9:0.1 \\
           --columns speedup,target_efficiency --output ./landscape.parquet
-      specmodel sweep --target qwen3-30b-a3b --drafter eagle3 \\
-          --hardware h200_sxm --batch-size 1,8,64 --draft-length 3 \\
-          --acceptance-rate 0.7 \\
+      specmodel sweep qwen3-30b-a3b h200 --drafter eagle3 \\
+          --batch-size 1,8,64 --draft-length 3 --acceptance-rate 0.7 \\
           --set hardware.memory.peak_bytes_per_s=4.8e12,8e12
     """
     from specmodel.cli.options import published_from
 
     timeout, client = options.pop("worker_timeout"), options.pop("scheduler")
     where: dict[str, Any] = {"workers": options.pop("workers"), "client": client}
-    plan = _plan(**options)
+    plan = _plan(**_in_order(options))
     if options["acceptance"] is not None:
-        click.echo(f"specmodel: acceptance: {published_from(options).source}", err=True)
+        echo_warnings([published_from(options).source or ""], "acceptance")
     if plan.num_points > MOST_WITHOUT_YES and not yes:
         expected = f"--yes to compute more than {MOST_WITHOUT_YES:,} points"
         raise InputError("num_points", plan.num_points, expected)
-    for reason in plan.skipped:
-        click.echo(f"specmodel: skipped: {reason}", err=True)
+    echo_warnings(plan.skipped, "skipped")
     if timeout is not None:
         if client is None:
             raise InputError("worker_timeout", timeout, "none without --scheduler")
@@ -100,6 +101,19 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
         told = f"{misfits:,} of {plan.num_points:,} points do not fit in memory: column fits says"
         missing = "" if "fits" in plan.columns else ", with fits in --columns"
         echo_warnings([f"{told} which{missing}"])
+
+
+def _in_order(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options in the order typed, words first, with the GPUs of ``2xh100`` as a degree."""
+    del options["taken"]
+    count, degrees = options.pop("num_gpus"), ("tensor_parallel", "data_parallel")
+    if count is not None:
+        refuse_given(options, degrees, f"none, as {count} GPUs are named")
+        options = options | {"tensor_parallel": str(count)}
+    typed = click.get_current_context().get_parameter_source
+    words = ("target", "hardware")
+    first = {n: options[n] for n in words if typed(n) != ParameterSource.COMMANDLINE}
+    return {**first, **options}
 
 
 def _write(plan: sweeps.Plan, output: str, **how: Any) -> None:

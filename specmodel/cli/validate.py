@@ -12,7 +12,7 @@ from specmodel import machines, measure
 from specmodel.base.errors import InputError
 from specmodel.base.text import wrap
 from specmodel.cli.settings import command, own, refuse_given
-from specmodel.prediction.table import Form, Row
+from specmodel.prediction.table import Form, Row, seconds, varies
 from specmodel.show import forms
 
 _MOST_NAMED = 5
@@ -29,7 +29,25 @@ _TITLES = {
     "percentile_90_error": "90 %",
     "mean_error": "mean",
     "median_error": "median",
+    "coverage": "within\n80 %",
 }
+_QUANTITIES = {"tpot": "TPOT", "ttft": "TTFT", "step_time": "step", "speedup": "speedup"}
+_MOST_ROWS = 20
+"""Rows that are told one by one [-]."""
+_ROWS: dict[str, tuple[Form, str]] = {
+    "row": ("{row}", "row"),
+    "model": ("{target}", "target"),
+    "batch\nsize": ("{batch_size}", "batch_size"),
+    "draft\nlength": ("{draft_length}", "draft_length"),
+    "what": (lambda row: _QUANTITIES[row["quantity"]], "quantity"),
+    "measured": (lambda row: _value(row, "measured"), "measured"),
+    "predicted": (lambda row: _value(row, "predicted"), "predicted"),
+    "80 %\ninterval": (lambda row: f"{_value(row, 'low')} to {_value(row, 'high')}", "low"),
+    "error": ("{error:+.1%}", "error"),
+}
+"""Columns of that table, with the column of rows without which they are left out."""
+_SPARE = ("model", "draft\nlength")
+"""Columns that are left out where the table would be too wide."""
 _SHARES = {*_TITLES, "bias", "coverage"} - {"value"}
 
 
@@ -54,11 +72,12 @@ def validate(profile: str | None, measurements: str | None, **options: Any) -> N
     concurrency and measured_tpot_ms of plain decoding; or, with and without
     speculation, target, weight_dtype, gpu, engine, num_gpus, tensor_parallel,
     drafter, draft_length, verify_tokens, batch_size_or_concurrency,
-    tokens_per_step and speedup or spec_step_ms. A model is a name or the path of
-    its config.json, a drafter a name such as eagle3, or draft model: NAME. What
-    is not taken is listed with its reason. With --ttft, rows of plain decoding
-    with measured_ttft_ms, at most 4 requests at once and prompts of at least
-    4000 tokens are judged by that.
+    tokens_per_step and speedup or spec_step_ms. A model is a name or its
+    beginning, or the path of its config.json, a drafter a name such as eagle3,
+    or draft model: NAME. What is not taken is listed with its reason; bias is
+    the mean of signed errors. With --ttft, rows of plain decoding with
+    measured_ttft_ms, at most 4 requests at once and prompts of at least 4000
+    tokens are judged by that.
     """
     most = options["max_error"]
     if most is not None and not 0 <= most < math.inf:
@@ -127,7 +146,9 @@ def judged_engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Ans
     not_taken, left_out = _reasons({**table.not_taken, **refused}), _left_out(judged)
 
     def page() -> str:
-        parts = [f"{len(judged)} rows taken, {sum(map(len, not_taken.values()))} not."]
+        models = _some(sorted({*judged["target"]}))
+        num_others = sum(map(len, not_taken.values()))
+        parts = [f"{len(judged)} rows taken ({models}), {num_others} not."]
         if left_out:
             told = " ".join(f"{name} {left_out[f'left_out_{name}_error']:.1%}" for name in _MEANS)
             parts.append(f"Models left out, with constants fitted to the others: {told}.")
@@ -135,9 +156,9 @@ def judged_engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Ans
         parts += _stood_in(judged)
         parts += [f"Assumed: {name} {value}." for name, value in table.assumed.items()]
         hosts = [forms.table(speeds, _SPEEDS, left=[*_SPEEDS][:1])] if speeds else []
-        return "\n\n".join(
-            [_table(errors, left=["group", ""]), *hosts, "\n".join(map(wrap, parts))]
-        )
+        few = [_rows_table(judged)] if len(judged) <= _MOST_ROWS else []
+        told = _table(_told_apart(errors), left=["group", ""])
+        return "\n\n".join([*few, told, *hosts, "\n".join(map(wrap, parts))])
 
     def fields() -> dict[str, Any]:
         return {
@@ -153,6 +174,25 @@ def judged_engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Ans
         }
 
     return judged, forms.Answer(page=page, fields=fields)
+
+
+def _rows_table(judged: forms.DataFrame) -> str:
+    """Return what was measured and predicted of each row."""
+    rows = forms.records(judged)
+    names = {*judged} - (set() if varies("target", rows) else {"target"})
+    kept = [(title, form) for title, (form, name) in _ROWS.items() if name in names]
+    return forms.fitted_table(rows, kept, _SPARE, left=("row", "model", "what"))
+
+
+def _value(row: Row, name: str) -> str:
+    """Return a time or a ratio of a row as a cell."""
+    return f"{row[name]:.2f}" if row["quantity"] == "speedup" else seconds(row[name])
+
+
+def _told_apart(errors: forms.DataFrame) -> forms.DataFrame:
+    """Return errors without groups of a single value, which are those of all rows."""
+    sizes = errors.groupby("group")["value"].transform("size")
+    return errors[(errors["group"] == "all") | (sizes > 1)]
 
 
 def _reasons(not_taken: dict[str, str]) -> dict[str, list[str]]:
@@ -184,9 +224,12 @@ def _left_out(judged: forms.DataFrame) -> dict[str, float]:
 
 
 def _named(rows: list[str]) -> str:
-    more = f" and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""
-    noun = "row" if len(rows) == 1 else f"{len(rows)} rows"
-    return f"{noun} {', '.join(rows[:_MOST_NAMED])}{more}"
+    return f"{'row' if len(rows) == 1 else f'{len(rows)} rows'} {_some(rows)}"
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _known(frame: forms.DataFrame) -> list[Row]:

@@ -3,7 +3,7 @@
 from specmodel.cli.settings import Add, ignore_option, option, options
 from specmodel.cli.start_command import start_flags
 from specmodel.cli.taken import usual_drafter
-from specmodel.cli.words import two_words
+from specmodel.cli.words import names_looked_up, two_words
 
 
 def where_options(
@@ -23,9 +23,9 @@ def where_options(
     """
     usual_told = "  [default: the model's usual one]" if required else ""
     drafters = [option("drafter", usual_told)] if has_drafter else []
-    words = [two_words(required=required)] if has_words else []
+    words = two_words(required=required) if has_words else names_looked_up
     ignore = ignore_option("target", "drafter")
     usual = [usual_drafter] if has_drafter and required else []
     more = (option("engine", f"  [default: {engine}]"), "host_speed", "stack")
     start = [start_flags] if has_start else []
-    return options(*words, "target", *drafters, "hardware", *more, ignore, *start, *usual)
+    return options(words, "target", *drafters, "hardware", *more, ignore, *start, *usual)

@@ -28,19 +28,33 @@ _ASKED = {"target": "a model", "hardware": "a GPU"}
 def two_words(*, required: bool = True) -> Callable[[Any], Any]:
     """Let target and GPU stand without their options; either way is refused where both are given.
 
-    The command also gets `num_gpus`, the count of ``8xh200`` or None, and `taken`, what to say of
-    the names.
+    Names are looked up as by `names_looked_up`.
     """
 
     def add(command: Any) -> Any:
+        looked_up = names_looked_up(command)
+
         @wraps(command)
         def run(*, words: tuple[str, ...], **options: Any) -> Any:
-            typed = _with_words(options, words, required=required)
-            return command(**_named(typed))
+            return looked_up(**_with_words(options, words, required=required))
 
         return click.argument("words", nargs=-1, metavar="[TARGET] [GPU]")(run)
 
     return add
+
+
+def names_looked_up(command: Any) -> Any:
+    """Let a command have the names of models and GPUs that are meant by what was typed.
+
+    The command also gets `num_gpus`, the count of ``8xh200`` or None, and `taken`, what to say of
+    the names.
+    """
+
+    @wraps(command)
+    def run(**options: Any) -> Any:
+        return command(**_named(options))
+
+    return run
 
 
 def _with_words(

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, nearest
 from specmodel.base.naming import spellings
 from specmodel.base.records import is_path
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.passes import Drafter
 from specmodel.drafters.published import PRESET, published_acceptance
-from specmodel.drafters.typical import measured_acceptance
+from specmodel.drafters.typical import acceptance_by_name, measured_acceptance
 from specmodel.models.architecture import Architecture, list_architectures, load_architecture
 
 
@@ -18,10 +18,10 @@ def list_acceptance() -> list[str]:
 
     Examples
     --------
-    >>> "glm-5.2-mtp" in list_acceptance()
+    >>> {"glm-5.2-mtp", "qwen3-30b-a3b-eagle3"} <= {*list_acceptance()}
     True
     """
-    return sorted(published.name for published in published_acceptance())
+    return sorted(acceptance_by_name())
 
 
 def load_acceptance(
@@ -62,7 +62,8 @@ def load_acceptance(
     near = _of_the_same_shape(model, kind)
     told = f"{near} is of a model of the same shape; " if near else ""
     expected = f"a rate of your own: none is published for {name} with {kind}; {told}published are"
-    raise InputError("acceptance", preset, f"{expected} {', '.join(list_acceptance())}")
+    close = nearest(f"{name}-{kind}", list_acceptance())
+    raise InputError("acceptance", preset, f"{expected} {close} (specmodel list acceptance)")
 
 
 def _of_the_same_shape(target: Architecture | str | Path, kind: str) -> str:
@@ -86,12 +87,11 @@ def _shape(model: Architecture) -> tuple[object, ...]:
 
 def _named(preset: str, kind: str) -> Acceptance:
     """Return the acceptance of a name, which must be of a drafter of the kind."""
-    known = {published.name: published for published in published_acceptance()}
+    known = acceptance_by_name()
     found = next((known[word] for word in spellings(preset) if word in known), None)
     if found is None:
-        expected = (
-            f"{PRESET} or one of {', '.join(list_acceptance())}; a rate is an acceptance_rate"
-        )
+        close = nearest(preset, known)
+        expected = f"{PRESET} or a name such as {close}; a rate is an acceptance_rate"
         raise InputError("acceptance", preset, expected)
     if found.drafter != kind:
         raise InputError("acceptance", preset, f"one of {kind}, as the drafter is, or numbers")

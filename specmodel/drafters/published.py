@@ -44,12 +44,17 @@ class PublishedAcceptance:
     tokens_per_step: tuple[float, ...]
 
     @property
+    def lengths(self) -> tuple[int, ...]:
+        """Draft lengths at which it was measured [token]."""
+        return tuple(range(1, len(self.tokens_per_step) + 1))
+
+    @property
     def acceptance(self) -> Acceptance:
         """By position, with its source; drafters of blocks have it for each length by itself."""
         is_block = self.drafter in _BLOCK_DRAFTERS
         of_lengths = acceptance_of_blocks if is_block else acceptance_from_lengths
         rates = of_lengths(self.tokens_per_step)
-        lengths = np.arange(1, len(self.tokens_per_step) + 1)
+        lengths = np.array(self.lengths)
         off = np.abs(expected_tokens_per_step_by_position(rates, lengths) - self.tokens_per_step)
         told = ""
         if off.max() > _SHOWN:

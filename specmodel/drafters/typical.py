@@ -18,7 +18,12 @@ from specmodel.algebra.acceptance import (
 )
 from specmodel.base.units import FloatArray, quantiles
 from specmodel.drafters.names import DRAFTERS
-from specmodel.drafters.published import is_named, published_acceptance, rows_of
+from specmodel.drafters.published import (
+    PublishedAcceptance,
+    is_named,
+    published_acceptance,
+    rows_of,
+)
 
 QUARTILES_FROM = 6
 """Targets of a kind from which quartiles are told; of fewer, the lowest and the highest [-]."""
@@ -38,6 +43,11 @@ class PublishedHead:
     tokens_per_step: tuple[float, ...]
     date: str
     source: str
+
+    @property
+    def name(self) -> str:
+        """By which it is taken for another target."""
+        return f"{self.target}-{self.drafter}"
 
     @property
     def told(self) -> str:
@@ -99,6 +109,18 @@ def published_heads() -> tuple[PublishedHead, ...]:
         tokens = tuple(float(row["tokens_per_step"]) for row in rows)
         found.append(PublishedHead(**told, lengths=lengths, tokens_per_step=tokens))
     return tuple(found)
+
+
+def acceptance_by_name() -> dict[str, PublishedAcceptance | PublishedHead]:
+    """Return all that is published, by name; what has a name of its own before the same in a table.
+
+    >>> acceptance_by_name()["qwen3-30b-a3b-eagle3"].lengths
+    (3, 5, 7)
+    """
+    found: dict[str, PublishedAcceptance | PublishedHead] = {
+        head.name: head for head in published_heads()
+    }
+    return found | {published.name: published for published in published_acceptance()}
 
 
 def measured_acceptance(target: str, drafter: str) -> Acceptance | None:

@@ -166,7 +166,14 @@ class Prediction:
         return columns
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the points as a tidy table, one row each, columns as in `units`."""
+        """Return the points as a tidy table, one row each, columns as in `units`.
+
+        Counts are integers, unless one of a column has no value or no bound.
+        """
         import pandas as pd
 
-        return pd.DataFrame(self.columns())
+        found = self.columns()
+        for name, column in self._by_name.items():
+            if column.is_whole and np.isfinite(found[name]).all():
+                found[name] = found[name].astype(np.int64)
+        return pd.DataFrame(found)

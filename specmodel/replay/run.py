@@ -130,7 +130,7 @@ def assumed(policy: PolicyLike, policy_state: str | None = None) -> str:
         As `simulate` takes them.
     """
     choice = _with_state(choose(policy), policy_state)
-    whose = {"request": "begins anew with each request", "server": f"kept by {SERVERS} servers"}
+    whose = {"request": "learned anew in each request", "server": f"kept by {SERVERS} servers"}
     told = [whose[choice.state]] if choice.learns else []
     return "; ".join([*told, *choice.notes])
 

@@ -27,6 +27,8 @@ BEYOND = 2
 """Rates of the grid that are tried above the first that fails [-]."""
 _T80 = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383)
 """90 % points of Student's law from 1 degree of freedom, ends of 80 % intervals [-]."""
+LOOSER = 1.1
+"""Targets that tell how steep a capacity is, over those asked for [-]."""
 _MOST_STEPS = 60
 
 
@@ -144,6 +146,12 @@ class Capacity:
         """
         every = [load.quantile(self.attainment) for load in self.loads]
         return self._crossing(np.array(every), 1 / factor) / factor
+
+    @property
+    def if_looser(self) -> float:
+        """The rate that passes with targets `LOOSER` times as long, of those tried [request/s]."""
+        every = [load.quantile(self.attainment) for load in self.loads]
+        return max(self.rate, self._crossing(np.array(every), LOOSER)) if self.rate else 0.0
 
     @property
     def simulated(self) -> tuple[float, float]:

@@ -317,6 +317,7 @@ def capacity_row(trial: Trial, name: str, found: Capacity) -> Row:
         "predicted_low": predicted[0],
         "predicted_high": predicted[1],
         "passes_again": found.passes_again,
+        "capacity_if_looser": found.if_looser,
         **means,
         "goodput": met.share() if met else None,
         "throughput": found.rate * trial.mean_output,

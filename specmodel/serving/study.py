@@ -205,16 +205,23 @@ def under_load(
     return rows
 
 
-def check_carried(rows: Sequence[Row]) -> None:
-    """Refuse a rate that no policy carries, and say the largest rate that one does."""
-    for rate in {row["request_rate"] for row in rows if row["request_rate"] is not None}:
-        own = [row for row in rows if row["request_rate"] == rate]
-        if not any(row["is_steady"] for row in own):
-            most = max(row["carried_rate"] for row in own)
-            expected = (
-                f"at most about {most:.3g}, the largest rate carried: requests wait ever longer"
-            )
-            raise InputError("request_rate", rate, expected)
+def carried(rows: Sequence[Row]) -> tuple[list[Row], dict[float, float]]:
+    """Return the rows of loads that some policy carries, and the largest rate carried of others.
+
+    An InputError says that rate if there is no other load [request/s].
+    """
+    steady = {(row["request_rate"], row["users"]) for row in rows if row["is_steady"]}
+    kept = [r for r in rows if r["users"] or (r["request_rate"], r["users"]) in steady]
+    too_high: dict[float, float] = {}
+    for row in rows:
+        if row not in kept:
+            rate = row["request_rate"]
+            too_high[rate] = max(row["carried_rate"], too_high.get(rate, 0.0))
+    if not kept:
+        rate, most = next(iter(too_high.items()))
+        expected = f"at most about {most:.3g}, the largest rate carried: requests wait ever longer"
+        raise InputError("request_rate", rate, expected)
+    return kept, too_high
 
 
 def _row(

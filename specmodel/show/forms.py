@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from specmodel import __version__
-from specmodel.base.text import Columns, align, align_blocks
-from specmodel.prediction.table import Form, Row, columns_of, filler
+from specmodel.base.text import SCREEN, Columns, align, align_blocks, wrap
+from specmodel.prediction.table import Form, Row, columns_of, filler, fitted
 
 if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame
@@ -76,6 +76,23 @@ def records(frame: DataFrame) -> list[Row]:
 def table(rows: Sequence[Row], forms: Mapping[str, Form], left: Collection[str] = ()) -> str:
     """Return rows as a table of columns by title; those titled in `left` are aligned left."""
     return align(columns_of(rows, forms.items()), left)
+
+
+def fitted_table(
+    rows: Sequence[Row],
+    forms: Iterable[tuple[str, Form]],
+    spare: Iterable[str],
+    left: Collection[str],
+) -> str:
+    """Return rows as a table of at most the screen's columns.
+
+    `spare` are titles that are dropped, in this order, until it fits; they are named below it.
+    """
+    kept, dropped = fitted(columns_of(rows, forms), spare, SCREEN.get())
+    titles = ", ".join(" ".join(title.replace("-\n", "-").split()) for title in dropped)
+    return align(kept, left) + (
+        f"\n{wrap(f'No room for: {titles} (--json has them).')}" if titles else ""
+    )
 
 
 def by_batch_size(

@@ -47,7 +47,7 @@ def test_it_says_what_to_install(words, refuse, monkeypatch) -> None:
     monkeypatch.setattr("published.datasets.find_spec", lambda _name: None)
     line = refuse(dataset.main, words)
     assert "aiconfigurator_core" in line
-    assert "pip install 'specmodel[datasets]'" in line
+    assert "pip install '.[datasets]'" in line
 
 
 @published

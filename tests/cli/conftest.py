@@ -9,6 +9,12 @@ from specmodel import cli
 SMALL = "--concurrency 1,3 --prompt-length 16 --output-length 16 --repeats 2 --requests 1"
 
 
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    """No command tells its progress, however slow the machine."""
+    monkeypatch.setattr("specmodel.cli.answering._LINES", float("inf"))
+
+
 @pytest.fixture
 def measure(tmp_path, monkeypatch, capsys):
     """Run the command and return what it prints and what it says beside."""

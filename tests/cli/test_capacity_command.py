@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shlex
 
 import pytest
@@ -42,6 +43,38 @@ def test_the_page_begins_with_one_sentence_and_has_80_columns(capsys):
     words = " ".join(page.split())
     for told in ("ttft_target 1s", "attainment 0.9", "requests 60 and more, 2 times"):
         assert told in words
+
+
+def test_a_gain_at_a_steep_place_is_told_as_one(capsys, found):
+    plain, *others = found[0]["rows"]
+    best = max(others, key=lambda row: row["capacity"])
+    assert plain["capacity_if_looser"] > 1.2 * plain["capacity"]  # 12 ms is where it rises
+    status, page, _ = said(capsys, f"{WHERE} --tpot-target 12ms --gpu-hour-price 3 --for-rate 200")
+    assert status == 0
+    looser = best["capacity_if_looser"] / plain["capacity_if_looser"]
+    words = " ".join(page.split())
+    assert f"That holds for this target alone: with one a tenth longer it is {looser:.2g}x" in words
+
+
+def test_without_numba_runs_are_fewer_and_that_is_said(capsys, monkeypatch):
+    monkeypatch.setattr("specmodel.cli.capacity.find_spec", lambda name: None)
+    line = "--prompt-length 100 --output-length 20 --tpot-target 12ms --policy none"
+    status, page, err = said(capsys, f"qwen3-30b-a3b h100 {line}")
+    assert status == 0
+    assert "without numba this takes minutes, with 2 runs of 1000 requests" in err
+    assert "pip install '.[fast]'" in err
+    assert "requests 1000 and more, 2 times" in " ".join(page.split())
+
+
+def test_progress_is_told_without_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr("specmodel.cli.answering._LINES", 0.0)
+    status, _, err = said(capsys, f"{WHERE} --tpot-target 12ms --policy none,fixed:1")
+    assert status == 0
+    done = [
+        int(n) for n in re.findall(r"^Serving: (\d+) of about \d+ rates tried, \d+ s$", err, re.M)
+    ]
+    assert len(done) > 5
+    assert done == sorted(done)
 
 
 def test_promised_rates_lie_between_those_that_pass_and_fail(found):

@@ -78,7 +78,8 @@ def run(capsys):
     def run(command):
         status = cli.main(shlex.split(command))
         out, err = capsys.readouterr()
-        assert all(line.startswith("specmodel: warning: ") for line in err.splitlines())
+        begun = ("specmodel: warning: ", "specmodel: note: ")
+        assert all(line.startswith(begun) for line in err.splitlines())
         assert not err or any(w in command for w in ("--csv", "--fragment-only", "simulate"))
         assert status == 0
         return out

@@ -548,7 +548,7 @@ def test_a_figure_says_what_to_install(refuse, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     line = refuse(f"{VALIDATE} --figure out.png")
     assert "--figure" in line
-    assert "pip install 'specmodel[plots]'" in line
+    assert "pip install '.[plots]'" in line
 
 
 @pytest.mark.parametrize("command", ["fit {} --output out.toml", "validate h200_sxm {}"])
@@ -558,4 +558,4 @@ def test_parquet_says_what_to_install(command, refuse, monkeypatch) -> None:
     Path("a.parquet").write_bytes(b"PAR1")
     line = refuse(command.format("a.parquet"))
     assert "a.parquet" in line
-    assert "pip install 'specmodel[datasets]'" in line
+    assert "pip install '.[datasets]'" in line

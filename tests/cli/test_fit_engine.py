@@ -43,7 +43,7 @@ def do(folder: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 def test_two_files_move_a_profile_to_the_host_that_ran_them(do: Any) -> None:
     out = do(FIT)
     text = " ".join(out.split())
-    assert "From the profile SGLang spec v1: the files are of sglang 0.5.5." in text
+    assert "Started from the profile SGLang spec v1, as the files are of sglang 0.5.5." in text
     assert max(map(len, out.splitlines())) <= 80
     engine, shipped = load_engine("mine.toml"), load_engine("sglang-v1")
     assert engine.host_speed < 0.8 < shipped.host_speed
@@ -81,18 +81,32 @@ def test_vllm_s_files_start_from_its_profile_and_say_what_ran(do: Any) -> None:
     out = do("fit engine plain.json eagle3.json --target gpt-oss-120b --drafter eagle3"
              " --hardware h200_sxm --output mine.toml --name ours")  # fmt: skip
     text = " ".join(out.split())
-    assert "From the profile vLLM: the files are of vllm." in text
+    assert "Started from the profile vLLM, as the files are of vllm." in text
     assert "Note: plain.json: 2 requests at once asked for" in text
     assert load_engine("mine.toml").name == "ours"
 
 
-def test_a_table_of_pairs_needs_the_profile_named(do: Any, folder: Path) -> None:
+def test_names_are_taken_as_by_predict(do: Any) -> None:
+    told = "--target qwen3-30b --drafter eagle3 --hardware"
+    counted = do(f"fit engine plain.jsonl {told} 2xh100 --output mine.toml")
+    assert counted == do(
+        f"fit engine plain.jsonl {told} h100 --tensor-parallel 2 --output mine.toml"
+    )
+    assert "on 2 x NVIDIA H100 SXM" in counted
+    assert "at least one GPU" in do(f"fit engine plain.jsonl {told} 0xh100 --output mine.toml", 2)
+
+
+def test_a_table_of_pairs_starts_from_vllm_s_profile_unless_another_is_named(
+    do: Any, folder: Path
+) -> None:
     lines = ["draft_length,tokens_per_step,concurrency,base_tpot_ms,speedup", "3,1.86,1,4.46,0.72"]
     (folder / "pairs.csv").write_text("\n".join(lines) + "\n")
     command = f"fit engine pairs.csv {WHERE} --output mine.toml"
-    assert "as the files name no engine" in do(command, 2)
+    text = " ".join(do(command).split())
+    assert "the profile vLLM, the default, as neither --engine nor a file names one" in text
     out = do(f"{command} --engine sglang-v1")
     assert "pairs.csv row 1" in out
+    assert "which --engine names" in " ".join(out.split())
     assert load_engine("mine.toml").host_speed < 0.8
 
 

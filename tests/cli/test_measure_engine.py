@@ -241,7 +241,9 @@ def test_no_server(url, said, measure):
 def test_without_the_extra_it_says_what_to_install(measure, monkeypatch):
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     _, err = measure("http://localhost:1", status=2)
-    assert err.endswith("expected it to be installed: pip install 'specmodel[engine]'\n")
+    assert err.endswith(
+        "expected it to be installed: pip install '.[engine]' in the folder of specmodel's source\n"
+    )
 
 
 def test_a_summary_that_is_there_is_not_lost(measure):

@@ -201,7 +201,7 @@ def test_without_matplotlib_it_says_what_to_install(run, monkeypatch) -> None:
     status, _, line = run("plot speedup table.csv --output a.pdf")
     assert (status, line.count("\n")) == (2, 1)
     assert "--output: got 'no package matplotlib'" in line
-    assert "pip install 'specmodel[plots]'" in line
+    assert "pip install '.[plots]'" in line
 
 
 def test_help_has_an_example_of_a_pipe(run) -> None:

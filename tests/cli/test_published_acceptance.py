@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import tomllib
 
 import pytest
 
@@ -74,7 +75,10 @@ def test_no_draft_is_longer_than_what_was_measured(run, refused):
             f"predict {WHERE} --drafter eagle3 --acceptance preset --batch-size 8",
             "deepseek-v3 with eagle3",
         ),
-        (f"predict {WHERE} --acceptance 0.7 --batch-size 8 --draft-length 3", "preset or one of"),
+        (
+            f"predict {WHERE} --acceptance 0.7 --batch-size 8 --draft-length 3",
+            "preset or a name such as",
+        ),
         (
             f"predict {NAMED} --acceptance-rate 0.7 --batch-size 8 --draft-length 3",
             "['--acceptance', '--acceptance-rate']",
@@ -100,10 +104,23 @@ def test_what_cannot_be_used_is_told_in_a_line(refused, command, told):
     assert told in refused(command)
 
 
-def test_a_list_says_which_there_are(run):
-    listed = run("list acceptance")
-    for name in specmodel.list_acceptance():
-        assert name in listed
+def test_a_list_says_which_there_are(capsys):
+    assert cli.main(["list", "acceptance"]) == 0
+    listed = capsys.readouterr().out
+    names = [line.split()[0] for line in listed.splitlines() if line]
+    assert {*specmodel.list_acceptance()} < {*names}
+    assert len({*names[2:]}) == len(names[2:])  # each row is told apart by its first word
+    assert max(map(len, listed.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", ["qwen3.5-397b-mtp", "deepseek-v3-mtp", "kimi-k3-dspark"])
+def test_what_is_listed_is_shown_with_its_source(capsys, name):
+    assert cli.main(["show", name]) == 0
+    shown = capsys.readouterr().out
+    assert f"# as an option: --acceptance {name}" in shown
+    told = tomllib.loads(shown)
+    assert f"{told['target']}-{told['drafter']}" == name
+    assert len(told["tokens_per_step"]) == len(told.get("lengths", range(8)))
 
 
 def test_help_names_the_drafters_that_there_are(run):

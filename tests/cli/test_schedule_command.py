@@ -159,9 +159,19 @@ def test_fragment_alone_is_the_fragment_and_what_the_engine_makes_of_it(
     assert out == answer["fragment"] + "\n"
     names = {"vllm": "vLLM", "tensorrt-llm": "TensorRT-LLM", "sglang": "SGLang"}
     place = f"for {names[answer['for']]}, {answer['place']}"
-    told = [*answer["warnings"], place, *answer["caveats"]]
-    assert err.splitlines() == [f"specmodel: warning: {text}" for text in told]
+    notes = [f"specmodel: note: {text}" for text in (place, *answer["caveats"])]
+    told = [f"specmodel: warning: {text}" for text in answer["warnings"]]
+    assert err.splitlines() == told + notes
+    assert not any(re.match(r"(it|its)\b", note, re.I) for note in answer["caveats"])
     assert [bool(OUTSIDE.fullmatch(text)) for text in answer["warnings"]] == [True]
+
+
+def test_what_happens_above_the_last_batch_size_is_said(run, document):
+    for command, goes_on in ((SMALL, True), (TENSORRT, False)):
+        last = document(command)["rows"][-1]["draft_length"]
+        told = {0: "no draft", 1: "1 token"}.get(last, f"{last} tokens") if goes_on else "no draft"
+        name = "vLLM" if goes_on else "TensorRT-LLM"
+        assert f"; above, {name} goes on with {told}." in " ".join(run(command).split())
 
 
 def test_what_else_must_be_set_is_said(run, document):
@@ -571,7 +581,7 @@ def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted_and_what_av
 def test_the_schedule_for_a_load_carries_no_less_than_any_single_length_or_none(
     capsys, monkeypatch
 ):
-    monkeypatch.setattr("specmodel.cli.capacity._RUNS", 1)
+    monkeypatch.setattr("specmodel.cli.capacity._RUNS", dict.fromkeys((True, False), (1, 2000)))
     words = "schedule --for vllm qwen3-30b-a3b h100 --max-batch-size 32 --max-draft-length 2"
     words += " --for-load --tpot-target 12ms --prompt-length 100 --output-length 40 --json"
     assert cli.main(shlex.split(words)) == 0

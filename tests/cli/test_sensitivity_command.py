@@ -60,7 +60,7 @@ def test_people_see_80_columns_programs_all(command, run):
     out = run(command)
     assert len(max(out.splitlines(), key=len)) <= 80
     document = parse(run(command + " --json"))
-    titles = ("elasticity to", "one at a time", "share of the variance", "Ranges:", "Assumed:")
+    titles = ("1 % more of", "one at a time", "share of the variance", "Ranges:", "Assumed:")
     places = [out.index(title) for title in titles]
     assert places == sorted(places)
     assert f"peedup {document['speedup']:.2f}, " in out
@@ -115,10 +115,11 @@ def test_verdict_says_what_matters(run):
 
 def test_long_tables_are_cut_and_the_rest_counted(run):
     out, document = run(COMMAND), parse(run(COMMAND + " --json"))
-    table = out.split("elasticity to")[1].split("\n\n")[0].splitlines()[1:]
+    table = out.split("1 % more of")[1].split("\n\n")[0].splitlines()[1:]
     (rest,) = re.findall(r"^and (\d+) more", table[-1])
     assert len(table) - 1 == 15
     assert 15 + int(rest) == len(document["elasticities"])
+    assert re.search(r"first-\nof speedup +order +95 % +total", out)
     sobol = out.split("of speedup  ")[1].split("\n\n")[0].splitlines()[1:]
     assert sobol.pop().startswith("These shares are not settled")  # the samples are few
     (rest,) = re.findall(r"^and (\d+) more", sobol[-1])

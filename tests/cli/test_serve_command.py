@@ -22,7 +22,7 @@ def test_the_page_begins_with_one_sentence_and_has_80_columns(capsys):
     line = f"{WHERE} --request-rate 1,4 --ttft-target 1s --tpot-target 20ms"
     status, page, _ = said(capsys, line)
     assert status == 0
-    assert page.startswith("At 1 requests/s fixed:3 is fastest")
+    assert page.startswith("At 1 request/s fixed:3 and schedule are fastest")
     assert max(map(len, page.splitlines())) <= 80
     assert "scheduling as vLLM 0.33" in " ".join(page.split())
     rows = [line.split() for line in page.splitlines() if line.split()[1:2] == ["none"]]
@@ -61,6 +61,16 @@ def test_policies_that_see_the_batch(capsys, policy):
     status, text, _ = said(capsys, f"{WHERE} --request-rate 2 --policy {policy} --json")
     assert status == 0
     assert json.loads(text)["rows"][0]["drafted_tokens_per_step"] > 0
+
+
+def test_a_rate_too_high_does_not_hide_the_others(capsys):
+    line = f"{WHERE} --request-rate 1,90"
+    status, page, _ = said(capsys, f"{line.replace('--requests 100', '')} --requests 1500")
+    assert status == 0
+    told = " ".join(page.split())
+    assert "Warning: 90 requests/s are not carried by any policy: at most about" in told
+    assert "\n       1  none" in page
+    assert "\n      90  none" not in page
 
 
 @pytest.mark.parametrize(

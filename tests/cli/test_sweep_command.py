@@ -461,7 +461,7 @@ def test_without_pyarrow_csv_is_written_and_parquet_says_what_to_install(tmp_pat
     assert process.returncode == 2
     assert len(err.splitlines()) == 1
     assert "--output: got" in err
-    assert "pip install 'specmodel[sweeps]'" in err
+    assert "pip install '.[sweeps]'" in err
     assert [path.name for path in tmp_path.iterdir()] == ["one.csv"]
 
 
@@ -471,7 +471,7 @@ def test_without_dask_it_says_what_to_install(tmp_path, run, monkeypatch):
     status, out, err = run(command)
     assert (status, out) == (2, "")
     assert "--scheduler: got 'tcp://127.0.0.1:8786'" in err
-    assert "pip install 'specmodel[dask]'" in err
+    assert "pip install '.[dask]'" in err
     assert not list(tmp_path.iterdir())
 
 

@@ -406,7 +406,7 @@ def test_lists_of_words_policies_and_heads_are_there(run):
     assert all(name in policies for name in POLICIES)
     assert "def propose(self)" in run("simulate --help")
     heads = run("list acceptance")
-    assert re.search(r"typical +21 eagle3: median +\d", heads)
+    assert re.search(r"eagle3 \(21\)( +\d\.\d\d, \d\.\d\d, \d\.\d\d){3} +quartiles", heads)
     for text in (words, policies, heads, run("list presets"), run("acceptance")):
         assert max(map(len, text.splitlines())) <= 80
 
@@ -420,6 +420,38 @@ def test_every_policy_that_is_listed_can_be_chosen(tmp_path):
 
 def test_acceptance_without_a_file_explains_itself(run):
     assert "curl -s http://localhost:8000/metrics > before.prom" in run("acceptance")
+
+
+def test_a_sweep_takes_two_words_in_front_of_its_lists(run, fail):
+    told = "--batch-size 1,8 --draft-length 3 --acceptance-rate 0.7 --drafter ngram,eagle3"
+    rows = run(f"sweep qwen3-30b,mixtral-8x7b 2xh100 {told}")
+    options = "--target qwen3-30b-a3b,mixtral-8x7b --hardware h100_sxm --tensor-parallel 2"
+    assert rows == run(f"sweep {options} {told}")
+    assert [row.split(",")[:3] for row in rows.splitlines()[1::2]] == [
+        [target, drafter, "h100_sxm"]
+        for target in ("qwen3-30b-a3b", "mixtral-8x7b")
+        for drafter in ("ngram", "eagle3")
+    ]
+    assert "none, as 2 GPUs are named" in fail(f"sweep qwen3-30b 2xh100 --tensor-parallel 2 {told}")
+
+
+def test_all_options_that_are_missing_are_named_at_once(fail):
+    missing = fail("cost-table qwen3-30b-a3b h100")
+    assert "'--for'" in missing
+    assert "; also --draft-length (specmodel cost-table --help)" in missing
+    assert "also" not in fail("cost-table qwen3-30b-a3b h100 --draft-length=3")
+
+
+def test_warnings_are_wrapped_where_a_person_watches(run, capsys, monkeypatch):
+    from specmodel.cli.answering import echo_warnings
+
+    for is_watched, lines in ((True, 3), (False, 1)):
+        monkeypatch.setattr("sys.stderr.isatty", lambda is_watched=is_watched: is_watched)
+        echo_warnings(["a word " * 25])
+        told = capsys.readouterr().err.splitlines()
+        assert len(told) == lines
+        assert all(line.startswith("  ") for line in told[1:])
+        assert told[0].startswith("specmodel: warning: a word")
 
 
 def test_limits_of_the_glossary_are_those_of_answers():

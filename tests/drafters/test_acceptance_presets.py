@@ -15,6 +15,7 @@ from specmodel.base.errors import InputError
 from specmodel.drafters.by_name import load_drafter
 from specmodel.drafters.heads import eagle3_drafter, mtp_drafter
 from specmodel.drafters.published import published_acceptance
+from specmodel.drafters.typical import published_heads
 from specmodel.models.architecture import load_architecture
 
 LENGTHS = np.arange(1, 9)
@@ -151,7 +152,7 @@ def test_a_target_is_known_by_its_name(target, drafter, first):
     ],
 )
 def test_what_is_not_published_is_told_with_what_is(target, drafter):
-    with pytest.raises(InputError, match=rf"^acceptance: got 'preset'; .*for {target} with .*mtp"):
+    with pytest.raises(InputError, match=rf"^acceptance: got 'preset'; .*for {target} with .*list"):
         load_acceptance(target, drafter)
 
 
@@ -161,7 +162,7 @@ def test_what_is_published_for_a_model_of_the_same_shape_is_told_first(target):
     with pytest.raises(InputError, match=sibling):
         load_acceptance(target, "eagle3")
     for other, drafter in ((target, "mtp"), ("deepseek-v3.2", "eagle3"), ("GLM-5.25", "mtp")):
-        with pytest.raises(InputError, match=r"own: none .*; published are deep"):
+        with pytest.raises(InputError, match=r"own: none is .* with \w+; published are \w"):
             load_acceptance(other, drafter)
 
 
@@ -173,21 +174,26 @@ def test_another_targets_may_be_named_but_not_another_drafters():
         load_acceptance("GLM-5.2", "eagle3", "glm-5.2-mtp")
     with pytest.raises(InputError, match=r"^acceptance: got 'kimi-k3-dspark'; .*of mtp"):
         load_acceptance("Kimi-K3", "mtp", "kimi-k3-dspark")
-    with pytest.raises(InputError, match=r"^acceptance: got 'no-such'; .*glm-5.2-mtp.*kimi-k3-ds"):
-        load_acceptance("Kimi-K3", "mtp", "no-such")
+    near = r"^acceptance: got 'kimi-k3-dspec'; expected preset or a name such as kimi-k3-dspark"
+    with pytest.raises(InputError, match=near):
+        load_acceptance("Kimi-K3", "mtp", "kimi-k3-dspec")
+
+
+@pytest.mark.parametrize(
+    ("target", "drafter"), [("qwen3-30b-a3b", "eagle3"), ("deepseek-v3", "mtp"), ("GLM-5.2", "mtp")]
+)
+def test_what_is_taken_for_a_target_may_be_named_for_another(target, drafter):
+    own = load_acceptance(target, drafter)
+    named = load_acceptance("qwen3-32b", drafter, f"{target.lower()}-{drafter}")
+    assert named.source == own.source
+    assert named.expected_tokens_per_step(2) == own.expected_tokens_per_step(2)
 
 
 def test_all_that_are_published_are_listed():
-    assert list_acceptance() == [
-        "deepseek-v4-pro-0813-dspark",
-        "deepseek-v4-pro-mtp",
-        "glm-5.2-mtp",
-        "kimi-k2.5-eagle3",
-        "kimi-k3-dspark",
-        "kimi-k3-dspark-block-verification",
-        "minimax-m3-eagle3",
-        "qwen3.5-397b-mtp",
-    ]
+    listed = list_acceptance()
+    assert len({*listed}) == len(listed)
+    assert {each.name for each in published_acceptance()} < {*listed}
+    assert {f"{head.target}-{head.drafter}" for head in published_heads()} < {*listed}
 
 
 @pytest.mark.parametrize(

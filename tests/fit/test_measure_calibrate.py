@@ -252,7 +252,7 @@ def test_torch_missing(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     error = run(["--device", "cpu", "--output", str(tmp_path / "a.toml")], capsys)
-    assert "pip install 'specmodel[calibrate]'" in error
+    assert "pip install '.[calibrate]'" in error
 
 
 @pytest.mark.parametrize(

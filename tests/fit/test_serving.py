@@ -84,7 +84,7 @@ def test_models_are_found_in_any_spelling(typed, name):
     assert shipped_model(typed) == name
 
 
-@pytest.mark.parametrize("typed", ["glm-ocr (0.9B dense)", "Qwen3-30B", "", "Instruct"])
+@pytest.mark.parametrize("typed", ["glm-ocr (0.9B dense)", "Qwen3-31B", "", "Instruct"])
 def test_a_model_that_does_not_ship_is_not_another(typed):
     with pytest.raises(specmodel.InputError, match="model"):
         shipped_model(typed)
@@ -367,6 +367,21 @@ def test_errors_and_coverage_are_those_of_the_rows(table):
     assert errors[errors["group"] == "batch_size"]["mean_error"].tolist() == pytest.approx(
         [0.2, 0.25]
     )
+
+
+def test_rows_are_told_measured_beside_predicted_and_groups_only_where_they_differ(table, capsys):
+    named = {"row": "slow", "model": "llama-3.1-70", "system": "h100", "measured_tpot_ms": 200.0}
+    path = table(ROW, ROW | named)
+    assert carry_out(["validate", "--serving", str(path)]) == 0
+    page = capsys.readouterr().out
+    rows = {line.split()[0]: line.split() for line in page.splitlines() if " to " in line}
+    predicted = rows["0"][4]
+    assert rows["0"][2:4] == ["TPOT", "20ms"]
+    assert rows["slow"][2:5] == ["TPOT", "200ms", predicted]  # a beginning is the same model
+    assert "2 rows taken (llama-3.1-70b), 0 not." in page
+    assert "h100_sxm" not in page  # one GPU: the group would repeat the line above
+    assert carry_out(["validate", "--serving", str(table(*[ROW] * 21))]) == 0
+    assert " to " not in capsys.readouterr().out  # too many to tell one by one
 
 
 def test_json_has_rows_errors_coverage_and_what_is_not_taken(table, tmp_path, capsys):

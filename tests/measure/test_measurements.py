@@ -114,7 +114,7 @@ def test_what_parquet_needs_is_said(tmp_path, monkeypatch) -> None:
     for name in ("pyarrow", "fastparquet"):
         monkeypatch.setitem(sys.modules, name, None)
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    assert "pip install 'specmodel[datasets]'" in refusal(read_measurements, tmp_path / "a.parquet")
+    assert "pip install '.[datasets]'" in refusal(read_measurements, tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

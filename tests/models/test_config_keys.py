@@ -48,7 +48,7 @@ def test_an_unknown_key_is_refused_with_its_value_and_a_remedy(write):
     assert str(caught.value) == (
         "target config.json zeta_dense_every: got 4; expected no such key, as its meaning in a"
         " llama model is not known here; --ignore-config-key zeta_dense_every leaves it out, and"
-        " a row of families.toml may list it as harmless"
+        " its row of specmodel/models/data/families.toml may list it as harmless"
     )
 
 

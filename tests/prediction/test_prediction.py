@@ -125,6 +125,8 @@ def test_points_broadcast_and_rows_hold_plain_numbers() -> None:
     frame = grid.to_frame()
     assert list(frame.columns) == list(COLUMN_UNITS)
     assert frame["speedup"].to_list() == [row["speedup"] for row in rows]
+    counts = ["batch_size", "draft_length", "verify_tokens", "context_length", "max_batch_size"]
+    assert {frame[name].dtype.kind for name in counts} == {"i"}
 
 
 @given(st.floats(0.05, 0.95), st.integers(1, 8))

@@ -282,5 +282,5 @@ def test_a_missing_package_is_named(package: str, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     if package == "matplotlib":
         pytest.importorskip("ipywidgets")
-    with pytest.raises(InputError, match=rf"no package {package}.*specmodel\[notebooks\]"):
+    with pytest.raises(InputError, match=rf"no package {package}.*pip install '\.\[notebooks\]"):
         explorer()

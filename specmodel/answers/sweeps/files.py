@@ -27,7 +27,7 @@ from specmodel.answers.sweeps.columns import (
 )
 from specmodel.answers.sweeps.plan import Part, Plan
 from specmodel.answers.sweeps.workers import WORKER_TIMEOUT, chosen_workers, results
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, install
 from specmodel.base.files import followed, refusing
 
 if TYPE_CHECKING:
@@ -375,7 +375,7 @@ def _kind(output: str | Path) -> str:
         try:
             import pyarrow.parquet  # noqa: F401 - whether it is there is the question
         except ImportError:
-            expected = "NAME.csv, or pip install 'specmodel[sweeps]' for Parquet and Arrow"
+            expected = f"NAME.csv, or for Parquet and Arrow {install('sweeps')}"
             raise InputError(_ARGUMENT, text, expected) from None
     return kind
 

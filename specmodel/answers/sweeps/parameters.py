@@ -87,7 +87,8 @@ def columns_of(
     known = [*found, *ordered(dict.fromkeys(filter(is_label, given)))]
     for name in wanted:
         if name not in known:
-            raise InputError("columns", name, f"columns such as {nearest(name, known)}")
+            expected = f"columns such as {nearest(name, known)}; --columns all writes every one"
+            raise InputError("columns", name, expected)
     axes = {*POINT_AXES, "acceptance_rate", *given.keys() & {*FORMS}}
     return tuple(name for name in found if name in axes or name in wanted)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from specmodel import __version__
 from specmodel.answers.sweeps.plan import Part, Plan
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, install
 from specmodel.base.units import check
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def dask_workers(client: Client | str, worker_timeout: float = WORKER_TIMEOUT) -
         import distributed
         from distributed.client import ClosedClientError
     except ImportError:
-        expected = "none, or pip install 'specmodel[dask]' for a cluster"
+        expected = f"none, or for a cluster {install('dask')}"
         raise InputError("scheduler", str(client), expected) from None
     if isinstance(client, str):
         with _connected(client) as opened, dask_workers(opened, worker_timeout) as workers:

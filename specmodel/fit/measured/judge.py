@@ -81,6 +81,7 @@ def described(
     return {
         "row": row.row,
         **row.labels,
+        "target": str(row.deployment["target"]),
         "stack": deployment.kernels.stack,
         "tensor_parallel": deployment.tensor_parallel,
         "data_parallel": deployment.layout.replicas,

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.naming import known_name
 from specmodel.drafters.names import DRAFTERS
 from specmodel.machines.hardware import list_hardware
 from specmodel.models.architecture import Architecture, list_architectures
@@ -87,7 +88,7 @@ _CHANGES_OF_MOE = {"fp4": {"target.attention_dtype": "bf16"}}  # with experts, a
 
 
 def shipped_model(name: str) -> str:
-    """Return the shipped architecture that a name or hub id stands for, in any spelling."""
+    """Return the shipped architecture that a name, its beginning or a hub id stands for."""
     known = list_architectures()
     plain = re.sub(r"\(.*?\)", "", str(name)).strip().rpartition("/")[2]
     plain = re.sub(r"[\s_]+", "-", plain.lower()).removeprefix("meta-")
@@ -99,6 +100,8 @@ def shipped_model(name: str) -> str:
             return _SAME_SHAPE[tried]
         rest, dash, tag = tried.rpartition("-")
         tried = rest if dash and tag in _TAGS else ""
+    if found := known_name(plain, known, "model"):
+        return found
     raise InputError("model", name, f"a shipped architecture such as {nearest(plain, known)}")
 
 
@@ -131,10 +134,10 @@ def _letters(words: str) -> str:
 
 def shipped_gpu(name: str) -> str:
     """Return the hardware profile that the name of a GPU stands for, such as h100_sxm for H100."""
-    known, plain = list_hardware(), str(name).lower().replace("-", "_").strip()
-    for tried in (plain, f"{plain}_sxm", plain.removesuffix("_sxm"), f"{plain}_sxm_80gb"):
-        if tried in known:
-            return tried
+    known, plain = list_hardware(), str(name).strip()
+    for tried in (plain, re.sub("[_-]sxm$", "", plain, flags=re.I)):
+        if found := known_name(tried, known, "system"):
+            return found
     raise InputError("system", name, f"a shipped profile such as {nearest(plain, known)}")
 
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from specmodel.base.errors import InputError, cut, in_one_line, nearest
+from specmodel.base.errors import InputError, cut, in_one_line, install, nearest
 from specmodel.base.files import parsed_json
 from specmodel.measure.live.answers import EVENT, Answer, Volume, pieces_of, read_answer, whole
 from specmodel.measure.live.engines import Scrape, Speculation, read_scrape, speculation
@@ -292,7 +292,7 @@ async def connected(
     try:
         import aiohttp
     except ImportError:
-        expected = "it to be installed: pip install 'specmodel[engine]'"
+        expected = f"it to be installed: {install('engine')}"
         raise InputError("aiohttp", "no such package", expected) from None
     from yarl import URL
 

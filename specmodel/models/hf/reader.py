@@ -95,8 +95,8 @@ class Reader:
                 raise self.fault(
                     key,
                     f"no such key, as its meaning in a {model_type} model is not known here{meant};"
-                    f" --ignore-config-key {key} leaves it out, and a row of families.toml may list"
-                    " it as harmless",
+                    f" --ignore-config-key {key} leaves it out, and its row of"
+                    " specmodel/models/data/families.toml may list it as harmless",
                 )
 
     def refuse_unknown(self, known: Collection[str], expected: str) -> None:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _MOST_MARKED, _MANY, _MOST_BANDS = 20, 300, 3
 _MOST_CHARACTERS = 36
+_PLACES = [(0, 7), (0, -7), (5, 6), (-5, 6), (5, -6), (-5, -6), (9, 0), (-9, 0), (0, 10), (0, -10)]
+"""Where letters may stand beside a point, in points of a font."""
 _CHARACTERS = 1.9
 """Characters that a line holds for each size of its font."""
 _PHASES = {"baseline": "0.72", "test": "0.93"}
@@ -240,12 +242,13 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str) -> Axes:
             ax.fill_between(part["batch_size"], part[ends[0]], part[ends[1]], **shape)
         _line(ax, part, quantity, i, shortened(name, _MOST_CHARACTERS))
         pins += [(i, x, y, letters) for x, y, letters in _bends(part, quantity)]
+    pins = pins if len(parts) <= _MOST_BANDS else []
     unity(ax)
     if quantity == "target_efficiency":
         ax.set_ylim(0, None)
     ax.set_ylabel(frames.titled([quantity]))
     counts_axis(ax, rows["batch_size"], frames.titled(["batch_size"]))
-    _pin(ax, pins)
+    _pin(ax, pins, [part[["batch_size", quantity]].to_numpy(float) for _, part in parts])
     handles = ax.get_legend_handles_labels()[0]
     if has_bands:
         handles.append(Patch(facecolor=PALE, edgecolor="0.6", lw=0.4, label="80 % interval"))
@@ -271,35 +274,48 @@ def _bends(part: pd.DataFrame, quantity: str) -> list[tuple[float, float, str]]:
     return [bend for bend in found if bend[2]]
 
 
-def _pin(ax: Axes, bends: list[tuple[int, float, float, str]]) -> None:
-    """Write letters beside lines where they bend, and below the axis what they mean."""
+def _pin(ax: Axes, bends: list[tuple[int, float, float, str]], drawn: Sequence[np.ndarray]) -> None:
+    """Write letters beside lines where they bend, and below the axis what they mean.
+
+    `drawn` are the points of lines. A letter stands close to its own and clear of lines and other
+    letters, or not at all.
+    """
     from matplotlib.patheffects import withStroke
 
-    point, taken = ax.figure.dpi / 72, list[np.ndarray]()
+    point, used = ax.figure.dpi / 72, set[str]()
+    taken = [_along(ax.transData.transform(line[~np.isnan(line[:, 1])]) / point) for line in drawn]
+    (left, low), (right, high) = ax.bbox.get_points() / point
     for i, x, y, letters in bends:
         at = ax.transData.transform((x, y)) / point
-        places = [at + np.array([0, up]) for up in (6, -6, 13, -13, 20, -20)]
-        low, high = ax.bbox.y0 / point + 4, ax.bbox.y1 / point - 4
-        free = [
-            place
-            for place in places
-            if low < place[1] < high
-            and all((np.abs(place - other) > (7 * len(letters), 9)).any() for other in taken)
-        ]
-        if free:
-            taken.append(free[0])
-            up: Style = {"xytext": (0, free[0][1] - at[1]), "textcoords": "offset points"}
-            style: Style = {"ha": "center", "va": "center", "size": 6, "color": COLOURS[i]}
-            style["path_effects"] = [withStroke(linewidth=1.5, foreground="white")]
-            ax.annotate(letters, (x, y), **up, **style)
-    used = {letter for *_, letters in bends for letter in letters}
+        room = np.array([3 * len(letters), 4])
+        for place in (at + np.array(apart) for apart in _PLACES):
+            is_inside = (place - room > (left, low)).all() and (place + room < (right, high)).all()
+            if is_inside and all(
+                (np.abs(place - other) > room).any(axis=1).all() for other in taken
+            ):
+                taken.append(place[None] + room * [[-1, 0], [0, 0], [1, 0]])
+                used |= {*letters}
+                up: Style = {"xytext": place - at, "textcoords": "offset points"}
+                style: Style = {"ha": "center", "va": "center", "size": 6, "color": COLOURS[i]}
+                style["path_effects"] = [withStroke(linewidth=1.5, foreground="white")]
+                ax.annotate(letters, (x, y), **up, **style)
+                break
     # blanks that no line is broken at
     told = [f"{n} {words}".replace(" ", "\xa0") for n, words in _LETTERS.items() if n in used]
     if told:
         size = float(ax.xaxis.label.get_fontsize())
         width = int(_CHARACTERS * ax.bbox.width / point / size)
-        note = textwrap.fill(f"limited from there by {', '.join(told)}", width)
+        note = textwrap.fill(f"limited by {', '.join(told)}", width)
         ax.set_xlabel(f"{ax.get_xlabel()}\n{note}")
+
+
+def _along(points: np.ndarray) -> np.ndarray:
+    """Return points two apart or less along a line through points, in points of a font."""
+    steps = [
+        start + (end - start) * np.linspace(0, 1, 2 + int(np.hypot(*(end - start)) / 2))[:, None]
+        for start, end in itertools.pairwise(points)
+    ]
+    return np.concatenate([points, *steps])
 
 
 def _line(ax: Axes, part: pd.DataFrame, quantity: str, i: int, label: str) -> None:

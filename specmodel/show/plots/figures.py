@@ -124,9 +124,20 @@ def draw_figure(
     return figure
 
 
+def _swept(table: pd.DataFrame) -> list[str]:
+    """Return what a sweep is of, if of one target, drafter and GPU."""
+    names = [name for name in ("target", "drafter", "hardware", "tensor_parallel") if name in table]
+    only = {name: str(table[name].iloc[0]) for name in names if table[name].nunique() == 1}
+    if not {"target", "hardware"} <= only.keys() or len(only) < len(names):
+        return []
+    models = " + ".join(only[name] for name in ("target", "drafter") if name in only)
+    count = only.get("tensor_parallel", "1")
+    return [f"{models} on {'' if count == '1' else f'{count} x '}{only['hardware']}"]
+
+
 def _title(figure: Figure, table: pd.DataFrame) -> float:
     """Say above a figure which model, drafter and GPU it is of, if one; return its height [dot]."""
-    cases = list(table["case"].dropna().unique()) if "case" in table else []
+    cases = list(table["case"].dropna().unique()) if "case" in table else _swept(table)
     if len(cases) != 1:
         return 0.0
     width = int(figure.get_figwidth() * _CHARACTERS_AN_INCH)

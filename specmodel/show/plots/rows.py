@@ -147,7 +147,9 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     rows = rows.assign(label=[folded(frames.words(name), _WIDTH) for name in rows["input"]])
     shown = _largest(ax, rows, rows["total"])
     places = np.arange(len(shown))
-    for i, (name, told) in enumerate(zip(indices, ("by itself", "in all"), strict=True)):
+    for i, (name, told) in enumerate(
+        zip(indices, ("first-order index", "total index"), strict=True)
+    ):
         value = shown[name].clip(lower=0)
         low, high = shown[f"{name}_low"].clip(lower=0), shown[f"{name}_high"]
         style = filled(i, i) | {"error_kw": {"linewidth": 0.6, "ecolor": "0.2"}}

@@ -257,6 +257,6 @@ def test_interrupt_in_a_policy_is_one(where, folder, capsys):
 def test_without_matplotlib_it_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     status = cli.main(shlex.split(f"{MEASURED} --timeline x.png"))
-    fragments = ("--timeline: got 'no package matplotlib'", "pip install 'specmodel[plots]'")
+    fragments = ("--timeline: got 'no package matplotlib'", "pip install '.[plots]'")
     check_one_line(status, *capsys.readouterr(), fragments)
     assert not Path("x.png").exists()

@@ -17,6 +17,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from specmodel.show.plots import KINDS, figures
+from specmodel.show.plots.figures import draw_figure
 from specmodel.show.plots.style import COLOURS, PALE
 
 ROOT = Path(__file__).parents[3]
@@ -99,6 +100,49 @@ def test_letters_stand_where_something_else_limits_and_where_graphs_end(tables) 
             "".join(dict(letters).values()) + "EOCD"
         )
     assert "no\xa0CUDA\xa0graph" in ax.get_xlabel()
+
+
+def test_letters_stand_clear_of_all_lines_and_of_each_other() -> None:
+    sizes = [1, 2, 4, 8, 16, 32, 64, 128]
+    limits = [
+        "drafting",
+        "experts",
+        "experts",
+        "drafting",
+        "bandwidth",
+        "overhead",
+        "compute",
+        "KV",
+    ]
+    curves = {1: [1.3, 1.25, 1.2, 1.2, 1.3, 1.5, 1.6, 1.5], 3: [1.5, 1.4, 1.3, 1.4, 1.7, 2, 2.2, 1]}
+    curves[5] = [1.52, 1.38, 1.31, 1.5, 1.9, 2.3, 2.4, 1.1]
+    columns = ("batch_size", "draft_length", "speedup", "limited_by")
+    rows = [
+        dict(zip(columns, (size, length, speedup, limit), strict=True))
+        for length, own in curves.items()
+        for size, speedup, limit in zip(sizes, own, limits, strict=True)
+    ]
+    (ax,) = draw_figure("speedup", pd.DataFrame(rows)).axes
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert len(boxes) > 8
+    points = [ax.transData.transform(line.get_xydata()) for line in ax.lines[:3]]
+    for i, box in enumerate(boxes):
+        assert box.count_contains(np.concatenate(points)) == 0
+        assert box.count_overlaps(boxes[:i]) == 0
+        place = ax.transData.transform(ax.texts[i].xy)
+        middle = (box.p0 + box.p1) / 2
+        assert np.hypot(*(middle - place)) < 12 * ax.figure.dpi / 72
+    more = pd.DataFrame([row | {"draft_length": row["draft_length"] + 10} for row in rows])
+    (ax,) = draw_figure("speedup", pd.concat([pd.DataFrame(rows), more])).axes
+    assert not ax.texts  # so many lines leave no room
+
+
+def test_a_sweep_of_one_case_has_it_above_its_figure() -> None:
+    rows = {"target": "mixtral-8x7b", "drafter": "eagle", "hardware": "h100_sxm"}
+    table = pd.DataFrame({"batch_size": [1, 8], "speedup": [1.2, 1.5], "tensor_parallel": 2} | rows)
+    assert draw_figure("speedup", table).get_suptitle() == "mixtral-8x7b + eagle on 2 x h100_sxm"
+    table.loc[1, "target"] = "olmoe-1b-7b"
+    assert draw_figure("speedup", table).get_suptitle() == ""
 
 
 def test_colours_of_the_palette_are_told_apart_in_grey_and_by_the_colour_blind() -> None:
