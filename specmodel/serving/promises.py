@@ -71,12 +71,6 @@ class Trial:
         check("requests", self.study.num_requests, minimum=20, maximum=_MOST_REQUESTS, whole=True)
 
     @cached_property
-    def _compiled(self) -> bool:
-        """Whether numba makes up for its start in a search."""
-        wanted = _RATES * self.replications * self.study.num_requests * self.mean_output
-        return is_worth_compiling(wanted)
-
-    @cached_property
     def mean_output(self) -> float:
         """Mean tokens of an output by its law, cut as those that are drawn [token]."""
         source, typical = self.study.lengths, self.study.typical
@@ -231,7 +225,9 @@ class Trial:
         self, policy: tuple[Service, Drafting], requests: Requests, place: int, until: int
     ) -> Run:
         seed = int(stream(self.study.seed, LENGTHS, place).integers(2**31))
-        return self.study.serve(policy, requests, seed=seed, until=until, compiled=self._compiled)
+        searched = _RATES * self.replications * until * self.mean_output
+        compiled = is_worth_compiling(searched)
+        return self.study.serve(policy, requests, seed=seed, until=until, compiled=compiled)
 
 
 def _cut(prompts: Whole, outputs: Whole, longest: int) -> tuple[Whole, Whole]:
