@@ -35,8 +35,8 @@ RESIDENCES = 20
 """Least length of a run, in times that a request stays [-]."""
 _BLOCK = 2000
 """Requests that are drawn together [request]."""
-_RATES = 10
-"""Rates that a search tries, about [-]."""
+_RATES = 30
+"""Rates that are tried for a few policies, about [-]."""
 _MOST_REQUESTS = 100_000
 """Most requests of a run: rates that need more are far beyond what is carried [request]."""
 _MANY = 200_000

@@ -97,7 +97,7 @@ def test_runs_are_long_and_others_come_until_the_measured_have_left(monkeypatch)
 def test_few_requests_are_compiled_where_runs_last_many_residences(monkeypatch):
     """20 requests are measured at a low rate, and at 10/s the 650 of 20 residences of 3.25 s."""
     seen = []
-    monkeypatch.setattr("specmodel.serving.run.WORTH_COMPILING", 10 * 300 * 200)
+    monkeypatch.setattr("specmodel.serving.run.WORTH_COMPILING", 30 * 300 * 200)
     monkeypatch.setattr("specmodel.serving.run.find_spec", lambda name: True)
     monkeypatch.setattr(
         Study, "serve", lambda self, *given, compiled, **rest: seen.append(compiled) or given
