@@ -113,7 +113,7 @@ def load_curves(
         step[own] = times.step_time(int(k), sizes[own], context)
         chunks = np.maximum(sizes[own] - 1, 1), prompts, (prompts + 1) / 2
         added[own] = times.prompt_time(int(k), *chunks).mean(axis=0)
-    alone = times.prompt_time(0, 0, prompts, (prompts + 1) / 2).mean()
+    alone = times.prompt_time(int(lengths[0]), 0, prompts, (prompts + 1) / 2).mean()
     share = np.minimum(tokens * (sizes - 1) / output, 1.0)  # of the steps that carry a prompt
     left = (step**2 + share * (2 * step + added) * added) / (step + share * added) / 2
     return LoadCurves(

@@ -30,7 +30,7 @@ _LOG = [
     name.lower()
     for name in (
         *("TIME", "SECONDS", "DECODING", "DRAFT", "CONTEXT", "TOKENS"),
-        *("SEEN", "CHUNKS", "EMITTED", "FREE", "RUNNING", "WAITING"),
+        *("CHUNKS", "EMITTED", "FREE", "RUNNING", "WAITING"),
     )
 ]
 
