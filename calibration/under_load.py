@@ -114,27 +114,22 @@ class Step:
 
 def watched_steps(study: Study, policy: str, rate: float) -> list[Step]:
     """Return all steps of a run in plain Python, with their groups as they were."""
-    steps, slots, (advance, schedule) = list[Step](), list[Any](), (loop.advance, loop.schedule)
+    steps, advance = list[Step](), loop.advance
 
-    def scheduled(asked: Any, limits: Any, slots_: Any, records: Any, verified: int) -> None:
-        slots[:] = [slots_]
-        schedule(asked, limits, slots_, records, verified)
-
-    def watched(tables: Any, records: Any, verifying: int) -> float:
-        seconds = advance(tables, records, verifying)
-        running, own = records.wholes[RUNNING_NOW], slots[0]
+    def watched(tables: Any, own: Any, records: Any, length: int) -> float:
+        seconds, running = advance(tables, own, records, length), records.wholes[RUNNING_NOW]
         rows = zip(own.context, own.needed, own.granted, strict=True)
         taken = [row for row, _ in zip(rows, range(running), strict=False) if row[2] > 0]
         contexts = tuple(context for context, needed, _ in taken if needed == 0)
         chunks = tuple((granted, context) for context, needed, granted in taken if needed > 0)
-        steps.append(Step(seconds, verifying, contexts, chunks))
+        steps.append(Step(seconds, length, contexts, chunks))
         return seconds
 
-    vars(loop).update(advance=watched, schedule=scheduled)
+    vars(loop).update(advance=watched)
     try:
         study.run(policy, Arrivals(request_rate=rate), compiled=False)
     finally:
-        vars(loop).update(advance=advance, schedule=schedule)
+        vars(loop).update(advance=advance)
     return steps
 
 

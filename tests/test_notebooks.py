@@ -16,7 +16,6 @@ pytest.importorskip("matplotlib")
 from notebook_run import texts_of
 
 NEEDS = {"explorer": "ipywidgets", "policies_recorded": "pyarrow", "capacity": "numba"}
-NOT_STORED = ("capacity",)  # takes minutes
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -59,9 +58,8 @@ def test_a_notebook_is_short(path: Path) -> None:
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     assert 1 < len(cells) <= 15
     counts = [cell["execution_count"] for cell in cells if cell["cell_type"] == "code"]
-    was_run = any(stored(path))
-    assert was_run or path.stem in NOT_STORED
-    assert counts == [number if was_run else None for number in range(1, len(counts) + 1)]
+    assert any(stored(path))
+    assert counts == list(range(1, len(counts) + 1))
 
 
 def typed_numbers(text: str) -> list[str]:
@@ -83,8 +81,6 @@ def test_a_notebook_opens_with_its_question_and_closes_with_a_computed_answer(pa
     assert texts[0].partition("\n\n**Question.** ")[2]
     assert "?" in texts[0]
     assert {text: found for text in texts if (found := typed_numbers(text))} == {}
-    if path.stem in NOT_STORED:
-        pytest.skip("its answer is not stored")
     assert cells[-1]["cell_type"] == "code"
     printed = "".join(each["text"][-1] for each in cells[-1]["outputs"] if "text" in each)
     assert re.search(r"\d.*\.\n\Z", printed)
@@ -103,8 +99,7 @@ def test_a_notebook_runs_with_the_wheel_in_another_folder(path: Path, elsewhere)
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    if any(stored(path)):
-        assert json.loads(done.stdout) == texts_of(stored(path))
+    assert json.loads(done.stdout) == texts_of(stored(path))
 
 
 def test_what_a_notebook_reads_is_what_was_measured() -> None:

@@ -30,6 +30,9 @@ _T80 = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383)
 LOOSER = 1.1
 """Targets that tell how steep a capacity is, over those asked for [-]."""
 _MOST_STEPS = 60
+_FALLING = 0.995
+"""Times at a rate over those at the next higher one from which no lower rate is tried: they are
+those of requests that seldom meet [-]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +145,10 @@ class Capacity:
     def scaled(self, factor: float) -> float:
         """Return the capacity if all times were so many times as long [request/s].
 
-        Between rates that were tried by a straight line in logarithms.
+        Between rates that were tried by a straight line in logarithms, 0 if all of them then fail.
         """
-        every = [load.quantile(self.attainment) for load in self.loads]
-        return self._crossing(np.array(every), 1 / factor) / factor
+        every = np.array([load.quantile(self.attainment) for load in self.loads])
+        return self._crossing(every, 1 / factor) / factor if every[0] * factor <= 1 else 0.0
 
     @property
     def if_looser(self) -> float:
@@ -265,10 +268,15 @@ def _narrowed(
 def widened(
     found: Capacity, try_rate: Callable[[float, bool], Load], factors: tuple[float, float]
 ) -> Capacity:
-    """Return a capacity with rates tried as far as its interval by factors reaches."""
+    """Return a capacity with rates tried as far as its interval by factors reaches.
+
+    Down to where times no longer fall with the rate: beyond, no rate meets the targets.
+    """
     loads, (low, high), share = list(found.loads), sorted(factors), found.attainment
-    while found.rate and loads[0].quantile(share) > 1 / high and len(loads) < _MOST_STEPS:
+    falls = bool(found.rate)
+    while falls and loads[0].quantile(share) > 1 / high and len(loads) < _MOST_STEPS:
         loads.insert(0, try_rate(loads[0].rate / GROWTH, False))
+        falls = loads[0].quantile(share) < _FALLING * loads[1].quantile(share)
     while found.rate and loads[-1].quantile(share) < 1 / low and len(loads) < _MOST_STEPS:
         loads.append(try_rate(loads[-1].rate * GROWTH, False))
     return replace(found, loads=tuple(loads))

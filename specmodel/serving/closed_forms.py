@@ -113,7 +113,7 @@ def load_curves(
         step[own] = times.step_time(int(k), sizes[own], context)
         chunks = np.maximum(sizes[own] - 1, 1), prompts, (prompts + 1) / 2
         added[own] = times.prompt_time(int(k), *chunks).mean(axis=0)
-    alone = times.prompt_time(0, 0, prompts, (prompts + 1) / 2).mean()
+    alone = times.prompt_time(int(lengths[0]), 0, prompts, (prompts + 1) / 2).mean()
     share = np.minimum(tokens * (sizes - 1) / output, 1.0)  # of the steps that carry a prompt
     left = (step**2 + share * (2 * step + added) * added) / (step + share * added) / 2
     return LoadCurves(
@@ -160,7 +160,8 @@ def chain_state(curves: LoadCurves, request_rate: Numeric) -> SteadyState:
 
     n' are the requests that run, n or the limit; the others wait. Means follow by Little's law.
     Where a few more requests would leave so much slower that they never became fewer, as where
-    CUDA graphs end, the chain ends too: a server seldom goes there.
+    CUDA graphs end, the chain ends too: a server seldom goes there. From about three quarters of
+    the requests at that end it does at last, and stays: times are then up to twice as long.
 
     Parameters
     ----------

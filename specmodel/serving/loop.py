@@ -6,7 +6,8 @@ drafts, those that prefill a chunk. Where KV blocks run out, the last ones are p
 computed anew. Then waiting requests are admitted, first come first served, if blocks for all their
 tokens are free. The step takes the time of its groups, emits, and lets go of those that are done.
 The draft length follows from the requests of the step before. A token is emitted by the step that
-prefills the last chunk, and a draft is verified whole, also where fewer tokens are left.
+prefills the last chunk, which drafts too, and a draft is verified whole, also where fewer tokens
+are left.
 """
 
 from collections.abc import Callable
@@ -81,7 +82,7 @@ def arrive(asked: Asked, at: Any, sums: Any) -> None:
         at[s.ARRIVED] += 1
 
 
-def carry(at: Any, sums: Any, context: int, needed: int, granted: int) -> None:
+def carry(at: Any, context: int, needed: int, granted: int) -> None:
     """Count what the step carries for a request [token]."""
     at[s.BUDGET] -= granted
     at[s.BATCH] += 1
@@ -91,7 +92,6 @@ def carry(at: Any, sums: Any, context: int, needed: int, granted: int) -> None:
     else:
         at[s.PARTS_OF_PROMPTS] += 1
         at[s.PROMPT_TOKENS] += granted
-        sums[s.SIGHT] += granted * (context + 0.5 * (granted + 1))
 
 
 def defers(limits: Limits, slots: Slots, at: Any) -> bool:
@@ -126,7 +126,7 @@ def make_room(limits: Limits, slots: Slots, records: Records, i: int, short: int
 
 def grant(limits: Limits, slots: Slots, records: Records, verified: int) -> None:
     """Give running requests their tokens of the step."""
-    at, sums = records.wholes, records.sums
+    at = records.wholes
     needed, room, reserve = slots.needed, slots.room, limits.reserve
     i = 0
     while i < at[s.RUNNING_NOW]:
@@ -142,7 +142,7 @@ def grant(limits: Limits, slots: Slots, records: Records, verified: int) -> None
             return
         slots.granted[i] = wanted
         if wanted > 0:
-            carry(at, sums, slots.context[i], needed[i], wanted)
+            carry(at, slots.context[i], needed[i], wanted)
         i += 1
 
 
@@ -181,28 +181,45 @@ def admit(asked: Asked, limits: Limits, slots: Slots, records: Records, verified
         slots.left[n] = asked.output[r] - made
         slots.room[n] = (blocks - limits.fixed_blocks) * limits.block - ahead
         at[s.RUNNING_NOW] += 1
-        carry(at, sums, ahead, rest, wanted)
+        carry(at, ahead, rest, wanted)
 
 
 def schedule(asked: Asked, limits: Limits, slots: Slots, records: Records, verified: int) -> None:
     """Say what each request has in the step; none is admitted where one was preempted."""
     at, preempted = records.wholes, records.wholes[s.PREEMPTIONS]
     at[s.BUDGET], at[s.BATCH], at[s.DECODERS], at[s.PARTS_OF_PROMPTS] = limits.tokens, 0, 0, 0
-    at[s.PROMPT_TOKENS], at[s.ENTRIES], records.sums[s.SIGHT] = 0, 0, 0.0
+    at[s.PROMPT_TOKENS], at[s.ENTRIES] = 0, 0
     at[s.DEFERRED] = 1 if defers(limits, slots, at) else 0
     grant(limits, slots, records, verified)
     if at[s.PREEMPTIONS] == preempted:
         admit(asked, limits, slots, records, verified)
 
 
-def advance(tables: Tables, records: Records, verifying: int) -> float:
-    """Let the step run, and return its time [s]."""
+def prompts_time(tables: Tables, slots: Slots, at: Any, length: int) -> float:
+    """Return what chunks of prompts add to a step: each as if all tokens were its own, in part.
+
+    Those that prefill were admitted last, so that they are looked for from the end.
+    """
+    seconds, left, i, tokens = 0.0, at[s.PARTS_OF_PROMPTS], at[s.RUNNING_NOW], at[s.PROMPT_TOKENS]
+    while left > 0:
+        i -= 1
+        part = slots.granted[i]
+        if slots.needed[i] > 0 and part > 0:
+            left -= 1
+            seen = slots.context[i] + 0.5 * (part + 1)
+            added = prompt_time(tables, length, at[s.DECODERS], tokens, seen)
+            seconds += added * part / tokens
+    return seconds
+
+
+def advance(tables: Tables, slots: Slots, records: Records, length: int) -> float:
+    """Let the step run with a draft length, and return its time [s]."""
     at, sums = records.wholes, records.sums
     decoders, tokens, seconds = at[s.DECODERS], at[s.PROMPT_TOKENS], 0.0
     if decoders > 0:
-        seconds = decode_time(tables, verifying, decoders, at[s.ENTRIES] / decoders)
+        seconds = decode_time(tables, length, decoders, at[s.ENTRIES] / decoders)
     if tokens > 0:
-        seconds += prompt_time(tables, verifying, decoders, tokens, sums[s.SIGHT] / tokens)
+        seconds += prompts_time(tables, slots, at, length)
         sums[s.PREFILLED] += tokens
         at[s.LAST_PREFILL] = at[s.STEPS]
     sums[s.AREA] += (at[s.RUNNING_NOW] + at[s.FRONT] + at[s.ARRIVED] - at[s.HEAD]) * seconds
@@ -320,17 +337,13 @@ def emit(
     at[s.RUNNING_NOW], at[s.HITS], at[s.GAINED] = kept, hits, gained
 
 
-def log_step(records: Records, seconds: float, verifying: int) -> None:
+def log_step(records: Records, seconds: float, length: int) -> None:
     """Record a step, while there is room."""
     at, row = records.wholes, records.log[records.wholes[s.LOGGED]]
     row[s.TIME], row[s.SECONDS] = records.sums[s.NOW], seconds
-    row[s.DECODING], row[s.DRAFT], row[s.CONTEXT] = at[s.DECODERS], verifying, at[s.ENTRIES]
-    row[s.TOKENS], row[s.SEEN] = at[s.PROMPT_TOKENS], records.sums[s.SIGHT]
-    row[s.CHUNKS], row[s.EMITTED], row[s.FREE] = (
-        at[s.PARTS_OF_PROMPTS],
-        at[s.GAINED],
-        at[s.FREE_BLOCKS],
-    )
+    row[s.DECODING], row[s.DRAFT], row[s.CONTEXT] = at[s.DECODERS], length, at[s.ENTRIES]
+    row[s.TOKENS], row[s.CHUNKS] = at[s.PROMPT_TOKENS], at[s.PARTS_OF_PROMPTS]
+    row[s.EMITTED], row[s.FREE] = at[s.GAINED], at[s.FREE_BLOCKS]
     row[s.RUNNING], row[s.WAITING] = at[s.RUNNING_NOW], at[s.FRONT] + at[s.ARRIVED] - at[s.HEAD]
     at[s.LOGGED] += 1
 
@@ -353,14 +366,13 @@ def serve(
         arrive(asked, at, sums)
         length = draft_length(server, at[s.BATCH])
         schedule(asked, limits, slots, records, length + 1)
-        verifying = length if at[s.DECODERS] > 0 else 0
-        seconds = advance(tables, records, verifying)
+        seconds = advance(tables, slots, records, length)
         emit(asked, outcomes, server, slots, records, length, seconds)
         if server.kind != s.BY_BATCH and at[s.DECODERS] > 0:
             mean = at[s.ENTRIES] / at[s.DECODERS]
             learn(server, tables, at[s.BATCH], at[s.DECODERS], at[s.HITS], mean)
         if at[s.LOGGED] < logs:
-            log_step(records, seconds, verifying)
+            log_step(records, seconds, length)
 
 
 @cache
@@ -372,7 +384,8 @@ def compiled_serve() -> Callable[..., None] | None:
 PARTS = (
     *LOOKUPS, *kinds.PARTS,
     lucky, draft_length, learn, blocks_for, arrive, carry, defers, make_room, grant, admit,
-    schedule, advance, bin_of, accepted_tokens, prefilled, finish, move, emit, log_step, serve,
+    schedule, prompts_time, advance, bin_of, accepted_tokens, prefilled, finish, move, emit,
+    log_step, serve,
 )  # fmt: skip
 """The functions that numba compiles."""
 HOT = (lucky, accepted_tokens)

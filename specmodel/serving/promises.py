@@ -35,8 +35,8 @@ RESIDENCES = 20
 """Least length of a run, in times that a request stays [-]."""
 _BLOCK = 2000
 """Requests that are drawn together [request]."""
-_RATES = 10
-"""Rates that a search tries, about [-]."""
+_RATES = 30
+"""Rates that are tried for a few policies, about [-]."""
 _MOST_REQUESTS = 100_000
 """Most requests of a run: rates that need more are far beyond what is carried [request]."""
 _MANY = 200_000
@@ -69,12 +69,6 @@ class Trial:
     def __post_init__(self) -> None:
         check("replications", self.replications, minimum=1, maximum=100, whole=True)
         check("requests", self.study.num_requests, minimum=20, maximum=_MOST_REQUESTS, whole=True)
-
-    @cached_property
-    def _compiled(self) -> bool:
-        """Whether numba makes up for its start in a search."""
-        wanted = _RATES * self.replications * self.study.num_requests * self.mean_output
-        return is_worth_compiling(wanted)
 
     @cached_property
     def mean_output(self) -> float:
@@ -231,7 +225,9 @@ class Trial:
         self, policy: tuple[Service, Drafting], requests: Requests, place: int, until: int
     ) -> Run:
         seed = int(stream(self.study.seed, LENGTHS, place).integers(2**31))
-        return self.study.serve(policy, requests, seed=seed, until=until, compiled=self._compiled)
+        searched = _RATES * self.replications * until * self.mean_output
+        compiled = is_worth_compiling(searched)
+        return self.study.serve(policy, requests, seed=seed, until=until, compiled=compiled)
 
 
 def _cut(prompts: Whole, outputs: Whole, longest: int) -> tuple[Whole, Whole]:

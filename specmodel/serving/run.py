@@ -22,15 +22,15 @@ from specmodel.serving.requests import Requests
 from specmodel.serving.state import Asked, Limits, Outcomes, Records, Slots
 from specmodel.serving.times import TabulatedTimes, tabulate
 
-WORTH_COMPILING = 5_000_000
-"""Output tokens from which numba is imported, where it is installed: Python takes some seconds for
-them, and numba one to be ready, 20 the very first time [token]."""
+WORTH_COMPILING = 1_000_000
+"""Output tokens from which numba is imported, where it is installed: Python takes some 3 seconds
+for them, and numba half of one to be ready, 20 the very first time [token]."""
 
 _LOG = [
     name.lower()
     for name in (
         *("TIME", "SECONDS", "DECODING", "DRAFT", "CONTEXT", "TOKENS"),
-        *("SEEN", "CHUNKS", "EMITTED", "FREE", "RUNNING", "WAITING"),
+        *("CHUNKS", "EMITTED", "FREE", "RUNNING", "WAITING"),
     )
 ]
 

@@ -2,8 +2,9 @@
 
 The table is what the simulator's loop reads. A step without prompts is tabulated by draft length,
 every number of requests and mean context. What chunks of prompts add to it is tabulated by draft
-length, requests, tokens of all chunks and the mean number of entries that such a token sees; one
-number stands for where in its prompt a chunk lies, and for how many prompts share the tokens.
+length, requests, tokens of all chunks and the mean number of entries that such a token sees: of
+several prompts in a step each adds its part of what they would if all were like it. A step of
+nothing but prompts drafts for one request.
 """
 
 from dataclasses import dataclass, replace
@@ -202,7 +203,8 @@ def tabulate(
     some = _nodes(max_requests, dense=32, growth=1.07, jumps=jumps)
     tables = [_without_prompts(deployment, k, max_requests, some, step) for k in lengths]
     more = np.array([_with_prompts(deployment, k, nodes, mean_context) for k in lengths])
-    more[0, 0] = prompts_step_time(deployment, (chunks(nodes[1][:, None], nodes[2]),))
+    alone = prompts_step_time(deployment, (chunks(nodes[1][:, None], nodes[2]),))
+    more[:, 0] = _draft_times(deployment, lengths, np.ones(1), mean_context)[..., None] + alone
     return TabulatedTimes(
         base=np.array(tables),
         context_step=step,
@@ -257,23 +259,30 @@ def drafting_in_full(
     Draft lengths of the table are then what is verified of each draft.
     """
     longest, most = times.max_draft_length, times.max_requests
-    some = _nodes(most, dense=32, growth=1.07, jumps=[])
-    drafts = [
+    some, every = _nodes(most, dense=32, growth=1.07, jumps=[]), np.arange(1, most + 1)
+    whole = _draft_times(deployment, np.arange(longest + 1.0), some, context)
+    rest = np.array([np.interp(every, some, row) for row in whole[-1] - whole])
+    base, more = times.base.copy(), times.more.copy()
+    base[:, 1:] += rest[:, :, None]
+    more[:, 0] = more[-1, 0]
+    return replace(times, base=base, more=more)
+
+
+def _draft_times(
+    deployment: Deployment, lengths: FloatArray, requests: FloatArray, context: float
+) -> FloatArray:
+    """Return what drafting takes, by draft length and requests [s]."""
+    found = [
         step_times(
             deployment,
-            batch_size=some,
-            draft_length=float(k),
-            verify_tokens=k + 1.0,
+            batch_size=requests,
+            draft_length=length,
+            verify_tokens=length + 1,
             context_length=context,
         ).draft_time
-        for k in range(longest + 1)
+        for length in lengths
     ]
-    whole = np.array([np.broadcast_to(each, some.shape) for each in drafts])
-    every = np.arange(1, most + 1)
-    more = np.array([np.interp(every, some, row) for row in whole[-1] - whole])
-    base = times.base.copy()
-    base[:, 1:] += more[:, :, None]
-    return replace(times, base=base)
+    return np.array([np.broadcast_to(each, requests.shape) for each in found])
 
 
 def _above(most: float) -> list[float]:

@@ -62,6 +62,21 @@ def test_rates_are_tried_as_far_as_an_interval_reaches():
         assert found.scaled(factor) == pytest.approx(factor**-6, rel=0.01)
 
 
+def test_no_lower_rate_is_tried_where_times_no_longer_fall_and_the_low_end_is_none():
+    """Slowness (0.9 + rate / 10) of at least 0.9 misses targets of 1/1.3 at every rate."""
+    tried, try_rate = [], by_formula(lambda rate, share: share * 0 + 0.9 + rate / 10)
+
+    def noted(rate, in_all):
+        tried.append(rate)
+        return try_rate(rate, in_all)
+
+    found = widened(search(try_rate, 0.9, 1.0), noted, (0.95, 1.3))
+    assert found.scaled(1.3) == 0
+    assert found.predicted((0.95, 1.3))[0] == 0 < found.rate < found.predicted((0.95, 1.3))[1]
+    lower = [rate for rate in tried if rate < found.rate]
+    assert 1 <= len(lower) <= 12  # falls by less than 0.5 % a step from a rate of 0.22
+
+
 def test_a_rate_that_passes_again_is_told_and_not_promised():
     def slowness(rate, share):
         return share * 0 + (1.5 if 2 < rate < 2.6 or rate > 8 else 0.5)

@@ -94,6 +94,22 @@ def test_runs_are_long_and_others_come_until_the_measured_have_left(monkeypatch)
             assert arrival[own.stop - 1] - arrival[own.start] >= 0.9 * RESIDENCES * stay
 
 
+def test_few_requests_are_compiled_where_runs_last_many_residences(monkeypatch):
+    """20 requests are measured at a low rate, and at 10/s the 650 of 20 residences of 3.25 s."""
+    seen = []
+    monkeypatch.setattr("specmodel.serving.run.WORTH_COMPILING", 30 * 300 * 200)
+    monkeypatch.setattr("specmodel.serving.run.find_spec", lambda name: True)
+    monkeypatch.setattr(
+        Study, "serve", lambda self, *given, compiled, **rest: seen.append(compiled) or given
+    )
+    monkeypatch.setattr("specmodel.serving.promises.load_of", lambda *given: given)
+    tried = trial(Lengths(prompt_tokens=50, output_tokens=200), replications=1)
+    tried = replace(tried, study=replace(tried.study, num_requests=20))
+    for rate in (0.01, 10.0):
+        tried.load("none", Arrivals(request_rate=rate))
+    assert seen == [False, True]
+
+
 def test_the_same_seed_gives_the_same_in_any_order_and_another_nearly_the_same():
     load = Arrivals(request_rate=20.0)
     first, second, other = trial(), trial(), trial(seed=5)

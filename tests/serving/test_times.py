@@ -34,6 +34,23 @@ def test_a_prompt_alone_takes_its_prefill_pass(drafter: str) -> None:
         assert taken == whole + (own.total_time if own else 0.0)
 
 
+def test_the_step_of_a_prompt_drafts_too() -> None:
+    """As vLLM does: drafts follow the token that the prompt emits, also where nothing decodes."""
+    deployment, _ = deploy(**QWEN)
+    table = times.tabulate(
+        deployment, max_draft_length=3, max_requests=4, max_context=2000, mean_context=500,
+        token_budget=2048,
+    )  # fmt: skip
+    reads = times.prompts_step_time(deployment, (chunk(256.0),))
+    for k in (0, 3):
+        at: dict[str, Any] = {"batch_size": 1, "draft_length": k, "verify_tokens": k + 1}
+        drafts = step_times(deployment, context_length=500, **at).draft_time
+        assert float(table.prompt_time(k, 0, 256, 128)) == pytest.approx(reads + drafts, rel=0.002)
+    assert drafts > 0.03 * reads
+    in_full = times.drafting_in_full(deployment, table, 500.0)
+    assert (in_full.more[:, 0] == table.more[3, 0]).all()
+
+
 def test_without_prompts_it_is_the_step_of_predict() -> None:
     deployment, _ = deploy(**QWEN)
     at = {"draft_length": 3, "batch_size": 20, "verify_tokens": 4, "context_length": 700}
