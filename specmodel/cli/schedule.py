@@ -83,15 +83,17 @@ def schedule(**options: Any) -> Answer:
 def _verdict(plan: Plan) -> list[str]:
     """Say whether and where speculation pays, and what the schedule loses."""
     schedule, deployment = plan.schedule, plan.prediction.deployment
-    sizes = f"Batch sizes up to {schedule.batch_size[-1]}, {plan.end}."
+    last = schedule.batch_size[-1]
+    where = plan.counted if plan.largest == last else ""
+    sizes = f"Batch sizes up to {last}, {plan.end}{where}."
     if schedule.max_draft_length:
         sizes += (
             f" Against the best length at each, the schedule loses {schedule.mean_loss:.1%} on"
             f" average, {schedule.loss.max():.1%} at most."
         )
     gain = _gain(plan, report.verbs(deployment)[0])
-    if plan.largest < schedule.batch_size[-1]:
-        gain = report.if_it_fitted(gain, plan.largest)
+    if plan.largest < last:
+        gain = report.if_it_fitted(gain, plan.largest, plan.counted)
     is_loaded = plan.prediction.evaluation.prefill is not None
     words = [
         plan.load,
@@ -102,7 +104,7 @@ def _verdict(plan: Plan) -> list[str]:
         _slowest(plan),
         "" if is_loaded else _ALONE,
     ]
-    return [*filter(None, words), *report.behind(deployment)]
+    return [*filter(None, words)]
 
 
 def _warnings(plan: Plan) -> list[str]:

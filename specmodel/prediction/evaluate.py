@@ -202,6 +202,12 @@ class Evaluation:
         return evaluate(self.deployment, points, self.acceptance, prefill=self.prefill).speedup
 
     @property
+    def longest_draft(self) -> float:
+        """Longest draft that is considered, acceptance is known for and is drafted [token]."""
+        block = self.deployment.drafter.block_size or self.max_draft_length
+        return float(min(self.max_draft_length, self.acceptance.max_draft_length, block))
+
+    @property
     def best_draft_length(self) -> FloatArray:
         """Draft length with the largest speedup, 0 for none; NaN for trees [token].
 
@@ -211,12 +217,10 @@ class Evaluation:
         """
         if not self.is_chain.any():
             return np.full((), np.nan)
-        block = self.deployment.drafter.block_size or self.max_draft_length
-        longest = min(self.max_draft_length, self.acceptance.max_draft_length, block)
         points = {name: self.points[name] for name in COORDINATES if name in self.points}
         shape = np.broadcast_shapes(*map(np.shape, points.values()), self.acceptance.shape)
         runs_idle = self.deployment.runs_idle_drafter
-        lengths = np.arange(0.0 if runs_idle else 1.0, longest + 1)
+        lengths = np.arange(0.0 if runs_idle else 1.0, self.longest_draft + 1)
         lengths = lengths.reshape(-1, *(1,) * len(shape))
         # a draft pass carries the width of a tree: then it is not that of a chain
         times = self.times
