@@ -273,7 +273,5 @@ def room_told(prediction: Prediction, rows: list[Row]) -> str:
     most = int(memory.max_batch_size.min())
     if not any(row["fits"] and row["batch_size"] > most for row in rows):
         return ""
-    return (
-        f"Fits counts the context and the row's own draft; an engine that keeps room for drafts of"
-        f" {longest} in every request holds {most}."
-    )
+    own = "Fits means room for each row's own draft"
+    return f"{own}; with drafts of {longest} throughout, {most} fit."

@@ -238,9 +238,7 @@ def test_lengths_that_were_typed_leave_no_longest_to_give(run):
 
 def test_rows_fit_with_their_own_drafts_and_a_schedule_with_its_longest(run):
     text = run("predict qwen3.5-397b h200", one_line=True)
-    longest, most = map(
-        int, re.search(r"drafts of (\d) in every request holds (\d+)", text).groups()
-    )
+    longest, most = map(int, re.search(r"with drafts of (\d) throughout, (\d+) fit", text).groups())
     rows = json.loads(run("predict qwen3.5-397b h200 --json"))["rows"]
     assert longest == max(row["draft_length"] for row in rows)
     at = f"predict qwen3.5-397b h200 --draft-length {longest} --batch-size {most},{most + 1} --json"
