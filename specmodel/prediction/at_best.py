@@ -37,7 +37,7 @@ def held_by_memory(evaluation: Evaluation) -> Held | None:
         return None
     points = {name: e.points[name] for name in COORDINATES if name in e.points}
     shape = np.broadcast_shapes(*map(np.shape, points.values()), e.acceptance.shape)
-    lengths = np.arange(1.0, e.longest_draft + 1).reshape(-1, *(1,) * len(shape))
+    lengths = np.arange(1.0, e.max_draft_length + 1).reshape(-1, *(1,) * len(shape))
     at_each = points | {"draft_length": lengths}
     chains = evaluate(e.deployment, at_each, e.acceptance, prefill=e.prefill)
     gain = np.broadcast_to(chains.speedup, (lengths.size, *shape))

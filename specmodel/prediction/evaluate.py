@@ -43,8 +43,9 @@ class Evaluation:
     `points` has batch size [request], draft length, verify tokens and context length [token] by
     name, and those of `LOAD` where steps carry prefill. `acceptance` is that of steps with a
     proposal. `times` are without the prefill that steps carry. `step_error` is a factor on steps
-    with a draft, for errors of an engine [-]. `prefill` and `draft_prefill` are passes of one
-    prompt on each replica.
+    with a draft, for errors of an engine [-]. `max_draft_length` is the longest draft considered
+    that acceptance is known for and the drafter makes [token]. `prefill` and `draft_prefill` are
+    passes of one prompt on each replica.
     """
 
     deployment: Deployment
@@ -202,12 +203,6 @@ class Evaluation:
         return evaluate(self.deployment, points, self.acceptance, prefill=self.prefill).speedup
 
     @property
-    def longest_draft(self) -> float:
-        """Longest draft that is considered, acceptance is known for and is drafted [token]."""
-        block = self.deployment.drafter.block_size or self.max_draft_length
-        return float(min(self.max_draft_length, self.acceptance.max_draft_length, block))
-
-    @property
     def best_draft_length(self) -> FloatArray:
         """Draft length with the largest speedup, 0 for none; NaN for trees [token].
 
@@ -220,7 +215,7 @@ class Evaluation:
         points = {name: self.points[name] for name in COORDINATES if name in self.points}
         shape = np.broadcast_shapes(*map(np.shape, points.values()), self.acceptance.shape)
         runs_idle = self.deployment.runs_idle_drafter
-        lengths = np.arange(0.0 if runs_idle else 1.0, self.longest_draft + 1)
+        lengths = np.arange(0.0 if runs_idle else 1.0, self.max_draft_length + 1)
         lengths = lengths.reshape(-1, *(1,) * len(shape))
         # a draft pass carries the width of a tree: then it is not that of a chain
         times = self.times

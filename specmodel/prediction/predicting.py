@@ -139,7 +139,8 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     _check_shapes(points, acceptance)
     rate = deployment.drafter.proposal_rate
     acceptance = acceptance.measured_at(gamma).where_proposed(rate)
-    evaluation = evaluate(deployment, points, acceptance, max_draft_length=int(longest))
+    known = min(int(longest), acceptance.max_draft_length, block or int(longest))
+    evaluation = evaluate(deployment, points, acceptance, max_draft_length=int(known))
     return as_prediction(evaluation, COLUMNS, assumed, interval=interval, warn=warnings_of)
 
 

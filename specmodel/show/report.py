@@ -37,7 +37,7 @@ _UNITS = {
     **dict.fromkeys(("peak_batch_size", "near_peak_first", "near_peak_last"), "request"),
     "largest_batch_size": "request",
     **dict.fromkeys(("peak_speedup", "peak_speedup_low", "peak_speedup_high"), "-"),
-    "speedup_per_token": "-",
+    **dict.fromkeys(("speedup_per_token", "speedup_shorter", "speedup_longer"), "-"),
     "cost_per_million_tokens": "-",
     "value": "-",
     "tpot_plain": "s",
