@@ -256,13 +256,17 @@ def end_to_end(
 def predict(
     setting: Setting, hardware: HardwareProfile, stack: str, measured: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return medians of what was measured beside what is predicted, a row a point and quantity."""
+    """Return medians of what was measured beside what is predicted, a row a point and quantity.
+
+    `by_peaks` is what the data sheet alone predicts.
+    """
     rows = measured[measured["quantity"].isin(QUANTITIES)]
     by_quantity = rows.groupby([*KEY, "quantity"])["value"]
     halves = rows.groupby([*KEY, "quantity", rows["repeat"] % 2])["value"].median().unstack()
     table = pd.DataFrame({
         "measured": by_quantity.median(),
         "predicted": predictions(setting, hardware, stack, measured),
+        "by_peaks": predictions(setting, hardware, "datasheet", measured),
         "spread": by_quantity.std(),
         "split_half": (halves[0] / halves[1] - 1).abs(),
     }).reset_index()  # fmt: skip
@@ -294,11 +298,15 @@ def predictions(
 
 def report(table: pd.DataFrame, unions: pd.DataFrame) -> str:
     """Return errors and noise floors by quantity, and whether unions meet the law."""
-    table = table.assign(size=table["error"].abs(), spread=table["spread"] / table["measured"])
+    table = table.assign(
+        size=table["error"].abs(),
+        spread=table["spread"] / table["measured"],
+        peaks=(table["by_peaks"] / table["measured"] - 1).abs(),
+    )
     told = table.groupby("quantity").agg(
         points=("size", "size"), mean=("size", "mean"), worst=("size", "max"),
         bias=("error", "median"), repeats_differ_by=("spread", "median"),
-        noise_floor=("split_half", "mean"),
+        noise_floor=("split_half", "mean"), by_the_peaks_alone=("peaks", "mean"),
     ).reindex(QUANTITIES)  # fmt: skip
     shares = dict.fromkeys(told.columns[1:], "{:.1%}".format)
     worst = unions["standard_errors"].max()
@@ -317,8 +325,10 @@ def draw(table: pd.DataFrame, path: Path) -> None:
     with rc_context({"font.size": 7}):
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for ax, ((name, context), part) in zip(axes, panels, strict=True):
-            plots.closed_loop(part, ax).set_title(f"{name}, context {context}", fontsize=7)
-            ax.label_outer()
+            plots.closed_loop(part, ax).label_outer()
+            if ax is not axes[-1]:
+                ax.get_legend().remove()
+            ax.text(0.03, 0.03, f"{name}\ncontext {context}", transform=ax.transAxes)
         figure.savefig(path)
 
 

@@ -7,7 +7,7 @@ Usage: python calibration/figures.py WHAT [FILE], WHAT being one of
     rounds      published rounds of drafters that draft a block (tests/data/draft_rounds.csv)
     gpt-oss     published decode times of gpt-oss-120b (tests/data/decode_times.csv), by kernels
                 that were fitted and by the data sheet
-    loop        the closed loop as stored (results/intel_xeon_2_threads)
+    loop        closed loops as stored (results/*/closed_loop_summary.csv)
 """
 
 import argparse
@@ -85,10 +85,12 @@ def gpt_oss() -> None:
 
 
 def loop() -> None:
-    table = pd.read_csv(RESULTS / "intel_xeon_2_threads" / "closed_loop_summary.csv")
-    for quantity, part in table.groupby("quantity"):
-        floor = part["split_half"].mean()
-        print(f"{told(str(quantity), part['error'])}, noise floor {floor:.1%}")
+    for path in sorted(RESULTS.glob("*/closed_loop_summary.csv")):
+        for quantity, part in pd.read_csv(path).groupby("quantity"):
+            floor = part["split_half"].mean()
+            peaks = (part["by_peaks"] / part["measured"] - 1).abs().mean()
+            says = told(f"{path.parent.name} {quantity}", part["error"])
+            print(f"{says}, noise floor {floor:.1%}, by the peaks alone {peaks:.1%}")
 
 
 def main() -> None:

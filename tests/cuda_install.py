@@ -89,6 +89,7 @@ def install(gpu: Gpu, patch: pytest.MonkeyPatch, folder: Path) -> Group:
     patch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
     patch.setattr(torch, "Generator", _Generator)
     patch.setattr(torch, "tensor", _tensor)
+    patch.setattr(torch, "compile", lambda function, **options: function)
     patch.setattr(torch.Tensor, "to", _to)
     for name in ("init_process_group", "all_reduce", "barrier", "destroy_process_group"):
         patch.setattr(torch.distributed, name, getattr(group, name))

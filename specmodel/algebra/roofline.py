@@ -1,10 +1,9 @@
 """Time of kernels from FLOPs and bytes: the roofline and what bends it."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
@@ -141,31 +140,27 @@ def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: Value) -> F
     >>> float(smooth_maximum(np.float64(3.0), np.float64(4.0), 2.0))
     5.0
     """
-    rows: Sequence[Any] | None = None
+    size = max(np.size(first), np.size(second))
     if not isinstance(sharpness, float) and np.ndim(sharpness):
-        exponents, axes = np.ravel(sharpness), max(np.ndim(first), np.ndim(second))
-        is_few = max(np.size(first), np.size(second)) <= _FEW
-        rows = _squarings(exponents.tobytes(), axes) if is_few else None
-        if rows is None:
+        exponents = np.ravel(sharpness)
+        if size > _FEW:
             return _by_exponent(first, second, exponents)
+        sharpness = exponents.reshape(-1, *(1,) * (max(np.ndim(first), np.ndim(second)) - 1))
     larger = np.asarray(np.maximum(first, second))
     ratio = np.asarray(np.minimum(first, second) / (larger + _TINY))
-    if rows is None and (
-        math.isinf(sharpness)
-        or (ratio.size > _FEW and ratio.max() ** sharpness < _NEGLIGIBLE)  # saves most of the time
-    ):
+    if size <= _FEW:
+        return np.asarray((1 + ratio**sharpness) ** (1 / sharpness) * larger)
+    if math.isinf(sharpness) or ratio.max() ** sharpness < _NEGLIGIBLE:  # saves most of the time
         return larger
     # larger (1 + ratio^p)^(1/p), in place and by squaring where p allows: half the time of a pow
-    if rows is None and (squarings := math.log2(sharpness)).is_integer():
-        rows = [True] * int(squarings)
-    if rows is None:
-        np.power(1 + ratio**sharpness, 1 / sharpness, out=ratio)
-    else:
-        for row in rows:
-            np.multiply(ratio, ratio, out=ratio, where=row)
+    if (squarings := math.log2(sharpness)).is_integer():
+        for _ in range(int(squarings)):
+            np.multiply(ratio, ratio, out=ratio)
         ratio += 1
-        for row in rows:
-            np.sqrt(ratio, out=ratio, where=row)
+        for _ in range(int(squarings)):
+            np.sqrt(ratio, out=ratio)
+    else:
+        np.power(1 + ratio**sharpness, 1 / sharpness, out=ratio)
     return np.asarray(np.multiply(ratio, larger, out=ratio))
 
 
@@ -180,12 +175,3 @@ def _by_exponent(first: FloatArray, second: FloatArray, exponents: FloatArray) -
         rows = exponents == exponent
         found[rows] = smooth_maximum(first[rows], second[rows], exponent)
     return found
-
-
-@lru_cache(maxsize=256)
-def _squarings(exponents: bytes, axes: int) -> list[np.ndarray] | None:
-    """Return which rows are squared each time, None where exponents are no powers of two."""
-    powers = np.log2(np.frombuffer(exponents)).reshape(-1, *(1,) * (axes - 1))
-    if not np.isfinite(powers).all() or (powers != np.floor(powers)).any():
-        return None
-    return [powers > i for i in range(int(powers.max()))]

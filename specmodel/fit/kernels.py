@@ -18,6 +18,7 @@ from specmodel.fit.timed_work import check_plausible, work_of
 from specmodel.layers.work import Work
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import FITTED_DTYPE, FittedStack, KernelFit
+from specmodel.measure.kernels.device import STACK
 from specmodel.measure.measurements import groups, judged_rows
 
 PARAMETERS = {
@@ -88,8 +89,12 @@ NOT_ON_CPU = {"experts": "tile_width", "elementwise": "activation_efficiency"}
 ATTENTION_ARITHMETIC = (0.005, 1.0, 0.1)
 """Bounds and start of attention's compute efficiency, where several query tokens were timed [-]."""
 
+FLASH_ROWS = 64.0
+"""Rows that torch's kernel pads the query heads of a KV head to, for each token alone: ``kBlockM``
+of FlashAttention-2 where it splits caches (``run_mha_fwd_splitkv_dispatch``) [-]."""
+
 SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)  # exponents tried: powers of two are cheap to take [-]
-_ALWAYS = ("memory_efficiency", "compute_efficiency")  # recorded whether fitted or held
+_ALWAYS = ("memory_efficiency", "compute_efficiency", "tile_rows")  # recorded though held
 _UNCUT = "depth_limit"  # no limit if it is at its upper bound: kernels do not cut depths
 _WALK = ("depth_time", _UNCUT)
 _FEWEST_DEPTHS = 3  # two parameters beside the launch say what products of a depth take at least
@@ -155,6 +160,8 @@ def fit_kernels(
         held = KernelParameters()
         if kind == "attention":
             held = replace(held, compute_efficiency=computed.get(FITTED_DTYPE, 1.0))
+            if hardware.kind == "gpu" and (rows["stack"] == STACK).all():
+                held = replace(held, tile_rows=FLASH_ROWS)
         found[kind, dtype] = fitting = _fit(_Problem(kind, hardware, held, bounds), rows)
         unsure = fitting.result.at_bound + fitting.result.undetermined
         if kind == "gemm" and "compute_efficiency" not in unsure:
@@ -263,7 +270,7 @@ def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
     shape_spread, row_spread = _spreads(problem, told, sharpness)
     record = {
         **{name: rounded(value) for name, value in result.parameters.items()},
-        **{name: rounded(float(getattr(parameters, name))) for name in _ALWAYS},
+        **{n: rounded(value) for n in _ALWAYS if (value := float(getattr(parameters, n)))},
         "sharpness": sharpness,
         "arithmetic_dtype": work.dtype,
         "num_points": len(fitted),

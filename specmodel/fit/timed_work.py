@@ -87,7 +87,6 @@ def _core(column: Columns, value_bytes: float, dtypes: dict[str, str], **shape: 
     return blocks.attention(
         **shape,
         num_sequences=B,
-        tokens_per_sequence=q,
         num_tokens=B * q,
         pairs=B * (q * (entries - (q - 1) / 2)),
         entries=B * (entries - q),

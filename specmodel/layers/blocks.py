@@ -129,7 +129,6 @@ def routed(  # noqa: PLR0913 - all keyword-only
 def attention(  # noqa: PLR0913 - all keyword-only
     *,
     num_sequences: Quantity,
-    tokens_per_sequence: Quantity,
     num_tokens: Quantity,
     pairs: Quantity,
     entries: Quantity,
@@ -149,8 +148,8 @@ def attention(  # noqa: PLR0913 - all keyword-only
     # `is_written` is False for layers that read the entries of an earlier one.
     # Groups are pairs of a sequence and a KV head. A group takes a time of its own beside its
     # arithmetic; a head of 128 counts as one group, and half of that is there whatever the size d
-    # of a head: a group counts 1/2 + 1/2 · d/128. Rows are the queries, of all tokens of a
-    # sequence, that share a KV head.
+    # of a head: a group counts 1/2 + 1/2 · d/128. Rows are the queries of one token that
+    # share a KV head: torch's kernel, alone, is fitted with tiles, and takes tokens one by one.
     values = num_heads * (sizes[0] + sizes[1])
     cached = entries + num_tokens if is_written else entries
     return Work(
@@ -158,7 +157,7 @@ def attention(  # noqa: PLR0913 - all keyword-only
         activation_bytes=num_tokens * (values * layers * residual_bytes),
         cache_bytes=cached * (kv_elements * layers * BYTES_PER_ELEMENT[kv_dtype]),
         groups=num_sequences * (layers * num_groups * (0.5 + 0.5 * sizes[0] / 128)),
-        rows=tokens_per_sequence * (num_heads / num_groups),
+        rows=num_heads / num_groups,
         kernels=layers,
         kind=kind,
         dtype=dtype,

@@ -47,7 +47,6 @@ def prompt_attention(  # noqa: PLR0913 - all keyword-only
     # cache.
     work = blocks.attention(
         num_sequences=0.0,  # groups and rows are others than those of decoding
-        tokens_per_sequence=0.0,
         num_tokens=num_tokens,
         pairs=pairs,
         entries=entries,
@@ -80,7 +79,6 @@ def core(run: Pass, layers: int, window: int | None, taken: Sequences, **heads: 
         **heads,
         **_carried(run, layers, window, taken),
         num_sequences=taken.num_sequences,
-        tokens_per_sequence=taken.counted("tokens_per_sequence"),
     )
     work = replace(work, kernels=layers * taken.share)
     if run.split_tokens is None:

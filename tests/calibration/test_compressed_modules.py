@@ -31,6 +31,7 @@ SHIPPED = [
     (name, stack)
     for name in ("h100_sxm", "h200_sxm", "b200", "b300", "gb200")
     for stack in load_hardware(name).fitted
+    if stack != "torch"
 ]
 NOT_TIMED = {("h100_sxm", "trtllm"), ("h200_sxm", "trtllm")}
 """Stacks whose compressed attention nobody published."""

@@ -36,7 +36,7 @@ def test_latent_attention_timed_is_that_of_a_pass(queries):
         assert each * layers == pytest.approx(float(getattr(core, name)), rel=1e-12), name
     assert timed.cache_bytes.item() == 4 * 600 * 576 * 2
     assert timed.flop.item() == 4 * (queries * 600 - queries * (queries - 1) / 2) * 2 * 128 * 1088
-    assert timed.rows.item() == core.rows == 128 * queries
+    assert timed.rows.item() == core.rows == 128
     assert timed.kind == core.kind == "latent_attention"
 
 

@@ -20,37 +20,54 @@ from specmodel.measure.measurements import read_measurements
 
 RESULTS = Path(__file__).parents[2] / "calibration" / "results"
 CPU = RESULTS / "intel_xeon_2_threads"
+GPUS = ("h100_sxm", "h200_sxm")
+LOOPS = ("intel_xeon_2_threads", *(f"{gpu}_torch" for gpu in GPUS))
 FIGURES = {
-    # quantity: mean error, worst error, noise floor
-    "target_efficiency": (0.06, 0.15, 0.04),
-    "speedup": (0.10, 0.25, 0.10),
+    # device and quantity: mean error, worst error, noise floor
+    ("cpu", "target_efficiency"): (0.06, 0.15, 0.04),
+    ("cpu", "speedup"): (0.10, 0.25, 0.10),
+    ("gpu", "target_efficiency"): (0.04, 0.10, 0.01),
+    ("gpu", "speedup"): (0.05, 0.10, 0.01),
 }
 
 
-def test_every_repeat_of_the_suite_is_there_once() -> None:
-    rows = pd.read_csv(CPU / "cpu.csv")
-    wanted = {(p.name, r) for p in suite("cpu", "quick") for r in range(REPEATS["cpu"]["quick"])}
+@pytest.mark.parametrize("folder", LOOPS)
+def test_every_repeat_of_the_suite_is_there_once(folder: str) -> None:
+    path, device, length = RESULTS / folder / "gpu.csv", "cuda", "full"
+    if not path.exists():
+        path, device, length = RESULTS / folder / "cpu.csv", "cpu", "quick"
+    rows = pd.read_csv(path)
+    points, repeats = suite(device, length), REPEATS[device][length]
+    wanted = {(p.name, r) for p in points for r in range(repeats)}
     assert len(rows) == len(wanted)
     assert set(zip(rows["point"], rows["repeat"], strict=True)) == wanted
     assert rows["note"].isna().all()
 
 
-def test_the_profile_is_what_its_rows_give() -> None:
-    hardware = load_hardware(CPU / "cpu.toml")
-    fits = fit_kernels(read_measurements(CPU / "cpu.csv"), hardware)
+@pytest.mark.parametrize(
+    ("profile", "rows", "most"),
+    [
+        (CPU / "cpu.toml", CPU / "cpu.csv", 0.12),
+        *((gpu, RESULTS / f"{gpu}_torch" / "gpu.csv", 0.14) for gpu in GPUS),
+    ],
+)
+def test_the_profile_is_what_its_rows_give(profile: str | Path, rows: Path, most: float) -> None:
+    hardware = load_hardware(profile)
+    fits = fit_kernels(read_measurements(rows), hardware)
     assert {kind for kind, _ in fits} == {"experts", "gemm", "attention", "elementwise"}
     for (kind, dtype), fitting in fits.items():
         recorded, fitted = getattr(hardware.fitted["torch"], kind)[dtype], fitting.fit
         assert recorded.is_held_out
         assert fitted.mean_error == pytest.approx(recorded.mean_error, rel=0.02)
-        assert recorded.mean_error < 0.12
+        assert recorded.mean_error < most
 
 
-@pytest.mark.parametrize("quantity", FIGURES)
-def test_the_loop_closed_within_the_figures(quantity: str) -> None:
-    table = pd.read_csv(CPU / "closed_loop_summary.csv")
+@pytest.mark.parametrize("folder", LOOPS)
+@pytest.mark.parametrize("quantity", ["target_efficiency", "speedup"])
+def test_the_loop_closed_within_the_figures(folder: str, quantity: str) -> None:
+    table = pd.read_csv(RESULTS / folder / "closed_loop_summary.csv")
     part = table[table["quantity"] == quantity]
-    mean, worst, floor = FIGURES[quantity]
+    mean, worst, floor = FIGURES["cpu" if "xeon" in folder else "gpu", quantity]
     assert len(part) >= 18
     assert part["error"].abs().mean() <= mean
     assert part["error"].abs().max() <= worst
@@ -59,16 +76,19 @@ def test_the_loop_closed_within_the_figures(quantity: str) -> None:
     assert error.to_numpy() == pytest.approx(part["error"].to_numpy(), abs=1e-4)
 
 
-def test_what_is_summarised_is_the_median_of_the_repeats() -> None:
-    rows, table = (pd.read_csv(CPU / f"closed_loop{end}.csv") for end in ("", "_summary"))
+@pytest.mark.parametrize("folder", LOOPS)
+def test_what_is_summarised_is_the_median_of_the_repeats(folder: str) -> None:
+    loop = RESULTS / folder
+    rows, table = (pd.read_csv(loop / f"closed_loop{end}.csv") for end in ("", "_summary"))
     key = ["target", "routing_correlation", "context_length", "batch_size", "draft_length"]
     medians = rows.groupby([*key, "quantity"])["value"].median()
     summary = table.set_index([*key, "quantity"])["measured"]
     assert medians.loc[summary.index].to_numpy() == pytest.approx(summary.to_numpy(), rel=1e-4)
 
 
-def test_recorded_unions_are_within_four_standard_errors_of_the_law() -> None:
-    unions = pd.read_csv(CPU / "closed_loop_unions.csv")
+@pytest.mark.parametrize("folder", LOOPS)
+def test_recorded_unions_are_within_four_standard_errors_of_the_law(folder: str) -> None:
+    unions = pd.read_csv(RESULTS / folder / "closed_loop_unions.csv")
     assert len(unions) >= 20
     assert (unions["standard_errors"] <= 4).all()
 

@@ -28,11 +28,12 @@ def test_every_fitted_profile_has_all_kinds_and_one_default() -> None:
     assert {hardware for hardware, _, _ in STACKS} | {"a800_sxm_80gb", "rtx_5090"} == set(fitted)
     for stacks in fitted.values():
         assert sum(stack.is_default for stack in stacks.values()) == 1
-        for stack in stacks.values():
+        for name, stack in stacks.items():
             assert {"experts", "gemm", "attention"} <= {kind for kind, _, _ in stack.fits()}
             for kind in (kind for kind in MAIN_KINDS if getattr(stack, kind)):
                 fit = getattr(stack, kind)[fitted_dtype(kind)]
-                assert fit.num_judged >= fit.num_points  # equal where a table has two shapes
+                if name != "torch":  # whose suite says what is judged
+                    assert fit.num_judged >= fit.num_points  # equal where a table has two shapes
                 spread = np.hypot(fit.shape_spread, fit.row_spread)
                 assert 0.01 < spread < KINDS[kind].largest_spread
 

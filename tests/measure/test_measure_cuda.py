@@ -22,7 +22,7 @@ from specmodel.measure.kernels.device import find_device, gpu_state
 from specmodel.measure.kernels.suite import suite
 from specmodel.models.architecture import Architecture
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # torch warns of its own
 GPU = torch.device("cuda")
 MOE = build(
     Architecture,
