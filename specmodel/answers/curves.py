@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, runs
 from specmodel.base.units import FloatArray, Numeric, check
+from specmodel.prediction.at_best import MEMORY, MORE
 from specmodel.prediction.evaluate import where_it_fits
 from specmodel.prediction.outcome import Prediction
 
@@ -75,15 +76,15 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
     Parameters
     ----------
     prediction
-        Points with rising batch sizes along one axis. Points that do not fit in memory are left
-        out, unless none fits.
+        Points with rising batch sizes along one axis, at one draft length or the best of each.
+        Points that do not fit in memory are left out, unless none fits.
 
     Returns
     -------
     pandas.DataFrame
-        A row for each curve: draft_length, context_length, tokens_per_step, peak_batch_size,
-        peak_speedup, paying (as text), near_peak_first, near_peak_last, and largest_batch_size,
-        the last that was considered.
+        A row for each curve: draft_length and tokens_per_step, at the peak where they vary,
+        context_length, peak_batch_size, peak_speedup, paying (as text), near_peak_first,
+        near_peak_last, and largest_batch_size, the last that was considered.
 
     Examples
     --------
@@ -95,20 +96,21 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
     """
     import pandas as pd
 
-    axis = _axis(prediction, "batch_size")
-    names = ("batch_size", "speedup", "max_batch_size")
-    constants = ("draft_length", "context_length", "tokens_per_step")
-    curves = [_curves(getattr(prediction, name), axis) for name in (*names, *constants)]
+    is_best = np.array_equal(prediction.draft_length, prediction.best_draft_length)
+    others = ("context_length",) if is_best else ("context_length", "draft_length")
+    axis = _axis(prediction, "batch_size", others)
+    names = ("batch_size", "speedup", "fits", "draft_length", "context_length", "tokens_per_step")
+    curves = [_curves(getattr(prediction, name), axis) for name in names]
     rows = []
-    for batch, speedup, most, gamma, context, tokens in zip(*curves, strict=True):
-        fits = batch <= most.max()
+    for batch, speedup, fits, gamma, context, tokens in zip(*curves, strict=True):
         kept = fits if fits.any() else ~fits
         spot = sweet_spot(batch[kept], speedup[kept])
+        peak = int(np.flatnonzero(batch == spot.peak_batch_size)[0])
         rows.append(
             {
-                "draft_length": int(gamma[0]),
-                "context_length": int(context[0]),
-                "tokens_per_step": float(tokens[0]),
+                "draft_length": int(gamma[peak]),
+                "context_length": int(context[peak]),
+                "tokens_per_step": float(tokens[peak]),
                 "peak_batch_size": spot.peak_batch_size,
                 "peak_speedup": spot.peak_speedup,
                 "paying": ranges_text(spot.paying),
@@ -137,7 +139,8 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
     pandas.DataFrame
         A row for each point: batch_size, context_length, best_draft_length; speedup, tpot,
         throughput and limited_by with that length; tpot_plain and throughput_plain without
-        speculation; fits, whether the point fits in memory.
+        speculation; fits, whether the point fits in memory; speedup_shorter and speedup_longer,
+        with a token less and more, NaN where that was not considered or its states do not fit.
 
     Examples
     --------
@@ -149,10 +152,10 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
     """
     import pandas as pd
 
-    axis = _axis(prediction, "draft_length")
+    axis = _axis(prediction, "draft_length", ("batch_size", "context_length"))
     shape = prediction.speedup.shape
     idle = _curves(np.broadcast_to(prediction.evaluation.idle_speedup, shape), axis)[:, 0]
-    gain = _curves(prediction.speedup, axis)
+    any_gain = gain = _curves(prediction.speedup, axis)
     plain_fits = _curves(np.broadcast_to(prediction.evaluation.plain_fits, shape), axis)[:, 0]
     if prediction.deployment.recurrent_model:
         fits = _curves(prediction.fits, axis)
@@ -164,6 +167,7 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
         return np.take_along_axis(column, best[:, None], axis=1)[:, 0]
 
     pays = gain.max(axis=1) > idle
+    is_held = any_gain.max(axis=1) > np.maximum(MORE * idle, 1)
     B, forward = taken("batch_size"), taken("forward_time")
     tpot = np.where(pays, taken("tpot"), forward / idle)
     return pd.DataFrame(
@@ -174,12 +178,23 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
             "speedup": np.where(pays, taken("speedup"), idle),
             "tpot": tpot,
             "throughput": B / tpot,
-            "limited_by": np.where(pays, taken("limited_by"), "none"),
+            "limited_by": np.where(pays, taken("limited_by"), np.where(is_held, MEMORY, "none")),
             "tpot_plain": forward,
             "throughput_plain": B / forward,
             "fits": np.where(pays, taken("fits"), plain_fits),
+            **_neighbours(gain, np.where(pays, best + 1, 0), idle),
         }
     )
+
+
+def _neighbours(gain: FloatArray, place: np.ndarray[Any, Any], idle: FloatArray) -> dict[str, Any]:
+    """Return the speedups beside a place along lengths, of which the first is no draft [-]."""
+    nothing = np.full((len(gain), 1), np.nan)
+    padded = np.hstack([nothing, idle[:, None], np.where(gain > 0, gain, np.nan), nothing])
+    sides = {"speedup_shorter": place, "speedup_longer": place + 2}
+    return {
+        name: np.take_along_axis(padded, at[:, None], axis=1)[:, 0] for name, at in sides.items()
+    }
 
 
 def break_even(prediction: Prediction) -> pd.DataFrame:
@@ -251,14 +266,14 @@ def _ranges(
     return tuple((int(batch_size[i]), int(batch_size[j])) for i, j, value in found if value)
 
 
-def _axis(prediction: Prediction, name: str) -> int:
-    """Return the axis along which one coordinate varies and the others do not."""
+def _axis(prediction: Prediction, name: str, others: Sequence[str]) -> int:
+    """Return the axis along which one coordinate varies and some others do not."""
     values = getattr(prediction, name)
     axes = [axis for axis in range(values.ndim) if np.ptp(values, axis=axis).any()]
     if len(axes) > 1:
         expected = f"a prediction with {name} along one axis"
         raise InputError(name, f"shape {values.shape}", expected)
-    for other in {*_COORDINATES} - {name}:
+    for other in others:
         if axes and np.ptp(getattr(prediction, other), axis=axes[0]).any():
             expected = f"a prediction with {other} along another axis than {name}"
             raise InputError(other, f"shape {values.shape}", expected)

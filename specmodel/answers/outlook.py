@@ -6,7 +6,7 @@ pays, and what published heads of the kind would give.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
 from specmodel.drafters.typical import TypicalHeads
+from specmodel.prediction.at_best import as_at_best
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predict_deployed
 
@@ -51,7 +52,7 @@ def at_best_lengths(
     told = {"acceptance": acceptance, "max_draft_length": longest, **points}
     first = predict_deployed(deployment, assumed, draft_length=1, **told)
     best = np.asarray(first.best_draft_length)
-    return predict_deployed(deployment, assumed, draft_length=best, **told)
+    return as_at_best(predict_deployed(deployment, assumed, draft_length=best, **told))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,14 +66,17 @@ class Turned:
         for the least acceptance; tokens and speedups in it are those of the median.
     heads
         What published heads of the drafter's kind reach; None where too few are published.
-    tokens_needed
-        Tokens per step from which drafting pays, NaN where none suffice [token].
+    length_needed, rate_needed, tokens_needed
+        Draft length that asks for the least acceptance rate [token], that rate [-], and the tokens
+        per step that it is; NaN where none suffice [token].
     speedups
         Speedup by level of the heads; empty without them [-].
     """
 
     prediction: Prediction
     heads: TypicalHeads | None
+    length_needed: FloatArray
+    rate_needed: FloatArray
     tokens_needed: FloatArray
     speedups: dict[str, FloatArray]
 
@@ -81,17 +85,20 @@ def turned_round(
     deployment: Deployment,
     assumed: Mapping[str, Any],
     heads: TypicalHeads | None,
-    longest: int,
+    draft_length: Sequence[int],
     points: Points,
 ) -> Turned:
     """Return from which acceptance drafting pays, and the speedup with published heads.
 
     Parameters
     ----------
-    deployment, assumed, longest, points
+    deployment, assumed, points
         As for `at_best_lengths`.
     heads
         What published heads of the drafter's kind reach, None if that is not known.
+    draft_length
+        Lengths that may be drafted, of which those that fit in memory are taken where some do
+        [token].
 
     Returns
     -------
@@ -99,26 +106,32 @@ def turned_round(
         Each point at one draft length, which may lose.
     """
     acceptance = heads.acceptance[1] if heads else Acceptance(acceptance_rate=0.5)
-    told = {"acceptance": acceptance, "max_draft_length": longest, **points}
-    first = predict_deployed(deployment, assumed, draft_length=1, **told)
-    lengths = np.arange(1.0, longest + 1).reshape(-1, *(1,) * first.batch_size.ndim)
+    told = {"acceptance": acceptance, "max_draft_length": max(draft_length), **points}
+    shape = predict_deployed(deployment, assumed, draft_length=1, **told).speedup.shape
+    lengths = np.array(draft_length, dtype=float).reshape(-1, *(1,) * len(shape))
     each = predict_deployed(deployment, assumed, draft_length=lengths, **told)
-    if heads:
-        place = each.speedup.argmax(axis=0)
-    else:
-        rates = each.break_even_acceptance_rate
-        place = np.where(np.isnan(rates), np.inf, rates).argmin(axis=0)
-    best = np.broadcast_to(lengths, each.speedup.shape)
-    best = np.take_along_axis(best, place[np.newaxis], axis=0)[0]
-    found = predict_deployed(deployment, assumed, draft_length=best, **told)
-    needed = found.relative_step_time
-    speedups = (
-        {
-            level: np.asarray(each.expected_tokens_per_step(found.draft_length)) / needed
-            for level, each in zip(heads.levels, heads.acceptance, strict=True)
-        }
-        if heads
-        else {}
+    has_room = each.fits | ~each.fits.any(axis=0)
+    rates = np.where(has_room, each.break_even_acceptance_rate, np.nan)
+    needed = np.where(np.isnan(rates), np.inf, rates).argmin(axis=0)[np.newaxis]
+    best = np.where(has_room, each.speedup, 0).argmax(axis=0)[np.newaxis] if heads else needed
+
+    def taken(values: FloatArray, place: np.ndarray = needed) -> FloatArray:
+        every = np.broadcast_to(values, each.speedup.shape)
+        return np.asarray(np.take_along_axis(every, place, axis=0)[0])
+
+    rate = taken(rates)
+    found = predict_deployed(deployment, assumed, draft_length=taken(lengths, best), **told)
+    levels = zip(heads.levels, heads.acceptance, strict=True) if heads else ()
+    return Turned(
+        prediction=found,
+        heads=heads,
+        length_needed=np.where(np.isnan(rate), np.nan, taken(lengths)),
+        rate_needed=rate,
+        tokens_needed=np.where(np.isnan(rate), np.nan, taken(each.relative_step_time)),
+        speedups={
+            level: np.asarray(
+                kind.expected_tokens_per_step(found.draft_length) / found.relative_step_time
+            )
+            for level, kind in levels
+        },
     )
-    needed = np.where(np.isnan(found.break_even_acceptance_rate), np.nan, needed)
-    return Turned(prediction=found, heads=heads, tokens_needed=needed, speedups=speedups)

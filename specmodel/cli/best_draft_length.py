@@ -10,7 +10,24 @@ from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.where import where_options
+from specmodel.prediction.table import Form, Row, varies
 from specmodel.show import forms, report
+
+_MOST_JUDGED = 256
+"""Points of which all have their interval; of more, the best alone [-]."""
+_POINT = ("context_length", "batch_size")
+_COLUMNS: dict[str, Form] = {
+    "batch\nsize": "{batch_size}",
+    "context": "{context_length}",
+    "best draft\nlength": lambda row: (
+        str(row["best_draft_length"] or "none") if row["tpot"] else "-"
+    ),
+    "speedup": "{speedup:.2f}",
+    "80 %\ninterval": "{speedup_low:.2f}-{speedup_high:.2f}",
+    "speedup\n1 less": "{speedup_shorter:.2f}",
+    "speedup\n1 more": "{speedup_longer:.2f}",
+    "TPOT\nplain>with": "{tpot_plain:s}>{tpot:s}",
+}
 
 
 @settings.command()
@@ -25,7 +42,7 @@ from specmodel.show import forms, report
 def best_draft_length(**options: Any) -> forms.Answer:
     """Find the best draft length.
 
-    The one with the largest speedup, by batch size and context.
+    The one with the largest speedup, by batch size and context, and what its neighbours gain.
 
     \b
     Example:
@@ -37,7 +54,7 @@ def best_draft_length(**options: Any) -> forms.Answer:
 
     p = lengths_from(options)
     best = answers.best_draft_lengths(p)
-    return report.answer(p, best, lambda: (verdict(best, p), table(best), _held(best, p)))
+    return report.answer(p, best, lambda: (*_judged(best, p), _held(best, p)))
 
 
 def _held(best: forms.DataFrame, prediction: report.Prediction) -> str:
@@ -47,16 +64,30 @@ def _held(best: forms.DataFrame, prediction: report.Prediction) -> str:
     return wrap(prediction.deployment.graph_note(sizes, lengths + 1.0))
 
 
-def verdict(best: forms.DataFrame, prediction: report.Prediction) -> str:
-    """Say in one sentence which draft lengths are best, and where they gain most."""
+def _judged(best: forms.DataFrame, prediction: report.Prediction) -> tuple[str, str]:
+    """Return the verdict and the table, with how sure the gains are."""
     from specmodel.prediction.gains import gains_at
 
+    rows = forms.records(report.fitting(best))
+    drafts = [row for row in rows if row["best_draft_length"]]
+    judged = drafts if len(drafts) <= _MOST_JUDGED else [max(drafts, key=_speedup)]
+    points = [row | {"draft_length": row["best_draft_length"]} for row in judged]
+    for row, gain in zip(judged, gains_at(prediction, points), strict=True):
+        row["gain"] = gain
+        row |= {"speedup_low": gain.low, "speedup_high": gain.high} if gain else {}
+    left_out = forms.records(best[~best["fits"]]) if best["fits"].any() else []
+    empty = [dict.fromkeys(row) | {name: row[name] for name in _POINT} for row in left_out]
+    shown = sorted([*rows, *empty], key=lambda row: [row[name] for name in _POINT])
+    return verdict(rows, prediction), table(shown)
+
+
+def verdict(rows: list[Row], prediction: report.Prediction) -> str:
+    """Say in one sentence which draft lengths are best, and where they gain most."""
     pays, denial = report.verbs(prediction.deployment)
-    rows = [row | {"draft_length": None} for row in forms.records(report.fitting(best))]
-    top = max(rows, key=lambda row: row["speedup"])
+    top = max(rows, key=_speedup)
     if round(top["speedup"], 2) <= 1:
         return f"Speculation {denial} with any draft length: at most {top['speedup']:.2f}x."
-    (gain,) = gains_at(prediction, [top | {"draft_length": top["best_draft_length"]}])
+    gain = top.get("gain")
     sure = f" ({report.may_pay(gain)})" if gain and gain.is_open else ""
     lengths = [row["best_draft_length"] for row in rows]
     idle = lengths.count(0)
@@ -69,9 +100,14 @@ def verdict(best: forms.DataFrame, prediction: report.Prediction) -> str:
     )
 
 
-def table(best: forms.DataFrame) -> str:
-    """Return the largest speedup and its draft length, batch sizes down and contexts across."""
-    contexts = report.fitting(best).groupby("context_length")
-    columns = {f"context\n{context}": forms.records(rows) for context, rows in contexts}
-    cells = forms.by_batch_size(best["batch_size"], columns, report.SPEEDUP)
-    return f"Speedup (draft length):\n{cells}"
+def table(rows: list[Row]) -> str:
+    """Return a row for each point: the best length, how sure its gain is, what neighbours gain."""
+    lacking = set() if varies("context_length", rows) else {"context"}
+    lacking |= set() if any("speedup_low" in row for row in rows) else {"80 %\ninterval"}
+    shown = {title: form for title, form in _COLUMNS.items() if title not in lacking}
+    ends = dict.fromkeys(("speedup_low", "speedup_high"))
+    return forms.table([ends | row for row in rows], shown)
+
+
+def _speedup(row: Row) -> float:
+    return float(row["speedup"])

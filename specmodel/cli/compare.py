@@ -107,11 +107,13 @@ def alternatives_from(
     out = [f"{name} ({_gpus_of(cases[name])})" for name in found if name not in kept]
     notes = [f"Left out: {'; '.join(out)}."] if out else []
     even = _on_as_many_gpus(cases, kept)
-    if even:
-        num = next(iter(even.values())).deployment.layout.num_gpus
-        notes.append(f"All on {num} GPUs, as the largest alternative needs.")
-        cases = {name: case | {"num_gpus": num} for name, case in cases.items()}
     kept |= even
+    counts = {p.deployment.layout.num_gpus for p in kept.values()}
+    if len(counts) == 1:
+        (num,) = counts
+        why = ", as the largest alternative needs" if even else ""
+        notes.insert(0, f"{'All on' if len(kept) > 1 else 'On'} {gpus_told(num)}{why}.")
+        cases = {name: case | {"num_gpus": num} for name, case in cases.items()} if even else cases
     names = {name: _with_gpus(name, p, kept) for name, p in kept.items()}
     predictions = {names[name]: p for name, p in kept.items()}
     return predictions, {names[name]: cases[name] for name in kept}, notes
@@ -171,9 +173,12 @@ def _with_gpus(
     """Return a name with how many GPUs were taken, if alternatives differ in that."""
     num = prediction.deployment.layout.num_gpus
     is_alike = all(other.deployment.layout.num_gpus == num for other in others.values())
-    if is_alike or "gpus" not in prediction.assumptions:
-        return name
-    return f"{name} on {num} GPU{'s' if num > 1 else ''}"
+    return name if is_alike or f"{num}x" in name else f"{name} on {gpus_told(num)}"
+
+
+def gpus_told(num: int) -> str:
+    """Return a number of GPUs in words."""
+    return f"{num} GPU{'s' if num > 1 else ''}"
 
 
 def _listed(name: str, text: str | None) -> list[Any]:
@@ -200,7 +205,7 @@ def _predicted(case: dict[str, Any]) -> report.Prediction | None:
 def _gpus_of(case: Mapping[str, Any]) -> str:
     """Say how many GPUs degrees make, which are not those that were typed."""
     num = math.prod(case[name] for name in _REPLICAS)
-    return f"{num} GPUs, not {case['num_gpus']}"
+    return f"{gpus_told(num)}, not {case['num_gpus']}"
 
 
 def _none_of(options: dict[str, Any]) -> dict[str, report.Prediction]:
@@ -251,25 +256,28 @@ def _labels(name: str, values: list[Any]) -> dict[Any, str]:
 
 
 def page(predictions: Mapping[str, report.Prediction], verdict: str, table: str) -> str:
-    """Return the page: first what holds for all alternatives, last what holds for one only."""
-    told = {
-        name: [*report.behind(p.deployment), *(f"Warning: {warning}." for warning in p.warnings)]
-        for name, p in predictions.items()
+    """Return the page: warnings of all alternatives above the table, what holds for one below."""
+    warnings = {
+        n: [f"Warning: {warning}." for warning in p.warnings] for n, p in predictions.items()
     }
+    behind = {name: report.behind(p.deployment) for name, p in predictions.items()}
     assumed = {name: p.assumptions.items() for name, p in predictions.items()}
-    shared, common = _in_all(told), dict(_in_all(assumed))
+    warned, shared, common = _in_all(warnings), _in_all(behind), dict(_in_all(assumed))
     alone = []
     for number, name in enumerate(predictions, 1):
-        lines = [line for line in told[name] if line not in shared]
+        lines = [line for line in warnings[name] if line not in warned]
+        lines += [line for line in behind[name] if line not in shared]
         rest = [f"{key}\xa0{value}" for key, value in assumed[name] if key not in common]
         lines += [f"Assumed: {', '.join(rest)}."] if rest else []
         alone += [wrap(f"[{number}] {line}").replace("\xa0", " ") for line in lines]
     parts = [
-        "\n".join(map(wrap, [verdict, *what_if_text(common), *shared])),
+        "\n".join(map(wrap, [verdict, *what_if_text(common)])),
+        *map(wrap, warned),
         table,
         "\n".join(alone),
+        "\n".join([*map(wrap, shared), assumed_text(common)]),
     ]
-    return "\n\n".join(filter(None, [*parts, assumed_text(common)]))
+    return "\n\n".join(filter(None, parts))
 
 
 def _in_all(items: Mapping[str, Collection[Any]]) -> list[Any]:
@@ -302,7 +310,14 @@ def _unfit(best: forms.DataFrame) -> str:
             told.append(f"{name} nowhere")
         elif not rows["fits"].all():
             told.append(f"{name} up to {rows['batch_size'][rows['fits']].max()}")
-    return f" In memory fit: {', '.join(told)}." if told else ""
+    held = best[best["limited_by"] == "memory"]
+    ends = [
+        f"{name} at {ranges_text([(rows['batch_size'].min(), rows['batch_size'].max())])}"
+        for name, rows in held.groupby("alternative", sort=False)
+    ]
+    words = [f" In memory fit: {'; '.join(told)}." if told else ""]
+    words += [f" No draft fits in memory: {'; '.join(ends)}." if ends else ""]
+    return "".join(words)
 
 
 def _by_size(winners: list[str], sizes: list[int]) -> str:

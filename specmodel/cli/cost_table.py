@@ -169,7 +169,7 @@ def verdict(table: answers.CostTable, error: float | None, p: report.Prediction)
     replicas = p.deployment.layout.replicas
     if replicas > 1:
         words.append(f"Batch sizes and tokens are those of one of {replicas} replicas, all alike.")
-    return [*words, *report.behind(p.deployment)]
+    return words
 
 
 def _for_engine(dialect: str, fragment: str) -> str:

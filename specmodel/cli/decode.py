@@ -55,7 +55,7 @@ def verdict(decoded: report.Prediction) -> list[str]:
     least = min(rows, key=lambda row: row["tpot"])
     if least is not most:
         told.insert(0, _at(least, rows))
-    return [f"{opening}{'; '.join(told)}.", *report.behind(decoded.deployment)]
+    return [f"{opening}{'; '.join(told)}."]
 
 
 def _at(row: Row, rows: list[Row]) -> str:

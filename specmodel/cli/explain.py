@@ -20,7 +20,8 @@ MOST_EXPLAINED = 5
 MOST_PRINTED = 10_000
 """Most points explained to programs, each in some twenty rows [-]."""
 
-_AXES = ("batch_size", "draft_length")
+_LIMITS = {"none": "", "memory": "a draft would gain, but none fits in memory"}
+"""What is said of limits that lengthen no step."""
 
 _TITLES = {
     "target_efficiency": "Target efficiency{}, from 1: verifying takes no longer",
@@ -31,9 +32,9 @@ _TITLES = {
 @settings.command()
 @where_options(has_start=True)
 @settings.option("batch_size", default="1,16,128")
-@settings.option("draft_length", words=settings.DRAFTED, default="3")
+@settings.option("draft_length", "  [default: the best of each batch size]", words=settings.DRAFTED)
 @settings.acceptance_options()
-@settings.option("context_length")
+@settings.options("context_length", "max_draft_length")
 @settings.detail_options()
 @answering()
 def explain(**options: Any) -> forms.Answer:
@@ -57,7 +58,7 @@ def explain(**options: Any) -> forms.Answer:
         expected = f"at most {most} points side by side, or --json or --csv"
     if p.speedup.size > most:
         raise InputError("batch_size", f"{p.speedup.size} points", expected)
-    p = replace(p, assumptions=settings.taken_defaults(options, _AXES) | p.assumptions)
+    p = replace(p, assumptions=settings.taken_defaults(options, ("batch_size",)) | p.assumptions)
     found = answers.explain(p)
     return report.answer(p, found.to_frame(), lambda: (verdict(found), tables(found)))
 
@@ -73,7 +74,7 @@ def verdict(explanation: answers.Explanation) -> str:
         told = [
             f"{row['speedup']:.2f}x of at most {explanation.ideal_speedup.ravel()[i]:.2f}x",
             f"{taken} {takes} most of the rest" if worst else "",
-            "" if (by := row["limited_by"]) == "none" else f"the step is longer mostly by {by}",
+            _LIMITS.get(by := row["limited_by"], f"the step is longer mostly by {by}"),
             "" if row["fits"] else "it does not fit in memory",
         ]
         sentences.append(f"At {report.place(row, rows)}: {'; '.join(filter(None, told))}.")

@@ -27,17 +27,18 @@ from specmodel.cli.taken import (
 )
 from specmodel.cost.deploying import DEGREES, RECORDS, resolve
 from specmodel.cost.deployment import Deployment, state_slots_of
+from specmodel.prediction.at_best import warnings_at_best
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import (
     DEFAULT_MAX_DRAFT_LENGTH,
     predict_deployed,
-    warnings_at_best,
 )
 
 MAX_POINTS = 200_000
 """Most operating points that one call prints [-]."""
 
-_AXES = ("prompt_length", "output_length", "context_length", "draft_length", "batch_size")
+_LOAD = ("prompt_length", "output_length")
+_AXES = (*_LOAD, "context_length", "draft_length", "batch_size")
 _FORMS = ("acceptance", *FORMS)
 _PASSED = ("verify_tokens", "max_draft_length", "interval")
 _PARSERS = {int: parse_values, "VALUES": parse_values, float: parse_numbers, "RATES": parse_numbers}
@@ -66,12 +67,31 @@ def decode_from(options: dict[str, Any]) -> Prediction:
 
 
 def drafted_from(options: dict[str, Any]) -> Prediction:
-    """Return the prediction asked for; refuse a draft length of 0."""
+    """Return the prediction asked for, at the best lengths if none are typed; refuse one of 0."""
+    if options["draft_length"] is None:
+        return best_from(options)
     # the best draft length is not printed, so that no longer drafts need be evaluated
     prediction = predict_from(options | {"max_draft_length": 1})
     if not prediction.draft_length.all():
         raise InputError("draft_length", options["draft_length"], "at least 1")
     return prediction
+
+
+def best_from(options: dict[str, Any]) -> Prediction:
+    """Return the prediction at the best draft length of each point that is asked for."""
+    from specmodel.answers.outlook import at_best_lengths
+
+    options = {"max_draft_length": None} | options
+    deployment, assumed = alone_from(options)
+    longest, acceptance = longest_draft(options), acceptance_from(options)
+    told = {} if options["max_draft_length"] else longest_told(options, longest)
+    return at_best_lengths(deployment, assumed | told, acceptance, longest, grid_from(options))
+
+
+def alone_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any]]:
+    """Return the deployment and what was assumed of it, that no prefill is carried included."""
+    deployment, assumed = deployment_from(options)
+    return deployment, ({} if given(options, _LOAD) else {"prefill": "none carried"}) | assumed
 
 
 def lengths_from(options: dict[str, Any]) -> Prediction:

@@ -10,103 +10,88 @@ from specmodel.base.ranges import parse_values
 from specmodel.base.units import parse_seconds
 from specmodel.cli.answering import screen_width
 from specmodel.cli.options import (
-    acceptance_from,
-    deployment_from,
+    alone_from,
+    best_from,
     grid_from,
-    longest_draft,
-    longest_told,
     predict_from,
     typed_acceptance,
 )
-from specmodel.cli.settings import given, refuse_given
+from specmodel.cli.settings import refuse_given
 from specmodel.cli.taken import measured_or_none, typical_or_none, would_hold
 from specmodel.prediction.intervals import MAX_POINTS
 from specmodel.prediction.predicting import with_intervals
 from specmodel.prediction.priced import priced
-from specmodel.show import forms, glossary, operator, report
+from specmodel.show import forms, glossary, operator, report, turned
 from specmodel.show.components import component_rows, component_tables, fields_of
+from specmodel.show.within import Within
 
 if TYPE_CHECKING:
-    from specmodel.cost.deployment import Deployment
+    from collections.abc import Sequence
+
+    from specmodel.drafters.typical import TypicalHeads
     from specmodel.prediction.outcome import Prediction
     from specmodel.prediction.table import Row
 
 _AXES = ("verify_tokens", "tree_width")
-_WITH = "with speculation"
+_MOST_SEARCHED = 4096
+"""Largest batch size up to which all are tried for the largest within a target [request]."""
 _JUDGED = ("tpot_target", "columns", "gpu_hour_price")
 
 
 def outlook_from(options: dict[str, Any]) -> forms.Answer:
     """Return what was asked for, in all forms."""
     is_known = typed_acceptance(options) or measured_or_none(options) is not None
-    if not is_known and options["draft_length"] is None and not options["components"]:
+    if not is_known and not options["components"]:
         return _turned(options)
-    target = options["tpot_target"]
+    target, at_best = options["tpot_target"], options["draft_length"] is None
     seconds = None if target is None else parse_seconds("tpot_target", target)
-    if options["draft_length"] is not None:
-        prediction = predict_from(options | {"interval": False})
-    else:
-        prediction = _at_best(options, options["batch_size"])
-    largest = {} if seconds is None else _largest(options, prediction, seconds)
-    if answer := options["draft_length"] is None and largest.get(_WITH):
-        sizes = {*parse_values("batch_size", options["batch_size"]), answer}
-        prediction = _at_best(options, ",".join(map(str, sorted(sizes))))
-    return _answer(prediction, options, seconds, largest)
-
-
-def _at_best(options: dict[str, Any], batch_sizes: str) -> Prediction:
-    """Return the prediction at the best length of each batch size."""
-    from specmodel.answers.outlook import at_best_lengths
-
-    refuse_given(options, _AXES, "--draft-length with it, as trees have no best length")
-    deployment, assumed = _deployment_from(options)
-    longest, acceptance = longest_draft(options), acceptance_from(options)
-    acceptance.measured_at([1, 2])
-    told = {} if options["max_draft_length"] else longest_told(options, longest)
-    points = grid_from(options | {"batch_size": batch_sizes, "draft_length": None})
-    return at_best_lengths(deployment, assumed | told, acceptance, longest, points)
-
-
-def _deployment_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any]]:
-    """Return the deployment and what was assumed of it, that no prefill is carried included."""
-    deployment, assumed = deployment_from(options)
-    is_loaded = given(options, ("prompt_length", "output_length"))
-    return deployment, ({} if is_loaded else {"prefill": "none carried"}) | assumed
+    if at_best:
+        refuse_given(options, _AXES, "--draft-length with it, as trees have no best length")
+    make = best_from if at_best else predict_from
+    prediction = make(options | {"interval": False})
+    if seconds is None:
+        return _answer(prediction, options)
+    every, most = prediction, int(prediction.batch_size.max())
+    if at_best and most <= _MOST_SEARCHED and prediction.batch_size.ndim == 1:
+        every = best_from(options | {"batch_size": f"1:{most}"})
+    found = Within(target=seconds, every=every.rows(), deployment=every.deployment)
+    if at_best and found.largest:
+        sizes = {*parse_values("batch_size", options["batch_size"]), found.largest["batch_size"]}
+        prediction = best_from(options | {"batch_size": ",".join(map(str, sorted(sizes)))})
+    return _answer(prediction, options, found)
 
 
 def _answer(
-    prediction: Prediction,
-    options: dict[str, Any],
-    seconds: float | None,
-    largest: dict[str, int],
+    prediction: Prediction, options: dict[str, Any], within: Within | None = None
 ) -> forms.Answer:
-    """Return a prediction in all forms, of a time per token with the largest batches within it."""
+    """Return a prediction in all forms, of a time per token with what is within it."""
     prediction = priced(prediction, options["gpu_hour_price"])
     with_components, columns = options["components"], options["columns"]
-    wanted = options["interval"]
+    wanted, at_best = options["interval"], options["draft_length"] is None
     if wanted:
         prediction = with_intervals(prediction)
     gains = operator.gains_of(prediction) if wanted is not False else [None] * prediction.tpot.size
 
     def kept(rows: list[Row]) -> list[Row]:
-        return rows if seconds is None else operator.within(rows, seconds, {})[0]
+        return rows if within is None else within.kept(rows)
 
     def page() -> str:
         rows = operator.with_gains(prediction.rows(), gains)
-        judged, told = [*zip(rows, gains, strict=True)], ""
-        if seconds is not None:
-            rows, told = operator.within(rows, seconds, largest)
-            met = {*map(id, rows)}
-            judged = [pair for pair in judged if id(pair[0]) in met] or judged
+        met = {*map(id, kept(rows))}
+        judged = [pair for pair in zip(rows, gains, strict=True) if id(pair[0]) in met]
+        judged = judged or [*zip(rows, gains, strict=True)]
         words = operator.verdict(prediction, *map(list, zip(*judged, strict=True)))
+        told = within.told() if within else ""
         words[0] = f"{told} {words[0]}{would_hold(prediction)}".lstrip()
-        words += report.behind(prediction.deployment)
-        fitted: dict[str, Any] = {"width": screen_width(), "columns": columns, "target": seconds}
+        shown = operator.with_tokens(prediction, [row for row, _ in judged], at_best=at_best)
+        rows = kept(rows)
+        fitted: dict[str, Any] = {"width": screen_width(), "columns": columns}
+        fitted["target"] = within and within.target
         parts = [operator.table(prediction, rows, **fitted)] if rows else []
         parts += [component_tables(prediction)] if with_components else []
         limits = glossary.limits_told({row["limited_by"] for row in rows} if not columns else set())
-        notes = [_held(prediction, rows) if options["draft_length"] is None else "", limits]
-        return report.page(prediction, words, *parts, notes=filter(None, notes), taken_first=True)
+        notes = [_held(prediction, rows), operator.room_told(prediction, rows)] if at_best else []
+        return report.page(shown, words, *parts, notes=filter(None, [*notes, limits]))
 
     def told() -> Prediction:
         return _told(prediction, wanted)
@@ -143,19 +128,6 @@ def _told(prediction: Prediction, wanted: bool | None) -> Prediction:
     return with_intervals(prediction) if is_wanted else prediction
 
 
-def _largest(options: dict[str, Any], prediction: Prediction, seconds: float) -> dict[str, int]:
-    """Return the largest batches that meet a time per token, of all up to the largest typed."""
-    most = int(prediction.batch_size.max())
-    if options["draft_length"] is None and most <= 4096 and prediction.batch_size.ndim == 1:
-        prediction = _at_best(options, f"1:{most}")
-    rows = [row for row in prediction.rows() if row["fits"]]
-    times = {_WITH: "tpot", "without": "forward_time"}
-    return {
-        how: max((row["batch_size"] for row in rows if row[name] <= seconds), default=0)
-        for how, name in times.items()
-    }
-
-
 def _turned(options: dict[str, Any]) -> forms.Answer:
     """Return from which acceptance it pays, where none is known."""
     from specmodel.answers.outlook import turned_round
@@ -164,26 +136,24 @@ def _turned(options: dict[str, Any]) -> forms.Answer:
     if options["measured_draft_length"] is not None:
         typed = options["measured_draft_length"]
         raise InputError("measured_draft_length", typed, "a form of acceptance with it")
-    deployment, assumed = _deployment_from(options)
+    deployment, assumed = alone_from(options)
     heads = typical_or_none(options)
-    longest = options["max_draft_length"] or min(
-        heads.max_draft_length if heads else 8, deployment.drafter.block_size or 8
-    )
+    lengths = _lengths_of(options, heads, deployment.drafter.block_size)
     points = grid_from(options | {"draft_length": None})
-    turned = turned_round(deployment, assumed, heads, longest, points)
-    rows = operator.turned_rows(turned)
+    found = turned_round(deployment, assumed, heads, lengths, points)
+    rows = turned.turned_rows(found)
     # what a mean head would gain is no prediction of this one
     prediction = replace(
-        turned.prediction, warn=lambda p: p.evaluation.memory.warnings(p.batch_size)
+        found.prediction, warn=lambda p: p.evaluation.memory.warnings(p.batch_size)
     )
 
     def page() -> str:
-        words = [*operator.turned_verdict(turned, rows), *report.behind(deployment)]
+        words = turned.turned_verdict(found, rows)
         words[0] += would_hold(prediction)
-        table = operator.turned_table(rows, turned, screen_width())
-        return report.page(prediction, words, table, taken_first=True)
+        table = turned.turned_table(rows, found, screen_width())
+        return report.page(prediction, words, table)
 
-    units = prediction.units() | {"break_even_tokens_per_step": "token"}
+    units = prediction.units() | turned.UNITS
     return forms.Answer(
         page=page,
         fields=lambda: (
@@ -194,3 +164,21 @@ def _turned(options: dict[str, Any]) -> forms.Answer:
         warnings=prediction.warnings,
         case=report.heading(deployment),
     )
+
+
+def _lengths_of(
+    options: dict[str, Any], heads: TypicalHeads | None, block: int | None
+) -> Sequence[int]:
+    """Return the draft lengths that may be taken where acceptance is not known [token]."""
+    text, asked = options["draft_length"], options["max_draft_length"]
+    known = heads.max_draft_length if heads else block or 8
+    lengths: Sequence[int] = range(1, (asked or min(known, block or 8)) + 1)
+    if text is not None:
+        lengths = parse_values("draft_length", str(text))
+    if min(lengths) < 1:
+        raise InputError("draft_length", text, "at least 1, as no acceptance is given")
+    if heads and max(lengths) > known:
+        name, expected = "draft_length" if text else "max_draft_length", f"at most {known}"
+        expected += f", up to which {heads.drafter} heads are published, or an acceptance with it"
+        raise InputError(name, text or asked, expected)
+    return lengths

@@ -21,7 +21,7 @@ _TARGET = "Keep rows that meet this time per token, such as 20ms; tell the large
 @settings.option("draft_length", more="  [default: the best of each batch size]")
 @settings.acceptance_options()
 @settings.options("context_length", "prompt_length", "output_length", "verify_tokens", "tree_width")
-@settings.option("max_draft_length", words="Longest draft considered for the best one.")
+@settings.option("max_draft_length")
 @settings.detail_options()
 @settings.own("tpot_target", "SECONDS", _TARGET)
 @settings.price_option()

@@ -84,7 +84,9 @@ def schedule(**options: Any) -> Answer:
 def _verdict(plan: Plan) -> list[str]:
     """Say whether and where speculation pays, and what the schedule loses."""
     schedule, deployment = plan.schedule, plan.prediction.deployment
-    sizes = f"Batch sizes up to {schedule.batch_size[-1]}, {plan.end}."
+    last = schedule.batch_size[-1]
+    where = plan.counted if plan.largest == last else ""
+    sizes = f"Batch sizes up to {last}, {plan.end}{where}."
     if schedule.max_draft_length:
         last = _tokens(schedule.draft_length[-1]) if plan.format.keeps_last else "no draft"
         sizes = f"{sizes.removesuffix('.')}; above, {plan.format.name} goes on with {last}."
@@ -93,8 +95,8 @@ def _verdict(plan: Plan) -> list[str]:
             f" average, {schedule.loss.max():.1%} at most."
         )
     gain = _gain(plan, report.verbs(deployment)[0])
-    if plan.largest < schedule.batch_size[-1]:
-        gain = report.if_it_fitted(gain, plan.largest)
+    if plan.largest < last:
+        gain = report.if_it_fitted(gain, plan.largest, plan.counted)
     is_loaded = plan.prediction.evaluation.prefill is not None
     words = [
         plan.load,
@@ -105,7 +107,7 @@ def _verdict(plan: Plan) -> list[str]:
         _slowest(plan),
         "" if is_loaded else _ALONE,
     ]
-    return [*filter(None, words), *report.behind(deployment)]
+    return [*filter(None, words)]
 
 
 def _warnings(plan: Plan) -> list[str]:

@@ -17,9 +17,13 @@ from specmodel.show import report
 
 if TYPE_CHECKING:
     from specmodel.base.units import FloatArray
+    from specmodel.cost.memory import MemoryUse
+
+    _Schedules = tuple[report.Prediction, FloatArray, answers.Schedule, answers.Schedule]
 
 LOAD = ("workload", "tpot_target", "ttft_target")
 """Options that say what a load is, beside the share of requests that should meet the targets."""
+_IN_MEMORY, _MORE_FIT = "the largest that fits in memory", "though more fit in memory"
 _NO_MODEL = ', with the path of the drafter as "model"'
 DEFAULT_MAX_BATCH_SIZE = 512
 """Largest batch size of a schedule where more would fit in memory [request]."""
@@ -50,6 +54,14 @@ class Plan:
     load: str = ""
     carried: tuple[Row, ...] = ()
     model: str = ""
+
+    @property
+    def counted(self) -> str:
+        """What `largest` counts of each request."""
+        told = f" at context {max(self.context_length)}"
+        if self.prediction.deployment.recurrent_model and self.schedule.max_draft_length:
+            told += f", with room for drafts of {self.schedule.max_draft_length} in each request"
+        return told
 
     @property
     def fragment(self) -> str:
@@ -88,7 +100,7 @@ class Plan:
 def plan_from(options: dict[str, Any]) -> Plan:
     """Return the schedule that the options ask for."""
     from specmodel.answers.schedule import DEFAULT_TOLERANCE
-    from specmodel.cli.options import longest_draft, predict_from, with_its_engine, with_its_states
+    from specmodel.cli.options import longest_draft, with_its_engine, with_its_states
     from specmodel.cost.deploying import slots_text
     from specmodel.prediction.predicting import plain_points
 
@@ -102,21 +114,12 @@ def plan_from(options: dict[str, Any]) -> Plan:
     usual = plain_points(1, None, *load)[0]["context_length"]
     contexts = [int(usual)] if typed is None else parse_values("context_length", typed)
     largest, end = _largest_batch(options, contexts, longest)
-    tolerance = DEFAULT_TOLERANCE if options["tolerance"] is None else options["tolerance"]
-    used = {"max_batch_size": largest, "max_draft_length": longest, "tolerance": tolerance}
-    axes = {"draft_length": f"0:{longest}", "batch_size": f"1:{largest}"}
-    prediction = predict_from(options | used | axes)
-    shape = (len(contexts), longest + 1, largest)
-    gain = prediction.speedup.reshape(shape).swapaxes(1, 2).copy()
-    schedule = partial(
-        answers.draft_length_schedule,
-        gain[..., 1:],
-        idle_speedup=gain[..., 0],
-        tolerance=tolerance,
-    )
-    unbound = chosen = schedule()
-    if form.longest_first:
-        chosen = schedule(longest_first=True)
+    used: dict[str, Any] = {"max_batch_size": largest, "max_draft_length": longest}
+    used["tolerance"] = DEFAULT_TOLERANCE if options["tolerance"] is None else options["tolerance"]
+    found = _schedules(options | used, contexts, form)
+    if end == _IN_MEMORY:
+        used, end, found = _with_room(options, used, contexts, form, found)
+    prediction, gain, unbound, chosen = found
     of_load: dict[str, Any] = {}
     if options["for_load"]:
         from specmodel.cli.for_load import carrying_most
@@ -128,7 +131,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
     assumed = {given: value for given, value in used.items() if options[given] is None}
     if is_of_dialect:
         assumed["state_slots"] = slots_text(prediction.deployment.states)
-    memory = replace(prediction.evaluation.memory, verify_tokens=chosen.max_draft_length + 1)
+    shape = (len(contexts), -1, chosen.batch_size.size)
     return Plan(
         dialect=options["dialect"],
         format=form,
@@ -139,7 +142,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
         speedup=_along(gain, chosen),
         best_draft_length=prediction.best_draft_length.reshape(shape)[:, 0],
         end=end,
-        largest=int(memory.max_batch_size.min()),
+        largest=int(_memory(prediction, chosen).max_batch_size.min()),
         model=options.get("draft_model", ""),
         prediction=replace(
             prediction,
@@ -148,6 +151,60 @@ def plan_from(options: dict[str, Any]) -> Plan:
         ),
         **of_load,
     )
+
+
+def _with_room(
+    options: dict[str, Any],
+    used: dict[str, Any],
+    contexts: list[int],
+    form: answers.Dialect,
+    found: _Schedules,
+) -> tuple[dict[str, Any], str, _Schedules]:
+    """Return schedules up to what fits with the longest draft that they make, not one considered.
+
+    With them go the settings that were used, and why the batch sizes end.
+    """
+    prediction, *_, chosen = found
+    room = int(_memory(prediction, chosen).max_batch_size.min())
+    if prediction.deployment.recurrent_model is None or room <= used["max_batch_size"]:
+        return used, _IN_MEMORY, found
+    longer = used | {"max_batch_size": min(room, DEFAULT_MAX_BATCH_SIZE)}
+    more = _schedules(options | longer, contexts, form)
+    if more[-1].max_draft_length > chosen.max_draft_length:
+        return used, _IN_MEMORY, found
+    return longer, _IN_MEMORY if room <= DEFAULT_MAX_BATCH_SIZE else _MORE_FIT, more
+
+
+def _schedules(options: dict[str, Any], contexts: list[int], form: answers.Dialect) -> _Schedules:
+    """Return a prediction, its speedups, and schedules without and with the engine's own rule.
+
+    Speedups are by context, batch size and draft length, from 0 [-].
+    """
+    from specmodel.cli.options import predict_from
+
+    largest, longest = options["max_batch_size"], options["max_draft_length"]
+    axes = {"draft_length": f"0:{longest}", "batch_size": f"1:{largest}"}
+    prediction = predict_from(options | axes)
+    gain = prediction.speedup.reshape(len(contexts), longest + 1, largest).swapaxes(1, 2).copy()
+    schedule = partial(
+        answers.draft_length_schedule,
+        gain[..., 1:],
+        idle_speedup=gain[..., 0],
+        tolerance=options["tolerance"],
+    )
+    unbound = schedule()
+    return (
+        prediction,
+        gain,
+        unbound,
+        schedule(longest_first=True) if form.longest_first else unbound,
+    )
+
+
+def _memory(prediction: report.Prediction, chosen: answers.Schedule) -> MemoryUse:
+    """Return the memory of an engine with room for the longest draft in every request."""
+    longest = chosen.max_draft_length
+    return replace(prediction.evaluation.memory, verify_tokens=longest + 1)
 
 
 def _warnings(prediction: report.Prediction, chosen: answers.Schedule) -> tuple[str, ...]:
@@ -160,7 +217,7 @@ def _warnings(prediction: report.Prediction, chosen: answers.Schedule) -> tuple[
         *memory.warnings(prediction.batch_size, prediction.draft_length),
         *deployment.graph_warnings(prediction.batch_size, prediction.draft_length + 1),
     )
-    own = replace(memory, verify_tokens=longest + 1).warnings(prediction.batch_size, longest)
+    own = _memory(prediction, chosen).warnings(prediction.batch_size, longest)
     graphs = deployment.graph_warnings(*np.array([chosen.batch_size, chosen.draft_length + 1.0]))
     others = (warning for warning in prediction.warnings if warning not in passed_over)
     return (*own, *graphs, *others)
@@ -196,11 +253,10 @@ def _largest_batch(options: dict[str, Any], contexts: list[int], longest: int) -
     if largest is None:
         deployment, _ = deployment_from(options)
         fits = int(MemoryUse(deployment, max(contexts), longest + 1).max_batch_size)
-        largest, end = fits, f"the largest that fits in memory at context {max(contexts)}"
-        end += f" and draft length {longest}" if deployment.recurrent_model else ""
+        largest, end = fits, _IN_MEMORY
         if not 1 <= fits <= DEFAULT_MAX_BATCH_SIZE:
             largest = DEFAULT_MAX_BATCH_SIZE
-            end = "though more fit in memory" if fits else "as if they fitted"
+            end = _MORE_FIT if fits else "as if they fitted"
     check("max_batch_size", largest, minimum=1, maximum=MAX_VALUES, whole=True)
     counts = {"--max-batch-size": largest, "--max-draft-length": longest, "contexts": len(contexts)}
     check_points("max_batch_size", counts, of="")

@@ -172,7 +172,7 @@ def _page(found: Sensitivity) -> str:
         *(_sobol_table(found, output) for output in found.outcome),
     ]
     verdict = _verdict(found) if found.fits else report.if_it_fitted(_verdict(found))
-    words = [verdict, place.format(found.point), *report.behind(found.deployment)]
+    words = [verdict, place.format(found.point)]
     return report.page(found, words, *tables, notes=_notes(found))
 
 

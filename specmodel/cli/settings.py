@@ -49,7 +49,11 @@ _CASE: _Options = {
         int,
         "Tokens that each drafted one is followed by: SGLang's top-k.  [default: 1]",
     ),
-    "max_draft_length": (int, "Longest draft considered.  [default: 10]"),
+    "max_draft_length": (
+        int,
+        "Longest draft considered."
+        "  [default: 10, or as far as acceptance is known or is drafted at once]",
+    ),
 }
 _ACCEPTANCE: _Options = {
     "acceptance": (

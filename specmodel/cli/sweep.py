@@ -64,7 +64,9 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
 
     Rows run over target, drafter, hardware and their settings in the order typed, the first
     slowest and --set last, then over lengths of prompts and outputs, context length, batch size,
-    draft length, verify tokens, acceptance. What is written is float32.
+    draft length, verify tokens, acceptance. What is written is float32. draft_time has the part of
+    the host's time that a step waits for: it falls as the target's pass, beside which the host
+    works, grows.
 
     \b
     Examples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from specmodel import answers
@@ -16,9 +17,9 @@ from specmodel.show.sweet_spots import table, verdict, with_intervals
 @settings.command("sweet-spot")
 @where_options(has_start=True)
 @settings.option("batch_size", default="1:512")
-@settings.option("draft_length", words=settings.DRAFTED, default="1,3,5")
+@settings.option("draft_length", "  [default: the best of each batch size]", words=settings.DRAFTED)
 @settings.acceptance_options()
-@settings.option("context_length")
+@settings.options("context_length", "max_draft_length")
 @settings.load_options()
 @settings.detail_options()
 @settings.own("interval/--no-interval", None, settings.INTERVAL, to="interval", default=None)
@@ -26,7 +27,8 @@ from specmodel.show.sweet_spots import table, verdict, with_intervals
 def sweet_spot(**options: Any) -> Answer:
     """Find the batch sizes where speculation pays.
 
-    And where it pays most. Batch sizes that do not fit in memory are left out.
+    And where it pays most, with the best draft length of each batch size, or with each of those
+    typed throughout. Batch sizes that do not fit in memory are left out.
 
     \b
     Example:
@@ -39,4 +41,6 @@ def sweet_spot(**options: Any) -> Answer:
     p = drafted_from(options | {"interval": False})
     spots = answers.sweet_spots(p)
     spots = spots if options["interval"] is False else with_intervals(spots, p)
-    return report.answer(p, spots, lambda: (verdict(spots, p), table(spots)))
+    at_best = options["draft_length"] is None
+    parts = partial(verdict, spots, p, at_best=at_best), partial(table, spots, at_best=at_best)
+    return report.answer(p, spots, lambda: tuple(part() for part in parts))

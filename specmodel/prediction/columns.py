@@ -111,7 +111,7 @@ COLUMNS = (
         spare=7,
     ),
     _uncertain("verify_time", "s", "verify pass"),
-    _uncertain("draft_time", "s", "all drafting of a step"),
+    _uncertain("draft_time", "s", "all drafting of a step, and what it waits for the host"),
     Column("reject_time", "s", "rejection sampling of a step", lambda e: e.times.reject_time),
     _uncertain("step_time", "s", "drafting, verification and rejection"),
     _uncertain(

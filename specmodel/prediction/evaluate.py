@@ -43,8 +43,9 @@ class Evaluation:
     `points` has batch size [request], draft length, verify tokens and context length [token] by
     name, and those of `LOAD` where steps carry prefill. `acceptance` is that of steps with a
     proposal. `times` are without the prefill that steps carry. `step_error` is a factor on steps
-    with a draft, for errors of an engine [-]. `prefill` and `draft_prefill` are passes of one
-    prompt on each replica.
+    with a draft, for errors of an engine [-]. `max_draft_length` is the longest draft considered
+    that acceptance is known for and the drafter makes [token]. `prefill` and `draft_prefill` are
+    passes of one prompt on each replica.
     """
 
     deployment: Deployment
@@ -211,12 +212,10 @@ class Evaluation:
         """
         if not self.is_chain.any():
             return np.full((), np.nan)
-        block = self.deployment.drafter.block_size or self.max_draft_length
-        longest = min(self.max_draft_length, self.acceptance.max_draft_length, block)
         points = {name: self.points[name] for name in COORDINATES if name in self.points}
         shape = np.broadcast_shapes(*map(np.shape, points.values()), self.acceptance.shape)
         runs_idle = self.deployment.runs_idle_drafter
-        lengths = np.arange(0.0 if runs_idle else 1.0, longest + 1)
+        lengths = np.arange(0.0 if runs_idle else 1.0, self.max_draft_length + 1)
         lengths = lengths.reshape(-1, *(1,) * len(shape))
         # a draft pass carries the width of a tree: then it is not that of a chain
         times = self.times

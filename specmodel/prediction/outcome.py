@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.base.text import align, wrap
+from specmodel.base.text import align
 from specmodel.cost.blocks import BlockedTimes
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import StepTimes
 from specmodel.prediction.columns import COLUMNS, Array, Column, interval_of, with_interval
 from specmodel.prediction.evaluate import Evaluation
 from specmodel.prediction.intervals import Interval
-from specmodel.prediction.table import Row, columns_of, fitted, varies
+from specmodel.prediction.table import Row, columns_of, fitted, left_out_told, varies
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,8 +153,7 @@ class Prediction:
         spare = sorted((column.spare, column.title) for column in shown if column.spare)
         titles = (title for _, title in spare)
         columns, left_out = fitted(columns_of(rows, forms), titles, width)
-        told = ", ".join(title.replace("\n", " ") for title in left_out)
-        return align(columns) + (f"\n{wrap(f'No room for: {told}.')}" if told else "")
+        return align(columns) + left_out_told(left_out, "to_frame(), --csv and --json have all")
 
     def _titled(self) -> list[Column]:
         """Return the columns with a title, words last, the interval behind its column."""

@@ -17,7 +17,7 @@ from specmodel.cost.arguments import DeploymentArguments
 from specmodel.cost.deploying import deployed
 from specmodel.cost.deployment import Deployment
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS, Column
-from specmodel.prediction.evaluate import COORDINATES, LOAD, Evaluation, evaluate
+from specmodel.prediction.evaluate import LOAD, Evaluation, evaluate
 from specmodel.prediction.intervals import central_intervals
 from specmodel.prediction.outcome import Prediction
 
@@ -139,11 +139,12 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     _check_shapes(points, acceptance)
     rate = deployment.drafter.proposal_rate
     acceptance = acceptance.measured_at(gamma).where_proposed(rate)
-    evaluation = evaluate(deployment, points, acceptance, max_draft_length=int(longest))
-    return as_prediction(evaluation, COLUMNS, assumed, interval=interval, warn=_warnings)
+    known = min(int(longest), acceptance.max_draft_length, block or int(longest))
+    evaluation = evaluate(deployment, points, acceptance, max_draft_length=int(known))
+    return as_prediction(evaluation, COLUMNS, assumed, interval=interval, warn=warnings_of)
 
 
-def _warnings(predicted: Prediction) -> tuple[str, ...]:
+def warnings_of(predicted: Prediction) -> tuple[str, ...]:
     """Return what the reader of a prediction with drafts must know."""
     evaluation, deployment = predicted.evaluation, predicted.deployment
     batch_size, gamma = evaluation.points["batch_size"], evaluation.points["draft_length"]
@@ -174,16 +175,6 @@ def as_prediction(
     shown = (*columns, *LOAD_COLUMNS) if evaluation.points.keys() >= {*LOAD} else columns
     found = Prediction(evaluation=evaluation, assumptions=dict(assumed), warn=warn, shown=shown)
     return with_intervals(found) if interval else found
-
-
-def warnings_at_best(prediction: Prediction) -> tuple[str, ...]:
-    """Return what the reader must know of the best draft length of each point, not of others."""
-    e = prediction.evaluation
-    shared = {name: e.points[name] for name in COORDINATES if name in e.points}
-    points = shared | {"draft_length": e.best_draft_length}
-    most = e.max_draft_length
-    best = evaluate(e.deployment, points, e.acceptance, max_draft_length=most, prefill=e.prefill)
-    return _warnings(replace(prediction, evaluation=best))
 
 
 def with_intervals(prediction: Prediction) -> Prediction:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from string import Formatter
 from typing import Any
 
-from specmodel.base.text import Columns, table_width
+from specmodel.base.text import Columns, table_width, wrap
 
 Row = dict[str, Any]
 """Values by column."""
@@ -35,6 +35,12 @@ def fitted(columns: Columns, spare: Iterable[str], width: int = 80) -> tuple[Col
             columns = [column for column in columns if column[0] != title]
             left_out.append(title)
     return columns, left_out
+
+
+def left_out_told(titles: Iterable[str], remedy: str) -> str:
+    """Return a line below a table that names columns without room, and what shows them; or ""."""
+    told = ", ".join(title.replace("\n", " ") for title in titles)
+    return f"\n{wrap(f'No room for: {told} ({remedy}).')}" if told else ""
 
 
 def varies(name: str, rows: Iterable[Row]) -> bool:

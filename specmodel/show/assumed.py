@@ -18,7 +18,6 @@ YOURS = (
 """What a user would know and give."""
 CHANGES = "changes"
 """What --set changed, which was given and stands among what was assumed for programs alone."""
-_YOURS_TITLE = "Yours to give"
 _CHECKPOINT = ("_dtype", "arithmetic")
 
 
@@ -31,27 +30,17 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
     yours = [name for name in YOURS if name in assumed]
     stored = [name for name in assumed if _is_stored(name) and name not in yours]
     ours = [name for name in assumed if name not in (*first, *yours, *stored)]
-    groups = {"": first, _YOURS_TITLE: yours, "The checkpoint's": stored, "Ours": ours}
+    groups = {"": first, "Yours to give": yours, "The checkpoint's": stored, "Ours": ours}
     told = [(title, _said(names, assumed)) for title, names in groups.items() if names]
     (title, words), *others = told
     opening = f"Assumed: {title.lower()}{': ' if title else ''}{words}."
-    return "\n".join(_wrapped(text) for text in (opening, *(f"{t}: {w}." for t, w in others)))
+    lines = map(wrap, (opening, *(f"{t}: {w}." for t, w in others)))
+    return "\n".join(lines).replace("\xa0", " ")
 
 
 def what_if_text(assumed: Mapping[str, Any]) -> list[str]:
     """Return what --set changed, as a sentence; nothing if nothing was set."""
     return [f"What if: {assumed[CHANGES]}."] if CHANGES in assumed else []
-
-
-def taken_text(assumed: Mapping[str, Any]) -> list[str]:
-    """Return what a user did not give, and the acceptance by itself, a sentence each."""
-    told = []
-    if "acceptance" in assumed:
-        told.append(f"Acceptance: {assumed['acceptance']}.")
-    names = [name for name in YOURS if name in assumed and name != "acceptance"]
-    if names:
-        told.append(_unbroken(f"{_YOURS_TITLE}: {_said(names, assumed)}."))
-    return told
 
 
 def _is_stored(name: str) -> bool:
@@ -72,11 +61,3 @@ def _said(names: Collection[str], assumed: Mapping[str, Any]) -> str:
         ends = " (plausible: {:g} to {:g})".format(*plausible[name]) if name in plausible else ""
         words.append(f"{name}\xa0{assumed[name]}{ends}")
     return ", ".join(words)
-
-
-def _wrapped(text: str) -> str:
-    return _unbroken(wrap(text))
-
-
-def _unbroken(text: str) -> str:
-    return text.replace("\xa0", " ")

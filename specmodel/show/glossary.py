@@ -14,6 +14,7 @@ LIMITS = {
     "overhead": "launching kernels and the engine's host",
     "prefill": "prompts of other requests, where steps carry them",
     "drafting": "the drafter's own passes",
+    "memory": "a draft would gain, but none fits",
     "none": "nothing: no draft",
 }
 """What ``limited by`` may say, and what it means: what lengthens a step most."""
@@ -42,6 +43,8 @@ WORDS = {
     "head": "a small drafter on top of the target: EAGLE, EAGLE-3, MTP, DFlash, DSpark",
     "pard, suffix, p-eagle": "drafters; specmodel list drafters says what each is",
     "look-up": "a drafter without weights: it finds the last tokens in what was said before",
+    "draft_time": "all drafting of a step, with its part of the host's time that the step waits"
+    " for: less, the longer the target's pass beside which the host works",
     "chain, tree": "a draft of one token after another; one with several after each",
     "engine": "what serves: its host's time for each step, by a fit to published measurements",
     "host": "the processor beside the GPU, which launches passes and samples tokens",

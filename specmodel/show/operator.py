@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import ranges_text, runs
-from specmodel.base.text import align, wrap
-from specmodel.prediction.table import Form, Row, columns_of, fitted, seconds, varies
+from specmodel.base.text import align
+from specmodel.prediction.table import Form, Row, columns_of, fitted, left_out_told, seconds, varies
 from specmodel.show import report
 
 if TYPE_CHECKING:
-    from specmodel.answers.outlook import Turned
     from specmodel.prediction.gains import Gain
     from specmodel.prediction.outcome import Prediction
 
@@ -39,7 +39,7 @@ def _length(row: Row) -> str:
     return str(row["draft_length"] or "none")
 
 
-_CELLS: dict[str, tuple[str, Form, int]] = {
+CELLS: dict[str, tuple[str, Form, int]] = {
     "batch_size": ("batch\nsize", "{batch_size}", 0),
     "context_length": ("context", "{context_length}", 0),
     "tpot": ("TPOT\nplain>with", "{forward_time:s}>{tpot:s}", 3),
@@ -99,7 +99,7 @@ def table(
     """
     names = _chosen(columns, rows) if columns else _usual(rows)
     units = prediction.units()
-    shown = {name: _CELLS[name] if name in _CELLS else _plain(name, units) for name in names}
+    shown = {name: CELLS[name] if name in CELLS else _plain(name, units) for name in names}
     is_near = any(seconds(row["tpot"]) != seconds(row["tpot"], target) for row in rows)
     if is_near and "tpot" in shown:
         title, _, rank = shown["tpot"]
@@ -107,8 +107,7 @@ def table(
     forms = [(title, form) for title, form, _ in shown.values()]
     spare = sorted((rank, title) for title, _, rank in shown.values() if rank and not columns)
     kept, left_out = fitted(columns_of(rows, forms), (title for _, title in spare), width)
-    told = ", ".join(title.replace("\n", " ") for title in left_out)
-    return align(kept) + (f"\n{wrap(f'No room for: {told} (--columns chooses).')}" if told else "")
+    return align(kept) + left_out_told(left_out, "--columns chooses")
 
 
 def chosen_rows(rows: Sequence[Row], columns: str | None) -> list[Row]:
@@ -126,7 +125,7 @@ def _usual(rows: Sequence[Row]) -> list[str]:
     lacking = set() if "speedup_low" in rows[0] else {"interval"}
     lacking |= {"cost_per_million_tokens"} - rows[0].keys()
     lacking |= {name for name in _COORDINATES if not varies(name, rows)}
-    return [name for name in _CELLS if name not in lacking]
+    return [name for name in CELLS if name not in lacking]
 
 
 def _chosen(columns: str, rows: Sequence[Row]) -> list[str]:
@@ -165,7 +164,9 @@ def verdict(prediction: Prediction, rows: list[Row], gains: Sequence[Gain | None
     if not any(row["draft_length"] for row, _ in judged):
         denial = report.verbs(prediction.deployment)[1]
         if not any(row["best_draft_length"] for row, _ in judged):
-            return [f"{opening} {denial} at any of these points: no draft length gains."]
+            is_held = any(row["limited_by"] == "memory" for row, _ in judged)
+            none = "no draft that would gain fits in memory" if is_held else "no draft length gains"
+            return [f"{opening} {denial} at any of these points: {none}."]
         return [_idle([row for row, _ in judged])]
     best, gain = _best(judged)
     told = f"{opening} {_gain(best, gain, judged, prediction)}."
@@ -205,24 +206,27 @@ def _gain(
     if top and top.is_open:
         return f"may pay or not: {_at(best, rows)} ({report.chances(top)})"
     if not report.is_sure(top, best):
-        return f"{denial}: {_at(best, rows)}{_ends(top)}"
+        return f"{denial}: {_at(best, rows)}{ends(top)}"
     if not all(gains):  # of many points the best and the least are judged, others by number
         judged = [(row, None) for row in rows]
     sure = [row for row, gain in judged if row["draft_length"] and report.is_sure(gain, row)]
     if len(sure) == len(rows):
         is_open = " (may pay or not)" if bottom and bottom.is_open else ""
         least = f"; least {_at(worst, rows)}{is_open}" if len(rows) > 1 else ""
-        return f"{pays}: {_at(best, rows)}{_ends(top)}{least}"
+        return f"{pays}: {_at(best, rows)}{ends(top)}{least}"
     unsure = [row for row, gain in judged if gain and gain.is_open and row["draft_length"]]
-    told = f"{pays} at {_places(sure, rows)}; best {_at(best, rows)}{_ends(top)}"
-    return told + (f"; it may pay or not at {_places(unsure, rows)}" if unsure else "")
+    told = f"{pays} at {places(sure, rows)}; best {_at(best, rows)}{ends(top)}"
+    told += f"; it may pay or not at {places(unsure, rows)}" if unsure else ""
+    held = [row for row in rows if row["limited_by"] == "memory"]
+    return told + (f"; no draft fits in memory at {places(held, rows)}" if held else "")
 
 
 def _at(row: Row, rows: list[Row]) -> str:
     return f"{row['speedup']:.2f}x at {place(row, rows)}"
 
 
-def _ends(gain: Gain | None) -> str:
+def ends(gain: Gain | None) -> str:
+    """Return the ends of an interval as words, nothing if it is not known."""
     return f" (80 % interval {gain.low:.2f} to {gain.high:.2f})" if gain else ""
 
 
@@ -233,7 +237,7 @@ def place(row: Row, rows: list[Row]) -> str:
     return report.place({key: row[key] for key in row if key not in known}, rows)
 
 
-def _places(some: list[Row], rows: list[Row]) -> str:
+def places(some: list[Row], rows: list[Row]) -> str:
     """Return the batch sizes of some rows as ranges; how many points, if more than these vary."""
     sizes = sorted({row["batch_size"] for row in rows})
     if len(sizes) < len(rows):
@@ -244,114 +248,30 @@ def _places(some: list[Row], rows: list[Row]) -> str:
     return f"batch size{'s' if len(those) > 1 else ''} {spans}"
 
 
-def within(rows: Sequence[Row], target: float, largest: Mapping[str, int]) -> tuple[list[Row], str]:
-    """Return the rows that meet a time per token [s], and what the largest batches are.
+def with_tokens(prediction: Prediction, rows: list[Row], *, at_best: bool) -> Prediction:
+    """Return a prediction whose acceptance is told in tokens a step, where most is gained.
 
-    `largest` is the largest batch that meets it with and without speculation [request].
+    At lengths that were typed, how long a draft might have been is no assumption of the table.
     """
-    kept = [row for row in rows if row["fits"] and row["tpot"] <= target]
-    told = ", ".join(f"{size} {how}" for how, size in largest.items())
-    if not any(largest.values()):
-        least = min(rows, key=lambda row: row["tpot"])
-        place, shown = f"batch size {least['batch_size']}", seconds(least["tpot"], target)
-        return kept, f"No batch meets {seconds(target)}: least {shown} at {place}."
-    return kept, f"Within {seconds(target)} a token, the largest batch is {told}."
+    best = max(rows, key=lambda row: (row["fits"], row["speedup"]))
+    assumed = dict(prediction.assumptions)
+    if not at_best:
+        assumed.pop("max_draft_length", None)
+    if length := best["draft_length"]:
+        told = f"{best['tokens_per_step']:.2f} tokens a step of {length} drafted"
+        source = f", {assumed['acceptance']}" if "acceptance" in assumed else ""
+        assumed["acceptance"] = told + source
+    return replace(prediction, assumptions=assumed)
 
 
-def turned_rows(turned: Turned) -> list[Row]:
-    """Return the rows of a question turned round: what is needed, and what heads would give."""
-    import numpy as np
-
-    taken = ("batch_size", "draft_length", "context_length", "forward_time", "limited_by", "fits")
-    needed = np.ravel(turned.tokens_needed).tolist()
-    speedups = {level: np.ravel(values).tolist() for level, values in turned.speedups.items()}
-    rows = []
-    for i, row in enumerate(turned.prediction.rows()):
-        rate = row["break_even_acceptance_rate"]
-        rows.append(
-            {name: row[name] for name in taken[:4]}
-            | {"break_even_acceptance_rate": rate}
-            | {"break_even_tokens_per_step": None if rate is None else needed[i]}
-            | {_column(level): values[i] for level, values in speedups.items()}
-            | {name: row[name] for name in taken[4:]}
-        )
-    return rows
-
-
-def _column(level: str) -> str:
-    return f"speedup_{level.replace(' ', '_')}"
-
-
-def turned_table(rows: Sequence[Row], turned: Turned, width: int = 80) -> str:
-    """Return the table of a question turned round."""
-    shown: list[tuple[str, Form]] = [_CELLS["batch_size"][:2]]
-    shown += [_CELLS["context_length"][:2]] if varies("context_length", rows) else []
-    shown += [("TPOT\nplain", "{forward_time:s}"), ("draft\nlength", "{draft_length}")]
-    shown += [("pays from\ntokens/step", "{break_even_tokens_per_step:.2f}")]
-    shown += [("or rate", "{break_even_acceptance_rate:.2f}")]
-    shown += [(title, f"{{{_column(level)}:.2f}}") for title, level in _short(turned).items()]
-    shown += [("fits", _yes), _CELLS["limited_by"][:2]]
-    spare = ["limited\nby", "or rate", "TPOT\nplain", "draft\nlength", "fits", *_short(turned)]
-    kept, left_out = fitted(columns_of(rows, shown), spare, width)
-    told = ", ".join(title.replace("\n", " ") for title in left_out)
-    return align(kept) + (f"\n{wrap(f'No room for: {told}.')}" if told else "")
-
-
-def _short(turned: Turned) -> dict[str, str]:
-    """Return levels of heads by the titles of their columns."""
-    return {
-        level.replace(" ", "\n") if " " in level else f"heads'\n{level}": level
-        for level in turned.speedups
-    }
-
-
-def turned_verdict(turned: Turned, rows: list[Row]) -> list[str]:
-    """Say from which tokens a step drafting pays, and where published heads would gain."""
-    able = [row for row in rows if row["fits"] and row["break_even_tokens_per_step"]]
-    able = able or [row for row in rows if row["break_even_tokens_per_step"]]
-    if not able:
-        return ["No acceptance makes speculation pay at any of these points."]
-    low, high = (f(able, key=_needed) for f in (min, max))
-    opening = f"Acceptance is not known. Speculation pays from {_need(low, rows)}"
-    if _needed(high) - _needed(low) > 0.005:
-        opening += f" to {_need(high, rows)}"
-    heads = turned.heads
-    if heads is None:
-        return [f"{opening}. Too few heads of this kind are published to say what one gains."]
-    ends = [_paying(able, _column(heads.levels[i]), rows) for i in (0, 2)]
-    told = (
-        f"Heads of this kind as published ({heads.drafter} of {heads.num_targets} targets,"
-        f" November 2026): the {heads.levels[0]} gains {ends[0]}, the {heads.levels[2]} {ends[1]};"
-        f" {_middle(able, turned, rows)}."
-        " No measurement of this target and drafter ships: give yours (specmodel acceptance)."
-    )
-    return [f"{opening}.", told]
-
-
-def _middle(able: list[Row], turned: Turned, rows: list[Row]) -> str:
-    """Say what the median head gains at most, and how sure that is beside its acceptance."""
-    from specmodel.prediction.gains import gains_at
-
-    name = _column("median")
-    best = max(able, key=lambda row: row[name])
-    (gain,) = gains_at(turned.prediction, [best])
-    return f"the median at most {best[name]:.2f} times, at {place(best, rows)}{_ends(gain)}"
-
-
-def _needed(row: Row) -> float:
-    return float(row["break_even_tokens_per_step"])
-
-
-def _need(row: Row, rows: list[Row]) -> str:
-    what = f"{_needed(row):.2f} tokens a step of {row['draft_length']} drafted"
-    return f"{what} at {place(row, rows)}"
-
-
-def _paying(able: list[Row], name: str, rows: list[Row]) -> str:
-    """Say where a head of some level would gain."""
-    paying = [row for row in able if round(row[name], 2) > 1]
-    if not paying:
-        return "nowhere"
-    ends = sorted(row[name] for row in paying)
-    span = f"{ends[0]:.2f} to {ends[-1]:.2f} times" if len(ends) > 1 else f"{ends[0]:.2f} times"
-    return f"{span} {'everywhere' if len(paying) == len(rows) else f'at {_places(paying, rows)}'}"
+def room_told(prediction: Prediction, rows: list[Row]) -> str:
+    """Say of recurrent layers how many requests fit with room for the longest draft in each."""
+    longest = max((row["draft_length"] for row in rows), default=0)
+    if prediction.deployment.recurrent_model is None or not longest:
+        return ""
+    memory = replace(prediction.evaluation.memory, verify_tokens=longest + 1)
+    most = int(memory.max_batch_size.min())
+    if not any(row["fits"] and row["batch_size"] > most for row in rows):
+        return ""
+    own = "Fits means room for each row's own draft"
+    return f"{own}; with drafts of {longest} throughout, {most} fit."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from specmodel.base.text import wrap
 from specmodel.prediction.table import Row, varies
-from specmodel.show.assumed import YOURS, assumed_text, taken_text, what_if_text
+from specmodel.show.assumed import assumed_text, what_if_text
 from specmodel.show.forms import Answer, records
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _UNITS = {
     **dict.fromkeys(("peak_batch_size", "near_peak_first", "near_peak_last"), "request"),
     "largest_batch_size": "request",
     **dict.fromkeys(("peak_speedup", "peak_speedup_low", "peak_speedup_high"), "-"),
-    "speedup_per_token": "-",
+    **dict.fromkeys(("speedup_per_token", "speedup_shorter", "speedup_longer"), "-"),
     "cost_per_million_tokens": "-",
     "value": "-",
     "tpot_plain": "s",
@@ -207,41 +207,46 @@ def _kernels(deployment: Deployment) -> str:
     return f"Kernels: {name}, fitted; off by {errors} on {judged}."
 
 
-def page(
-    case: _Case,
-    words: Iterable[str],
-    *parts: str,
-    notes: Iterable[str] = (),
-    taken_first: bool = False,
-) -> str:
-    """Return the page of an answer: verdict, heading, other words, warnings, parts, assumptions.
+def page(case: _Case, words: Iterable[str], *parts: str, notes: Iterable[str] = ()) -> str:
+    """Return the page of an answer: verdict, heading, other words, warnings, parts, what is behind.
 
     `words` and `notes` are paragraphs, to be wrapped, of which the first is the verdict; `parts`
-    are tables, printed as they are. What a user would give stands behind the heading if
-    `taken_first`, else with all else that was assumed.
+    are tables, printed as they are. Kernels, engine and what was assumed close the page.
     """
     verdict, *others = words
-    assumed = case.assumptions
-    if taken_first:
-        others = [*taken_text(assumed), *others]
-        assumed = {name: assumed[name] for name in assumed if name not in YOURS}
-    opening = [verdict, heading(case.deployment), *what_if_text(assumed), *others]
-    warnings = [wrap(f"Warning: {warning}.") for warning in case.warnings]
-    closing = "\n".join([*map(wrap, notes), assumed_text(assumed)])
-    return "\n\n".join(filter(None, ["\n".join(map(wrap, opening)), *warnings, *parts, closing]))
+    assumed = {name: value for name, value in case.assumptions.items() if name != "acceptance"}
+    told = (
+        [f"Acceptance: {case.assumptions['acceptance']}."]
+        if len(assumed) < len(case.assumptions)
+        else []
+    )
+    opening = [verdict, heading(case.deployment), *what_if_text(assumed), *told, *others]
+    warnings = [f"Warning: {warning}." for warning in case.warnings]
+    closing = "\n".join([*map(wrap, behind(case.deployment)), assumed_text(assumed)])
+    blocks = [
+        "\n".join(map(wrap, opening)),
+        *map(wrap, warnings),
+        *parts,
+        "\n".join(map(wrap, notes)),
+    ]
+    return "\n\n".join(filter(None, [*blocks, closing]))
 
 
-def if_it_fitted(verdict: str, largest: int = 0) -> str:
-    """Return a verdict that holds only if more fitted in memory than `largest` [request]."""
-    unfit = f"Only batch sizes up to {largest} fit" if largest else "Nothing fits"
+def if_it_fitted(verdict: str, largest: int = 0, counted: str = "") -> str:
+    """Return a verdict that holds only if more fitted in memory than `largest` [request].
+
+    `counted` says what of each request.
+    """
+    unfit = f"Only batch sizes up to {largest} fit in memory{counted}"
+    unfit = unfit if largest else "Nothing fits in memory"
     they = "all did" if largest else "it did"
-    return f"{unfit} in memory. If {they}: {verdict[:1].lower()}{verdict[1:]}"
+    return f"{unfit}. If {they}: {verdict[:1].lower()}{verdict[1:]}"
 
 
 def answer_page(prediction: Prediction, verdict: str, *parts: str) -> str:
     """Return the page of an answer; its verdict starts with whether anything fits in memory."""
     told = verdict if prediction.fits.any() else if_it_fitted(verdict)
-    return page(prediction, [told, *behind(prediction.deployment)], *parts)
+    return page(prediction, [told], *parts)
 
 
 def answer(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from specmodel.base.ranges import ranges_text
-from specmodel.prediction.table import Form, Row
+from specmodel.prediction.table import Form, Row, varies
 from specmodel.show import forms, report
 
 
-def verdict(spots: forms.DataFrame, prediction: report.Prediction) -> str:
-    """Say where speculation pays, and where most."""
+def verdict(spots: forms.DataFrame, prediction: report.Prediction, *, at_best: bool = False) -> str:
+    """Say where speculation pays, and where most; with which lengths if not with one throughout."""
     from specmodel.prediction.gains import gains_at
 
     pays, denial = report.verbs(prediction.deployment)
@@ -22,17 +22,21 @@ def verdict(spots: forms.DataFrame, prediction: report.Prediction) -> str:
         told = f"{best['peak_speedup']:.2f}x ({report.chances(gain)})"
         return f"Speculation may pay or not; most is gained at {where}: {told}."
     sure = f" (80 % interval {gain.low:.2f} to {gain.high:.2f})" if gain else ""
+    sure += f" with {best['draft_length']} drafted" if at_best else ""
+    each = ", with that length throughout" if varies("draft_length", rows) else ""
+    each = ", with the best draft length of each" if at_best else each
     near = f"{best['peak_speedup'] / 2**0.5:.2f}x (0.71 of the peak) or more at"
     return (
         f"Speculation {pays} most at {where}: {best['peak_speedup']:.2f}x{sure}. It {pays}"
-        f" at {best['paying']}, and by {near}"
+        f" at {best['paying']}{each}, and by {near}"
         f" {_near_peak(best)}. Considered: up to {best['largest_batch_size']}."
     )
 
 
-def table(spots: forms.DataFrame) -> str:
+def table(spots: forms.DataFrame, *, at_best: bool = False) -> str:
     """Return a row for each curve."""
-    shown = dict(_COLUMNS)
+    titles = {"draft\nlength": "length\nat peak"} if at_best else {}
+    shown = {titles.get(title, title): form for title, form in _COLUMNS.items()}
     if "peak_speedup_low" not in spots:
         del shown[_INTERVAL]
     return forms.table(forms.records(spots), shown, left=["pays at"])

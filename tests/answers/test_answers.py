@@ -227,8 +227,24 @@ def test_nothing_is_drafted_where_only_a_plain_pass_fits():
         assert table["best_draft_length"].tolist()[1] == 0
         assert table["speedup"].tolist()[1] == 1
         assert table["fits"].tolist() == [True, True, False]
+        assert (table["limited_by"] == "memory").tolist() == [False, True, False]
     alone = grid("hybrid", batch_size=[8, 50, 300], draft_length=1, max_draft_length=5)
     assert alone.best_draft_length.tolist() == table["best_draft_length"].tolist()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_neighbours_of_the_best_length_are_told_where_they_fit(name):
+    p = grid(name, batch_size=[1, 30, 300], draft_length=np.arange(1, 6)[:, None])
+    idle = grid(name, batch_size=[1, 30, 300], draft_length=0).speedup
+    speedups = np.vstack([idle, p.speedup])
+    held = np.vstack([idle < 0, ~p.fits & p.fits.any(axis=0)]) & (name == "hybrid")
+    for i, row in enumerate(best_draft_lengths(p).to_dict("records")):
+        best = row["best_draft_length"]
+        for side, length in (("shorter", best - 1), ("longer", best + 1)):
+            is_told = 0 <= length <= 5 and not held[length, i]
+            expected = speedups[length, i] if is_told else np.nan
+            assert row[f"speedup_{side}"] == pytest.approx(expected, rel=1e-12, nan_ok=True)
+            assert not row[f"speedup_{side}"] > row["speedup"]
 
 
 def test_draft_length_zero_counts_as_no_speculation():
@@ -284,7 +300,7 @@ def test_alternatives_keep_their_rows_and_share_gpus():
     for name, rows in table.groupby("alternative"):
         expected = best_draft_lengths(found[name])
         for column in expected:
-            assert rows[column].tolist() == expected[column].tolist()
+            np.testing.assert_array_equal(rows[column], expected[column])
     share = table["throughput"] / table["throughput_per_gpu"]
     assert share.tolist() == [1, 1, 2, 2]
     with pytest.raises(InputError, match="at least one alternative"):

@@ -37,9 +37,11 @@ def test_where_none_pays_the_length_is_0():
 @pytest.mark.parametrize("drafter", ["eagle3", "dflash"])
 def test_a_head_of_the_tokens_needed_gains_nothing_and_of_more_pays(drafter):
     deployment, heads = deploy(**WHERE, drafter=drafter), typical_heads(drafter)
-    turned = turned_round(*deployment, heads, heads.max_draft_length, {"batch_size": SIZES})
-    p = turned.prediction
-    for size, length, needed in zip(SIZES, p.draft_length, turned.tokens_needed, strict=True):
+    turned = turned_round(
+        *deployment, heads, range(1, heads.max_draft_length + 1), {"batch_size": SIZES}
+    )
+    each = zip(SIZES, turned.length_needed, turned.tokens_needed, strict=True)
+    for size, length, needed in each:
         at = {"batch_size": int(size), "draft_length": int(length)}
         acceptance = Acceptance(tokens_per_step=float(needed), measured_draft_length=int(length))
         even = predict(**WHERE, drafter=drafter, **at, acceptance=acceptance)
@@ -48,7 +50,7 @@ def test_a_head_of_the_tokens_needed_gains_nothing_and_of_more_pays(drafter):
 
 def test_speedups_are_those_of_the_heads():
     deployment, heads = deploy(**WHERE, drafter="eagle3"), typical_heads("eagle3")
-    turned = turned_round(*deployment, heads, 5, {"batch_size": SIZES})
+    turned = turned_round(*deployment, heads, range(1, 6), {"batch_size": SIZES})
     assert [*turned.speedups] == ["lower quartile", "median", "upper quartile"]
     for level, acceptance in zip(heads.levels, heads.acceptance, strict=True):
         lengths = turned.prediction.draft_length
@@ -60,11 +62,25 @@ def test_speedups_are_those_of_the_heads():
     assert (low < high).all()
 
 
-def test_without_heads_the_length_that_asks_for_least_is_taken():
-    deployment = deploy(**WHERE, drafter="ngram")
-    turned = turned_round(*deployment, None, 4, {"batch_size": SIZES})
-    assert turned.speedups == {}
-    lengths = np.arange(1, 5)[:, None]
-    grid = predict(**WHERE, drafter="ngram", batch_size=SIZES, draft_length=lengths, acceptance=0.5)
-    least = np.nanmin(grid.break_even_acceptance_rate, axis=0)
-    np.testing.assert_allclose(turned.prediction.break_even_acceptance_rate, least, rtol=1e-9)
+@pytest.mark.parametrize("drafter", ["ngram", "eagle3"])
+@pytest.mark.parametrize("lengths", [[1, 2, 3, 4], [3, 2]])
+def test_what_is_needed_is_the_least_over_the_lengths(drafter, lengths):
+    heads = typical_heads(drafter)
+    turned = turned_round(*deploy(**WHERE, drafter=drafter), heads, lengths, {"batch_size": SIZES})
+    grid = predict(
+        **WHERE,
+        drafter=drafter,
+        batch_size=SIZES,
+        draft_length=np.array(lengths)[:, None],
+        acceptance=0.5,
+    )
+    rates = np.nan_to_num(grid.break_even_acceptance_rate, nan=np.inf)
+    told = np.nan_to_num(turned.rate_needed, nan=np.inf)
+    np.testing.assert_allclose(told, rates.min(axis=0), rtol=1e-9)
+    pays = np.isfinite(told)
+    assert pays.any()
+    easiest = np.where(pays, np.array(lengths)[rates.argmin(axis=0)], np.nan)
+    np.testing.assert_array_equal(turned.length_needed, easiest)
+    assert (heads is None) == (turned.speedups == {})
+    if heads is None:
+        assert (turned.prediction.draft_length == easiest)[pays].all()

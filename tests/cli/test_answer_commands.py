@@ -138,8 +138,13 @@ def test_the_best_lengths_are_in_the_table(run):
         **ARGUMENTS, batch_size=[1, 64], draft_length=1, acceptance=0.7, context_length=2048
     )
     out = run(BEST + " --batch-size 1,64 --context-length 2048")
-    cells = [line.split()[2] for line in out.splitlines() if re.match(r" *(1|64)  ", line)]
-    assert cells == [f"({length:.0f})" for length in p.best_draft_length]
+    cells = [line.split() for line in out.splitlines() if re.match(r" *(1|64)  ", line)]
+    assert [cell[1] for cell in cells] == [f"{length:.0f}" for length in p.best_draft_length]
+    for size, cell in zip((1, 64), cells, strict=True):
+        row = f"predict {WHERE} {RATE} --context-length 2048 --batch-size {size}"
+        (alone,) = parse(run(f"{row} --interval --json"))["rows"]
+        ends = f"{alone['speedup_low']:.2f}-{alone['speedup_high']:.2f}"
+        assert cell[2:4] == [f"{alone['speedup']:.2f}", ends]
 
 
 def test_break_even_needs_no_acceptance(run):
@@ -192,7 +197,7 @@ def test_the_waterfalls_are_printed_with_both_ends(run):
     words = " ".join(out.split())
     for limit in p.limited_by:
         assert f"the step is longer mostly by {limit}" in words
-    lines = out.split("Speedup at draft length 3, from")[1].split("Assumed")[0].splitlines()
+    lines = out.split("Speedup, from")[1].split("\n\n")[0].splitlines()
     columns = [line.split() for line in lines if re.match(r"[a-zK]\w+ +[-\d]", line)]
     total = sum(float(line[1]) for line in columns if line[0] != "predicted")
     assert total == pytest.approx(p.speedup[0], abs=0.004)
@@ -374,7 +379,7 @@ def test_what_is_set_stands_in_the_first_lines_and_in_json(command, capsys):
     told = "target.experts_per_token=4"
     assert cli.main(words) == 0
     opening = capsys.readouterr().out.split("\n\n")[0]
-    assert f"\nWhat if: {told}.\n" in opening
+    assert f"\nWhat if: {told}.\n" in f"{opening}\n"
     assert cli.main([*words, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assumed = said.get("cases", [said])[0]["assumptions"]
@@ -427,10 +432,28 @@ def test_compare_takes_as_many_gpus_for_all_as_the_largest_needs(run):
 def test_explain_says_which_points_it_took(run):
     given = "explain qwen3-30b-a3b h200 --drafter eagle3"
     out = " ".join(run(given).split())
-    assert "batch_size 1,16,128, draft_length 3" in out[out.index("Yours to give") :]
+    assert "batch_size 1,16,128, engine" in out[out.index("Yours to give") :]
     typed = run(f"{given} --batch-size 1 --draft-length 3")
     assert "batch_size" not in typed
     assert "draft_length" not in typed
+
+
+def test_explain_and_the_sweet_spot_take_the_lengths_that_predict_takes(run):
+    words = "qwen3.5-397b h200 --batch-size 1,64,512"
+    best = parse(run(f"predict {words} --json"))["rows"]
+    found = parse(run(f"explain {words} --json"))["rows"]
+    told = [row for row in found if (row["quantity"], row["term"]) == ("speedup", "predicted")]
+    assert [(r["draft_length"], r["value"]) for r in told] == [
+        (r["draft_length"], pytest.approx(r["speedup"], rel=1e-9)) for r in best
+    ]
+    assert [r["draft_length"] for r in told] == [6, 6, 0]
+    (spot,) = parse(run("sweet-spot qwen3.5-397b h200 --batch-size 1:158 --json"))["rows"]
+    gains = parse(run("schedule qwen3.5-397b h200 --for vllm --json"))["rows"]
+    most = max(gains, key=lambda row: row["best_speedup"])
+    assert spot["peak_batch_size"] == most["batch_size"]
+    assert spot["peak_speedup"] == pytest.approx(most["best_speedup"], rel=1e-9)
+    assert spot["draft_length"] == most["best_draft_length"]
+    assert spot["paying"] == "1-158"
 
 
 def test_break_even_says_what_a_dash_is(run):

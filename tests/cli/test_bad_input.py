@@ -302,7 +302,8 @@ ACCEPTANCE = [
     (f"{BASE} --acceptance-by-position 0.8,0.7,nan", "--acceptance-by-position", "nan"),
     (f"{GOOD} --tokens-per-step 2.1", "--acceptance-rate", "--tokens-per-step"),
     (f"{GOOD} --acceptance-by-position 0.9", "--acceptance-rate", "--acceptance-by-position"),
-    (BASE, "acceptance", "none given", "--acceptance-rate 0.7"),
+    (f"{BASE} --components", "acceptance", "none given", "--acceptance-rate 0.7"),
+    (f"{BASE} --verify-tokens 8", "--verify-tokens", "8", "an acceptance with it"),
     *(
         (f"{BASE} --draft-length 1,2 {option} {value}", "--measured-draft-length", "none given")
         for option, value in (

@@ -97,7 +97,14 @@ def test_schedule_says_what_its_own_longest_draft_needs(run, model):
 def test_schedule_to_what_fits_says_for_which_draft(run, model):
     given = f"schedule {model} --acceptance-rate 0.8 --for sglang --context-length 65536"
     text = " ".join(run(given).split())
-    assert "fits in memory at context 65536 and draft length 10." in text
+    rows = json.loads(run(f"{given} --json"))["rows"]
+    longest = max(row["draft_length"] for row in rows)
+    told = f"at context 65536, with room for drafts of {longest} in each request."
+    assert f"up to {len(rows)}, the largest that fits in memory {told}" in text
+    point = f"--context-length 65536 --acceptance-rate 0.8 --draft-length {longest}"
+    point += f" --engine sglang --batch-size {len(rows)},{len(rows) + 1} --json"
+    marks = [row["fits"] for row in json.loads(run(f"predict {model} {point}"))["rows"]]
+    assert marks == [True, False]
 
 
 def test_sensitivity_takes_the_option(run, model):

@@ -10,9 +10,12 @@ import pytest
 from shapes import CONFIG
 
 from specmodel import Acceptance, cli, predict
+from specmodel.base.units import parse_seconds
 from specmodel.cli.commands import main_group
 from specmodel.cli.helping import GROUPS
+from specmodel.prediction.at_best import MEMORY
 from specmodel.prediction.evaluate import LIMITS as ALL_LIMITS
+from specmodel.prediction.table import seconds
 from specmodel.replay.choices import choose
 from specmodel.show.glossary import LIMITS, POLICIES, WORDS
 
@@ -60,9 +63,15 @@ def test_the_first_lines_say_the_answer_and_what_was_taken(run):
     assert text.startswith("Speculation pays: ")
     assert "80 % interval" in text.splitlines()[0]
     opening = " ".join(text.partition("\n\n")[0].split())
+    assert "Qwen3.5-397B-A17B + MTP head on 8 x NVIDIA H200 SXM" in opening
+    told = re.search(r"Acceptance: ([\d.]+) tokens a step of (\d) drafted, (.{36})", opening)
+    rows = json.loads(run("predict qwen3.5-397b h200 --json"))["rows"]
+    best = max(rows, key=lambda row: row["speedup"])
+    assert told[1] == f"{best['tokens_per_step']:.2f}"
+    assert told[2] == str(best["draft_length"])
+    assert told[3] == "qwen3.5-397b-mtp (InferenceX: SPEED-"
+    below = " ".join(text.partition("\n\nbatch ")[2].split())
     for said in (
-        "Qwen3.5-397B-A17B + MTP head on 8 x NVIDIA H200 SXM",
-        "Acceptance: qwen3.5-397b-mtp (InferenceX: SPEED-Bench coding",
         "Yours to give: gpus 8 (the fewest that hold weights, drafter and 32 requests",
         "drafter mtp (as in vLLM recipes",
         "context_length 1024",
@@ -70,7 +79,7 @@ def test_the_first_lines_say_the_answer_and_what_was_taken(run):
         "weight_dtype bf16",
         "Engine: vLLM 0.14 to 0.17",
     ):
-        assert said in opening, said
+        assert said in below, said
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -104,14 +113,16 @@ def test_without_a_measurement_the_question_is_turned_round(run):
         assert "speedup" not in row
         assert row["speedup_lower_quartile"] < row["speedup_median"] < row["speedup_upper_quartile"]
         least = row["break_even_tokens_per_step"]
-        assert 1 < least < row["draft_length"] + 1
+        assert 1 < least < row["break_even_draft_length"] + 1
     assert "acceptance" not in told["assumptions"]
 
 
 @pytest.mark.parametrize("level", ["typical", "typical-low", "typical-high"])
 def test_what_heads_of_a_kind_reach_is_taken_by_name_alone(run, level):
     text = run(f"predict mixtral-8x7b h100 --acceptance {level}", one_line=True)
-    assert re.search(r"Acceptance: (median|lower quartile|upper quartile) of eagle3 heads", text)
+    assert re.search(
+        r"Acceptance: .* drafted, (median|lower quartile|upper quartile) of eagle3 heads", text
+    )
 
 
 def test_too_few_heads_leave_the_break_even_alone(run):
@@ -151,6 +162,95 @@ def test_a_tpot_target_keeps_the_rows_that_meet_it_and_names_the_largest_batch(r
         assert int(size) in [row["batch_size"] for row in kept]
     unmet = run("predict qwen3-30b h100 --tpot-target 1us", one_line=True)
     assert unmet.startswith("No batch meets 1us: least ")
+
+
+@pytest.mark.parametrize(
+    ("words", "target"),
+    [("qwen3-30b h100", "6ms"), ("qwen3.5-397b h200", "20ms"), ("qwen3-30b 1xb200", "8ms")],
+)
+def test_the_next_batch_is_beyond_a_plain_tpot_target(run, words, target):
+    """The largest batch is asked for alone, and so is the next: one is within, one is not."""
+    text = run(f"predict {words} --tpot-target {target}", one_line=True)
+    fast, plain = map(int, re.search(r"is (\d+) with speculation, (\d+) without", text).groups())
+    most = parse_seconds("tpot_target", target)
+    for size, name in ((fast, "tpot"), (plain, "forward_time")):
+        words_at = f"predict {words} --batch-size {size},{size + 1} --json"
+        last, beyond = json.loads(run(words_at))["rows"]
+        assert last["fits"]
+        assert last[name] <= most
+        assert not beyond["fits"] or beyond[name] > most
+    _, beyond = json.loads(run(f"predict {words} --batch-size 1,{fast + 1} --json"))["rows"]
+    assert f"At {fast + 1} it takes {seconds(beyond['tpot'], most)}" in text
+    last, _ = json.loads(run(f"predict {words} --batch-size {fast},{fast + 1} --json"))["rows"]
+    is_shorter = beyond["draft_length"] < last["draft_length"]
+    assert (f"as no CUDA graph holds drafts of {last['draft_length']} there" in text) == is_shorter
+
+
+def test_where_memory_ends_drafts_the_answer_says_memory(run):
+    layout = "--tensor-parallel 1 --data-parallel 8"
+    words = f"predict qwen3.5-397b h200 --batch-size 128,256 {layout}"
+    text = run(words, one_line=True)
+    told = r"at 256, draft length (\d) would gain ([\d.]+)x, but needs (\d+) GB of the 135 GB"
+    length, gain, needed = re.search(told, text).groups()
+    (typed,) = json.loads(
+        run(f"{words.replace('128,', '')} --draft-length {length} --json --no-interval")
+    )["rows"]
+    assert not typed["fits"]
+    assert gain == f"{typed['speedup']:.2f}"
+    assert needed == f"{typed['memory_bytes'] / 1e9:.0f}"
+    assert "; no draft fits in memory at batch size 256." in text
+    rows = json.loads(run(f"{words} --json"))["rows"]
+    assert [row["limited_by"] for row in rows] == ["drafting", "memory"]
+    spent = 1e3 * (rows[1]["step_time"] - rows[1]["forward_time"])
+    assert f"(its pass {1e3 * rows[1]['draft_time']:.2f} ms): down to 0.97x" in text
+    assert spent == pytest.approx(1e3 * (rows[1]["draft_time"] + rows[1]["reject_time"]))
+    both = run(
+        "compare qwen3.5-397b 8xh200 --tensor-parallel 8,1 --data-parallel 1,8", one_line=True
+    )
+    assert "TP 1, DP 8 at 256. All on 8 GPUs." in both.partition("No draft fits in memory: ")[2]
+    assert "(1 GPU, not 8)" in both
+
+
+def test_lengths_that_were_typed_are_answered_without_an_acceptance(run, fail):
+    few = json.loads(run("predict mixtral-8x7b h100 --draft-length 2,3 --json"))["rows"]
+    assert {row["draft_length"] for row in few} <= {2, 3}
+    even = json.loads(run("break-even mixtral-8x7b h100 --draft-length 2,3 --json"))["rows"]
+    for row in few:
+        rates = {
+            each["draft_length"]: each["break_even_acceptance_rate"]
+            for each in even
+            if each["batch_size"] == row["batch_size"]
+        }
+        easiest = min(rates, key=rates.get)
+        assert row["break_even_draft_length"] == easiest
+        assert row["break_even_acceptance_rate"] == pytest.approx(rates[easiest], rel=1e-9)
+    assert "at most 7, up to which eagle3 heads" in fail(
+        "predict mixtral-8x7b h100 --draft-length 9"
+    )
+    assert "--draft-length: got '0:3'" in fail("predict mixtral-8x7b h100 --draft-length 0:3")
+    assert "--max-draft-length: got 9" in fail("predict mixtral-8x7b h100 --max-draft-length 9")
+
+
+def test_lengths_that_were_typed_leave_no_longest_to_give(run):
+    assert "max_draft_length" in run("predict qwen3-30b h100 --batch-size 8")
+    assert "max_draft_length" not in run("predict qwen3-30b h100 --batch-size 8 --draft-length 3")
+
+
+def test_rows_fit_with_their_own_drafts_and_a_schedule_with_its_longest(run):
+    text = run("predict qwen3.5-397b h200", one_line=True)
+    longest, most = map(int, re.search(r"with drafts of (\d) throughout, (\d+) fit", text).groups())
+    rows = json.loads(run("predict qwen3.5-397b h200 --json"))["rows"]
+    assert longest == max(row["draft_length"] for row in rows)
+    at = f"predict qwen3.5-397b h200 --draft-length {longest} --batch-size {most},{most + 1} --json"
+    assert [row["fits"] for row in json.loads(run(at))["rows"]] == [True, False]
+    assert any(row["fits"] and row["batch_size"] > most for row in rows)
+    schedules = [
+        run(f"schedule qwen3.5-397b h200 --for vllm {more}", one_line=True)
+        for more in ("", "--max-batch-size 256")
+    ]
+    counted = "fits? in memory at context 1024, with room for drafts of 6 in each request"
+    ends = [re.search(rf"up to (\d+),? (the largest that )?{counted}", text) for text in schedules]
+    assert ends[0][1] == ends[1][1]
 
 
 def test_what_reaches_beyond_the_longest_draft_measured_is_named(run, capsys):
@@ -345,7 +445,10 @@ def test_what_no_model_is_on_standard_input_is_one_line(content, fail, monkeypat
         ("8xh200,8xb200 --weight-dtype bf16,fp8", ["8xh200_sxm, bf16", "8xb200, fp8"]),
         ("8xh200 --tensor-parallel 8,1 --data-parallel 1,8", ["TP 8, DP 1", "TP 1, DP 8"]),
         ("8xh200 --engine vllm,sglang --draft-length 2,3", ["vllm, length 2", "sglang, length 3"]),
-        ("h200 --tensor-parallel 4,8 --kv-dtype bf16,fp8", ["TP 4, KV bf16", "TP 8, KV fp8"]),
+        (
+            "h200 --tensor-parallel 4,8 --kv-dtype bf16,fp8",
+            ["TP 4, KV bf16 on 4 GPUs", "TP 8, KV fp8 on 8 GPUs"],
+        ),
         ("8xh200 --drafter mtp,eagle3 --acceptance-rate 0.8,0.6", ["mtp", "eagle3"]),
     ],
 )
@@ -455,7 +558,7 @@ def test_warnings_are_wrapped_where_a_person_watches(run, capsys, monkeypatch):
 
 
 def test_limits_of_the_glossary_are_those_of_answers():
-    assert {*LIMITS} == {*ALL_LIMITS}
+    assert {*LIMITS} == {*ALL_LIMITS, MEMORY}
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

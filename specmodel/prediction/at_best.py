@@ -1,0 +1,138 @@
+"""What else decides at the best draft length: memory, and a drafter that stays loaded."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from specmodel.base.ranges import ranges_text
+from specmodel.base.units import FloatArray, format_si
+from specmodel.cost.memory import MemoryUse
+from specmodel.prediction.evaluate import COORDINATES, LIMITS, Evaluation, evaluate
+from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.predicting import warnings_of
+
+MEMORY = "memory"
+"""What `limited_by` says where a draft would gain, but none fits."""
+MORE = 1.01
+"""Times the speedup of the best draft that fits, from which a longer one is told [-]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Drafts that would gain more than any that fits in memory, by point.
+
+    `draft_length` is the shortest such, 0 where there is none [token], with its `speedup` [-];
+    `memory` is that with it.
+    """
+
+    draft_length: FloatArray
+    speedup: FloatArray
+    memory: MemoryUse
+
+
+def held_by_memory(evaluation: Evaluation) -> Held | None:
+    """Return where memory ends drafts; None without recurrent layers, whose states drafts take."""
+    e = evaluation
+    if e.deployment.recurrent_model is None or not e.is_chain.all():
+        return None
+    points = {name: e.points[name] for name in COORDINATES if name in e.points}
+    shape = np.broadcast_shapes(*map(np.shape, points.values()), e.acceptance.shape)
+    lengths = np.arange(1.0, e.max_draft_length + 1).reshape(-1, *(1,) * len(shape))
+    at_each = points | {"draft_length": lengths}
+    chains = evaluate(e.deployment, at_each, e.acceptance, prefill=e.prefill)
+    gain = np.broadcast_to(chains.speedup, (lengths.size, *shape))
+    fits = points["batch_size"] <= chains.memory.max_batch_size
+    plain_fits = points["batch_size"] <= replace(e.memory, verify_tokens=1.0).max_batch_size
+    best = np.maximum(np.where(fits, gain, 0.0).max(axis=0), plain_fits * e.idle_speedup)
+    is_more = ~fits & (gain > np.maximum(MORE * best, 1.0)) & (best > 0)
+    first = is_more.argmax(axis=0)[None]
+    length = np.where(is_more.any(axis=0), lengths.ravel()[first[0]], 0.0)
+    return Held(
+        draft_length=length,
+        speedup=np.take_along_axis(gain, first, axis=0)[0],
+        memory=MemoryUse(e.deployment, points["context_length"], length + 1),
+    )
+
+
+def as_at_best(prediction: Prediction) -> Prediction:
+    """Return a prediction at the best length of each point that says what else ends drafts."""
+    words = (*LIMITS, MEMORY)
+
+    def limit(e: Evaluation) -> np.ndarray:
+        held = held_by_memory(e)
+        is_held = False if held is None else held.draft_length > 0
+        return np.where(is_held & (e.points["draft_length"] == 0), words.index(MEMORY), e.limit)
+
+    shown = tuple(
+        replace(column, words=words, source=limit) if column.name == "limited_by" else column
+        for column in prediction.shown
+    )
+    return replace(prediction, shown=shown, warn=_warnings)
+
+
+def warnings_at_best(prediction: Prediction) -> tuple[str, ...]:
+    """Return what the reader must know of the best draft length of each point, not of others."""
+    e = prediction.evaluation
+    shared = {name: e.points[name] for name in COORDINATES if name in e.points}
+    points = shared | {"draft_length": e.best_draft_length}
+    most = e.max_draft_length
+    best = evaluate(e.deployment, points, e.acceptance, max_draft_length=most, prefill=e.prefill)
+    return _warnings(replace(prediction, evaluation=best))
+
+
+def _warnings(prediction: Prediction) -> tuple[str, ...]:
+    e = prediction.evaluation
+    return (*_of_memory(e), *_of_idle(e), *warnings_of(prediction))
+
+
+def _of_memory(e: Evaluation) -> list[str]:
+    """Say where memory ends drafts, and what it costs where it costs most."""
+    held = held_by_memory(e)
+    if held is None or not held.draft_length.any():
+        return []
+    size, length, gain, taken, needed = np.broadcast_arrays(
+        e.points["batch_size"],
+        held.draft_length,
+        held.speedup,
+        e.speedup,
+        held.memory.total_bytes(e.points["batch_size"]),
+    )
+    most = np.where(length > 0, gain / taken, 0).argmax()
+    held_at, usable = _span(size[length > 0]), held.memory.capacity_bytes
+    at = f"at {size.flat[most]:.0f}, " if "-" in held_at else ""
+    return [
+        f"memory ends drafts at batch size {held_at}: {at}draft length {length.flat[most]:.0f}"
+        f" would gain {gain.flat[most]:.2f}x, but needs"
+        f" {format_si(float(needed.flat[most]), 'B')} of the {format_si(usable, 'B')} that an"
+        " engine uses of a GPU"
+    ]
+
+
+def _of_idle(e: Evaluation) -> list[str]:
+    """Say where steps without a draft lose by the drafter that stays loaded, and by what of it."""
+    size, length, gain, draft, host = np.broadcast_arrays(
+        e.points["batch_size"],
+        e.points["draft_length"],
+        e.speedup,
+        e.times.draft_time,
+        e.times.reject_time,
+    )
+    is_losing = (length == 0) & (gain < 0.995)
+    if not is_losing.any():
+        return []
+    worst = np.where(is_losing, gain, np.inf).argmin()
+    spent = {"its pass": float(draft.flat[worst]), "the host's work": float(host.flat[worst])}
+    told = [
+        f"{words} {format_si(time, 's')}"
+        for words, time in spent.items()
+        if time > 0.1 * sum(spent.values())
+    ]
+    return [
+        f"at batch size {_span(size[is_losing])} nothing is drafted, and the drafter, which stays"
+        f" loaded, takes its time in each step all the same ({' and '.join(told)}): down to"
+        f" {gain.flat[worst]:.2f}x, which an engine started without speculation avoids"
+    ]
+
+
+def _span(sizes: FloatArray) -> str:
+    return ranges_text([(int(sizes.min()), int(sizes.max()))])

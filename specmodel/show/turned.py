@@ -1,0 +1,119 @@
+"""The page of a question turned round: from which acceptance drafting pays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from specmodel.base.text import align
+from specmodel.prediction.table import Form, Row, columns_of, fitted, left_out_told, varies
+from specmodel.show.operator import CELLS, ends, place, places
+
+if TYPE_CHECKING:
+    from specmodel.answers.outlook import Turned
+
+UNITS = {"break_even_tokens_per_step": "token", "break_even_draft_length": "token"}
+"""Units of columns of rows that a prediction does not have."""
+_TAKEN = ("batch_size", "draft_length", "context_length", "forward_time", "limited_by", "fits")
+
+
+def turned_rows(turned: Turned) -> list[Row]:
+    """Return the rows of a question turned round: what is needed, and what heads would give.
+
+    The draft length is the best one with the median head; what is needed is at one of its own.
+    """
+    import numpy as np
+
+    needed = {
+        "break_even_acceptance_rate": turned.rate_needed,
+        "break_even_tokens_per_step": turned.tokens_needed,
+        "break_even_draft_length": turned.length_needed,
+    }
+    needed |= {_column(level): values for level, values in turned.speedups.items()}
+    columns = {name: np.ravel(values).tolist() for name, values in needed.items()}
+    return [
+        {name: row[name] for name in _TAKEN[:4]}
+        | {name: None if np.isnan(values[i]) else values[i] for name, values in columns.items()}
+        | {name: row[name] for name in _TAKEN[4:]}
+        for i, row in enumerate(turned.prediction.rows())
+    ]
+
+
+def _column(level: str) -> str:
+    return f"speedup_{level.replace(' ', '_')}"
+
+
+def turned_table(rows: Sequence[Row], turned: Turned, width: int = 80) -> str:
+    """Return the table of a question turned round."""
+    of_heads = "best\nlength" if turned.heads else ""
+    needed = "{break_even_tokens_per_step:.2f} of {break_even_draft_length:.0f}"
+    shown: list[tuple[str, Form]] = [CELLS["batch_size"][:2]]
+    shown += [CELLS["context_length"][:2]] if varies("context_length", rows) else []
+    shown += [("TPOT\nplain", "{forward_time:s}"), ("pays from\ntokens/step", needed)]
+    shown += [("or rate", "{break_even_acceptance_rate:.2f}")]
+    shown += [(title, f"{{{_column(level)}:.2f}}") for title, level in _short(turned).items()]
+    shown += [(of_heads, "{draft_length}")] if of_heads else []
+    shown += [CELLS[name][:2] for name in ("fits", "limited_by")]
+    spare = ["limited\nby", "or rate", "TPOT\nplain", of_heads, "fits", *_short(turned)]
+    kept, left_out = fitted(columns_of(rows, shown), spare, width)
+    return align(kept) + left_out_told(left_out, "--csv has all")
+
+
+def _short(turned: Turned) -> dict[str, str]:
+    """Return levels of heads by the titles of their columns."""
+    return {
+        level.replace(" ", "\n") if " " in level else f"heads'\n{level}": level
+        for level in turned.speedups
+    }
+
+
+def turned_verdict(turned: Turned, rows: list[Row]) -> list[str]:
+    """Say from which tokens a step drafting pays, and where published heads would gain."""
+    able = [row for row in rows if row["fits"] and row["break_even_tokens_per_step"]]
+    able = able or [row for row in rows if row["break_even_tokens_per_step"]]
+    if not able:
+        return ["No acceptance makes speculation pay at any of these points."]
+    low, high = (f(able, key=_needed) for f in (min, max))
+    opening = f"Acceptance is not known. Speculation pays from {_need(low, rows)}"
+    if _needed(high) - _needed(low) > 0.005:
+        opening += f" to {_need(high, rows)}"
+    heads = turned.heads
+    if heads is None:
+        return [f"{opening}. Too few heads of this kind are published to say what one gains."]
+    extremes = [_paying(able, _column(heads.levels[i]), rows) for i in (0, 2)]
+    told = (
+        f"Heads of this kind as published ({heads.drafter} of {heads.num_targets} targets,"
+        f" November 2026): the {heads.levels[0]} gains {extremes[0]}, the {heads.levels[2]}"
+        f" {extremes[1]}; {_middle(able, turned, rows)}."
+        " No measurement of this target and drafter ships: give yours (specmodel acceptance)."
+    )
+    return [f"{opening}.", told]
+
+
+def _middle(able: list[Row], turned: Turned, rows: list[Row]) -> str:
+    """Say what the median head gains at most, and how sure that is beside its acceptance."""
+    from specmodel.prediction.gains import gains_at
+
+    name = _column("median")
+    best = max(able, key=lambda row: row[name])
+    (gain,) = gains_at(turned.prediction, [best])
+    return f"the median at most {best[name]:.2f} times, at {place(best, rows)}{ends(gain)}"
+
+
+def _needed(row: Row) -> float:
+    return float(row["break_even_tokens_per_step"])
+
+
+def _need(row: Row, rows: list[Row]) -> str:
+    what = f"{_needed(row):.2f} tokens a step of {row['break_even_draft_length']:.0f} drafted"
+    return f"{what} at {place(row, rows)}"
+
+
+def _paying(able: list[Row], name: str, rows: list[Row]) -> str:
+    """Say where a head of some level would gain."""
+    paying = [row for row in able if round(row[name], 2) > 1]
+    if not paying:
+        return "nowhere"
+    gains = sorted(row[name] for row in paying)
+    span = f"{gains[0]:.2f} to {gains[-1]:.2f} times" if len(gains) > 1 else f"{gains[0]:.2f} times"
+    return f"{span} {'everywhere' if len(paying) == len(rows) else f'at {places(paying, rows)}'}"

@@ -1,0 +1,77 @@
+"""Where memory ends drafts, and what a loaded drafter costs: against each length alone."""
+
+import numpy as np
+import pytest
+
+from specmodel import Acceptance, deploy, predict
+from specmodel.answers.outlook import at_best_lengths
+from specmodel.prediction.at_best import held_by_memory, warnings_at_best
+
+WHERE = {"target": "qwen3.5-397b-a17b", "drafter": "mtp", "hardware": "h200_sxm"}
+LAYOUT = {"tensor_parallel": 1, "data_parallel": 8}
+SIZES, CONTEXTS, LONGEST = np.array([8, 128, 256, 2000]), np.array([[512], [8192]]), 6
+
+
+def each_length(rate):
+    """Return speedups, whether they fit and bytes at lengths of 0 to the longest, one by one."""
+    found = [
+        predict(
+            **WHERE,
+            **LAYOUT,
+            batch_size=SIZES,
+            context_length=CONTEXTS,
+            draft_length=length,
+            acceptance=rate,
+        )
+        for length in range(LONGEST + 1)
+    ]
+    return [np.stack([getattr(p, n) for p in found]) for n in ("speedup", "fits", "memory_bytes")]
+
+
+@pytest.mark.parametrize("rate", [0.8, 0.3, 0.02])
+@pytest.mark.parametrize("is_grid", [True, False])
+def test_the_shortest_draft_that_would_gain_more_is_found(rate, is_grid):
+    """Of the points of a grid of lengths, and of one at the best length of each."""
+    deployment, acceptance = deploy(**WHERE, **LAYOUT), Acceptance(acceptance_rate=rate)
+    points = {"batch_size": SIZES, "context_length": CONTEXTS}
+    if is_grid:
+        told = {**points, "max_draft_length": LONGEST, "acceptance": acceptance}
+        lengths = np.arange(1, LONGEST + 1)[:, None, None]
+        p = predict(**WHERE, **LAYOUT, draft_length=lengths, **told)
+    else:
+        p = at_best_lengths(*deployment, acceptance, LONGEST, points)
+    held = held_by_memory(p.evaluation)
+    gain, fits, needed = each_length(rate)
+    taken = np.where(fits, gain, 0).max(axis=0)
+    would = ~fits & (gain > np.maximum(1.01 * taken, 1)) & (taken > 0)
+    first = would.argmax(axis=0)  # length 0 is never one
+    assert held.draft_length.tolist() == first.tolist()
+    for place in np.argwhere(first):
+        at = (first[tuple(place)], *place)
+        assert held.speedup[tuple(place)] == pytest.approx(gain[at], rel=1e-12)
+        assert held.memory.total_bytes(SIZES)[tuple(place)] == pytest.approx(needed[at], rel=1e-12)
+    assert (rate == 0.02) == (not first.any())
+    told = p.warnings[0] if not is_grid else warnings_at_best(p)[0]
+    assert told.startswith("memory ends drafts at batch size ") == bool(first.any())
+    if not is_grid:
+        is_idle = p.draft_length == 0
+        assert ((p.limited_by == "memory") == (is_idle & (first > 0))).all()
+
+
+def test_without_states_memory_ends_no_drafts():
+    deployment = deploy(target="mixtral-8x7b", drafter="eagle3", hardware="h100_sxm")
+    p = at_best_lengths(*deployment, Acceptance(acceptance_rate=0.7), 4, {"batch_size": SIZES})
+    assert held_by_memory(p.evaluation) is None
+    assert "memory" not in p.limited_by
+
+
+def test_what_a_loaded_drafter_costs_is_all_that_the_step_is_longer():
+    deployment = deploy(target="mixtral-8x7b", drafter="eagle3", hardware="h200_sxm")
+    points = {"batch_size": 64}
+    p = at_best_lengths(*deployment, Acceptance(acceptance_rate=0.01), 4, points)
+    draft, host = float(p.draft_time), float(p.reject_time)
+    assert float(p.step_time - p.forward_time) == pytest.approx(draft + host, rel=1e-9)
+    assert p.draft_length == 0
+    told = p.warnings[0]
+    assert f"(its pass {1e6 * draft:.3g} us and the host's work {1e6 * host:.3g} us)" in told
+    assert f"down to {float(p.speedup):.2f}x" in told
