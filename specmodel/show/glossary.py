@@ -26,7 +26,7 @@ WORDS = {
     "context": "tokens of a request in the KV cache before a step",
     "TPOT": "time per output token of a request, after the first",
     "speedup": "TPOT without speculation over TPOT with it",
-    "80 % interval": "holds the true value in eight of ten cases, by errors of kernels and hosts",
+    "80 % interval": "fitted to hold eight of ten published runs; it held 63 to 68 % of others'",
     "target efficiency": "a plain pass over the pass that verifies a draft; 1: verifying is free",
     "break-even": "the acceptance rate, or tokens a step, from which speculation pays",
     "experts loaded": "distinct experts of a layer whose weights a pass reads",
