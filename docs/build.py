@@ -45,13 +45,13 @@ def main() -> int:
 
 
 def draw_gallery() -> None:
-    """Draw the figures of the gallery that take no minutes, unless there are some."""
+    """Draw the figures of the gallery, unless there are some."""
     import gallery
 
     folder = HERE / "gallery"
     if not any(folder.glob("*.png")):
         with contextlib.redirect_stderr(io.StringIO()):  # warnings of commands
-            gallery.main(folder, is_quick=True)
+            gallery.main(folder)
 
 
 def build(rewrite: bool) -> int:

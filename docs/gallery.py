@@ -45,19 +45,15 @@ def run(line: str) -> None:
         printed = written.getvalue()
 
 
-def main(folder: Path, *, is_quick: bool = False) -> None:
-    """Run each line of the page in a folder, beside the notebooks whose data some read.
-
-    Quickly, all but the search for capacities.
-    """
+def main(folder: Path) -> None:
+    """Run each line of the page in a folder, beside the notebooks whose data some read."""
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "notebooks"
     with contextlib.chdir(folder):
         data.symlink_to(ROOT / "notebooks")
         try:
             for line in commands():
-                if not (is_quick and " capacity " in line):
-                    run(line)
+                run(line)
         finally:
             data.unlink()
 

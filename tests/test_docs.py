@@ -61,6 +61,7 @@ def glossary_page() -> str:
     parts = ["# What the words mean", "The same as `specmodel list words` and `list policies`."]
     for title, words in tables.items():
         rows = "\n".join(f"| {word} | {told} |" for word, told in words.items())
+        rows = rows.replace("__", "\\_\\_")
         parts.append(f"## {title}\n\n| word | meaning |\n|---|---|\n{rows}")
     return "\n\n".join(parts) + "\n"
 
@@ -165,6 +166,17 @@ def test_an_example_that_prints_something_else_is_found_and_written_anew(
     now = examples.run(page)
     assert "the page shows '3', the example prints '2'" in examples.difference(page, now)
     assert now == PAGE_OF_EXAMPLES
+
+
+def test_what_was_taken_is_shown_once_a_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(examples, "DOCS", tmp_path)
+    page = tmp_path / "page.md"
+    answer = "{code-block} text\n:caption: one.txt\n\n2.6x\n\nAssumed: a 1.\nOurs: b 2.\n"
+    asked = "console\n$ cat one.txt\n"
+    page.write_text("\n\n".join(f"```{block}```" for block in (answer, asked, asked)))
+    now = examples.run(page)
+    assert now.endswith("Ours: b 2.\n```\n\n```console\n$ cat one.txt\n2.6x\n\n...\n```")
+    assert now.count("Assumed") == 2  # in the file, and in the first answer
 
 
 def test_an_example_that_fails_is_told(tmp_path, monkeypatch):

@@ -4,7 +4,8 @@ A block `console` has commands after `$ ` and `pycon` lines after `>>> `, each w
 a code block with a caption is a file of that name. The blocks of a page run in turn, in a folder of
 the page's own under `_made`, where the page finds the figures that they draw; `checkout` is there
 the folder of the sources.
-`python docs/build.py --rewrite` writes what is printed now into the pages.
+`python docs/build.py --rewrite` writes what is printed now into the pages. What closes an answer,
+all that was taken, is shown with the first one of a page; in later ones `...` stands for it.
 """
 
 import contextlib
@@ -26,7 +27,8 @@ BLOCK = re.compile(
     flags=re.MULTILINE | re.DOTALL,
 )
 
-PICTURE = re.compile(r"!\[[^\]]*\]\((gallery/\w+\.png)\)")
+TAKEN = re.compile(r"^Assumed: (?:.+\n)+", flags=re.MULTILINE)
+"""What closes an answer: all that was taken as it was not given."""
 SPEED = re.compile(r"[\d.,]+[kM]? (points|steps) a second")
 """What no two runs print alike."""
 
@@ -57,12 +59,13 @@ def printed(command: str) -> str:
     return re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
 
 
-def commands(block: str) -> str:
-    """Return a block of commands as a terminal shows it now."""
-    shown = []
+def commands(block: str, *, before: str = "") -> str:
+    """Return a block of commands as a terminal shows it now, below what the page showed before."""
+    shown = before
     for typed in re.findall(r"^\$ (?:.*\\\n)*.*\n", block, flags=re.MULTILINE):
-        shown.append(typed + printed(typed[2:].replace("\\\n", " ").strip()))
-    return "".join(shown)
+        text = printed(typed[2:].replace("\\\n", " ").strip())
+        shown += typed + (TAKEN.sub("...\n", text) if TAKEN.search(shown) else text)
+    return shown[len(before) :]
 
 
 def session(block: str, names: dict[str, Any]) -> str:
@@ -91,13 +94,17 @@ def run(page: Path) -> str:
     folder.mkdir(parents=True)
     (folder / "checkout").symlink_to(DOCS.parent)
     names: dict[str, Any] = {}
+    answers = ""
 
     def anew(block: re.Match[str]) -> str:
+        nonlocal answers
         kind, file, body = block.groups()
         if file:
+            (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).write_text(body, encoding="utf-8")
             return block[0]
-        shown = commands(body) if kind == "console" else session(body, names)
+        shown = session(body, names) if kind == "pycon" else commands(body, before=answers)
+        answers += shown
         return f"```{kind}\n{shown}```"
 
     before = os.environ.get("COLUMNS")
@@ -137,17 +144,7 @@ def check(app: Any, name: str, source: list[str]) -> None:
         logging.getLogger(__name__).warning(told, location=name)
 
 
-def without_missing(app: Any, name: str, source: list[str]) -> None:
-    """Say of a picture of the gallery that is not there how it is drawn."""
-    folder = Path(app.env.doc2path(name)).parent
-    told = "Not drawn with the site, as it takes minutes: `python docs/gallery.py`."
-    source[0] = PICTURE.sub(
-        lambda found: found[0] if (folder / found[1]).exists() else told, source[0]
-    )
-
-
 def setup(app: Any) -> dict[str, bool]:
     app.add_config_value("rewrite_examples", False, "")
     app.connect("source-read", check)
-    app.connect("source-read", without_missing)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -6,6 +6,7 @@ Rooms and what imports them are read from the sources; nothing is drawn by hand.
 import ast
 from html import escape
 from pathlib import Path
+from textwrap import wrap
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -14,8 +15,8 @@ from sphinx.util.docutils import SphinxDirective
 import specmodel
 
 PACKAGE = Path(specmodel.__file__).parent
-ROW, WORDS, CELL = 26, 560, 26
-"""Height of a room, width of its words, width of a column of dots, in pixels."""
+ROW, WORDS, CELL, LETTERS = 38, 470, 26, 60
+"""Height of a room, width of its words, width of a column of dots, in pixels; letters of a line."""
 
 
 def imported() -> dict[str, set[str]]:
@@ -58,21 +59,20 @@ def drawing() -> str:
         y, texts = ROW * row, (PACKAGE / room / "__init__.py").read_text(encoding="utf-8")
         told = (ast.get_docstring(ast.parse(texts)) or "").partition("\n\n")[0].replace("\n", " ")
         out.append(f'<rect x="1" y="{y + 1}" width="{WORDS - 12}" height="{ROW - 4}" rx="3"/>')
-        out.append(f'<text x="10" y="{y + 16}"><tspan class="room">{room}</tspan></text>')
-        out.append(f'<text x="100" y="{y + 16}">{escape(shortened(told))}</text>')
+        out.append(f'<text x="10" y="{y + 22}"><tspan class="room">{room}</tspan></text>')
+        lines = wrap(told, LETTERS)
+        for number, line in enumerate(lines):
+            place = y + 29 - 7 * len(lines) + 14 * number
+            out.append(f'<text x="90" y="{place}">{escape(line)}</text>')
         for column, other in enumerate(order):
             x = WORDS + CELL * column + CELL // 2
             if other == room:
-                out.append(f'<text x="{x}" y="{y + 16}" class="own">{column + 1}</text>')
+                out.append(f'<text x="{x}" y="{y + 22}" class="own">{column + 1}</text>')
             elif other in uses[room]:
-                out.append(f'<circle cx="{x}" cy="{y + 12}" r="5"/>')
-    foot = f"{len(order)} rooms; a dot in a row: this room imports from the one numbered above it"
+                out.append(f'<circle cx="{x}" cy="{y + 18}" r="5"/>')
+    foot = f"{len(order)} rooms; a dot: the room of its row imports from the one numbered below it"
     out.append(f'<text x="10" y="{height - 8}">{foot}</text></svg>')
     return "\n".join(out)
-
-
-def shortened(text: str, most: int = 78) -> str:
-    return text if len(text) <= most else text[: text.rindex(" ", 0, most)].rstrip(",;:") + " ..."
 
 
 class House(SphinxDirective):

@@ -1,6 +1,7 @@
 """Public names: a list of what a package exports, and a check that the reference has them all."""
 
 import inspect
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
+from sphinx.util.inspect import object_description
 
 import specmodel
 
 PACKAGE = Path(specmodel.__file__).parent
+LONGEST_DEFAULT = 60  # letters
 LOG = logging.getLogger(__name__)
 
 
@@ -48,20 +51,32 @@ def summary(value: Any) -> str:
 
 
 class Exported(SphinxDirective):
-    """What a package exports: each name, where it is described, and its first sentence."""
+    """What a package exports, in a page of Markdown: a link a name, and its first sentence."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         front = self.arguments[0]
         known, values = described(), exported()
-        lines = []
+        lines = ["| name | what it is |", "|---|---|"]
         for name in import_module(front).__all__:
             path = f"{front}.{name}"
-            lines += [f":py:obj:`{name} <{known[path]}>`", f"    {summary(values[path])}"]
+            told = summary(values[path]).replace("|", "\\|")
+            lines += [f"| {{py:obj}}`{name} <{known[path]}>` | {told} |"]
         parsed = nodes.Element()
         self.state.nested_parse(StringList(lines, front), 0, parsed)
         return parsed.children
+
+
+def without_long_defaults(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, given: str | None, back: str | None
+) -> tuple[str | None, str | None]:
+    """Show defaults of a record that fill more than a line as three dots."""
+    for field in fields(value) if given and is_dataclass(value) else ():
+        default = object_description(field.default)
+        if given and len(default) > LONGEST_DEFAULT:
+            given = given.replace(default, "...")
+    return given, back
 
 
 def check(app: Sphinx, error: Exception | None) -> None:
@@ -76,5 +91,6 @@ def check(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("exported", Exported)
+    app.connect("autodoc-process-signature", without_long_defaults)
     app.connect("build-finished", check)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

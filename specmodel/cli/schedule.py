@@ -88,8 +88,8 @@ def _verdict(plan: Plan) -> list[str]:
     where = plan.counted if plan.largest == last else ""
     sizes = f"Batch sizes up to {last}, {plan.end}{where}."
     if schedule.max_draft_length:
-        last = _tokens(schedule.draft_length[-1]) if plan.format.keeps_last else "no draft"
-        sizes = f"{sizes.removesuffix('.')}; above, {plan.format.name} goes on with {last}."
+        above = _tokens(schedule.draft_length[-1]) if plan.format.keeps_last else "no draft"
+        sizes = f"{sizes.removesuffix('.')}; above, {plan.format.name} goes on with {above}."
         sizes += (
             f" Against the best length at each, the schedule loses {schedule.mean_loss:.1%} on"
             f" average, {schedule.loss.max():.1%} at most."

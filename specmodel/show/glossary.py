@@ -28,7 +28,7 @@ WORDS = {
     "TPOT": "time per output token of a request, after the first",
     "TTFT": "time to the first token of a request, from its arrival",
     "speedup": "TPOT without speculation over TPOT with it",
-    "80 % interval": "holds the true value in eight of ten cases, by errors of kernels and hosts",
+    "80 % interval": "fitted to hold eight of ten published runs; it held 63 to 68 % of others'",
     "chance of a gain": "how likely the true speedup is above 1",
     "plain pass": "a pass of the target without a draft: one token a request",
     "verify time": "of the target's pass over a draft and the token before it",
