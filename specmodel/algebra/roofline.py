@@ -1,9 +1,10 @@
 """Time of kernels from FLOPs and bytes: the roofline and what bends it."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeAlias
+from functools import cached_property, lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -140,27 +141,31 @@ def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: Value) -> F
     >>> float(smooth_maximum(np.float64(3.0), np.float64(4.0), 2.0))
     5.0
     """
-    size = max(np.size(first), np.size(second))
+    rows: Sequence[Any] | None = None
     if not isinstance(sharpness, float) and np.ndim(sharpness):
-        exponents = np.ravel(sharpness)
-        if size > _FEW:
+        exponents, axes = np.ravel(sharpness), max(np.ndim(first), np.ndim(second))
+        is_few = max(np.size(first), np.size(second)) <= _FEW
+        rows = _squarings(exponents.tobytes(), axes) if is_few else None
+        if rows is None:
             return _by_exponent(first, second, exponents)
-        sharpness = exponents.reshape(-1, *(1,) * (max(np.ndim(first), np.ndim(second)) - 1))
     larger = np.asarray(np.maximum(first, second))
     ratio = np.asarray(np.minimum(first, second) / (larger + _TINY))
-    if size <= _FEW:
-        return np.asarray((1 + ratio**sharpness) ** (1 / sharpness) * larger)
-    if math.isinf(sharpness) or ratio.max() ** sharpness < _NEGLIGIBLE:  # saves most of the time
+    if rows is None and (
+        math.isinf(sharpness)
+        or (ratio.size > _FEW and ratio.max() ** sharpness < _NEGLIGIBLE)  # saves most of the time
+    ):
         return larger
     # larger (1 + ratio^p)^(1/p), in place and by squaring where p allows: half the time of a pow
-    if (squarings := math.log2(sharpness)).is_integer():
-        for _ in range(int(squarings)):
-            np.multiply(ratio, ratio, out=ratio)
-        ratio += 1
-        for _ in range(int(squarings)):
-            np.sqrt(ratio, out=ratio)
-    else:
+    if rows is None and (squarings := math.log2(sharpness)).is_integer():
+        rows = [True] * int(squarings)
+    if rows is None:
         np.power(1 + ratio**sharpness, 1 / sharpness, out=ratio)
+    else:
+        for row in rows:
+            np.multiply(ratio, ratio, out=ratio, where=row)
+        ratio += 1
+        for row in rows:
+            np.sqrt(ratio, out=ratio, where=row)
     return np.asarray(np.multiply(ratio, larger, out=ratio))
 
 
@@ -175,3 +180,12 @@ def _by_exponent(first: FloatArray, second: FloatArray, exponents: FloatArray) -
         rows = exponents == exponent
         found[rows] = smooth_maximum(first[rows], second[rows], exponent)
     return found
+
+
+@lru_cache(maxsize=256)
+def _squarings(exponents: bytes, axes: int) -> list[np.ndarray] | None:
+    """Return which rows are squared each time, None where exponents are no powers of two."""
+    powers = np.log2(np.frombuffer(exponents)).reshape(-1, *(1,) * (axes - 1))
+    if not np.isfinite(powers).all() or (powers != np.floor(powers)).any():
+        return None
+    return [powers > i for i in range(int(powers.max()))]
