@@ -880,12 +880,12 @@ def test_without_pyarrow_there_is_csv(tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     plan = plan_sweep(BASE)
     for output in OUTPUTS[1:]:
-        with pytest.raises(InputError, match=r"^output: got .*pip install 'specmodel\[sweeps\]'"):
+        with pytest.raises(InputError, match=r"^output: got .*pip install '\.\[sweeps\]'"):
             sweep_to_file(plan, f"{tmp_path}/{output}")
     assert not list(tmp_path.iterdir())
 
 
 def test_without_dask_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"^scheduler: got 'tcp://.*'specmodel\[dask\]'"):
+    with pytest.raises(InputError, match=r"^scheduler: got 'tcp://.*'\.\[dask\]'"):
         sweep(BASE, client="tcp://127.0.0.1:8786")

@@ -499,10 +499,10 @@ SPREAD = [
 
 KERNELS = [
     *(
-        (f"{GOOD} --stack {value}", "--stack:", f"'{shown}'", "trtllm, vllm, typical, datasheet")
+        (f"{GOOD} --stack {value}", "--stack:", f"'{shown}'", "trtllm, vllm, torch, typical, datasheet")
         for value, shown in (("nosuch", "nosuch"), ("''", ""), ("TRTLLM", "TRTLLM"))
     ),
-    (f"{GOOD} --stack torch", "--stack:", "'torch'", "NVIDIA H200 SXM"),
+    (f"{GOOD} --hardware b200 --stack torch", "--stack:", "'torch'", "NVIDIA B200"),
     (f"{GOOD} --hardware l4 --stack trtllm", "--stack:", "'trtllm'", "typical, datasheet", "L4"),
     (f"{GOOD} --hardware {{folder}}/good.toml --stack vllm", "--stack:", "'vllm'", "made up"),
     (f"{GOOD} --stack", "--stack"),

@@ -481,7 +481,7 @@ WRONG = [
     (BASE + " --csv --fragment-only", "csv: got True", "--fragment-only"),
     (BASE + " --proposal-rate 0.5", "--proposal-rate: got 0.5", "ngram"),
     (BASE.replace("h200_sxm", "h201"), "--hardware: got 'h201'", "h200_sxm"),
-    (BASE + " --stack torch", "--stack: got 'torch'", "trtllm"),
+    (BASE + " --stack ollama", "--stack: got 'ollama'", "trtllm"),
 ]
 
 

@@ -263,15 +263,15 @@ def test_a_file_is_written_and_said_in_one_line(output, tmp_path, run):
 
 
 def test_impossible_combinations_are_said(run):
-    command = f"{GOOD} --stack vllm,torch --columns speedup"
+    command = f"{GOOD} --stack vllm,ollama --columns speedup"
     status, out, err = run(command)
     assert (status, out) == (2, "")
-    assert err.startswith("specmodel: error: --stack: got 'torch'; expected one of")
+    assert err.startswith("specmodel: error: --stack: got 'ollama'; expected one of")
     status, out, err = run(f"{command} --skip-impossible")
     assert status == 0
     assert set(as_frame(out)["stack"]) == {"vllm"}
     assert len(err.splitlines()) == 1
-    assert err.startswith("specmodel: skipped: mixtral-8x7b, ngram, h200_sxm, torch: stack: got")
+    assert err.startswith("specmodel: skipped: mixtral-8x7b, ngram, h200_sxm, ollama: stack: got")
 
 
 CASES = [
