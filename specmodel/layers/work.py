@@ -50,8 +50,8 @@ class Work:
         part [-] [B] [-].
     groups, depth
         Independent groups of work (sequences times KV heads of attention, experts loaded), and what
-        each result of a product sums over, the sum of it over the kernels [-]; of attention, what
-        one block of threads reads of a head [B].
+        each result of a product sums over, the sum of it over the kernels, or experts loaded or not
+        [-]; of attention, what one block of threads reads of a head [B].
     rows, spread, width
         Rows that matrices are multiplied with, equal matrices that these are spread over, such as
         experts, and the narrow side of one, which tiles pad; infinite ones pad nothing [-].

@@ -84,7 +84,7 @@ def central_intervals(
     share it, ratios keep only what host time leaves of it. That verify passes of several tokens a
     sequence share all of it is an assumption: nothing published measures them alone. Plain passes
     of 2, 4 and 8 times the requests differ by somewhat more than the errors of kernels let a verify
-    pass of as many tokens: intervals of that ratio hold for 67, 68 and 65 %. Where all-reduces of
+    pass of as many tokens: intervals of that ratio hold for 68, 68 and 65 %. Where all-reduces of
     other stacks or GPUs stand in, messages have one further factor, the same in all passes.
 
     The overheads of a fitted engine are drawn from the covariance of its fit, since at batch sizes
