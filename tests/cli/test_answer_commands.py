@@ -197,7 +197,7 @@ def test_the_waterfalls_are_printed_with_both_ends(run):
     words = " ".join(out.split())
     for limit in p.limited_by:
         assert f"the step is longer mostly by {limit}" in words
-    lines = out.split("Speedup, from")[1].split("\n\n")[0].splitlines()
+    lines = out.split("Speedup at draft length 3, from")[1].split("\n\n")[0].splitlines()
     columns = [line.split() for line in lines if re.match(r"[a-zK]\w+ +[-\d]", line)]
     total = sum(float(line[1]) for line in columns if line[0] != "predicted")
     assert total == pytest.approx(p.speedup[0], abs=0.004)
