@@ -188,5 +188,5 @@ def test_a_stack_that_is_not_calibrated_is_refused(monkeypatch: pytest.MonkeyPat
 
 def test_absent_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "find_spec", lambda _name: None)
-    with pytest.raises(InputError, match=r"pip install 'specmodel\[datasets\]'"):
+    with pytest.raises(InputError, match=r"pip install '\.\[datasets\]'"):
         datasets.list_tables()

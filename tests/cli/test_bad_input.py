@@ -499,7 +499,12 @@ SPREAD = [
 
 KERNELS = [
     *(
-        (f"{GOOD} --stack {value}", "--stack:", f"'{shown}'", "trtllm, vllm, torch, typical, datasheet")
+        (
+            f"{GOOD} --stack {value}",
+            "--stack:",
+            f"'{shown}'",
+            "trtllm, vllm, torch, typical, datasheet",
+        )
         for value, shown in (("nosuch", "nosuch"), ("''", ""), ("TRTLLM", "TRTLLM"))
     ),
     (f"{GOOD} --hardware b200 --stack torch", "--stack:", "'torch'", "NVIDIA B200"),

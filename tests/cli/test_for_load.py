@@ -22,7 +22,7 @@ def test_on_other_seeds_it_carries_no_less_than_single_lengths_and_none(
     capsys, monkeypatch, target
 ):
     """By more than two standard errors of the differences."""
-    monkeypatch.setattr("specmodel.cli.capacity._RUNS", 2)
+    monkeypatch.setattr("specmodel.cli.capacity._RUNS", dict.fromkeys((True, False), (2, 400)))
     monkeypatch.setitem(UNASKED, "requests", 400)
     line = f"{LOAD} --tpot-target {target} --max-draft-length 3"
     carried = document(capsys, f"schedule {line} --max-batch-size 256 --for vllm --for-load")

@@ -99,7 +99,7 @@ def test_schedule_to_what_fits_says_for_which_draft(run, model):
     text = " ".join(run(given).split())
     rows = json.loads(run(f"{given} --json"))["rows"]
     longest = max(row["draft_length"] for row in rows)
-    told = f"at context 65536, with room for drafts of {longest} in each request."
+    told = f"at context 65536, with room for drafts of {longest} in each request"
     assert f"up to {len(rows)}, the largest that fits in memory {told}" in text
     point = f"--context-length 65536 --acceptance-rate 0.8 --draft-length {longest}"
     point += f" --engine sglang --batch-size {len(rows)},{len(rows) + 1} --json"

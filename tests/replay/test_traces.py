@@ -551,7 +551,7 @@ def test_parquet_that_is_damaged_is_refused(tmp_path):
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     for call in (read_trace, lambda path: write_trace(some_trace(), path)):
-        with pytest.raises(InputError, match=r"pyarrow.*pip install 'specmodel\[traces\]'"):
+        with pytest.raises(InputError, match=r"pyarrow.*pip install '\.\[traces\]'"):
             call(tmp_path / "mine.parquet")
     write_trace(some_trace(), tmp_path / "mine.jsonl")
     assert_same(read_trace(tmp_path / "mine.jsonl"), some_trace())
@@ -687,7 +687,7 @@ def test_tokenizers_that_are_refused(tmp_path):
 def test_texts_without_tokenizers_say_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     path = token_file(tmp_path / "in.jsonl", lines_of(TEXTS))
-    with pytest.raises(InputError, match=r"^tokenizer: .*pip install 'specmodel\[traces\]'"):
+    with pytest.raises(InputError, match=r"^tokenizer: .*pip install '\.\[traces\]'"):
         read_tokens(path, path)
 
 

@@ -420,7 +420,7 @@ def test_sobol_draws_shares_with_intervals_the_largest_first(table) -> None:
     assert [[tuple(s[:, 0].round(9)) for s in part] for part in ends] == [
         [(0.5, 0.7), (0.05, 0.2)], [(0.6, 0.8), (0.1, 0.3)],
     ]  # fmt: skip
-    assert legend(drawn) == ["first-order", "total"]
+    assert legend(drawn) == ["first-order index", "total index"]
     assert not drawn.texts, "no text among the bars"
     assert drawn.get_xlabel() == ("share of the variance\nof speedup (of 1)\nand 1 input with less")
 
