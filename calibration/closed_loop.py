@@ -272,7 +272,8 @@ def predict(
     }).reset_index()  # fmt: skip
     table["quantity"] = pd.Categorical(table["quantity"], QUANTITIES)
     table = table.sort_values([*KEY, "quantity"], ignore_index=True).astype({"quantity": str})
-    return table.assign(error=table["predicted"] / table["measured"] - 1)
+    case = table["target"] + f" on {hardware.name}"
+    return table.assign(error=table["predicted"] / table["measured"] - 1, case=case)
 
 
 def predictions(
@@ -347,7 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         find_device(options.device)
         if options.output and find_spec("matplotlib") is None:
-            expected = "matplotlib for its figure: pip install 'specmodel[plots]'"
+            expected = "matplotlib for its figure: pip install '.[plots]'"
             raise InputError("output", str(options.output), expected)
         if device.type == "cuda" and not has_grouped_kernel(device):
             raise InputError("device", "cuda", "a GPU with grouped products, Hopper or B200")
