@@ -269,7 +269,7 @@ class EngineProfile(Record):
     ) -> tuple[str, ...]:
         """Return a sentence if these lie outside of what the engine was fitted on, else nothing.
 
-        `hardware` is the name of a GPU and `drafter` a kind; a draft length of 0 drafts nothing, and
+        `hardware` is the name of a GPU and `drafter` a kind; a draft length of 0 drafts nothing;
         where all are 0 the drafter does not count.
         """
         if self.fit is None:
