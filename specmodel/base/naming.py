@@ -1,7 +1,8 @@
 """Names as people type them: shipped ones, their beginnings, short ones of GPUs, ids of a hub.
 
 A name is looked up in this order: one that ships, a short name, the beginning of one shipped name
-alone, a path, and the id of a model in the local cache of the hub. Nothing is fetched.
+alone, a path, the id of a model in the local cache of the hub, and an id that ends in the name of
+one that ships. Nothing is fetched.
 """
 
 import os
@@ -47,6 +48,18 @@ def known_name(typed: str, names: Iterable[str], argument: str) -> str | None:
     if len(starting) > 1:
         raise InputError(argument, typed, f"one of those that start so: {', '.join(starting)}")
     return starting[0] if starting else None
+
+
+def shipped_id(typed: str, names: Iterable[str]) -> str:
+    """Return the shipped name that ends a hub's id which is not here; else what was typed.
+
+    >>> shipped_id("Qwen/Qwen3-30B-A3B", ["qwen3-30b-a3b"])
+    'qwen3-30b-a3b'
+    """
+    if not is_id(typed) or os.path.lexists(typed) or cached_snapshot(typed):
+        return typed
+    known = {*names}
+    return next((name for name in spellings(typed.rpartition("/")[2]) if name in known), typed)
 
 
 def is_id(text: str) -> bool:

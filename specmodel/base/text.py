@@ -1,7 +1,7 @@
 """Text of at most 80 columns, or of a narrower screen: paragraphs and aligned tables."""
 
 import textwrap
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextvars import ContextVar
 
 Columns = list[tuple[str, list[str]]]
@@ -19,6 +19,16 @@ def wrap(text: str, indent: str = "") -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words as a list in a sentence.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def column_width(column: tuple[str, list[str]]) -> int:

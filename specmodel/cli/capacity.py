@@ -11,7 +11,16 @@ from specmodel.base.errors import InputError, install
 from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering, echo_warnings, told_progress
-from specmodel.cli.serve import OPTIONS, UNITS, study_from, typed_law, typed_loads, typed_targets
+from specmodel.cli.serve import (
+    LONGEST,
+    OPTIONS,
+    UNITS,
+    study_from,
+    typed_law,
+    typed_loads,
+    typed_policies,
+    typed_targets,
+)
 from specmodel.cli.settings import own
 from specmodel.cli.where import where_options
 from specmodel.prediction.table import Form, Row, seconds
@@ -27,7 +36,7 @@ ATTAINMENT = "Share of the requests that should meet both targets.  [default: 0.
 _RATES = "Tell what these rates do, 1,2,4 or 1:16:x2, in place of the largest one."
 _FOR_RATE = "Requests a second for which replicas, GPUs and their price are told."
 _REPLICATIONS = "Runs of other requests at each rate.  [default: 5; 2 of 1000 without numba]"
-_TTFT, _SHARE, _LONGEST = 1.0, 0.9, 3
+_TTFT, _SHARE = 1.0, 0.9
 _RUNS = {True: (5, 2000), False: (2, 1000)}
 """What is taken where nothing is typed; runs at each rate and their requests, with numba or not."""
 _RATES_TRIED = 11
@@ -111,7 +120,7 @@ _UNITS = UNITS | {
 @own("replications", int, _REPLICATIONS)
 @settings.options(*(own(name, *told) for name, told in OPTIONS.items() if name != "request_rate"))
 @settings.acceptance_options()
-@settings.option("max_draft_length", words="Longest draft of any policy.  [default: 3]")
+@settings.option("max_draft_length", words=LONGEST)
 @settings.detail_options()
 @own("seed", int, "Of all that is drawn.", default=0)
 @answering(rows=", a row for each rate that was tried", figure="capacity")
@@ -166,10 +175,7 @@ def trial_from(
         check("for_rate", options["for_rate"], above=0)
     if options["gpu_hour_price"] is not None:
         check("gpu_hour_price", options["gpu_hour_price"], minimum=0)
-    options = _with_policies(options)
-    policies = [name.strip() for name in options["policy"].split(",")]
-    if len({*policies}) < len(policies):
-        raise InputError("policy", options["policy"], "policies, each once")
+    policies = typed_policies(options)
     ttft, tpot = typed_targets(options)
     told: dict[str, Any] = {}
     if ttft is None and tpot is not None:
@@ -189,19 +195,6 @@ def trial_from(
     if must_meet:
         check_alone(trial, policies)
     return trial, policies, assumed | told
-
-
-def _with_policies(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options with policies, as long as acceptance is known where none are typed."""
-    from specmodel.cli.options import longest_draft
-
-    if options["policy"] is not None:
-        return options
-    longest = options["max_draft_length"] or _LONGEST
-    if options["max_draft_length"] is None and options["trace"] is None:
-        longest = min(longest, longest_draft(options))
-    own = {"policy": f"none,fixed:{min(longest, _LONGEST)},schedule", "max_draft_length": longest}
-    return options | own
 
 
 def _is_fast() -> bool:

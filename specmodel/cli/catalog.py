@@ -187,6 +187,8 @@ def list_command(kind: str | None) -> None:
         lists = [name for name in names if any(", " in row[name] for row in block)]
         told = table(block, shown, left=[names[0], names[-1], *lists])
         click.echo(f"\n{told}" if place else told)
+    if kind == "hardware":
+        click.echo(f"\nGB: {WORDS['GB']}.")
 
 
 @click.command(context_settings=SETTINGS)

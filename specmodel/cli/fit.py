@@ -25,6 +25,7 @@ from specmodel.show.assumed import assumed_text, what_if_text
 if TYPE_CHECKING:
     from specmodel.fit.measured.tables import Served
 
+_UNTOLD = "what the files do not tell: a name or path"
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
 
 
@@ -151,6 +152,8 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
         length, width, verified = (options[name] for name in _DRAFTING)
         typed = {"topk": width or 1, "verify_tokens": verified}
         runs = tuple(r.drafting(length, **typed) if r.draft_length is None else r for r in runs)
+    if options["drafter"] is None and any(run.draft_length for run in runs):
+        raise InputError("drafter", None, f"{_UNTOLD}, as some runs draft")
     measured.check_model(runs, options["target"])
     measured.need_plain(runs)
     name, told = _start(runs, options)
@@ -188,9 +191,9 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
 
 
 def _check_given(options: dict[str, Any]) -> None:
-    for name in ("target", "drafter", "hardware"):
+    for name in ("target", "hardware"):
         if options[name] is None:
-            raise InputError(name, None, "what the files do not tell: a name or path")
+            raise InputError(name, None, _UNTOLD)
     refuse_given(options, ["host_speed"], "none: the runs tell it")
 
 

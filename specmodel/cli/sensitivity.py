@@ -21,6 +21,7 @@ _CONTEXT = "KV entries per sequence before the step.  [default: 1024]"
 _RANGE = "What is known of an input; uniform. Once for each."
 _POINT = ("batch_size", "draft_length", "context_length")
 
+_ENDS = ("low", "high")
 _MOST_ROWS = 15
 """Rows of a table for people [-]."""
 
@@ -205,7 +206,8 @@ def _elasticity_table(rows: list[Row]) -> str:
         "target\neff.": "{target_efficiency:+.3f} %",
     }
     most = max((abs(row["speedup"]) for row in rows[_MOST_ROWS:]), default=0.0)
-    return _table(rows, columns, _MOST_ROWS, f"at most {most:.1g} % on the speedup")
+    note = f"at most {most:.1g} % on the speedup"
+    return _table(rows[:_MOST_ROWS], columns, len(rows[_MOST_ROWS:]), note)
 
 
 def _tornado_table(rows: list[Row]) -> str:
@@ -217,10 +219,10 @@ def _tornado_table(rows: list[Row]) -> str:
         "target\neff.": "{target_efficiency_at_low:.2f}>{target_efficiency_at_high:.2f}",
     }
     outputs = ("speedup", "target_efficiency")
-    swings = [max(abs(r[f"{o}_at_high"] - r[f"{o}_at_low"]) for o in outputs) for r in rows]
-    count = _rows_shown(swings)
-    note = f"which move neither by more than {max(swings[count:], default=0.0):.1g}"
-    return _table(rows, columns, count, note)
+    ends = [[[f"{row[f'{o}_at_{end}']:.2f}" for end in _ENDS] for o in outputs] for row in rows]
+    moved = [row for row, own in zip(rows, ends, strict=True) if any(a != b for a, b in own)]
+    shown = (moved or rows)[:_MOST_ROWS]
+    return _table(shown, columns, len(rows) - len(shown), "which move neither in these digits")
 
 
 def _sobol_table(found: Sensitivity, output: str) -> str:
@@ -231,7 +233,7 @@ def _sobol_table(found: Sensitivity, output: str) -> str:
         return wrap(f"No range moves the {words}.")
     columns: dict[str, Form] = {
         f"share of the variance\nof {words}": "{input}",
-        "first-\norder": lambda row: _per_cent(row["first_order"]),
+        "first-\norder": lambda row: _per_cent(min(row["first_order"], row["total"])),
         "95 %": lambda row: _interval(row, "first_order"),
         "\ntotal": lambda row: _per_cent(row["total"]),
         "95 % ": lambda row: _interval(row, "total"),
@@ -239,18 +241,19 @@ def _sobol_table(found: Sensitivity, output: str) -> str:
     totals = [row["total"] for row in rows]
     count = _rows_shown(totals)
     most = max(totals[count:], default=0.0)
-    table = _table(rows, columns, count, f"each at most {100 * most:.1g} % in total")
+    note = f"each at most {100 * most:.1g} % in total"
+    table = _table(rows[:count], columns, len(rows[count:]), note)
     if any(row["first_order_high"] - row["first_order_low"] > _WIDE for row in rows):
         table += f"\nThese shares are not settled: more than {found.samples} samples."
     return table
 
 
-def _table(rows: Sequence[Row], forms: dict[str, Form], count: int, note: str) -> str:
-    """Return the first rows in at most 80 columns, and a line about the others."""
-    columns = columns_of(rows[:count], forms.items())
+def _table(rows: Sequence[Row], forms: dict[str, Form], rest: int, note: str) -> str:
+    """Return rows in at most 80 columns, and a line about the rest."""
+    columns = columns_of(rows, forms.items())
     while table_width(columns) > 80:
         columns = columns[:-1]
-    table, rest = align(columns, left=[columns[0][0]]), len(rows) - count
+    table = align(columns, left=[columns[0][0]])
     return f"{table}\n{wrap(f'and {rest} more, {note}.')}" if rest > 0 else table
 
 
@@ -332,7 +335,7 @@ def _range(low: float, high: float, unit: str) -> str:
     first, last = (_value(end, unit).split(" ") for end in (low, high))
     if first[1:] == last[1:] or low == 0:
         first = first[:1]
-    return f"{''.join(first)}-{''.join(last)}"
+    return f"{' '.join(first)}-{' '.join(last)}"
 
 
 def _per_cent(share: float, unit: str = " %") -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
-from specmodel.base.text import wrap
+from specmodel.base.text import listed, wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering, told_progress
 from specmodel.cli.settings import given, own, refuse_given
@@ -79,11 +79,17 @@ _TIMES = ("tpot", "tpot_p90", "ttft", "ttft_p50", "ttft_p90", "interval_p99")
 UNITS = {
     **dict.fromkeys((*_TIMES, "tpot_closed", "ttft_closed", "time", "step_time"), "s"),
     **dict.fromkeys(("running", "running_closed", "users", "waiting", "decoding"), "request"),
-    **dict.fromkeys(("request_rate", "carried_rate"), "request/s"),
+    **dict.fromkeys(("request_rate", "carried_rate", "largest_rate_closed"), "request/s"),
     **dict.fromkeys(("tokens_per_step", "drafted_tokens_per_step"), "token"),
     **dict.fromkeys(("draft_length", "emitted_tokens"), "token"),
     "throughput": "token/s",
 }
+_USUAL = 3
+"""Draft length that is compared where none is typed, and the longest with a trace [token]."""
+LONGEST = (
+    "Longest draft of any policy.  [default: as far as acceptance is known or is drafted at once,"
+    " at most 10; with --trace 3]"
+)
 _MOST_STEPS = 300_000
 """Steps that are logged [-]."""
 _DRAWN, _DRAWN_TOKENS = 500, 1000
@@ -97,7 +103,7 @@ _SPARE = ("TPOT\n90 %", "TTFT\n90 %", "TPOT by\nformula")
 @where_options()
 @settings.options(*(own(name, *told) for name, told in OPTIONS.items()))
 @settings.acceptance_options()
-@settings.option("max_draft_length", words="Longest draft of any policy.  [default: 3]")
+@settings.option("max_draft_length", words=LONGEST)
 @settings.detail_options()
 @own("seed", int, "Of all that is drawn.", default=0)
 @own("steps", bool, "Tell of each step, the first 300,000, of one load and policy.")
@@ -107,7 +113,7 @@ def serve(**options: Any) -> Answer:
 
     Requests come at random, wait, and are batched continuously as vLLM 0.33 schedules them; each
     policy meets the same requests and the same luck. Beside it stands TPOT in the steady state by
-    formula. A rate that no policy carries is told with the largest that one does.
+    formula. Where requests wait ever longer, a row says that its load is not carried.
 
     \b
     Examples:
@@ -118,22 +124,17 @@ def serve(**options: Any) -> Answer:
       specmodel serve gpt-oss-120b h200 --users 32 --prompt-length 1000 \\
           --output-length 500
     """
-    from specmodel.serving.study import carried, under_load
+    from specmodel.serving.study import not_carried, under_load
 
-    policies = [name.strip() for name in (options["policy"] or "none,fixed:3,schedule").split(",")]
-    if len({*policies}) < len(policies):
-        raise InputError("policy", options["policy"], "policies, each once")
+    policies = typed_policies(options)
     study, assumed = study_from(options, policies)
     loads = typed_loads(options, study.lengths)
     targets = typed_targets(options)
     if options["steps"]:
         return _steps(study, policies, loads)
     with told_progress(len(loads) * len(policies), "Serving", "runs") as tell:
-        rows, too_high = carried(under_load(study, loads, policies, targets, tell))
-    warnings = [
-        f"{requests_a_second(rate)} are not carried by any policy: at most about {most:.3g}"
-        for rate, most in too_high.items()
-    ]
+        rows = under_load(study, loads, policies, targets, tell)
+    warnings = [_not_carried(rate, most) for rate, most in not_carried(rows).items()]
     used = study.scheduler(drafts=True)
     said = {name: getattr(used, name) for name in _LIMITS}
     assumed |= {name: value for name, value in said.items() if options[name] is None}
@@ -149,7 +150,7 @@ def serve(**options: Any) -> Answer:
         "rows": rows,
     }
     return Answer(
-        page=lambda: _page(study.deployment, rows, assumed, warnings),
+        page=lambda: _page(study.deployment, rows, assumed, warnings, targets),
         fields=lambda: fields,
         rows=lambda: rows,
         warnings=warnings,
@@ -160,18 +161,28 @@ def serve(**options: Any) -> Answer:
 def study_from(options: dict[str, Any], policies: list[str]) -> tuple[Study, dict[str, Any]]:
     """Return what is compared, and what was assumed in it."""
     from specmodel.base.units import check
-    from specmodel.cli.options import acceptance_from, deployment_from, longest_draft
+    from specmodel.cli.options import (
+        acceptance_from,
+        deployment_from,
+        longest_draft,
+        longest_told,
+    )
     from specmodel.serving.study import Study
 
     drafts = any(name != "none" for name in policies)
-    asked = 3 if options["max_draft_length"] is None else options["max_draft_length"]
-    check("max_draft_length", asked, minimum=1, whole=True)
-    longest = max(asked, *map(_fixed_length, policies)) if drafts else 0
+    asked, longest = options["max_draft_length"], max(map(_fixed_length, policies))
+    if asked is not None:
+        check("max_draft_length", asked, minimum=1, whole=True)
     deployment, assumed = deployment_from(options)
     trace = _trace(options["trace"], options["seed"])
     acceptance = _acceptance_of(trace) if trace else None
-    if acceptance is None and drafts:
+    if drafts and trace is not None:
+        longest = max(asked or _USUAL, longest)
+    elif drafts:
+        is_open = asked is None and any(n != "none" and not _fixed_length(n) for n in policies)
+        longest = max(longest_draft(options) if is_open else asked or 1, longest)
         longest_draft(options | {"max_draft_length": longest})  # refuses what is too long
+        assumed |= longest_told(options, longest) if is_open else {}
         acceptance = acceptance_from(options)
         assumed |= {"acceptance": acceptance.source} if acceptance.source else {}
     if trace is not None:
@@ -191,6 +202,21 @@ def study_from(options: dict[str, Any], policies: list[str]) -> tuple[Study, dic
         prefill_servers=_servers(options["prefill"]),
     )
     return study, assumed | told | {"scheduling": "as vLLM 0.33"}
+
+
+def typed_policies(options: dict[str, Any]) -> list[str]:
+    """Return the policies typed, or none, a draft as long as is usual and known, and a schedule."""
+    from specmodel.cli.options import longest_draft
+
+    text = options["policy"]
+    if text is None:
+        is_known = options["trace"] is None
+        longest = longest_draft(options) if is_known else options["max_draft_length"] or _USUAL
+        text = f"none,fixed:{min(longest, _USUAL)},schedule"
+    policies = [name.strip() for name in text.split(",")]
+    if len({*policies}) < len(policies):
+        raise InputError("policy", text, "policies, each once")
+    return policies
 
 
 def _steps(study: Study, policies: list[str], loads: list[Arrivals]) -> Answer:
@@ -334,7 +360,11 @@ def typed_targets(options: dict[str, Any]) -> tuple[float | None, float | None]:
 
 
 def _page(
-    deployment: Deployment, rows: list[Row], assumed: dict[str, Any], warnings: list[str]
+    deployment: Deployment,
+    rows: list[Row],
+    assumed: dict[str, Any],
+    warnings: list[str],
+    targets: tuple[float | None, float | None],
 ) -> str:
     """Return the page for people: which policy is fastest at which load, then the table."""
     left_out = {"users" if rows[0]["users"] is None else "requests\n/s"}
@@ -344,7 +374,9 @@ def _page(
     words = [wrap(_verdict(rows)), wrap(report.heading(deployment))]
     words += [wrap(line) for line in report.behind(deployment)]
     told = [wrap(f"Warning: {warning}.") for warning in warnings]
-    table = fitted_table(rows, forms, _SPARE, left=("policy",))
+    asked = dict(zip(("TTFT\n90 %", "TPOT\n90 %"), targets, strict=True))
+    spare = sorted(_SPARE, key=lambda title: asked.get(title) is not None)
+    table = fitted_table(rows, forms, spare, left=("policy",))
     note = "TPOT counts each token once; 90 % of requests stay below the columns so named."
     return "\n\n".join(["\n".join(words), *told, table, wrap(note), assumed_text(assumed)])
 
@@ -356,11 +388,14 @@ def _verdict(rows: list[Row]) -> str:
     told, last = list[str](), ""
     for load in loads if len(loads) <= _MOST_TOLD else (loads[0], loads[-1]):
         own = [row for row in rows if row[key] == load]
-        steady = [row for row in own if row["is_steady"]] or own
+        steady = [row for row in own if row["is_steady"]]
+        where = requests_a_second(load) if key == "request_rate" else f"{load} users"
+        if not steady:
+            told, last = [*told, f"{where} are not carried"], ""
+            continue
         least = min(row["tpot"] for row in steady)
         best = [row["policy"] for row in steady if seconds(row["tpot"]) == seconds(least)]
-        named = f"{' and '.join(best)} {'is' if len(best) == 1 else 'are'} fastest"
-        where = requests_a_second(load) if key == "request_rate" else f"{load} users"
+        named = f"{listed(best)} {'is' if len(best) == 1 else 'are'} fastest"
         text = f"at {where} {'likewise' if named == last else named}, {seconds(least)} a token"
         plain = next((row for row in own if row["policy"] == "none"), None)
         if plain is not None and "none" not in best:
@@ -369,6 +404,15 @@ def _verdict(rows: list[Row]) -> str:
         told, last = [*told, text], named
     text = "; ".join(told)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _not_carried(rate: float, most: float) -> str:
+    """Say that no policy carries a rate, and about how much is carried [request/s]."""
+    edge = f"at most about {most:.3g}"
+    if rate >= most:
+        return f"{requests_a_second(rate)} are not carried by any policy: {edge}"
+    near = f"near what is carried, {edge} by formula, more --requests tell"
+    return f"at {requests_a_second(rate)} requests wait ever longer under all policies; {near}"
 
 
 def requests_a_second(rate: float) -> str:

@@ -10,7 +10,7 @@ import click
 
 from specmodel import machines, measure
 from specmodel.base.errors import InputError
-from specmodel.base.text import wrap
+from specmodel.base.text import listed, wrap
 from specmodel.cli.settings import command, own, refuse_given
 from specmodel.prediction.table import Form, Row, seconds, varies
 from specmodel.show import forms
@@ -158,7 +158,8 @@ def judged_engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Ans
         hosts = [forms.table(speeds, _SPEEDS, left=[*_SPEEDS][:1])] if speeds else []
         few = [_rows_table(judged)] if len(judged) <= _MOST_ROWS else []
         told = _table(_told_apart(errors), left=["group", ""])
-        return "\n\n".join([*few, told, *hosts, "\n".join(map(wrap, parts))])
+        headline = wrap(_headline(judged, errors))
+        return "\n\n".join([headline, *few, told, *hosts, "\n".join(map(wrap, parts))])
 
     def fields() -> dict[str, Any]:
         return {
@@ -189,10 +190,22 @@ def _value(row: Row, name: str) -> str:
     return f"{row[name]:.2f}" if row["quantity"] == "speedup" else seconds(row[name])
 
 
+def _headline(judged: forms.DataFrame, errors: forms.DataFrame) -> str:
+    """Say the mean error, its sign, and how many intervals hold."""
+    every = forms.records(errors)[0]
+    held = every.get("coverage")
+    holds = "" if held is None else f"; {held:.0%} of the 80 % intervals hold"
+    times = sorted({_QUANTITIES[name] for name in judged["quantity"]})
+    told = f"Predictions of {listed(times)} are off by {every['mean_error']:.1%} on average"
+    side = "high" if every["bias"] > 0 else "low"
+    return f"{told}; signs counted, {abs(every['bias']):.1%} too {side}{holds}."
+
+
 def _told_apart(errors: forms.DataFrame) -> forms.DataFrame:
-    """Return errors without groups of a single value, which are those of all rows."""
+    """Return errors without groups of a single value, those of all rows, and of rows told alone."""
     sizes = errors.groupby("group")["value"].transform("size")
-    return errors[(errors["group"] == "all") | (sizes > 1)]
+    least = 2 if errors["rows"].iloc[0] <= _MOST_ROWS else 1
+    return errors[(errors["group"] == "all") | (sizes > 1) & (errors["rows"] >= least)]
 
 
 def _reasons(not_taken: dict[str, str]) -> dict[str, list[str]]:

@@ -18,7 +18,7 @@ import click
 
 import specmodel
 from specmodel.base.errors import InputError
-from specmodel.base.naming import cached_snapshot, is_id, known_name
+from specmodel.base.naming import cached_snapshot, is_id, known_name, shipped_id
 
 _COUNTED = re.compile(r"(?P<count>\d{1,6})\s*[x*×]\s*(?P<name>\D.*)")
 _COUNTED_AFTER = re.compile(r"(?P<name>\D.*?)\s*[x*×]\s*(?P<count>\d{1,3})")
@@ -140,7 +140,7 @@ def _looked_up(argument: str, word: str, taken: list[str]) -> str:
         return f"./{word}"
     if is_id(word) and os.path.lexists(word) and cached_snapshot(word):
         taken.append(f"{word}: the folder here, not the model of that id in the local cache")
-    return word
+    return shipped_id(word, known)
 
 
 _LISTS = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.naming import found_path, known_name, spellings
+from specmodel.base.naming import found_path, known_name, shipped_id, spellings
 from specmodel.base.records import is_path
 from specmodel.drafters.blocks import read_block_drafter
 from specmodel.drafters.heads import ASSISTANT, read_head
@@ -90,6 +90,7 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     8
     """
     known = [*list_drafters(), *list_architectures()]
+    name = shipped_id(name, list_architectures()) if isinstance(name, str) else name
     if is_path(name, "drafter"):
         name = found_path(str(name), known, "drafter")
         is_config = Path(name).suffix != ".toml" and Path(name).exists()

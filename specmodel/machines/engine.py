@@ -269,7 +269,8 @@ class EngineProfile(Record):
     ) -> tuple[str, ...]:
         """Return a sentence if these lie outside of what the engine was fitted on, else nothing.
 
-        `hardware` is the name of a GPU and `drafter` a kind; a draft length of 0 drafts nothing.
+        `hardware` is the name of a GPU and `drafter` a kind; a draft length of 0 drafts nothing;
+        where all are 0 the drafter does not count.
         """
         if self.fit is None:
             return ()
@@ -278,7 +279,7 @@ class EngineProfile(Record):
             return (f"what the engine {self.name} was fitted on is not recorded in its profile",)
         lengths = np.extract(draft_length > 0, draft_length)
         found = [hardware] if hardware not in known.hardware else []
-        found += [drafter] if drafter not in known.drafters else []
+        found += [drafter] if lengths.size and drafter not in known.drafters else []
         for name, asked, ends in (
             ("batch size", batch_size, known.batch_size),
             ("draft length", lengths, known.draft_length),
@@ -286,7 +287,7 @@ class EngineProfile(Record):
             sides = (asked[asked < ends[0]], asked[asked > ends[1]])
             beyond = [ranges_text([(int(s.min()), int(s.max()))]) for s in sides if s.size]
             found += [f"{name} {' and '.join(beyond)}"] if beyond else []
-        if not found or not lengths.size:
+        if not found:
             return ()
         return (f"the engine {self.name} was not fitted on {', '.join(found)}",)
 

@@ -9,7 +9,7 @@ import numpy as np
 from specmodel.base import records
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.naming import found_path
+from specmodel.base.naming import found_path, shipped_id
 from specmodel.base.records import as_table, field_names
 from specmodel.base.units import FloatArray, check
 from specmodel.layers.batch import Layout
@@ -307,6 +307,7 @@ def load_architecture(
     >>> load_architecture("mixtral-8x7b").num_experts
     8
     """
+    name = shipped_id(name, records.list_names(FOLDER)) if isinstance(name, str) else name
     if records.is_path(name, argument) and Path(name).suffix != ".toml":
         path = found_path(str(name), records.list_names(FOLDER), argument)
         return Architecture.from_hf_config(

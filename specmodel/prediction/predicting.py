@@ -158,9 +158,14 @@ def warnings_of(predicted: Prediction) -> tuple[str, ...]:
     )
 
 
-def _memory_warnings(predicted: Prediction) -> tuple[str, ...]:
-    evaluation = predicted.evaluation
-    return evaluation.memory.warnings(evaluation.points["batch_size"])
+def _plain_warnings(predicted: Prediction) -> tuple[str, ...]:
+    e, deployment = predicted.evaluation, predicted.deployment
+    batch_size, none = e.points["batch_size"], np.zeros(())
+    return (
+        *e.memory.warnings(batch_size),
+        *deployment.warnings(batch_size, none),
+        *deployment.graph_warnings(batch_size, none + 1),
+    )
 
 
 def as_prediction(
@@ -169,7 +174,7 @@ def as_prediction(
     assumed: Mapping[str, Any],
     *,
     interval: bool = False,
-    warn: Callable[[Prediction], tuple[str, ...]] = _memory_warnings,
+    warn: Callable[[Prediction], tuple[str, ...]] = _plain_warnings,
 ) -> Prediction:
     """Return columns of an evaluation, those of its load included, computed when they are read."""
     shown = (*columns, *LOAD_COLUMNS) if evaluation.points.keys() >= {*LOAD} else columns

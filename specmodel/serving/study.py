@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.errors import InputError
 from specmodel.cost.deployment import NO_DRAFTER, Deployment
 from specmodel.machines.engine import first_token_constants
 from specmodel.replay.choices import VERIFICATION
@@ -205,23 +204,19 @@ def under_load(
     return rows
 
 
-def carried(rows: Sequence[Row]) -> tuple[list[Row], dict[float, float]]:
-    """Return the rows of loads that some policy carries, and the largest rate carried of others.
+def not_carried(rows: Sequence[Row]) -> dict[float, float]:
+    """Return the rates at which requests wait ever longer under every policy, and what is carried.
 
-    An InputError says that rate if there is no other load [request/s].
+    That is the largest rate of any policy in closed form; of those that learn, what the run served,
+    which is less the fewer requests it has [request/s].
     """
-    steady = {(row["request_rate"], row["users"]) for row in rows if row["is_steady"]}
-    kept = [r for r in rows if r["users"] or (r["request_rate"], r["users"]) in steady]
-    too_high: dict[float, float] = {}
+    steady = {row["request_rate"] for row in rows if row["is_steady"]}
+    found: dict[float, float] = {}
     for row in rows:
-        if row not in kept:
-            rate = row["request_rate"]
-            too_high[rate] = max(row["carried_rate"], too_high.get(rate, 0.0))
-    if not kept:
-        rate, most = next(iter(too_high.items()))
-        expected = f"at most about {most:.3g}, the largest rate carried: requests wait ever longer"
-        raise InputError("request_rate", rate, expected)
-    return kept, too_high
+        if (rate := row["request_rate"]) and rate not in steady:
+            most = row["largest_rate_closed"] or row["carried_rate"]
+            found[rate] = max(most, found.get(rate, 0.0))
+    return found
 
 
 def _row(
@@ -262,7 +257,7 @@ def _closed(study: Study, load: Arrivals, name: str) -> Iterator[tuple[str, floa
     is_simple = load.request_rate and not study.prefill_servers
     curves = study.curves(name) if is_simple else None
     state = chain_state(curves, load.request_rate) if curves else None
-    for column in ("running", "tpot", "ttft"):
+    for column in ("running", "tpot", "ttft", "largest_rate"):
         value = float(getattr(state, column)) if state else float("nan")
         value += study.first_token_time if column == "ttft" else 0.0
         yield f"{column}_closed", value if np.isfinite(value) else None

@@ -25,7 +25,8 @@ WORDS = {
     "draft length": "tokens drafted for each request in a step; 0 or none is plain decoding",
     "batch size": "requests that are decoded together",
     "context": "tokens of a request in the KV cache before a step",
-    "TPOT": "time per output token of a request, after the first",
+    "TPOT": "time per output token of a request, after the first; the mean under load counts each"
+    " token once, so that long outputs weigh more",
     "TTFT": "time to the first token of a request, from its arrival",
     "speedup": "TPOT without speculation over TPOT with it",
     "80 % interval": "fitted to hold eight of ten published runs; it held 63 to 68 % of others'",
@@ -49,6 +50,18 @@ WORDS = {
     "engine": "what serves: its host's time for each step, by a fit to published measurements",
     "host": "the processor beside the GPU, which launches passes and samples tokens",
     "host_speed": "how many times as fast a host is as the mean of those published",
+    "gpu_time_factor": "how many times as long the GPU takes as its kernels were fitted to take",
+    "pass_time": "what the host takes for each pass of the target",
+    "draft_pass_time": "what the host takes for each pass of the drafter",
+    "tree_time": "what drafts that are trees take more on the GPU, to build and to mask",
+    "group_time": "what a kernel takes more for each expert, or other group, that it works on",
+    "memory_efficiency": "bandwidth that a kernel reaches over the GPU's peak",
+    "compute_efficiency": "arithmetic a second that a kernel reaches over the GPU's peak",
+    "activation_efficiency": "bandwidth that activations reach over the GPU's peak",
+    "rejection": "what of the speedup is lost as not all drafted tokens are accepted",
+    "active": "parameters that one token uses, of all that a model has",
+    "spec v2": "SGLang's speculation in which the host works beside the GPU; default since 0.5.7",
+    "GB": "10^9 bytes; memory that a data sheet calls 80 GB is 80 GiB, 85.9 GB",
     "stack": "whose kernels: those of an engine, fitted on a GPU, or typical of GPUs",
     "data sheet": "peaks of a GPU, which no kernel reaches",
     "routing_correlation": "how alike tokens of one request choose experts; 0: independently",
@@ -90,6 +103,9 @@ POLICIES = {
     "table:FILE": "the length that a schedule has for a batch of one (specmodel schedule)",
     "cascade": "tests lengths and turns drafting off where it does not pay; settings after colons:"
     " cascade:first_draft_length=1:backoff_factor=1",
+    "schedule": "serve, capacity: the best length for the requests that run",
+    "adaptive-verification": "serve, capacity: vLLM's rule, which drafts in full and verifies by"
+    " batch what gives most",
     "goodput": "the length with the most tokens a second by acceptance so far",
     "sglang": "follows the mean of accepted tokens, as SGLang's adaptive rule",
     "bandit": "a bandit over lengths; bandit:method=thompson",
@@ -100,7 +116,7 @@ POLICIES = {
     " step_time, max_draft_length, draft_lengths and generator, which are given, and settings after"
     " colons: mine:MyPolicy:window=20",
 }
-"""Policies that ``simulate`` replays, by name."""
+"""Policies that ``simulate`` replays, or ``serve`` and ``capacity`` alone, by name."""
 
 
 def limits_told(names: set[str]) -> str:

@@ -95,3 +95,10 @@ def test_without_a_drafter_nothing_is_said_of_a_speedup(capsys):
     _, text, _ = said(capsys, "decode", *WHERE, "--engine", "ideal", "--batch-size", "8")
     assert "an upper bound on throughput." in text
     assert "speedup" not in text
+
+
+def test_what_the_engine_was_not_fitted_on_is_said_as_by_predict(capsys):
+    assert carry_out(["decode", "qwen3-30b-a3b", "h100", "--batch-size", "1,128"]) == 0
+    assert "not fitted on batch size 128." in capsys.readouterr().out
+    assert carry_out(["decode", "qwen3-30b-a3b", "h100", "--batch-size", "64"]) == 0
+    assert "not fitted on batch" not in capsys.readouterr().out

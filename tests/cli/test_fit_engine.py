@@ -86,6 +86,12 @@ def test_vllm_s_files_start_from_its_profile_and_say_what_ran(do: Any) -> None:
     assert load_engine("mine.toml").name == "ours"
 
 
+def test_a_drafter_is_asked_for_only_where_runs_draft(do: Any) -> None:
+    told = "--target gpt-oss-120b --hardware h200_sxm --output mine.toml"
+    assert "What the runs moved" in do(f"fit engine plain.json {told}")
+    assert "--drafter: none given" in do(f"fit engine plain.json eagle3.json {told}", 2)
+
+
 def test_names_are_taken_as_by_predict(do: Any) -> None:
     told = "--target qwen3-30b --drafter eagle3 --hardware"
     counted = do(f"fit engine plain.jsonl {told} 2xh100 --output mine.toml")

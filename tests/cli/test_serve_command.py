@@ -8,6 +8,7 @@ import shlex
 import pytest
 
 from specmodel.cli.commands import carry_out
+from specmodel.serving.study import not_carried
 
 WHERE = "qwen3-30b-a3b h100 --requests 200"
 
@@ -22,7 +23,7 @@ def test_the_page_begins_with_one_sentence_and_has_80_columns(capsys):
     line = f"{WHERE} --request-rate 1,4 --ttft-target 1s --tpot-target 20ms"
     status, page, _ = said(capsys, line)
     assert status == 0
-    assert page.startswith("At 1 request/s fixed:3 and schedule are fastest")
+    assert page.startswith("At 1 request/s schedule is fastest")
     assert max(map(len, page.splitlines())) <= 80
     assert "scheduling as vLLM 0.33" in " ".join(page.split())
     rows = [line.split() for line in page.splitlines() if line.split()[1:2] == ["none"]]
@@ -69,28 +70,58 @@ def test_a_rate_too_high_does_not_hide_the_others(capsys):
     assert status == 0
     told = " ".join(page.split())
     assert "Warning: 90 requests/s are not carried by any policy: at most about" in told
+    assert "90 requests/s are not carried." in told
     assert "\n       1  none" in page
-    assert "\n      90  none" not in page
+    every = rows(capsys, f"{line} --requests 1500")
+    alone = rows(capsys, f"{WHERE} --request-rate 90 --requests 1500")
+    assert [row for row in every if row["request_rate"] == 90] == alone
+    assert not any(row["is_steady"] for row in alone)
+
+
+def rows(capsys, line):
+    return json.loads(said(capsys, f"{line} --json")[1])["rows"]
+
+
+def test_a_rate_near_the_edge_is_told_as_such():
+    """What one run does not carry may be carried by formula: it is not refused."""
+    row = {"policy": "schedule", "request_rate": 9.0, "is_steady": False, "carried_rate": 8.0}
+    assert not_carried([row | {"largest_rate_closed": 10.0}]) == {9.0: 10.0}
+    assert not_carried([row | {"largest_rate_closed": None}]) == {9.0: 8.0}
+    assert not_carried([row | {"is_steady": True, "largest_rate_closed": 10.0}]) == {}
+
+
+def test_drafts_go_as_far_as_acceptance_is_known(capsys):
+    line = "qwen3-30b-a3b h100 --request-rate 1 --requests 100"
+    for more, longest in (("", 7), (" --policy none,fixed:3", 3), (" --max-draft-length 2", 2)):
+        document = json.loads(said(capsys, f"{line}{more} --json")[1])
+        assert document["scheduler"]["reserved_tokens"] == longest
+
+
+def test_columns_of_targets_are_kept(capsys):
+    line = "qwen3-30b-a3b h100 --request-rate 1 --requests 100 --policy"
+    line += " none,fixed:3,schedule,sglang,adaptive-verification"
+    page = said(capsys, f"{line} --tpot-target 20ms --ttft-target 1s")[1]
+    assert "No room for: TPOT by formula" in page
+    assert "No room for: TTFT 90 %" in said(capsys, f"{line} --tpot-target 20ms")[1]
 
 
 @pytest.mark.parametrize(
     ("line", "culprit", "remedy"),
     [
-        ("--request-rate 90 --requests 1500", "--request-rate", "the largest rate carried"),
         ("--request-rate -1", "--request-rate", "above 0"),
         ("--request-rate nan", "--request-rate", ""),
         ("", "--request-rate", "--users"),
         ("--request-rate 1 --users 2", "--request-rate", "either rates or users"),
         ("--users 0", "--users", "at least 1"),
         ("--request-rate 1 --policy cascade", "--policy", "--policy-state server"),
-        ("--request-rate 1 --policy table:1-8=5", "--policy", "at most 3"),
+        ("--request-rate 1 --policy table:1-8=9", "--policy", "at most 7"),
         ("--request-rate 1 --policy none,none", "--policy", "each once"),
         ("--request-rate 1 --prompt-length 10", "--output-length", "--prompt-length"),
         ("--request-rate 1 --prompt-length 0 --output-length 5", "--prompt-length", "at least 1"),
         ("--request-rate 1 --workload essays", "--workload", "or a file"),
         ("--request-rate 1 --workload nowhere.csv", "--requests", "as the file has them"),
         ("--request-rate 1 --arrivals gamma:nan", "variation", "finite"),
-        ("--request-rate 1 --max-draft-length -2", "--max-draft-length", "at least 1"),
+        ("--request-rate 1 --max-draft-length -2", "--max-draft-length", "from 1"),
         ("--request-rate 1 --policy fixed:300", "--max-draft-length", "at most 7"),
         ("--request-rate 1 --policy oracle", "--policy", "sees the batch"),
         ("--request-rate 1 --max-running 0", "--max-running", "from 1"),

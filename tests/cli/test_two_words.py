@@ -514,10 +514,13 @@ def test_lists_of_words_policies_and_heads_are_there(run):
         assert max(map(len, text.splitlines())) <= 80
 
 
-def test_every_policy_that_is_listed_can_be_chosen(tmp_path):
-    for name in POLICIES:
+def test_every_policy_that_is_listed_can_be_chosen(run, tmp_path):
+    for name, told in POLICIES.items():
         plain = name.replace("K", "3")
-        if name not in ("table:FILE", "MODULE:CLASS", "best-fixed"):
+        if told.startswith("serve, capacity: "):
+            line = f"serve qwen3-30b-a3b h100 --request-rate 1 --requests 50 --policy {name} --json"
+            assert json.loads(run(line))["rows"][0]["policy"] == name
+        elif name not in ("table:FILE", "MODULE:CLASS", "best-fixed"):
             assert choose(plain, tmp_path).name == plain
 
 

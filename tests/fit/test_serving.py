@@ -379,6 +379,8 @@ def test_rows_are_told_measured_beside_predicted_and_groups_only_where_they_diff
     assert rows["0"][2:4] == ["TPOT", "20ms"]
     assert rows["slow"][2:5] == ["TPOT", "200ms", predicted]  # a beginning is the same model
     assert "2 rows taken (llama-3.1-70b), 0 not." in page
+    assert page.startswith("Predictions of TPOT are off by")
+    assert "batch_size" not in page  # groups of one row would repeat rows
     assert "h100_sxm" not in page  # one GPU: the group would repeat the line above
     assert carry_out(["validate", "--serving", str(table(*[ROW] * 21))]) == 0
     assert " to " not in capsys.readouterr().out  # too many to tell one by one

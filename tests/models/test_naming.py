@@ -54,7 +54,13 @@ def test_an_id_that_is_not_there_says_where_was_looked(hub):
     with pytest.raises(
         InputError, match=r"local cache \(.*hub\), or a known name such as qwen3-30b"
     ):
-        load_architecture("Qwen/Qwen3-30B-A3B")
+        load_architecture("Qwen/Qwen3-30B-A3B-Thinking")
+
+
+def test_an_id_that_ends_in_a_shipped_name_is_that_model(hub):
+    model = load_architecture("qwen3-30b-a3b")
+    assert load_architecture("Qwen/Qwen3-30B-A3B") == model
+    assert load_drafter("Qwen/Qwen3-30B-A3B", model).architectures[0].name == model.name
 
 
 def test_what_is_broken_in_the_cache_is_no_snapshot(hub):
