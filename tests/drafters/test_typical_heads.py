@@ -37,10 +37,7 @@ def test_a_head_gives_the_tokens_that_were_measured(head):
     off = np.abs(np.array(found) - head.tokens_per_step)
     gains = np.diff(head.tokens_per_step) / np.diff(head.lengths)
     falls = bool((np.diff(gains) <= 1e-9).all() and (gains >= 0).all())
-    assert off.max() < 0.25
-    assert off[-1] < 0.02 or not (falls or len(head.lengths) == 1)
-    if not DRAFTERS[head.drafter].is_block and head.lengths != (*range(1, len(off) + 1),):
-        assert (np.diff(head.acceptance.acceptance_by_position) <= 1e-9).all()
+    assert off.max() < (0.02 if falls or len(head.lengths) == 1 else 0.25)
 
 
 def test_beyond_what_was_measured_tokens_never_fall():
