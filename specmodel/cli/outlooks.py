@@ -18,8 +18,7 @@ from specmodel.cli.options import (
 )
 from specmodel.cli.settings import refuse_given
 from specmodel.cli.taken import measured_or_none, typical_or_none, would_hold
-from specmodel.prediction.intervals import MAX_POINTS
-from specmodel.prediction.predicting import with_intervals
+from specmodel.prediction.predicting import with_intervals, with_known_intervals
 from specmodel.prediction.priced import priced
 from specmodel.show import forms, glossary, operator, report, turned
 from specmodel.show.components import component_rows, component_tables, fields_of
@@ -122,10 +121,7 @@ def _held(prediction: Prediction, rows: list[Row]) -> str:
 
 def _told(prediction: Prediction, wanted: bool | None) -> Prediction:
     """Return a prediction for programs: with intervals of all columns where errors are known."""
-    d = prediction.deployment
-    is_known = d.kernels.record is not None and not d.engine.is_ideal
-    is_wanted = wanted is None and is_known and prediction.speedup.size <= MAX_POINTS
-    return with_intervals(prediction) if is_wanted else prediction
+    return with_known_intervals(prediction) if wanted is None else prediction
 
 
 def _turned(options: dict[str, Any]) -> forms.Answer:

@@ -9,7 +9,7 @@ import numpy as np
 from specmodel.algebra.acceptance import FORMS, Acceptance
 from specmodel.prediction.columns import COLUMNS
 from specmodel.prediction.evaluate import Evaluation
-from specmodel.prediction.intervals import central_intervals
+from specmodel.prediction.intervals import central_intervals, states_errors
 from specmodel.prediction.outcome import Prediction
 
 _COORDINATES = ("batch_size", "draft_length", "context_length")
@@ -38,7 +38,7 @@ def gains_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]]) -> list[
     bound, and with kernels that state none.
     """
     deployment = prediction.deployment
-    if deployment.engine.is_ideal or deployment.kernels.record is None or not rows:
+    if not states_errors(deployment) or not rows:
         return [None] * len(rows)
     evaluation = prediction.evaluation
     places = [_place(prediction, row) for row in rows]

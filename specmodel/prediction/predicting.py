@@ -18,7 +18,7 @@ from specmodel.cost.deploying import deployed
 from specmodel.cost.deployment import Deployment
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS, Column
 from specmodel.prediction.evaluate import LOAD, Evaluation, evaluate
-from specmodel.prediction.intervals import central_intervals
+from specmodel.prediction.intervals import MAX_POINTS, central_intervals, states_errors
 from specmodel.prediction.outcome import Prediction
 
 MOST = 1e9
@@ -182,6 +182,12 @@ def with_intervals(prediction: Prediction) -> Prediction:
     e = prediction.evaluation
     found = central_intervals(e.deployment, e.points, e.acceptance, columns=prediction.shown)
     return replace(prediction, intervals=found)
+
+
+def with_known_intervals(prediction: Prediction) -> Prediction:
+    """Return a prediction with intervals where errors are known and points are not too many."""
+    is_wanted = states_errors(prediction.deployment) and prediction.speedup.size <= MAX_POINTS
+    return with_intervals(prediction) if is_wanted else prediction
 
 
 def plain_points(

@@ -456,11 +456,22 @@ def test_explain_and_the_sweet_spot_take_the_lengths_that_predict_takes(run):
     assert spot["paying"] == "1-158"
 
 
+def test_break_even_says_from_which_rate_it_surely_pays(run):
+    given = "qwen3-30b-a3b h100 --batch-size 64 --draft-length 1"
+    words = " ".join(run(f"break-even {given}").split())
+    rate = float(re.search(r"surely from a rate of ([\d.]+)", words).group(1))
+    lows = [
+        parse(run(f"predict {given} --acceptance-rate {rate + more} --json"))["rows"][0]
+        for more in (-0.01, 0.01)
+    ]
+    assert lows[0]["speedup_low"] < 1 < lows[1]["speedup_low"]
+
+
 def test_break_even_says_what_a_dash_is(run):
     given = "break-even gpt-oss-120b 1xh200 --drafter eagle3 --draft-length 1,2 --batch-size"
     assert "\n-: no acceptance rate pays.\n" in run(f"{given} 1,512")
     assert "\n-: " not in run(f"{given} 1,2")
-    assert "\n-: the batch does not fit in memory.\n" in run(f"{given} 1,100000")
+    assert "\nBatch size 100000 does not fit in memory.\n" in run(f"{given} 1,100000")
 
 
 def test_sweet_spot_has_intervals_unless_told_otherwise(run):
