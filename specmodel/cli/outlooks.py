@@ -113,7 +113,8 @@ def _held(prediction: Prediction, rows: list[Row]) -> str:
     """Say where a CUDA graph, and not acceptance, ends the drafts of a table."""
     from numpy import array
 
-    drafts = [row for row in rows if row["draft_length"] < prediction.max_draft_length]
+    kept = [row for row in rows if row["fits"]] or rows
+    drafts = [row for row in kept if row["draft_length"] < prediction.max_draft_length]
     names = ("batch_size", "verify_tokens")
     sizes, tokens = (array([row[name] for row in drafts]) for name in names)
     return prediction.deployment.graph_note(sizes, tokens)

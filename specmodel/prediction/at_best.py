@@ -117,7 +117,8 @@ def _of_idle(e: Evaluation) -> list[str]:
         e.times.draft_time,
         e.times.reject_time,
     )
-    is_losing = (length == 0) & (gain < 0.995)
+    fits = size <= e.memory.max_batch_size
+    is_losing = (length == 0) & (gain < 0.995) & (fits | ~fits.any())
     if not is_losing.any():
         return []
     worst = np.where(is_losing, gain, np.inf).argmin()

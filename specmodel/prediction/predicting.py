@@ -148,14 +148,25 @@ def warnings_of(predicted: Prediction) -> tuple[str, ...]:
     """Return what the reader of a prediction with drafts must know."""
     evaluation, deployment = predicted.evaluation, predicted.deployment
     batch_size, gamma = evaluation.points["batch_size"], evaluation.points["draft_length"]
+    sizes, lengths, tokens = _that_fit(evaluation, "batch_size", "draft_length", "verify_tokens")
     return (
         *evaluation.memory.warnings(batch_size, gamma),
-        *deployment.warnings(batch_size, gamma),
-        *deployment.graph_warnings(batch_size, evaluation.points["verify_tokens"]),
+        *deployment.warnings(sizes, lengths),
+        *deployment.graph_warnings(sizes, tokens),
         *_beyond_measured(evaluation, predicted.best_draft_length),
         *_between_modules(evaluation, predicted.best_draft_length),
         *([_EVERY_STEP] if predicted.assumptions.get("proposal_rate") == 1 else []),
     )
+
+
+def _that_fit(evaluation: Evaluation, *names: str) -> list[FloatArray]:
+    """Return coordinates of the points that fit in memory, of all if none or all of them do."""
+    found = [evaluation.points[name] for name in names]
+    fits = evaluation.points["batch_size"] <= evaluation.memory.max_batch_size
+    if fits.all() or not fits.any():
+        return found
+    fits, *found = np.broadcast_arrays(fits, *found)
+    return [values[fits] for values in found]
 
 
 def _memory_warnings(predicted: Prediction) -> tuple[str, ...]:

@@ -97,6 +97,18 @@ def chances(gain: Gain) -> str:
     return f"80 % interval {gain.low:.2f} to {gain.high:.2f}, chance of a gain {gain.chance:.0%}"
 
 
+def paying(sizes: Sequence[int], gains: Sequence[Gain | None]) -> str:
+    """Say at which of neighbouring batch sizes a gain is sure, and at which it is open."""
+
+    def where(verb: str, holds: Callable[[Gain], bool]) -> list[str]:
+        found = runs(gain is not None and holds(gain) for gain in gains)
+        spans = [(sizes[first], sizes[last]) for first, last, is_there in found if is_there]
+        return [f"{verb} at batch sizes {ranges_text(spans)}"] if spans else []
+
+    told = where("pays", lambda gain: gain.low > 1)
+    return ", ".join(told + where("may pay or not", lambda gain: gain.is_open))
+
+
 def why(row: Row, rows: list[Row], prediction: Prediction, where: str = "") -> str:
     """Say in one sentence what decides the speedup of a row of a prediction.
 

@@ -467,6 +467,41 @@ def test_break_even_says_from_which_rate_it_surely_pays(run):
     assert lows[0]["speedup_low"] < 1 < lows[1]["speedup_low"]
 
 
+def test_the_warning_of_graphs_is_of_what_fits_and_names_the_drafts(run):
+    words = " ".join(run("break-even qwen3-30b-a3b h100 --batch-size 64:512:x2").split())
+    assert "at batch size 64-128 steps with drafts of 8 or more tokens, 4 at 128, are" in words
+    assert "--graph-limit 1152" in words  # 128 requests of 9 tokens
+    assert "Batch sizes 256-512 do not fit in memory." in words
+    assert "any CUDA graph" not in run(
+        "best-draft-length qwen3-30b-a3b h100 --context-length 16384"
+    )
+
+
+@pytest.mark.parametrize("command", ["sweet-spot", "schedule --for vllm"])
+def test_where_it_pays_is_told_as_by_predict(command, run):
+    given = "qwen3-30b-a3b h200 --drafter eagle3 --acceptance-rate 0.35"
+    rows = parse(run(f"predict {given} --batch-size 1:256 --json"))["rows"]
+    sure = [row["batch_size"] for row in rows if row["speedup_low"] > 1]
+    first, last = min(sure), max(sure)
+    assert sure == [*range(first, last + 1)]
+    told = f"pays at batch sizes {first}-{last}, may pay or not at batch sizes 1-{first - 1}"
+    assert f"{told}, {last + 1}-256" in " ".join(run(f"{command} {given}").split())
+
+
+def test_the_sweet_spot_warns_of_no_batch_that_it_leaves_out(run):
+    out = run("sweet-spot qwen3-30b-a3b h100")
+    assert not re.search(r"Warning:[^.]* (512|257)", out)
+    (row,) = parse(run("sweet-spot qwen3-30b-a3b h100 --json"))["rows"]
+    assert row["largest_batch_size"] < 257
+
+
+def test_the_largest_batch_that_fits_is_one_number(run):
+    words = " ".join(run("predict qwen3-30b-a3b h100 --batch-size 1:256").split())
+    rows = parse(run("predict qwen3-30b-a3b h100 --batch-size 1:256 --json"))["rows"]
+    most = max(row["batch_size"] for row in rows if row["fits"])
+    assert f"the largest of these that fits with its own draft is {most};" in words
+
+
 def test_break_even_says_what_a_dash_is(run):
     given = "break-even gpt-oss-120b 1xh200 --drafter eagle3 --draft-length 1,2 --batch-size"
     assert "\n-: no acceptance rate pays.\n" in run(f"{given} 1,512")
