@@ -495,6 +495,23 @@ def test_the_sweet_spot_warns_of_no_batch_that_it_leaves_out(run):
     assert row["largest_batch_size"] < 257
 
 
+def test_a_comparison_leaves_out_what_no_alternative_holds_and_explains_losses(run):
+    out = run("compare qwen3-30b-a3b h100 --acceptance-rate 0.25")
+    assert "Batch sizes 256-512 do not fit in memory." in out
+    assert not re.search(r"^ +(256|512) ", out, re.MULTILINE)
+    losing = re.findall(r"^ +(\d+) +0\.\d+ \(1\)", out, re.MULTILINE)
+    assert losing
+    words = " ".join(out.split())
+    assert f"at batch size {', '.join(losing)} the best draft loses, though less than" in words
+
+
+def test_what_holds_for_some_alternatives_is_told_once(run):
+    out = run("compare qwen3-30b-a3b h100,h200,b200 --acceptance-rate 0.7 --batch-size 8")
+    told = re.findall(r"^\[1\]\[2\] (?:.|\n(?!\[|\n))*", out, re.MULTILINE)
+    assert told
+    assert all(out.count(line) == 1 for line in told)
+
+
 def test_the_largest_batch_that_fits_is_one_number(run):
     words = " ".join(run("predict qwen3-30b-a3b h100 --batch-size 1:256").split())
     rows = parse(run("predict qwen3-30b-a3b h100 --batch-size 1:256 --json"))["rows"]
