@@ -18,7 +18,7 @@ from specmodel.cli.options import (
 )
 from specmodel.cli.settings import refuse_given
 from specmodel.cli.taken import measured_or_none, typical_or_none, would_hold
-from specmodel.prediction.predicting import with_intervals, with_known_intervals
+from specmodel.prediction.predicting import warnings_of_times, with_intervals, with_known_intervals
 from specmodel.prediction.priced import priced
 from specmodel.show import forms, glossary, operator, report, turned
 from specmodel.show.components import component_rows, component_tables, fields_of
@@ -53,7 +53,8 @@ def outlook_from(options: dict[str, Any]) -> forms.Answer:
     every, most = prediction, int(prediction.batch_size.max())
     if at_best and most <= _MOST_SEARCHED and prediction.batch_size.ndim == 1:
         every = best_from(options | {"batch_size": f"1:{most}"})
-    found = Within(target=seconds, every=every.rows(), deployment=every.deployment)
+    has_interval = options["interval"] is not False
+    found = Within(target=seconds, prediction=every, has_interval=has_interval)
     if at_best and found.largest:
         sizes = {*parse_values("batch_size", options["batch_size"]), found.largest["batch_size"]}
         prediction = best_from(options | {"batch_size": ",".join(map(str, sorted(sizes)))})
@@ -140,9 +141,7 @@ def _turned(options: dict[str, Any]) -> forms.Answer:
     found = turned_round(deployment, assumed, heads, lengths, points)
     rows = turned.turned_rows(found)
     # what a mean head would gain is no prediction of this one
-    prediction = replace(
-        found.prediction, warn=lambda p: p.evaluation.memory.warnings(p.batch_size)
-    )
+    prediction = replace(found.prediction, warn=warnings_of_times)
 
     def page() -> str:
         words = turned.turned_verdict(found, rows)

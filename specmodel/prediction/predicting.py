@@ -146,6 +146,17 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
 
 def warnings_of(predicted: Prediction) -> tuple[str, ...]:
     """Return what the reader of a prediction with drafts must know."""
+    evaluation = predicted.evaluation
+    return (
+        *warnings_of_times(predicted),
+        *_beyond_measured(evaluation, predicted.best_draft_length),
+        *_between_modules(evaluation, predicted.best_draft_length),
+        *([_EVERY_STEP] if predicted.assumptions.get("proposal_rate") == 1 else []),
+    )
+
+
+def warnings_of_times(predicted: Prediction) -> tuple[str, ...]:
+    """Return what the reader must know of memory and times, whatever is accepted."""
     evaluation, deployment = predicted.evaluation, predicted.deployment
     batch_size, gamma = evaluation.points["batch_size"], evaluation.points["draft_length"]
     sizes, lengths, tokens = _that_fit(evaluation, "batch_size", "draft_length", "verify_tokens")
@@ -153,9 +164,6 @@ def warnings_of(predicted: Prediction) -> tuple[str, ...]:
         *evaluation.memory.warnings(batch_size, gamma),
         *deployment.warnings(sizes, lengths),
         *deployment.graph_warnings(sizes, tokens),
-        *_beyond_measured(evaluation, predicted.best_draft_length),
-        *_between_modules(evaluation, predicted.best_draft_length),
-        *([_EVERY_STEP] if predicted.assumptions.get("proposal_rate") == 1 else []),
     )
 
 
