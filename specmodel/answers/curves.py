@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specmodel.algebra.speculation import break_even_acceptance_rate
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, runs
 from specmodel.base.units import FloatArray, Numeric, check
@@ -210,7 +211,9 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     pandas.DataFrame
         A row for each point: batch_size, context_length, draft_length,
         break_even_acceptance_rate, NaN where no rate pays, speedup_per_token, what a token more a
-        step adds to the speedup, and fits, whether it fits in memory.
+        step adds to the speedup, and fits, whether it fits in memory. Of a prediction with
+        intervals and no prefill also sure_acceptance_rate, from which the 80 % interval of the
+        speedup is above 1, NaN where it is at no rate.
 
     Examples
     --------
@@ -226,6 +229,12 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     p = prediction
     frame = pd.DataFrame({name: np.ravel(getattr(p, name)).astype(int) for name in _COORDINATES})
     frame["break_even_acceptance_rate"] = np.ravel(p.break_even_acceptance_rate)
+    if p.intervals and p.evaluation.prefill is None:  # then times do not depend on acceptance
+        cost = p.tokens_per_step / p.intervals["speedup"].low
+        rate = p.deployment.drafter.proposal_rate
+        sure = break_even_acceptance_rate(cost, p.draft_length, rate)
+        is_known = ~np.isnan(p.break_even_acceptance_rate)
+        frame["sure_acceptance_rate"] = np.ravel(np.where(is_known, sure, np.nan))
     frame["speedup_per_token"] = 1 / np.ravel(p.relative_step_time)
     frame["fits"] = np.ravel(p.fits)
     return frame.drop_duplicates(ignore_index=True)

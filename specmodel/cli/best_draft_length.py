@@ -59,7 +59,8 @@ def best_draft_length(**options: Any) -> forms.Answer:
 
 def _held(best: forms.DataFrame, prediction: report.Prediction) -> str:
     """Say where a CUDA graph, and not acceptance, ends the drafts."""
-    drafts = best[best["best_draft_length"].between(0, prediction.draft_length.max() - 1)]
+    kept = report.fitting(best)
+    drafts = kept[kept["best_draft_length"].between(0, prediction.draft_length.max() - 1)]
     sizes, lengths = (drafts[name].to_numpy() for name in ("batch_size", "best_draft_length"))
     return wrap(prediction.deployment.graph_note(sizes, lengths + 1.0))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from specmodel import answers
@@ -30,11 +31,13 @@ def break_even(**options: Any) -> forms.Answer:
       specmodel break-even qwen3-30b-a3b h100 --drafter eagle3 --engine sglang
     """
     from specmodel.cli.options import drafted_from
+    from specmodel.prediction.predicting import with_known_intervals
 
     # the rate that is needed does not depend on the one predicted with: any will do
-    p = drafted_from(options | {"acceptance_rate": 0.0})
+    p = with_known_intervals(drafted_from(options | {"acceptance_rate": 0.0}))
     least = answers.break_even(p)
-    return report.answer(p, least, lambda: (verdict(least, p), table(least), worth(least)))
+    parts = partial(verdict, least, p), *(partial(part, least) for part in (table, sure, worth))
+    return report.answer(p, least, lambda: tuple(part() for part in parts))
 
 
 def verdict(least: forms.DataFrame, prediction: report.Prediction) -> str:
@@ -60,16 +63,33 @@ def verdict(least: forms.DataFrame, prediction: report.Prediction) -> str:
 
 def _needed(row: Row, rows: list[Row]) -> str:
     tokens = f"{row['tokens']:.2f} tokens a step of {row['drafted']} drafted"
-    return f"{row['rate']:.2f} at {report.place(row, rows)} ({tokens})"
+    sure = f"; {_surely(row)}" if "sure_acceptance_rate" in row else ""
+    return f"{row['rate']:.2f} at {report.place(row, rows)} ({tokens}{sure})"
+
+
+def _surely(row: Row) -> str:
+    """Say from which rate the interval of the speedup is above 1."""
+    rate = row["sure_acceptance_rate"]
+    return "surely at no rate" if rate is None else f"surely from a rate of {rate:.2f}"
 
 
 def table(least: forms.DataFrame) -> str:
     """Return the acceptance rate needed, batch sizes down and draft lengths across."""
     cells = _by_length(least, "Acceptance rate needed", "{break_even_acceptance_rate:.2f}")
     kept = report.fitting(least)
+    sizes, lengths = kept["batch_size"].nunique(), kept["draft_length"].nunique()
+    has_gaps = len(kept) < sizes * lengths * kept["context_length"].nunique()
     why = ["no acceptance rate pays"] if kept["break_even_acceptance_rate"].isna().any() else []
-    why += ["the batch does not fit in memory"] if len(kept) < len(least) else []
-    return cells + (f"\n-: {', or '.join(why)}." if why else "")
+    why += ["the batch does not fit in memory"] if has_gaps else []
+    return cells + (f"\n-: {', or '.join(why)}." if why else "") + report.left_out(least)
+
+
+def sure(least: forms.DataFrame) -> str:
+    """Return the rate from which it surely pays, laid out likewise; "" if no error is known."""
+    if "sure_acceptance_rate" not in least:
+        return ""
+    cells = _by_length(least, "Acceptance rate that surely pays", "{sure_acceptance_rate:.2f}")
+    return f"{cells}\nSurely: the 80 % interval of the speedup is above 1. -: it is at no rate."
 
 
 def worth(least: forms.DataFrame) -> str:
@@ -85,6 +105,6 @@ def _by_length(found: forms.DataFrame, title: str, form: str) -> str:
         of = f", context {context}" if kept["context_length"].nunique() > 1 else ""
         lengths = rows.groupby("draft_length")
         columns = {str(length): forms.records(group) for length, group in lengths}
-        cells = forms.by_batch_size(found["batch_size"], columns, form)
+        cells = forms.by_batch_size(kept["batch_size"], columns, form)
         blocks.append(f"{title}, by draft length{of}:\n{cells}")
     return "\n\n".join(blocks)

@@ -263,13 +263,18 @@ def page(predictions: Mapping[str, report.Prediction], verdict: str, table: str)
     behind = {name: report.behind(p.deployment) for name, p in predictions.items()}
     assumed = {name: p.assumptions.items() for name, p in predictions.items()}
     warned, shared, common = _in_all(warnings), _in_all(behind), dict(_in_all(assumed))
-    alone = []
+    owners: dict[str, list[int]] = {}
     for number, name in enumerate(predictions, 1):
         lines = [line for line in warnings[name] if line not in warned]
         lines += [line for line in behind[name] if line not in shared]
         rest = [f"{key}\xa0{value}" for key, value in assumed[name] if key not in common]
         lines += [f"Assumed: {', '.join(rest)}."] if rest else []
-        alone += [wrap(f"[{number}] {line}").replace("\xa0", " ") for line in lines]
+        for line in lines:
+            owners.setdefault(line, []).append(number)
+    alone = [
+        wrap(f"{''.join(f'[{number}]' for number in numbers)} {line}").replace("\xa0", " ")
+        for line, numbers in owners.items()
+    ]
     parts = [
         "\n".join(map(wrap, [verdict, *what_if_text(common)])),
         *map(wrap, warned),
@@ -338,5 +343,6 @@ def table(best: forms.DataFrame) -> str:
         f"{number} {name}{'' if name in able else ' (does not fit in memory)'}"
         for name, number in numbers.items()
     ]
-    cells = forms.by_batch_size(best["batch_size"], rows, report.SPEEDUP + " {tpot:s}")
-    return "\n".join([*legend, "Speedup (draft length) and time per token:", cells])
+    cells = forms.by_batch_size(kept["batch_size"], rows, report.SPEEDUP + " {tpot:s}")
+    told = [*legend, "Speedup (draft length) and time per token:", cells]
+    return "\n".join(told) + report.left_out(best)

@@ -18,8 +18,7 @@ from specmodel.cli.options import (
 )
 from specmodel.cli.settings import refuse_given
 from specmodel.cli.taken import measured_or_none, typical_or_none, would_hold
-from specmodel.prediction.intervals import MAX_POINTS
-from specmodel.prediction.predicting import with_intervals
+from specmodel.prediction.predicting import warnings_of_times, with_intervals, with_known_intervals
 from specmodel.prediction.priced import priced
 from specmodel.show import forms, glossary, operator, report, turned
 from specmodel.show.components import component_rows, component_tables, fields_of
@@ -54,7 +53,8 @@ def outlook_from(options: dict[str, Any]) -> forms.Answer:
     every, most = prediction, int(prediction.batch_size.max())
     if at_best and most <= _MOST_SEARCHED and prediction.batch_size.ndim == 1:
         every = best_from(options | {"batch_size": f"1:{most}"})
-    found = Within(target=seconds, every=every.rows(), deployment=every.deployment)
+    has_interval = options["interval"] is not False
+    found = Within(target=seconds, prediction=every, has_interval=has_interval)
     if at_best and found.largest:
         sizes = {*parse_values("batch_size", options["batch_size"]), found.largest["batch_size"]}
         prediction = best_from(options | {"batch_size": ",".join(map(str, sorted(sizes)))})
@@ -114,7 +114,8 @@ def _held(prediction: Prediction, rows: list[Row]) -> str:
     """Say where a CUDA graph, and not acceptance, ends the drafts of a table."""
     from numpy import array
 
-    drafts = [row for row in rows if row["draft_length"] < prediction.max_draft_length]
+    kept = [row for row in rows if row["fits"]] or rows
+    drafts = [row for row in kept if row["draft_length"] < prediction.max_draft_length]
     names = ("batch_size", "verify_tokens")
     sizes, tokens = (array([row[name] for row in drafts]) for name in names)
     return prediction.deployment.graph_note(sizes, tokens)
@@ -122,10 +123,7 @@ def _held(prediction: Prediction, rows: list[Row]) -> str:
 
 def _told(prediction: Prediction, wanted: bool | None) -> Prediction:
     """Return a prediction for programs: with intervals of all columns where errors are known."""
-    d = prediction.deployment
-    is_known = d.kernels.record is not None and not d.engine.is_ideal
-    is_wanted = wanted is None and is_known and prediction.speedup.size <= MAX_POINTS
-    return with_intervals(prediction) if is_wanted else prediction
+    return with_known_intervals(prediction) if wanted is None else prediction
 
 
 def _turned(options: dict[str, Any]) -> forms.Answer:
@@ -143,9 +141,7 @@ def _turned(options: dict[str, Any]) -> forms.Answer:
     found = turned_round(deployment, assumed, heads, lengths, points)
     rows = turned.turned_rows(found)
     # what a mean head would gain is no prediction of this one
-    prediction = replace(
-        found.prediction, warn=lambda p: p.evaluation.memory.warnings(p.batch_size)
-    )
+    prediction = replace(found.prediction, warn=warnings_of_times)
 
     def page() -> str:
         words = turned.turned_verdict(found, rows)

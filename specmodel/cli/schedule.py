@@ -28,6 +28,8 @@ _LARGEST = "Largest batch size of the schedule.  [default: what fits in memory, 
 _TOLERANCE = "Share of the best speedup that may be lost for fewer changes.  [default: 0.01]"
 _FOR_LOAD = "Of schedule, single lengths and none, the one that carries most within the targets."
 _ALONE = "Prompts of other requests are not counted: --prompt-length and --output-length do."
+_MOST_JUDGED = 1000
+"""Batch sizes that are told one by one as sure or open [-]."""
 _MOST_COLUMNS = 9
 """Batch sizes beside each other in a table."""
 
@@ -128,7 +130,7 @@ def _gain(plan: Plan, pays: str) -> str:
         return f"Speculation may pay or not; most is gained with {told}."
     if last == 1:
         return f"Speculation {pays}: {schedule.speedup[0]:.2f}x at batch size 1."
-    where, extreme = "at every batch size", f"most {schedule.speedup[most]:.2f}x at {most + 1}"
+    where, extreme = " at every batch size", f"most {schedule.speedup[most]:.2f}x at {most + 1}"
     is_paying = (schedule.speedup > 1).tolist()
     if all(is_paying):
         extreme += f", least {schedule.speedup[least]:.2f}x at {least + 1}"
@@ -136,12 +138,24 @@ def _gain(plan: Plan, pays: str) -> str:
             pays, extreme = "is expected to pay", f"{extreme} ({report.may_pay(bottom)})"
     else:
         paying = [(first + 1, end + 1) for first, end, gains in runs(is_paying) if gains]
-        where = f"at batch sizes {ranges_text(paying)}"
+        pays = f"{pays} at batch sizes {ranges_text(paying)} by the central values"
+        pays, where = _paying(plan) or pays, ""
     contexts = " and a geometric mean over contexts" if len(plan.context_length) > 1 else ""
     return (
-        f"Speculation {pays} {where}: {schedule.mean_speedup:.2f}x on average up to {last}, with"
+        f"Speculation {pays}{where}: {schedule.mean_speedup:.2f}x on average up to {last}, with"
         f" batch sizes equally likely on a logarithmic scale{contexts}; {extreme}."
     )
+
+
+def _paying(plan: Plan) -> str:
+    """Say at which batch sizes a gain is sure and at which it is open; "" if that is not known."""
+    lengths = plan.schedule.draft_length
+    places = [place for place, length in enumerate(lengths) if length]
+    if len(places) > _MOST_JUDGED:
+        return ""
+    gains = dict(zip(places, _gains(plan, *places), strict=True))
+    sizes = [*range(1, len(lengths) + 1)]
+    return report.paying(sizes, [gains.get(place) for place in range(len(lengths))])
 
 
 def _losing(plan: Plan) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -39,6 +40,10 @@ def sweet_spot(**options: Any) -> Answer:
     from specmodel.cli.options import drafted_from
 
     p = drafted_from(options | {"interval": False})
+    if p.fits.any():  # what does not fit is left out
+        unfit = p.evaluation.memory.warnings(p.batch_size, p.evaluation.points["draft_length"])
+        kept = tuple(warning for warning in p.warnings if warning not in unfit)
+        p = replace(p, warn=lambda _: kept)
     spots = answers.sweet_spots(p)
     spots = spots if options["interval"] is False else with_intervals(spots, p)
     at_best = options["draft_length"] is None

@@ -89,7 +89,12 @@ class MemoryUse:
             return ()
         needed = format_si(float(self.total_bytes(batch_size).max()), "B")
         fits = int(np.min(self.max_batch_size))
-        if fits:
+        own = int(np.where(batch_size <= self.max_batch_size, batch_size, 0).max())
+        if own > fits and self._is_of_each(batch_size, draft_length):
+            longest = int(np.max(np.asarray(draft_length)))
+            throughout = f"with drafts of {longest} throughout, {fits} fit"
+            largest = f"the largest of these that fits with its own draft is {own}; {throughout}"
+        elif fits:
             largest = f"the largest batch that fits is {fits}{self._of_least(draft_length)}"
         elif self.weight_bytes > self.capacity_bytes:
             largest = "not even the weights fit"
@@ -102,6 +107,12 @@ class MemoryUse:
             f"batch size {int(batch_size.max())} needs {needed} of the {usable} ({100 * share:g} %"
             f" of {whole}) that an engine uses of a GPU ({gpu.name}); {largest}",
         )
+
+    def _is_of_each(self, batch_size: FloatArray, draft_length: Numeric | None) -> bool:
+        """Tell whether each batch size has a draft length of its own, at one context."""
+        if draft_length is None or np.size(self.context_length) > 1:
+            return False
+        return np.broadcast(batch_size, draft_length).size == np.size(draft_length)
 
     def _of_least(self, draft_length: Numeric | None) -> str:
         """Say at which draft length, and context if they differ, the fewest requests fit."""

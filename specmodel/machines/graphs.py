@@ -55,16 +55,19 @@ class GraphLimit:
         `batch_size` are requests of all replicas [request], `verify_tokens` of each request
         [token], `seconds` what the host is taken to need for a kernel [s].
         """
-        requests, tokens = np.broadcast_arrays(batch_size, batch_size * verify_tokens)
+        requests, of_each = np.broadcast_arrays(batch_size, verify_tokens)
+        tokens = requests * of_each
         is_beyond = self.is_beyond(requests, tokens, replicas)
         if not is_beyond.any():
             return ()
         size = tokens if self.unit == "token" else requests
         most = int(np.ceil(size.max() / replicas))
+        drafts = _drafts(requests, of_each, is_beyond)
         return (
-            f"at batch size {_span(requests[is_beyond])} steps are larger than {self._largest}, so"
-            f" that the host launches each kernel, here taken as {1e3 * seconds:g} ms each:"
-            f" {self.option} {most} avoids that, here --graph-limit {most}",
+            f"at batch size {_span(requests[is_beyond])} steps{drafts} are larger than"
+            f" {self._largest}, so that the host launches each kernel, here taken as"
+            f" {1e3 * seconds:g} ms each: {self.option} {most} avoids that, here --graph-limit"
+            f" {most}",
         )
 
     def held(self, batch_size: FloatArray, verify_tokens: FloatArray, replicas: int) -> str:
@@ -86,6 +89,18 @@ class GraphLimit:
     def _largest(self) -> str:
         default = f", {self.default_of}'s default" if self.default_of else ""
         return f"any CUDA graph ({self.count} {self.unit}s{default})"
+
+
+def _drafts(requests: FloatArray, tokens: FloatArray, is_beyond: np.ndarray) -> str:
+    """Say from which drafts on steps are larger, if shorter ones of these batches are not."""
+    sizes = requests[is_beyond]
+    if not np.isin(requests[~is_beyond], sizes).any():
+        return ""
+    first, last = (
+        tokens[is_beyond & (requests == end)].min() for end in (sizes.min(), sizes.max())
+    )
+    told = f" with drafts of {first - 1:.0f} or more tokens"
+    return told if first == last else f"{told}, {last - 1:.0f} at {sizes.max():.0f},"
 
 
 def _span(requests: FloatArray) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specmodel.base.ranges import ranges_text
+from specmodel.base.ranges import ranges_text, runs
 from specmodel.base.units import FloatArray, format_si
 from specmodel.cost.memory import MemoryUse
 from specmodel.prediction.evaluate import COORDINATES, LIMITS, Evaluation, evaluate
@@ -109,7 +109,7 @@ def _of_memory(e: Evaluation) -> list[str]:
 
 
 def _of_idle(e: Evaluation) -> list[str]:
-    """Say where steps without a draft lose by the drafter that stays loaded, and by what of it."""
+    """Say where the drafter that stays loaded makes all steps lose, without a draft by what."""
     size, length, gain, draft, host = np.broadcast_arrays(
         e.points["batch_size"],
         e.points["draft_length"],
@@ -117,21 +117,38 @@ def _of_idle(e: Evaluation) -> list[str]:
         e.times.draft_time,
         e.times.reject_time,
     )
-    is_losing = (length == 0) & (gain < 0.995)
+    fits = size <= e.memory.max_batch_size
+    is_losing = (gain < 0.995) & (fits | ~fits.any())
+    with_draft = is_losing & (length > 0)
+    least = gain.min(where=with_draft, initial=np.inf)
+    told = [
+        f"at batch size {_ranges(size, with_draft)} the best draft loses, though less than none"
+        f" would, as the drafter stays loaded: down to {least:.2f}x, which an engine started"
+        " without speculation avoids"
+    ] * bool(with_draft.any())
+    is_losing &= length == 0
     if not is_losing.any():
-        return []
+        return told
     worst = np.where(is_losing, gain, np.inf).argmin()
     spent = {"its pass": float(draft.flat[worst]), "the host's work": float(host.flat[worst])}
-    told = [
+    parts = [
         f"{words} {format_si(time, 's')}"
         for words, time in spent.items()
         if time > 0.1 * sum(spent.values())
     ]
     return [
-        f"at batch size {_span(size[is_losing])} nothing is drafted, and the drafter, which stays"
-        f" loaded, takes its time in each step all the same ({' and '.join(told)}): down to"
-        f" {gain.flat[worst]:.2f}x, which an engine started without speculation avoids"
+        f"at batch size {_ranges(size, is_losing)} nothing is drafted, and the drafter, which stays"
+        f" loaded, takes its time in each step all the same ({' and '.join(parts)}): down to"
+        f" {gain.flat[worst]:.2f}x, which an engine started without speculation avoids",
+        *told,
     ]
+
+
+def _ranges(size: FloatArray, holds: np.ndarray) -> str:
+    """Return the batch sizes of points where something holds, neighbours together."""
+    sizes = np.unique(size).astype(int).tolist()
+    found = runs(np.isin(sizes, size[holds]).tolist())
+    return ranges_text([(sizes[first], sizes[last]) for first, last, is_there in found if is_there])
 
 
 def _span(sizes: FloatArray) -> str:

@@ -9,11 +9,10 @@ import numpy as np
 from specmodel.algebra.acceptance import FORMS, Acceptance
 from specmodel.prediction.columns import COLUMNS
 from specmodel.prediction.evaluate import Evaluation
-from specmodel.prediction.intervals import central_intervals
+from specmodel.prediction.intervals import Interval, central_intervals, states_errors
 from specmodel.prediction.outcome import Prediction
 
 _COORDINATES = ("batch_size", "draft_length", "context_length")
-_SPEEDUP = tuple(column for column in COLUMNS if column.name == "speedup")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,19 +36,33 @@ def gains_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]]) -> list[
     None for all rows where no error is known: under an engine without overheads, which is an upper
     bound, and with kernels that state none.
     """
-    deployment = prediction.deployment
-    if deployment.engine.is_ideal or deployment.kernels.record is None or not rows:
+    if not states_errors(prediction.deployment) or not rows:
         return [None] * len(rows)
-    evaluation = prediction.evaluation
-    places = [_place(prediction, row) for row in rows]
-    found = central_intervals(
-        deployment,
-        {name: _taken(values, evaluation, places) for name, values in evaluation.points.items()},
-        _acceptance_at(evaluation, places),
-        columns=_SPEEDUP,
-    )["speedup"]
+    found = _interval_at(prediction, rows, "speedup")
     ends = zip(*(np.ravel(part).tolist() for part in vars(found).values()), strict=True)
     return [Gain(low=low, high=high, chance=chance) for low, high, chance in ends]
+
+
+def ends_at(
+    prediction: Prediction, row: Mapping[str, Any], name: str
+) -> tuple[float, float] | None:
+    """Return the ends of the 80 % interval of a column at a row; None where no error is known."""
+    if not states_errors(prediction.deployment):
+        return None
+    found = _interval_at(prediction, [row], name)
+    return float(found.low.item()), float(found.high.item())
+
+
+def _interval_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]], name: str) -> Interval:
+    """Return the interval of a column at some rows."""
+    evaluation = prediction.evaluation
+    places = [_place(prediction, row) for row in rows]
+    return central_intervals(
+        prediction.deployment,
+        {point: _taken(values, evaluation, places) for point, values in evaluation.points.items()},
+        _acceptance_at(evaluation, places),
+        columns=[column for column in COLUMNS if column.name == name],
+    )[name]
 
 
 def _place(prediction: Prediction, row: Mapping[str, Any]) -> int:

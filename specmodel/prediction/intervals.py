@@ -124,6 +124,11 @@ def fits_of_models(deployment: Deployment) -> dict[str, KernelFit]:
     return found
 
 
+def states_errors(deployment: Deployment) -> bool:
+    """Tell whether errors are known: not of an engine without overheads, nor of a data sheet."""
+    return deployment.kernels.record is not None and not deployment.engine.is_ideal
+
+
 def spread_of_deployment(deployment: Deployment) -> float:
     """Return the standard deviation of the logarithm of the factor that all passes share [-].
 

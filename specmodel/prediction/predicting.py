@@ -18,7 +18,7 @@ from specmodel.cost.deploying import deployed
 from specmodel.cost.deployment import Deployment
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS, Column
 from specmodel.prediction.evaluate import LOAD, Evaluation, evaluate
-from specmodel.prediction.intervals import central_intervals
+from specmodel.prediction.intervals import MAX_POINTS, central_intervals, states_errors
 from specmodel.prediction.outcome import Prediction
 
 MOST = 1e9
@@ -146,12 +146,9 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
 
 def warnings_of(predicted: Prediction) -> tuple[str, ...]:
     """Return what the reader of a prediction with drafts must know."""
-    evaluation, deployment = predicted.evaluation, predicted.deployment
-    batch_size, gamma = evaluation.points["batch_size"], evaluation.points["draft_length"]
+    evaluation = predicted.evaluation
     return (
-        *evaluation.memory.warnings(batch_size, gamma),
-        *deployment.warnings(batch_size, gamma),
-        *deployment.graph_warnings(batch_size, evaluation.points["verify_tokens"]),
+        *warnings_of_times(predicted),
         *_beyond_measured(evaluation, predicted.best_draft_length),
         *_between_modules(evaluation, predicted.best_draft_length),
         *([_EVERY_STEP] if predicted.assumptions.get("proposal_rate") == 1 else []),
@@ -166,6 +163,28 @@ def _plain_warnings(predicted: Prediction) -> tuple[str, ...]:
         *deployment.warnings(batch_size, none),
         *deployment.graph_warnings(batch_size, none + 1),
     )
+
+
+def warnings_of_times(predicted: Prediction) -> tuple[str, ...]:
+    """Return what the reader must know of memory and times, whatever is accepted."""
+    evaluation, deployment = predicted.evaluation, predicted.deployment
+    batch_size, gamma = evaluation.points["batch_size"], evaluation.points["draft_length"]
+    sizes, lengths, tokens = _that_fit(evaluation, "batch_size", "draft_length", "verify_tokens")
+    return (
+        *evaluation.memory.warnings(batch_size, gamma),
+        *deployment.warnings(sizes, lengths),
+        *deployment.graph_warnings(sizes, tokens),
+    )
+
+
+def _that_fit(evaluation: Evaluation, *names: str) -> list[FloatArray]:
+    """Return coordinates of the points that fit in memory, of all if none or all of them do."""
+    found = [evaluation.points[name] for name in names]
+    fits = evaluation.points["batch_size"] <= evaluation.memory.max_batch_size
+    if fits.all() or not fits.any():
+        return found
+    fits, *found = np.broadcast_arrays(fits, *found)
+    return [values[fits] for values in found]
 
 
 def as_prediction(
@@ -187,6 +206,12 @@ def with_intervals(prediction: Prediction) -> Prediction:
     e = prediction.evaluation
     found = central_intervals(e.deployment, e.points, e.acceptance, columns=prediction.shown)
     return replace(prediction, intervals=found)
+
+
+def with_known_intervals(prediction: Prediction) -> Prediction:
+    """Return a prediction with intervals where errors are known and points are not too many."""
+    is_wanted = states_errors(prediction.deployment) and prediction.speedup.size <= MAX_POINTS
+    return with_intervals(prediction) if is_wanted else prediction
 
 
 def plain_points(

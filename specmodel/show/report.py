@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from specmodel.base.ranges import ranges_text, runs
 from specmodel.base.text import wrap
 from specmodel.prediction.table import Row, varies
 from specmodel.show.assumed import assumed_text, what_if_text
@@ -37,7 +38,9 @@ _UNITS = {
     **dict.fromkeys(("peak_batch_size", "near_peak_first", "near_peak_last"), "request"),
     "largest_batch_size": "request",
     **dict.fromkeys(("peak_speedup", "peak_speedup_low", "peak_speedup_high"), "-"),
-    **dict.fromkeys(("speedup_per_token", "speedup_shorter", "speedup_longer"), "-"),
+    **dict.fromkeys(
+        ("sure_acceptance_rate", "speedup_per_token", "speedup_shorter", "speedup_longer"), "-"
+    ),
     "cost_per_million_tokens": "-",
     "value": "-",
     "tpot_plain": "s",
@@ -92,6 +95,18 @@ def may_pay(gain: Gain) -> str:
 def chances(gain: Gain) -> str:
     """Say how sure a gain is."""
     return f"80 % interval {gain.low:.2f} to {gain.high:.2f}, chance of a gain {gain.chance:.0%}"
+
+
+def paying(sizes: Sequence[int], gains: Sequence[Gain | None]) -> str:
+    """Say at which of neighbouring batch sizes a gain is sure, and at which it is open."""
+
+    def where(verb: str, holds: Callable[[Gain], bool]) -> list[str]:
+        found = runs(gain is not None and holds(gain) for gain in gains)
+        spans = [(sizes[first], sizes[last]) for first, last, is_there in found if is_there]
+        return [f"{verb} at batch sizes {ranges_text(spans)}"] if spans else []
+
+    told = where("pays", lambda gain: gain.low > 1)
+    return ", ".join(told + where("may pay or not", lambda gain: gain.is_open))
 
 
 def why(row: Row, rows: list[Row], prediction: Prediction, where: str = "") -> str:
@@ -283,6 +298,20 @@ SPEEDUP = "{speedup:.2f} ({best_draft_length})"
 def fitting(rows: DataFrame) -> DataFrame:
     """Return the rows that fit in memory; all rows if none does."""
     return rows[rows["fits"]] if rows["fits"].any() else rows
+
+
+def left_out(rows: DataFrame) -> str:
+    """Name the batch sizes of which no row fits in memory while others do, as a line; else ""."""
+    sizes = sorted({*rows["batch_size"]})
+    lacking = {*sizes} - {*fitting(rows)["batch_size"]}
+    spans = [
+        (sizes[first], sizes[last])
+        for first, last, is_out in runs(size in lacking for size in sizes)
+        if is_out
+    ]
+    plural, verb = ("s", "do") if len(lacking) > 1 else ("", "does")
+    told = f"Batch size{plural} {ranges_text(spans)} {verb} not fit in memory."
+    return f"\n{told}" if lacking else ""
 
 
 def case_fields(case: _Case) -> dict[str, Any]:

@@ -6,6 +6,9 @@ from specmodel.base.ranges import ranges_text
 from specmodel.prediction.table import Form, Row, varies
 from specmodel.show import forms, report
 
+_MOST_JUDGED = 1000
+"""Points of a curve that are told one by one as sure or open [-]."""
+
 
 def verdict(spots: forms.DataFrame, prediction: report.Prediction, *, at_best: bool = False) -> str:
     """Say where speculation pays, and where most; with which lengths if not with one throughout."""
@@ -25,12 +28,32 @@ def verdict(spots: forms.DataFrame, prediction: report.Prediction, *, at_best: b
     sure += f" with {best['draft_length']} drafted" if at_best else ""
     each = ", with that length throughout" if varies("draft_length", rows) else ""
     each = ", with the best draft length of each" if at_best else each
+    told = _paying(best, prediction, at_best=at_best)
+    told = told or f"{pays} at {best['paying']} by the central values"
     near = f"{best['peak_speedup'] / 2**0.5:.2f}x (0.71 of the peak) or more at"
     return (
-        f"Speculation {pays} most at {where}: {best['peak_speedup']:.2f}x{sure}. It {pays}"
-        f" at {best['paying']}{each}, and by {near}"
+        f"Speculation {pays} most at {where}: {best['peak_speedup']:.2f}x{sure}. It"
+        f" {told}{each}; its speedup is {near}"
         f" {_near_peak(best)}. Considered: up to {best['largest_batch_size']}."
     )
+
+
+def _paying(best: Row, prediction: report.Prediction, *, at_best: bool) -> str:
+    """Say where the gain of a curve is sure and where it is open; "" if that is not known."""
+    from specmodel.prediction.gains import gains_at
+
+    curve = ["context_length", *([] if at_best else ["draft_length"])]
+    rows = [row for row in prediction.rows() if all(row[name] == best[name] for name in curve)]
+    rows = [row for row in rows if row["fits"]] or rows
+    drafts = [row for row in rows if row["draft_length"]]
+    if len(drafts) > _MOST_JUDGED:
+        return ""
+    gains = dict(zip(map(_size, drafts), gains_at(prediction, drafts), strict=True))
+    return report.paying([*map(_size, rows)], [gains.get(_size(row)) for row in rows])
+
+
+def _size(row: Row) -> int:
+    return int(row["batch_size"])
 
 
 def table(spots: forms.DataFrame, *, at_best: bool = False) -> str:
@@ -39,7 +62,7 @@ def table(spots: forms.DataFrame, *, at_best: bool = False) -> str:
     shown = {titles.get(title, title): form for title, form in _COLUMNS.items()}
     if "peak_speedup_low" not in spots:
         del shown[_INTERVAL]
-    return forms.table(forms.records(spots), shown, left=["pays at"])
+    return forms.table(forms.records(spots), shown, left=["speedup\nabove 1 at"])
 
 
 def with_intervals(spots: forms.DataFrame, prediction: report.Prediction) -> forms.DataFrame:
@@ -69,5 +92,5 @@ _COLUMNS: dict[str, Form] = {
     _INTERVAL: "{peak_speedup_low:.2f}-{peak_speedup_high:.2f}",
     "at batch\nsize": "{peak_batch_size}",
     "0.71 of\npeak at": lambda row: _near_peak(row) if row["peak_speedup"] > 1 else "-",
-    "pays at": lambda row: row["paying"] or "-",
+    "speedup\nabove 1 at": lambda row: row["paying"] or "-",
 }

@@ -74,9 +74,10 @@ def turned_verdict(turned: Turned, rows: list[Row]) -> list[str]:
     if not able:
         return ["No acceptance makes speculation pay at any of these points."]
     low, high = (f(able, key=_needed) for f in (min, max))
-    opening = f"Acceptance is not known. Speculation pays from {_need(low, rows)}"
+    opening = "Acceptance is not known. With the easiest draft length, speculation pays from"
+    opening += f" {_needed(low):.2f} tokens a step ({_where(low, rows)})"
     if _needed(high) - _needed(low) > 0.005:
-        opening += f" to {_need(high, rows)}"
+        opening += f" up to {_needed(high):.2f} ({_where(high, rows)})"
     heads = turned.heads
     if heads is None:
         return [f"{opening}. Too few heads of this kind are published to say what one gains."]
@@ -104,9 +105,8 @@ def _needed(row: Row) -> float:
     return float(row["break_even_tokens_per_step"])
 
 
-def _need(row: Row, rows: list[Row]) -> str:
-    what = f"{_needed(row):.2f} tokens a step of {row['break_even_draft_length']:.0f} drafted"
-    return f"{what} at {place(row, rows)}"
+def _where(row: Row, rows: list[Row]) -> str:
+    return f"{row['break_even_draft_length']:.0f} drafted, {place(row, rows)}"
 
 
 def _paying(able: list[Row], name: str, rows: list[Row]) -> str:

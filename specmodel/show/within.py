@@ -10,16 +10,24 @@ from typing import TYPE_CHECKING
 from specmodel.prediction.table import Row, seconds
 
 if TYPE_CHECKING:
-    from specmodel.cost.deployment import Deployment
+    from specmodel.prediction.outcome import Prediction
 
 
 @dataclass(frozen=True, kw_only=True)
 class Within:
-    """A time per token that points should meet [s], and the rows among which the largest is."""
+    """A time per token that points should meet [s], and the points among which the largest is.
+
+    Intervals are told where `has_interval`.
+    """
 
     target: float
-    every: Sequence[Row]
-    deployment: Deployment
+    prediction: Prediction
+    has_interval: bool = True
+
+    @cached_property
+    def every(self) -> Sequence[Row]:
+        """The points, a row each."""
+        return self.prediction.rows()
 
     def kept(self, rows: Sequence[Row], time: str = "tpot") -> list[Row]:
         """Return the rows that fit in memory and meet it."""
@@ -44,7 +52,23 @@ class Within:
         if self.largest and plain:
             rate = plain["batch_size"] / plain["forward_time"]
             told += f": {self.largest['throughput']:.0f} tokens/s against {rate:.0f}"
-        return f"{told}.{self._end()}"
+        return f"{told}.{self._ends(plain)}{self._end()}"
+
+    def _ends(self, plain: Row | None) -> str:
+        """Say how sure the times per token of the largest batches are, where errors are known."""
+        from specmodel.prediction.gains import ends_at
+
+        parts = []
+        for row, name, how in (
+            (self.largest, "tpot", "with"),
+            (plain, "forward_time", "without"),
+        ):
+            if row and self.has_interval and (ends := ends_at(self.prediction, row, name)):
+                low, high = (seconds(end, self.target) for end in ends)
+                parts.append(
+                    f"{seconds(row[name], self.target)} {how} (80 % interval {low} to {high})"
+                )
+        return f" A token takes {', '.join(parts)}." if parts else ""
 
     def _end(self) -> str:
         """Say what the next larger batch would take, and why."""
@@ -62,7 +86,7 @@ class Within:
         told = f" At {size} it takes {seconds(row['tpot'], self.target)}"
         length = self.largest["draft_length"]
         at = array([row["batch_size"]]), array([row["verify_tokens"]])
-        if row["draft_length"] < length and self.deployment.graph_note(*at):
+        if row["draft_length"] < length and self.prediction.deployment.graph_note(*at):
             told += f", as no CUDA graph holds drafts of {length} there"
         return f"{told}."
 

@@ -290,6 +290,19 @@ def test_at_the_break_even_rate_the_speedup_is_one(name):
             assert predict(**arguments, **point, acceptance=rate).speedup == pytest.approx(1)
 
 
+def test_from_the_sure_rate_the_interval_is_above_one():
+    point = {"target": "qwen3-30b-a3b", "hardware": "h100_sxm", "drafter": "eagle3"}
+    point |= {"engine": "vllm", "interval": True}
+    axes = {"batch_size": [1, 64, 128], "draft_length": [[1], [4]]}
+    rates = break_even(predict(**point, **axes, acceptance=0.0))["sure_acceptance_rate"]
+    assert rates.isna().tolist() == [False] * 5 + [True]
+    rates = rates.to_numpy().reshape(2, 3)
+    at_rates = predict(**point, **axes, acceptance=np.where(np.isnan(rates), 1, rates))
+    low = at_rates.intervals["speedup"].low
+    np.testing.assert_allclose(low.ravel()[:5], 1, rtol=1e-9)
+    assert low[1, 2] < 1
+
+
 def test_alternatives_keep_their_rows_and_share_gpus():
     found = {
         "one": grid("n-gram", batch_size=[1, 8]),

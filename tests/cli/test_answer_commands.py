@@ -456,11 +456,74 @@ def test_explain_and_the_sweet_spot_take_the_lengths_that_predict_takes(run):
     assert spot["paying"] == "1-158"
 
 
+def test_break_even_says_from_which_rate_it_surely_pays(run):
+    given = "qwen3-30b-a3b h100 --batch-size 64 --draft-length 1"
+    words = " ".join(run(f"break-even {given}").split())
+    rate = float(re.search(r"surely from a rate of ([\d.]+)", words).group(1))
+    lows = [
+        parse(run(f"predict {given} --acceptance-rate {rate + more} --json"))["rows"][0]
+        for more in (-0.01, 0.01)
+    ]
+    assert lows[0]["speedup_low"] < 1 < lows[1]["speedup_low"]
+
+
+def test_the_warning_of_graphs_is_of_what_fits_and_names_the_drafts(run):
+    words = " ".join(run("break-even qwen3-30b-a3b h100 --batch-size 64:512:x2").split())
+    assert "at batch size 64-128 steps with drafts of 8 or more tokens, 4 at 128, are" in words
+    assert "--graph-limit 1152" in words  # 128 requests of 9 tokens
+    assert "Batch sizes 256-512 do not fit in memory." in words
+    assert "any CUDA graph" not in run(
+        "best-draft-length qwen3-30b-a3b h100 --context-length 16384"
+    )
+
+
+@pytest.mark.parametrize("command", ["sweet-spot", "schedule --for vllm"])
+def test_where_it_pays_is_told_as_by_predict(command, run):
+    given = "qwen3-30b-a3b h200 --drafter eagle3 --acceptance-rate 0.35"
+    rows = parse(run(f"predict {given} --batch-size 1:256 --json"))["rows"]
+    sure = [row["batch_size"] for row in rows if row["speedup_low"] > 1]
+    first, last = min(sure), max(sure)
+    assert sure == [*range(first, last + 1)]
+    told = f"pays at batch sizes {first}-{last}, may pay or not at batch sizes 1-{first - 1}"
+    assert f"{told}, {last + 1}-256" in " ".join(run(f"{command} {given}").split())
+
+
+def test_the_sweet_spot_warns_of_no_batch_that_it_leaves_out(run):
+    out = run("sweet-spot qwen3-30b-a3b h100")
+    assert not re.search(r"Warning:[^.]* (512|257)", out)
+    (row,) = parse(run("sweet-spot qwen3-30b-a3b h100 --json"))["rows"]
+    assert row["largest_batch_size"] < 257
+
+
+def test_a_comparison_leaves_out_what_no_alternative_holds_and_explains_losses(run):
+    out = run("compare qwen3-30b-a3b h100 --acceptance-rate 0.25")
+    assert "Batch sizes 256-512 do not fit in memory." in out
+    assert not re.search(r"^ +(256|512) ", out, re.MULTILINE)
+    losing = re.findall(r"^ +(\d+) +0\.\d+ \(1\)", out, re.MULTILINE)
+    assert losing
+    words = " ".join(out.split())
+    assert f"at batch size {', '.join(losing)} the best draft loses, though less than" in words
+
+
+def test_what_holds_for_some_alternatives_is_told_once(run):
+    out = run("compare qwen3-30b-a3b h100,h200,b200 --acceptance-rate 0.7 --batch-size 8")
+    told = re.findall(r"^\[1\]\[2\] (?:.|\n(?!\[|\n))*", out, re.MULTILINE)
+    assert told
+    assert all(out.count(line) == 1 for line in told)
+
+
+def test_the_largest_batch_that_fits_is_one_number(run):
+    words = " ".join(run("predict qwen3-30b-a3b h100 --batch-size 1:256").split())
+    rows = parse(run("predict qwen3-30b-a3b h100 --batch-size 1:256 --json"))["rows"]
+    most = max(row["batch_size"] for row in rows if row["fits"])
+    assert f"the largest of these that fits with its own draft is {most};" in words
+
+
 def test_break_even_says_what_a_dash_is(run):
     given = "break-even gpt-oss-120b 1xh200 --drafter eagle3 --draft-length 1,2 --batch-size"
     assert "\n-: no acceptance rate pays.\n" in run(f"{given} 1,512")
     assert "\n-: " not in run(f"{given} 1,2")
-    assert "\n-: the batch does not fit in memory.\n" in run(f"{given} 1,100000")
+    assert "\nBatch size 100000 does not fit in memory.\n" in run(f"{given} 1,100000")
 
 
 def test_sweet_spot_has_intervals_unless_told_otherwise(run):

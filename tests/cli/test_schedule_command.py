@@ -128,10 +128,9 @@ def test_json_is_strict_and_agrees_with_the_text(command, run, document):
         span = f"{first}-{last}" if last > first else f"{first}"
         assert re.search(rf"^ *{span} +{length} +\d", out, re.MULTILINE)
     if 0 in by_size and any(by_size):
-        spans = re.search(r"at batch sizes ([\d,\- and]+): ", in_one_line(out))[1]
-        ends = [span.split("-") for span in re.split(", | and ", spans)]
-        told = {size for span in ends for size in range(int(span[0]), int(span[-1]) + 1)}
-        assert told == {row["batch_size"] for row in answer["rows"] if row["speedup"] > 1}
+        sure, possible = told_to_pay(in_one_line(out))
+        gaining = {row["batch_size"] for row in answer["rows"] if row["speedup"] > 1}
+        assert sure <= gaining <= sure | possible
 
 
 def test_speedups_are_those_of_predict(document, run):
@@ -497,6 +496,16 @@ def test_wrong_input_ends_in_one_line(case, capsys):
         assert fragment in err, err
 
 
+def told_to_pay(text):
+    """Return the batch sizes at which the verdict says that it pays, and may pay or not."""
+    found = []
+    for verb in ("pays", "may pay or not"):
+        spans = re.search(rf"{verb} at batch sizes ([-\d]+(?:, [-\d]+)*)", text)
+        ends = [span.split("-") for span in spans[1].split(", ")] if spans else []
+        found.append({size for e in ends for size in range(int(e[0]), int(e[-1]) + 1)})
+    return found
+
+
 def test_the_verdict_names_the_batch_sizes_that_gain(run):
     """Where the engine's rule forces a draft at batch size 1, it may lose there."""
     command = (
@@ -507,12 +516,9 @@ def test_the_verdict_names_the_batch_sizes_that_gain(run):
     losing = [row["batch_size"] for row in rows if row["speedup"] < 1]
     assert losing
     text = in_one_line(run(command))
-    named = re.search(r"at batch sizes ([-\d, ]+): ", text).group(1)
-    paying = set()
-    for pair in named.split(", "):
-        first, _, last = pair.partition("-")
-        paying |= set(range(int(first), int(last or first) + 1))
-    assert paying == {row["batch_size"] for row in rows if row["speedup"] > 1}
+    sure, possible = told_to_pay(text)
+    assert sure
+    assert sure <= {row["batch_size"] for row in rows if row["speedup"] > 1} <= sure | possible
 
 
 def test_a_schedule_that_does_not_fit_does_not_open_with_pays(run, document):
