@@ -154,6 +154,9 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
         runs = tuple(r.drafting(length, **typed) if r.draft_length is None else r for r in runs)
     if options["drafter"] is None and any(run.draft_length for run in runs):
         raise InputError("drafter", None, f"{_UNTOLD}, as some runs draft")
+    if options["drafter"] and len(runs) > 1 and not any(run.draft_length for run in runs):
+        expected = "a run that drafts: no file counts drafts; none, where all runs are plain"
+        raise InputError("drafter", options["drafter"], expected)
     measured.check_model(runs, options["target"])
     measured.need_plain(runs)
     name, told = _start(runs, options)

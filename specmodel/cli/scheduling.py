@@ -211,16 +211,14 @@ def _warnings(prediction: report.Prediction, chosen: answers.Schedule) -> tuple[
     """Return the warnings, with the graphs and the memory that the schedule takes, not others."""
     import numpy as np
 
-    deployment, memory = prediction.deployment, prediction.evaluation.memory
-    longest = chosen.max_draft_length
-    passed_over = (
-        *memory.warnings(prediction.batch_size, prediction.draft_length),
-        *deployment.graph_warnings(prediction.batch_size, prediction.draft_length + 1),
-    )
-    own = _memory(prediction, chosen).warnings(prediction.batch_size, longest)
-    graphs = deployment.graph_warnings(*np.array([chosen.batch_size, chosen.draft_length + 1.0]))
+    from specmodel.prediction.predicting import warnings_of_times
+
+    deployment, passed_over = prediction.deployment, warnings_of_times(prediction)
+    own = _memory(prediction, chosen).warnings(prediction.batch_size, chosen.max_draft_length)
+    sizes, lengths = np.array([chosen.batch_size, chosen.draft_length], dtype=float)
+    graphs = deployment.graph_warnings(sizes, lengths + 1)
     others = (warning for warning in prediction.warnings if warning not in passed_over)
-    return (*own, *graphs, *others)
+    return (*own, *deployment.warnings(sizes, lengths), *graphs, *others)
 
 
 def _form(options: dict[str, Any]) -> tuple[answers.Dialect, str]:

@@ -31,6 +31,7 @@ _UNITS = {"token": "tokens", "request": "requests"}
 _RATIOS = {"speedup": "×", "utility": "×", "target_efficiency": "ratio"}
 _POINT = ("draft_length", "context_length", "verify_tokens")
 _RESULTS = {*COLUMN_UNITS, "fits", "tpot_plain", "throughput_plain", "throughput_per_gpu"}
+_RESULTS |= {"speedup_shorter", "speedup_longer"}
 
 
 def checked(
