@@ -95,8 +95,7 @@ BASES = [
     "--output out.toml --hardware h200_sxm",
     "fit engine sglang.jsonl --target qwen3-30b-a3b --drafter eagle3 --output out.toml --force "
     "--hardware h200_sxm --engine sglang",
-    "fit engine measured.csv --target olmoe-1b-7b --hardware h200_sxm "
-    "--output out.toml --force",
+    "fit engine measured.csv --target olmoe-1b-7b --hardware h200_sxm --output out.toml --force",
     "validate h200_sxm kernels.parquet --stack typical --figure drawn.svg",
     "validate --serving engines.csv --ttft",
     *(f"calibrate --device cpu --output mine.toml --tiny{m}" for m in ("", " --again copy")),
