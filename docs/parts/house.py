@@ -57,7 +57,8 @@ def drawing() -> str:
     ]
     for row, room in enumerate(order):
         y, texts = ROW * row, (PACKAGE / room / "__init__.py").read_text(encoding="utf-8")
-        told = (ast.get_docstring(ast.parse(texts)) or "").partition("\n\n")[0].replace("\n", " ")
+        told = (ast.get_docstring(ast.parse(texts)) or "").partition("\n\n")[0]
+        told = told.replace("\n", " ").replace("`", "")
         out.append(f'<rect x="1" y="{y + 1}" width="{WORDS - 12}" height="{ROW - 4}" rx="3"/>')
         out.append(f'<text x="10" y="{y + 22}"><tspan class="room">{room}</tspan></text>')
         lines = wrap(told, LETTERS)
