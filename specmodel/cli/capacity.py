@@ -11,16 +11,16 @@ from specmodel.base.errors import InputError, install
 from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering, echo_warnings, told_progress
-from specmodel.cli.serve import (
+from specmodel.cli.loads import (
     LONGEST,
     OPTIONS,
-    UNITS,
     study_from,
     typed_law,
     typed_loads,
     typed_policies,
     typed_targets,
 )
+from specmodel.cli.serve import UNITS
 from specmodel.cli.settings import own
 from specmodel.cli.where import where_options
 from specmodel.prediction.table import Form, Row, seconds

@@ -16,8 +16,8 @@ from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.capacity import ATTAINMENT, WORKERS, workers_options
+from specmodel.cli.loads import OPTIONS
 from specmodel.cli.scheduling import LOAD
-from specmodel.cli.serve import OPTIONS
 from specmodel.cli.taken import drafter_of
 from specmodel.cli.where import where_options
 from specmodel.cli.words import counted

@@ -10,8 +10,8 @@ from specmodel.base.text import Columns, align, wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.capacity import ATTAINMENT, workers_options
+from specmodel.cli.loads import OPTIONS
 from specmodel.cli.scheduling import LOAD, Plan, plan_from
-from specmodel.cli.serve import OPTIONS
 from specmodel.cli.where import where_options
 from specmodel.prediction.table import Form, Row
 from specmodel.show import report
