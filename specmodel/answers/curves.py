@@ -10,7 +10,7 @@ import numpy as np
 
 from specmodel.algebra.speculation import break_even_acceptance_rate
 from specmodel.base.errors import InputError
-from specmodel.base.ranges import ranges_text, runs
+from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.prediction.at_best import MEMORY, MORE
 from specmodel.prediction.evaluate import where_it_fits
@@ -271,8 +271,7 @@ def _ranges(
     batch_size: FloatArray, holds: np.ndarray[Any, np.dtype[np.bool_]]
 ) -> tuple[tuple[int, int], ...]:
     """Return the first and last batch size of each run of neighbours where something holds."""
-    found = runs(holds.tolist())
-    return tuple((int(batch_size[i]), int(batch_size[j])) for i, j, value in found if value)
+    return tuple(spans(batch_size.astype(int).tolist(), holds.tolist()))
 
 
 def _axis(prediction: Prediction, name: str, others: Sequence[str]) -> int:

@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from specmodel.base.errors import InputError
@@ -137,6 +137,17 @@ def runs(values: Iterable[Value]) -> list[tuple[int, int, Value]]:
         found.append((start, start + size - 1, value))
         start += size
     return found
+
+
+def spans(values: Sequence[int], holds: Iterable[bool]) -> list[tuple[int, int]]:
+    """Return the first and last of each run of neighbours where something holds.
+
+    Examples
+    --------
+    >>> spans([1, 2, 4, 8], [True, True, False, True])
+    [(1, 2), (8, 8)]
+    """
+    return [(values[first], values[last]) for first, last, is_there in runs(holds) if is_there]
 
 
 def ranges_text(pairs: Iterable[tuple[int, int]]) -> str:

@@ -21,6 +21,9 @@ LARGEST_RATE = 1e18
 LARGEST_NUMBER = 1e15
 """Largest number that a table may hold where nothing narrower is known [-]."""
 
+NORMAL_80 = 1.2815515594
+"""Deviations from the mean within which 80 % of a normal distribution lie [-]."""
+
 _PREFIXES = {1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "u", 1e-9: "n"}
 
 

@@ -291,7 +291,9 @@ def _ends(name: str, value: float, spread: float) -> str:
     """Return a value and its central 80 % interval."""
     from math import exp
 
-    end = exp(1.2816 * spread)
+    from specmodel.base.units import NORMAL_80
+
+    end = exp(NORMAL_80 * spread)
     low, high = _shown(name, value / end), _shown(name, value * end)
     return f"{_shown(name, value)} ({low} to {high})"
 

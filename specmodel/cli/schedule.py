@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from specmodel import answers
-from specmodel.base.ranges import ranges_text, runs
+from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.text import Columns, align, wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
@@ -137,7 +137,7 @@ def _gain(plan: Plan, pays: str) -> str:
         if bottom and bottom.is_open:
             pays, extreme = "is expected to pay", f"{extreme} ({report.may_pay(bottom)})"
     else:
-        paying = [(first + 1, end + 1) for first, end, gains in runs(is_paying) if gains]
+        paying = spans(range(1, last + 1), is_paying)
         pays = f"{pays} at batch sizes {ranges_text(paying)} by the central values"
         pays, where = _paying(plan) or pays, ""
     contexts = " and a geometric mean over contexts" if len(plan.context_length) > 1 else ""

@@ -15,7 +15,7 @@ from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import is_path, read_numbers
-from specmodel.base.units import FloatArray, check
+from specmodel.base.units import NORMAL_80, FloatArray, check
 from specmodel.cost.activations import with_usual_activations
 from specmodel.cost.arguments import DeploymentArguments, PlainArguments
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
@@ -268,7 +268,7 @@ def _assumed_of_link(deployment: Deployment) -> dict[str, Any]:
         assumed["exchange"] = _EXCHANGES[deployment.code.exchange]
     stack = deployment.kernels.link_stack
     if layout.tensor_parallel > 1 and link.taken_all_reduce(stack) == TYPICAL:
-        factor = math.exp(1.2816 * deployment.message_spread)
+        factor = math.exp(NORMAL_80 * deployment.message_spread)
         within = f", 80 % within a factor of {factor:.1f}" if factor > 1 else ""
         assumed["all_reduce"] = f"typical of other stacks or GPUs{within}"
     return assumed

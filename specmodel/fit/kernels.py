@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
 from specmodel.base.records import build
-from specmodel.base.units import FloatArray
+from specmodel.base.units import NORMAL_80, FloatArray
 from specmodel.cost.passes import component_time
 from specmodel.fit.result import FitResult, best_of_sharpnesses, log_fit_result, rounded
 from specmodel.fit.timed_work import check_plausible, work_of
@@ -104,7 +104,6 @@ _WALK = ("depth_time", _UNCUT)
 _FEWEST_DEPTHS = 3  # two parameters beside the launch say what products of a depth take at least
 _NO_WORSE = 1.01  # error over that of the fit with what points do not determine
 _WALKS_EXPERTS = 1.5  # the same from which kernels are taken to walk their list of experts
-_NORMAL_80 = 1.2815515594  # 80 % of a normal distribution lie within so many deviations
 _FOLDS = 4
 
 
@@ -362,7 +361,7 @@ def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
     """
     within = errors - errors.groupby(series).transform("mean")
     row, total = (
-        float(np.subtract(*part.quantile([0.9, 0.1]))) / (2 * _NORMAL_80)
+        float(np.subtract(*part.quantile([0.9, 0.1]))) / (2 * NORMAL_80)
         for part in (within, errors)
     )
     return rounded(np.sqrt(max(total**2 - row**2, 0.0))), rounded(row)

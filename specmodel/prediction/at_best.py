@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specmodel.base.ranges import ranges_text, runs
+from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.units import FloatArray, format_si
 from specmodel.cost.memory import MemoryUse
 from specmodel.prediction.evaluate import COORDINATES, LIMITS, Evaluation, evaluate
@@ -98,8 +98,8 @@ def _of_memory(e: Evaluation) -> list[str]:
         held.memory.total_bytes(e.points["batch_size"]),
     )
     most = np.where(length > 0, gain / taken, 0).argmax()
-    held_at, usable = _span(size[length > 0]), held.memory.capacity_bytes
-    at = f"at {size.flat[most]:.0f}, " if "-" in held_at else ""
+    held_at, usable = _ranges(size, length > 0), held.memory.capacity_bytes
+    at = f"at {size.flat[most]:.0f}, " if np.unique(size[length > 0]).size > 1 else ""
     return [
         f"memory ends drafts at batch size {held_at}: {at}draft length {length.flat[most]:.0f}"
         f" would gain {gain.flat[most]:.2f}x, but needs"
@@ -147,9 +147,4 @@ def _of_idle(e: Evaluation) -> list[str]:
 def _ranges(size: FloatArray, holds: np.ndarray) -> str:
     """Return the batch sizes of points where something holds, neighbours together."""
     sizes = np.unique(size).astype(int).tolist()
-    found = runs(np.isin(sizes, size[holds]).tolist())
-    return ranges_text([(sizes[first], sizes[last]) for first, last, is_there in found if is_there])
-
-
-def _span(sizes: FloatArray) -> str:
-    return ranges_text([(int(sizes.min()), int(sizes.max()))])
+    return ranges_text(spans(sizes, np.isin(sizes, size[holds]).tolist()))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.ranges import ranges_text, runs
+from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.text import align
 from specmodel.prediction.table import Form, Row, columns_of, fitted, left_out_told, seconds, varies
 from specmodel.show import report
@@ -243,9 +243,8 @@ def places(some: list[Row], rows: list[Row]) -> str:
     if len(sizes) < len(rows):
         return f"{len(some)} of {len(rows)} points"
     those = {row["batch_size"] for row in some}
-    found = runs(size in those for size in sizes)
-    spans = ranges_text((sizes[first], sizes[last]) for first, last, is_there in found if is_there)
-    return f"batch size{'s' if len(those) > 1 else ''} {spans}"
+    told = ranges_text(spans(sizes, (size in those for size in sizes)))
+    return f"batch size{'s' if len(those) > 1 else ''} {told}"
 
 
 def with_tokens(prediction: Prediction, rows: list[Row], *, at_best: bool) -> Prediction:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from specmodel.base.ranges import ranges_text, runs
+from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.text import wrap
 from specmodel.prediction.table import Row, varies
 from specmodel.show.assumed import assumed_text, what_if_text
@@ -101,9 +101,8 @@ def paying(sizes: Sequence[int], gains: Sequence[Gain | None]) -> str:
     """Say at which of neighbouring batch sizes a gain is sure, and at which it is open."""
 
     def where(verb: str, holds: Callable[[Gain], bool]) -> list[str]:
-        found = runs(gain is not None and holds(gain) for gain in gains)
-        spans = [(sizes[first], sizes[last]) for first, last, is_there in found if is_there]
-        return [f"{verb} at batch sizes {ranges_text(spans)}"] if spans else []
+        found = spans(sizes, (gain is not None and holds(gain) for gain in gains))
+        return [f"{verb} at batch sizes {ranges_text(found)}"] if found else []
 
     told = where("pays", lambda gain: gain.low > 1)
     return ", ".join(told + where("may pay or not", lambda gain: gain.is_open))
@@ -229,12 +228,9 @@ def page(case: _Case, words: Iterable[str], *parts: str, notes: Iterable[str] = 
     are tables, printed as they are. Kernels, engine and what was assumed close the page.
     """
     verdict, *others = words
-    assumed = {name: value for name, value in case.assumptions.items() if name != "acceptance"}
-    told = (
-        [f"Acceptance: {case.assumptions['acceptance']}."]
-        if len(assumed) < len(case.assumptions)
-        else []
-    )
+    assumed = dict(case.assumptions)
+    source = assumed.pop("acceptance", None)
+    told = [f"Acceptance: {source}."] if source else []
     opening = [verdict, heading(case.deployment), *what_if_text(assumed), *told, *others]
     warnings = [f"Warning: {warning}." for warning in case.warnings]
     closing = "\n".join([*map(wrap, behind(case.deployment)), assumed_text(assumed)])
@@ -304,13 +300,9 @@ def left_out(rows: DataFrame) -> str:
     """Name the batch sizes of which no row fits in memory while others do, as a line; else ""."""
     sizes = sorted({*rows["batch_size"]})
     lacking = {*sizes} - {*fitting(rows)["batch_size"]}
-    spans = [
-        (sizes[first], sizes[last])
-        for first, last, is_out in runs(size in lacking for size in sizes)
-        if is_out
-    ]
+    found = spans(sizes, (size in lacking for size in sizes))
     plural, verb = ("s", "do") if len(lacking) > 1 else ("", "does")
-    told = f"Batch size{plural} {ranges_text(spans)} {verb} not fit in memory."
+    told = f"Batch size{plural} {ranges_text(found)} {verb} not fit in memory."
     return f"\n{told}" if lacking else ""
 
 

@@ -71,8 +71,8 @@ def sobol_indices(
     that grows with the square of the samples, and gives no interval for an input without effect;
     here rows are resampled by weight, of more than 256 rows batches drawn at random. As a
     Sobol' sequence covers space more evenly than independent points, intervals are too wide: of 100
-    intervals of each index of Ishigami's function and of a product of four, at least 92 held with
-    256 samples, and at least 98 with 1024 and 4096.
+    intervals of each index of Ishigami's function and of a product of four, at least 97 held with
+    256 samples, and at least 99 with 1024 and 4096.
 
     Parameters
     ----------
