@@ -45,8 +45,8 @@ BASES = [
     f"break-even {WHERE} --batch-size 1,16 --draft-length 1:3",
     f"compare {WHERE} {RATE} --engine vllm-moesd-2025,ideal --batch-size 1,16",
     f"compare {WHERE} {RATE} --engine vllm,sglang,ideal --batch-size 1,16 --host-speed 0.5",
-    f"compare {WHERE} {RATE} --batch-size 4 --draft-length 1 --tpot-target 30ms --attainment 0.5"
-    " --prompt-length 90 --output-length 3 --gpu-hour-price 2.5",
+    f"compare {WHERE} {RATE} --batch-size 4 --draft-length 1 --tpot-target 30ms --for-load"
+    " --attainment 0.5 --prompt-length 90 --output-length 3 --gpu-hour-price 2.5",
     f"explain {WHERE} {RATE} {SMALL}",
     f"schedule --for vllm {WHERE} {RATE} --max-batch-size 32",
     f"schedule --for vllm {NGRAM} {RATE} --max-batch-size 32 --json",

@@ -62,6 +62,36 @@ def layout_of(deployment: Deployment, num_gpus: int) -> Degrees:
     return degrees
 
 
+def layouts_of(deployment: Deployment) -> list[Degrees]:
+    """Return the layouts of the GPUs of a deployment, whether they hold it or not.
+
+    Matrices are cut over some GPUs of a node, the others have replicas of all but the experts;
+    experts are cut likewise over all GPUs, or spread over them whole.
+
+    Examples
+    --------
+    >>> from specmodel import deploy
+    >>> for degrees in layouts_of(deploy(target="mixtral-8x7b", hardware="h100_sxm",
+    ...                                  tensor_parallel=2)[0]):
+    ...     print(*degrees.values())
+    2 1 1
+    2 1 2
+    1 2 1
+    1 2 2
+    """
+    count, found = deployment.layout.num_gpus, []
+    groups = (1, count) if deployment.target.is_moe and count > 1 else (1,)
+    for tensor in (size for size in reversed(_SIZES) if count % size == 0):
+        for expert in groups:
+            degrees = Degrees(zip(_ONE_GPU, (tensor, count // tensor, expert), strict=True))
+            try:
+                replace(deployment, **degrees)
+            except InputError:  # not a degree that cuts this model
+                continue
+            found.append(degrees)
+    return found
+
+
 _ONE_GPU: Degrees = {"tensor_parallel": 1, "data_parallel": None, "expert_parallel": 1}
 
 

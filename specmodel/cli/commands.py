@@ -16,7 +16,7 @@ from specmodel import __version__
 from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, cut, in_one_line, nearest
 from specmodel.cli.helping import WholeList, first_sentence
-from specmodel.cli.settings import SETTINGS, flag
+from specmodel.cli.settings import COMPARED, SETTINGS, flag
 
 _COMMANDS = (
     "acceptance best-draft-length break-even calibrate capacity compare cost-table decode explain"
@@ -208,6 +208,14 @@ def _usage(error: click.ClickException, words: Sequence[str]) -> str:
     return told
 
 
+def _with_remedy(message: str) -> str:
+    """Return an error that says what takes lists, if it is of one typed for a single thing."""
+    found = re.match(r"(?:Invalid value for )?'?(--[a-z-]+)'?: (?:got )?'[^']*,", message)
+    named = ("target", "drafter", "hardware", "engine", *COMPARED)
+    is_listed = found is not None and found[1] in map(flag, named)
+    return f"{message} (lists: specmodel compare)" if is_listed else message
+
+
 def _too_large(words: Sequence[str]) -> str:
     """Say which options of a command to reduce: those typed, and those with costly defaults."""
     names = {parameter.name for parameter in _command(words).params}
@@ -233,7 +241,7 @@ def carry_out(words: Sequence[str]) -> int:
     try:
         return _status(words)
     except InputError as error:
-        message = _error_line(error, words)
+        message = _with_remedy(_error_line(error, words))
     except click.NoSuchOption as error:
         ours = _OTHER_OPTIONS.get(error.option_name)
         known = [word for option in _command(words).params for word in option.opts]
@@ -241,7 +249,7 @@ def carry_out(words: Sequence[str]) -> int:
         if "--target" in known and error.option_name in _ELSEWHERE:
             message = f"{error.message} {_ELSEWHERE[error.option_name]}."
     except click.ClickException as error:
-        message = _usage(error, words)
+        message = _with_remedy(_usage(error, words))
     except MemoryError:
         message = _too_large(words)
     except click.Abort:

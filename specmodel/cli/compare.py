@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from specmodel import answers
 from specmodel.base.errors import InputError
-from specmodel.base.ranges import parse_numbers, parse_values, ranges_text, runs
-from specmodel.base.text import wrap
+from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.capacity import ATTAINMENT, WORKERS, workers_options
 from specmodel.cli.loads import OPTIONS
+from specmodel.cli.predict import BATCH_SIZES
 from specmodel.cli.scheduling import LOAD
 from specmodel.cli.taken import drafter_of
 from specmodel.cli.where import where_options
 from specmodel.cli.words import counted
-from specmodel.show import forms, report
-from specmodel.show.assumed import assumed_text, what_if_text
+from specmodel.prediction.table import Row, seconds
+from specmodel.show import compared, forms, report
+from specmodel.show.within import Within
 
-_LISTS = (
-    *("tensor_parallel", "data_parallel", "expert_parallel", "weight_dtype", "expert_dtype"),
-    *("attention_dtype", "kv_dtype", "activation_dtype"),
-)
-"""Options of detail that may be lists here."""
 _SHORT = {"tensor_parallel": "TP", "data_parallel": "DP", "expert_parallel": "EP"}
 _SHORT |= {"draft_length": "length", "expert_dtype": "experts", "kv_dtype": "KV"}
 _SHORT |= {"attention_dtype": "attention", "activation_dtype": "activations", "prefill": "prefill"}
@@ -39,12 +35,15 @@ _REPLICAS = ("tensor_parallel", "data_parallel")
 _LENGTHS = "Lengths to compare, each at all batch sizes.  [default: the best of each]"
 _PRICES = "Price of a GPU for an hour: one for all, or one for each GPU."
 _PREFILL = "together, apart:N, or both, in capacities: N servers prefill.  [default: together]"
+_FOR_LOAD = "Simulate requests: the largest rate of each alternative within the targets."
+_MOST_SEARCHED = 1024
+"""Largest batch size among which one within a target is looked for, at least [request]."""
 _RATES = "P(token accepted, all before it were): one for all, or one for each drafter."
 
 
 @settings.command()
 @where_options(has_start=True)
-@settings.option("batch_size", default="1:512:x2")
+@settings.option("batch_size", default=BATCH_SIZES)
 @settings.own("draft_length", "LIST", _LENGTHS)
 @settings.option("acceptance")
 @settings.own("acceptance_rate", "VALUES", _RATES)
@@ -52,56 +51,137 @@ _RATES = "P(token accepted, all before it were): one for all, or one for each dr
 @settings.own("context_length", "VALUE", "KV entries before the step.  [default: 1024]")
 @settings.load_options()
 @settings.option("max_draft_length")
-@settings.detail_options(lists=_LISTS)
+@settings.detail_options(lists=settings.COMPARED)
 @settings.options(*(settings.own(name, *OPTIONS[name]) for name in LOAD))
 @settings.own("attainment", float, ATTAINMENT)
 @settings.own("prefill", "LIST", _PREFILL)
 @settings.own("gpu_hour_price", "VALUES", _PRICES)
 @workers_options()
+@settings.own("for_load", bool, _FOR_LOAD)
 @answering()
 def compare(**options: Any) -> forms.Answer:
     """Compare models, GPUs, layouts, dtypes, engines, drafters or draft lengths.
 
     Each may be a list; every combination is an alternative, with its best draft length unless
-    lengths are given.
+    lengths are given. Without a list, the layouts of several GPUs are compared.
 
     \b
     Examples:
+      specmodel compare deepseek-v3 8xh200
+      specmodel compare deepseek-v3 8xh200 --tensor-parallel 8,4
       specmodel compare qwen3-30b-a3b h100,h200 --drafter ngram,eagle3 \\
           --acceptance-rate 0.4,0.7
-      specmodel compare qwen3.5-397b 8xh200,8xb200 --weight-dtype bf16,fp8
-      specmodel compare deepseek-v3 8xh200 --tensor-parallel 8,1 \\
-          --data-parallel 1,8
+      specmodel compare qwen3.5-397b 8xb200 --weight-dtype fp8,nvfp4 \\
+          --tpot-target 10ms
     """
-    is_loaded = settings.given(options, LOAD[1:])
+    is_loaded = options["for_load"]
     if not is_loaded:
-        others = ("workload", "attainment", "gpu_hour_price", "prefill", *WORKERS)
-        settings.refuse_given(options, others, "--tpot-target with it")
-    predictions, cases, notes = alternatives_from(options)
+        alone = ("workload", "ttft_target", "attainment", "prefill", *WORKERS)
+        settings.refuse_given(options, alone, "--for-load with it")
+        if options["tpot_target"] is None:
+            settings.refuse_given(options, ["gpu_hour_price"], "--tpot-target with it")
+    predictions, cases, notes = alternatives_from(options, has_layouts=True)
     if len({context for p in predictions.values() for context in p.context_length.ravel()}) > 1:
         raise InputError("context_length", options["context_length"], "one context length")
     best = answers.compare(predictions)
-    shown = table(best)
-    if is_loaded:
+    rows, told, part = _carried(predictions, cases, options)
+    for column in (name for name in (rows or [{}])[0] if name != "alternative"):
+        best[column] = best["alternative"].map({r["alternative"]: r[column] for r in rows})
+    best = with_gains(predictions, best)
+
+    def page() -> str:
+        ranking = compared.Ranking(best)
+        counts = {p.deployment.layout.num_gpus for p in predictions.values()}
+        words = [told, compared.verdict(ranking, is_even=len(counts) == 1), *notes]
+        parts = filter(None, [part, compared.tables(ranking)])
+        return compared.page(predictions, " ".join(filter(None, words)), *parts)
+
+    return report.comparison(predictions, best, page)
+
+
+def _carried(
+    predictions: Mapping[str, report.Prediction],
+    cases: Mapping[str, dict[str, Any]],
+    options: dict[str, Any],
+) -> tuple[list[Row], str, str]:
+    """Return what each alternative carries within targets, if any is given, and how to say it."""
+    if options["for_load"]:
         from specmodel.cli.compared_load import carried_by
 
-        rows, told = carried_by(cases, options, _prices(options))
-        shown = f"{shown}\n\n{told}"
-        for column in (name for name in rows[0] if name != "alternative"):
-            best[column] = best["alternative"].map({r["alternative"]: r[column] for r in rows})
-    words = " ".join([verdict(best), *notes])
-    return report.comparison(predictions, best, lambda: page(predictions, words, shown))
+        return carried_by(cases, options, _prices(options))
+    if options["tpot_target"] is None:
+        return [], "", ""
+    from specmodel.base.units import parse_seconds
+
+    target, prices = parse_seconds("tpot_target", options["tpot_target"]), _prices(options)
+    rows = [
+        {"alternative": name} | _within(predictions[name], case, target, prices)
+        for name, case in cases.items()
+    ]
+    return rows, *compared.within_table(rows, seconds(target))
+
+
+def _within(
+    prediction: report.Prediction,
+    case: dict[str, Any],
+    target: float,
+    prices: Mapping[str, float],
+) -> Row:
+    """Return the largest batches that meet a time per token [s], and what they carry per GPU."""
+    from specmodel.algebra.money import cost_per_million_tokens
+    from specmodel.cli.options import best_from, predict_from
+
+    most = max(_MOST_SEARCHED, int(prediction.batch_size.max()))
+    make = best_from if case["draft_length"] is None else predict_from
+    found = Within(target=target, prediction=make(case | {"batch_size": f"1:{most}"}))
+    gpus, row = prediction.deployment.layout.num_gpus, Row()
+    for end, time in (("_plain", "forward_time"), ("", "tpot")):
+        largest = max(found.kept(found.every, time), key=lambda r: r["batch_size"], default=None)
+        rate = largest["batch_size"] / largest[time] / gpus if largest else None
+        row[f"largest_batch_size{end}"] = int(largest["batch_size"]) if largest else None
+        row[f"throughput_per_gpu_within{end}"] = rate
+    if prices:
+        price = prices[case["hardware"]]
+        cost = cost_per_million_tokens(price, 1, rate) if rate else None
+        row["cost_per_million_tokens"] = cost
+    return row
+
+
+def with_gains(
+    predictions: Mapping[str, report.Prediction], best: forms.DataFrame
+) -> forms.DataFrame:
+    """Return the rows with the 80 % interval of each speedup, where all alternatives know theirs.
+
+    None where nothing is drafted.
+    """
+    from specmodel.prediction.gains import gains_at
+
+    rows = forms.records(best)
+    ends: list[tuple[float, float] | None] = [None] * len(rows)
+    for name, prediction in predictions.items():
+        places = [
+            i for i, r in enumerate(rows) if r["alternative"] == name and r["best_draft_length"]
+        ]
+        points = [rows[i] | {"draft_length": rows[i]["best_draft_length"]} for i in places]
+        for i, gain in zip(places, gains_at(prediction, points), strict=True):
+            if gain is None:
+                return best
+            ends[i] = gain.low, gain.high
+    low, high = zip(*(pair or (math.nan, math.nan) for pair in ends), strict=True)
+    return best.assign(speedup_low=low, speedup_high=high)
 
 
 def alternatives_from(
-    options: dict[str, Any],
+    options: dict[str, Any], *, has_layouts: bool = False
 ) -> tuple[dict[str, report.Prediction], dict[str, dict[str, Any]], list[str]]:
     """Return a prediction for each combination, named by what differs between combinations.
 
     With them go the options of each by the same name, and what to say of combinations left out and
-    of the number of GPUs.
+    of the number of GPUs. With `has_layouts`, one combination alone stands for all its layouts.
     """
     cases = _cases(options)
+    if has_layouts and len(cases) == 1:
+        cases = _laid_out(*cases.items())
     found = {name: _predicted(case) for name, case in cases.items()}
     kept = {name: p for name, p in found.items() if p is not None} or _none_of(options)
     out = [f"{name} ({_gpus_of(cases[name])})" for name in found if name not in kept]
@@ -143,7 +223,15 @@ def _cases(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     from specmodel.cost.deploying import LOOKUP
     from specmodel.drafters.names import LOOKUPS
 
-    names = ("target", "drafter", "hardware", "engine", *_LISTS, "prefill", "draft_length")
+    names = (
+        "target",
+        "drafter",
+        "hardware",
+        "engine",
+        *settings.COMPARED,
+        "prefill",
+        "draft_length",
+    )
     lists = {name: _listed(name, options[name]) for name in names}
     if not {*LOOKUPS} & {*lists["drafter"]}:
         settings.refuse_given(options, LOOKUP, "the drafter ngram or suffix with it")
@@ -165,6 +253,26 @@ def _cases(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
             case["host_speed"] = None  # which only engines with a host have
         found[", ".join(told) or labels["target"][named["target"]]] = case
     return found
+
+
+def _laid_out(case: tuple[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the layouts of the GPUs of a case that keep the degrees typed; itself if one does."""
+    from specmodel.answers.layouts import layouts_of
+    from specmodel.cli.options import deployment_from
+
+    name, options = case
+    found = {
+        _layout_named(degrees): options | degrees
+        for degrees in layouts_of(deployment_from(options)[0])
+        if all(options[key] in (None, degree) for key, degree in degrees.items())
+    }
+    return found if len(found) > 1 else {name: options}
+
+
+def _layout_named(degrees: Mapping[str, int]) -> str:
+    """Return the degrees above 1 as a name."""
+    told = [f"{_SHORT[name]} {degree}" for name, degree in degrees.items() if degree > 1]
+    return ", ".join(told)
 
 
 def _with_gpus(
@@ -253,96 +361,3 @@ def _labels(name: str, values: list[Any]) -> dict[Any, str]:
         return {value: f"{_SHORT[name]} {value}" for value in values}
     short = {value: Path(value).stem if value and is_path(value) else value for value in values}
     return short if len(set(short.values())) == len(values) else {v: v for v in values}
-
-
-def page(predictions: Mapping[str, report.Prediction], verdict: str, table: str) -> str:
-    """Return the page: warnings of all alternatives above the table, what holds for one below."""
-    warnings = {
-        n: [f"Warning: {warning}." for warning in p.warnings] for n, p in predictions.items()
-    }
-    behind = {name: report.behind(p.deployment) for name, p in predictions.items()}
-    assumed = {name: p.assumptions.items() for name, p in predictions.items()}
-    warned, shared, common = _in_all(warnings), _in_all(behind), dict(_in_all(assumed))
-    owners: dict[str, list[int]] = {}
-    for number, name in enumerate(predictions, 1):
-        lines = [line for line in warnings[name] if line not in warned]
-        lines += [line for line in behind[name] if line not in shared]
-        rest = [f"{key}\xa0{value}" for key, value in assumed[name] if key not in common]
-        lines += [f"Assumed: {', '.join(rest)}."] if rest else []
-        for line in lines:
-            owners.setdefault(line, []).append(number)
-    alone = [
-        wrap(f"{''.join(f'[{number}]' for number in numbers)} {line}").replace("\xa0", " ")
-        for line, numbers in owners.items()
-    ]
-    parts = [
-        "\n".join(map(wrap, [verdict, *what_if_text(common)])),
-        *map(wrap, warned),
-        table,
-        "\n".join(alone),
-        "\n".join([*map(wrap, shared), assumed_text(common)]),
-    ]
-    return "\n\n".join(filter(None, parts))
-
-
-def _in_all(items: Mapping[str, Collection[Any]]) -> list[Any]:
-    """Return the items that all alternatives have."""
-    first, *others = items.values()
-    return [item for item in first if all(item in other for other in others)]
-
-
-def verdict(best: forms.DataFrame) -> str:
-    """Say which alternative has the largest speedup, and which is fastest, by batch size."""
-    sizes, gains, times = [], [], []
-    for size, rows in report.fitting(best).groupby("batch_size"):
-        sizes.append(int(str(size)))
-        top = rows.iloc[int(rows["speedup"].argmax())]
-        gains.append(top["alternative"] if round(top["speedup"], 2) > 1 else "none")
-        fastest = rows[rows["tpot"] <= rows["tpot"].min() * (1 + 1e-9)]["alternative"]
-        times.append(" or ".join(fastest))
-    gain, time = _by_size(gains, sizes), _by_size(times, sizes)
-    told = f"Largest speedup: {gain}. Least time per token: {time}."
-    if gain == time:
-        told = f"Largest speedup and least time per token: {gain}."
-    return f"{told}{_unfit(best)}" if best["fits"].any() else report.if_it_fitted(told)
-
-
-def _unfit(best: forms.DataFrame) -> str:
-    """Say which alternatives do not fit in memory everywhere, and so could not be the best."""
-    told = []
-    for name, rows in best.groupby("alternative", sort=False):
-        if not rows["fits"].any():
-            told.append(f"{name} nowhere")
-        elif not rows["fits"].all():
-            told.append(f"{name} up to {rows['batch_size'][rows['fits']].max()}")
-    held = best[best["limited_by"] == "memory"]
-    ends = [
-        f"{name} at {ranges_text([(rows['batch_size'].min(), rows['batch_size'].max())])}"
-        for name, rows in held.groupby("alternative", sort=False)
-    ]
-    words = [f" In memory fit: {'; '.join(told)}." if told else ""]
-    words += [f" No draft fits in memory: {'; '.join(ends)}." if ends else ""]
-    return "".join(words)
-
-
-def _by_size(winners: list[str], sizes: list[int]) -> str:
-    """Name the winners, neighbouring batch sizes with the same one together."""
-    found = runs(winners)
-    if len(found) == 1:
-        return f"{winners[0]} at every batch size"
-    return "; ".join(f"{name} at {ranges_text([(sizes[i], sizes[j])])}" for i, j, name in found)
-
-
-def table(best: forms.DataFrame) -> str:
-    """Return numbered alternatives side by side: speedup, best draft length, time per token."""
-    numbers = {name: f"[{i}]" for i, name in enumerate(best["alternative"].unique(), 1)}
-    kept = report.fitting(best)
-    rows = {n: forms.records(kept[kept["alternative"] == name]) for name, n in numbers.items()}
-    able = {*best["alternative"][best["fits"]]}
-    legend = [
-        f"{number} {name}{'' if name in able else ' (does not fit in memory)'}"
-        for name, number in numbers.items()
-    ]
-    cells = forms.by_batch_size(kept["batch_size"], rows, report.SPEEDUP + " {tpot:s}")
-    told = [*legend, "Speedup (draft length) and time per token:", cells]
-    return "\n".join(told) + report.left_out(best)

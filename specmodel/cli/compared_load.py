@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from specmodel.base.text import wrap
 from specmodel.cli.capacity import UNASKED, num_gpus, searched, trial_from, within_targets
 from specmodel.prediction.table import Form, Row
 from specmodel.show import forms
@@ -26,8 +25,8 @@ _COLUMNS: dict[str, Form] = {
 
 def carried_by(
     cases: Mapping[str, dict[str, Any]], options: dict[str, Any], prices: Mapping[str, float]
-) -> tuple[list[Row], str]:
-    """Return what each alternative carries, without drafts and at best, and the page's part.
+) -> tuple[list[Row], str, str]:
+    """Return what each alternative carries, without drafts and at best, in a sentence and a table.
 
     Nothing where it does not fit in memory. `prices` are those of a GPU for an hour, by its name.
     """
@@ -41,9 +40,9 @@ def carried_by(
         rows.append({"alternative": name} | _row(trial, rates, price))
     best = max(rows, key=lambda row: row["capacity_per_gpu"])
     words = within_targets(trial)
-    text = f"Within {words}, {best['alternative']} carries most per GPU."
+    told = f"Within {words}, {best['alternative']} carries most per GPU."
     columns = _COLUMNS if prices else dict([*_COLUMNS.items()][:-1])
-    return rows, f"{wrap(text)}\n{forms.table(rows, columns, left=['alternative'])}"
+    return rows, told, forms.table(rows, columns, left=["alternative"])
 
 
 def _trial(case: dict[str, Any]) -> tuple[Trial, list[str]]:

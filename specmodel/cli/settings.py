@@ -125,6 +125,11 @@ _DETAIL: _Options = {
 OPTIONS = _CASE | _ACCEPTANCE | _DETAIL
 """By name: the type, or a metavar for text; and the help."""
 
+COMPARED = (
+    *("tensor_parallel", "data_parallel", "expert_parallel", "weight_dtype", "expert_dtype"),
+    *("attention_dtype", "kv_dtype", "activation_dtype"),
+)
+"""Options of detail that may be lists where alternatives are compared."""
 DRAFTED = "Tokens drafted per sequence and step."
 """Help of the draft length where it cannot be 0."""
 

@@ -36,7 +36,7 @@ _WEIGHTS = {"weight_dtype": "weights", "expert_dtype": "experts", "attention_dty
 
 _UNITS = {
     **dict.fromkeys(("peak_batch_size", "near_peak_first", "near_peak_last"), "request"),
-    "largest_batch_size": "request",
+    **dict.fromkeys(("largest_batch_size", "largest_batch_size_plain"), "request"),
     **dict.fromkeys(("peak_speedup", "peak_speedup_low", "peak_speedup_high"), "-"),
     **dict.fromkeys(
         ("sure_acceptance_rate", "speedup_per_token", "speedup_shorter", "speedup_longer"), "-"
@@ -46,6 +46,7 @@ _UNITS = {
     "tpot_plain": "s",
     **dict.fromkeys(("capacity", "capacity_plain", "capacity_per_gpu"), "request/s"),
     **dict.fromkeys(("throughput_plain", "throughput_per_gpu"), "token/s"),
+    **dict.fromkeys(("throughput_per_gpu_within_plain", "throughput_per_gpu_within"), "token/s"),
 }
 """Units of columns of answers that a prediction does not have."""
 

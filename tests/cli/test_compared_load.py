@@ -13,7 +13,7 @@ LINE = "compare qwen3-30b-a3b h100,h200 --batch-size 4 --prompt-length 100 --out
 @pytest.mark.parametrize("gpus", ["h100,h200", "1xh100,1xh200"])
 def test_alternatives_have_capacities_per_gpu_and_their_costs(gpus, capsys, monkeypatch):
     monkeypatch.setattr("specmodel.cli.capacity._RUNS", dict.fromkeys((True, False), (1, 2000)))
-    line = f"{LINE} --tpot-target 9ms --gpu-hour-price 2,4".replace("h100,h200", gpus)
+    line = f"{LINE} --tpot-target 9ms --for-load --gpu-hour-price 2,4".replace("h100,h200", gpus)
     assert carry_out(shlex.split(f"{line} --json")) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["units"]["capacity_per_gpu"] == "request/s"
@@ -31,10 +31,10 @@ def test_alternatives_have_capacities_per_gpu_and_their_costs(gpus, capsys, monk
         ("--attainment 0.5", "--attainment"),
         ("--prefill apart:1", "--prefill"),
         ("--workers 2", "--workers"),
-        ("--tpot-target 9ms --prefill apart:0", "--prefill"),
-        ("--tpot-target 9ms --workers 0", "--workers"),
-        ("--tpot-target 9ms --gpu-hour-price 2,3,4", "one for each of 2 GPUs"),
-        ("--tpot-target 9ms --gpu-hour-price -1", "--gpu-hour-price"),
+        ("--tpot-target 9ms --for-load --prefill apart:0", "--prefill"),
+        ("--tpot-target 9ms --for-load --workers 0", "--workers"),
+        ("--tpot-target 9ms --for-load --gpu-hour-price 2,3,4", "one for each of 2 GPUs"),
+        ("--tpot-target 9ms --for-load --gpu-hour-price -1", "--gpu-hour-price"),
     ],
 )
 def test_what_means_nothing_is_refused(capsys, more, culprit):
@@ -44,7 +44,7 @@ def test_what_means_nothing_is_refused(capsys, more, culprit):
 
 def test_lengths_that_are_compared_are_each_carried(capsys, monkeypatch):
     monkeypatch.setattr("specmodel.cli.capacity._RUNS", dict.fromkeys((True, False), (1, 2000)))
-    line = f"{LINE} --tpot-target 9ms --draft-length 1,2".replace("h100,h200", "h100")
+    line = f"{LINE} --tpot-target 9ms --for-load --draft-length 1,2".replace("h100,h200", "h100")
     assert carry_out(shlex.split(line)) == 0
     page = capsys.readouterr().out
     assert "carries most per GPU" in " ".join(page.split())
@@ -53,7 +53,9 @@ def test_lengths_that_are_compared_are_each_carried(capsys, monkeypatch):
 
 def test_prefill_apart_and_together_are_alternatives_and_all_gpus_count(capsys, monkeypatch):
     monkeypatch.setattr("specmodel.cli.capacity._RUNS", dict.fromkeys((True, False), (1, 2000)))
-    line = f"{LINE} --tpot-target 9ms --prefill together,apart:1".replace("h100,h200", "h100")
+    line = f"{LINE} --tpot-target 9ms --for-load --prefill together,apart:1".replace(
+        "h100,h200", "h100"
+    )
     assert carry_out(shlex.split(f"{line} --json")) == 0
     together, apart = json.loads(capsys.readouterr().out)["rows"]
     assert together["alternative"] == "prefill together"

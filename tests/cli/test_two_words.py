@@ -585,3 +585,49 @@ def test_help_stands_in_groups_and_nothing_is_cut_off(command, run):
     known = {*GROUPS, f"For {command}", "Commands", "Options"}
     heads = re.findall(r"^([A-Z][\w ,-]+):$", text, re.MULTILINE)
     assert {*heads} <= known | {"Examples", "Example"}
+
+
+def test_two_words_compare_the_layouts_of_several_gpus(run):
+    """Each cuts matrices over some GPUs, with experts cut over all of them or spread whole."""
+    told = json.loads(run("compare deepseek-v3 8xh200 --batch-size 1,64 --json"))
+    of_eight = [("TP 8", "TP 8, EP 8"), ("TP 4, DP 2", "TP 4, DP 2, EP 8")]
+    of_eight += [("TP 2, DP 4", "TP 2, DP 4, EP 8"), ("DP 8", "DP 8, EP 8")]
+    names = [case["alternative"] for case in told["cases"]]
+    assert names == [name for pair in of_eight for name in pair]
+    typed = "--tensor-parallel 2 --data-parallel 4 --expert-parallel 8 --batch-size 1,64"
+    alone = json.loads(run(f"predict deepseek-v3 8xh200 {typed} --json"))["rows"]
+    rows = [row for row in told["rows"] if row["alternative"] == "TP 2, DP 4, EP 8"]
+    for row, same in zip(rows, alone, strict=True):
+        for name in ("speedup", "tpot", "speedup_low", "speedup_high"):
+            assert row[name] == pytest.approx(same[name], rel=1e-9)
+    kept = json.loads(run("compare deepseek-v3 8xh200 --tensor-parallel 4 --batch-size 1 --json"))
+    assert [case["alternative"] for case in kept["cases"]] == ["TP 4, DP 2", "TP 4, DP 2, EP 8"]
+
+
+def test_alternatives_within_a_time_per_token_are_those_of_predict(run):
+    words = "qwen3-30b-a3b h100 --tpot-target 12ms"
+    rows = json.loads(run(f"compare {words.replace('h100', 'h100,h200')} --json"))["rows"]
+    told = run(f"predict {words}", one_line=True)
+    largest, plain = re.search(
+        r"largest batch is (\d+) with speculation, (\d+) without", told
+    ).groups()
+    row = next(row for row in rows if row["alternative"] == "h100_sxm")
+    assert (row["largest_batch_size"], row["largest_batch_size_plain"]) == (
+        int(largest),
+        int(plain),
+    )
+    rate = re.search(r"without: (\d+) tokens/s", told)[1]
+    assert f"{row['throughput_per_gpu_within']:.0f}" == rate
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "predict qwen3-30b-a3b h200 --weight-dtype fp8,nvfp4",
+        "predict qwen3-30b-a3b h100,h200",
+        "explain qwen3-30b-a3b h200 --tensor-parallel 1,2",
+        "predict qwen3-30b-a3b,mixtral-8x7b h200",
+    ],
+)
+def test_a_list_for_one_thing_names_the_command_that_takes_lists(words, fail):
+    assert fail(words).endswith("(lists: specmodel compare)\n")

@@ -1,0 +1,278 @@
+"""The page of ``compare``: which alternative is fastest, where, by how much, how sure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from specmodel.base.ranges import ranges_text, runs, spans
+from specmodel.base.text import wrap
+from specmodel.prediction.table import Form, Row
+from specmodel.show import forms, report
+from specmodel.show.assumed import assumed_text, what_if_text
+
+CLOSE = 0.1
+"""Share by which one alternative must be slower than another to be told apart from it [-]. Of pairs
+of published plain decode times of one model on one engine, of other GPUs or layouts, those that
+are predicted at least so far apart are in the predicted order in 97 %, the others in 69 %
+(`calibration/alternatives.py`, 2026-11-26)."""
+_CELLS = "{tpot:s} {speedup:.2f} ({best_draft_length})"
+_FASTEST: dict[str, Form] = {
+    "batch\nsize": "{batch_size}",
+    "fastest": "[{fastest}]",
+    "as fast": "{as_fast}",
+    "TPOT\nplain>with": "{tpot_plain:s}>{tpot:s}",
+    "tokens/s\nper GPU": "{throughput_per_gpu:.0f}",
+    "speedup": "{speedup:.2f}",
+    "80 %\ninterval": "{speedup_low:.2f}-{speedup_high:.2f}",
+    "draft\nlength": lambda row: str(row["best_draft_length"] or "none"),
+}
+_PRICE = "cost_per_million_tokens"
+_COST = f"{{{_PRICE}:.3g}}"
+_WITHIN: dict[str, Form] = {
+    "alternative": "{alternative}",
+    "largest batch\nplain>with": lambda row: _pair(row, "largest_batch_size", "d"),
+    "tokens/s per GPU\nplain>with": lambda row: _pair(row, "throughput_per_gpu_within", ".0f"),
+}
+
+
+def _pair(row: Row, name: str, form: str) -> str:
+    """Return what a row has without and with speculation, a dash for what it has not."""
+    ends = (row[f"{name}_plain"], row[name])
+    return ">".join("-" if end is None else format(end, form) for end in ends)
+
+
+class Ranking:
+    """Alternatives by batch size, the fastest first: that of most tokens a second and GPU.
+
+    Parameters
+    ----------
+    best
+        A row for each alternative and batch size, as `answers.compare` returns it. Rows that fit in
+        memory are ranked, all if none fits.
+    """
+
+    def __init__(self, best: forms.DataFrame) -> None:
+        self.best = best
+        self.kept = report.fitting(best)
+        self.names: list[str] = [*dict.fromkeys(best["alternative"])]
+        self.by_size: dict[int, list[Row]] = {}
+        for row in sorted(forms.records(self.kept), key=lambda r: -r["throughput_per_gpu"]):
+            self.by_size.setdefault(row["batch_size"], []).append(row)
+        self.by_size = dict(sorted(self.by_size.items()))
+
+    def number(self, row: Row) -> int:
+        """Return the number by which an alternative goes in tables."""
+        return self.names.index(row["alternative"]) + 1
+
+    def close(self, rows: Sequence[Row]) -> str:
+        """Return the numbers of those that are not told apart from the fastest, the first."""
+        numbers = [self.number(row) for row in rows[1:] if _lag(row, rows) < CLOSE]
+        every = range(1, len(self.names) + 1)
+        return ranges_text(spans(every, (number in numbers for number in every)))
+
+    def for_all(self) -> tuple[str, float, int] | None:
+        """Return which loses least where it loses most, how much there, and where; None if none.
+
+        One that does not fit in memory at all the batch sizes is none.
+        """
+        worst: dict[str, tuple[float, int]] = {}
+        counts = dict.fromkeys(self.names, 0)
+        for size, rows in self.by_size.items():
+            for row in rows:
+                name = row["alternative"]
+                counts[name] += 1
+                worst[name] = max(worst.get(name, (-1.0, 0)), (_lag(row, rows), size))
+        able = [name for name in worst if counts[name] == len(self.by_size)]
+        if not able:
+            return None
+        name = min(able, key=lambda each: worst[each])
+        return name, *worst[name]
+
+
+def _lag(row: Row, rows: Sequence[Row]) -> float:
+    """Return how much longer an alternative takes for a token of a GPU than the first of rows."""
+    return float(rows[0]["throughput_per_gpu"] / row["throughput_per_gpu"] - 1)
+
+
+def verdict(ranking: Ranking, *, is_even: bool) -> str:
+    """Say which alternative is fastest by batch size, and which loses least at all of them.
+
+    `is_even` tells whether all are on as many GPUs.
+    """
+    if len(ranking.names) == 1:
+        return (
+            "Nothing to compare with: give a list, such as h100,h200, of models, GPUs, --drafter,"
+            " --engine, --weight-dtype or --draft-length, or several GPUs, such as 8xh200, for"
+            " their layouts."
+        )
+    sizes = [*ranking.by_size]
+    first = [rows[0]["alternative"] for rows in ranking.by_size.values()]
+    what = "Fastest" if is_even else "Most tokens/s per GPU"
+    where = "at every batch size" if len(sizes) > 1 else f"at batch size {sizes[0]}"
+    if len({*first}) == 1:
+        told = f"{what} {where}: {first[0]}{_lead(ranking)}."
+    else:
+        told = "; ".join(
+            f"{name} at {ranges_text([(sizes[i], sizes[j])])}" for i, j, name in runs(first)
+        )
+        told = f"{what}, by batch size: {told}.{_one(ranking)}"
+    idle = [round(rows[0]["speedup"], 2) <= 1 for rows in ranking.by_size.values()]
+    if all(idle):
+        told += " With none of them a draft gains."
+    elif any(idle):
+        told += f" No draft gains at batch size {ranges_text(spans(sizes, idle))}."
+    told = f"{told}{_unfit(ranking.best)}"
+    return told if ranking.best["fits"].any() else report.if_it_fitted(told)
+
+
+def _lead(ranking: Ranking) -> str:
+    """Say how much longer the next takes at least, and at most."""
+    lags = [_lag(rows[1], rows) for rows in ranking.by_size.values() if len(rows) > 1]
+    if not lags:
+        return ""
+    low, high = f"{min(lags):.0%}", f"{max(lags):.0%}"
+    return f"; the next is {low if low == high else f'{low} to {high}'} slower"
+
+
+def _one(ranking: Ranking) -> str:
+    """Say which alternative does best at all batch sizes, if one fits at all."""
+    found = ranking.for_all()
+    if found is None:
+        return ""
+    name, lag, size = found
+    return f" One for all: {name}, at most {lag:.0%} slower than the fastest (at {size})."
+
+
+def _unfit(best: forms.DataFrame) -> str:
+    """Say which alternatives do not fit in memory everywhere, and so could not be the best."""
+    told = []
+    for name, rows in best.groupby("alternative", sort=False):
+        if not rows["fits"].any():
+            told.append(f"{name} nowhere")
+        elif not rows["fits"].all():
+            told.append(f"{name} up to {rows['batch_size'][rows['fits']].max()}")
+    held = best[best["limited_by"] == "memory"]
+    ends = [
+        f"{name} at {ranges_text([(rows['batch_size'].min(), rows['batch_size'].max())])}"
+        for name, rows in held.groupby("alternative", sort=False)
+    ]
+    words = [f" In memory fit: {'; '.join(told)}." if told else ""]
+    words += [f" No draft fits in memory: {'; '.join(ends)}." if ends else ""]
+    return "".join(words)
+
+
+def tables(ranking: Ranking) -> str:
+    """Return the legend, the fastest at each batch size, and all alternatives side by side."""
+    able = {*ranking.best["alternative"][ranking.best["fits"]]}
+    legend = [
+        f"[{i}] {name}{'' if name in able else ' (does not fit in memory)'}"
+        for i, name in enumerate(ranking.names, 1)
+    ]
+    parts = ["\n".join(legend)] if len(legend) > 1 else []
+    shown = [
+        rows[0] | {"fastest": ranking.number(rows[0]), "as_fast": ranking.close(rows)}
+        for rows in ranking.by_size.values()
+    ]
+    is_close = any(row["as_fast"] for row in shown)
+    lacking = set() if len(legend) > 1 else {"fastest"}
+    lacking |= set() if is_close else {"as fast"}
+    lacking |= set() if "speedup_low" in ranking.best else {"80 %\ninterval"}
+    columns = {title: form for title, form in _FASTEST.items() if title not in lacking}
+    told = forms.table(shown, columns, left=["as fast"])
+    if is_close:
+        note = f"As fast: less than {CLOSE:.0%} slower, which is too little to tell them apart."
+        told += f"\n{wrap(note)}"
+    parts.append(told + report.left_out(ranking.best))
+    if len(legend) > 1:
+        groups = {
+            f"[{i}]": [
+                row
+                for rows in ranking.by_size.values()
+                for row in rows
+                if row["alternative"] == name
+            ]
+            for i, name in enumerate(ranking.names, 1)
+            if name in {*ranking.kept["alternative"]}
+        }
+        cells = forms.by_batch_size(ranking.by_size, groups, _CELLS)
+        parts.append(f"Each: TPOT, speedup (draft length):\n{cells}")
+    return "\n\n".join(parts)
+
+
+def page(predictions: Mapping[str, report.Prediction], words: str, *parts: str) -> str:
+    """Return the page: what holds for all alternatives once, of the others by their numbers."""
+    warnings = {
+        n: [f"Warning: {warning}." for warning in p.warnings] for n, p in predictions.items()
+    }
+    behind = {name: report.behind(p.deployment) for name, p in predictions.items()}
+    assumed = {name: p.assumptions.items() for name, p in predictions.items()}
+    warned, shared, common = _in_all(warnings), _in_all(behind), dict(_in_all(assumed))
+    rest = {
+        name: [f"{key}\xa0{value}" for key, value in assumed[name] if key not in common]
+        for name in predictions
+    }
+    own = {
+        name: [
+            *(line for line in warnings[name] if line not in warned),
+            *(line for line in behind[name] if line not in shared),
+            *([f"Assumed: {', '.join(rest[name])}."] if rest[name] else []),
+        ]
+        for name in predictions
+    }
+    sections = [
+        "\n".join(map(wrap, [words, *what_if_text(common)])),
+        *map(wrap, warned),
+        *parts,
+        "\n".join(_by_number(own)),
+        "\n".join([*map(wrap, shared), assumed_text(common)]),
+    ]
+    return "\n\n".join(filter(None, sections))
+
+
+def _by_number(lines: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return lines behind the numbers of those that they hold for.
+
+    Of lines that differ in numbers alone the first stands for all.
+    """
+    found: dict[str, tuple[str, list[int]]] = {}
+    for number, of_one in enumerate(lines.values(), 1):
+        for line in of_one:
+            is_warning = line.startswith("Warning")
+            _, numbers = found.setdefault(
+                re.sub(r"[\d.]+", "#", line) if is_warning else line, (line, [])
+            )
+            numbers.append(number)
+    told = []
+    for line, numbers in found.values():
+        marks = "".join(f"[{number}]" for number in dict.fromkeys(numbers))
+        told.append(wrap(f"{marks} {line}").replace("\xa0", " "))
+    return told
+
+
+def _in_all(items: Mapping[str, Collection[Any]]) -> list[Any]:
+    """Return the items that all alternatives have."""
+    first, *others = items.values()
+    return [item for item in first if all(item in other for other in others)]
+
+
+def within_table(rows: Sequence[Row], target: str) -> tuple[str, str]:
+    """Return what the largest batches within a time per token carry, in a sentence and a table."""
+    rates = {row["alternative"]: row["throughput_per_gpu_within"] or 0.0 for row in rows}
+    best = max(rows, key=lambda row: rates[row["alternative"]])
+    most = rates[best["alternative"]]
+    if not most:
+        return f"Within {target} a token no alternative has a batch.", ""
+    close = [
+        name
+        for name, rate in rates.items()
+        if name != best["alternative"] and rate * (1 + CLOSE) > most
+    ]
+    near = f"; too close to tell apart: {'; '.join(close)}" if close else ""
+    told = (
+        f"Within {target} a token, most per GPU: {best['alternative']}, {most:.0f} tokens/s with"
+        f" {best['largest_batch_size']} requests at once{near}."
+    )
+    columns = {**_WITHIN} | ({"$/M\ntokens": _COST} if _PRICE in rows[0] else {})
+    return told, f"Within {target} a token:\n{forms.table(rows, columns, left=['alternative'])}"

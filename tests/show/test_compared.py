@@ -1,0 +1,80 @@
+"""What ``compare`` says of alternatives: the fastest, those as fast, and one for all."""
+
+import pandas as pd
+import pytest
+
+from specmodel.show import compared
+
+
+def ranked(rates, fits=None):
+    """Rank alternatives by tokens a second and GPU, given by name for batch sizes 1, 2, 4, ..."""
+    rows = [
+        {
+            "alternative": name,
+            "batch_size": 2**i,
+            "throughput_per_gpu": float(rate),
+            "tpot": 2**i / rate,
+            "tpot_plain": 2**i / rate,
+            "speedup": 1.5,
+            "best_draft_length": 3,
+            "limited_by": "experts",
+            "fits": (fits or {}).get(name, [True] * 9)[i],
+        }
+        for name, each in rates.items()
+        for i, rate in enumerate(each)
+    ]
+    return compared.Ranking(pd.DataFrame(rows))
+
+
+def test_the_fastest_is_named_by_batch_size_and_one_for_all_by_its_worst_loss():
+    ranking = ranked({"a": [100, 100, 100], "b": [60, 100.5, 200], "c": [90, 99, 120]})
+    words = compared.verdict(ranking, is_even=True)
+    assert words.startswith("Fastest, by batch size: a at 1; b at 2-4.")
+    # a loses 100 % at 4, b 67 % at 1, c 67 % at 4 and so as much as b there
+    name, lag, size = ranking.for_all()
+    assert (name, size) == ("b", 1)
+    assert lag == pytest.approx(100 / 60 - 1)
+    assert "One for all: b, at most 67% slower than the fastest (at 1)." in words
+
+
+def test_as_fast_are_those_that_take_less_than_a_tenth_longer():
+    ranking = ranked({"a": [110.0], "b": [100.1], "c": [99.9]})
+    (rows,) = ranking.by_size.values()
+    assert [row["alternative"] for row in rows] == ["a", "b", "c"]
+    assert ranking.close(rows) == "2"
+    assert "As fast: less than 10% slower" in compared.tables(ranking)
+
+
+def test_one_everywhere_has_its_lead():
+    ranking = ranked({"a": [120, 150], "b": [100, 100]})
+    words = compared.verdict(ranking, is_even=False)
+    told = "Most tokens/s per GPU at every batch size: a; the next is 20% to 50% slower."
+    assert words == told
+
+
+def test_what_does_not_fit_wins_nowhere_and_is_none_for_all():
+    ranking = ranked({"a": [100, 100], "b": [90, 300]}, fits={"b": [True, False]})
+    words = compared.verdict(ranking, is_even=True)
+    assert words.startswith("Fastest at every batch size: a;")
+    assert words.endswith("In memory fit: b up to 1.")
+    assert ranking.for_all()[0] == "a"
+
+
+def test_the_table_of_a_target_names_who_carries_most_and_who_is_too_close():
+    rows = [
+        {
+            "alternative": name,
+            "largest_batch_size_plain": None,
+            "largest_batch_size": 64,
+            "throughput_per_gpu_within_plain": None,
+            "throughput_per_gpu_within": rate,
+        }
+        for name, rate in (("a", 1000.0), ("b", 950.0), ("c", 500.0), ("d", None))
+    ]
+    told, table = compared.within_table(rows[:3], "9ms")
+    assert told.endswith("a, 1000 tokens/s with 64 requests at once; too close to tell apart: b.")
+    assert table.splitlines()[-1].split() == ["c", "->64", "->500"]
+    assert compared.within_table(rows[3:], "9ms") == (
+        "Within 9ms a token no alternative has a batch.",
+        "",
+    )
