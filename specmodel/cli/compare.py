@@ -25,6 +25,8 @@ from specmodel.prediction.table import Row, seconds
 from specmodel.show import compared, forms, report
 from specmodel.show.within import Within
 
+_LISTS = ("target", "drafter", "hardware", "engine", *settings.COMPARED, "prefill", "draft_length")
+"""Options that may be lists here."""
 _SHORT = {"tensor_parallel": "TP", "data_parallel": "DP", "expert_parallel": "EP"}
 _SHORT |= {"draft_length": "length", "expert_dtype": "experts", "kv_dtype": "KV"}
 _SHORT |= {"attention_dtype": "attention", "activation_dtype": "activations", "prefill": "prefill"}
@@ -223,16 +225,7 @@ def _cases(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     from specmodel.cost.deploying import LOOKUP
     from specmodel.drafters.names import LOOKUPS
 
-    names = (
-        "target",
-        "drafter",
-        "hardware",
-        "engine",
-        *settings.COMPARED,
-        "prefill",
-        "draft_length",
-    )
-    lists = {name: _listed(name, options[name]) for name in names}
+    lists = {name: _listed(name, options[name]) for name in _LISTS}
     if not {*LOOKUPS} & {*lists["drafter"]}:
         settings.refuse_given(options, LOOKUP, "the drafter ngram or suffix with it")
     rates = _rates(options, lists["drafter"])
@@ -240,8 +233,8 @@ def _cases(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     has_ideal = "ideal" in lists["engine"] and lists["engine"] != ["ideal"]
     found = {}
     for chosen in itertools.product(*lists.values()):
-        named = dict(zip(names, chosen, strict=True))
-        told = [labels[name][named[name]] for name in names if len(lists[name]) > 1]
+        named = dict(zip(_LISTS, chosen, strict=True))
+        varied = {name: labels[name][named[name]] for name in _LISTS if len(lists[name]) > 1}
         count, hardware = counted(named["hardware"])
         case = options | named | {"may_not_fit": True, "acceptance_rate": rates[named["drafter"]]}
         case |= {"hardware": hardware, "num_gpus": count or options["num_gpus"]}
@@ -251,7 +244,7 @@ def _cases(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
             case |= dict.fromkeys(LOOKUP)
         if has_ideal and named["engine"] == "ideal":
             case["host_speed"] = None  # which only engines with a host have
-        found[", ".join(told) or labels["target"][named["target"]]] = case
+        found[_name(varied) or labels["target"][named["target"]]] = case
     return found
 
 
@@ -262,17 +255,20 @@ def _laid_out(case: tuple[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
     name, options = case
     found = {
-        _layout_named(degrees): options | degrees
+        _name({key: f"{_SHORT[key]}{n}" for key, n in degrees.items() if n > 1}): options | degrees
         for degrees in layouts_of(deployment_from(options)[0])
         if all(options[key] in (None, degree) for key, degree in degrees.items())
     }
     return found if len(found) > 1 else {name: options}
 
 
-def _layout_named(degrees: Mapping[str, int]) -> str:
-    """Return the degrees above 1 as a name."""
-    told = [f"{_SHORT[name]} {degree}" for name, degree in degrees.items() if degree > 1]
-    return ", ".join(told)
+def _name(varied: Mapping[str, str]) -> str:
+    """Return the labels of what varies as a name, degrees in one word each."""
+    groups = itertools.groupby(varied, key=lambda name: name in _WHOLE)
+    return ", ".join(
+        (" " if are_degrees else ", ").join(varied[name] for name in names)
+        for are_degrees, names in groups
+    )
 
 
 def _with_gpus(
@@ -358,6 +354,7 @@ def _labels(name: str, values: list[Any]) -> dict[Any, str]:
     from specmodel.base.records import is_path
 
     if name in _SHORT:
-        return {value: f"{_SHORT[name]} {value}" for value in values}
+        space = "" if name in _WHOLE else " "
+        return {value: f"{_SHORT[name]}{space}{value}" for value in values}
     short = {value: Path(value).stem if value and is_path(value) else value for value in values}
     return short if len(set(short.values())) == len(values) else {v: v for v in values}

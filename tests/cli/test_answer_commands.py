@@ -406,7 +406,7 @@ def test_warnings_speak_of_the_answer_and_not_of_lengths_that_were_passed_over(c
 def test_compare_says_which_alternatives_are_left_out_and_which_do_not_fit(run):
     words = "compare deepseek-v3 8xh200 --drafter mtp --tensor-parallel 8 --batch-size 1"
     out = " ".join(run(f"{words} --data-parallel 1,8").split())
-    assert "Left out: DP 8 (64 GPUs, not 8)." in out.partition("Dtypes:")[0]
+    assert "Left out: DP8 (64 GPUs, not 8)." in out.partition("Dtypes:")[0]
     out = " ".join(
         run("compare qwen3-235b 1xh200,8xh200 --acceptance-rate 0.7 --batch-size 1").split()
     )

@@ -221,7 +221,7 @@ def test_where_memory_ends_drafts_the_answer_says_memory(run):
     both = run(
         "compare qwen3.5-397b 8xh200 --tensor-parallel 8,1 --data-parallel 1,8", one_line=True
     )
-    assert "TP 1, DP 8 at 256. All on 8 GPUs." in both.partition("No draft fits in memory: ")[2]
+    assert "TP1 DP8 at 256. All on 8 GPUs." in both.partition("No draft fits in memory: ")[2]
     assert "(1 GPU, not 8)" in both
 
 
@@ -457,11 +457,11 @@ def test_what_no_model_is_on_standard_input_is_one_line(content, fail, monkeypat
     ("options", "labels"),
     [
         ("8xh200,8xb200 --weight-dtype bf16,fp8", ["8xh200_sxm, bf16", "8xb200, fp8"]),
-        ("8xh200 --tensor-parallel 8,1 --data-parallel 1,8", ["TP 8, DP 1", "TP 1, DP 8"]),
+        ("8xh200 --tensor-parallel 8,1 --data-parallel 1,8", ["TP8 DP1", "TP1 DP8"]),
         ("8xh200 --engine vllm,sglang --draft-length 2,3", ["vllm, length 2", "sglang, length 3"]),
         (
             "h200 --tensor-parallel 4,8 --kv-dtype bf16,fp8",
-            ["TP 4, KV bf16 on 4 GPUs", "TP 8, KV fp8 on 8 GPUs"],
+            ["TP4, KV bf16 on 4 GPUs", "TP8, KV fp8 on 8 GPUs"],
         ),
         ("8xh200 --drafter mtp,eagle3 --acceptance-rate 0.8,0.6", ["mtp", "eagle3"]),
     ],
@@ -590,18 +590,18 @@ def test_help_stands_in_groups_and_nothing_is_cut_off(command, run):
 def test_two_words_compare_the_layouts_of_several_gpus(run):
     """Each cuts matrices over some GPUs, with experts cut over all of them or spread whole."""
     told = json.loads(run("compare deepseek-v3 8xh200 --batch-size 1,64 --json"))
-    of_eight = [("TP 8", "TP 8, EP 8"), ("TP 4, DP 2", "TP 4, DP 2, EP 8")]
-    of_eight += [("TP 2, DP 4", "TP 2, DP 4, EP 8"), ("DP 8", "DP 8, EP 8")]
+    of_eight = [("TP8", "TP8 EP8"), ("TP4 DP2", "TP4 DP2 EP8")]
+    of_eight += [("TP2 DP4", "TP2 DP4 EP8"), ("DP8", "DP8 EP8")]
     names = [case["alternative"] for case in told["cases"]]
     assert names == [name for pair in of_eight for name in pair]
     typed = "--tensor-parallel 2 --data-parallel 4 --expert-parallel 8 --batch-size 1,64"
     alone = json.loads(run(f"predict deepseek-v3 8xh200 {typed} --json"))["rows"]
-    rows = [row for row in told["rows"] if row["alternative"] == "TP 2, DP 4, EP 8"]
+    rows = [row for row in told["rows"] if row["alternative"] == "TP2 DP4 EP8"]
     for row, same in zip(rows, alone, strict=True):
         for name in ("speedup", "tpot", "speedup_low", "speedup_high"):
             assert row[name] == pytest.approx(same[name], rel=1e-9)
     kept = json.loads(run("compare deepseek-v3 8xh200 --tensor-parallel 4 --batch-size 1 --json"))
-    assert [case["alternative"] for case in kept["cases"]] == ["TP 4, DP 2", "TP 4, DP 2, EP 8"]
+    assert [case["alternative"] for case in kept["cases"]] == ["TP4 DP2", "TP4 DP2 EP8"]
 
 
 def test_alternatives_within_a_time_per_token_are_those_of_predict(run):
