@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specmodel.base.ranges import ranges_text
 from specmodel.prediction.table import Form, Row, varies
-from specmodel.show import forms, report
+from specmodel.show import forms, operator, report
 
 _MOST_JUDGED = 1000
 """Points of a curve that are told one by one as sure or open [-]."""
@@ -24,7 +24,7 @@ def verdict(spots: forms.DataFrame, prediction: report.Prediction, *, at_best: b
     if gain and gain.is_open:
         told = f"{best['peak_speedup']:.2f}x ({report.chances(gain)})"
         return f"Speculation may pay or not; most is gained at {where}: {told}."
-    sure = f" (80 % interval {gain.low:.2f} to {gain.high:.2f})" if gain else ""
+    sure = operator.ends(gain)
     sure += f" with {best['draft_length']} drafted" if at_best else ""
     each = ", with that length throughout" if varies("draft_length", rows) else ""
     each = ", with the best draft length of each" if at_best else each

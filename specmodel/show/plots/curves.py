@@ -267,7 +267,7 @@ def _bends(part: pd.DataFrame, quantity: str) -> list[tuple[float, float, str]]:
     lengths = map(frames.plain, values["draft_length"])
     letters = [_CAUSES.get(str(cause), "") for cause in values["limited_by"]]
     outside = ["G" * (str(holds) == "False") for holds in values["in_graph"]]
-    found, before = [], ("", "", "")
+    found, before = [], [""] * len(columns)
     for x, y, *now in zip(
         part["batch_size"], part[quantity], lengths, letters, outside, strict=True
     ):

@@ -207,6 +207,22 @@ def test_break_even_writes_rates_and_hatches_where_none_pays(y, label) -> None:
     assert "hatched: none pays" in drawn.get_title(loc="left")
 
 
+def test_of_one_context_the_speedup_of_each_length_is_drawn_and_the_best_framed() -> None:
+    points = {
+        "batch_size": [1, 1, 8, 8],
+        "draft_length": [0, 2, 0, 2],
+        "fits": [True] * 3 + [False],
+    }
+    speedups = {"speedup": [1, 1.7, 0.9, 0.8], "best_draft_length": [2, 2, 0, 0]}
+    table = pd.DataFrame(points | speedups | {"context_length": 512})
+    drawn = plots.best_draft_length(table, ax())
+    assert written(drawn) == {(0.5, 0.5): "1.0", (0.5, 1.5): "1.7", (1.5, 0.5): "0.9"}
+    assert [frame.get_xy() for frame in drawn.patches] == [(0, 1), (1, 0)]
+    longer = table.assign(context_length=4096, best_draft_length=0)
+    drawn = plots.best_draft_length(pd.concat([table, longer]), ax())
+    assert [text.get_text() for text in drawn.texts] == ["2", "0", "0", "0"]
+
+
 def test_a_map_may_lack_points() -> None:
     points = {"batch_size": [1, 8, 8], "context_length": 512, "draft_length": [1, 1, 2]}
     rates = {"break_even_acceptance_rate": [0.25, np.nan, 0.5]}
