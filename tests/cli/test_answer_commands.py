@@ -30,6 +30,7 @@ COMMANDS = [
         SWEET + " --engine vllm-moesd-2025",
         SWEET + " --context-length 0,32768 --draft-length 1:4",
     ),
+    "sweet-spot qwen3-30b-a3b,gpt-oss-120b,qwen3.5-397b h100,h200",
     *(SWEET + NGRAM, SWEET + BIG, SWEET + " --acceptance-rate 0.02", SWEET + " --batch-size 7"),
     *(BEST, BEST + " --engine sglang --context-length 0,1000,100000", BEST + NGRAM, BEST + BIG),
     *(BEST + " --acceptance-rate 0.01", BEST + " --max-draft-length 1"),
@@ -98,12 +99,12 @@ def test_programs_read_the_same_rows_from_json_and_csv(command, run):
     rows = list(csv.DictReader(io.StringIO(run(command + " --csv"))))
     assert {" on " in row.pop("case", " on ") for row in rows} == {True}
     assert len(rows) == len(document["rows"]) > 0
+    names = {row.pop("case", row.get("alternative", "")) for row in document["rows"]}
     assert list(rows[0]) == list(document["rows"][0])
     for row, same in zip(rows, document["rows"], strict=True):
         for name, value in same.items():
             if isinstance(value, float):
                 assert float(row[name]) == pytest.approx(value, rel=1e-9, abs=1e-11)
-    names = {row.get("alternative", "") for row in document["rows"]}
     assert {case["alternative"] for case in document["cases"]} == names
 
 
@@ -564,6 +565,67 @@ def test_sweet_spot_has_intervals_unless_told_otherwise(run):
     assert "peak_speedup_low" in with_ends
     assert "peak_speedup_low" not in without
     assert run(given) == with_ends
+
+
+LISTS = "sweet-spot {} {} --drafter {} --batch-size 1:300"
+
+
+def test_sweet_spots_of_lists_are_those_of_each_model_and_gpu(run):
+    """Each on the fewest GPUs that hold it; a count that is typed is kept."""
+    models, gpus = ["qwen3-30b-a3b", "qwen3-235b"], ["h200", "4xb200"]
+    asked = LISTS.format(",".join(models), ",".join(gpus), "eagle3")
+    rows = list(csv.DictReader(io.StringIO(run(f"{asked} --csv"))))
+    alone = [
+        next(csv.DictReader(io.StringIO(run(f"{LISTS.format(model, gpu, 'eagle3')} --csv"))))
+        for model in models
+        for gpu in gpus
+    ]
+    named = ("target", "drafter", "hardware", "num_gpus")
+    assert [{k: v for k, v in row.items() if k not in named} for row in rows] == alone
+    assert [row["num_gpus"] for row in rows] == ["1", "4", "4", "4"]
+    out = run(asked)
+    assert max(map(len, out.splitlines())) <= 80
+    for number, row in enumerate(rows, 1):
+        low, high = (f"{float(row[f'peak_speedup_{end}']):.2f}" for end in ("low", "high"))
+        cells = [f"{row['num_gpus']}x{row['hardware']}", f"{float(row['peak_speedup']):.2f}"]
+        cells += [f"{low}-{high}", row["peak_batch_size"], f"({row['draft_length']})"]
+        line = next(
+            line for line in out.splitlines() if line.startswith(f"[{number}] {row['target']}")
+        )
+        assert " ".join(line.split()).endswith(" ".join([*cells, row["surely_paying"]]))
+
+
+def test_where_it_surely_pays_the_intervals_of_predict_are_above_one(run):
+    given = "qwen3-30b-a3b h200 --drafter eagle3 --acceptance-rate 0.35"
+    (spot,) = parse(run(f"sweet-spot {given} --batch-size 1:256 --json"))["rows"]
+    rows = parse(run(f"predict {given} --batch-size 1:256 --json"))["rows"]
+    sure = [row["batch_size"] for row in rows if row["speedup_low"] > 1]
+    assert spot["surely_paying"] == f"{sure[0]}-{sure[-1]}"
+    assert sure == [*range(sure[0], sure[-1] + 1)]
+
+
+def test_what_of_a_list_has_no_answer_is_named_beside_the_others(capsys):
+    asked = LISTS.format("qwen3-30b-a3b,mixtral-8x7b,qwen3-235b", "h200,l4", "eagle3")
+    assert cli.main(f"{asked} --json".split()) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["target"], row["hardware"]) for row in found["rows"]] == [
+        ("qwen3-30b-a3b", "h200_sxm"),
+        ("qwen3-30b-a3b", "l4"),
+        ("qwen3-235b-a22b", "h200_sxm"),
+    ]
+    reasons = found["left_out"]
+    assert "none is published" in reasons["mixtral-8x7b with eagle3 on l4"]
+    assert "--hardware needs GPUs that hold" in reasons["qwen3-235b-a22b with eagle3 on l4"]
+    assert cli.main(asked.split()) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert (
+        "Left out: mixtral-8x7b with eagle3 on h200_sxm; mixtral-8x7b with eagle3 on l4, as"
+        in words
+    )
+    assert cli.main(f"{asked} --csv".split()) == 0
+    assert "Left out: qwen3-235b-a22b with eagle3 on l4" in capsys.readouterr().err
+    assert cli.main(LISTS.format("mixtral-8x7b", "h200,l4", "eagle3").split()) == 2
+    assert "--acceptance: none given" in capsys.readouterr().err
 
 
 def test_an_acceptance_that_is_not_known_is_asked_for_in_a_short_line(capsys):
