@@ -11,12 +11,11 @@ from specmodel import answers
 from specmodel.base.errors import InputError
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
-from specmodel.cli.compare import page
 from specmodel.cli.settings import flag
-from specmodel.cli.taken import drafter_of
+from specmodel.cli.taken import drafter_of, would_hold
 from specmodel.cli.where import where_options
 from specmodel.cli.words import counted
-from specmodel.show import report
+from specmodel.show import compared, report
 from specmodel.show.forms import Answer, records
 from specmodel.show.sweet_spots import peaks, side_by_side, table, verdict, with_intervals
 
@@ -92,6 +91,9 @@ def _side_by_side(cases: list[dict[str, Any]]) -> Answer:
     for case in cases:
         try:
             p, spots = _found(case)
+            if not p.fits.any():
+                expected = f"more GPUs, as nothing fits in memory.{would_hold(p)}".removesuffix(".")
+                raise InputError("hardware", case["hardware"], expected)
         except InputError as error:
             refused["{target} with {drafter} on {hardware}".format_map(case)] = error
             continue
@@ -109,7 +111,7 @@ def _side_by_side(cases: list[dict[str, Any]]) -> Answer:
     ]
     words = " ".join([peaks(found), *notes])
     answer = report.comparison(
-        predictions, found, lambda: page(predictions, words, side_by_side(found))
+        predictions, found, lambda: compared.page(predictions, words, side_by_side(found))
     )
     return replace(
         answer,

@@ -287,10 +287,6 @@ def comparison(
     return Answer(page=page, fields=fields, rows=rows, warnings=[*warnings], case=case)
 
 
-SPEEDUP = "{speedup:.2f} ({best_draft_length})"
-"""Form of cells with a speedup and the draft length that gives it."""
-
-
 def fitting(rows: DataFrame) -> DataFrame:
     """Return the rows that fit in memory; all rows if none does."""
     return rows[rows["fits"]] if rows["fits"].any() else rows

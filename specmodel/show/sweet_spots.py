@@ -79,7 +79,10 @@ def table(spots: forms.DataFrame, *, at_best: bool = False) -> str:
 def with_intervals(
     spots: forms.DataFrame, prediction: report.Prediction, *, at_best: bool = False
 ) -> forms.DataFrame:
-    """Return sweet spots with the 80 % interval of each peak and where it surely pays, if known."""
+    """Return sweet spots with the 80 % interval of each peak, and where it surely pays, if known.
+
+    Where it pays is None of curves of too many points.
+    """
     from specmodel.prediction.gains import gains_at
 
     rows = forms.records(spots)
@@ -89,7 +92,8 @@ def with_intervals(
     curves = [_curve(row, prediction, at_best=at_best) for row in rows]
     is_sure = [[gain is not None and gain.low > 1 for gain in found] for _, found in curves]
     sure = [
-        ranges_text(spans(sizes, holds)) for (sizes, _), holds in zip(curves, is_sure, strict=True)
+        ranges_text(spans(sizes, holds)) if sizes else None
+        for (sizes, _), holds in zip(curves, is_sure, strict=True)
     ]
     told, place = spots.copy(), [*spots].index("peak_speedup") + 1
     told.insert([*spots].index("paying") + 1, "surely_paying", sure)
@@ -103,7 +107,7 @@ def peaks(found: forms.DataFrame) -> str:
     rows = _numbered(found)
     ends = [end(rows, key=lambda row: float(row["peak_speedup"])) for end in (max, min)]
     most, least = ("{peak_speedup:.2f}x, {name} on {gpus}".format_map(row) for row in ends)
-    return f"Largest peak: {most}; least: {least}."
+    return f"Largest peak: {most}{f'; least: {least}' if least != most else ''}."
 
 
 def side_by_side(found: forms.DataFrame) -> str:
@@ -129,6 +133,11 @@ def _near_peak(row: Row) -> str:
     return ranges_text([(row["near_peak_first"], row["near_peak_last"])])
 
 
+def _surely(row: Row) -> str:
+    sizes: str | None = row["surely_paying"]
+    return "?" if sizes is None else sizes or "-"
+
+
 _INTERVAL, _ENDS = "80 %\ninterval", "{peak_speedup_low:.2f}-{peak_speedup_high:.2f}"
 _ABOVE = "speedup\nabove 1 at"
 _COLUMNS: dict[str, Form] = {
@@ -149,6 +158,6 @@ _SIDE_BY_SIDE: tuple[tuple[str, str, Form], ...] = (
     ("peak_speedup_low", _INTERVAL, _ENDS),
     ("peak_batch_size", "at batch\n(length)", "{peak_batch_size} ({draft_length})"),
     ("paying", "pays at", lambda row: row["paying"] or "-"),
-    ("surely_paying", "surely\npays at", lambda row: row["surely_paying"] or "-"),
+    ("surely_paying", "surely\npays at", _surely),
 )
 """Columns of cases by what they need, with their titles."""

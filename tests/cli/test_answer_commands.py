@@ -624,6 +624,12 @@ def test_what_of_a_list_has_no_answer_is_named_beside_the_others(capsys):
     )
     assert cli.main(f"{asked} --csv".split()) == 0
     assert "Left out: qwen3-235b-a22b with eagle3 on l4" in capsys.readouterr().err
+    assert cli.main(LISTS.format("qwen3-30b-a3b,qwen3-235b", "1xh200", "eagle3").split()) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert (
+        "qwen3-235b-a22b with eagle3 on h200_sxm, as --hardware needs more GPUs, as nothing"
+        in words
+    )
     assert cli.main(LISTS.format("mixtral-8x7b", "h200,l4", "eagle3").split()) == 2
     assert "--acceptance: none given" in capsys.readouterr().err
 
