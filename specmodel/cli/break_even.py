@@ -20,16 +20,20 @@ _KINDS = {"break_even": "pays", "sure": "surely pays"}
 """What holds from there on, by the beginning of columns."""
 _IN = "Of tables by draft length: tokens a step, or acceptance rates."
 _SURE = "Surely: the 80 % interval of the speedup is above 1."
-_COLUMNS: dict[str, Form] = {
-    "batch\nsize": "{batch_size}",
-    "context": "{context_length}",
-    "tokens a\nstep pay": "{break_even_tokens_per_step:.2f}",
-    "surely\npay": "{sure_tokens_per_step:.2f}",
-    "or rate\npays": "{break_even_acceptance_rate:.2f}",
-    "surely\npays": "{sure_acceptance_rate:.2f}",
-    "0.1 tokens\nmore add": "+{worth:.3f}",
-}
-_OF_SURE = {"surely\npay", "surely\npays"}
+_COLUMNS: tuple[tuple[str, str, Form], ...] = (
+    ("batch_size", "batch\nsize", "{batch_size}"),
+    ("context_length", "context", "{context_length}"),
+    ("break_even_tokens_per_step", "tokens a\nstep pay", "{break_even_tokens_per_step:.2f}"),
+    ("sure_tokens_per_step", "surely\npay", "{sure_tokens_per_step:.2f}"),
+    ("break_even_acceptance_rate", "or rate\npays", "{break_even_acceptance_rate:.2f}"),
+    ("sure_acceptance_rate", "surely\npays", "{sure_acceptance_rate:.2f}"),
+    (
+        "speedup_per_token",
+        "0.1 tokens\nmore add",
+        lambda row: f"+{row['speedup_per_token'] / 10:.3f}",
+    ),
+)
+"""Of one draft length, columns with their titles."""
 
 
 @settings.command()
@@ -120,7 +124,6 @@ def _by_length(kept: forms.DataFrame, unit: str) -> str:
 
 
 def _of_one_length(kept: forms.DataFrame) -> str:
-    rows = forms.records(kept.assign(worth=kept["speedup_per_token"] / 10))
-    lacking = set() if varies("context_length", rows) else {"context"}
-    lacking |= set() if "sure_acceptance_rate" in kept else _OF_SURE
-    return forms.table(rows, {name: form for name, form in _COLUMNS.items() if name not in lacking})
+    rows = forms.records(kept)
+    lacking = set() if varies("context_length", rows) else {"context_length"}
+    return forms.table(rows, {t: f for name, t, f in _COLUMNS if name in {*kept} - lacking})

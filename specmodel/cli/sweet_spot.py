@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from specmodel import answers
@@ -17,7 +16,7 @@ from specmodel.cli.where import where_options
 from specmodel.cli.words import counted
 from specmodel.show import compared, report
 from specmodel.show.forms import Answer, records
-from specmodel.show.sweet_spots import peaks, side_by_side, table, verdict, with_intervals
+from specmodel.show.sweet_spots import peaks, table, verdict, with_intervals
 
 _LISTS = ("target", "drafter", "hardware")
 
@@ -51,8 +50,7 @@ def sweet_spot(**options: Any) -> Answer:
         return _side_by_side(cases)
     p, spots = _found(options)
     at_best = options["draft_length"] is None
-    parts = partial(verdict, spots, p, at_best=at_best), partial(table, spots, at_best=at_best)
-    return report.answer(p, spots, lambda: tuple(part() for part in parts))
+    return report.answer(p, spots, lambda: (verdict(spots, p, at_best=at_best), table(spots)))
 
 
 def _cases(options: dict[str, Any]) -> list[dict[str, Any]]:
@@ -111,7 +109,7 @@ def _side_by_side(cases: list[dict[str, Any]]) -> Answer:
     ]
     words = " ".join([peaks(found), *notes])
     answer = report.comparison(
-        predictions, found, lambda: compared.page(predictions, words, side_by_side(found))
+        predictions, found, lambda: compared.page(predictions, words, table(found))
     )
     return replace(
         answer,

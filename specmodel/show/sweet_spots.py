@@ -67,15 +67,6 @@ def _size(row: Row) -> int:
     return int(row["batch_size"])
 
 
-def table(spots: forms.DataFrame, *, at_best: bool = False) -> str:
-    """Return a row for each curve."""
-    titles = {"draft\nlength": "length\nat peak"} if at_best else {}
-    shown = {titles.get(title, title): form for title, form in _COLUMNS.items()}
-    if "peak_speedup_low" not in spots:
-        del shown[_INTERVAL]
-    return forms.table(forms.records(spots), shown, left=[_ABOVE])
-
-
 def with_intervals(
     spots: forms.DataFrame, prediction: report.Prediction, *, at_best: bool = False
 ) -> forms.DataFrame:
@@ -110,14 +101,16 @@ def peaks(found: forms.DataFrame) -> str:
     return f"Largest peak: {most}{f'; least: {least}' if least != most else ''}."
 
 
-def side_by_side(found: forms.DataFrame) -> str:
-    """Return a row for each curve of each case."""
-    rows = _numbered(found)
-    lacking = {name for name in ("drafter", "context_length") if not varies(name, rows)}
-    lacking |= {"paying"} if "peak_speedup_low" in found else {"peak_speedup_low", "surely_paying"}
-    shown = [(title, form) for name, title, form in _SIDE_BY_SIDE if name not in lacking]
-    left = ("model", "GPUs", "drafter", "pays at", "surely\npays at")
-    return forms.fitted_table(rows, shown, ["drafter"], left)
+def table(spots: forms.DataFrame) -> str:
+    """Return a row for each curve, of one case or of several, which are numbered."""
+    is_one = "case" not in spots
+    rows = forms.records(spots) if is_one else _numbered(spots)
+    some = ("context_length",) if is_one else ("context_length", "drafter")
+    lacking = {name for name in some if not varies(name, rows)}
+    if not is_one:
+        lacking |= {"near_peak_first", "paying" if "surely_paying" in spots else ""}
+    shown = [(t, form) for name, t, form in _COLUMNS if name in rows[0] and name not in lacking]
+    return forms.fitted_table(rows, shown, [_ABOVE, _SURELY, "drafter"], _LEFT)
 
 
 def _numbered(found: forms.DataFrame) -> list[Row]:
@@ -138,26 +131,22 @@ def _surely(row: Row) -> str:
     return "?" if sizes is None else sizes or "-"
 
 
-_INTERVAL, _ENDS = "80 %\ninterval", "{peak_speedup_low:.2f}-{peak_speedup_high:.2f}"
-_ABOVE = "speedup\nabove 1 at"
-_COLUMNS: dict[str, Form] = {
-    "draft\nlength": "{draft_length}",
-    "context": "{context_length}",
-    "peak\nspeedup": "{peak_speedup:.2f}",
-    _INTERVAL: _ENDS,
-    "at batch\nsize": "{peak_batch_size}",
-    "0.71 of\npeak at": lambda row: _near_peak(row) if row["peak_speedup"] > 1 else "-",
-    _ABOVE: lambda row: row["paying"] or "-",
-}
-_SIDE_BY_SIDE: tuple[tuple[str, str, Form], ...] = (
+_ABOVE, _SURELY = "speedup\nabove 1 at", "surely\npays at"
+_COLUMNS: tuple[tuple[str, str, Form], ...] = (
     ("name", "model", "{name}"),
     ("gpus", "GPUs", "{gpus}"),
     ("drafter", "drafter", "{drafter}"),
     ("context_length", "context", "{context_length}"),
     ("peak_speedup", "peak", "{peak_speedup:.2f}"),
-    ("peak_speedup_low", _INTERVAL, _ENDS),
+    ("peak_speedup_low", "80 %\ninterval", "{peak_speedup_low:.2f}-{peak_speedup_high:.2f}"),
     ("peak_batch_size", "at batch\n(length)", "{peak_batch_size} ({draft_length})"),
-    ("paying", "pays at", lambda row: row["paying"] or "-"),
-    ("surely_paying", "surely\npays at", _surely),
+    (
+        "near_peak_first",
+        "0.71 of\npeak at",
+        lambda row: _near_peak(row) if row["peak_speedup"] > 1 else "-",
+    ),
+    ("paying", _ABOVE, lambda row: row["paying"] or "-"),
+    ("surely_paying", _SURELY, _surely),
 )
-"""Columns of cases by what they need, with their titles."""
+"""Columns by what they need, with their titles."""
+_LEFT = ("model", "GPUs", "drafter", _ABOVE, _SURELY)
