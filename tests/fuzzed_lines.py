@@ -41,6 +41,7 @@ BASES = [
     "decode --target model.toml --hardware hardware.toml --engine engine.toml --batch-size 1:64:x8"
     " --prompt-length 900,5000 --output-length 100 --interval --components --json",
     f"sweet-spot {WHERE} {RATE} --batch-size 1:64 --draft-length 1,3",
+    f"sweet-spot qwen3-30b,mixtral-8x7b h200,4xl4 {RATE} --batch-size 1:64",
     f"best-draft-length {NGRAM} {RATE} --context-length 512,4096",
     f"break-even {WHERE} --batch-size 1,16 --draft-length 1:3",
     f"compare {WHERE} {RATE} --engine vllm-moesd-2025,ideal --batch-size 1,16",

@@ -140,8 +140,7 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
     pandas.DataFrame
         A row for each point: batch_size, context_length, best_draft_length; speedup, tpot,
         throughput and limited_by with that length; tpot_plain and throughput_plain without
-        speculation; fits, whether the point fits in memory; speedup_shorter and speedup_longer,
-        with a token less and more, NaN where that was not considered or its states do not fit.
+        speculation; fits, whether the point fits in memory.
 
     Examples
     --------
@@ -183,19 +182,8 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
             "tpot_plain": forward,
             "throughput_plain": B / forward,
             "fits": np.where(pays, taken("fits"), plain_fits),
-            **_neighbours(gain, np.where(pays, best + 1, 0), idle),
         }
     )
-
-
-def _neighbours(gain: FloatArray, place: np.ndarray[Any, Any], idle: FloatArray) -> dict[str, Any]:
-    """Return the speedups beside a place along lengths, of which the first is no draft [-]."""
-    nothing = np.full((len(gain), 1), np.nan)
-    padded = np.hstack([nothing, idle[:, None], np.where(gain > 0, gain, np.nan), nothing])
-    sides = {"speedup_shorter": place, "speedup_longer": place + 2}
-    return {
-        name: np.take_along_axis(padded, at[:, None], axis=1)[:, 0] for name, at in sides.items()
-    }
 
 
 def break_even(prediction: Prediction) -> pd.DataFrame:
@@ -210,10 +198,11 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     -------
     pandas.DataFrame
         A row for each point: batch_size, context_length, draft_length,
-        break_even_acceptance_rate, NaN where no rate pays, speedup_per_token, what a token more a
-        step adds to the speedup, and fits, whether it fits in memory. Of a prediction with
-        intervals and no prefill also sure_acceptance_rate, from which the 80 % interval of the
-        speedup is above 1, NaN where it is at no rate.
+        break_even_acceptance_rate and break_even_tokens_per_step, NaN where no rate pays,
+        speedup_per_token, what a token more a step adds to the speedup, and fits, whether it fits
+        in memory. Of a prediction with intervals and no prefill also sure_acceptance_rate and
+        sure_tokens_per_step, from which the 80 % interval of the speedup is above 1, NaN where it
+        is at no rate.
 
     Examples
     --------
@@ -228,13 +217,16 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
 
     p = prediction
     frame = pd.DataFrame({name: np.ravel(getattr(p, name)).astype(int) for name in _COORDINATES})
-    frame["break_even_acceptance_rate"] = np.ravel(p.break_even_acceptance_rate)
+    least = p.break_even_acceptance_rate
+    needed = {"break_even": (least, p.relative_step_time)}
     if p.intervals and p.evaluation.prefill is None:  # then times do not depend on acceptance
         cost = p.tokens_per_step / p.intervals["speedup"].low
         rate = p.deployment.drafter.proposal_rate
         sure = break_even_acceptance_rate(cost, p.draft_length, rate)
-        is_known = ~np.isnan(p.break_even_acceptance_rate)
-        frame["sure_acceptance_rate"] = np.ravel(np.where(is_known, sure, np.nan))
+        needed["sure"] = np.where(np.isnan(least), np.nan, sure), cost
+    for name, (rates, tokens) in needed.items():
+        frame[f"{name}_acceptance_rate"] = np.ravel(rates)
+        frame[f"{name}_tokens_per_step"] = np.ravel(np.where(np.isnan(rates), np.nan, tokens))
     frame["speedup_per_token"] = 1 / np.ravel(p.relative_step_time)
     frame["fits"] = np.ravel(p.fits)
     return frame.drop_duplicates(ignore_index=True)

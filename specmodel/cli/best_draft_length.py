@@ -1,33 +1,21 @@
-"""``specmodel best-draft-length``: the draft length with the largest speedup."""
+"""``specmodel best-draft-length``: the speedup of each draft length, and the largest."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from specmodel import answers
 from specmodel.base.ranges import ranges_text
 from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.where import where_options
-from specmodel.prediction.table import Form, Row, varies
-from specmodel.show import forms, report
+from specmodel.show import forms, operator, report
 
-_MOST_JUDGED = 256
-"""Points of which all have their interval; of more, the best alone [-]."""
-_POINT = ("context_length", "batch_size")
-_COLUMNS: dict[str, Form] = {
-    "batch\nsize": "{batch_size}",
-    "context": "{context_length}",
-    "best draft\nlength": lambda row: (
-        str(row["best_draft_length"] or "none") if row["tpot"] else "-"
-    ),
-    "speedup": "{speedup:.2f}",
-    "80 %\ninterval": "{speedup_low:.2f}-{speedup_high:.2f}",
-    "speedup\n1 less": "{speedup_shorter:.2f}",
-    "speedup\n1 more": "{speedup_longer:.2f}",
-    "TPOT\nplain>with": "{tpot_plain:s}>{tpot:s}",
-}
+_COLUMNS = (
+    *("batch_size", "context_length", "draft_length", "best_draft_length", "tokens_per_step"),
+    *("speedup", "speedup_low", "speedup_high", "tpot", "tpot_low", "tpot_high"),
+    *("throughput", "limited_by", "in_graph", "fits"),
+)
 
 
 @settings.command()
@@ -38,11 +26,11 @@ _COLUMNS: dict[str, Form] = {
 @settings.load_options()
 @settings.option("max_draft_length")
 @settings.detail_options()
-@answering()
+@answering(": a row for each draft length")
 def best_draft_length(**options: Any) -> forms.Answer:
     """Find the best draft length.
 
-    The one with the largest speedup, by batch size and context, and what its neighbours gain.
+    The speedup of each length, none included, by batch size and context, and which is the largest.
 
     \b
     Example:
@@ -50,65 +38,50 @@ def best_draft_length(**options: Any) -> forms.Answer:
           --hardware h100_sxm --tensor-parallel 2 --acceptance-rate 0.7 \\
           --context-length 512,4096,16384
     """
-    from specmodel.cli.options import lengths_from
+    import pandas as pd
 
-    p = lengths_from(options)
-    best = answers.best_draft_lengths(p)
-    return report.answer(p, best, lambda: (*_judged(best, p), _held(best, p)))
+    from specmodel.cli.options import lengths_from
+    from specmodel.prediction.predicting import with_known_intervals
+
+    p = with_known_intervals(lengths_from(options, shortest=0))
+    found = pd.DataFrame(p.rows())
+    found = found[[name for name in _COLUMNS if name in found]].drop_duplicates(ignore_index=True)
+    best = report.fitting(found[found["draft_length"] == found["best_draft_length"]])
+    return report.answer(p, found, lambda: (verdict(best, p), table(found), _held(best, p)))
 
 
 def _held(best: forms.DataFrame, prediction: report.Prediction) -> str:
     """Say where a CUDA graph, and not acceptance, ends the drafts."""
-    kept = report.fitting(best)
-    drafts = kept[kept["best_draft_length"].between(0, prediction.draft_length.max() - 1)]
-    sizes, lengths = (drafts[name].to_numpy() for name in ("batch_size", "best_draft_length"))
+    shorter = best[best["draft_length"] < prediction.max_draft_length]
+    sizes, lengths = (shorter[name].to_numpy() for name in ("batch_size", "draft_length"))
     return wrap(prediction.deployment.graph_note(sizes, lengths + 1.0))
 
 
-def _judged(best: forms.DataFrame, prediction: report.Prediction) -> tuple[str, str]:
-    """Return the verdict and the table, with how sure the gains are."""
+def verdict(best: forms.DataFrame, prediction: report.Prediction) -> str:
+    """Say in one sentence which draft lengths are best, and where they gain most."""
     from specmodel.prediction.gains import gains_at
 
-    rows = forms.records(report.fitting(best))
-    drafts = [row for row in rows if row["best_draft_length"]]
-    judged = drafts if len(drafts) <= _MOST_JUDGED else [max(drafts, key=_speedup)]
-    points = [row | {"draft_length": row["best_draft_length"]} for row in judged]
-    for row, gain in zip(judged, gains_at(prediction, points), strict=True):
-        row["gain"] = gain
-        row |= {"speedup_low": gain.low, "speedup_high": gain.high} if gain else {}
-    left_out = forms.records(best[~best["fits"]]) if best["fits"].any() else []
-    empty = [dict.fromkeys(row) | {name: row[name] for name in _POINT} for row in left_out]
-    shown = sorted([*rows, *empty], key=lambda row: [row[name] for name in _POINT])
-    return verdict(rows, prediction), table(shown)
-
-
-def verdict(rows: list[Row], prediction: report.Prediction) -> str:
-    """Say in one sentence which draft lengths are best, and where they gain most."""
     pays, denial = report.verbs(prediction.deployment)
-    top = max(rows, key=_speedup)
+    rows = forms.records(best)
+    top = max(rows, key=lambda row: float(row["speedup"]))
     if round(top["speedup"], 2) <= 1:
         return f"Speculation {denial} with any draft length: at most {top['speedup']:.2f}x."
-    gain = top.get("gain")
-    sure = f" ({report.may_pay(gain)})" if gain and gain.is_open else ""
-    lengths = [row["best_draft_length"] for row in rows]
+    (gain,) = gains_at(prediction, [top])
+    sure = f" ({report.may_pay(gain)})" if gain and gain.is_open else operator.ends(gain)
+    lengths = [row["draft_length"] for row in rows]
     idle = lengths.count(0)
     none = f"; none {pays} at {idle} of {len(rows)} points" if idle else ""
-    longest = " (the longest considered)" if max(lengths) == prediction.draft_length.max() else ""
+    longest = " (the longest considered)" if max(lengths) == prediction.max_draft_length else ""
     span = ranges_text([(min(filter(None, lengths)), max(lengths))])
     return (
-        f"Best draft length {span}{longest}; most gained at {report.place(top, rows)}:"
-        f" {top['speedup']:.2f}x with {top['best_draft_length']}{sure}{none}."
+        f"Best draft length {span}{longest}; most gained at {operator.place(top, rows)}:"
+        f" {top['speedup']:.2f}x with {top['draft_length']}{sure}{none}."
     )
 
 
-def table(rows: list[Row]) -> str:
-    """Return a row for each point: the best length, how sure its gain is, what neighbours gain."""
-    lacking = set() if varies("context_length", rows) else {"context"}
-    lacking |= set() if any("speedup_low" in row for row in rows) else {"80 %\ninterval"}
-    shown = {title: form for title, form in _COLUMNS.items() if title not in lacking}
-    ends = dict.fromkeys(("speedup_low", "speedup_high"))
-    return forms.table([ends | row for row in rows], shown)
-
-
-def _speedup(row: Row) -> float:
-    return float(row["speedup"])
+def table(found: forms.DataFrame) -> str:
+    """Return the speedups of all lengths, the largest of each point marked."""
+    is_best = found["draft_length"] == found["best_draft_length"]
+    marked = found.assign(mark=is_best.map({True: "*", False: ""}))
+    cells = report.by_length(marked, "Speedup (*: the best)", "{mark}{speedup:.2f}")
+    return cells + report.left_out(found)

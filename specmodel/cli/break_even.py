@@ -1,16 +1,39 @@
-"""``specmodel break-even``: the acceptance rate from which speculation pays."""
+"""``specmodel break-even``: the acceptance from which speculation pays."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from specmodel import answers
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.where import where_options
-from specmodel.prediction.table import Row
+from specmodel.prediction.table import Form, varies
 from specmodel.show import forms, report
+
+_UNITS = {
+    "tokens": ("Tokens a step", "tokens_per_step"),
+    "rate": ("Acceptance rate", "acceptance_rate"),
+}
+"""By the choice of --in, what tables tell, and the end of its columns."""
+_KINDS = {"break_even": "pays", "sure": "surely pays"}
+"""What holds from there on, by the beginning of columns."""
+_IN = "Of tables by draft length: tokens a step, or acceptance rates."
+_SURE = "Surely: the 80 % interval of the speedup is above 1."
+_COLUMNS: tuple[tuple[str, str, Form], ...] = (
+    ("batch_size", "batch\nsize", "{batch_size}"),
+    ("context_length", "context", "{context_length}"),
+    ("break_even_tokens_per_step", "tokens a\nstep pay", "{break_even_tokens_per_step:.2f}"),
+    ("sure_tokens_per_step", "surely\npay", "{sure_tokens_per_step:.2f}"),
+    ("break_even_acceptance_rate", "or rate\npays", "{break_even_acceptance_rate:.2f}"),
+    ("sure_acceptance_rate", "surely\npays", "{sure_acceptance_rate:.2f}"),
+    (
+        "speedup_per_token",
+        "0.1 tokens\nmore add",
+        lambda row: f"+{row['speedup_per_token'] / 10:.3f}",
+    ),
+)
+"""Of one draft length, columns with their titles."""
 
 
 @settings.command()
@@ -19,16 +42,18 @@ from specmodel.show import forms, report
 @settings.option("draft_length", words=settings.DRAFTED, default="1:8")
 @settings.options("proposal_rate", "context_length")
 @settings.detail_options()
+@settings.own("in", [*_UNITS], _IN, to="unit", default="tokens")
 @answering()
 def break_even(**options: Any) -> forms.Answer:
     """Find the acceptance that is needed.
 
-    The acceptance rate from which speculation pays, by batch size and draft length, and what a
-    drafter that gets 0.1 tokens a step more accepted would gain.
+    The tokens a step, or the acceptance rate, from which speculation pays and from which it surely
+    does, by batch size and draft length, and what 0.1 tokens a step more would gain.
 
     \b
-    Example:
+    Examples:
       specmodel break-even qwen3-30b-a3b h100 --drafter eagle3 --engine sglang
+      specmodel break-even qwen3-235b h200 --drafter eagle3 --draft-length 3
     """
     from specmodel.cli.options import drafted_from
     from specmodel.prediction.predicting import with_known_intervals
@@ -36,75 +61,69 @@ def break_even(**options: Any) -> forms.Answer:
     # the rate that is needed does not depend on the one predicted with: any will do
     p = with_known_intervals(drafted_from(options | {"acceptance_rate": 0.0}))
     least = answers.break_even(p)
-    parts = partial(verdict, least, p), *(partial(part, least) for part in (table, sure, worth))
-    return report.answer(p, least, lambda: tuple(part() for part in parts))
+    return report.answer(p, least, lambda: (verdict(least, p), table(least, options["unit"])))
 
 
 def verdict(least: forms.DataFrame, prediction: report.Prediction) -> str:
     """Say which acceptance is needed at the easiest and at the hardest point."""
     pays, _ = report.verbs(prediction.deployment)
-    names = {"break_even_acceptance_rate": "rate", "draft_length": "drafted"}
-    kept = report.fitting(least).rename(columns=names).sort_values("rate")  # none pays: the last
-    kept["tokens"] = 1 / kept["speedup_per_token"]
-    easiest = kept.groupby(["batch_size", "context_length"], as_index=False).first()
+    kept = report.fitting(least)
+    if kept["break_even_acceptance_rate"].isna().all():
+        return "No acceptance rate makes speculation pay."
+    lengths = kept["draft_length"].unique()
+    drafted = "the easiest draft length" if len(lengths) > 1 else f"{lengths[0]} drafted"
+    told = f"With {drafted}, speculation {pays} {_from(kept, 'break_even')}."
+    if "sure_acceptance_rate" in kept:
+        told += f" It surely pays {_from(kept, 'sure')}."
+    worth = sorted({f"{worth / 10:.3f}" for worth in kept["speedup_per_token"]})
+    added = " to ".join(dict.fromkeys([worth[0], worth[-1]]))
+    return f"{told} The speedup is tokens a step divided by those needed: 0.1 more add {added}."
+
+
+def _from(kept: forms.DataFrame, kind: str) -> str:
+    """Say from which acceptance something holds, at the easiest and at the hardest point."""
+    names = {"draft_length": "drafted", f"{kind}_acceptance_rate": "rate"}
+    ordered = kept.rename(columns=names).sort_values("rate")  # at no rate: the last
+    easiest = ordered.groupby(["batch_size", "context_length"], as_index=False).first()
     rows, able = forms.records(easiest), forms.records(easiest.dropna(subset="rate"))
     if not able:
-        return "No acceptance rate makes speculation pay."
-    low, high = (f(able, key=lambda row: row["rate"]) for f in (min, max))
-    told = (
-        f"With the easiest draft length, speculation {pays} from an acceptance rate of"
-        f" {_needed(low, rows)}"
+        return "at no acceptance rate"
+    ends = [end(able, key=lambda row: row["rate"]) for end in (min, max)]
+    told = []
+    for row in ends[: 1 + (ends[0] != ends[1])]:
+        drafted = f", {row['drafted']} drafted" if kept["draft_length"].nunique() > 1 else ""
+        tokens = f"{row[f'{kind}_tokens_per_step']:.2f} tokens a step"
+        told.append(f"{tokens} (rate {row['rate']:.2f}{drafted}) at {report.place(row, rows)}")
+    lacking = len(rows) - len(able)
+    return f"from {' to '.join(told)}" + (
+        f", and at no rate at {lacking} of {len(rows)} points" if lacking else ""
     )
-    if high != low:
-        told += f" to one of {_needed(high, rows)}"
-    hopeless = len(rows) - len(able)
-    return f"{told}." + (f" None {pays} at {hopeless} of {len(rows)} points." if hopeless else "")
 
 
-def _needed(row: Row, rows: list[Row]) -> str:
-    tokens = f"{row['tokens']:.2f} tokens a step of {row['drafted']} drafted"
-    sure = f"; {_surely(row)}" if "sure_acceptance_rate" in row else ""
-    return f"{row['rate']:.2f} at {report.place(row, rows)} ({tokens}{sure})"
-
-
-def _surely(row: Row) -> str:
-    """Say from which rate the interval of the speedup is above 1."""
-    rate = row["sure_acceptance_rate"]
-    return "surely at no rate" if rate is None else f"surely from a rate of {rate:.2f}"
-
-
-def table(least: forms.DataFrame) -> str:
-    """Return the acceptance rate needed, batch sizes down and draft lengths across."""
-    cells = _by_length(least, "Acceptance rate needed", "{break_even_acceptance_rate:.2f}")
+def table(least: forms.DataFrame, unit: str) -> str:
+    """Return what is needed by draft length, or all that is told of the only one."""
     kept = report.fitting(least)
     sizes, lengths = kept["batch_size"].nunique(), kept["draft_length"].nunique()
+    cells = _of_one_length(kept) if lengths == 1 else _by_length(kept, unit)
+    needed = kept.filter(regex="acceptance_rate")
     has_gaps = len(kept) < sizes * lengths * kept["context_length"].nunique()
-    why = ["no acceptance rate pays"] if kept["break_even_acceptance_rate"].isna().any() else []
+    why = ["no acceptance rate pays"] if needed.isna().any(axis=None) else []
     why += ["the batch does not fit in memory"] if has_gaps else []
-    return cells + (f"\n-: {', or '.join(why)}." if why else "") + report.left_out(least)
+    notes = [f"-: {', or '.join(why)}."] if why else []
+    notes += [_SURE] if "sure_acceptance_rate" in kept else []
+    return "\n".join([cells, *notes]) + report.left_out(least)
 
 
-def sure(least: forms.DataFrame) -> str:
-    """Return the rate from which it surely pays, laid out likewise; "" if no error is known."""
-    if "sure_acceptance_rate" not in least:
-        return ""
-    cells = _by_length(least, "Acceptance rate that surely pays", "{sure_acceptance_rate:.2f}")
-    return f"{cells}\nSurely: the 80 % interval of the speedup is above 1. -: it is at no rate."
+def _by_length(kept: forms.DataFrame, unit: str) -> str:
+    what, column = _UNITS[unit]
+    return "\n\n".join(
+        report.by_length(kept, f"{what} from which it {pays}", f"{{{kind}_{column}:.2f}}")
+        for kind, pays in _KINDS.items()
+        if f"{kind}_{column}" in kept
+    )
 
 
-def worth(least: forms.DataFrame) -> str:
-    """Return what 0.1 tokens a step more add to the speedup, laid out likewise."""
-    gain = least.assign(gain=least["speedup_per_token"] / 10)
-    return _by_length(gain, "Speedup that 0.1 tokens a step more add", "+{gain:.3f}")
-
-
-def _by_length(found: forms.DataFrame, title: str, form: str) -> str:
-    """Return a column as a table, batch sizes down and draft lengths across, for each context."""
-    kept, blocks = report.fitting(found), []
-    for context, rows in kept.groupby("context_length"):
-        of = f", context {context}" if kept["context_length"].nunique() > 1 else ""
-        lengths = rows.groupby("draft_length")
-        columns = {str(length): forms.records(group) for length, group in lengths}
-        cells = forms.by_batch_size(kept["batch_size"], columns, form)
-        blocks.append(f"{title}, by draft length{of}:\n{cells}")
-    return "\n\n".join(blocks)
+def _of_one_length(kept: forms.DataFrame) -> str:
+    rows = forms.records(kept)
+    lacking = set() if varies("context_length", rows) else {"context_length"}
+    return forms.table(rows, {t: f for name, t, f in _COLUMNS if name in {*kept} - lacking})

@@ -94,11 +94,11 @@ def alone_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any]]:
     return deployment, ({} if given(options, _LOAD) else {"prefill": "none carried"}) | assumed
 
 
-def lengths_from(options: dict[str, Any]) -> Prediction:
-    """Return the prediction asked for at all draft lengths from 1 to the longest considered."""
+def lengths_from(options: dict[str, Any], shortest: int = 1) -> Prediction:
+    """Return the prediction asked for at all draft lengths up to the longest considered."""
     longest = longest_draft(options)
     used = {"max_draft_length": longest}
-    prediction = predict_from(options | used | {"draft_length": f"1:{longest}"})
+    prediction = predict_from(options | used | {"draft_length": f"{shortest}:{longest}"})
     assumed = longest_told(options, longest) if options["max_draft_length"] is None else {}
     assumed = prediction.assumptions | assumed
     return replace(prediction, assumptions=assumed, warn=warnings_at_best)

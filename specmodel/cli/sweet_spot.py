@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from specmodel import answers
+from specmodel.base.errors import InputError
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
+from specmodel.cli.settings import flag
+from specmodel.cli.taken import drafter_of, would_hold
 from specmodel.cli.where import where_options
-from specmodel.show import report
-from specmodel.show.forms import Answer
-from specmodel.show.sweet_spots import table, verdict, with_intervals
+from specmodel.cli.words import counted
+from specmodel.show import compared, report
+from specmodel.show.forms import Answer, records
+from specmodel.show.sweet_spots import peaks, table, verdict, with_intervals
+
+_LISTS = ("target", "drafter", "hardware")
 
 
 @settings.command("sweet-spot")
@@ -29,14 +35,38 @@ def sweet_spot(**options: Any) -> Answer:
     """Find the batch sizes where speculation pays.
 
     And where it pays most, with the best draft length of each batch size, or with each of those
-    typed throughout. Batch sizes that do not fit in memory are left out.
+    typed throughout. Batch sizes that do not fit in memory are left out. Models, drafters and GPUs
+    may be lists: then a row for each of their combinations.
 
     \b
-    Example:
+    Examples:
+      specmodel sweet-spot qwen3-30b-a3b,qwen3.5-397b h100,h200 --csv
       specmodel sweet-spot --target qwen3-30b-a3b --drafter eagle3 \\
           --hardware h200_sxm --engine sglang --draft-length 1,3,5 \\
           --acceptance-rate 0.7
     """
+    cases = _cases(options)
+    if len(cases) > 1:
+        return _side_by_side(cases)
+    p, spots = _found(options)
+    at_best = options["draft_length"] is None
+    return report.answer(p, spots, lambda: (verdict(spots, p, at_best=at_best), table(spots)))
+
+
+def _cases(options: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the options of each model with each drafter on each GPU."""
+    lists = [(options[name] or "").split(",") for name in _LISTS]
+    cases = []
+    for target, drafter, hardware in itertools.product(*lists):
+        num, gpu = counted(hardware)
+        case = options | {"target": target, "drafter": drafter, "hardware": gpu}
+        case |= {} if drafter else drafter_of(target)
+        cases.append(case | {"num_gpus": num or options["num_gpus"]})
+    return cases
+
+
+def _found(options: dict[str, Any]) -> tuple[report.Prediction, report.DataFrame]:
+    """Return a prediction and the sweet spots of its curves."""
     from specmodel.cli.options import drafted_from
 
     p = drafted_from(options | {"interval": False})
@@ -45,7 +75,44 @@ def sweet_spot(**options: Any) -> Answer:
         kept = tuple(warning for warning in p.warnings if warning not in unfit)
         p = replace(p, warn=lambda _: kept)
     spots = answers.sweet_spots(p)
-    spots = spots if options["interval"] is False else with_intervals(spots, p)
-    at_best = options["draft_length"] is None
-    parts = partial(verdict, spots, p, at_best=at_best), partial(table, spots, at_best=at_best)
-    return report.answer(p, spots, lambda: tuple(part() for part in parts))
+    if options["interval"] is False:
+        return p, spots
+    return p, with_intervals(spots, p, at_best=options["draft_length"] is None)
+
+
+def _side_by_side(cases: list[dict[str, Any]]) -> Answer:
+    """Return the sweet spots of the cases that have an answer, and why the others have none."""
+    import pandas as pd
+
+    predictions: dict[str, report.Prediction] = {}
+    frames, refused = [], dict[str, InputError]()
+    for case in cases:
+        try:
+            p, spots = _found(case)
+            if not p.fits.any():
+                expected = f"more GPUs, as nothing fits in memory.{would_hold(p)}".removesuffix(".")
+                raise InputError("hardware", case["hardware"], expected)
+        except InputError as error:
+            refused["{target} with {drafter} on {hardware}".format_map(case)] = error
+            continue
+        named = {name: case[name] for name in _LISTS} | {"num_gpus": p.deployment.layout.num_gpus}
+        heading = report.heading(p.deployment)
+        predictions[heading] = p
+        frames.append(pd.DataFrame([named | row | {"case": heading} for row in records(spots)]))
+    if not frames:
+        raise next(iter(refused.values()))
+    found = pd.concat(frames, ignore_index=True)
+    lacking = {name: f"{flag(e.argument)} needs {e.expected}" for name, e in refused.items()}
+    notes = [
+        f"Left out: {'; '.join(name for name in lacking if lacking[name] == why)}, as {why}."
+        for why in dict.fromkeys(lacking.values())
+    ]
+    words = " ".join([peaks(found), *notes])
+    answer = report.comparison(
+        predictions, found, lambda: compared.page(predictions, words, table(found))
+    )
+    return replace(
+        answer,
+        fields=lambda: {**answer.fields(), "left_out": lacking},
+        warnings=[*notes, *answer.warnings],
+    )

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.text import wrap
-from specmodel.prediction.table import Row, varies
+from specmodel.prediction.table import Form, Row, varies
 from specmodel.show.assumed import assumed_text, what_if_text
-from specmodel.show.forms import Answer, records
+from specmodel.show.forms import Answer, by_batch_size, records
 
 if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame
@@ -38,9 +38,8 @@ _UNITS = {
     **dict.fromkeys(("peak_batch_size", "near_peak_first", "near_peak_last"), "request"),
     **dict.fromkeys(("largest_batch_size", "largest_batch_size_plain"), "request"),
     **dict.fromkeys(("peak_speedup", "peak_speedup_low", "peak_speedup_high"), "-"),
-    **dict.fromkeys(
-        ("sure_acceptance_rate", "speedup_per_token", "speedup_shorter", "speedup_longer"), "-"
-    ),
+    **dict.fromkeys(("sure_acceptance_rate", "speedup_per_token"), "-"),
+    **dict.fromkeys(("break_even_tokens_per_step", "sure_tokens_per_step"), "token"),
     "cost_per_million_tokens": "-",
     "value": "-",
     "tpot_plain": "s",
@@ -288,13 +287,21 @@ def comparison(
     return Answer(page=page, fields=fields, rows=rows, warnings=[*warnings], case=case)
 
 
-SPEEDUP = "{speedup:.2f} ({best_draft_length})"
-"""Form of cells with a speedup and the draft length that gives it."""
-
-
 def fitting(rows: DataFrame) -> DataFrame:
     """Return the rows that fit in memory; all rows if none does."""
     return rows[rows["fits"]] if rows["fits"].any() else rows
+
+
+def by_length(found: DataFrame, title: str, form: Form) -> str:
+    """Return cells of batch sizes down and draft lengths across, a table for each context."""
+    kept, blocks = fitting(found), []
+    for context, rows in kept.groupby("context_length"):
+        of = f", context {context}" if kept["context_length"].nunique() > 1 else ""
+        lengths = rows.groupby("draft_length")
+        columns = {str(length): records(group) for length, group in lengths}
+        cells = by_batch_size(kept["batch_size"], columns, form)
+        blocks.append(f"{title}, by draft length{of}:\n{cells}")
+    return "\n\n".join(blocks)
 
 
 def left_out(rows: DataFrame) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from specmodel.base.ranges import ranges_text
+from typing import TYPE_CHECKING
+
+from specmodel.base.ranges import ranges_text, spans
 from specmodel.prediction.table import Form, Row, varies
-from specmodel.show import forms, report
+from specmodel.show import forms, operator, report
+
+if TYPE_CHECKING:
+    from specmodel.prediction.gains import Gain
 
 _MOST_JUDGED = 1000
 """Points of a curve that are told one by one as sure or open [-]."""
@@ -24,11 +29,11 @@ def verdict(spots: forms.DataFrame, prediction: report.Prediction, *, at_best: b
     if gain and gain.is_open:
         told = f"{best['peak_speedup']:.2f}x ({report.chances(gain)})"
         return f"Speculation may pay or not; most is gained at {where}: {told}."
-    sure = f" (80 % interval {gain.low:.2f} to {gain.high:.2f})" if gain else ""
+    sure = operator.ends(gain)
     sure += f" with {best['draft_length']} drafted" if at_best else ""
     each = ", with that length throughout" if varies("draft_length", rows) else ""
     each = ", with the best draft length of each" if at_best else each
-    told = _paying(best, prediction, at_best=at_best)
+    told = report.paying(*_curve(best, prediction, at_best=at_best))
     told = told or f"{pays} at {best['paying']} by the central values"
     near = f"{best['peak_speedup'] / 2**0.5:.2f}x (0.71 of the peak) or more at"
     return (
@@ -38,59 +43,110 @@ def verdict(spots: forms.DataFrame, prediction: report.Prediction, *, at_best: b
     )
 
 
-def _paying(best: Row, prediction: report.Prediction, *, at_best: bool) -> str:
-    """Say where the gain of a curve is sure and where it is open; "" if that is not known."""
+def _curve(
+    spot: Row, prediction: report.Prediction, *, at_best: bool
+) -> tuple[list[int], list[Gain | None]]:
+    """Return the batch sizes of the curve of a sweet spot, and the gains, None for no draft.
+
+    Nothing where the points are too many to tell one by one.
+    """
     from specmodel.prediction.gains import gains_at
 
     curve = ["context_length", *([] if at_best else ["draft_length"])]
-    rows = [row for row in prediction.rows() if all(row[name] == best[name] for name in curve)]
+    rows = [row for row in prediction.rows() if all(row[name] == spot[name] for name in curve)]
     rows = [row for row in rows if row["fits"]] or rows
     drafts = [row for row in rows if row["draft_length"]]
     if len(drafts) > _MOST_JUDGED:
-        return ""
+        return [], []
     gains = dict(zip(map(_size, drafts), gains_at(prediction, drafts), strict=True))
-    return report.paying([*map(_size, rows)], [gains.get(_size(row)) for row in rows])
+    sizes = [*map(_size, rows)]
+    return sizes, [*map(gains.get, sizes)]
 
 
 def _size(row: Row) -> int:
     return int(row["batch_size"])
 
 
-def table(spots: forms.DataFrame, *, at_best: bool = False) -> str:
-    """Return a row for each curve."""
-    titles = {"draft\nlength": "length\nat peak"} if at_best else {}
-    shown = {titles.get(title, title): form for title, form in _COLUMNS.items()}
-    if "peak_speedup_low" not in spots:
-        del shown[_INTERVAL]
-    return forms.table(forms.records(spots), shown, left=["speedup\nabove 1 at"])
+def with_intervals(
+    spots: forms.DataFrame, prediction: report.Prediction, *, at_best: bool = False
+) -> forms.DataFrame:
+    """Return sweet spots with the 80 % interval of each peak, and where it surely pays, if known.
 
-
-def with_intervals(spots: forms.DataFrame, prediction: report.Prediction) -> forms.DataFrame:
-    """Return sweet spots with the 80 % interval of each peak, where errors are known."""
+    Where it pays is None of curves of too many points.
+    """
     from specmodel.prediction.gains import gains_at
 
-    rows = [row | {"batch_size": row["peak_batch_size"]} for row in forms.records(spots)]
-    gains = gains_at(prediction, rows)
+    rows = forms.records(spots)
+    gains = gains_at(prediction, [row | {"batch_size": row["peak_batch_size"]} for row in rows])
     if not all(gains):
         return spots
-    place = [*spots].index("peak_speedup") + 1
-    told = spots.copy()
+    curves = [_curve(row, prediction, at_best=at_best) for row in rows]
+    is_sure = [[gain is not None and gain.low > 1 for gain in found] for _, found in curves]
+    sure = [
+        ranges_text(spans(sizes, holds)) if sizes else None
+        for (sizes, _), holds in zip(curves, is_sure, strict=True)
+    ]
+    told, place = spots.copy(), [*spots].index("peak_speedup") + 1
+    told.insert([*spots].index("paying") + 1, "surely_paying", sure)
     told.insert(place, "peak_speedup_low", [gain.low for gain in gains if gain])
     told.insert(place + 1, "peak_speedup_high", [gain.high for gain in gains if gain])
     return told
+
+
+def peaks(found: forms.DataFrame) -> str:
+    """Say which case has the largest peak, and which the least."""
+    rows = _numbered(found)
+    ends = [end(rows, key=lambda row: float(row["peak_speedup"])) for end in (max, min)]
+    most, least = ("{peak_speedup:.2f}x, {name} on {gpus}".format_map(row) for row in ends)
+    return f"Largest peak: {most}{f'; least: {least}' if least != most else ''}."
+
+
+def table(spots: forms.DataFrame) -> str:
+    """Return a row for each curve, of one case or of several, which are numbered."""
+    is_one = "case" not in spots
+    rows = forms.records(spots) if is_one else _numbered(spots)
+    some = ("context_length",) if is_one else ("context_length", "drafter")
+    lacking = {name for name in some if not varies(name, rows)}
+    if not is_one:
+        lacking |= {"near_peak_first", "paying" if "surely_paying" in spots else ""}
+    shown = [(t, form) for name, t, form in _COLUMNS if name in rows[0] and name not in lacking]
+    return forms.fitted_table(rows, shown, [_ABOVE, _SURELY, "drafter"], _LEFT)
+
+
+def _numbered(found: forms.DataFrame) -> list[Row]:
+    """Return rows with the numbered name of their case, and its GPUs."""
+    numbers = found["case"].factorize()[0] + 1
+    return [
+        row | {"name": f"[{n}] {row['target']}", "gpus": "{num_gpus}x{hardware}".format_map(row)}
+        for n, row in zip(numbers, forms.records(found), strict=True)
+    ]
 
 
 def _near_peak(row: Row) -> str:
     return ranges_text([(row["near_peak_first"], row["near_peak_last"])])
 
 
-_INTERVAL = "80 %\ninterval"
-_COLUMNS: dict[str, Form] = {
-    "draft\nlength": "{draft_length}",
-    "context": "{context_length}",
-    "peak\nspeedup": "{peak_speedup:.2f}",
-    _INTERVAL: "{peak_speedup_low:.2f}-{peak_speedup_high:.2f}",
-    "at batch\nsize": "{peak_batch_size}",
-    "0.71 of\npeak at": lambda row: _near_peak(row) if row["peak_speedup"] > 1 else "-",
-    "speedup\nabove 1 at": lambda row: row["paying"] or "-",
-}
+def _surely(row: Row) -> str:
+    sizes: str | None = row["surely_paying"]
+    return "?" if sizes is None else sizes or "-"
+
+
+_ABOVE, _SURELY = "speedup\nabove 1 at", "surely\npays at"
+_COLUMNS: tuple[tuple[str, str, Form], ...] = (
+    ("name", "model", "{name}"),
+    ("gpus", "GPUs", "{gpus}"),
+    ("drafter", "drafter", "{drafter}"),
+    ("context_length", "context", "{context_length}"),
+    ("peak_speedup", "peak", "{peak_speedup:.2f}"),
+    ("peak_speedup_low", "80 %\ninterval", "{peak_speedup_low:.2f}-{peak_speedup_high:.2f}"),
+    ("peak_batch_size", "at batch\n(length)", "{peak_batch_size} ({draft_length})"),
+    (
+        "near_peak_first",
+        "0.71 of\npeak at",
+        lambda row: _near_peak(row) if row["peak_speedup"] > 1 else "-",
+    ),
+    ("paying", _ABOVE, lambda row: row["paying"] or "-"),
+    ("surely_paying", _SURELY, _surely),
+)
+"""Columns by what they need, with their titles."""
+_LEFT = ("model", "GPUs", "drafter", _ABOVE, _SURELY)

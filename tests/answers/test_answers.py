@@ -232,21 +232,6 @@ def test_nothing_is_drafted_where_only_a_plain_pass_fits():
     assert alone.best_draft_length.tolist() == table["best_draft_length"].tolist()
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_neighbours_of_the_best_length_are_told_where_they_fit(name):
-    p = grid(name, batch_size=[1, 30, 300], draft_length=np.arange(1, 6)[:, None])
-    idle = grid(name, batch_size=[1, 30, 300], draft_length=0).speedup
-    speedups = np.vstack([idle, p.speedup])
-    held = np.vstack([idle < 0, ~p.fits & p.fits.any(axis=0)]) & (name == "hybrid")
-    for i, row in enumerate(best_draft_lengths(p).to_dict("records")):
-        best = row["best_draft_length"]
-        for side, length in (("shorter", best - 1), ("longer", best + 1)):
-            is_told = 0 <= length <= 5 and not held[length, i]
-            expected = speedups[length, i] if is_told else np.nan
-            assert row[f"speedup_{side}"] == pytest.approx(expected, rel=1e-12, nan_ok=True)
-            assert not row[f"speedup_{side}"] > row["speedup"]
-
-
 def test_draft_length_zero_counts_as_no_speculation():
     p = grid("n-gram", batch_size=[1, 2], draft_length=[[0], [1]], acceptance=0.01)
     table = best_draft_lengths(p)

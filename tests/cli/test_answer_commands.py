@@ -30,6 +30,7 @@ COMMANDS = [
         SWEET + " --engine vllm-moesd-2025",
         SWEET + " --context-length 0,32768 --draft-length 1:4",
     ),
+    "sweet-spot qwen3-30b-a3b,gpt-oss-120b,qwen3.5-397b h100,h200",
     *(SWEET + NGRAM, SWEET + BIG, SWEET + " --acceptance-rate 0.02", SWEET + " --batch-size 7"),
     *(BEST, BEST + " --engine sglang --context-length 0,1000,100000", BEST + NGRAM, BEST + BIG),
     *(BEST + " --acceptance-rate 0.01", BEST + " --max-draft-length 1"),
@@ -98,12 +99,12 @@ def test_programs_read_the_same_rows_from_json_and_csv(command, run):
     rows = list(csv.DictReader(io.StringIO(run(command + " --csv"))))
     assert {" on " in row.pop("case", " on ") for row in rows} == {True}
     assert len(rows) == len(document["rows"]) > 0
+    names = {row.pop("case", row.get("alternative", "")) for row in document["rows"]}
     assert list(rows[0]) == list(document["rows"][0])
     for row, same in zip(rows, document["rows"], strict=True):
         for name, value in same.items():
             if isinstance(value, float):
                 assert float(row[name]) == pytest.approx(value, rel=1e-9, abs=1e-11)
-    names = {row.get("alternative", "") for row in document["rows"]}
     assert {case["alternative"] for case in document["cases"]} == names
 
 
@@ -127,24 +128,31 @@ def test_the_sweet_spot_is_that_of_the_curve(run):
 
 def test_what_does_not_fit_is_left_open(run):
     out = run(BEST + BIG + " --tensor-parallel 4 --hardware h200_sxm")
-    cells = [line.split()[-1] for line in out.splitlines() if re.match(r" *\d+  ", line)]
-    assert cells[0] != "-"
-    assert cells[-1] == "-"
+    cells = [line.split()[1:] for line in out.splitlines() if re.match(r" *\d+  ", line)]
+    assert "-" not in cells[0]
+    assert {*cells[-1]} == {"-"}
     assert "Warning: batch size 512 needs" in out
 
 
-def test_the_best_lengths_are_in_the_table(run):
-    p = predict(
-        **ARGUMENTS, batch_size=[1, 64], draft_length=1, acceptance=0.7, context_length=2048
-    )
-    out = run(BEST + " --batch-size 1,64 --context-length 2048")
-    cells = [line.split() for line in out.splitlines() if re.match(r" *(1|64)  ", line)]
-    assert [cell[1] for cell in cells] == [f"{length:.0f}" for length in p.best_draft_length]
+def test_the_best_lengths_are_marked_and_every_length_is_told(run):
+    given = "--context-length 2048 --batch-size 1,64"
+    found = parse(run(f"{BEST} {given} --json"))["rows"]
+    typed = parse(run(f"predict {WHERE} {RATE} {given} --draft-length 0:10 --interval --json"))[
+        "rows"
+    ]
+    assert found == [{name: row[name] for name in found[0]} for row in typed]
+    assert {"speedup_low", "speedup_high"} < {*found[0]}
+    assert {row["draft_length"] for row in found} == {*range(11)}
+    cells = [
+        line.split()
+        for line in run(f"{BEST} {given}").splitlines()
+        if re.match(r" *(1|64)  ", line)
+    ]
     for size, cell in zip((1, 64), cells, strict=True):
-        row = f"predict {WHERE} {RATE} --context-length 2048 --batch-size {size}"
-        (alone,) = parse(run(f"{row} --interval --json"))["rows"]
-        ends = f"{alone['speedup_low']:.2f}-{alone['speedup_high']:.2f}"
-        assert cell[2:4] == [f"{alone['speedup']:.2f}", ends]
+        rows = [row for row in found if row["batch_size"] == size]
+        best = max(rows, key=lambda row: row["speedup"])["draft_length"]
+        marks = ["*" * (row["draft_length"] == best) for row in rows]
+        assert cell[1:] == [f"{m}{row['speedup']:.2f}" for m, row in zip(marks, rows, strict=True)]
 
 
 def test_break_even_needs_no_acceptance(run):
@@ -222,9 +230,9 @@ def test_break_even_says_where_nothing_pays_and_leaves_out_what_does_not_fit(run
         easiest[row["batch_size"]] = rate if known is None else min(known, rate or known)
     able = {size: rate for size, rate in easiest.items() if rate is not None}
     most = max(able, key=able.get)
-    assert f"of {able[most]:.2f} at batch size {most}" in text
+    assert re.search(rf"\(rate {able[most]:.2f}, \d drafted\) at batch size {most}\b", text)
     hopeless = len(easiest) - len(able)
-    assert (f"None pays at {hopeless} of {len(easiest)} points" in text) == (hopeless > 0)
+    assert (f"at no rate at {hopeless} of {len(easiest)} points" in text) == (hopeless > 0)
 
 
 def test_where_nothing_pays_no_alternative_wins(run):
@@ -267,7 +275,7 @@ def test_nothing_that_fits_is_said_first(run):
 def test_numbers_of_json_are_those_of_the_table(run):
     rows = parse(run(BEST + " --batch-size 3 --json"))["rows"]
     p = predict(**ARGUMENTS, batch_size=3, draft_length=np.arange(1, 11), acceptance=0.7)
-    assert rows[0]["tpot"] == float(p.tpot[p.speedup.argmax()])
+    assert [row["tpot"] for row in rows[1:]] == p.tpot.tolist()
 
 
 def test_by_position_no_longer_length_is_claimed(run):
@@ -335,7 +343,7 @@ LOAD = "--prompt-length 4000 --output-length 100"
 @pytest.mark.parametrize("command", [f"{SWEET} --batch-size 1,30", f"{BEST} --batch-size 1,30"])
 def test_prompts_of_other_requests_count_as_in_predict(command, run):
     row = json.loads(run(f"{command} {LOAD} --json"))["rows"][-1]
-    gain, length = row.get("peak_speedup", row.get("speedup")), row.get("best_draft_length", 3)
+    gain, length = row.get("peak_speedup", row.get("speedup")), row["draft_length"]
     size = row.get("peak_batch_size", 30)
     asked = f"predict {WHERE} {RATE} --batch-size {size} --draft-length {length} {LOAD} --json"
     (expected,) = json.loads(run(asked))["rows"]
@@ -460,12 +468,36 @@ def test_explain_and_the_sweet_spot_take_the_lengths_that_predict_takes(run):
 def test_break_even_says_from_which_rate_it_surely_pays(run):
     given = "qwen3-30b-a3b h100 --batch-size 64 --draft-length 1"
     words = " ".join(run(f"break-even {given}").split())
-    rate = float(re.search(r"surely from a rate of ([\d.]+)", words).group(1))
+    rate = float(re.search(r"surely pays from [\d.]+ tokens a step \(rate ([\d.]+)\)", words)[1])
     lows = [
         parse(run(f"predict {given} --acceptance-rate {rate + more} --json"))["rows"][0]
         for more in (-0.01, 0.01)
     ]
     assert lows[0]["speedup_low"] < 1 < lows[1]["speedup_low"]
+
+
+@pytest.mark.parametrize("unit", ["rate", "tokens"])
+def test_break_even_begins_with_the_least_rates_of_its_tables(unit, run):
+    """What surely pays may be easiest with another draft length than what pays."""
+    given = f"break-even qwen3-30b-a3b h200 --drafter eagle3 --draft-length 1:8 --in {unit}"
+    rows = parse(run(f"{given} --json"))["rows"]
+    out = run(given)
+    words = " ".join(out.split())
+    tables = out.split("by draft length:\n")[1:]
+    assert len(tables) == 2
+    for kind, told, shown in zip(
+        ("break_even", "sure"), ("pays", "surely pays"), tables, strict=True
+    ):
+        able = [row for row in rows if row[f"{kind}_acceptance_rate"] is not None]
+        least = min(able, key=lambda row: row[f"{kind}_acceptance_rate"])
+        rate, tokens = least[f"{kind}_acceptance_rate"], least[f"{kind}_tokens_per_step"]
+        ends = f"{tokens:.2f} tokens a step (rate {rate:.2f}, {least['draft_length']} drafted)"
+        assert f"{told} from {ends}" in words
+        cells = re.search(rf"^ *{least['batch_size']}  (.*)", shown, re.MULTILINE)[1].split()
+        cell = {"rate": rate, "tokens": tokens}[unit]
+        assert cells[least["draft_length"] - 1] == f"{cell:.2f}"
+        gamma = least["draft_length"]
+        assert tokens == pytest.approx(sum(rate**i for i in range(gamma + 1)))
 
 
 def test_the_warning_of_graphs_is_of_what_fits_and_names_the_drafts(run):
@@ -533,6 +565,73 @@ def test_sweet_spot_has_intervals_unless_told_otherwise(run):
     assert "peak_speedup_low" in with_ends
     assert "peak_speedup_low" not in without
     assert run(given) == with_ends
+
+
+LISTS = "sweet-spot {} {} --drafter {} --batch-size 1:300"
+
+
+def test_sweet_spots_of_lists_are_those_of_each_model_and_gpu(run):
+    """Each on the fewest GPUs that hold it; a count that is typed is kept."""
+    models, gpus = ["qwen3-30b-a3b", "qwen3-235b"], ["h200", "4xb200"]
+    asked = LISTS.format(",".join(models), ",".join(gpus), "eagle3")
+    rows = list(csv.DictReader(io.StringIO(run(f"{asked} --csv"))))
+    alone = [
+        next(csv.DictReader(io.StringIO(run(f"{LISTS.format(model, gpu, 'eagle3')} --csv"))))
+        for model in models
+        for gpu in gpus
+    ]
+    named = ("target", "drafter", "hardware", "num_gpus")
+    assert [{k: v for k, v in row.items() if k not in named} for row in rows] == alone
+    assert [row["num_gpus"] for row in rows] == ["1", "4", "4", "4"]
+    out = run(asked)
+    assert max(map(len, out.splitlines())) <= 80
+    for number, row in enumerate(rows, 1):
+        low, high = (f"{float(row[f'peak_speedup_{end}']):.2f}" for end in ("low", "high"))
+        cells = [f"{row['num_gpus']}x{row['hardware']}", f"{float(row['peak_speedup']):.2f}"]
+        cells += [f"{low}-{high}", row["peak_batch_size"], f"({row['draft_length']})"]
+        line = next(
+            line for line in out.splitlines() if line.startswith(f"[{number}] {row['target']}")
+        )
+        assert " ".join(line.split()).endswith(" ".join([*cells, row["surely_paying"]]))
+
+
+def test_where_it_surely_pays_the_intervals_of_predict_are_above_one(run):
+    given = "qwen3-30b-a3b h200 --drafter eagle3 --acceptance-rate 0.35"
+    (spot,) = parse(run(f"sweet-spot {given} --batch-size 1:256 --json"))["rows"]
+    rows = parse(run(f"predict {given} --batch-size 1:256 --json"))["rows"]
+    sure = [row["batch_size"] for row in rows if row["speedup_low"] > 1]
+    assert spot["surely_paying"] == f"{sure[0]}-{sure[-1]}"
+    assert sure == [*range(sure[0], sure[-1] + 1)]
+
+
+def test_what_of_a_list_has_no_answer_is_named_beside_the_others(capsys):
+    asked = LISTS.format("qwen3-30b-a3b,mixtral-8x7b,qwen3-235b", "h200,l4", "eagle3")
+    assert cli.main(f"{asked} --json".split()) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["target"], row["hardware"]) for row in found["rows"]] == [
+        ("qwen3-30b-a3b", "h200_sxm"),
+        ("qwen3-30b-a3b", "l4"),
+        ("qwen3-235b-a22b", "h200_sxm"),
+    ]
+    reasons = found["left_out"]
+    assert "none is published" in reasons["mixtral-8x7b with eagle3 on l4"]
+    assert "--hardware needs GPUs that hold" in reasons["qwen3-235b-a22b with eagle3 on l4"]
+    assert cli.main(asked.split()) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert (
+        "Left out: mixtral-8x7b with eagle3 on h200_sxm; mixtral-8x7b with eagle3 on l4, as"
+        in words
+    )
+    assert cli.main(f"{asked} --csv".split()) == 0
+    assert "Left out: qwen3-235b-a22b with eagle3 on l4" in capsys.readouterr().err
+    assert cli.main(LISTS.format("qwen3-30b-a3b,qwen3-235b", "1xh200", "eagle3").split()) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert (
+        "qwen3-235b-a22b with eagle3 on h200_sxm, as --hardware needs more GPUs, as nothing"
+        in words
+    )
+    assert cli.main(LISTS.format("mixtral-8x7b", "h200,l4", "eagle3").split()) == 2
+    assert "--acceptance: none given" in capsys.readouterr().err
 
 
 def test_an_acceptance_that_is_not_known_is_asked_for_in_a_short_line(capsys):

@@ -513,7 +513,7 @@ def test_break_even_says_what_a_better_head_is_worth(run):
     assert f"+{more - less:.3f}" in run(found)
     rate = row["break_even_acceptance_rate"]
     tokens = 1 + rate + rate**2 + rate**3
-    assert f"({tokens:.2f} tokens a step of 3 drafted; surely from" in run(found, one_line=True)
+    assert f"pays from {tokens:.2f} tokens a step (rate {rate:.2f}) at" in run(found, one_line=True)
 
 
 def test_lists_of_words_policies_and_heads_are_there(run):

@@ -52,7 +52,8 @@ def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
         Columns batch_size and speedup; bands between speedup_low and speedup_high, if given, are
         drawn for at most three lines, and what does not fit in memory by max_batch_size or fits is
         pale. At most six lines, told apart by draft_length, context_length or other inputs such as
-        target. Letters stand where limited_by changes and where in_graph ends, if given.
+        target; best draft lengths, one for each batch size, make one line, which says where they
+        change. Letters stand where limited_by changes and where in_graph ends, if given.
 
     Examples
     --------
@@ -235,8 +236,6 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str) -> Axes:
     has_bands = len(ends) == 2 and len(parts) <= _MOST_BANDS
     pins = []
     for i, (name, part) in enumerate(parts):
-        if "draft_length" in rows:
-            part = frames.with_gaps(part, "batch_size", rows["batch_size"])
         if has_bands:
             shape: Style = {"color": COLOURS[i], "alpha": 0.2, "linewidth": 0, "zorder": 1}
             ax.fill_between(part["batch_size"], part[ends[0]], part[ends[1]], **shape)
@@ -260,34 +259,38 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str) -> Axes:
 
 
 def _bends(part: pd.DataFrame, quantity: str) -> list[tuple[float, float, str]]:
-    """Return where something else limits a line, or no CUDA graph holds a step any more."""
-    found, before = [], ("", True)
-    limits = part["limited_by"] if "limited_by" in part else itertools.repeat("")
-    graphs = part["in_graph"].astype(str) if "in_graph" in part else itertools.repeat("True")
-    for x, y, limit, graph in zip(part["batch_size"], part[quantity], limits, graphs, strict=False):
-        now = str(limit), graph == "True"
-        if np.isnan(y):
-            continue
-        letters = _CAUSES.get(now[0], "") if now[0] != before[0] else ""
-        found.append((x, y, letters + "G" * (before[1] and not now[1])))
+    """Return where a line bends: at another draft length, by another limit, or past CUDA graphs."""
+    columns = ("draft_length", "limited_by", "in_graph")
+    values = part.reindex(columns=columns).astype(object).fillna("")
+    if values["draft_length"].nunique() < 2:
+        values["draft_length"] = ""  # one for the whole line
+    lengths = map(frames.plain, values["draft_length"])
+    letters = [_CAUSES.get(str(cause), "") for cause in values["limited_by"]]
+    outside = ["G" * (str(holds) == "False") for holds in values["in_graph"]]
+    found, before = [], [""] * len(columns)
+    for x, y, *now in zip(
+        part["batch_size"], part[quantity], lengths, letters, outside, strict=True
+    ):
+        changed = [new for new, old in zip(now, before, strict=True) if new != old]
+        found.append((x, y, " ".join(filter(None, changed))))
         before = now
     return [bend for bend in found if bend[2]]
 
 
 def _pin(ax: Axes, bends: list[tuple[int, float, float, str]], drawn: Sequence[np.ndarray]) -> None:
-    """Write letters beside lines where they bend, and below the axis what they mean.
+    """Write draft lengths and letters where lines bend, and below the axis what they mean.
 
-    `drawn` are the points of lines. A letter stands close to its own and clear of lines and other
-    letters, or not at all.
+    `drawn` are the points of lines. What is written stands close to its point and clear of lines
+    and of what else is written, or not at all.
     """
     from matplotlib.patheffects import withStroke
 
     point, used = ax.figure.dpi / 72, set[str]()
-    taken = [_along(ax.transData.transform(line[~np.isnan(line[:, 1])]) / point) for line in drawn]
+    taken = [_along(ax.transData.transform(line) / point) for line in drawn]
     (left, low), (right, high) = ax.bbox.get_points() / point
     for i, x, y, letters in bends:
         at = ax.transData.transform((x, y)) / point
-        room = np.array([3 * len(letters), 4])
+        room = np.array([2 * len(letters) + 1, 4])
         for place in (at + np.array(apart) for apart in _PLACES):
             is_inside = (place - room > (left, low)).all() and (place + room < (right, high)).all()
             if is_inside and all(
@@ -302,10 +305,12 @@ def _pin(ax: Axes, bends: list[tuple[int, float, float, str]], drawn: Sequence[n
                 break
     # blanks that no line is broken at
     told = [f"{n} {words}".replace(" ", "\xa0") for n, words in _LETTERS.items() if n in used]
-    if told:
+    notes = [f"limited by {', '.join(told)}"] if told else []
+    notes = ["numbers: draft length", *notes] if any(map(str.isdigit, used)) else notes
+    if notes:
         size = float(ax.xaxis.label.get_fontsize())
         width = int(_CHARACTERS * ax.bbox.width / point / size)
-        note = textwrap.fill(f"limited by {', '.join(told)}", width)
+        note = textwrap.fill("; ".join(notes), width)
         ax.set_xlabel(f"{ax.get_xlabel()}\n{note}")
 
 
@@ -321,9 +326,7 @@ def _along(points: np.ndarray) -> np.ndarray:
 def _line(ax: Axes, part: pd.DataFrame, quantity: str, i: int, label: str) -> None:
     """Draw the points that fit in memory boldly, and the others palely."""
     x, y, inside = part["batch_size"], part[quantity], frames.fits(part)
-    has_gaps = bool(y.isna().any())
-    marker = MARKERS[i] if has_gaps or len(part) <= _MOST_MARKED else None
-    style = series(i, marker=marker)
+    style = series(i, marker=MARKERS[i] if len(part) <= _MOST_MARKED else None)
     ax.plot(x[inside], y[inside], label=label or "_none", **style)
     if not inside.all():
         joined = ~inside | ~inside.shift(-1, fill_value=True)

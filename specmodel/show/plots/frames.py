@@ -29,9 +29,10 @@ TEXT = (
 
 _UNITS = {"token": "tokens", "request": "requests"}
 _RATIOS = {"speedup": "×", "utility": "×", "target_efficiency": "ratio"}
-_POINT = ("draft_length", "context_length", "verify_tokens")
+_LAST = ("draft_length", "verify_tokens", "tokens_per_step")
+"""Columns that tell lines apart only if nothing else does."""
 _RESULTS = {*COLUMN_UNITS, "fits", "tpot_plain", "throughput_plain", "throughput_per_gpu"}
-_RESULTS |= {"speedup_shorter", "speedup_longer"}
+_RESULTS -= {"context_length"}
 
 
 def checked(
@@ -109,15 +110,6 @@ def lines(
     return titled(names), found
 
 
-def with_gaps(part: pd.DataFrame, x: str, values: pd.Series[float]) -> pd.DataFrame:
-    """Return the points of a line with empty ones at values where only other lines have points.
-
-    A line is then not drawn across what was not evaluated for it, such as batch sizes whose best
-    draft length is another one.
-    """
-    return part.set_index(x).reindex(sorted(values.unique())).rename_axis(x).reset_index()
-
-
 def fits(rows: pd.DataFrame) -> pd.Series[bool]:
     """Return which points fit in memory, as far as the table says."""
     if "fits" in rows:
@@ -151,17 +143,17 @@ def plain(value: object) -> str:
 def _coordinates(table: pd.DataFrame, x: str, quantity: str) -> list[str]:
     """Return the columns that tell lines apart, leaving out those that follow from others.
 
-    The acceptance has no column of its own where it was given in another form than a rate. Then
-    tokens per step, though a result, tell lines apart if nothing else does.
+    Draft lengths do so only where points have several, as of a best length for each batch size they
+    are one line. So do tokens per step, where the acceptance was given in another form than a rate.
     """
     results = {part for name in _RESULTS for part in with_interval(name)}
-    skipped = {x, quantity, *results.difference(_POINT)}
+    inputs = [name for name in map(str, table) if name not in {x, quantity, *results}]
     chosen: list[str] = []
     num_lines = 1
-    for name in [*(name for name in map(str, table) if name not in skipped), "tokens_per_step"]:
-        if name == "tokens_per_step" and not table.duplicated([*chosen, x]).any():
+    for name in [*inputs, *(name for name in _LAST if name in table)]:
+        if name in _LAST and not table.duplicated([*chosen, x]).any():
             break
-        if name in table and len(table.drop_duplicates([*chosen, name])) > num_lines:
+        if len(table.drop_duplicates([*chosen, name])) > num_lines:
             chosen.append(name)
             num_lines = len(table.drop_duplicates(chosen))
-    return chosen
+    return sorted(chosen, key=[*table].index)

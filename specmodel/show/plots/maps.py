@@ -18,20 +18,47 @@ _MOST_EDGED = 20
 
 
 def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw the best draft length over batch size and context; what does not fit is hatched.
+    """Draw the speedup over batch size and draft length, or the best length over the context.
 
     Parameters
     ----------
     table, ax
-        As `answers.best_draft_lengths` returns it: batch_size, context_length, best_draft_length
-        and fits, a row a point.
+        Columns batch_size, context_length, best_draft_length and fits; of one context with
+        draft_length and speedup, a row for each length, of which the best is framed. Of several
+        contexts the best lengths alone are drawn, a row a point, as `answers.best_draft_lengths`
+        returns them too. What does not fit is hatched.
     """
-    rows = frames.checked(table, ("batch_size", "context_length", "best_draft_length"), ("fits",))
+    best, both = "best_draft_length", ("draft_length", "speedup")
+    has_lengths = "draft_length" in table and table["context_length"].nunique() == 1
+    numbers = ("batch_size", "context_length", best, *(both if has_lengths else ()))
+    rows = frames.checked(table, numbers, ("fits",))
     rows = rows.assign(hatched=~frames.fits(rows))
-    _draw(ax, rows, ("best_draft_length", "context_length"), lambda value: f"{value:g}")
     reason = "does not fit" if rows["hatched"].any() else ""
+    if has_lengths:
+        rows["speedup"] = rows["speedup"].mask(rows["hatched"])
+        _draw(ax, rows, both[::-1], lambda value: f"{value:.1f}")
+        _frame(ax, rows)
+        _label(ax, "speedup, framed: the best", reason, "draft_length")
+        return ax
+    if "draft_length" in rows:
+        rows = rows[rows["draft_length"] == rows[best]]
+    _draw(ax, rows, (best, "context_length"), lambda value: f"{value:g}")
     _label(ax, "best draft length (tokens)", reason, "context_length")
     return ax
+
+
+def _frame(ax: Axes, rows: pd.DataFrame) -> None:
+    """Draw a frame around the best draft length of each batch size."""
+    from matplotlib.patches import Rectangle
+    from matplotlib.patheffects import withStroke
+
+    edge = [withStroke(linewidth=2.4, foreground="white")]
+    style: Style = {"fill": False, "edgecolor": "black", "path_effects": edge, "clip_on": False}
+    sizes, lengths = (sorted(rows[name].unique()) for name in ("batch_size", "draft_length"))
+    best = rows[(rows["draft_length"] == rows["best_draft_length"]) & ~rows["hatched"]]
+    for size, length in zip(best["batch_size"], best["draft_length"], strict=True):
+        corner = sizes.index(size), lengths.index(length)
+        ax.add_patch(Rectangle(corner, 1, 1, linewidth=1, zorder=3, **style))
 
 
 def break_even(table: pd.DataFrame, ax: Axes) -> Axes:

@@ -62,16 +62,26 @@ def test_a_line_for_each_draft_length_and_one_at_1(kind) -> None:
     assert [tick.get_text() for tick in drawn.get_xticklabels()] == ["1", "4"]
 
 
-def test_a_line_is_not_drawn_across_batch_sizes_that_have_another_draft_length() -> None:
-    """As in a table of the best length of each batch size."""
-    columns = {"batch_size": [1, 2, 4, 8], "draft_length": [3, 3, 2, 3], "fits": [True] * 4}
-    drawn = plots.target_efficiency(
-        pd.DataFrame(columns | {"target_efficiency": [0.9, 0.8, 0.85, 0.6]}), ax()
+def test_best_lengths_are_one_line_that_says_where_they_change() -> None:
+    """Also with a band, and by context; of lengths that share a batch size each is a line."""
+    best = pd.DataFrame({"batch_size": [1, 2, 8, 64], "draft_length": [3, 3, 2, 10]})
+    best = best.assign(speedup=[1.5, 1.4, 1.6, 1.2], context_length=512)
+    best = best.assign(speedup_low=1, speedup_high=2, limited_by=["experts"] * 3 + ["overhead"])
+    longer = best.assign(
+        context_length=4096, speedup=[2.5, 2.4, 2.6, 2.2], draft_length=[1, 1, 1, 4]
     )
-    three, two = (line for line in drawn.lines if line.get_label() in "32")
-    assert np.isnan(three.get_ydata()).tolist() == [False, False, True, False]
-    assert np.isnan(two.get_ydata()).tolist() == [True, True, False, True]
-    assert three.get_marker() != "None" != two.get_marker()
+    drawn = plots.speedup(best, ax())
+    assert [text.get_text() for text in drawn.texts] == ["3 E", "2", "10 O"]
+    assert "numbers: draft length" in drawn.get_xlabel()
+    assert len(drawn.collections) == 1
+    drawn = plots.speedup(pd.concat([best, longer]), ax())
+    assert [
+        len(line.get_xdata()) for line in drawn.lines if line.get_label() in ("512", "4096")
+    ] == [4, 4]
+    typed = pd.concat([best.assign(draft_length=length) for length in (1, 3)])
+    drawn = plots.speedup(typed, ax())
+    assert {"1", "3"} < {line.get_label() for line in drawn.lines}
+    assert not any(map(str.isdigit, "".join(text.get_text() for text in drawn.texts)))
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -195,6 +205,22 @@ def test_break_even_writes_rates_and_hatches_where_none_pays(y, label) -> None:
     assert written(drawn) == {(0.5, 0.5): ".25", (0.5, 1.5): "1.00", (1.5, 1.5): ".50"}
     assert drawn.get_ylabel() == label
     assert "hatched: none pays" in drawn.get_title(loc="left")
+
+
+def test_of_one_context_the_speedup_of_each_length_is_drawn_and_the_best_framed() -> None:
+    points = {
+        "batch_size": [1, 1, 8, 8],
+        "draft_length": [0, 2, 0, 2],
+        "fits": [True] * 3 + [False],
+    }
+    speedups = {"speedup": [1, 1.7, 0.9, 0.8], "best_draft_length": [2, 2, 0, 0]}
+    table = pd.DataFrame(points | speedups | {"context_length": 512})
+    drawn = plots.best_draft_length(table, ax())
+    assert written(drawn) == {(0.5, 0.5): "1.0", (0.5, 1.5): "1.7", (1.5, 0.5): "0.9"}
+    assert [frame.get_xy() for frame in drawn.patches] == [(0, 1), (1, 0)]
+    longer = table.assign(context_length=4096, best_draft_length=0)
+    drawn = plots.best_draft_length(pd.concat([table, longer]), ax())
+    assert [text.get_text() for text in drawn.texts] == ["2", "0", "0", "0"]
 
 
 def test_a_map_may_lack_points() -> None:
