@@ -27,7 +27,6 @@ MOST_PROMPT = 1e7
 """Longest prompt and output that are accepted [token]."""
 DEFAULT_CONTEXT_LENGTH = 1024
 DEFAULT_MAX_DRAFT_LENGTH = 10
-PLAIN_ARGUMENTS = ("batch_size", "context_length", "prompt_length", "output_length", "interval")
 _EVERY_STEP = (
     "the look-up is assumed to find a proposal in every step, which is optimistic: on measured"
     " traces it does in 15 to 32 % of the steps (proposal_rate)"
