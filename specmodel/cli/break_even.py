@@ -36,6 +36,10 @@ _COLUMNS: tuple[tuple[str, str, Form], ...] = (
 """Of one draft length, columns with their titles."""
 
 
+_USUAL = 3
+"""Draft length at which published acceptance is told, or the nearest considered [token]."""
+
+
 @settings.command()
 @where_options(has_start=True)
 @settings.option("batch_size", default="1:512:x2")
@@ -61,7 +65,24 @@ def break_even(**options: Any) -> forms.Answer:
     # the rate that is needed does not depend on the one predicted with: any will do
     p = with_known_intervals(drafted_from(options | {"acceptance_rate": 0.0}))
     least = answers.break_even(p)
-    return report.answer(p, least, lambda: (verdict(least, p), table(least, options["unit"])))
+    published = _published(options, p)
+    return report.answer(
+        p, least, lambda: (f"{verdict(least, p)}{published}", table(least, options["unit"]))
+    )
+
+
+def _published(options: dict[str, Any], prediction: report.Prediction) -> str:
+    """Say what is published of this very target and drafter, if anything is."""
+    from specmodel.cli.taken import measured_or_none
+
+    if "," in options["drafter"] or (found := measured_or_none(options)) is None:
+        return ""
+    lengths = prediction.draft_length[prediction.draft_length <= found.max_draft_length]
+    if not lengths.size:
+        return ""
+    length = lengths.flat[abs(lengths - _USUAL).argmin()]
+    tokens = float(found.expected_tokens_per_step(length))
+    return f" Published of this pair: {tokens:.2f} of {length:.0f} drafted ({found.source})."
 
 
 def verdict(least: forms.DataFrame, prediction: report.Prediction) -> str:

@@ -232,12 +232,19 @@ def _cases(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     labels = {name: _labels(name, values) for name, values in lists.items()}
     has_ideal = "ideal" in lists["engine"] and lists["engine"] != ["ideal"]
     found = {}
-    for chosen in itertools.product(*lists.values()):
+    what_ifs = itertools.product(*map(_changes, options["changes"]))
+    for chosen, changes in itertools.product(itertools.product(*lists.values()), [*what_ifs]):
         named = dict(zip(_LISTS, chosen, strict=True))
         varied = {name: labels[name][named[name]] for name in _LISTS if len(lists[name]) > 1}
+        varied |= {
+            each: each.partition(".")[2]
+            for each, typed in zip(changes, options["changes"], strict=True)
+            if each != typed
+        }
         count, hardware = counted(named["hardware"])
         case = options | named | {"may_not_fit": True, "acceptance_rate": rates[named["drafter"]]}
         case |= {"hardware": hardware, "num_gpus": count or options["num_gpus"]}
+        case["changes"] = changes
         if named["drafter"] is None:
             case |= drafter_of(named["target"])
         if case["drafter"] not in LOOKUPS:
@@ -246,6 +253,15 @@ def _cases(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
             case["host_speed"] = None  # which only engines with a host have
         found[_name(varied) or labels["target"][named["target"]]] = case
     return found
+
+
+def _changes(setting: str) -> list[str]:
+    """Return the settings of KEY=VALUE,VALUE: one for each value."""
+    key, has_value, values = setting.partition("=")
+    listed = [value.strip() for value in values.split(",")]
+    if len({*listed}) < len(listed):
+        raise InputError(f"set {key}", values, "alternatives, each once")
+    return [f"{key}{has_value}{value}" for value in listed]
 
 
 def _laid_out(case: tuple[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -246,7 +246,8 @@ def detail_options(*, has_drafter: bool = True, lists: Iterable[str] = ()) -> Ad
     records = "engine, target or drafter" if has_drafter else "engine or target"
     words = (
         f"What if: a field of hardware, {records} (specmodel show NAME has them), e.g."
-        " hardware.memory.peak_bytes_per_s=6e12 or target.experts_per_token=4."
+        " hardware.memory.peak_bytes_per_s=6e12 or target.experts_per_token=4"
+        + (",8, each an alternative." if listed else ".")
     )
     changes = own("set", "KEY=VALUE", words, to="changes", multiple=True)
     names = (name for name in _DETAIL if name not in left_out)

@@ -18,14 +18,14 @@ YOURS = (
 """What a user would know and give."""
 CHANGES = "changes"
 """What --set changed, which was given."""
-_FOR_PROGRAMS = (CHANGES, "fits_at_bound")
+FOR_PROGRAMS = (CHANGES, "fits_at_bound")
 """What stands among what was assumed for programs alone."""
 _CHECKPOINT = ("_dtype", "arithmetic")
 
 
 def assumed_text(assumed: Mapping[str, Any]) -> str:
     """Return what was assumed in groups, each wrapped to 80 columns; what was set stands apart."""
-    assumed = {name: value for name, value in assumed.items() if name not in _FOR_PROGRAMS}
+    assumed = {name: value for name, value in assumed.items() if name not in FOR_PROGRAMS}
     if not assumed:
         return "Assumed: nothing."
     first = [name for name in FIRST if name in assumed]

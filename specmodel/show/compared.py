@@ -10,7 +10,7 @@ from specmodel.base.ranges import ranges_text, runs, spans
 from specmodel.base.text import wrap
 from specmodel.prediction.table import Form, Row
 from specmodel.show import forms, report
-from specmodel.show.assumed import assumed_text, what_if_text
+from specmodel.show.assumed import FOR_PROGRAMS, assumed_text, what_if_text
 
 CLOSE = 0.1
 """Share by which one alternative must be slower than another to be told apart from it [-]. Of pairs
@@ -123,8 +123,18 @@ def verdict(ranking: Ranking, *, is_even: bool) -> str:
         told += " With none of them a draft gains."
     elif any(idle):
         told += f" No draft gains at batch size {ranges_text(spans(sizes, idle))}."
+    top = max((row for rows in ranking.by_size.values() for row in rows), key=_speedup)
+    if top["speedup"] > 1:
+        told += (
+            f" Largest speedup: {top['speedup']:.2f}x, {top['alternative']} at batch size"
+            f" {top['batch_size']}."
+        )
     told = f"{told}{_unfit(ranking.best)}"
     return told if ranking.best["fits"].any() else report.if_it_fitted(told)
+
+
+def _speedup(row: Row) -> float:
+    return float(row["speedup"])
 
 
 def _lead(ranking: Ranking) -> str:
@@ -147,17 +157,17 @@ def _one(ranking: Ranking) -> str:
 
 def _unfit(best: forms.DataFrame) -> str:
     """Say which alternatives do not fit in memory everywhere, and so could not be the best."""
-    told = []
-    for name, rows in best.groupby("alternative", sort=False):
-        if not rows["fits"].any():
-            told.append(f"{name} nowhere")
-        elif not rows["fits"].all():
-            told.append(f"{name} up to {rows['batch_size'][rows['fits']].max()}")
-    held = best[best["limited_by"] == "memory"]
-    ends = [
-        f"{name} at {ranges_text([(rows['batch_size'].min(), rows['batch_size'].max())])}"
-        for name, rows in held.groupby("alternative", sort=False)
+    largest = best.assign(size=best["batch_size"].where(best["fits"]))
+    sizes = largest.groupby("alternative", sort=False)["size"].max()
+    told = [
+        f"{name} up to {size:.0f}" if size > 0 else f"{name} nowhere"
+        for name, size in sizes.items()
+        if size != best["batch_size"].max()
     ]
+    if sizes.nunique(dropna=False) == 1:  # said below the table
+        told = []
+    held = best[best["limited_by"] == "memory"].groupby("alternative", sort=False)["batch_size"]
+    ends = [f"{name} at {ranges_text([(size.min(), size.max())])}" for name, size in held]
     words = [f" In memory fit: {'; '.join(told)}." if told else ""]
     words += [f" No draft fits in memory: {'; '.join(ends)}." if ends else ""]
     return "".join(words)
@@ -209,8 +219,9 @@ def page(predictions: Mapping[str, report.Prediction], words: str, *parts: str) 
     behind = {name: report.behind(p.deployment) for name, p in predictions.items()}
     assumed = {name: p.assumptions.items() for name, p in predictions.items()}
     warned, shared, common = _in_all(warnings), _in_all(behind), dict(_in_all(assumed))
+    hidden = {*common, *FOR_PROGRAMS}
     rest = {
-        name: [f"{key}\xa0{value}" for key, value in assumed[name] if key not in common]
+        name: [f"{key}\xa0{value}" for key, value in assumed[name] if key not in hidden]
         for name in predictions
     }
     own = {

@@ -230,7 +230,7 @@ def page(case: _Case, words: Iterable[str], *parts: str, notes: Iterable[str] = 
     verdict, *others = words
     assumed = dict(case.assumptions)
     source = assumed.pop("acceptance", None)
-    told = [f"Acceptance: {source}."] if source else []
+    told = [f"Acceptance: {source}.{_as_exact(case)}"] if source else []
     opening = [verdict, heading(case.deployment), *what_if_text(assumed), *told, *others]
     warnings = [f"Warning: {warning}." for warning in case.warnings]
     closing = "\n".join([*map(wrap, behind(case.deployment)), assumed_text(assumed)])
@@ -241,6 +241,13 @@ def page(case: _Case, words: Iterable[str], *parts: str, notes: Iterable[str] = 
         "\n".join(map(wrap, notes)),
     ]
     return "\n\n".join(filter(None, [*blocks, closing]))
+
+
+def _as_exact(case: _Case) -> str:
+    """Say what intervals take for granted, where there are any."""
+    from specmodel.prediction.intervals import states_errors
+
+    return " Intervals take it as exact." if states_errors(case.deployment) else ""
 
 
 def if_it_fitted(verdict: str, largest: int = 0, counted: str = "") -> str:

@@ -631,3 +631,14 @@ def test_alternatives_within_a_time_per_token_are_those_of_predict(run):
 )
 def test_a_list_for_one_thing_names_the_command_that_takes_lists(words, fail):
     assert fail(words).endswith("(lists: specmodel compare)\n")
+
+
+def test_a_list_of_what_if_is_compared_each_as_predict_has_it(run, fail):
+    words = "qwen3-30b-a3b h100 --drafter eagle3 --batch-size 8"
+    setting = "--set target.experts_per_token"
+    told = json.loads(run(f"compare {words} {setting}=2,16 --json"))
+    for value, row in zip((2, 16), told["rows"], strict=True):
+        assert row["alternative"] == f"experts_per_token={value}"
+        (alone,) = json.loads(run(f"predict {words} {setting}={value} --json"))["rows"]
+        assert row["speedup"] == pytest.approx(alone["speedup"], rel=1e-9)
+    assert "alternatives, each once" in fail(f"compare {words} {setting}=2,2")

@@ -49,7 +49,7 @@ def test_one_everywhere_has_its_lead():
     ranking = ranked({"a": [120, 150], "b": [100, 100]})
     words = compared.verdict(ranking, is_even=False)
     told = "Most tokens/s per GPU at every batch size: a; the next is 20% to 50% slower."
-    assert words == told
+    assert words == f"{told} Largest speedup: 1.50x, a at batch size 1."
 
 
 def test_what_does_not_fit_wins_nowhere_and_is_none_for_all():
