@@ -1,0 +1,210 @@
+"""What ``specmodel fit engine`` says of runs: measured beside predicted, what moved, and doubts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from specmodel.base.text import SCREEN, align, table_width, wrap
+from specmodel.base.units import FloatArray
+from specmodel.cli.acceptance import predict_options
+from specmodel.fit.measured.runs import SAME_LOAD
+from specmodel.prediction.table import seconds
+
+if TYPE_CHECKING:
+    from specmodel.cost.deployment import Deployment
+    from specmodel.fit import EngineUpdate
+    from specmodel.fit.measured import Run
+    from specmodel.fit.measured.tables import Served
+
+
+def runs_table(runs: Sequence[Run], update: EngineUpdate) -> str:
+    """Return each run's TPOT (or speedup) measured and predicted, before and after."""
+    names = [Path(run.source).name for run in runs]
+    tokens = [run.tokens_per_step if run.quantity == "step_time" else 1.0 for run in runs]
+
+    def cells(values: FloatArray) -> list[str]:
+        pairs = zip(runs, (values / tokens).tolist(), strict=True)
+        return [seconds(x) if r.quantity == "step_time" else f"{x:.3f}" for r, x in pairs]
+
+    is_tpot = all(run.quantity == "step_time" for run in runs)
+    ratios, errors = update.measured / update.before, update.predicted / update.measured - 1
+    columns = [
+        ("batch\nsize", [f"{run.batch_size:.3g}" for run in runs]),
+        ("draft\nlength", [str(run.draft_length) for run in runs]),
+        ("tokens\na step", [f"{run.tokens_per_step:.3g}" for run in runs]),
+        ("TPOT\nmeasured" if is_tpot else "\nmeasured", cells(update.measured)),
+        ("model\nbefore", cells(update.before)),
+        ("meas./\nmodel", [f"{ratio:.2f}" for ratio in ratios]),
+        ("model\nnow", cells(update.predicted)),
+        ("\nerror", [f"{error:+.1%}" for error in errors]),
+    ]
+    room = max(SCREEN.get() - table_width(columns) - 2, 12)
+    shown = [name if len(name) <= room else f"...{name[3 - room :]}" for name in names]
+    return align([("run", shown), *columns], left=["run"])
+
+
+def run_notes(runs: Sequence[Run], rows: Sequence[Served]) -> list[str]:
+    """Return what is to be said of single runs, and how well repeats tell their times."""
+    notes = [f"Note: {run.batch_note}." for run in runs if run.batch_note]
+    asking = "if it drafted, --drafter and --draft-length take it so"
+    notes += [f"Warning: {run.draft_note}: {asking}." for run in runs if run.may_draft]
+    known = sorted((row.noise, row.row) for row in rows if row.noise)
+    if not known:
+        return notes
+    (middle, _), (most, worst) = known[len(known) // 2], known[-1]
+    return [
+        *notes,
+        f"Noise: by how far repeats differ, a run is known to {middle:.1%} (at worst {most:.1%},"
+        f" {Path(worst).name}), a speedup of two to {2**0.5 * middle:.1%}; noisy runs count less.",
+    ]
+
+
+def unlike_texts(update: EngineUpdate) -> list[str]:
+    """Return notes on runs that no known host explains, or that overheads do not explain."""
+    texts = []
+    if update.is_unlike_known:
+        per_request = float(update.profile.overheads.on_host().reject_time_per_request)
+        texts.append(
+            f"Note: {seconds(per_request)} for each request of a step with a draft explain these"
+            " runs better than any host like known ones."
+        )
+    if excess := update.excess_speedup:
+        how, takes = ("high", "longer") if excess > 0 else ("low", "shorter")
+        texts.append(
+            f"Warning: the fit predicts speedups of these runs {abs(excess):.0%} too {how}, more"
+            " than errors of kernels and runs explain: on this server, steps with a draft are"
+            f" {takes} than predicted, for a reason that is not modelled. Speedups at other loads"
+            " may be as wrong."
+        )
+    return texts
+
+
+def moved_text(update: EngineUpdate) -> str:
+    """Return which parameters the runs moved, and which they leave open."""
+    told = [item for item in update.moved if not item.is_open]
+    lines = ["What the runs moved, with the 80 % that it was, and is, known to:"]
+    rows = [
+        ("", [f"  {item.name}" for item in told]),
+        ("before", [_ends(item.name, item.before, item.spread_before) for item in told]),
+        ("now", [_ends(item.name, item.after, item.spread_after) for item in told]),
+    ]
+    lines.append(align(rows, left=["", "before", "now"]) if told else "  nothing")
+    left = ", ".join(
+        f"{item.name} {_shown(item.name, item.after)}" for item in update.moved if item.is_open
+    )
+    if left:
+        lines.append(wrap(f"Left open by them, and written as is likeliest: {left}."))
+    return "\n".join(lines)
+
+
+def _ends(name: str, value: float, spread: float) -> str:
+    """Return a value and its central 80 % interval."""
+    from math import exp
+
+    from specmodel.base.units import NORMAL_80
+
+    end = exp(NORMAL_80 * spread)
+    low, high = _shown(name, value / end), _shown(name, value * end)
+    return f"{_shown(name, value)} ({low} to {high})"
+
+
+def _shown(name: str, value: float) -> str:
+    """Return an overhead as a time, a factor as a number."""
+    is_time = name.endswith("time") or "_per_" in name
+    return seconds(value) if is_time else f"{value:.2f}"
+
+
+_CAUSES = {
+    True: (
+        "fewer or slower GPUs, or another layout, than {gpus}",
+        "weights of more bits than {dtype}{model}",
+        "no CUDA graphs (--enforce-eager), or a busy machine",
+        "TPOT with the prompts in it: it is mean_tpot_ms, not duration over tokens",
+    ),
+    False: (
+        "more or faster GPUs than {gpus}",
+        "weights of fewer bits than {dtype}{model}",
+        "a smaller model than {target}",
+        "a run called plain that drafted too",
+    ),
+}
+"""Why runs take longer than predicted (True) or less, the likeliest first."""
+_WIDE = ("bf16", "fp16", "fp32")  # dtypes than which hardly any weights are wider
+
+
+def doubts_text(update: EngineUpdate, deployment: Deployment, runs: Sequence[Run]) -> str:
+    """Return what speaks against a fit, and what may be behind it; empty if nothing does."""
+    if not update.doubts:
+        return ""
+    first, target = update.doubts[0], deployment.target
+    who = "no server seems able to make these runs" if first.is_refused else "like no known host"
+    wider = f" The fit counts as {update.widened:.1f} times as uncertain."
+    text = f"Warning: {who}: {first.found}, expected {first.expected}."
+    named = ", ".join(dict.fromkeys(run.model for run in runs if run.model))
+    facts = {
+        "gpus": f"{deployment.layout.num_gpus} x {deployment.hardware.name}",
+        "dtype": target.expert_dtype or target.weight_dtype,
+        "model": f" (the files name {named})" if named else "",
+        "target": target.name,
+    }
+    longer = "longer" if first.is_slow else "shorter"
+    lines = [wrap(text + ("" if first.is_refused else wider)), f"Likely causes of {longer} times:"]
+    for cause in _CAUSES[first.is_slow]:
+        if not (first.is_slow and "{dtype}" in cause and facts["dtype"] in _WIDE):
+            lines.append(wrap(f"- {cause.format(**facts)}", "  "))
+    return "\n".join(lines)
+
+
+_NOT_TYPED_ON = (
+    *("measurements", "output", "overwrite", "name", "target", "hardware", "engine", "stack"),
+    *("draft_length", "tree_width", "verify_tokens", "source", "version", "force"),
+)
+"""What the next command does not take from the one typed, or takes in another form."""
+
+
+def next_command(runs: Sequence[Run], output: str, target: str) -> str:
+    """Return the command that predicts with an engine, for the place and acceptance of the runs."""
+    context = click.get_current_context()
+    words = [f"specmodel predict {quote(context.params['target'] or target)}"]
+    words[0] += f" {quote(context.params['hardware'])}"
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        typed = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
+        if typed and name not in _NOT_TYPED_ON:
+            values = context.params[name]
+            for value in values if isinstance(values, tuple) else [values]:
+                words.append(f"{parameter.opts[0]} {quote(str(value))}")
+    words.append(f"--engine {quote(output if '/' in output else f'./{output}')}")
+    words += [*_acceptance(runs), *_lengths(runs)]
+    lines = [words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + len(word) > 77:
+            lines[-1] += " \\"
+            lines.append("   ")
+        lines[-1] += f" {word}"
+    return "\n".join(lines)
+
+
+def _acceptance(runs: Sequence[Run]) -> list[str]:
+    """Return the options that tell the acceptance of the runs with the longest draft."""
+    drafting = [run for run in runs if run.draft_length]
+    longest = max((run.draft_length or 0 for run in drafting), default=0)
+    same = [run for run in drafting if run.draft_length == longest]
+    return predict_options(same)[0] if same else []
+
+
+def _lengths(runs: Sequence[Run]) -> list[str]:
+    """Return the options that tell the lengths of the runs, if all have the same."""
+    found = []
+    for name in ("prompt_length", "output_length"):
+        lengths = [getattr(run, name) for run in runs]
+        if None in lengths or max(lengths) > SAME_LOAD * min(lengths):
+            return []
+        found.append(f"--{name.replace('_', '-')} {max(round(sum(lengths) / len(lengths)), 1)}")
+    return found
