@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specmodel import measure
-from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.text import wrap
 from specmodel.cli.answering import answering
@@ -51,10 +50,10 @@ Acceptance is how many drafted tokens the target keeps. Where to get it:
      curl -s http://localhost:8000/metrics > after.prom
      specmodel acceptance ./before.prom ./after.prom
    It prints the options for predict.
-2. vllm bench serve --save-result (vLLM 0.14 or newer) and SGLang's bench_serving
-   --output-file write it:
+2. vllm bench serve --save-result (from vLLM 0.14 on) writes it, and SGLang's
+   bench_serving --output-file:
      specmodel acceptance ./eagle3.json
-   specmodel fit engine shows the same runs beside what is predicted.
+   specmodel fit engine shows these runs beside what is predicted.
 3. SGLang logs "accept len" (tokens a step): --tokens-per-step 2.8, with the
    draft length that it ran at: --measured-draft-length 3.
 4. Published values ship: specmodel list acceptance. Without any option predict
@@ -100,8 +99,8 @@ def _is_result(path: str) -> bool:
     """Return whether a file is a benchmark's result: JSON, or a table by its name."""
     from specmodel.base.files import check_readable, refusing
 
-    check_readable(Path(path), "file", "text")
-    with refusing(path, "file", "a readable text file"), Path(path).open("rb") as file:
+    check_readable(Path(path), "scrape", "text")
+    with refusing(path, "scrape", "a readable text file"), Path(path).open("rb") as file:
         start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     return start in (b"{", b"[") or Path(path).suffix in (".csv", ".parquet")
 
@@ -130,6 +129,8 @@ def _of_benchmarks(paths: Sequence[str]) -> Answer:
 
 def _run_row(run: Run) -> dict[str, Any]:
     """Return the acceptance of one run; what its file does not tell is None."""
+    from specmodel.algebra.acceptance import Acceptance
+
     rate = fraction = None
     if run.draft_length is not None:
         found = Acceptance(

@@ -13,7 +13,6 @@ import click
 from specmodel import fit, machines, measure
 from specmodel.base.errors import InputError, in_one_line
 from specmodel.base.files import write_text
-from specmodel.base.records import toml_text
 from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.fitted import (
@@ -84,7 +83,7 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
     from specmodel.machines.profiles import hardware_text, with_stack
 
     refuse_inputs("output", output, {"the measurements": measurements})
-    check_free(output, overwrite=overwrite)
+    check_free(output, overwrite=overwrite or options["hardware"] == output)
     table = measure.read_measurements(measurements)
     device, stack, version = (str(table[n].iloc[0]) for n in ("hardware", "stack", "version"))
     name = options["hardware"] or device
@@ -149,6 +148,8 @@ def engine(
       specmodel fit engine ./plain.json ./eagle3.json --drafter eagle3 \\
           --hardware h200 --output ./mine.toml
     """
+    from specmodel.base.records import toml_text
+
     if output is not None:
         for path in measurements:
             refuse_inputs("output", output, {"the measurements": path})

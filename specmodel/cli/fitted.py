@@ -11,12 +11,11 @@ import click
 from click.core import ParameterSource
 
 from specmodel.base.text import SCREEN, align, table_width, wrap
-from specmodel.base.units import FloatArray
 from specmodel.cli.acceptance import predict_options
-from specmodel.fit.measured.runs import SAME_LOAD
 from specmodel.prediction.table import seconds
 
 if TYPE_CHECKING:
+    from specmodel.base.units import FloatArray
     from specmodel.cost.deployment import Deployment
     from specmodel.fit import EngineUpdate
     from specmodel.fit.measured import Run
@@ -201,6 +200,8 @@ def _acceptance(runs: Sequence[Run]) -> list[str]:
 
 def _lengths(runs: Sequence[Run]) -> list[str]:
     """Return the options that tell the lengths of the runs, if all have the same."""
+    from specmodel.fit.measured.runs import SAME_LOAD
+
     found = []
     for name in ("prompt_length", "output_length"):
         lengths = [getattr(run, name) for run in runs]

@@ -21,10 +21,16 @@ runs of a host like those known reach it in 5 % of cases; published hosts have 2
 
 @dataclass(frozen=True, kw_only=True)
 class Doubt:
-    """What speaks against a fit: what was found, and what was expected.
+    """What speaks against a fit.
 
-    `is_slow` tells whether the runs take longer than expected, not less. No server can have made
-    them if `is_refused`; else it may be unlike those known.
+    Parameters
+    ----------
+    found, expected
+        What is strange about the runs, and what would not be.
+    is_slow
+        Whether they take longer than expected, not less.
+    is_refused
+        Whether no server seems able to have made them; else it is only unlike those known.
     """
 
     found: str
