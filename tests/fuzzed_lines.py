@@ -87,6 +87,8 @@ BASES = [
         "acceptance before.prom",
         "acceptance before.prom after.prom",
         "acceptance after.prom --json",
+        "acceptance vllm_plain.json vllm_eagle3.json",
+        "acceptance sglang.jsonl --json",
     ),
     "fit kernels.csv --output fitted.toml",
     "validate h200_sxm kernels.csv --stack trtllm",
@@ -94,6 +96,7 @@ BASES = [
     "validate --serving pairs.csv",
     "fit engine vllm_plain.json vllm_eagle3.json --target gpt-oss-120b --drafter eagle3 --force "
     "--output out.toml --hardware h200_sxm",
+    "fit vllm_plain.json vllm_eagle3.json --drafter eagle3 --hardware h200",
     "fit engine sglang.jsonl --target qwen3-30b-a3b --drafter eagle3 --output out.toml --force "
     "--hardware h200_sxm --engine sglang",
     "fit engine measured.csv --target olmoe-1b-7b --hardware h200_sxm --output out.toml --force",
@@ -249,7 +252,7 @@ def leaf(command: click.Command, words: list[str]) -> tuple[click.Command, int]:
     while isinstance(command, click.Group):
         inner = command.get_command(context, words[used])
         if inner is None and hasattr(command, "default"):
-            inner = command.get_command(context, command.default)
+            inner = command.get_command(context, command.default(words[used]))
             used -= 1
         assert inner is not None
         command, used = inner, used + 1

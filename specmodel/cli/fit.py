@@ -21,6 +21,7 @@ from specmodel.cli.fitted import (
     next_command,
     run_notes,
     runs_table,
+    speedups_text,
     unlike_texts,
 )
 from specmodel.cli.helping import GroupedCommand, WholeList
@@ -166,7 +167,7 @@ def engine(
         raise InputError("runs", refused.found, expected)
     write_text(output, toml_text(update.profile) + "\n")
     click.echo(f"\nWritten: {output}. To predict other loads of this server:")
-    click.echo(next_command(runs, output, options["target"]))
+    click.echo(next_command(runs, output, options["target"], options["num_gpus"]))
 
 
 def _read(
@@ -180,12 +181,18 @@ def _read(
         if not value:
             raise InputError(name, None, _UNTOLD)
     measured.check_model(runs, target)
+    gpus, typed = {run.num_gpus for run in runs if run.num_gpus}, options["num_gpus"]
+    if typed and gpus - {typed}:
+        expected = f"{(gpus - {typed}).pop()}, on which the server of these files ran"
+        raise InputError("hardware", f"{typed} GPUs", expected)
+    if len(gpus) == 1:
+        options = options | {"num_gpus": gpus.pop()}
     length, width, verified = (options[name] for name in _DRAFTING)
     if length is not None:
-        typed = {"topk": width or 1, "verify_tokens": verified}
+        tree = {"topk": width or 1, "verify_tokens": verified}
         counts = any(run.is_speculative for run in runs)
         runs = tuple(
-            run.drafting(length, **typed)
+            run.drafting(length, **tree)
             if run.draft_length is None or (run.may_draft and not counts)
             else run
             for run in runs
@@ -235,6 +242,7 @@ def _from_runs(
     parts = [
         "\n".join(map(wrap, opening)),
         runs_table(runs, update),
+        speedups_text(update, rows),
         "\n".join(map(wrap, [*run_notes(runs, rows), *unlike_texts(update)])),
         doubts_text(update, deployment, runs),
         "" if any(doubt.is_refused for doubt in update.doubts) else moved_text(update),

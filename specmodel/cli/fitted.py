@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from specmodel.base.text import SCREEN, align, table_width, wrap
 from specmodel.cli.acceptance import predict_options
+from specmodel.cli.words import counted
 from specmodel.prediction.table import seconds
 
 if TYPE_CHECKING:
@@ -35,8 +36,7 @@ def runs_table(runs: Sequence[Run], update: EngineUpdate) -> str:
     ratios, errors = update.measured / update.before, update.predicted / update.measured - 1
     columns = [
         ("batch\nsize", [f"{run.batch_size:.3g}" for run in runs]),
-        ("draft\nlength", [str(run.draft_length) for run in runs]),
-        ("tokens\na step", [f"{run.tokens_per_step:.3g}" for run in runs]),
+        ("tokens\na step", [_drafted(run) for run in runs]),
         ("TPOT\nmeasured" if is_tpot else "\nmeasured", cells(update.measured)),
         ("model\nbefore", cells(update.before)),
         ("meas./\nmodel", [f"{ratio:.2f}" for ratio in ratios]),
@@ -44,8 +44,33 @@ def runs_table(runs: Sequence[Run], update: EngineUpdate) -> str:
         ("\nerror", [f"{error:+.1%}" for error in errors]),
     ]
     room = max(SCREEN.get() - table_width(columns) - 2, 12)
-    shown = [name if len(name) <= room else f"...{name[3 - room :]}" for name in names]
-    return align([("run", shown), *columns], left=["run"])
+    return align([("run", [_end_of(name, room) for name in names]), *columns], left=["run"])
+
+
+def _drafted(run: Run) -> str:
+    """Return the tokens that a step makes, and how many were drafted for them."""
+    return f"{run.tokens_per_step:.3g} of {run.draft_length}" if run.is_speculative else "1"
+
+
+def _end_of(name: str, room: int) -> str:
+    return name if len(name) <= room else f"...{name[3 - room :]}"
+
+
+def speedups_text(update: EngineUpdate, rows: Sequence[Served]) -> str:
+    """Return the speedups of runs that draft beside plain ones of their load, a line each."""
+    from specmodel.fit.speedup_errors import nearest_plain
+
+    lines = []
+    for place, row in enumerate(rows):
+        plain = nearest_plain(row, rows) if row.points["draft_length"] else None
+        if plain is not None and row.quantity != "speedup":
+            told = [
+                f"{times[plain] / times[place] * (row.tokens_per_step or 1.0):.2f}"
+                for times in (update.measured, update.before, update.predicted)
+            ]
+            name = _end_of(Path(row.row).name, 30)
+            lines.append("Speedup, {}: measured {}, model {} before, {} now.".format(name, *told))
+    return "\n".join(lines)
 
 
 def run_notes(runs: Sequence[Run], rows: Sequence[Served]) -> list[str]:
@@ -167,11 +192,12 @@ _NOT_TYPED_ON = (
 """What the next command does not take from the one typed, or takes in another form."""
 
 
-def next_command(runs: Sequence[Run], output: str, target: str) -> str:
+def next_command(runs: Sequence[Run], output: str, target: str, num_gpus: int | None) -> str:
     """Return the command that predicts with an engine, for the place and acceptance of the runs."""
     context = click.get_current_context()
-    words = [f"specmodel predict {quote(context.params['target'] or target)}"]
-    words[0] += f" {quote(context.params['hardware'])}"
+    _, gpu = counted(context.params["hardware"])
+    gpus = quote(f"{num_gpus}x{gpu}" if num_gpus else gpu)
+    words = [f"specmodel predict {quote(context.params['target'] or target)} {gpus}"]
     for parameter in context.command.params:
         name = parameter.name or ""
         typed = context.get_parameter_source(name) == ParameterSource.COMMANDLINE

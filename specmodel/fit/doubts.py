@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from specmodel.base.units import format_si
+import numpy as np
+
+from specmodel.base.units import FloatArray, format_si
 
 LEAST_TIME = {"gpu": 0.8, "cpu": 0.6}
 """Time of the middle run over that of its kernels alone, below which no server can be [-].
@@ -42,15 +44,15 @@ class Doubt:
 def doubts(
     times: Sequence[tuple[str, float, float]],
     errors: Iterable[tuple[str, float]],
+    ratios: FloatArray,
     unlike: float,
-    longer: float,
     kind: str,
 ) -> Iterator[Doubt]:
     """Yield what speaks against a fit.
 
     `times` are names of runs with the times of their tokens, measured and of their kernels alone
-    [s]; `errors` those of runs, with their names [-]; `unlike` as in `MOST_UNLIKE` [-]; `longer` by
-    what factor the runs take longer than on known hosts [-]; `kind` that of the hardware.
+    [s]; `errors` those of runs, with their names [-]; `ratios` times of runs over those predicted
+    for known hosts [-]; `unlike` as in `MOST_UNLIKE` [-]; `kind` that of the hardware.
     """
     least, over_kernels = LEAST_TIME[kind], sorted(times, key=lambda run: run[1] / run[2])
     for name, measured, kernels in over_kernels[len(times) // 2 :][:1]:
@@ -64,5 +66,7 @@ def doubts(
         expected = f"{MOST_MISSED:.0%} at most, as other runs or what hosts can be contradict it"
         yield Doubt(found=found, expected=expected, is_slow=error < 0, is_refused=True)
     if unlike > MOST_UNLIKE:
-        found = f"on average {longer:.2f} times the times predicted for hosts like those known"
-        yield Doubt(found=found, expected="about 1", is_slow=longer > 1, is_refused=False)
+        low, high = (f"{ratio:.2f}" for ratio in (ratios.min(), ratios.max()))
+        found = f"runs take {f'{low} to {high}' if low != high else low} times what is predicted"
+        is_slow = float(np.log(ratios).mean()) > 0
+        yield Doubt(found=found, expected="about 1", is_slow=is_slow, is_refused=False)

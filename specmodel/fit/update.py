@@ -268,11 +268,11 @@ def _doubts(
     tokens, is_time = steps.tokens_per_step, ~steps.is_ratio
     names = [row.row for row in rows]
     times = zip(names, steps.measured / tokens, steps.predicted(kernels) / tokens, strict=True)
-    errors = zip(names, found.predicted / steps.measured - 1, strict=True)
-    longer = np.exp(np.log(steps.measured / before)[is_time].mean()) if is_time.any() else 1.0
-    deployment, _ = resolve(rows[0].deployment)
     timed = [run for run, has_time in zip(times, is_time, strict=True) if has_time]
-    return doubts(timed, errors, found.unlike, longer, deployment.hardware.kind)
+    errors = zip(names, found.predicted / steps.measured - 1, strict=True)
+    ratios = np.where(is_time, steps.measured / before, before / steps.measured)
+    deployment, _ = resolve(rows[0].deployment)
+    return doubts(timed, errors, ratios, found.unlike, deployment.hardware.kind)
 
 
 def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:

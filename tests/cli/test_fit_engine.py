@@ -55,8 +55,8 @@ def test_two_files_move_a_profile_to_the_host_that_ran_them(do: Any) -> None:
     assert engine.fit.fitted_on.version == "sglang 0.5.5"
     assert engine.fit.fitted_on.batch_size == (1, 1)
     rows = [line.split() for line in out.splitlines() if line.startswith(("plain", "eagle3"))]
-    assert [row[1:4] for row in rows] == [["1", "0", "1"], ["1", "3", "1.86"]]
-    assert re.search(r"tokens +TPOT +model +meas\./ +model\n.* a step  measured +before", out)
+    assert [row[1:5] for row in rows] == [["1", "1", "4.46ms", "4.31ms"], ["1", "1.86", "of", "3"]]
+    assert re.search(r"tokens +TPOT +model +meas\./ +model\n.*  a step  measured +before", out)
     left_open = " ".join(out[out.index("Left open") : out.index("Assumed")].split())
     assert f"draft_pass_time {1e6 * engine.draft_pass_time:.3g}us" in left_open  # as written
     assert "host_speed" not in out[out.index("Assumed") :]  # which is fitted
@@ -208,10 +208,12 @@ def test_runs_that_take_three_times_as_long_are_written_with_a_warning(
         changed(f"{name}.jsonl", mean_tpot_ms=3 * values["mean_tpot_ms"])
     status, page, _ = told(capsys, re.sub(r"(plain|eagle3)\.jsonl", r"odd_\1.jsonl", FIT))
     assert status == 0
-    factor = re.search(r"like no known host: on average ([\d.]+) times the times predicted", page)
+    factor = re.search(
+        r"like no known host: runs take ([\d.]+) to ([\d.]+) times what is predicted", page
+    )
     ratios = [float(ratio) for ratio in re.findall(r"ms ([\d.]+) [\d.]+ms [+-]", page)]
     assert factor is not None
-    assert np.sqrt(np.prod(ratios)) == pytest.approx(float(factor[1]), abs=0.01)
+    assert sorted(ratios) == [float(ratio) for ratio in factor.groups()]  # as the table has them
     assert "no CUDA graphs (--enforce-eager)" in page
     widths.append(np.sqrt(np.diagonal(load_engine("mine.toml").fit.covariance)))  # type: ignore[union-attr]
     assert (widths[1] > widths[0]).all()
@@ -240,7 +242,7 @@ def test_the_command_printed_last_predicts_what_was_measured(do: Any) -> None:
     out = do(f"{FIT} {own}")
     printed = out[out.index("specmodel predict") :]
     command = shlex.split(printed.replace("\\\n", " "))[1:]
-    assert command[:3] == ["predict", "qwen3-30b-a3b", "h100_sxm"]
+    assert command[:3] == ["predict", "qwen3-30b-a3b", "2xh100_sxm"]
     assert [command[command.index(word) + 1] for word in ("--tensor-parallel", "--engine")] == [
         "2",
         "./mine.toml",
@@ -253,6 +255,30 @@ def test_the_command_printed_last_predicts_what_was_measured(do: Any) -> None:
     assert [1e3 * row["forward_time"], 1e3 * row["tpot"]] == pytest.approx(now, rel=0.01)
 
 
+def test_speedups_stand_beside_those_of_the_model(do: Any) -> None:
+    out = do(VLLM)
+    told = re.search(
+        r"Speedup, eagle3.json: measured ([\d.]+), model ([\d.]+) before, ([\d.]+) n", out
+    )
+    assert told is not None
+    assert float(told[1]) == pytest.approx(5.1167 / 3.3, abs=0.005)  # mean TPOT of both files
+    plain, drafting = re.findall(
+        r"^(?:plain|eagle3)\.json .*?ms +([\d.]+)ms .* ([\d.]+)ms", out, re.M
+    )
+    for place in (0, 1):
+        expected = float(plain[place]) / float(drafting[place])
+        assert float(told[2 + place]) == pytest.approx(expected, rel=0.01)
+
+
+def test_the_gpus_are_those_that_the_server_told(do: Any) -> None:
+    where = "--drafter eagle3 --hardware"
+    out = do(f"fit engine plain.jsonl eagle3.jsonl {where} h100 --output mine.toml")
+    assert "on 2 x NVIDIA H100 SXM" in out
+    assert "specmodel predict qwen3-30b-a3b 2xh100" in out
+    line = do(f"fit engine plain.jsonl eagle3.jsonl {where} 4xh100", 2)
+    assert "--hardware: got '4 GPUs'; expected 2, on which the server of these files ran" in line
+
+
 def test_a_file_of_vllm_before_0_14_drafts_if_a_length_is_typed(do: Any, folder: Path) -> None:
     """It counts no drafts; an event of the stream is a step, as 7.6 over 3.3 ms tell."""
     counted = json.loads((folder / "eagle3.json").read_text())
@@ -261,10 +287,9 @@ def test_a_file_of_vllm_before_0_14_drafts_if_a_length_is_typed(do: Any, folder:
     line = do(VLLM, 2)
     assert "--draft-length too: eagle3.json has 2.31 tokens an event" in line
     rows = [row.split() for row in do(f"{VLLM} --draft-length 3").splitlines() if ".json" in row]
-    assert [row[2:5] for row in rows if row[-1].endswith("%")] == [
-        ["0", "1", "5.12ms"],
-        ["3", "2.31", "3.3ms"],
-    ]
+    plain, drafting = (row[2:] for row in rows if row[-1].endswith("%"))
+    assert plain[:2] == ["1", "5.12ms"]
+    assert drafting[:4] == ["2.31", "of", "3", "3.3ms"]
     assert "if it drafted" in do(VLLM.replace(" --drafter eagle3", ""))
 
 

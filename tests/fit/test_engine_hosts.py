@@ -299,8 +299,8 @@ def test_no_fit_to_a_published_host_is_doubted() -> None:
         ("specbundle", 1.0, {"hardware": "a100_sxm_80gb"}, " 0.56 times the", True),
         ("specbundle", 1.0, {"tensor_parallel": 1}, "of its kernels alone", True),
         ("vllm-32628m", 2.5, {"hardware": "l4"}, "of its kernels alone", True),
-        ("vllm-peagle20b", 0.25, {}, "times the times predicted", False),
-        ("vllm-32628m", 0.2, {}, "times the times predicted", False),
+        ("vllm-peagle20b", 0.25, {}, "times what is predicted", False),
+        ("vllm-32628m", 0.2, {}, "times what is predicted", False),
     ],
 )
 def test_what_no_known_host_takes_is_doubted(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -238,7 +239,7 @@ def _sglang_drafting(values: Mapping[str, Any], source: str) -> dict[str, Any]:
         raise InputError(f"{source} backend", backend, expected)
     info = _server_info(values)
     own: dict[str, Any] = {"engine": "sglang", "model": text_of(info.get("model_path"))}
-    own["version"] = text_of(info.get("version"))
+    own |= {"version": text_of(info.get("version")), "num_gpus": _num_gpus(info)}
     if not values["accept_length"] and not info.get("speculative_algorithm"):
         return own
     if info.get("speculative_adaptive"):
@@ -254,6 +255,14 @@ def _sglang_drafting(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     # a block drafter's steps are 1, however long its block
     length = verified - 1 if topk == 1 else steps
     return own | {"draft_length": length, "topk": topk, "verify_tokens": verified}
+
+
+def _num_gpus(info: Mapping[str, Any]) -> int | None:
+    """Return the GPUs of a server of SGLang [-], whose replicas share them if attention is cut."""
+    shared = bool(info.get("enable_dp_attention"))
+    degrees = [info.get(f"{kind}_size", 1) for kind in ("tp", "pp", *([] if shared else ["dp"]))]
+    known = "tp_size" in info and all(isinstance(n, int) and 0 < n < 10**6 for n in degrees)
+    return math.prod(degrees) if known else None
 
 
 def _server_info(values: Mapping[str, Any]) -> Mapping[str, Any]:

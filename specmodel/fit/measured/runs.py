@@ -51,6 +51,8 @@ class Run:
     acceptance_by_position
         P(token accepted, all before it were) of positions 1, 2, ...; empty if the file does not say
         [-].
+    num_gpus
+        GPUs that the server said it ran on; None if the file does not say [-].
     tokens_per_event
         Tokens that one event of a stream brought, which is about `tokens_per_step` where a file
         does not say what it drafted; 1 where events are not timed [token].
@@ -72,6 +74,7 @@ class Run:
     output_length: float | None = None
     noise: float = 0.0
     acceptance_by_position: tuple[float, ...] = ()
+    num_gpus: int | None = None
     tokens_per_event: float = 1.0
 
     def __post_init__(self) -> None:
