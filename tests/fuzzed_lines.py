@@ -86,9 +86,7 @@ BASES = [
     *(
         "acceptance before.prom",
         "acceptance before.prom after.prom",
-        "acceptance after.prom --json",
-        "acceptance vllm_plain.json vllm_eagle3.json",
-        "acceptance sglang.jsonl --json",
+        "acceptance vllm_eagle3.json --json",
     ),
     "fit kernels.csv --output fitted.toml",
     "validate h200_sxm kernels.csv --stack trtllm",
@@ -96,7 +94,6 @@ BASES = [
     "validate --serving pairs.csv",
     "fit engine vllm_plain.json vllm_eagle3.json --target gpt-oss-120b --drafter eagle3 --force "
     "--output out.toml --hardware h200_sxm",
-    "fit vllm_plain.json vllm_eagle3.json --drafter eagle3 --hardware h200",
     "fit engine sglang.jsonl --target qwen3-30b-a3b --drafter eagle3 --output out.toml --force "
     "--hardware h200_sxm --engine sglang",
     "fit engine measured.csv --target olmoe-1b-7b --hardware h200_sxm --output out.toml --force",
