@@ -218,10 +218,10 @@ def next_command(runs: Sequence[Run], output: str, target: str, num_gpus: int | 
 
 def _acceptance(runs: Sequence[Run]) -> list[str]:
     """Return the options that tell the acceptance of the runs with the longest draft."""
-    drafting = [run for run in runs if run.draft_length]
-    longest = max((run.draft_length or 0 for run in drafting), default=0)
-    same = [run for run in drafting if run.draft_length == longest]
-    return predict_options(same)[0] if same else []
+    kinds = [(run.draft_length or 0, run.topk or 1, run.verify_tokens) for run in runs]
+    longest = max(kinds)
+    same = [run for run, kind in zip(runs, kinds, strict=True) if kind == longest]
+    return predict_options(same)[0] if longest[0] else []
 
 
 def _lengths(runs: Sequence[Run]) -> list[str]:
