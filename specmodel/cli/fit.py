@@ -244,7 +244,7 @@ def _from_runs(
         runs_table(runs, update),
         speedups_text(update, rows),
         "\n".join(map(wrap, [*run_notes(runs, rows), *unlike_texts(update)])),
-        doubts_text(update, deployment, runs),
+        doubts_text(update, deployment, runs, rows),
         "" if any(doubt.is_refused for doubt in update.doubts) else moved_text(update),
         assumed_text({n: v for n, v in assumed.items() if n not in ("engine", "host_speed")}),
     ]

@@ -219,6 +219,24 @@ def test_runs_that_take_three_times_as_long_are_written_with_a_warning(
     assert (widths[1] > widths[0]).all()
 
 
+@pytest.mark.parametrize(("ran", "named", "is_slow"), [(4, 1, False), (1, 4, True)])
+def test_the_number_of_gpus_that_ran_is_found(
+    ran: int, named: int, is_slow: bool, do: Any, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = "qwen3-30b-a3b {}xh100 --drafter eagle3"
+    load = "--batch-size 16 --draft-length 3 --tokens-per-step 2.4 --context-length 1000 --json"
+    (row,) = json.loads(do(f"predict {where.format(ran)} {load}"))["rows"]
+    lines = ["draft_length,tokens_per_step,concurrency,step_ms"]
+    lines += [f"0,1,16,{1e3 * row['forward_time']}", f"3,2.4,16,{1e3 * row['step_time']}"]
+    (folder / "runs.csv").write_text("\n".join(lines) + "\n")
+    command = f"fit engine runs.csv --target qwen3-30b-a3b --drafter eagle3 --hardware {named}xh100"
+    _, page, _ = told(capsys, command)
+    assert f"Likely causes of {'longer' if is_slow else 'shorter'} times" in page
+    assert f"NVIDIA H100 SXM; on {ran}, 1.00 to 1.00 times what is predicted" in page
+    _, page, _ = told(capsys, command.replace(f"{named}xh100", f"{ran}xh100"))
+    assert "Likely causes" not in page
+
+
 def test_a_profile_that_is_there_is_kept(do: Any, folder: Path) -> None:
     (folder / "mine.toml").write_text("mine\n")
     line = do(FIT.removesuffix(" --overwrite"), 2)
