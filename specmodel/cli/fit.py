@@ -179,7 +179,8 @@ def _read(
     target = options["target"] or measured.named_model(runs)
     for name, value in (("target", target), ("hardware", options["hardware"])):
         if not value:
-            raise InputError(name, None, _UNTOLD)
+            said = f"; their model {runs[0].model} does not ship" if runs[0].model else ""
+            raise InputError(name, None, _UNTOLD + (said if name == "target" else ""))
     measured.check_model(runs, target)
     gpus, typed = {run.num_gpus for run in runs if run.num_gpus}, options["num_gpus"]
     if typed and gpus - {typed}:

@@ -252,6 +252,10 @@ def test_without_an_output_the_fit_is_shown(do: Any, folder: Path) -> None:
     assert text.endswith("Not written: --output ./mine.toml writes the engine.")
     assert sorted(folder.iterdir()) == before
     assert text == " ".join(do(VLLM.replace("fit engine", "fit")).split())
+    unknown = changed("plain.json", model_id="ours/tuned")
+    line = do(f"fit engine {unknown} --hardware h200", 2)
+    assert "--target: none given" in line
+    assert "their model ours/tuned does not ship" in line
 
 
 def test_the_command_printed_last_predicts_what_was_measured(do: Any) -> None:
