@@ -52,7 +52,7 @@ def judge(folder: Path, engine: str) -> str:
     fitted = [row for row, is_in in zip(rows, is_fitted, strict=True) if is_in]
     today = date.today().isoformat()
     version = str(table["engine_version"][0])
-    update = update_engine(fitted, base, date=today, version=version, force=True)
+    update = update_engine(fitted, base, date=today, version=version)
     write_text(folder / "engine.toml", toml_text(update.profile) + "\n")
     steps = _steps(rows, update.profile)
     idle = replace(steps, prefills=np.zeros(len(rows)))
@@ -73,7 +73,7 @@ def judge(folder: Path, engine: str) -> str:
 def _unlike_known(update: EngineUpdate) -> str:
     """Return lines on what known hosts do not explain, if anything."""
     taken = 1e3 * update.profile.overheads.on_host().reject_time_per_request
-    lines = "".join(f"\ndoubted: {doubt}" for doubt in update.doubts)
+    lines = "".join(f"\ndoubted: {doubt.found}" for doubt in update.doubts[:1])
     if update.is_unlike_known:
         lines += f"\na request of a step with a draft: {taken:.2g} ms, unlike on known hosts"
     if excess := update.excess_speedup:

@@ -20,7 +20,6 @@ import pandas as pd
 
 from engines import TABLE, engine_of_others, fit
 from specmodel.fit import update_engine
-from specmodel.fit.doubts import DoubtfulFitError
 from specmodel.fit.measured import judge_serving, read_serving
 from specmodel.fit.measured.tables import Served, ServingTable
 from specmodel.machines.engine import EngineProfile, load_engine
@@ -51,13 +50,12 @@ def others_judged(
         base = engine_of_others(population, row, strangers) if population else _shipped(row)
         base = base if isinstance(base, EngineProfile) else load_engine(base)
         runs = two_runs(row, first[row.labels["model"]] if first_plain else row)
-        try:
-            engine = update_engine(runs, base, date=date.today().isoformat()).profile
-        except DoubtfulFitError as doubt:
-            print(f"{host}, {row.row}: {doubt}")
+        update = update_engine(runs, base, date=date.today().isoformat())
+        if update.doubts:
+            print(f"{host}, {row.row}: {update.doubts[0].found}")
             continue
         others = [
-            replace(other, deployment={**other.deployment, "engine": engine})
+            replace(other, deployment={**other.deployment, "engine": update.profile})
             for other in rows
             if other is not row
         ]

@@ -86,7 +86,7 @@ BASES = [
     *(
         "acceptance before.prom",
         "acceptance before.prom after.prom",
-        "acceptance after.prom --json",
+        "acceptance vllm_eagle3.json --json",
     ),
     "fit kernels.csv --output fitted.toml",
     "validate h200_sxm kernels.csv --stack trtllm",
@@ -249,7 +249,7 @@ def leaf(command: click.Command, words: list[str]) -> tuple[click.Command, int]:
     while isinstance(command, click.Group):
         inner = command.get_command(context, words[used])
         if inner is None and hasattr(command, "default"):
-            inner = command.get_command(context, command.default)
+            inner = command.get_command(context, command.default(words[used]))
             used -= 1
         assert inner is not None
         command, used = inner, used + 1

@@ -1,6 +1,11 @@
-"""``specmodel acceptance``: acceptance read off a running engine."""
+"""``specmodel acceptance``: acceptance read off a running engine, or its benchmarks."""
 
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,11 +16,22 @@ from specmodel.cli.answering import answering
 from specmodel.cli.settings import command, own
 from specmodel.show.forms import Answer, plain_fields, table
 
+if TYPE_CHECKING:
+    from specmodel.fit.measured import Run
+
 _COLUMNS = {
     "position": "{position}",
     "accepted": "{accepted}",
     "share of\nall drafts": "{share:.4f}",
     "rate, if all\nbefore were": "{rate:.4f}",
+}
+_RUNS = {
+    "run": "{run}",
+    "batch\nsize": "{batch_size:.3g}",
+    "draft\nlength": "{draft_length}",
+    "tokens\na step": "{tokens_per_step:.4g}",
+    "acceptance\nrate": "{acceptance_rate:.4f}",
+    "accepted\nfraction": "{accepted_fraction:.4f}",
 }
 _LOOK_UP = (
     "If the drafter is a look-up (ngram, suffix), steps without a draft are not counted here: give"
@@ -34,10 +50,12 @@ Acceptance is how many drafted tokens the target keeps. Where to get it:
      curl -s http://localhost:8000/metrics > after.prom
      specmodel acceptance ./before.prom ./after.prom
    It prints the options for predict.
-2. SGLang logs "accept len" (tokens a step): --tokens-per-step 2.8, with the
+2. vllm bench serve --save-result (from vLLM 0.14 on) writes it, and SGLang's
+   bench_serving --output-file:
+     specmodel acceptance ./eagle3.json
+   specmodel fit engine shows these runs beside what is predicted.
+3. SGLang logs "accept len" (tokens a step): --tokens-per-step 2.8, with the
    draft length that it ran at: --measured-draft-length 3.
-3. vllm bench serve --save-result and SGLang's bench_serving write it; specmodel
-   fit engine reads these files.
 4. Published values ship: specmodel list acceptance. Without any option predict
    takes that of the very target and drafter, if there is one.
 5. specmodel measure-engine times a server and reads it, with your prompts."""
@@ -50,14 +68,16 @@ Acceptance is how many drafted tokens the target keeps. Where to get it:
 @own("model", "NAME", "Which model_name, where there are several.")
 @answering(rows=None)
 def acceptance(file: str | None, later: str | None, model: str | None, **_forms: bool) -> Answer:
-    """Read acceptance off a running vLLM, ready for predict.
+    """Read acceptance off a running vLLM or a benchmark's result, ready for predict.
 
-    FILE is a saved scrape of its metrics; with LATER, what was counted between the two. The
+    FILE is what `vllm bench serve --save-result` or SGLang's `bench_serving --output-file` wrote,
+    or a saved scrape of vLLM's metrics; with LATER, what was counted between two scrapes. The
     counters hold steps that had a draft only: an n-gram look-up that proposes nothing is not in
     them, so give predict its --proposal-rate as well.
 
     \b
     Examples:
+      specmodel acceptance ./eagle3.json
       curl -s http://localhost:8000/metrics > before.prom
       curl -s http://localhost:8000/metrics > after.prom
       specmodel acceptance ./before.prom ./after.prom
@@ -69,11 +89,83 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
             url = "http://localhost:8000" if path == "-" else path.rstrip("/").removesuffix("/v1")
             url = f"{url.removesuffix('/metrics')}/metrics"
             raise InputError("file", path, f"a saved scrape: curl -s {url} > run.prom")
+    if _is_result(file):
+        return _of_benchmarks([file] if later is None else [file, later])
     measured = measure.scraped_acceptance(file, later, model)
     return Answer(page=lambda: _text(measured), fields=lambda: _fields(measured))
 
 
-def _fields(measured: "measure.MeasuredAcceptance") -> dict[str, Any]:
+def _is_result(path: str) -> bool:
+    """Return whether a file is a benchmark's result: JSON, or a table by its name."""
+    from specmodel.base.files import check_readable, refusing
+
+    check_readable(Path(path), "scrape", "text")
+    with refusing(path, "scrape", "a readable text file"), Path(path).open("rb") as file:
+        start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    return start in (b"{", b"[") or Path(path).suffix in (".csv", ".parquet")
+
+
+def _of_benchmarks(paths: Sequence[str]) -> Answer:
+    """Return the acceptance of the runs in result files that drafted."""
+    from specmodel.fit.measured import read_benchmarks
+
+    runs = read_benchmarks(paths)
+    drafted = [run for run in runs if run.is_speculative]
+    if not drafted:
+        untold = [run.draft_note for run in runs if run.may_draft]
+        expected = "a run that counts drafts, of vLLM 0.14 or newer, or SGLang"
+        raise InputError("file", ", ".join(paths), "; ".join([expected, *untold[:1]]))
+    rows = [_run_row(run) for run in drafted]
+    alike: dict[Any, list[Run]] = {}
+    for run in drafted:
+        alike.setdefault((run.draft_length, run.topk, run.verify_tokens), []).append(run)
+    told = [" ".join(words) for same in alike.values() for words in predict_options(same)]
+    files = " ".join(map(quote, paths if len(paths) > 1 else ["PLAIN.json", *paths]))
+    beside = f"Beside what is predicted: specmodel fit engine {files} \\\n"
+    beside += "    --drafter ... --hardware ..."
+    parts = [table(rows, _RUNS, ["run"]), "\n".join(["To predict, give one of:", *told]), beside]
+    return Answer(page=lambda: "\n\n".join(parts), fields=lambda: {"runs": rows, "predict": told})
+
+
+def _run_row(run: Run) -> dict[str, Any]:
+    """Return the acceptance of one run; what its file does not tell is None."""
+    from specmodel.algebra.acceptance import Acceptance
+
+    rate = fraction = None
+    if run.draft_length is not None:
+        found = Acceptance(
+            tokens_per_step=run.tokens_per_step, measured_draft_length=run.draft_length
+        )
+        rate, fraction = float(found.rate()), (run.tokens_per_step - 1.0) / run.draft_length
+    return {
+        "run": Path(run.source).name,
+        "batch_size": run.batch_size,
+        "draft_length": run.draft_length,
+        "tokens_per_step": run.tokens_per_step,
+        "acceptance_rate": rate,
+        "accepted_fraction": fraction,
+    }
+
+
+def predict_options(runs: Sequence[Run]) -> list[list[str]]:
+    """Return forms of the acceptance of runs with one draft length, for ``specmodel predict``."""
+    first, tokens = runs[0], sum(run.tokens_per_step for run in runs) / len(runs)
+    rates = [run.acceptance_by_position for run in runs]
+    told = [f"--tokens-per-step {round(tokens, 4):g}"]
+    if first.draft_length is not None:
+        told.append(f"--measured-draft-length {first.draft_length}")
+    if first.topk is not None and first.topk > 1:
+        told += [f"--draft-length {first.draft_length}", f"--tree-width {first.topk}"]
+        told.append(f"--verify-tokens {first.verify_tokens}")
+    by_position = [sum(at) / len(runs) for at in zip(*rates, strict=True)] if all(rates) else []
+    return [[_by_position(by_position)], told] if by_position else [told]
+
+
+def _by_position(rates: Sequence[float]) -> str:
+    return f"--acceptance-by-position {','.join(f'{round(rate, 4):g}' for rate in rates)}"
+
+
+def _fields(measured: measure.MeasuredAcceptance) -> dict[str, Any]:
     """Return the fields of JSON."""
     figures = plain_fields(measured)
     name = {"model_name": figures.pop("model_name")}
@@ -82,7 +174,7 @@ def _fields(measured: "measure.MeasuredAcceptance") -> dict[str, Any]:
     return name | {"warnings": warnings, "units": units} | figures | {"predict": _options(measured)}
 
 
-def _text(measured: "measure.MeasuredAcceptance") -> str:
+def _text(measured: measure.MeasuredAcceptance) -> str:
     name = measured.model_name if measured.model_name.isprintable() else repr(measured.model_name)
     engines = f" of {measured.num_engines} engines" if measured.num_engines > 1 else ""
     summary = [
@@ -109,7 +201,7 @@ def _text(measured: "measure.MeasuredAcceptance") -> str:
     return "\n\n".join(sections)
 
 
-def _warning(measured: "measure.MeasuredAcceptance") -> str:
+def _warning(measured: measure.MeasuredAcceptance) -> str:
     """Return how drafts shorter than the longest one bias the figures; empty if there are none."""
     longest = measured.max_draft_length
     if measured.num_draft_tokens >= measured.num_drafts * longest:
@@ -122,12 +214,11 @@ def _warning(measured: "measure.MeasuredAcceptance") -> str:
     )
 
 
-def _options(measured: "measure.MeasuredAcceptance") -> list[str]:
+def _options(measured: measure.MeasuredAcceptance) -> list[str]:
     """Return what can be pasted behind ``specmodel predict``."""
-    rates = ",".join(f"{round(rate, 4):g}" for rate in measured.acceptance_by_position.tolist())
     # Not at the mean draft length: it need not be whole, and the engine is asked for the longest.
     return [
-        f"--acceptance-by-position {rates}",
+        _by_position(measured.acceptance_by_position.tolist()),
         f"--tokens-per-step {round(measured.tokens_per_step, 4):g}"
         f" --measured-draft-length {measured.max_draft_length}",
     ]

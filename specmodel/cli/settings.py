@@ -271,6 +271,20 @@ def refuse_given(options: Mapping[str, Any], names: Iterable[str], expected: str
         raise InputError(name, value, expected)
 
 
+def overwrite_option() -> Add:
+    """Add the option without which `check_free` keeps a file that is there."""
+    return own("overwrite", bool, "Replace what has that name.")
+
+
+def check_free(output: str, *, overwrite: bool, argument: str = "output") -> None:
+    """Refuse, before anything is computed, a file that cannot be written, or that is there."""
+    from specmodel.base.files import check_writable
+
+    check_writable(output, argument)
+    if os.path.isfile(output) and not overwrite:  # noqa: PTH113 - pathlib is slow to import
+        raise InputError(argument, output, "another name, as this file is there, or --overwrite")
+
+
 def refuse_inputs(argument: str, output: str, inputs: Mapping[str, str | None]) -> None:
     """Refuse to write a file that is read, under another name or by a link too."""
     for kind, path in inputs.items():

@@ -11,7 +11,7 @@ from specmodel import replay
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.text import Columns, align, wrap
 from specmodel.cli.helping import WholeList
-from specmodel.cli.settings import SETTINGS, own, refuse_inputs
+from specmodel.cli.settings import SETTINGS, check_free, overwrite_option, own, refuse_inputs
 from specmodel.prediction.table import Form
 from specmodel.replay import traces
 from specmodel.show.forms import table
@@ -57,7 +57,8 @@ def trace() -> None:
 @own("match", ["first", "last"], "Which of several earlier occurrences is taken.", default="first")
 @own("max_proposal", int, "Longest proposal, in tokens.", default=20)
 @own("tokenizer", "FILE", "tokenizer.json that encodes texts.")
-def ngram(input_: str, output: str, tokenizer: str | None, **options: Any) -> None:
+@overwrite_option()
+def ngram(input_: str, output: str, tokenizer: str | None, overwrite: bool, **options: Any) -> None:
     """Compute the exact trace of a prompt-lookup drafter.
 
     This needs no model and no GPU. Each line of INPUT.jsonl is a request with prompt_token_ids
@@ -75,6 +76,7 @@ def ngram(input_: str, output: str, tokenizer: str | None, **options: Any) -> No
 
     refuse_inputs("output", output, {"the input": input_, "the tokenizer": tokenizer})
     trace_suffix(output, "output")
+    check_free(output, overwrite=overwrite)
     prompts, outputs = traces.read_tokens(input_, tokenizer)
     made = traces.ngram_trace(prompts, outputs, metadata={"source": Path(input_).name}, **options)
     traces.write_trace(made, output)
@@ -103,7 +105,10 @@ def _steps_table(trace: traces.Trace) -> str:
 @own("requests", int, "Requests to draw.", default=DEFAULT_REQUESTS)
 @own("output_tokens", int, "Output tokens of each.", default=DEFAULT_OUTPUT_TOKENS)
 @own("seed", int, "Of the draws.", default=0)
-def sample(preset: str, output: str, requests: int, output_tokens: int, seed: int) -> None:
+@overwrite_option()
+def sample(
+    preset: str, output: str, requests: int, output_tokens: int, seed: int, overwrite: bool
+) -> None:
     """Draw a trace from a preset, or from a TOML file like one.
 
     \b
@@ -114,6 +119,7 @@ def sample(preset: str, output: str, requests: int, output_tokens: int, seed: in
 
     refuse_inputs("output", output, {"the preset": preset})
     trace_suffix(output, "output")
+    check_free(output, overwrite=overwrite)
     drawn = _drawn(preset, requests, output_tokens, seed)
     traces.write_trace(drawn, output)
     click.echo(f"{requests} requests of {output_tokens} tokens\nWritten: {output}")

@@ -58,7 +58,7 @@ def speedup_errors(
     for row, error, spread in zip(rows, missed.tolist(), spreads.tolist(), strict=True):
         if row.quantity == "speedup":
             found[_target(row)].add(error, spread)
-        elif not _is_plain(row) and (place := _nearest_plain(row, rows)) is not None:
+        elif not _is_plain(row) and (place := nearest_plain(row, rows)) is not None:
             plain = found[_target(row)].plain[place] = float(spreads[place])
             found[_target(row)].add(float(missed[place]) - error, spread, plain)
     return found
@@ -83,7 +83,7 @@ def _is_plain(row: Served) -> bool:
     return row.quantity != "speedup" and not row.points.get("draft_length")
 
 
-def _nearest_plain(row: Served, rows: Sequence[Served]) -> int | None:
+def nearest_plain(row: Served, rows: Sequence[Served]) -> int | None:
     """Return the index of the plain run of the nearest load, unless that is another load."""
     apart = {
         place: _apart(row, other)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deploying import resolve
-from specmodel.fit.doubts import DoubtfulFitError, doubts
+from specmodel.fit.doubts import MOST_UNLIKE, Doubt, doubts
 from specmodel.fit.measured.tables import Served
 from specmodel.fit.result import rounded, rounded_rows
 from specmodel.fit.speedup_errors import (
@@ -56,11 +56,7 @@ class Moved:
     after: float
     spread_before: float
     spread_after: float
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the runs said next to nothing of it."""
-        return self.spread_after > OPEN * self.spread_before
+    is_open: bool  # whether the runs said next to nothing of it
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,7 +78,10 @@ class EngineUpdate:
         Whether a step with a draft takes a time for each request that is unlike that of all known
         hosts, with which these runs are explained less well.
     doubts
-        What speaks against the fit, which would have been refused without force; mostly nothing.
+        What speaks against the fit, mostly nothing: no known host is like it, or no server can be.
+    widened
+        By how much what the runs told is taken to be less certain, as they contradict what is known
+        of hosts; 1 without doubts [-].
     """
 
     profile: EngineProfile
@@ -92,7 +91,8 @@ class EngineUpdate:
     measured: FloatArray
     excess_speedup: float
     is_unlike_known: bool
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+    widened: float = 1.0
 
 
 def update_engine(
@@ -101,7 +101,6 @@ def update_engine(
     *,
     date: str,
     version: str = "",
-    force: bool = False,
 ) -> EngineUpdate:
     """Return an engine moved to what runs on one host measured, as far as they tell.
 
@@ -115,9 +114,6 @@ def update_engine(
     date, version
         Day of the fit, as 2026-11-21, and version of the engine that was measured; empty if not
         known.
-    force
-        Whether to return an engine that is unlike all known hosts, instead of raising
-        `doubts.DoubtfulFitError`: such runs are mostly of another deployment, or of a busy machine.
 
     Notes
     -----
@@ -130,7 +126,10 @@ def update_engine(
     Where speedups are then still missed by more than the standard deviation of these errors,
     `PER_REQUEST` may be anything, provided that this explains at least a quarter. The recorded
     spread is that of these errors or, if larger, the error of these runs' speedups (of the runs
-    themselves, if they tell of no speedup).
+    themselves, if they tell of no speedup). Where no known host is like the fit, its covariance
+    grows by how much worse the runs and what is known of hosts agree than their spreads let expect
+    (R. T. Birge, "The calculation of errors by the method of least squares," Phys. Rev., vol. 40,
+    1932).
     """
     if not rows:
         raise InputError("runs", "0 runs", "at least one plain and one speculative run")
@@ -146,36 +145,44 @@ def update_engine(
         if is_unlike_known := abs(freed.score) < STILL_MISSED * abs(found.score):
             found, prior = freed, free
     ratios = found.predicted / steps.measured
+    start = [getattr(base, name) for name in names]
+    numbers = {name: rounded(value) for name, value in zip(names, found.values, strict=True)}
+    before = steps.predicted(base.overheads)
+    doubtful = tuple(_doubts(rows, steps, base, before, found))
+    widened = found.unlike**0.5 if found.unlike > MOST_UNLIKE else 1.0
+    covariance = widened**2 * found.covariance
     record: dict[str, Any] = {
         "date": date,
         "num_points": len(rows),
         "varied": list(names),
-        "covariance": rounded_rows(found.covariance),
+        "covariance": rounded_rows(covariance),
         "mean_error": rounded(np.abs(ratios - 1).mean()),
         "spread": rounded(max(np.hypot(RUN_SPREAD, VERIFY_SPREAD), found.spread)),
         "outside_spread": ENGINE_SPREAD,
         "left_out_error": {},
         "fitted_on": fitted_on(rows, steps, version),
     }
-    start = [getattr(base, name) for name in names]
-    numbers = {name: rounded(value) for name, value in zip(names, found.values, strict=True)}
-    told = [*_doubts(rows, steps, base, numbers, ratios)]
-    if told and not force:
-        value, expected = told[0]
-        raise DoubtfulFitError("runs", value, f"{expected} --force takes the fit as it is")
     own = np.sqrt([np.diagonal(prior), np.diagonal(found.covariance)])
     return EngineUpdate(
         profile=base.with_changes("engine", numbers | {"fit": record}),
         moved=tuple(
-            Moved(name=n, before=float(b), after=float(a), spread_before=x, spread_after=y)
+            Moved(
+                name=n,
+                before=float(b),
+                after=float(a),
+                spread_before=x,
+                spread_after=widened * y,
+                is_open=y > OPEN * x,
+            )
             for n, b, a, x, y in zip(names, start, found.values, *own.tolist(), strict=True)
         ),
-        before=steps.predicted(base.overheads),
+        before=before,
         predicted=found.predicted,
         measured=steps.measured,
         excess_speedup=found.excess,
         is_unlike_known=is_unlike_known,
-        doubts=tuple(f"{value}; expected {expected}" for value, expected in told),
+        doubts=doubtful,
+        widened=widened,
     )
 
 
@@ -189,6 +196,7 @@ class _Posterior:
     spread: float
     score: float
     excess: float
+    unlike: float  # sum of the squares of all residuals, for each run [-]
 
 
 def _posterior(
@@ -230,6 +238,7 @@ def _posterior(
         spread=float(np.sqrt(np.average(np.square(logs), weights=weights))),
         score=worst_score(errors),
         excess=worst_excess(errors),
+        unlike=2 * float(solved.cost) / len(rows),
     )
 
 
@@ -251,17 +260,19 @@ def _doubts(
     rows: Sequence[Served],
     steps: MeasuredSteps,
     base: EngineProfile,
-    factors: Mapping[str, float],
-    ratios: FloatArray,
-) -> Iterator[tuple[str, str]]:
-    """Yield what speaks against a fit, whose predictions are `ratios` times what was measured."""
+    before: FloatArray,
+    found: _Posterior,
+) -> Iterator[Doubt]:
+    """Yield what speaks against a fit, where `before` is what the base predicts."""
     kernels = replace(base.overheads, **dict.fromkeys(HOST_SECONDS, 0.0), gpu_time_factor=1.0)
-    names, alone = [row.row for row in rows], steps.predicted(kernels)
-    runs = zip(names, steps.measured.tolist(), alone.tolist(), steps.is_ratio, strict=True)
-    times = [(name, own, of_kernels) for name, own, of_kernels, is_ratio in runs if not is_ratio]
-    errors = zip(names, (ratios - 1).tolist(), strict=True)
+    tokens, is_time = steps.tokens_per_step, ~steps.is_ratio
+    names = [row.row for row in rows]
+    times = zip(names, steps.measured / tokens, steps.predicted(kernels) / tokens, strict=True)
+    timed = [run for run, has_time in zip(times, is_time, strict=True) if has_time]
+    errors = zip(names, found.predicted / steps.measured - 1, strict=True)
+    ratios = np.where(is_time, steps.measured / before, before / steps.measured)
     deployment, _ = resolve(rows[0].deployment)
-    return doubts(factors, times, errors, deployment.hardware.kind)
+    return doubts(timed, errors, ratios, found.unlike, deployment.hardware.kind)
 
 
 def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:

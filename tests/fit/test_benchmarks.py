@@ -472,6 +472,46 @@ def dictionaries(source):
     yield from added.values()
 
 
+@pytest.mark.parametrize(
+    ("told", "rates"),
+    [
+        ([0.8, 0.4, 0.1], (0.8, 0.5, 0.25)),
+        ([0.8, 0.4], ()),  # not one for each position
+        ([0.8, None, 0.1], ()),
+        ([0.8, 1.4, 0.1], ()),
+        ([0.5, 0.50001, 0.25], (0.5, 1.0, 0.5)),  # counters that were read while they rose
+        (None, ()),
+    ],
+)
+def test_acceptance_by_position_is_given_that_of_all_before(told, rates, file):
+    run = only(file(vllm(spec_decode_per_position_acceptance_rates=told)))
+    assert run.acceptance_by_position == pytest.approx(rates)
+
+
+@pytest.mark.parametrize(
+    ("info", "gpus"),
+    [
+        ({"tp_size": 4}, 4),
+        ({"tp_size": 4, "dp_size": 2, "pp_size": 1}, 8),
+        ({"tp_size": 8, "dp_size": 8, "enable_dp_attention": True}, 8),
+        ({"tp_size": "4"}, None),
+        ({}, None),
+    ],
+)
+def test_the_gpus_are_those_of_sglang_s_degrees(info, gpus, file):
+    assert only(file(sglang(server_info=info | {"speculative_algorithm": None}))).num_gpus == gpus
+
+
+def test_what_an_event_brings_tells_of_drafts_that_vllm_did_not_count(file):
+    old = {name: value for name, value in vllm().items() if "spec_decode" not in name}
+    run, plain = only(file(old)), only(PLAIN)
+    assert not run.is_speculative
+    assert (run.may_draft, plain.may_draft) == (True, False)
+    drafting = run.drafting(3)
+    assert drafting.tokens_per_step == pytest.approx(7.6074 / 3.3)
+    assert drafting.value == pytest.approx(7.6074e-3)  # an event is a step
+
+
 @pytest.mark.engine
 def test_keys_are_those_that_vllm_writes():
     found = list(dictionaries(own_source("vllm", "vllm/benchmarks/serve.py")))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from specmodel.fit.measured.runs import (
         Run as Run,
         check_model as check_model,
+        named_model as named_model,
         need_plain as need_plain,
         served_runs as served_runs,
     )

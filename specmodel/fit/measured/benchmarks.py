@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,12 +11,20 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from specmodel.algebra.acceptance import conditional_acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.files import check_readable
 from specmodel.base.tables import need_columns, parse_csv, read_table
-from specmodel.fit.measured.cells import check_milliseconds, number_in, positive_in, text_of
+from specmodel.fit.measured.cells import (
+    as_number,
+    check_milliseconds,
+    number_in,
+    positive_in,
+    text_of,
+)
 from specmodel.fit.measured.runs import MOST_APART, Run, mean_range, seen_batch, with_repeats
 from specmodel.measure.live.summaries import NEAR_WHOLE
 
@@ -62,8 +71,9 @@ def read_benchmarks(paths: Sequence[str | Path]) -> tuple[Run, ...]:
     A step takes TPOT x tokens per step: both engines average TPOT over requests and leave out the
     first token, and both acceptance lengths count the token that the target adds. SGLang's
     acceptance is an average since its server started. Its files tell the draft length only if they
-    hold what the server said of itself; otherwise `Run.drafting` sets it. For the batch see
-    `seen_batch`.
+    hold what the server said of itself; otherwise `Run.drafting` sets it. vLLM before 0.14 writes
+    nothing of drafts: such a run is a plain one whose events bring several tokens. For the batch
+    see `seen_batch`.
 
     A row of a table may hold a plain run (`base_` columns), a speculative one (`spec_`), or
     both; tokens per second are those of all requests. The batch of a row is its column step_batch,
@@ -166,6 +176,9 @@ def _engine_run(values: Mapping[str, Any], source: str, own: Mapping[str, Any]) 
     if asked is not None:
         asked = positive_in(values, "max_concurrency", source, "requests at once, or null")
     decoding = max(output_tokens - completed, 0.0) / duration * tpot
+    per_event = (
+        number_in(values, "mean_itl_ms", f"{source} mean_itl_ms", strict=False) or tpot * 1e3
+    )
     return Run(
         source=source,
         quantity="step_time",
@@ -174,6 +187,7 @@ def _engine_run(values: Mapping[str, Any], source: str, own: Mapping[str, Any]) 
         concurrency=asked,
         prompt_length=prompt_tokens / completed,
         output_length=output_tokens / completed,
+        tokens_per_event=per_event / 1e3 / tpot,
         **own,
     )
 
@@ -204,7 +218,17 @@ def _vllm_drafting(values: Mapping[str, Any], source: str) -> dict[str, Any]:
         "tokens_per_step": counts["acceptance_length"],
         "draft_length": length,
         "verify_tokens": length + 1,
+        "acceptance_by_position": _by_position(values, length),
     }
+
+
+def _by_position(values: Mapping[str, Any], length: int) -> tuple[float, ...]:
+    """Return acceptance by position [-]; none unless each position of a draft has its rate."""
+    told = values.get("spec_decode_per_position_acceptance_rates")
+    reached = np.array([as_number(rate) for rate in told] if isinstance(told, list) else [])
+    if len(reached) != length or not ((reached >= 0) & (reached <= 1)).all():
+        return ()
+    return tuple(conditional_acceptance(np.minimum.accumulate(reached)).tolist())
 
 
 def _sglang_drafting(values: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -215,7 +239,7 @@ def _sglang_drafting(values: Mapping[str, Any], source: str) -> dict[str, Any]:
         raise InputError(f"{source} backend", backend, expected)
     info = _server_info(values)
     own: dict[str, Any] = {"engine": "sglang", "model": text_of(info.get("model_path"))}
-    own["version"] = text_of(info.get("version"))
+    own |= {"version": text_of(info.get("version")), "num_gpus": _num_gpus(info)}
     if not values["accept_length"] and not info.get("speculative_algorithm"):
         return own
     if info.get("speculative_adaptive"):
@@ -231,6 +255,14 @@ def _sglang_drafting(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     # a block drafter's steps are 1, however long its block
     length = verified - 1 if topk == 1 else steps
     return own | {"draft_length": length, "topk": topk, "verify_tokens": verified}
+
+
+def _num_gpus(info: Mapping[str, Any]) -> int | None:
+    """Return the GPUs of a server of SGLang [-], whose replicas share them if attention is cut."""
+    shared = bool(info.get("enable_dp_attention"))
+    degrees = [info.get(f"{kind}_size", 1) for kind in ("tp", "pp", *([] if shared else ["dp"]))]
+    known = "tp_size" in info and all(isinstance(n, int) and 0 < n < 10**6 for n in degrees)
+    return math.prod(degrees) if known else None
 
 
 def _server_info(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from specmodel.fit.measured.spellings import shipped_model
 from specmodel.fit.measured.tables import DEFAULT_CONTEXT, Served
 
 MOST_APART = 0.1  # share by which the batch may differ from the one asked for without a note [-]
+MOST_PER_EVENT = 1.2  # tokens that an event of a stream brings on average without a draft [token]
 SAME_LOAD = 1.05  # batches and lengths of runs that repeat each other differ by less [-]
 
 
@@ -47,6 +48,14 @@ class Run:
     noise
         Standard error of the value, by how far repeats of the run differ; 0 if that is not known
         [-].
+    acceptance_by_position
+        P(token accepted, all before it were) of positions 1, 2, ...; empty if the file does not say
+        [-].
+    num_gpus
+        GPUs that the server said it ran on; None if the file does not say [-].
+    tokens_per_event
+        Tokens that one event of a stream brought, which is about `tokens_per_step` where a file
+        does not say what it drafted; 1 where events are not timed [token].
     """
 
     source: str
@@ -64,6 +73,9 @@ class Run:
     prompt_length: float | None = None
     output_length: float | None = None
     noise: float = 0.0
+    acceptance_by_position: tuple[float, ...] = ()
+    num_gpus: int | None = None
+    tokens_per_event: float = 1.0
 
     def __post_init__(self) -> None:
         if self.quantity not in ("step_time", "speedup"):
@@ -82,6 +94,19 @@ class Run:
         return self.draft_length != 0
 
     @property
+    def may_draft(self) -> bool:
+        """Whether a run that counts no drafts has events of several tokens, as steps with them."""
+        return not self.is_speculative and self.tokens_per_event > MOST_PER_EVENT
+
+    @property
+    def draft_note(self) -> str:
+        """What is to be said of a run that may have drafted."""
+        return (
+            f"{self.source} has {self.tokens_per_event:.3g} tokens an event, as steps with a draft"
+            " do, and counts no drafts, as vLLM before 0.14"
+        )
+
+    @property
     def batch_note(self) -> str:
         """How the batch that ran differs from the one asked for; empty within 10 %."""
         asked = self.concurrency
@@ -92,9 +117,20 @@ class Run:
     def drafting(
         self, draft_length: int, *, topk: int = 1, verify_tokens: int | None = None
     ) -> Run:
-        """Return the run with the draft length and tree that its file does not tell [token]."""
+        """Return the run with the draft length and tree that its file does not tell [token].
+
+        Where it tells of no draft at all, an event of the stream is a step.
+        """
         verified = draft_length + 1 if verify_tokens is None and topk == 1 else verify_tokens
-        return replace(self, draft_length=draft_length, topk=topk, verify_tokens=verified)
+        tokens = self.tokens_per_step if self.is_speculative else self.tokens_per_event
+        return replace(
+            self,
+            value=self.value / self.tokens_per_step * tokens,
+            tokens_per_step=tokens,
+            draft_length=draft_length,
+            topk=topk,
+            verify_tokens=verified,
+        )
 
 
 def _check_speculation(run: Run) -> None:
@@ -157,7 +193,7 @@ def with_repeats(runs: Sequence[Run]) -> tuple[Run, ...]:
     for run in runs:
         if run.quantity == "step_time" and not run.noise:
             kind = (run.engine, run.version, run.model, run.draft_length, run.topk)
-            alike[(*kind, run.verify_tokens, run.concurrency)].append(run)
+            alike[(*kind, run.verify_tokens, run.concurrency, run.may_draft)].append(run)
     noises: dict[int, float] = {}
     for repeats in (found for group in alike.values() for found in _one_load(group)):
         values = [run.value for run in repeats]
@@ -193,6 +229,16 @@ def need_plain(runs: Sequence[Run]) -> None:
         value = f"{len(timed)} with speculation and none without ({timed[0].source})"
         expected = "a plain run as well: the same benchmark of the server without speculation"
         raise InputError("benchmarks", value, expected)
+
+
+def named_model(runs: Sequence[Run]) -> str:
+    """Return the shipped architecture that benchmarks are of, empty if they name none or several.
+
+    >>> named_model([])
+    ''
+    """
+    found = {_shipped(run.model) for run in runs}
+    return found.pop() if len(found) == 1 else ""
 
 
 def check_model(runs: Sequence[Run], target: str) -> None:

@@ -1,0 +1,266 @@
+"""What ``specmodel fit engine`` says of runs: measured beside predicted, what moved, and doubts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from specmodel.base.text import SCREEN, align, table_width, wrap
+from specmodel.cli.acceptance import predict_options
+from specmodel.cli.words import counted
+from specmodel.prediction.table import seconds
+
+if TYPE_CHECKING:
+    from specmodel.base.units import FloatArray
+    from specmodel.cost.deployment import Deployment
+    from specmodel.fit import EngineUpdate
+    from specmodel.fit.measured import Run
+    from specmodel.fit.measured.tables import Served
+
+
+def runs_table(runs: Sequence[Run], update: EngineUpdate) -> str:
+    """Return each run's TPOT (or speedup) measured and predicted, before and after."""
+    names = [Path(run.source).name for run in runs]
+    tokens = [run.tokens_per_step if run.quantity == "step_time" else 1.0 for run in runs]
+
+    def cells(values: FloatArray) -> list[str]:
+        pairs = zip(runs, (values / tokens).tolist(), strict=True)
+        return [seconds(x) if r.quantity == "step_time" else f"{x:.3f}" for r, x in pairs]
+
+    is_tpot = all(run.quantity == "step_time" for run in runs)
+    ratios, errors = update.measured / update.before, update.predicted / update.measured - 1
+    columns = [
+        ("batch\nsize", [f"{run.batch_size:.3g}" for run in runs]),
+        ("tokens\na step", [_drafted(run) for run in runs]),
+        ("TPOT\nmeasured" if is_tpot else "\nmeasured", cells(update.measured)),
+        ("model\nbefore", cells(update.before)),
+        ("meas./\nmodel", [f"{ratio:.2f}" for ratio in ratios]),
+        ("model\nnow", cells(update.predicted)),
+        ("\nerror", [f"{error:+.1%}" for error in errors]),
+    ]
+    room = max(SCREEN.get() - table_width(columns) - 2, 12)
+    return align([("run", [_end_of(name, room) for name in names]), *columns], left=["run"])
+
+
+def _drafted(run: Run) -> str:
+    """Return the tokens that a step makes, and how many were drafted for them."""
+    return f"{run.tokens_per_step:.3g} of {run.draft_length}" if run.is_speculative else "1"
+
+
+def _end_of(name: str, room: int) -> str:
+    return name if len(name) <= room else f"...{name[3 - room :]}"
+
+
+def speedups_text(update: EngineUpdate, rows: Sequence[Served]) -> str:
+    """Return the speedups of runs that draft beside plain ones of their load, a line each."""
+    from specmodel.fit.speedup_errors import nearest_plain
+
+    lines = []
+    for place, row in enumerate(rows):
+        plain = nearest_plain(row, rows) if row.points["draft_length"] else None
+        if plain is not None and row.quantity != "speedup":
+            told = [
+                f"{times[plain] / times[place] * (row.tokens_per_step or 1.0):.2f}"
+                for times in (update.measured, update.before, update.predicted)
+            ]
+            name = _end_of(Path(row.row).name, 30)
+            lines.append("Speedup, {}: measured {}, model {} before, {} now.".format(name, *told))
+    return "\n".join(lines)
+
+
+def run_notes(runs: Sequence[Run], rows: Sequence[Served]) -> list[str]:
+    """Return what is to be said of single runs, and how well repeats tell their times."""
+    notes = [f"Note: {run.batch_note}." for run in runs if run.batch_note]
+    asking = "if it drafted, --drafter and --draft-length take it so"
+    notes += [f"Warning: {run.draft_note}: {asking}." for run in runs if run.may_draft]
+    known = sorted((row.noise, row.row) for row in rows if row.noise)
+    if not known:
+        return notes
+    (middle, _), (most, worst) = known[len(known) // 2], known[-1]
+    return [
+        *notes,
+        f"Noise: by how far repeats differ, a run is known to {middle:.1%} (at worst {most:.1%},"
+        f" {Path(worst).name}), a speedup of two to {2**0.5 * middle:.1%}; noisy runs count less.",
+    ]
+
+
+def unlike_texts(update: EngineUpdate) -> list[str]:
+    """Return notes on runs that no known host explains, or that overheads do not explain."""
+    texts = []
+    if update.is_unlike_known:
+        per_request = float(update.profile.overheads.on_host().reject_time_per_request)
+        texts.append(
+            f"Note: {seconds(per_request)} for each request of a step with a draft explain these"
+            " runs better than any host like known ones."
+        )
+    if excess := update.excess_speedup:
+        how, takes = ("high", "longer") if excess > 0 else ("low", "shorter")
+        texts.append(
+            f"Warning: the fit predicts speedups of these runs {abs(excess):.0%} too {how}, more"
+            " than errors of kernels and runs explain: on this server, steps with a draft are"
+            f" {takes} than predicted, for a reason that is not modelled. Speedups at other loads"
+            " may be as wrong."
+        )
+    return texts
+
+
+def moved_text(update: EngineUpdate) -> str:
+    """Return which parameters the runs moved, and which they leave open."""
+    told = [item for item in update.moved if not item.is_open]
+    lines = ["What the runs moved, with the 80 % that it was, and is, known to:"]
+    rows = [
+        ("", [f"  {item.name}" for item in told]),
+        ("before", [_ends(item.name, item.before, item.spread_before) for item in told]),
+        ("now", [_ends(item.name, item.after, item.spread_after) for item in told]),
+    ]
+    lines.append(align(rows, left=["", "before", "now"]) if told else "  nothing")
+    left = ", ".join(
+        f"{item.name} {_shown(item.name, item.after)}" for item in update.moved if item.is_open
+    )
+    if left:
+        lines.append(wrap(f"Left open by them, and written as is likeliest: {left}."))
+    return "\n".join(lines)
+
+
+def _ends(name: str, value: float, spread: float) -> str:
+    """Return a value and its central 80 % interval."""
+    from math import exp
+
+    from specmodel.base.units import NORMAL_80
+
+    end = exp(NORMAL_80 * spread)
+    low, high = _shown(name, value / end), _shown(name, value * end)
+    return f"{_shown(name, value)} ({low} to {high})"
+
+
+def _shown(name: str, value: float) -> str:
+    """Return an overhead as a time, a factor as a number."""
+    is_time = name.endswith("time") or "_per_" in name
+    return seconds(value) if is_time else f"{value:.2f}"
+
+
+_CAUSES = {
+    True: (
+        "fewer or slower GPUs, or another layout, than {gpus}{count}",
+        "weights of more bits than {dtype}{model}",
+        "no CUDA graphs (--enforce-eager), or a busy machine",
+        "TPOT with the prompts in it: it is mean_tpot_ms, not duration over tokens",
+    ),
+    False: (
+        "more or faster GPUs than {gpus}{count}",
+        "weights of fewer bits than {dtype}{model}",
+        "a smaller model than {target}",
+        "a run called plain that drafted too",
+    ),
+}
+"""Why runs take longer than predicted (True) or less, the likeliest first."""
+_COUNTS = (1, 2, 4, 8)
+_NEAR = 0.15  # logarithm of times over those predicted, below which GPUs may be those that ran [-]
+_WIDE = ("bf16", "fp16", "fp32")  # dtypes than which hardly any weights are wider
+
+
+def doubts_text(
+    update: EngineUpdate, deployment: Deployment, runs: Sequence[Run], rows: Sequence[Served]
+) -> str:
+    """Return what speaks against a fit, and what may be behind it; empty if nothing does."""
+    if not update.doubts:
+        return ""
+    first, target = update.doubts[0], deployment.target
+    who = "no server seems able to make these runs" if first.is_refused else "like no known host"
+    wider = f" The fit counts as {update.widened:.1f} times as uncertain."
+    text = f"Warning: {who}: {first.found}, expected {first.expected}."
+    named = ", ".join(dict.fromkeys(run.model for run in runs if run.model))
+    facts = {
+        "gpus": f"{deployment.layout.num_gpus} x {deployment.hardware.name}",
+        "count": _count_that_fits(rows),
+        "dtype": target.expert_dtype or target.weight_dtype,
+        "model": f" (the files name {named})" if named else "",
+        "target": target.name,
+    }
+    longer = "longer" if first.is_slow else "shorter"
+    lines = [wrap(text + ("" if first.is_refused else wider)), f"Likely causes of {longer} times:"]
+    for cause in _CAUSES[first.is_slow]:
+        if not (first.is_slow and "{dtype}" in cause and facts["dtype"] in _WIDE):
+            lines.append(wrap(f"- {cause.format(**facts)}", "  "))
+    return "\n".join(lines)
+
+
+def _count_that_fits(rows: Sequence[Served]) -> str:
+    """Return on how many GPUs a known host takes about as long as the runs; or nothing."""
+    import numpy as np
+
+    from specmodel.base.errors import InputError
+    from specmodel.fit.steps import measured_steps
+    from specmodel.machines.engine import load_engine
+
+    overheads = load_engine(rows[0].deployment["engine"]).overheads
+    for count in _COUNTS:
+        degrees = {"tensor_parallel": count, "data_parallel": 1, "expert_parallel": 1}
+        own = [replace(row, deployment={**row.deployment, **degrees}) for row in rows]
+        try:
+            steps = measured_steps(own)
+        except InputError:  # the model cannot be cut so
+            continue
+        ratios = steps.measured / steps.predicted(overheads)
+        if np.abs(np.log(ratios)).max() < _NEAR and not steps.is_ratio.any():
+            low, high = ratios.min(), ratios.max()
+            return f"; on {count}, {low:.2f} to {high:.2f} times what is predicted"
+    return ""
+
+
+_NOT_TYPED_ON = (
+    *("measurements", "output", "overwrite", "name", "target", "hardware", "engine", "stack"),
+    *("draft_length", "tree_width", "verify_tokens", "source", "version", "force"),
+)
+"""What the next command does not take from the one typed, or takes in another form."""
+
+
+def next_command(runs: Sequence[Run], output: str, target: str, num_gpus: int | None) -> str:
+    """Return the command that predicts with an engine, for the place and acceptance of the runs."""
+    context = click.get_current_context()
+    _, gpu = counted(context.params["hardware"])
+    gpus = quote(f"{num_gpus}x{gpu}" if num_gpus else gpu)
+    words = [f"specmodel predict {quote(context.params['target'] or target)} {gpus}"]
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        typed = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
+        if typed and name not in _NOT_TYPED_ON:
+            values = context.params[name]
+            for value in values if isinstance(values, tuple) else [values]:
+                words.append(f"{parameter.opts[0]} {quote(str(value))}")
+    words.append(f"--engine {quote(output if '/' in output else f'./{output}')}")
+    words += [*_acceptance(runs), *_lengths(runs)]
+    lines = [words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + len(word) > 77:
+            lines[-1] += " \\"
+            lines.append("   ")
+        lines[-1] += f" {word}"
+    return "\n".join(lines)
+
+
+def _acceptance(runs: Sequence[Run]) -> list[str]:
+    """Return the options that tell the acceptance of the runs with the longest draft."""
+    kinds = [(run.draft_length or 0, run.topk or 1, run.verify_tokens) for run in runs]
+    longest = max(kinds)
+    same = [run for run, kind in zip(runs, kinds, strict=True) if kind == longest]
+    return predict_options(same)[0] if longest[0] else []
+
+
+def _lengths(runs: Sequence[Run]) -> list[str]:
+    """Return the options that tell the lengths of the runs, if all have the same."""
+    from specmodel.fit.measured.runs import SAME_LOAD
+
+    found = []
+    for name in ("prompt_length", "output_length"):
+        lengths = [getattr(run, name) for run in runs]
+        if None in lengths or max(lengths) > SAME_LOAD * min(lengths):
+            return []
+        found.append(f"--{name.replace('_', '-')} {max(round(sum(lengths) / len(lengths)), 1)}")
+    return found
