@@ -305,7 +305,8 @@ def _listed(name: str, text: str | None) -> list[Any]:
     """Return the values of a list, whole numbers where these are counts."""
     if text is None:
         return [None]
-    values = parse_values(name, text) if name in _WHOLE else text.split(",")
+    is_whole = name in (*_WHOLE, "draft_length")
+    values = parse_values(name, text) if is_whole else text.split(",")
     listed = [value.strip() if isinstance(value, str) else int(value) for value in values]
     if len({*listed}) < len(listed):
         raise InputError(name, text, "alternatives, each once")
