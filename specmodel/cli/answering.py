@@ -1,6 +1,5 @@
 """The decorator of commands that answer: --json, --csv, and printing the form asked for."""
 
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -115,5 +114,8 @@ def told_progress(length: int, label: str, of: str) -> Iterator[Callable[[int], 
 
 def screen_width() -> int:
     """Return the columns of the terminal, 80 where there is none [-]."""
-    is_watched = sys.stdout.isatty()
-    return max(20, shutil.get_terminal_size().columns) if is_watched else 80
+    if not sys.stdout.isatty():
+        return 80
+    from shutil import get_terminal_size  # brings compression along
+
+    return max(20, get_terminal_size().columns)
