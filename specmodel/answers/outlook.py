@@ -16,7 +16,8 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
 from specmodel.drafters.typical import TypicalHeads
-from specmodel.prediction.at_best import as_at_best
+from specmodel.prediction.at_best import at_best
+from specmodel.prediction.evaluate import lengths_considered
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predict_deployed
 
@@ -50,9 +51,9 @@ def at_best_lengths(
         Its draft lengths are 0 where none pays.
     """
     told = {"acceptance": acceptance, "max_draft_length": longest, **points}
-    first = predict_deployed(deployment, assumed, draft_length=1, **told)
-    best = np.asarray(first.best_draft_length)
-    return as_at_best(predict_deployed(deployment, assumed, draft_length=best, **told))
+    shape = np.broadcast_shapes(*map(np.shape, points.values()), acceptance.shape)
+    lengths = lengths_considered(deployment, longest, len(shape))
+    return at_best(predict_deployed(deployment, assumed, draft_length=lengths, **told))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -6,8 +6,15 @@ import numpy as np
 
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.units import FloatArray, format_si
+from specmodel.cost.latency import StepTimes
 from specmodel.cost.memory import MemoryUse
-from specmodel.prediction.evaluate import COORDINATES, LIMITS, Evaluation, evaluate
+from specmodel.prediction.evaluate import (
+    COORDINATES,
+    LIMITS,
+    Evaluation,
+    evaluate,
+    lengths_considered,
+)
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import warnings_of
 
@@ -35,28 +42,49 @@ def held_by_memory(evaluation: Evaluation) -> Held | None:
     e = evaluation
     if e.deployment.recurrent_model is None or not e.is_chain.all():
         return None
-    points = {name: e.points[name] for name in COORDINATES if name in e.points}
-    shape = np.broadcast_shapes(*map(np.shape, points.values()), e.acceptance.shape)
-    lengths = np.arange(1.0, e.max_draft_length + 1).reshape(-1, *(1,) * len(shape))
-    at_each = points | {"draft_length": lengths}
-    chains = evaluate(e.deployment, at_each, e.acceptance, prefill=e.prefill)
-    gain = np.broadcast_to(chains.speedup, (lengths.size, *shape))
-    fits = points["batch_size"] <= chains.memory.max_batch_size
-    plain_fits = points["batch_size"] <= replace(e.memory, verify_tokens=1.0).max_batch_size
-    best = np.maximum(np.where(fits, gain, 0.0).max(axis=0), plain_fits * e.idle_speedup)
+    shape = np.broadcast_shapes(*map(np.shape, _coordinates(e).values()), e.acceptance.shape)
+    lengths = lengths_considered(e.deployment, e.max_draft_length, len(shape))
+    chains = e.chains or _at_lengths(e, lengths)
+    gain, idle = np.broadcast_to(chains.speedup, chains.shape), 1.0
+    if e.deployment.runs_idle_drafter:
+        idle, gain, lengths = gain[0], gain[1:], lengths[1:]
+    memory = MemoryUse(e.deployment, e.points["context_length"], lengths + 1)
+    fits = e.points["batch_size"] <= memory.max_batch_size
+    best = np.maximum(np.where(fits, gain, 0.0).max(axis=0), e.plain_fits * idle)
     is_more = ~fits & (gain > np.maximum(MORE * best, 1.0)) & (best > 0)
     first = is_more.argmax(axis=0)[None]
     length = np.where(is_more.any(axis=0), lengths.ravel()[first[0]], 0.0)
     return Held(
         draft_length=length,
         speedup=np.take_along_axis(gain, first, axis=0)[0],
-        memory=MemoryUse(e.deployment, points["context_length"], length + 1),
+        memory=replace(memory, verify_tokens=length + 1),
     )
 
 
-def as_at_best(prediction: Prediction) -> Prediction:
-    """Return a prediction at the best length of each point that says what else ends drafts."""
-    words = (*LIMITS, MEMORY)
+def _coordinates(e: Evaluation) -> dict[str, FloatArray]:
+    return {name: e.points[name] for name in COORDINATES if name in e.points}
+
+
+def _at_lengths(e: Evaluation, draft_length: FloatArray) -> Evaluation:
+    """Return the points of an evaluation of chains with drafts of other lengths."""
+    return evaluate(
+        e.deployment,
+        _coordinates(e) | {"draft_length": draft_length},
+        e.acceptance,
+        known=e.times if isinstance(e.times, StepTimes) else None,
+        max_draft_length=e.max_draft_length,
+        prefill=e.prefill,
+    )
+
+
+def at_best(prediction: Prediction) -> Prediction:
+    """Return a prediction of all `lengths_considered` at the best of each point.
+
+    It also says what else ends drafts.
+    """
+    each = prediction.evaluation
+    best = replace(each, chains=each).best_draft_length
+    found, words = replace(_at_lengths(each, best), chains=each), (*LIMITS, MEMORY)
 
     def limit(e: Evaluation) -> np.ndarray:
         held = held_by_memory(e)
@@ -67,17 +95,13 @@ def as_at_best(prediction: Prediction) -> Prediction:
         replace(column, words=words, source=limit) if column.name == "limited_by" else column
         for column in prediction.shown
     )
-    return replace(prediction, shown=shown, warn=_warnings)
+    return replace(prediction, evaluation=found, shown=shown, warn=_warnings)
 
 
 def warnings_at_best(prediction: Prediction) -> tuple[str, ...]:
     """Return what the reader must know of the best draft length of each point, not of others."""
     e = prediction.evaluation
-    shared = {name: e.points[name] for name in COORDINATES if name in e.points}
-    points = shared | {"draft_length": e.best_draft_length}
-    most = e.max_draft_length
-    best = evaluate(e.deployment, points, e.acceptance, max_draft_length=most, prefill=e.prefill)
-    return _warnings(replace(prediction, evaluation=best))
+    return _warnings(replace(prediction, evaluation=_at_lengths(e, e.best_draft_length)))
 
 
 def _warnings(prediction: Prediction) -> tuple[str, ...]:
@@ -99,7 +123,7 @@ def _of_memory(e: Evaluation) -> list[str]:
     )
     most = np.where(length > 0, gain / taken, 0).argmax()
     held_at, usable = _ranges(size, length > 0), held.memory.capacity_bytes
-    at = f"at {size.flat[most]:.0f}, " if np.unique(size[length > 0]).size > 1 else ""
+    at = f"at {size.flat[most]:.0f}, " if np.ptp(size[length > 0]) else ""
     return [
         f"memory ends drafts at batch size {held_at}: {at}draft length {length.flat[most]:.0f}"
         f" would gain {gain.flat[most]:.2f}x, but needs"
@@ -146,5 +170,5 @@ def _of_idle(e: Evaluation) -> list[str]:
 
 def _ranges(size: FloatArray, holds: np.ndarray) -> str:
     """Return the batch sizes of points where something holds, neighbours together."""
-    sizes = np.unique(size).astype(int).tolist()
-    return ranges_text(spans(sizes, np.isin(sizes, size[holds]).tolist()))
+    sizes, those = sorted({*map(int, size.flat)}), {*map(int, size[holds])}
+    return ranges_text(spans(sizes, (size in those for size in sizes)))

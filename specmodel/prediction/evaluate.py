@@ -45,7 +45,8 @@ class Evaluation:
     proposal. `times` are without the prefill that steps carry. `step_error` is a factor on steps
     with a draft, for errors of an engine [-]. `max_draft_length` is the longest draft considered
     that acceptance is known for and the drafter makes [token]. `prefill` and `draft_prefill` are
-    passes of one prompt on each replica.
+    passes of one prompt on each replica. `chains` are the same points at all `lengths_considered`,
+    where these were evaluated.
     """
 
     deployment: Deployment
@@ -57,6 +58,7 @@ class Evaluation:
     max_draft_length: int = 1
     prefill: PassTime | None = None
     draft_prefill: PassTime | None = None
+    chains: Evaluation | None = None
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -212,21 +214,21 @@ class Evaluation:
         """
         if not self.is_chain.any():
             return np.full((), np.nan)
-        points = {name: self.points[name] for name in COORDINATES if name in self.points}
+        points = dict(self.points)
+        del points["draft_length"], points["verify_tokens"]
         shape = np.broadcast_shapes(*map(np.shape, points.values()), self.acceptance.shape)
-        runs_idle = self.deployment.runs_idle_drafter
-        lengths = np.arange(0.0 if runs_idle else 1.0, self.max_draft_length + 1)
-        lengths = lengths.reshape(-1, *(1,) * len(shape))
+        lengths = lengths_considered(self.deployment, self.max_draft_length, len(shape))
         # a draft pass carries the width of a tree: then it is not that of a chain
         times = self.times
         known = times if isinstance(times, StepTimes) and self.is_chain.all() else None
         room = self._room(points, lengths) if self.deployment.recurrent_model else None
-        most, best = np.full(shape, 0.0 if runs_idle else 1.0), np.zeros(shape)
-        step = max(_AT_ONCE // most.size, 1)
+        most = np.full(shape, 0.0 if self.deployment.runs_idle_drafter else 1.0)
+        best = np.zeros(shape)
+        step = len(lengths) if self.chains else max(_AT_ONCE // most.size, 1)
         for start in range(0, len(lengths), step):
             part = slice(start, start + step)
             points["draft_length"] = lengths[part]
-            chains = evaluate(
+            chains = self.chains or evaluate(
                 self.deployment, points, self.acceptance, known=known, prefill=self.prefill
             )
             gains = chains.speedup if room is None else chains.speedup * room[part]
@@ -300,6 +302,12 @@ def evaluate(
         prefill=prefill,
         draft_prefill=draft_prefill,
     )
+
+
+def lengths_considered(deployment: Deployment, longest: int, axes: int) -> FloatArray:
+    """Return draft lengths along an axis before those of points, from 0 if none takes time too."""
+    first = 0.0 if deployment.runs_idle_drafter else 1.0
+    return np.arange(first, longest + 1).reshape(-1, *(1,) * axes)
 
 
 def where_it_fits(
