@@ -265,7 +265,7 @@ def evaluate(
     pairs = points["batch_size"], points["draft_length"], points["verify_tokens"]
     # short axes of a grid are as good as blocks, until what it has of contexts is large
     size = np.broadcast(*pairs, points["context_length"]).size
-    if size > FEW:
+    if errors or size > FEW:
         keep_memory()
     is_long = size > MANY and np.broadcast(*pairs).size > MANY
     times: StepTimes | BlockedTimes
