@@ -1,7 +1,6 @@
 """Files that are read only if they are ordinary ones, and written as a whole or not at all."""
 
 import errno
-import json
 import os
 import stat
 from collections.abc import Iterator
@@ -24,6 +23,8 @@ def file_mode(path: Path) -> int:
 
 def parsed_json(text: str | bytes) -> Any:
     """Return what a JSON text says; a ValueError also where it is nested too deep to be read."""
+    import json  # which records that ship do not need
+
     try:
         return json.loads(text)
     except RecursionError:

@@ -6,7 +6,6 @@ is imported when the first file is read.
 """
 
 import io
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -19,7 +18,7 @@ import numpy as np
 
 from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.files import check_readable, refusing
+from specmodel.base.files import check_readable, parsed_json, refusing
 from specmodel.base.naming import found_path, known_name
 from specmodel.base.schemas import Kinds, schema_of
 from specmodel.base.units import FloatArray
@@ -138,7 +137,7 @@ def is_path(name: str | Path, argument: str = "name") -> bool:
 @cache
 def list_names(folder: Path) -> tuple[str, ...]:
     """Return the names of the records that ship in a folder, sorted."""
-    return tuple(sorted(path.name.removesuffix(".toml") for path in folder.glob("*.toml")))
+    return tuple(sorted(path.stem for path in folder.iterdir() if path.suffix == ".toml"))
 
 
 def find_file(name: str | Path, folder: Path, argument: str) -> Path:
@@ -203,7 +202,7 @@ def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
 
 def _toml_key(key: str) -> str:
     """Return a key as TOML has it: in quotes unless it is letters, digits, - and _ only."""
-    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else json.dumps(key)
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else _json(key)
 
 
 def _is_table(value: object) -> bool:
@@ -216,7 +215,13 @@ def _is_table(value: object) -> bool:
 def _toml_value(value: object) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e6:
         return f"{value:.1f}"
-    return f"{value:.15g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+    return f"{value:.15g}" if isinstance(value, float) else _json(value)
+
+
+def _json(value: object) -> str:
+    import json  # which records that ship do not need
+
+    return json.dumps(value, ensure_ascii=False)
 
 
 def read_mapping(path: Path, argument: str) -> dict[str, Any]:
@@ -226,7 +231,7 @@ def read_mapping(path: Path, argument: str) -> dict[str, Any]:
     import tomllib  # which records that ship do not need
 
     try:
-        data = json.loads(text) if kind == "JSON" else tomllib.loads(text)
+        data = parsed_json(text) if kind == "JSON" else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(argument, str(path), f"well-formed {kind} ({error})") from None
     if not isinstance(data, dict):

@@ -20,9 +20,8 @@ from specmodel.cli.settings import refuse_given
 from specmodel.cli.taken import measured_or_none, typical_or_none, would_hold
 from specmodel.prediction.predicting import warnings_of_times, with_intervals, with_known_intervals
 from specmodel.prediction.priced import priced
-from specmodel.show import forms, glossary, operator, report, turned
+from specmodel.show import forms, glossary, operator, report
 from specmodel.show.components import component_rows, component_tables, fields_of
-from specmodel.show.within import Within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from specmodel.drafters.typical import TypicalHeads
     from specmodel.prediction.outcome import Prediction
     from specmodel.prediction.table import Row
+    from specmodel.show.within import Within
 
 _AXES = ("verify_tokens", "tree_width")
 _MOST_SEARCHED = 4096
@@ -50,6 +50,8 @@ def outlook_from(options: dict[str, Any]) -> forms.Answer:
     prediction = make(options | {"interval": False})
     if seconds is None:
         return _answer(prediction, options)
+    from specmodel.show.within import Within
+
     every, most = prediction, int(prediction.batch_size.max())
     if at_best and most <= _MOST_SEARCHED and prediction.batch_size.ndim == 1:
         every = best_from(options | {"batch_size": f"1:{most}"})
@@ -129,6 +131,7 @@ def _told(prediction: Prediction, wanted: bool | None) -> Prediction:
 def _turned(options: dict[str, Any]) -> forms.Answer:
     """Return from which acceptance it pays, where none is known."""
     from specmodel.answers.outlook import turned_round
+    from specmodel.show import turned
 
     refuse_given(options, (*_AXES, *_JUDGED), "an acceptance with it")
     if options["measured_draft_length"] is not None:

@@ -1,6 +1,5 @@
 """Overheads of a serving stack: what a pass costs beyond its FLOPs and bytes."""
 
-import csv
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -341,6 +340,8 @@ def first_token_constants() -> dict[str, float]:
     >>> sorted(first_token_constants())
     ['sglang', 'trtllm', 'vllm']
     """
+    import csv
+
     lines = FIRST_TOKENS.read_text(encoding="utf-8").splitlines()
     rows = csv.DictReader(line for line in lines if not line.startswith("#"))
     return {row["stack"]: float(row["constant_time"]) for row in rows}

@@ -204,7 +204,7 @@ class Evaluation:
         points["draft_length"] = np.zeros(())
         return evaluate(self.deployment, points, self.acceptance, prefill=self.prefill).speedup
 
-    @property
+    @cached_property
     def best_draft_length(self) -> FloatArray:
         """Draft length with the largest speedup, 0 for none; NaN for trees [token].
 

@@ -260,7 +260,8 @@ def with_tokens(prediction: Prediction, rows: list[Row], *, at_best: bool) -> Pr
         told = f"{best['tokens_per_step']:.2f} tokens a step of {length} drafted"
         source = f", {assumed['acceptance']}" if "acceptance" in assumed else ""
         assumed["acceptance"] = told + source
-    return replace(prediction, assumptions=assumed)
+    # what is assumed changes no warning
+    return replace(prediction, assumptions=assumed, warn=lambda _: prediction.warnings)
 
 
 def room_told(prediction: Prediction, rows: list[Row]) -> str:
