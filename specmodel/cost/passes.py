@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from operator import mul
+from operator import attrgetter, mul
 
 import numpy as np
 
@@ -103,18 +103,21 @@ def side_by_side(
     found = list(timed)
     for name, work in second.items():
         others, place, row = np.zeros(()), -1, -1
+        totals = list(map(attrgetter("times.total_time"), found))
         for i, stack in enumerate(found):
             for j, other in enumerate(stack.names):
                 if other == name:
                     place, row = i, j
                 elif other.startswith(work.beside):
-                    others = others + stack.times.total_time[j]
-        own = found[place].times.total_time
-        hidden = np.clip(2 - tokens / work.beside_tokens, 0, 1) * np.minimum(others / own[row], 1)
+                    others = others + totals[i][j]
+        own = totals[place]
+        few = np.minimum(np.maximum(2 - tokens / work.beside_tokens, 0), 1)
+        hidden = few * np.minimum(others / own[row], 1)
         left = np.ones((len(own), *np.broadcast_shapes(hidden.shape, own.shape[1:])))
         left[row] -= hidden
-        times = map(mul, vars(found[place].times).values(), (*[left] * 6, 1.0))
-        found[place] = replace(found[place], times=ComponentTime(*times))
+        factors = left, left, left, 1.0, left, left, 1.0  # messages run on neither stream
+        times = ComponentTime(*map(mul, vars(found[place].times).values(), factors))
+        found[place] = replace(found[place], times=times)
     return found
 
 

@@ -1,11 +1,12 @@
 """Sums of measures: arithmetic of forms, and what a formula of work must not do with them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from specmodel.base.errors import InputError
+from specmodel.base.frozen import dataclass
 from specmodel.cost.forward import pass_work
 from specmodel.layers.batch import Batch, Carried, Layout, sequence_group
 from specmodel.layers.forms import Measure, measured

@@ -1,12 +1,13 @@
 """A kind of layer that is not attention: a record of its own, and nothing else knows it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 import pytest
 
 from specmodel.base.errors import InputError
+from specmodel.base.frozen import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.cost.forward import pass_work
 from specmodel.drafters.heads import eagle_drafter, mtp_drafter
