@@ -100,7 +100,7 @@ class KernelParameters:
         if "ramp_time" not in self._bends:
             return seconds
         ramp = kernels * self.ramp_time
-        return seconds * (1 + ramp / np.maximum(seconds + ramp, np.finfo(float).tiny))
+        return seconds * (1 + ramp / np.maximum(seconds + ramp, _TINY))
 
     def walked(self, seconds: Value, depth: Value, kernels: Value) -> Value:
         """Return the time of reads that stream in `seconds` while kernels walk their depths [s].

@@ -123,6 +123,7 @@ def acceptance_by_name() -> dict[str, PublishedAcceptance | PublishedHead]:
     return found | {published.name: published for published in published_acceptance()}
 
 
+@cache
 def measured_acceptance(target: str, drafter: str) -> Acceptance | None:
     """Return what is published of this very target, by its name, with this kind of drafter.
 

@@ -141,6 +141,7 @@ PREDICT = (
 )
 COMMANDS = {
     "cold predict": (PREDICT, "import numpy; from pydantic import BaseModel"),
+    "two words": ("predict qwen3.5-397b h200", "import numpy, pydantic"),
     "--help": ("--help", "pass"),
     "list hardware": ("list hardware", "pass"),
 }

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from specmodel.base.frozen import dataclass
 
 from specmodel.base.errors import InputError
-from specmodel.base.frozen import dataclass
 from specmodel.cost.forward import pass_work
 from specmodel.layers.batch import Batch, Carried, Layout, sequence_group
 from specmodel.layers.forms import Measure, measured

@@ -5,9 +5,9 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from specmodel.base.frozen import dataclass
 
 from specmodel.base.errors import InputError
-from specmodel.base.frozen import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.cost.forward import pass_work
 from specmodel.drafters.heads import eagle_drafter, mtp_drafter
