@@ -8,12 +8,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError, install
-from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering, echo_warnings, told_progress
 from specmodel.cli.loads import (
     LONGEST,
+    NINETY,
     OPTIONS,
+    USUAL_POLICIES,
     study_from,
     typed_law,
     typed_loads,
@@ -25,7 +26,6 @@ from specmodel.cli.settings import own
 from specmodel.cli.where import where_options
 from specmodel.prediction.table import Form, Row, seconds
 from specmodel.show import report
-from specmodel.show.assumed import assumed_text
 from specmodel.show.forms import Answer, fitted_table
 
 if TYPE_CHECKING:
@@ -103,6 +103,10 @@ _AT_LOADS: dict[str, tuple[Form, str]] = {
 }
 """Columns of tables for people, with the column of rows without which they are left out."""
 _SPARE = ("running", "TTFT\n90 %", "TPOT\n90 %", "80 % by\nsimulation")
+_INTERVALS = (
+    "80 % by simulation: of runs with other requests; by prediction: of what predicted times may be"
+    " off by, which weighs more."
+)
 _UNITS = UNITS | {
     **dict.fromkeys(("capacity", "simulated_low", "simulated_high"), "request/s"),
     **dict.fromkeys(("predicted_low", "predicted_high", "passes_again"), "request/s"),
@@ -143,22 +147,23 @@ def capacity(**options: Any) -> Answer:
     is_asked = options["request_rate"] is not None or options["users"] is not None
     if is_asked and options["for_rate"] is not None:
         raise InputError("for_rate", options["for_rate"], "no rates or users, as it finds the rate")
-    told = _at_loads if is_asked else _found
-    rows, tried = told(trial, policies, options)
+    rows, tried = (_at_loads if is_asked else _found)(trial, policies, options)
     if options["for_rate"] is not None:
         _add_replicas(rows, options, trial)
     _add_costs([*rows, *([] if is_asked else tried)], options, trial)
+    case = report.heading(trial.study.deployment)
     fields = {
-        "case": report.heading(trial.study.deployment),
+        "case": case,
         "assumptions": assumed,
         "units": {name: _UNITS.get(name, "-") for name in {**rows[0], **tried[0]}},
         "rows": rows,
     } | ({} if is_asked else {"rates_tried": tried})
+    notes = [USUAL_POLICIES] if options["policy"] is None else []
     return Answer(
-        page=lambda: _page(trial, rows, assumed, is_asked=is_asked),
+        page=lambda: _page(trial, rows, assumed, notes, is_asked=is_asked),
         fields=lambda: fields,
         rows=lambda: tried,
-        case=report.heading(trial.study.deployment),
+        case=case,
     )
 
 
@@ -278,26 +283,31 @@ def _add_costs(rows: list[Row], options: dict[str, Any], trial: Trial) -> None:
             row["cost_per_hour"] = None if row["gpus"] is None else row["gpus"] * price
 
 
-def _page(trial: Trial, rows: list[Row], assumed: dict[str, Any], *, is_asked: bool) -> str:
+def _page(
+    trial: Trial, rows: list[Row], assumed: dict[str, Any], notes: list[str], *, is_asked: bool
+) -> str:
     """Return the page for people: one sentence, the table, what was assumed."""
     deployment = trial.study.deployment
-    columns = _AT_LOADS if is_asked else _CAPACITY
+    columns, verdict = (_AT_LOADS, _verdict_at_loads) if is_asked else (_CAPACITY, _verdict)
     kept = [
         (title, form)
         for title, (form, name) in columns.items()
         if any(row.get(name) is not None for row in rows)
     ]
-    told = fitted_table(rows, kept, _SPARE, left=("policy",))
-    verdict = _verdict_at_loads if is_asked else _verdict
-    words = [wrap(verdict(trial, rows)), wrap(report.heading(deployment))]
-    words += [wrap(line) for line in report.behind(deployment)]
-    notes = [
-        wrap(f"{row['policy']} meets the targets again at {row['passes_again']:.3g} requests/s.")
+    again = [
+        f"{row['policy']} meets the targets again at {row['passes_again']:.3g} requests/s."
         for row in rows
         if row.get("passes_again")
     ]
-    parts = ["\n".join(words), told, *notes, assumed_text(assumed)]
-    return "\n\n".join(parts)
+    return report.laid_out(
+        report.heading(deployment),
+        report.behind(deployment),
+        assumed,
+        (),
+        [verdict(trial, rows)],
+        [fitted_table(rows, kept, _SPARE, left=("policy",))],
+        [*again, *notes, *([] if is_asked else [_INTERVALS]), NINETY],
+    )
 
 
 def within_targets(trial: Trial) -> str:
@@ -313,7 +323,7 @@ def _verdict(trial: Trial, rows: list[Row]) -> str:
     best = max(rows, key=lambda row: row["capacity"])
     plain = next((row for row in rows if row["policy"] == "none"), None)
     ends = best["predicted_low"], best["predicted_high"]
-    sure = "" if None in ends else " (80 %: {:.3g} to {:.3g})".format(*ends)
+    sure = "" if None in ends else " (80 % interval {:.3g} to {:.3g})".format(*ends)
     text = f"Within {within_targets(trial)}, {best['policy']} carries most:"
     text += f" {best['capacity']:.3g} requests/s{sure}"
     if plain is None:

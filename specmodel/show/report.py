@@ -227,27 +227,37 @@ def page(case: _Case, words: Iterable[str], *parts: str, notes: Iterable[str] = 
     `words` and `notes` are paragraphs, to be wrapped, of which the first is the verdict; `parts`
     are tables, printed as they are. Kernels, engine and what was assumed close the page.
     """
-    verdict, *others = words
-    assumed = dict(case.assumptions)
-    source = assumed.pop("acceptance", None)
-    told = [f"Acceptance: {source}.{_as_exact(case)}"] if source else []
-    opening = [verdict, heading(case.deployment), *what_if_text(assumed), *told, *others]
-    warnings = [f"Warning: {warning}." for warning in case.warnings]
-    closing = "\n".join([*map(wrap, behind(case.deployment)), assumed_text(assumed)])
-    blocks = [
-        "\n".join(map(wrap, opening)),
-        *map(wrap, warnings),
-        *parts,
-        "\n".join(map(wrap, notes)),
-    ]
-    return "\n\n".join(filter(None, [*blocks, closing]))
-
-
-def _as_exact(case: _Case) -> str:
-    """Say what intervals take for granted, where there are any."""
     from specmodel.prediction.intervals import states_errors
 
-    return " Intervals take it as exact." if states_errors(case.deployment) else ""
+    assumed, d = dict(case.assumptions), case.deployment
+    if "acceptance" in assumed and states_errors(d):
+        assumed["acceptance"] = f"{assumed['acceptance']}. Intervals take it as exact"
+    return laid_out(heading(d), behind(d), assumed, case.warnings, words, parts, notes)
+
+
+def laid_out(
+    title: str,
+    behind: Iterable[str],
+    assumptions: Mapping[str, Any],
+    warnings: Iterable[str],
+    words: Iterable[str],
+    parts: Iterable[str],
+    notes: Iterable[str] = (),
+) -> str:
+    """Return the page of an answer whose heading, and what is behind it, are given."""
+    verdict, *others = words
+    assumed = dict(assumptions)
+    source = assumed.pop("acceptance", None)
+    told = [f"Acceptance: {source}."] if source else []
+    opening = [verdict, title, *what_if_text(assumed), *told, *others]
+    blocks = [
+        "\n".join(map(wrap, opening)),
+        *(wrap(f"Warning: {warning}.") for warning in warnings),
+        *parts,
+        "\n".join(map(wrap, notes)),
+        "\n".join([*map(wrap, behind), assumed_text(assumed)]),
+    ]
+    return "\n\n".join(filter(None, blocks))
 
 
 def if_it_fitted(verdict: str, largest: int = 0, counted: str = "") -> str:
