@@ -15,13 +15,14 @@ from specmodel.cli.loads import (
     NINETY,
     OPTIONS,
     USUAL_POLICIES,
+    named,
     study_from,
     typed_law,
     typed_loads,
     typed_policies,
     typed_targets,
 )
-from specmodel.cli.serve import UNITS
+from specmodel.cli.serve import UNITS, requests_a_second
 from specmodel.cli.settings import own
 from specmodel.cli.where import where_options
 from specmodel.prediction.table import Form, Row, seconds
@@ -41,6 +42,8 @@ _RUNS = {True: (5, 2000), False: (2, 1000)}
 """What is taken where nothing is typed; runs at each rate and their requests, with numba or not."""
 _RATES_TRIED = 11
 """Rates that are tried for a policy, about [-]."""
+_ALIKE = 1.01
+"""How much more than plain decoding carries is called more [-]."""
 _STEEP = 1.2
 """How much more is carried with targets a tenth longer, from which that is told [-]."""
 UNASKED = dict.fromkeys(("replications", "for_rate", "gpu_hour_price", *OPTIONS))
@@ -304,7 +307,7 @@ def _page(
         report.behind(deployment),
         assumed,
         (),
-        [verdict(trial, rows)],
+        [verdict(trial, rows) + ("" if is_asked else _alike(rows))],
         [fitted_table(rows, kept, _SPARE, left=("policy",))],
         [*again, *notes, *([] if is_asked else [_INTERVALS]), NINETY],
     )
@@ -318,21 +321,31 @@ def within_targets(trial: Trial) -> str:
     return f"{times} for {100 * targets.attainment:.4g} % of requests"
 
 
+def _best(rows: list[Row]) -> Row:
+    """Return the row of the policy that carries most; of plain decoding, if none carries more."""
+    best = max(rows, key=lambda row: row["capacity"])
+    plain = next((row for row in rows if row["policy"] == "none"), best)
+    return best if best["capacity"] > _ALIKE * plain["capacity"] else plain
+
+
+def _alike(rows: list[Row]) -> str:
+    """Say which policies may carry as much as the best one."""
+    best = _best(rows)
+    names, name = report.alike(best, rows, "simulated"), named(best["policy"])
+    return f" Runs with other requests do not tell {name} and {names} apart." if names else ""
+
+
 def _verdict(trial: Trial, rows: list[Row]) -> str:
     """Say what is carried without and with speculation, and which setting carries most."""
-    best = max(rows, key=lambda row: row["capacity"])
     plain = next((row for row in rows if row["policy"] == "none"), None)
+    best = _best(rows)
     ends = best["predicted_low"], best["predicted_high"]
     sure = "" if None in ends else " (80 % interval {:.3g} to {:.3g})".format(*ends)
-    text = f"Within {within_targets(trial)}, {best['policy']} carries most:"
+    text = f"Within {within_targets(trial)}, {named(best['policy'])} carries most:"
     text += f" {best['capacity']:.3g} requests/s{sure}"
-    if plain is None:
-        return f"{text}."
-    if best is plain:
-        others = [row for row in rows if row is not plain]
-        second = max(others, key=lambda row: row["capacity"], default=None)
-        with_drafts = f" with {second['policy']} {second['capacity']:.3g}" if second else ""
-        return f"{text}, without speculation;{with_drafts}.".replace(";.", ".")
+    if plain is None or best is plain:
+        others = [f"{row['policy']} {row['capacity']:.3g}" for row in rows if row is not best]
+        return f"{text}{'; ' * bool(others)}{', '.join(others)}."
     if not plain["capacity"]:
         time = seconds(trial.alone("none")[1])
         return f"{text}; without speculation a request alone takes {time} a token."
@@ -354,13 +367,15 @@ def _verdict_at_loads(trial: Trial, rows: list[Row]) -> str:
         r for r in rows if (r["request_rate"], r["users"]) == (last["request_rate"], last["users"])
     ]
     rate, users = last["request_rate"], last["users"]
-    where = f"{rate:.3g} requests/s" if rate else f"{users} users"
-    by_answer = {
-        text: ", ".join(f"{r['policy']} ({r['goodput']:.0%})" for r in own if is_in(r))
-        for text, is_in in (
-            ("carried with", lambda row: row["meets_targets"]),
-            ("not with", lambda row: not row["meets_targets"]),
+    where = requests_a_second(rate) if rate else f"{users} users"
+    met, unmet = (
+        ", ".join(
+            f"{named(r['policy'])} ({r['goodput']:.0%})"
+            for r in own
+            if r["meets_targets"] == is_met
         )
-    }
-    told = "; ".join(f"{text} {names}" for text, names in by_answer.items() if names)
-    return f"Within {within_targets(trial)}, {where} are {told}."
+        for is_met in (True, False)
+    )
+    told = f"can be carried with {met}" if met else "can be carried with none of these"
+    told += f"{'; not with ' if met else ': '}{unmet}" if unmet else ""
+    return f"Within {within_targets(trial)}, {where} {told}."

@@ -127,6 +127,11 @@ def typed_policies(options: dict[str, Any]) -> list[str]:
     return policies
 
 
+def named(policy: str) -> str:
+    """Return a policy as a sentence names it."""
+    return "plain decoding" if policy == "none" else policy
+
+
 def _fixed_length(policy: str) -> int:
     """Return the draft length of fixed:K, 0 of any other policy [token]."""
     name, _, length = policy.partition(":")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from specmodel import replay
-from specmodel.base.text import SCREEN, listed
+from specmodel.base.text import SCREEN
 from specmodel.prediction.table import Form, Row
 from specmodel.show import report
 from specmodel.show.forms import fitted_table, plain_fields
@@ -71,14 +71,12 @@ def _verdict(rows: list[Row]) -> str:
     if not rows:
         return "Policies that know the trace only: bounds, nothing to deploy."
     best = max(rows, key=lambda row: row["speedup"])
-    others = [row for row in rows if row is not best]
-    low = best["speedup_low"]  # of one request none is known
-    alike = [row["policy"] for row in others if low and row["speedup_high"] >= low]
-    apart = f", not told apart from {listed(alike)}, as 95 % intervals overlap" if alike else ""
+    alike = report.alike(best, rows, "speedup")
+    apart = f", not told apart from {alike}, as 95 % intervals overlap" if alike else ""
     told = [f"Best: {_gain(best)}{apart}"]
     if best["speedup"] <= 1:
         told = ["Speculation does not pay under any of these policies"]
-    told += [_gain(row) for row in others if row["policy"] == "cascade"]
+    told += [_gain(row) for row in rows if row["policy"] == "cascade" and row is not best]
     return f"{'; '.join(told)}."
 
 

@@ -14,6 +14,7 @@ from specmodel.cli.loads import (
     NINETY,
     OPTIONS,
     USUAL_POLICIES,
+    named,
     study_from,
     typed_loads,
     typed_policies,
@@ -158,11 +159,14 @@ def _table(rows: list[Row], targets: tuple[float | None, float | None]) -> str:
 
 
 def _verdict(rows: list[Row]) -> str:
-    """Say at each load, of many at both ends, which policies have the least time per token."""
+    """Say which policies take the least time per token at each load, of many at three."""
     key = "request_rate" if rows[0]["users"] is None else "users"
     loads = [*dict.fromkeys(row[key] for row in rows)]
     told, last = list[str](), ""
-    for load in loads if len(loads) <= _MOST_TOLD else (loads[0], loads[-1]):
+    if len(loads) > _MOST_TOLD:
+        carried = [row[key] for row in rows if row["is_steady"]]
+        loads = [*dict.fromkeys((loads[0], *carried[-1:], loads[-1]))]
+    for load in loads:
         own = [row for row in rows if row[key] == load]
         steady = [row for row in own if row["is_steady"]]
         where = requests_a_second(load) if key == "request_rate" else f"{load} users"
@@ -171,25 +175,25 @@ def _verdict(rows: list[Row]) -> str:
             continue
         least = min(row["tpot"] for row in steady)
         best = [row["policy"] for row in steady if seconds(row["tpot"]) == seconds(least)]
-        named = f"{listed(best)} {'is' if len(best) == 1 else 'are'} fastest"
-        text = f"at {where} {'likewise' if named == last else named}, {seconds(least)} a token"
+        fastest = f"{listed([*map(named, best)])} {'is' if len(best) == 1 else 'are'} fastest"
+        text = f"at {where} {'likewise' if fastest == last else fastest}, {seconds(least)} a token"
         plain = next((row for row in own if row["policy"] == "none"), None)
         if plain is not None and "none" not in best:
             how = f"{plain['tpot'] / least:.2f}x faster than without drafts"
             text += f", {how if plain['is_steady'] else 'a load not carried without drafts'}"
-        told, last = [*told, text], named
+        told, last = [*told, text], fastest
     text = "; ".join(told)
     return f"{text[0].upper()}{text[1:]}."
 
 
 def _not_carried(rate: float, most: float) -> str:
     """Say that no policy carries a rate, and about how much is carried [request/s]."""
-    edge = f"at most about {most:.3g}"
     if rate >= most:
-        told = f"{requests_a_second(rate)} are not carried by any policy: {edge}"
+        told = f"{requests_a_second(rate)} are not carried by any policy: at most about {most:.3g}"
         return f"{told}, above which requests wait ever longer"
-    near = f"near what is carried, {edge} by formula, more --requests tell"
-    return f"at {requests_a_second(rate)} requests wait ever longer under all policies; {near}"
+    formula = f"though about {most:.3g} are carried by formula; more --requests tell"
+    where = f"at {requests_a_second(rate)} requests wait ever longer under all policies here"
+    return f"{where}, {formula}"
 
 
 def requests_a_second(rate: float) -> str:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from specmodel.base.ranges import ranges_text, spans
-from specmodel.base.text import wrap
+from specmodel.base.text import listed, wrap
 from specmodel.prediction.table import Form, Row, varies
 from specmodel.show.assumed import assumed_text, what_if_text
 from specmodel.show.forms import Answer, by_batch_size, records
@@ -106,6 +106,13 @@ def paying(sizes: Sequence[int], gains: Sequence[Gain | None]) -> str:
 
     told = where("pays", lambda gain: gain.low > 1)
     return ", ".join(told + where("may pay or not", lambda gain: gain.is_open))
+
+
+def alike(best: Row, rows: Sequence[Row], figure: str) -> str:
+    """List the policies whose interval of a figure overlaps that of the best; "" for none."""
+    low = best[f"{figure}_low"]
+    others = (row for row in rows if row is not best and low)
+    return listed([r["policy"] for r in others if (r[f"{figure}_high"] or 0) >= low])
 
 
 def why(row: Row, rows: list[Row], prediction: Prediction, where: str = "") -> str:
