@@ -56,8 +56,14 @@ class Within:
     def told(self) -> str:
         """Say what the largest batches are, what they carry, and what ends the one that drafts."""
         largest, plain = self.largest, self.plain
+        fitting = [row for row in self.every if row["fits"]]
+        if not fitting:
+            return ""  # the verdict says so
         if not (largest or plain):
-            return self._unmet()
+            least = min(fitting, key=lambda row: row["tpot"])
+            shown = seconds(least["tpot"], self.target)
+            at = f"batch size {_size(least)}"
+            return f"No batch meets {seconds(self.target)}: least {shown} at {at}."
         with_drafts, without = map(self._named, (largest, plain))
         told = f"Within {seconds(self.target)} a token, the largest batch is"
         told += f" {with_drafts} with speculation, {without} without"
@@ -75,15 +81,6 @@ class Within:
             return "none"
         at = f" (context {row['context_length']})" if varies("context_length", self.every) else ""
         return f"{_size(row)}{at}"
-
-    def _unmet(self) -> str:
-        """Say what the least time per token is where none meets the target."""
-        rows = [row for row in self.every if row["fits"]]
-        if not rows:
-            return ""  # the verdict says that nothing fits
-        least = min(rows, key=lambda row: row["tpot"])
-        shown, size = seconds(least["tpot"], self.target), _size(least)
-        return f"No batch meets {seconds(self.target)}: least {shown} at batch size {size}."
 
     def _most(self) -> str:
         """Say where a smaller batch carries more tokens a second than the largest."""
