@@ -42,8 +42,6 @@ _RUNS = {True: (5, 2000), False: (2, 1000)}
 """What is taken where nothing is typed; runs at each rate and their requests, with numba or not."""
 _RATES_TRIED = 11
 """Rates that are tried for a policy, about [-]."""
-_ALIKE = 1.01
-"""How much more than plain decoding carries is called more [-]."""
 _STEEP = 1.2
 """How much more is carried with targets a tenth longer, from which that is told [-]."""
 UNASKED = dict.fromkeys(("replications", "for_rate", "gpu_hour_price", *OPTIONS))
@@ -324,8 +322,8 @@ def within_targets(trial: Trial) -> str:
 def _best(rows: list[Row]) -> Row:
     """Return the row of the policy that carries most; of plain decoding, if none carries more."""
     best = max(rows, key=lambda row: row["capacity"])
-    plain = next((row for row in rows if row["policy"] == "none"), best)
-    return best if best["capacity"] > _ALIKE * plain["capacity"] else plain
+    alike = (r for r in rows if r["policy"] == "none" and best["capacity"] < 1.01 * r["capacity"])
+    return next(alike, best)
 
 
 def _alike(rows: list[Row]) -> str:
@@ -362,20 +360,11 @@ def _verdict(trial: Trial, rows: list[Row]) -> str:
 
 def _verdict_at_loads(trial: Trial, rows: list[Row]) -> str:
     """Say which policies meet the targets at the largest load, with which shares."""
-    last = rows[-1]
-    own = [
-        r for r in rows if (r["request_rate"], r["users"]) == (last["request_rate"], last["users"])
-    ]
-    rate, users = last["request_rate"], last["users"]
+    rate, users = (rows[-1][name] for name in ("request_rate", "users"))
+    own = (r for r in rows if (r["request_rate"], r["users"]) == (rate, users))
+    told = [(r["meets_targets"], f"{named(r['policy'])} ({r['goodput']:.0%})") for r in own]
+    met, unmet = (", ".join(t for is_met, t in told if is_met == it) for it in (True, False))
     where = requests_a_second(rate) if rate else f"{users} users"
-    met, unmet = (
-        ", ".join(
-            f"{named(r['policy'])} ({r['goodput']:.0%})"
-            for r in own
-            if r["meets_targets"] == is_met
-        )
-        for is_met in (True, False)
-    )
-    told = f"can be carried with {met}" if met else "can be carried with none of these"
-    told += f"{'; not with ' if met else ': '}{unmet}" if unmet else ""
-    return f"Within {within_targets(trial)}, {where} {told}."
+    text = f"{where} can be carried with {met or 'none of these'}"
+    ends = f"{'; not with ' if met else ': '}{unmet}" if unmet else ""
+    return f"Within {within_targets(trial)}, {text}{ends}."
