@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
-
 from specmodel import replay
 from specmodel.base.errors import InputError
 from specmodel.cli import settings
@@ -71,7 +69,6 @@ _OPTIONS: dict[str, tuple[type | str, str]] = {
 @settings.command()
 @where_options(required=False)
 @own("policy", "LIST", _POLICIES, to="policies")
-@click.option("--suite", hidden=True)
 @settings.options(*(own(name, kind, words) for name, (kind, words) in _OPTIONS.items()))
 @own("fixed_context", bool, "Context does not grow in a request.", default=None)
 @own(
@@ -84,7 +81,7 @@ _OPTIONS: dict[str, tuple[type | str, str]] = {
 @own("seed", int, "Of all that is drawn.", default=0)
 @own("workers", int, "Processes.", default=1)
 @answering()
-def simulate(*, suite: str | None, **options: Any) -> Answer:
+def simulate(**options: Any) -> Answer:
     """Replay draft-length policies over an acceptance trace, at batch size 1.
 
     Every policy meets the same requests and the same luck. Speedups are over no speculation: of the
@@ -113,8 +110,6 @@ def simulate(*, suite: str | None, **options: Any) -> Answer:
     generator, which are given, and settings: my_module:MyPolicy:window=20.
     All policies: specmodel list policies.
     """
-    if suite is not None:
-        raise InputError("suite", suite, "python calibration/cascade.py of a checkout")
     import numpy as np
 
     from specmodel.base.files import write_text

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from specmodel.cost.deployment import NO_DRAFTER
 from specmodel.prediction.table import Row, seconds, varies
 
 if TYPE_CHECKING:
@@ -44,6 +43,8 @@ class Within:
     def plain(self) -> Row | None:
         """The row of the largest batch that meets it where no drafter is loaded."""
         from numpy import broadcast_to
+
+        from specmodel.cost.deployment import NO_DRAFTER
 
         memory = self.prediction.evaluation.memory
         alone = replace(memory.deployment, drafter=NO_DRAFTER)
