@@ -106,7 +106,7 @@ _AT_LOADS: dict[str, tuple[Form, str]] = {
 _SPARE = ("running", "TTFT\n90 %", "TPOT\n90 %", "80 % by\nsimulation")
 _INTERVALS = (
     "80 % by simulation: of runs with other requests; by prediction: of what predicted times may be"
-    " off by, which weighs more."
+    " off by, acceptance taken as exact."
 )
 _UNITS = UNITS | {
     **dict.fromkeys(("capacity", "simulated_low", "simulated_high"), "request/s"),
