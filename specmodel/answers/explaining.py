@@ -147,13 +147,15 @@ def _of_layers(
 
 def _speedup_terms(columns: FloatArray) -> FloatArray:
     """Return what causes and rejection take; the first two columns are ideal and real tokens."""
-    ideal, tokens, *relative = columns
-    cost = 1 + coalition_sums(np.stack(relative))
+    ideal, tokens = columns[:2]
+    cost = 1 + coalition_sums(columns[2:])
     return shapley_values(np.concatenate([ideal / cost, tokens / cost]))
 
 
 def _in_chunks(function: Callable[[FloatArray], FloatArray], columns: FloatArray) -> FloatArray:
     """Call a function of columns for some points at a time: it holds 2^10 numbers for each."""
+    if not columns.size:  # nothing acts: plain passes alone
+        return columns
     flat = columns.reshape(len(columns), -1)
     starts = range(0, flat.shape[1], CHUNK)
     parts = [function(flat[:, start : start + CHUNK]) for start in starts]

@@ -22,12 +22,12 @@ def wrap(text: str, indent: str = "") -> str:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Return words as a list in a sentence.
+    """Return words as a list in a sentence; "" for none.
 
     >>> listed(["a", "b", "c"])
     'a, b and c'
     """
-    *first, last = words
+    *first, last = words or [""]
     return f"{', '.join(first)} and {last}" if first else last
 
 

@@ -8,24 +8,25 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError, install
-from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering, echo_warnings, told_progress
 from specmodel.cli.loads import (
     LONGEST,
+    NINETY,
     OPTIONS,
+    USUAL_POLICIES,
+    named,
     study_from,
     typed_law,
     typed_loads,
     typed_policies,
     typed_targets,
 )
-from specmodel.cli.serve import UNITS
+from specmodel.cli.serve import UNITS, requests_a_second
 from specmodel.cli.settings import own
 from specmodel.cli.where import where_options
 from specmodel.prediction.table import Form, Row, seconds
 from specmodel.show import report
-from specmodel.show.assumed import assumed_text
 from specmodel.show.forms import Answer, fitted_table
 
 if TYPE_CHECKING:
@@ -103,6 +104,10 @@ _AT_LOADS: dict[str, tuple[Form, str]] = {
 }
 """Columns of tables for people, with the column of rows without which they are left out."""
 _SPARE = ("running", "TTFT\n90 %", "TPOT\n90 %", "80 % by\nsimulation")
+_INTERVALS = (
+    "80 % by simulation: of runs with other requests; by prediction: of what predicted times may be"
+    " off by, acceptance taken as exact."
+)
 _UNITS = UNITS | {
     **dict.fromkeys(("capacity", "simulated_low", "simulated_high"), "request/s"),
     **dict.fromkeys(("predicted_low", "predicted_high", "passes_again"), "request/s"),
@@ -143,22 +148,23 @@ def capacity(**options: Any) -> Answer:
     is_asked = options["request_rate"] is not None or options["users"] is not None
     if is_asked and options["for_rate"] is not None:
         raise InputError("for_rate", options["for_rate"], "no rates or users, as it finds the rate")
-    told = _at_loads if is_asked else _found
-    rows, tried = told(trial, policies, options)
+    rows, tried = (_at_loads if is_asked else _found)(trial, policies, options)
     if options["for_rate"] is not None:
         _add_replicas(rows, options, trial)
     _add_costs([*rows, *([] if is_asked else tried)], options, trial)
+    case = report.heading(trial.study.deployment)
     fields = {
-        "case": report.heading(trial.study.deployment),
+        "case": case,
         "assumptions": assumed,
         "units": {name: _UNITS.get(name, "-") for name in {**rows[0], **tried[0]}},
         "rows": rows,
     } | ({} if is_asked else {"rates_tried": tried})
+    notes = [USUAL_POLICIES] if options["policy"] is None else []
     return Answer(
-        page=lambda: _page(trial, rows, assumed, is_asked=is_asked),
+        page=lambda: _page(trial, rows, assumed, notes, is_asked=is_asked),
         fields=lambda: fields,
         rows=lambda: tried,
-        case=report.heading(trial.study.deployment),
+        case=case,
     )
 
 
@@ -278,26 +284,31 @@ def _add_costs(rows: list[Row], options: dict[str, Any], trial: Trial) -> None:
             row["cost_per_hour"] = None if row["gpus"] is None else row["gpus"] * price
 
 
-def _page(trial: Trial, rows: list[Row], assumed: dict[str, Any], *, is_asked: bool) -> str:
+def _page(
+    trial: Trial, rows: list[Row], assumed: dict[str, Any], notes: list[str], *, is_asked: bool
+) -> str:
     """Return the page for people: one sentence, the table, what was assumed."""
     deployment = trial.study.deployment
-    columns = _AT_LOADS if is_asked else _CAPACITY
+    columns, verdict = (_AT_LOADS, _verdict_at_loads) if is_asked else (_CAPACITY, _verdict)
     kept = [
         (title, form)
         for title, (form, name) in columns.items()
         if any(row.get(name) is not None for row in rows)
     ]
-    told = fitted_table(rows, kept, _SPARE, left=("policy",))
-    verdict = _verdict_at_loads if is_asked else _verdict
-    words = [wrap(verdict(trial, rows)), wrap(report.heading(deployment))]
-    words += [wrap(line) for line in report.behind(deployment)]
-    notes = [
-        wrap(f"{row['policy']} meets the targets again at {row['passes_again']:.3g} requests/s.")
+    again = [
+        f"{row['policy']} meets the targets again at {row['passes_again']:.3g} requests/s."
         for row in rows
         if row.get("passes_again")
     ]
-    parts = ["\n".join(words), told, *notes, assumed_text(assumed)]
-    return "\n\n".join(parts)
+    return report.laid_out(
+        report.heading(deployment),
+        report.behind(deployment),
+        assumed,
+        (),
+        [verdict(trial, rows) + ("" if is_asked else _alike(rows))],
+        [fitted_table(rows, kept, _SPARE, left=("policy",))],
+        [*again, *notes, *([] if is_asked else [_INTERVALS]), NINETY],
+    )
 
 
 def within_targets(trial: Trial) -> str:
@@ -308,21 +319,31 @@ def within_targets(trial: Trial) -> str:
     return f"{times} for {100 * targets.attainment:.4g} % of requests"
 
 
+def _best(rows: list[Row]) -> Row:
+    """Return the row of the policy that carries most; of plain decoding, if none carries more."""
+    best = max(rows, key=lambda row: row["capacity"])
+    alike = (r for r in rows if r["policy"] == "none" and best["capacity"] < 1.01 * r["capacity"])
+    return next(alike, best)
+
+
+def _alike(rows: list[Row]) -> str:
+    """Say which policies may carry as much as the best one."""
+    best = _best(rows)
+    names, name = report.alike(best, rows, "simulated"), named(best["policy"])
+    return f" Runs with other requests do not tell {name} and {names} apart." if names else ""
+
+
 def _verdict(trial: Trial, rows: list[Row]) -> str:
     """Say what is carried without and with speculation, and which setting carries most."""
-    best = max(rows, key=lambda row: row["capacity"])
     plain = next((row for row in rows if row["policy"] == "none"), None)
+    best = _best(rows)
     ends = best["predicted_low"], best["predicted_high"]
-    sure = "" if None in ends else " (80 %: {:.3g} to {:.3g})".format(*ends)
-    text = f"Within {within_targets(trial)}, {best['policy']} carries most:"
+    sure = "" if None in ends else " (80 % interval {:.3g} to {:.3g})".format(*ends)
+    text = f"Within {within_targets(trial)}, {named(best['policy'])} carries most:"
     text += f" {best['capacity']:.3g} requests/s{sure}"
-    if plain is None:
-        return f"{text}."
-    if best is plain:
-        others = [row for row in rows if row is not plain]
-        second = max(others, key=lambda row: row["capacity"], default=None)
-        with_drafts = f" with {second['policy']} {second['capacity']:.3g}" if second else ""
-        return f"{text}, without speculation;{with_drafts}.".replace(";.", ".")
+    if plain is None or best is plain:
+        others = [f"{row['policy']} {row['capacity']:.3g}" for row in rows if row is not best]
+        return f"{text}{'; ' * bool(others)}{', '.join(others)}."
     if not plain["capacity"]:
         time = seconds(trial.alone("none")[1])
         return f"{text}; without speculation a request alone takes {time} a token."
@@ -339,18 +360,11 @@ def _verdict(trial: Trial, rows: list[Row]) -> str:
 
 def _verdict_at_loads(trial: Trial, rows: list[Row]) -> str:
     """Say which policies meet the targets at the largest load, with which shares."""
-    last = rows[-1]
-    own = [
-        r for r in rows if (r["request_rate"], r["users"]) == (last["request_rate"], last["users"])
-    ]
-    rate, users = last["request_rate"], last["users"]
-    where = f"{rate:.3g} requests/s" if rate else f"{users} users"
-    by_answer = {
-        text: ", ".join(f"{r['policy']} ({r['goodput']:.0%})" for r in own if is_in(r))
-        for text, is_in in (
-            ("carried with", lambda row: row["meets_targets"]),
-            ("not with", lambda row: not row["meets_targets"]),
-        )
-    }
-    told = "; ".join(f"{text} {names}" for text, names in by_answer.items() if names)
-    return f"Within {within_targets(trial)}, {where} are {told}."
+    rate, users = (rows[-1][name] for name in ("request_rate", "users"))
+    own = (r for r in rows if (r["request_rate"], r["users"]) == (rate, users))
+    told = [(r["meets_targets"], f"{named(r['policy'])} ({r['goodput']:.0%})") for r in own]
+    met, unmet = (", ".join(t for is_met, t in told if is_met == it) for it in (True, False))
+    where = requests_a_second(rate) if rate else f"{users} users"
+    text = f"{where} can be carried with {met or 'none of these'}"
+    ends = f"{'; not with ' if met else ': '}{unmet}" if unmet else ""
+    return f"Within {within_targets(trial)}, {text}{ends}."

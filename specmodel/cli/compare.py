@@ -137,8 +137,8 @@ def _within(
     make = best_from if case["draft_length"] is None else predict_from
     found = Within(target=target, prediction=make(case | {"batch_size": f"1:{most}"}))
     gpus, row = prediction.deployment.layout.num_gpus, Row()
-    for end, time in (("_plain", "forward_time"), ("", "tpot")):
-        largest = max(found.kept(found.every, time), key=lambda r: r["batch_size"], default=None)
+    ends = ("_plain", found.plain, "forward_time"), ("", found.largest, "tpot")
+    for end, largest, time in ends:
         rate = largest["batch_size"] / largest[time] / gpus if largest else None
         row[f"largest_batch_size{end}"] = int(largest["batch_size"]) if largest else None
         row[f"throughput_per_gpu_within{end}"] = rate

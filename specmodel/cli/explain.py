@@ -7,12 +7,13 @@ from typing import Any
 
 from specmodel import answers
 from specmodel.base.errors import InputError
-from specmodel.base.text import Columns, align_blocks
+from specmodel.base.text import Columns, align_blocks, listed, wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.where import where_options
 from specmodel.prediction.table import varies
-from specmodel.show import forms, report
+from specmodel.show import forms, operator, report
+from specmodel.show.glossary import limits_told
 
 MOST_EXPLAINED = 5
 """Most points explained side by side [-]."""
@@ -20,8 +21,8 @@ MOST_EXPLAINED = 5
 MOST_PRINTED = 10_000
 """Most points explained to programs, each in some twenty rows [-]."""
 
-_LIMITS = {"none": "", "memory": "a draft would gain, but none fits in memory"}
-"""What is said of limits that lengthen no step."""
+_HELD = "a draft would gain, but none fits in memory"
+_WORDS = {"rejection": "rejected tokens"}
 
 _TITLES = {
     "target_efficiency": "Target efficiency{}, from 1: verifying takes no longer",
@@ -60,25 +61,43 @@ def explain(**options: Any) -> forms.Answer:
         raise InputError("batch_size", f"{p.speedup.size} points", expected)
     p = replace(p, assumptions=settings.taken_defaults(options, ("batch_size",)) | p.assumptions)
     found = answers.explain(p)
-    return report.answer(p, found.to_frame(), lambda: (verdict(found), tables(found)))
+    return report.answer(
+        p, found.to_frame(), lambda: (verdict(found), tables(found), _terms(found))
+    )
 
 
 def verdict(explanation: answers.Explanation) -> str:
-    """Say for each point which terms cost the most speedup."""
-    sentences, rows = [], explanation.prediction.rows()
-    for i, row in enumerate(rows):
-        terms = {name: float(values.ravel()[i]) for name, values in explanation.speedup.items()}
-        worst = [n for n in sorted(terms, key=lambda n: terms[n])[:2] if terms[n] < -0.005]
-        taken = " and ".join(f"{name} {-terms[name]:.2f}" for name in worst)
-        takes = "take" if len(worst) > 1 else "takes"
-        told = [
-            f"{row['speedup']:.2f}x of at most {explanation.ideal_speedup.ravel()[i]:.2f}x",
-            f"{taken} {takes} most of the rest" if worst else "",
-            _LIMITS.get(by := row["limited_by"], f"the step is longer mostly by {by}"),
+    """Say for each point what is gained of what its draft could give, and what takes most of it."""
+    rows, ideals, told = explanation.prediction.rows(), explanation.ideal_speedup.ravel(), ""
+    for row, ideal, losses in zip(rows, ideals, _largest(explanation), strict=True):
+        drafted, is_new = row["draft_length"], "at best" not in told
+        tokens = f"{drafted} drafted token{'s' if drafted > 1 else ''}"
+        of_all = f"the {ideal:.2f}x that {tokens} could give at best"
+        of_all = of_all if is_new else f"{ideal:.2f}x with {drafted}"
+        takes = [f"{_WORDS.get(name, name)} ({loss:.2f})" for name, loss in losses.items()]
+        ends = [
+            f"{'most of the rest is ' * is_new}lost to {listed(takes)}" if takes else "",
+            _HELD if row["limited_by"] == "memory" else "",
             "" if row["fits"] else "it does not fit in memory",
         ]
-        sentences.append(f"At {report.place(row, rows)}: {'; '.join(filter(None, told))}.")
-    return " ".join(sentences)
+        gain = f"{row['speedup']:.2f}x" + (
+            f" of {of_all}" if drafted else ", as nothing is drafted"
+        )
+        told += f" At {operator.place(row, rows)}: {'; '.join(filter(None, [gain, *ends]))}."
+    return told.lstrip()
+
+
+def _largest(explanation: answers.Explanation) -> list[dict[str, float]]:
+    """Return for each point the two terms that take most of the speedup, and how much [-]."""
+    columns = ((-values.ravel()).tolist() for values in explanation.speedup.values())
+    terms = (zip(explanation.speedup, losses, strict=True) for losses in zip(*columns, strict=True))
+    two = (sorted(each, key=lambda term: -term[1])[:2] for each in terms)
+    return [{name: loss for name, loss in each if loss > 0.005} for each in two]
+
+
+def _terms(explanation: answers.Explanation) -> str:
+    """Say what the terms mean that the verdict names."""
+    return wrap(limits_told({name for each in _largest(explanation) for name in each}, "Lost to"))
 
 
 def tables(explanation: answers.Explanation) -> str:

@@ -56,6 +56,12 @@ LONGEST = (
     "Longest draft of any policy.  [default: as far as acceptance is known or is drafted at once,"
     " at most 10; with --trace 3]"
 )
+USUAL_POLICIES = (
+    "Policies: fixed:K drafts K tokens in each step, schedule as many as are best for the requests"
+    " that run, none never."
+)
+NINETY = "90 % of requests stay below the columns so named."
+"""What is said below tables of policies under load."""
 _DRAWN, _DRAWN_TOKENS = 500, 1000
 """Requests drawn from each preset of acceptance [request], and their tokens [token]."""
 
@@ -119,6 +125,11 @@ def typed_policies(options: dict[str, Any]) -> list[str]:
     if len({*policies}) < len(policies):
         raise InputError("policy", text, "policies, each once")
     return policies
+
+
+def named(policy: str) -> str:
+    """Return a policy as a sentence names it."""
+    return "plain decoding" if policy == "none" else policy
 
 
 def _fixed_length(policy: str) -> int:

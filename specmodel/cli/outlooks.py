@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _AXES = ("verify_tokens", "tree_width")
 _MOST_SEARCHED = 4096
-"""Largest batch size up to which all are tried for the largest within a target [request]."""
+"""Most points that are tried for the largest batch within a target [-]."""
 _JUDGED = ("tpot_target", "columns", "gpu_hour_price")
 
 
@@ -46,20 +46,23 @@ def outlook_from(options: dict[str, Any]) -> forms.Answer:
     seconds = None if target is None else parse_seconds("tpot_target", target)
     if at_best:
         refuse_given(options, _AXES, "--draft-length with it, as trees have no best length")
-    make = best_from if at_best else predict_from
-    prediction = make(options | {"interval": False})
+    make, asked = best_from if at_best else predict_from, options | {"interval": False}
+    prediction = make(asked)
     if seconds is None:
         return _answer(prediction, options)
     from specmodel.show.within import Within
 
-    every, most = prediction, int(prediction.batch_size.max())
-    if at_best and most <= _MOST_SEARCHED and prediction.batch_size.ndim == 1:
-        every = best_from(options | {"batch_size": f"1:{most}"})
+    sizes = parse_values("batch_size", options["batch_size"])
+    every, most = prediction, max(sizes)
+    has_one_context = prediction.context_length.min() == prediction.context_length.max()
+    if has_one_context and prediction.tpot.size // len(sizes) * most <= _MOST_SEARCHED:
+        every = make(asked | {"batch_size": f"1:{most}"})
     has_interval = options["interval"] is not False
     found = Within(target=seconds, prediction=every, has_interval=has_interval)
-    if at_best and found.largest:
-        sizes = {*parse_values("batch_size", options["batch_size"]), found.largest["batch_size"]}
-        prediction = best_from(options | {"batch_size": ",".join(map(str, sorted(sizes)))})
+    if found.largest:
+        last = found.largest["batch_size"]
+        kept = sorted({last, *(size for size in sizes if size < last)})
+        prediction = make(asked | {"batch_size": ",".join(map(str, kept))})
     return _answer(prediction, options, found)
 
 

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from specmodel import replay
-from specmodel.base.text import SCREEN, wrap
+from specmodel.base.text import SCREEN
 from specmodel.prediction.table import Form, Row
 from specmodel.show import report
-from specmodel.show.assumed import assumed_text, what_if_text
 from specmodel.show.forms import fitted_table, plain_fields
 
 _HINDSIGHT = ("best-fixed", "greedy", "oracle")
@@ -40,17 +39,20 @@ _SPARE = (
 """Columns that are dropped where the table is too wide, in this order."""
 
 
-def page(said: dict[str, Any], times: replay.ReplayTimes, rows: list[Row]) -> str:
-    """Return the page for people: first the relative step times, which decide."""
+def page(
+    said: dict[str, Any], times: replay.ReplayTimes, rows: list[Row], behind: list[str]
+) -> str:
+    """Return the page for people: below the verdict the relative step times, which decide."""
     costs = ", ".join(f"{cost:.2f}" for cost in times.step_time / times.forward_time)
     plain = _seconds(times.forward_time)
     line = f"A plain pass takes {plain}; steps that verify 0, 1, ... draft tokens: {costs} of it."
+    labels = _labels(row["policy"] for row in rows)
+    rows = [row | {"policy": labels[row["policy"]]} for row in rows]
     verdict = _verdict(rows) if said.get("fits", True) else report.if_it_fitted(_verdict(rows))
-    opening = [_fill(said["heading"]), *map(wrap, what_if_text(said["assumptions"]))]
-    sections = ["\n".join([*opening, wrap(line), _fill(verdict)]), _table(rows)]
     values = said["assumptions"].items()
     assumed = {name: f"{v:g}" if isinstance(v, float) else v for name, v in values}
-    return "\n\n".join([*sections, assumed_text(assumed)])
+    told = assumed, said["warnings"], [verdict, line], [_table(rows, labels)]
+    return report.laid_out(said["heading"], behind, *told)
 
 
 def fields_of(times: replay.ReplayTimes) -> Row:
@@ -65,11 +67,13 @@ def fields_of(times: replay.ReplayTimes) -> Row:
 
 def _verdict(rows: list[Row]) -> str:
     """Say which policy did best, and how Cascade did if it was there."""
-    rows = [row for row in rows if row["policy"].split(":")[0] not in _HINDSIGHT]
+    rows = [row for row in rows if row["policy"].replace(":", " ").split()[0] not in _HINDSIGHT]
     if not rows:
         return "Policies that know the trace only: bounds, nothing to deploy."
     best = max(rows, key=lambda row: row["speedup"])
-    told = [f"Best: {_gain(best)}"]
+    alike = report.alike(best, rows, "speedup")
+    apart = f", not told apart from {alike}, as 95 % intervals overlap" if alike else ""
+    told = [f"Best: {_gain(best)}{apart}"]
     if best["speedup"] <= 1:
         told = ["Speculation does not pay under any of these policies"]
     told += [_gain(row) for row in rows if row["policy"] == "cascade" and row is not best]
@@ -82,17 +86,16 @@ def _gain(row: Row) -> str:
     return f"{row['policy']}, {row['speedup']:.2f}x{testing}"
 
 
-def _table(rows: list[Row]) -> str:
-    """Return a row for each policy, in at most 80 columns."""
-    labels = _labels(row["policy"] for row in rows)
-    forms: dict[str, Form] = {"policy": lambda row: labels[row["policy"]], **_CELLS}
+def _table(rows: list[Row], labels: dict[str, str]) -> str:
+    """Return a row for each policy, in at most 80 columns, and what labels stand for."""
+    forms: dict[str, Form] = {"policy": "{policy}", **_CELLS}
     if all(row["regret"] is None for row in rows):
         del forms["over\noracle"]
     notes = [_fill(f"{label}: {name}") for name, label in labels.items() if label != name]
     by_text: dict[str, list[str]] = {}
     for row in rows:
         if row["assumed"]:
-            by_text.setdefault(row["assumed"], []).append(labels[row["policy"]])
+            by_text.setdefault(row["assumed"], []).append(row["policy"])
     notes += [_fill(f"{', '.join(names)}: {text}.") for text, names in by_text.items()]
     return "\n".join([fitted_table(rows, forms.items(), _SPARE, left=("policy",)), *notes])
 

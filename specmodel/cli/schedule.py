@@ -27,7 +27,9 @@ _CONTEXT = "KV entries per sequence before the step; several count alike.  [defa
 _LARGEST = "Largest batch size of the schedule.  [default: what fits in memory, at most 512]"
 _TOLERANCE = "Share of the best speedup that may be lost for fewer changes.  [default: 0.01]"
 _FOR_LOAD = "Of schedule, single lengths and none, the one that carries most within the targets."
-_ALONE = "Prompts of other requests are not counted: --prompt-length and --output-length do."
+_ALONE = (
+    "Prompts of other requests are not counted; --prompt-length and --output-length count them."
+)
 _MOST_JUDGED = 1000
 """Batch sizes that are told one by one as sure or open [-]."""
 _MOST_COLUMNS = 9
@@ -102,7 +104,7 @@ def _verdict(plan: Plan) -> list[str]:
     is_loaded = plan.prediction.evaluation.prefill is not None
     words = [
         plan.load,
-        " ".join(filter(None, [gain, _losing(plan)])),
+        " ".join(filter(None, [gain, _losing(plan), _graphs(plan)])),
         _single(schedule),
         sizes,
         _rule(plan),
@@ -162,19 +164,32 @@ def _losing(plan: Plan) -> str:
     """Say where a loaded drafter loses whatever is drafted, how much, and what avoids that."""
     import numpy as np
 
-    schedule, deployment = plan.schedule, plan.prediction.deployment
+    schedule = plan.schedule
     last = int(schedule.batch_size[-1])
     most = int(np.flatnonzero(schedule.speedup >= 1).max(initial=-1)) + 1
     if most in (0, last):
         return ""
     first, lost = most + 1, _lost(schedule.speedup[most:])
-    limit, ways = deployment.graph_limit, f"{plan.format.most_requests} {most} avoids that"
-    if limit and deployment.graph_warnings(np.arange(first, last + 1.0), np.array(2.0)):
-        largest = 2 * last if limit.unit == "token" else last
-        ways += f", or CUDA graphs for drafts there ({limit.option} {largest})"
+    avoids = f"{plan.format.most_requests} {most} avoids that"
     return (
         f"At batch sizes {ranges_text([(first, last)])} the best length loses {lost}, as the loaded"
-        f" drafter takes its time without a draft too: {ways}."
+        f" drafter takes its time without a draft too: {avoids}."
+    )
+
+
+def _graphs(plan: Plan) -> str:
+    """Say what larger CUDA graphs would gain, where the schedule ends drafts as none holds them."""
+    schedule, freed, deployment = plan.schedule, plan.freed, plan.prediction.deployment
+    limit = deployment.graph_limit
+    if not (freed and limit):
+        return ""
+    size = freed.batch_size * (freed.draft_length + 1 if limit.unit == "token" else 1)
+    option = f"{limit.option} {-(-size.max() // deployment.layout.replicas)}"
+    place = int((freed.speedup / schedule.speedup).argmax())
+    here, more = schedule.speedup[place], freed.speedup[place]
+    return (
+        f"Larger CUDA graphs ({option}) would give {freed.mean_speedup:.2f}x on average, and at"
+        f" batch size {place + 1} {more:.2f}x in place of {here:.2f}x."
     )
 
 

@@ -37,7 +37,8 @@ class Plan:
     [token] are by context and batch size. `end` says why the batch sizes end where they do, and
     `largest` is the last that fits in memory with the longest draft [request]. `load` says what is
     carried, where that decides, and `carried` has a row for each schedule that was tried. `model`
-    is the path of the draft model, where a start command named it.
+    is the path of the draft model, where a start command named it. `freed` is the schedule with
+    larger CUDA graphs, where it gains more.
     """
 
     dialect: str
@@ -54,6 +55,7 @@ class Plan:
     load: str = ""
     carried: tuple[Row, ...] = ()
     model: str = ""
+    freed: answers.Schedule | None = None
 
     @property
     def counted(self) -> str:
@@ -143,6 +145,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
         best_draft_length=prediction.best_draft_length.reshape(shape)[:, 0],
         end=end,
         largest=int(_memory(prediction, chosen).max_batch_size.min()),
+        freed=None if of_load else _freed(options | used, contexts, form, found),
         model=options.get("draft_model", ""),
         prediction=replace(
             prediction,
@@ -199,6 +202,20 @@ def _schedules(options: dict[str, Any], contexts: list[int], form: answers.Diale
         unbound,
         schedule(longest_first=True) if form.longest_first else unbound,
     )
+
+
+def _freed(
+    options: dict[str, Any], contexts: list[int], form: answers.Dialect, found: _Schedules
+) -> answers.Schedule | None:
+    """Return the schedule, with no longer drafts, if graphs held all steps; None if as good."""
+    prediction, *_, chosen = found
+    if prediction.deployment.graph_limit is None:
+        return None
+    longest, last = max(chosen.max_draft_length, 1), options["max_batch_size"]
+    held = {"max_draft_length": longest, "graph_limit": last * (longest + 1)}
+    *_, freed = _schedules(options | held, contexts, form)
+    is_more = freed.speedup > (1 + options["tolerance"]) * chosen.speedup
+    return freed if is_more.any() else None
 
 
 def _memory(prediction: report.Prediction, chosen: answers.Schedule) -> MemoryUse:

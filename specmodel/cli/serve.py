@@ -11,7 +11,10 @@ from specmodel.cli.answering import answering, told_progress
 from specmodel.cli.loads import (
     LIMITS,
     LONGEST,
+    NINETY,
     OPTIONS,
+    USUAL_POLICIES,
+    named,
     study_from,
     typed_loads,
     typed_policies,
@@ -21,11 +24,9 @@ from specmodel.cli.settings import own
 from specmodel.cli.where import where_options
 from specmodel.prediction.table import Form, Row, seconds
 from specmodel.show import report
-from specmodel.show.assumed import assumed_text
 from specmodel.show.forms import Answer, fitted_table
 
 if TYPE_CHECKING:
-    from specmodel.cost.deployment import Deployment
     from specmodel.serving.requests import Arrivals
     from specmodel.serving.study import Study
 
@@ -103,6 +104,7 @@ def serve(**options: Any) -> Answer:
     if study.first_token_time:
         added = f"{seconds(study.first_token_time)} (HTTP, tokenization, as fitted)"
         assumed["first_token_time"] = added
+    notes = [USUAL_POLICIES] if options["policy"] is None else []
     fields = {
         "case": report.heading(study.deployment),
         "assumptions": assumed,
@@ -112,7 +114,15 @@ def serve(**options: Any) -> Answer:
         "rows": rows,
     }
     return Answer(
-        page=lambda: _page(study.deployment, rows, assumed, warnings, targets),
+        page=lambda: report.laid_out(
+            report.heading(study.deployment),
+            report.behind(study.deployment),
+            assumed,
+            warnings,
+            [_verdict(rows)],
+            [_table(rows, targets)],
+            [f"TPOT counts each token once; {NINETY}", *notes],
+        ),
         fields=lambda: fields,
         rows=lambda: rows,
         warnings=warnings,
@@ -137,34 +147,26 @@ def _steps(study: Study, policies: list[str], loads: list[Arrivals]) -> Answer:
     return Answer(page=lambda: page, fields=lambda: fields, rows=lambda: rows)
 
 
-def _page(
-    deployment: Deployment,
-    rows: list[Row],
-    assumed: dict[str, Any],
-    warnings: list[str],
-    targets: tuple[float | None, float | None],
-) -> str:
-    """Return the page for people: which policy is fastest at which load, then the table."""
+def _table(rows: list[Row], targets: tuple[float | None, float | None]) -> str:
+    """Return a row for each load and policy."""
     left_out = {"users" if rows[0]["users"] is None else "requests\n/s"}
     left_out |= {"meet\nboth"} if rows[0]["goodput"] is None else set()
     left_out |= {"carried"} if all(row["is_steady"] for row in rows) else set()
     forms = [(title, form) for title, form in _CELLS.items() if title not in left_out]
-    words = [wrap(_verdict(rows)), wrap(report.heading(deployment))]
-    words += [wrap(line) for line in report.behind(deployment)]
-    told = [wrap(f"Warning: {warning}.") for warning in warnings]
     asked = dict(zip(("TTFT\n90 %", "TPOT\n90 %"), targets, strict=True))
     spare = sorted(_SPARE, key=lambda title: asked.get(title) is not None)
-    table = fitted_table(rows, forms, spare, left=("policy",))
-    note = "TPOT counts each token once; 90 % of requests stay below the columns so named."
-    return "\n\n".join(["\n".join(words), *told, table, wrap(note), assumed_text(assumed)])
+    return fitted_table(rows, forms, spare, left=("policy",))
 
 
 def _verdict(rows: list[Row]) -> str:
-    """Say at each load, of many at both ends, which policies have the least time per token."""
+    """Say which policies take the least time per token at each load, of many at three."""
     key = "request_rate" if rows[0]["users"] is None else "users"
     loads = [*dict.fromkeys(row[key] for row in rows)]
     told, last = list[str](), ""
-    for load in loads if len(loads) <= _MOST_TOLD else (loads[0], loads[-1]):
+    if len(loads) > _MOST_TOLD:
+        carried = [row[key] for row in rows if row["is_steady"]]
+        loads = [*dict.fromkeys((loads[0], *carried[-1:], loads[-1]))]
+    for load in loads:
         own = [row for row in rows if row[key] == load]
         steady = [row for row in own if row["is_steady"]]
         where = requests_a_second(load) if key == "request_rate" else f"{load} users"
@@ -173,24 +175,25 @@ def _verdict(rows: list[Row]) -> str:
             continue
         least = min(row["tpot"] for row in steady)
         best = [row["policy"] for row in steady if seconds(row["tpot"]) == seconds(least)]
-        named = f"{listed(best)} {'is' if len(best) == 1 else 'are'} fastest"
-        text = f"at {where} {'likewise' if named == last else named}, {seconds(least)} a token"
+        fastest = f"{listed([*map(named, best)])} {'is' if len(best) == 1 else 'are'} fastest"
+        text = f"at {where} {'likewise' if fastest == last else fastest}, {seconds(least)} a token"
         plain = next((row for row in own if row["policy"] == "none"), None)
         if plain is not None and "none" not in best:
             how = f"{plain['tpot'] / least:.2f}x faster than without drafts"
             text += f", {how if plain['is_steady'] else 'a load not carried without drafts'}"
-        told, last = [*told, text], named
+        told, last = [*told, text], fastest
     text = "; ".join(told)
     return f"{text[0].upper()}{text[1:]}."
 
 
 def _not_carried(rate: float, most: float) -> str:
     """Say that no policy carries a rate, and about how much is carried [request/s]."""
-    edge = f"at most about {most:.3g}"
     if rate >= most:
-        return f"{requests_a_second(rate)} are not carried by any policy: {edge}"
-    near = f"near what is carried, {edge} by formula, more --requests tell"
-    return f"at {requests_a_second(rate)} requests wait ever longer under all policies; {near}"
+        told = f"{requests_a_second(rate)} are not carried by any policy: at most about {most:.3g}"
+        return f"{told}, above which requests wait ever longer"
+    formula = f"though about {most:.3g} are carried by formula; more --requests tell"
+    where = f"at {requests_a_second(rate)} requests wait ever longer under all policies here"
+    return f"{where}, {formula}"
 
 
 def requests_a_second(rate: float) -> str:

@@ -7,12 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
-
 from specmodel import replay
 from specmodel.base.errors import InputError
 from specmodel.cli import settings
-from specmodel.cli.answering import answering, echo_warnings, progress_bar
+from specmodel.cli.answering import answering, progress_bar
 from specmodel.cli.replayed_text import fields_of, page
 from specmodel.cli.settings import flag, given, own, refuse_given, refuse_inputs
 from specmodel.cli.where import where_options
@@ -71,7 +69,6 @@ _OPTIONS: dict[str, tuple[type | str, str]] = {
 @settings.command()
 @where_options(required=False)
 @own("policy", "LIST", _POLICIES, to="policies")
-@click.option("--suite", hidden=True)
 @settings.options(*(own(name, kind, words) for name, (kind, words) in _OPTIONS.items()))
 @own("fixed_context", bool, "Context does not grow in a request.", default=None)
 @own(
@@ -84,7 +81,7 @@ _OPTIONS: dict[str, tuple[type | str, str]] = {
 @own("seed", int, "Of all that is drawn.", default=0)
 @own("workers", int, "Processes.", default=1)
 @answering()
-def simulate(*, suite: str | None, **options: Any) -> Answer:
+def simulate(**options: Any) -> Answer:
     """Replay draft-length policies over an acceptance trace, at batch size 1.
 
     Every policy meets the same requests and the same luck. Speedups are over no speculation: of the
@@ -113,15 +110,13 @@ def simulate(*, suite: str | None, **options: Any) -> Answer:
     generator, which are given, and settings: my_module:MyPolicy:window=20.
     All policies: specmodel list policies.
     """
-    if suite is not None:
-        raise InputError("suite", suite, "python calibration/cascade.py of a checkout")
     import numpy as np
 
     from specmodel.base.files import write_text
     from specmodel.replay.choices import choose
 
     _check_files(options)
-    source, times, said = _replay_from(options)
+    source, times, said, behind = _replay_from(options)
     lengths = range(1, min(3, times.max_draft_length) + 1)
     usual = ["none", *(f"fixed:{k}" for k in lengths), "best-fixed", "cascade", "oracle"]
     typed = options["policies"]
@@ -144,16 +139,15 @@ def simulate(*, suite: str | None, **options: Any) -> Answer:
         save_figure("timeline", steps, options["timeline"], "timeline", width=TWO_COLUMNS)
     if options["records"] is not None:
         write_text(options["records"], requests.to_csv(index=False), "records")
-    if not options["as_json"]:
-        echo_warnings(said["warnings"])
     known = {"fits": said["fits"]} if "fits" in said else {}  # unknown of measured times
     assumed = [replay.assumed(choice, options["policy_state"]) for choice in chosen]
     told = zip(records(summary), assumed, strict=True)
     rows = [row | known | {"assumed": text} for row, text in told]
     return Answer(
-        page=lambda: page(said, times, rows),
+        page=lambda: page(said, times, rows, behind),
         fields=lambda: said | {"step_times": fields_of(times), "policies": rows},
         rows=lambda: rows,
+        warnings=said["warnings"],
         case=said["heading"],
     )
 
@@ -179,8 +173,8 @@ def _check_files(options: dict[str, Any]) -> None:
 
 def _replay_from(
     options: dict[str, Any],
-) -> tuple[replay.blocks.Source, replay.ReplayTimes, dict[str, Any]]:
-    """Return requests and step times, and their heading, assumptions and warnings."""
+) -> tuple[replay.blocks.Source, replay.ReplayTimes, dict[str, Any], list[str]]:
+    """Return requests, step times, their heading, assumptions and warnings, and what is behind."""
     from specmodel.cli.trace import named_requests
     from specmodel.replay.traces import Trace
 
@@ -192,17 +186,18 @@ def _replay_from(
     source, requests, presets = named_requests(options["trace"], sizes)
     if isinstance(source, Trace) and options["context_length"] is not None:
         source = replace(source, prompt_tokens=None)  # all begin as typed
-    times, said, is_lookup = _times(options, source)
+    times, said, deployment = _times(options, source)
     said["warnings"] += _refusals(options)
     if options["max_draft_length"] is None:
         said["assumptions"]["max_draft_length"] = times.max_draft_length
+    is_lookup = deployment and deployment.drafter.is_lookup
     others = [name for name in presets if name.endswith("-ngram") != is_lookup]
-    if others and is_lookup is not None:
+    if others and deployment:
         kind = "n-gram look-up" if is_lookup else "a model or head"
         told = f"the drafter is {kind}, but the acceptance that of {', '.join(others)}"
         said["warnings"].append(told)
     said["heading"] += f"; {requests}"
-    return source, times, said
+    return source, times, said, report.behind(deployment) if deployment else []
 
 
 def _refusals(options: dict[str, Any]) -> list[str]:
@@ -250,8 +245,8 @@ def _variation(
 
 def _times(
     options: dict[str, Any], source: replay.blocks.Source
-) -> tuple[replay.ReplayTimes, dict[str, Any], bool | None]:
-    """Return step times, what `_replay_from` says of them, and whether the drafter looks up."""
+) -> tuple[replay.ReplayTimes, dict[str, Any], report.Deployment | None]:
+    """Return step times, what `_replay_from` says of them, and the deployment they are of."""
     import numpy as np
 
     from specmodel.cli.options import deployment_from
@@ -273,8 +268,7 @@ def _times(
         if options[name] is None:
             raise InputError(name, None, "a name or path, or --step-times in place of all three")
     deployment, assumed = deployment_from(options, requests=1)
-    is_lookup = deployment.drafter.is_lookup
-    if is_lookup:
+    if deployment.drafter.is_lookup:
         refuse_given(options, ["drafter_upkeep"], "a model or head as drafter with it")
         del own["drafter_upkeep"]
         assumed.pop("proposal_rate", None)
@@ -292,7 +286,7 @@ def _times(
         *deployment.warnings(np.ones(1), np.array([1.0, longest])),
     ]
     said = {"heading": what, "assumptions": assumed, "warnings": warnings}
-    return times, said | {"fits": bool(memory.max_batch_size >= 1)}, is_lookup
+    return times, said | {"fits": bool(memory.max_batch_size >= 1)}, deployment
 
 
 def _longest(options: dict[str, Any], known: int, block: int | None = None) -> int:

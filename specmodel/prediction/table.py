@@ -39,7 +39,7 @@ def fitted(columns: Columns, spare: Iterable[str], width: int = 80) -> tuple[Col
 
 def left_out_told(titles: Iterable[str], remedy: str) -> str:
     """Return a line below a table that names columns without room, and what shows them; or ""."""
-    told = ", ".join(title.replace("\n", " ") for title in titles)
+    told = ", ".join(" ".join(title.replace("-\n", "-").split()) for title in titles)
     return f"\n{wrap(f'No room for: {told} ({remedy}).')}" if told else ""
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from specmodel import __version__
-from specmodel.base.text import SCREEN, Columns, align, align_blocks, wrap
-from specmodel.prediction.table import Form, Row, columns_of, filler, fitted
+from specmodel.base.text import SCREEN, Columns, align, align_blocks
+from specmodel.prediction.table import Form, Row, columns_of, filler, fitted, left_out_told
 
 if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame
@@ -89,10 +89,7 @@ def fitted_table(
     `spare` are titles that are dropped, in this order, until it fits; they are named below it.
     """
     kept, dropped = fitted(columns_of(rows, forms), spare, SCREEN.get())
-    titles = ", ".join(" ".join(title.replace("-\n", "-").split()) for title in dropped)
-    return align(kept, left) + (
-        f"\n{wrap(f'No room for: {titles} (--json has them).')}" if titles else ""
-    )
+    return align(kept, left) + left_out_told(dropped, "--json has them")
 
 
 def by_batch_size(

@@ -119,7 +119,7 @@ POLICIES = {
 """Policies that ``simulate`` replays, or ``serve`` and ``capacity`` alone, by name."""
 
 
-def limits_told(names: set[str]) -> str:
-    """Return a sentence that says what limits mean, of those that a table names."""
+def limits_told(names: set[str], opening: str = "Limited by") -> str:
+    """Return a sentence that says what limits mean, of those that a page names."""
     known = [f"{name}: {words}" for name, words in LIMITS.items() if name in names - {"none"}]
-    return f"Limited by {'; '.join(known)}." if known else ""
+    return f"{opening} {'; '.join(known)}." if known else ""

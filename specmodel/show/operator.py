@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.text import align
-from specmodel.prediction.table import Form, Row, columns_of, fitted, left_out_told, seconds, varies
+from specmodel.prediction.table import (
+    Form,
+    Row,
+    columns_of,
+    filler,
+    fitted,
+    left_out_told,
+    seconds,
+    varies,
+)
 from specmodel.show import report
 
 if TYPE_CHECKING:
@@ -18,6 +28,12 @@ if TYPE_CHECKING:
 
 _MOST_JUDGED = 256
 """Points that the first line tells one by one; of more, how sure the best and the least are."""
+
+
+def _times(target: float | None, row: Row) -> str:
+    """Return a time per token without and with speculation, apart from a target that it is not."""
+    is_near = seconds(row["tpot"]) != seconds(row["tpot"], target)
+    return filler("{forward_time:s}>{tpot:s5}" if is_near else "{forward_time:s}>{tpot:s}")(row)
 
 
 def _throughputs(row: Row) -> str:
@@ -42,7 +58,7 @@ def _length(row: Row) -> str:
 CELLS: dict[str, tuple[str, Form, int]] = {
     "batch_size": ("batch\nsize", "{batch_size}", 0),
     "context_length": ("context", "{context_length}", 0),
-    "tpot": ("TPOT\nplain>with", "{forward_time:s}>{tpot:s}", 3),
+    "tpot": ("TPOT\nplain>with", partial(_times, None), 3),
     "throughput": ("tokens/s\nplain>with", _throughputs, 2),
     "cost_per_million_tokens": ("$/M tokens\nplain>with", _costs, 0),
     "speedup": ("speedup", "{speedup:.2f}", 0),
@@ -100,10 +116,9 @@ def table(
     names = _chosen(columns, rows) if columns else _usual(rows)
     units = prediction.units()
     shown = {name: CELLS[name] if name in CELLS else _plain(name, units) for name in names}
-    is_near = any(seconds(row["tpot"]) != seconds(row["tpot"], target) for row in rows)
-    if is_near and "tpot" in shown:
+    if "tpot" in shown:
         title, _, rank = shown["tpot"]
-        shown["tpot"] = title, "{forward_time:s}>{tpot:s5}", rank
+        shown["tpot"] = title, partial(_times, target), rank
     forms = [(title, form) for title, form, _ in shown.values()]
     spare = sorted((rank, title) for title, _, rank in shown.values() if rank and not columns)
     kept, left_out = fitted(columns_of(rows, forms), (title for _, title in spare), width)

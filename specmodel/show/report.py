@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from specmodel.base.ranges import ranges_text, spans
-from specmodel.base.text import wrap
+from specmodel.base.text import listed, wrap
 from specmodel.prediction.table import Form, Row, varies
 from specmodel.show.assumed import assumed_text, what_if_text
 from specmodel.show.forms import Answer, by_batch_size, records
@@ -106,6 +106,13 @@ def paying(sizes: Sequence[int], gains: Sequence[Gain | None]) -> str:
 
     told = where("pays", lambda gain: gain.low > 1)
     return ", ".join(told + where("may pay or not", lambda gain: gain.is_open))
+
+
+def alike(best: Row, rows: Sequence[Row], figure: str) -> str:
+    """List the policies whose interval of a figure overlaps that of the best; "" for none."""
+    low = best[f"{figure}_low"]
+    others = (row for row in rows if row is not best and low)
+    return listed([r["policy"] for r in others if (r[f"{figure}_high"] or 0) >= low])
 
 
 def why(row: Row, rows: list[Row], prediction: Prediction, where: str = "") -> str:
@@ -227,27 +234,37 @@ def page(case: _Case, words: Iterable[str], *parts: str, notes: Iterable[str] = 
     `words` and `notes` are paragraphs, to be wrapped, of which the first is the verdict; `parts`
     are tables, printed as they are. Kernels, engine and what was assumed close the page.
     """
-    verdict, *others = words
-    assumed = dict(case.assumptions)
-    source = assumed.pop("acceptance", None)
-    told = [f"Acceptance: {source}.{_as_exact(case)}"] if source else []
-    opening = [verdict, heading(case.deployment), *what_if_text(assumed), *told, *others]
-    warnings = [f"Warning: {warning}." for warning in case.warnings]
-    closing = "\n".join([*map(wrap, behind(case.deployment)), assumed_text(assumed)])
-    blocks = [
-        "\n".join(map(wrap, opening)),
-        *map(wrap, warnings),
-        *parts,
-        "\n".join(map(wrap, notes)),
-    ]
-    return "\n\n".join(filter(None, [*blocks, closing]))
-
-
-def _as_exact(case: _Case) -> str:
-    """Say what intervals take for granted, where there are any."""
     from specmodel.prediction.intervals import states_errors
 
-    return " Intervals take it as exact." if states_errors(case.deployment) else ""
+    assumed, d = dict(case.assumptions), case.deployment
+    if "acceptance" in assumed and states_errors(d):
+        assumed["acceptance"] = f"{assumed['acceptance']}. Intervals take it as exact"
+    return laid_out(heading(d), behind(d), assumed, case.warnings, words, parts, notes)
+
+
+def laid_out(
+    title: str,
+    behind: Iterable[str],
+    assumptions: Mapping[str, Any],
+    warnings: Iterable[str],
+    words: Iterable[str],
+    parts: Iterable[str],
+    notes: Iterable[str] = (),
+) -> str:
+    """Return the page of an answer whose heading, and what is behind it, are given."""
+    verdict, *others = words
+    assumed = dict(assumptions)
+    source = assumed.pop("acceptance", None)
+    told = [f"Acceptance: {source}."] if source else []
+    opening = [verdict, title, *what_if_text(assumed), *told, *others]
+    blocks = [
+        "\n".join(map(wrap, opening)),
+        *(wrap(f"Warning: {warning}.") for warning in warnings),
+        *parts,
+        "\n".join(map(wrap, notes)),
+        "\n".join([*map(wrap, behind), assumed_text(assumed)]),
+    ]
+    return "\n\n".join(filter(None, blocks))
 
 
 def if_it_fitted(verdict: str, largest: int = 0, counted: str = "") -> str:

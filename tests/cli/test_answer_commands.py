@@ -203,12 +203,23 @@ def test_the_waterfalls_are_printed_with_both_ends(run):
     expected = [p.target_efficiency, p.speedup]
     assert predicted == [[f"{value:.3f}" for value in values] for values in expected]
     words = " ".join(out.split())
-    for limit in p.limited_by:
-        assert f"the step is longer mostly by {limit}" in words
+    sentences = words.split(" Qwen3")[0].split("At batch size ")[1:]
+    for limit, sentence in zip(p.limited_by, sentences, strict=True):
+        assert f"{limit} (" in sentence
+    assert words.startswith(
+        f"At batch size 1: {p.speedup[0]:.2f}x of the 4.00x that 3 drafted tokens could give"
+    )
     lines = out.split("Speedup at draft length 3, from")[1].split("\n\n")[0].splitlines()
     columns = [line.split() for line in lines if re.match(r"[a-zK]\w+ +[-\d]", line)]
     total = sum(float(line[1]) for line in columns if line[0] != "predicted")
     assert total == pytest.approx(p.speedup[0], abs=0.004)
+
+
+def test_where_nothing_is_drafted_nothing_is_lost(run):
+    words = "explain qwen3-30b-a3b h100 --drafter ngram --acceptance-rate 0.01 --batch-size 1"
+    assert run(words).startswith(
+        "At batch size 1: 1.00x, as nothing is drafted.\nQwen3-30B-A3B + n-gram look-up"
+    )
 
 
 @pytest.mark.parametrize("command", [SWEET, BEST, EVEN, COMPARE])

@@ -108,7 +108,18 @@ def test_speculation_carries_more_and_units_are_told(found):
     assert document["units"]["tpot"] == "s"
 
 
-@pytest.mark.parametrize("load", ["--request-rate 1,40", "--users 2,100"])
+def test_drafts_that_carry_no_more_leave_plain_decoding_first(capsys):
+    line = f"{WHERE} --drafter ngram --acceptance-rate 0.05 --tpot-target 12ms"
+    _, text, _ = said(capsys, f"{line} --policy none,schedule --json")
+    plain, other = (row["capacity"] for row in json.loads(text)["rows"])
+    assert other <= 1.01 * plain
+    _, page, _ = said(capsys, f"{line} --policy none,schedule")
+    words = " ".join(page.split())
+    assert f"plain decoding carries most: {plain:.3g} requests/s" in words
+    assert f"; schedule {other:.3g}. Runs with other requests do not tell plain decoding" in words
+
+
+@pytest.mark.parametrize("load", ["--request-rate 1,8", "--request-rate 1,40", "--users 2,100"])
 def test_rates_and_users_are_told_of(capsys, load):
     line = f"{WHERE} --tpot-target 9ms --policy none,fixed:2 {load}"
     status, text, _ = said(capsys, f"{line} --json")
@@ -118,7 +129,10 @@ def test_rates_and_users_are_told_of(capsys, load):
     assert rows[1]["meets_targets"]
     assert not rows[2]["meets_targets"]
     _, page, _ = said(capsys, line)
-    assert "not with none" in " ".join(page.split())
+    told = "can be carried with none of these: plain decoding (0%), fixed:2"
+    if rows[3]["meets_targets"]:
+        told = f"can be carried with fixed:2 ({rows[3]['goodput']:.0%}); not with plain decoding"
+    assert told in " ".join(page.split())
 
 
 def test_recorded_lengths_are_drawn(capsys, tmp_path):

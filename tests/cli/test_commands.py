@@ -292,7 +292,6 @@ FAULTS = [
     # what moved to calibration/
     ("dataset h200_sxm trtllm", "command: got 'dataset'", "python calibration/dataset.py"),
     ("list tables", "kind: got 'tables'", "python calibration/dataset.py"),
-    ("simulate --suite cascade", "--suite: got 'cascade'", "python calibration/cascade.py"),
 ]
 
 

@@ -556,7 +556,7 @@ def test_a_schedule_counts_the_prompts_of_other_requests(run, document):
     point = f" --batch-size 21 --draft-length {row['draft_length']}"
     (predicted,) = document(asked + load + point)["rows"]
     assert row["speedup"] == pytest.approx(predicted["speedup"], rel=1e-12)
-    assert "--prompt-length and --output-length do" in " ".join(run(SMALL).split())
+    assert "--prompt-length and --output-length count them" in " ".join(run(SMALL).split())
     assert "--prompt-length" not in run(SMALL + load)
     several = document(f"{SMALL}{load} --context-length 100,9000")
     assert [each["context_length"] for each in several["contexts"]] == [100, 9000]
@@ -581,7 +581,28 @@ def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted_and_what_av
     assert all(s >= 0.99 * max(found[first + i]) for i, s in enumerate(losing))
     lost = [100 * (1 - speedup) for speedup in losing]
     assert [int(end) for end in told.groups()] == [round(min(lost)), round(max(lost))]
-    assert f"--max-num-seqs {first - 1} avoids that, or CUDA graphs" in in_one_line(run(command))
+    assert f"--max-num-seqs {first - 1} avoids that." in in_one_line(run(command))
+
+
+@pytest.mark.parametrize("words", ["qwen3.5-397b h200", "qwen3-30b-a3b h200 --drafter eagle3"])
+def test_what_larger_graphs_would_gain_is_what_they_gain(words, run, document):
+    command = f"schedule {words} --for vllm"
+    told = re.search(
+        r"Larger CUDA graphs \(--max-cudagraph-capture-size (\d+)\) would give ([\d.]+)x on"
+        r" average, and at batch size (\d+) ([\d.]+)x in place of ([\d.]+)x\.",
+        in_one_line(run(command)),
+    )
+    size, mean, place, more, here = told.groups()
+    held, longest = (
+        (f"{command} --graph-limit {n}" for n in (size, int(size) - 1)),
+        document(command),
+    )
+    (enough, less), rows = map(document, held), longest["rows"]
+    assert f"{enough['mean_speedup']:.2f}" == mean
+    assert f"{enough['rows'][int(place) - 1]['speedup']:.2f}" == more
+    assert f"{rows[int(place) - 1]['speedup']:.2f}" == here
+    assert less["mean_speedup"] < enough["mean_speedup"]
+    assert "Larger CUDA graphs" not in run(f"{command} --graph-limit {size}")
 
 
 def test_the_schedule_for_a_load_carries_no_less_than_any_single_length_or_none(

@@ -174,8 +174,34 @@ def test_a_tpot_target_keeps_the_rows_that_meet_it_and_names_the_largest_batch(r
     low, high = (f"{1e3 * row[name]:.3g}ms" for name in ("tpot_low", "tpot_high"))
     assert f" with (80 % interval {low} to {high})" in text
     assert "A token takes" not in run("predict qwen3-30b h100 --tpot-target 6ms --no-interval")
+    typed = run("predict qwen3-30b h100 --tpot-target 6ms --batch-size 2,64 --draft-length 3",
+                one_line=True)  # fmt: skip
+    assert f"is {fast} with speculation, {plain} without" in typed  # and not of typed ones alone
     unmet = run("predict qwen3-30b h100 --tpot-target 1us", one_line=True)
     assert unmet.startswith("No batch meets 1us: least ")
+
+
+def test_a_loose_target_is_ended_by_memory_without_a_drafter_later(run):
+    text = run("predict qwen3-30b h100 --tpot-target 1s", one_line=True)
+    alone = json.loads(run("decode qwen3-30b h100 --batch-size 1:256 --json"))["rows"]
+    most = max(row["batch_size"] for row in alone if row["batch_size"] <= row["max_batch_size"])
+    fast = int(re.search(rf"is (\d+) with speculation, {most} without", text)[1])
+    assert fast < most
+    assert f"{fast + 1} do not fit in memory." in text
+    rows = json.loads(run("predict qwen3.5-397b h200 --batch-size 256,512 --json"))["rows"]
+    (most_here,) = (row for row in rows if row["batch_size"] == 256)
+    text = run("predict qwen3.5-397b h200 --tpot-target 1s --batch-size 256,512", one_line=True)
+    size, rate = re.search(
+        r"Most tokens/s with speculation: (\d+) at batch size (\d+)", text
+    ).groups()[::-1]
+    assert int(rate) >= round(most_here["throughput"])
+    assert 256 <= int(size) < 512
+
+
+def test_a_target_below_a_plain_pass_is_for_speculation_alone(run):
+    text = run("predict qwen3-30b h100 --tpot-target 4ms", one_line=True)
+    (row,) = json.loads(run("predict qwen3-30b h100 --batch-size 1 --json"))["rows"]
+    assert f"with speculation, none without ({seconds(row['forward_time'])} at least)." in text
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,12 @@ def folder(files, monkeypatch):
 def run(capsys):
     """Run a command line that must succeed; return what it prints."""
 
-    def run(command, warns=False):
+    def run(command):
         path = list(sys.path)
         status = cli.main(shlex.split(command))
         out, err = capsys.readouterr()
         assert status == 0, err
-        assert err.startswith("specmodel: warning: ") if warns else err == ""
+        assert err == ""
         assert sys.path == path
         return out
 
