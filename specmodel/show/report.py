@@ -319,12 +319,14 @@ def fitting(rows: DataFrame) -> DataFrame:
 def by_length(found: DataFrame, title: str, form: Form) -> str:
     """Return cells of batch sizes down and draft lengths across, a table for each context."""
     kept, blocks = fitting(found), []
+    are_several = kept["context_length"].nunique() > 1
     for context, rows in kept.groupby("context_length"):
-        of = f", context {context}" if kept["context_length"].nunique() > 1 else ""
+        of = f", context {context}" if are_several else ""
         lengths = rows.groupby("draft_length")
         columns = {str(length): records(group) for length, group in lengths}
-        cells = by_batch_size(kept["batch_size"], columns, form)
-        blocks.append(f"{title}, by draft length{of}:\n{cells}")
+        cells = by_batch_size(rows["batch_size"], columns, form)
+        lacking = left_out(found[found["context_length"] == context]) if are_several else ""
+        blocks.append(f"{title}, by draft length{of}:\n{cells}{lacking}")
     return "\n\n".join(blocks)
 
 
