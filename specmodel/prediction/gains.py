@@ -44,13 +44,13 @@ def gains_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]]) -> list[
 
 
 def ends_at(
-    prediction: Prediction, row: Mapping[str, Any], name: str
-) -> tuple[float, float] | None:
-    """Return the ends of the 80 % interval of a column at a row; None where no error is known."""
-    if not states_errors(prediction.deployment):
+    prediction: Prediction, rows: Sequence[Mapping[str, Any]], name: str
+) -> list[tuple[float, float]] | None:
+    """Return the ends of the 80 % interval of a column at rows; None where no error is known."""
+    if not states_errors(prediction.deployment) or not rows:
         return None
-    found = _interval_at(prediction, [row], name)
-    return float(found.low.item()), float(found.high.item())
+    found = _interval_at(prediction, rows, name)
+    return list(zip(found.low.ravel().tolist(), found.high.ravel().tolist(), strict=True))
 
 
 def _interval_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]], name: str) -> Interval:

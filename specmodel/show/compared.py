@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -109,15 +108,21 @@ def verdict(ranking: Ranking, *, is_even: bool) -> str:
         )
     sizes = [*ranking.by_size]
     first = [rows[0]["alternative"] for rows in ranking.by_size.values()]
-    what = "Fastest" if is_even else "Most tokens/s per GPU"
-    where = "at every batch size" if len(sizes) > 1 else f"at batch size {sizes[0]}"
+    what = "Fastest with speculation" if is_even else "Most tokens/s per GPU with speculation"
+    one = ranking.for_all()
     if len({*first}) == 1:
-        told = f"{what} {where}: {first[0]}{_lead(ranking)}."
+        told = f"{what}, {_at(sizes)}: {first[0]}{_lead(ranking)}."
+    elif one and one[1] < CLOSE:
+        told = (
+            f"{what}, or not told apart from it, {_at(sizes)}: {one[0]}{_apart(ranking, one[0])}."
+        )
     else:
         told = "; ".join(
             f"{name} at {ranges_text([(sizes[i], sizes[j])])}" for i, j, name in runs(first)
         )
-        told = f"{what}, by batch size: {told}.{_one(ranking)}"
+        told = f"{what}, by batch size: {told}."
+        if one:
+            told += f" One for all: {one[0]}, at most {one[1]:.0%} slower than that (at {one[2]})."
     idle = [round(rows[0]["speedup"], 2) <= 1 for rows in ranking.by_size.values()]
     if all(idle):
         told += " With none of them a draft gains."
@@ -146,13 +151,18 @@ def _lead(ranking: Ranking) -> str:
     return f"; the next is {low if low == high else f'{low} to {high}'} slower"
 
 
-def _one(ranking: Ranking) -> str:
-    """Say which alternative does best at all batch sizes, if one fits at all."""
-    found = ranking.for_all()
-    if found is None:
-        return ""
-    name, lag, size = found
-    return f" One for all: {name}, at most {lag:.0%} slower than the fastest (at {size})."
+def _apart(ranking: Ranking, name: str) -> str:
+    """Say where one is faster than all others by so much that they are told apart."""
+    alone = [
+        rows[0]["alternative"] == name and not ranking.close(rows)
+        for rows in ranking.by_size.values()
+    ]
+    where = ranges_text(spans([*ranking.by_size], alone))
+    return f"; by {CLOSE:.0%} or more at {where}" if where else f"; nowhere by {CLOSE:.0%}"
+
+
+def _at(sizes: Sequence[int]) -> str:
+    return "at every batch size" if len(sizes) > 1 else f"at batch size {sizes[0]}"
 
 
 def _unfit(best: forms.DataFrame) -> str:
@@ -243,23 +253,15 @@ def page(predictions: Mapping[str, report.Prediction], words: str, *parts: str) 
 
 
 def _by_number(lines: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return lines behind the numbers of those that they hold for.
-
-    Of lines that differ in numbers alone the first stands for all.
-    """
-    found: dict[str, tuple[str, list[int]]] = {}
+    """Return lines behind the numbers of those that they hold for."""
+    owners: dict[str, list[int]] = {}
     for number, of_one in enumerate(lines.values(), 1):
         for line in of_one:
-            is_warning = line.startswith("Warning")
-            _, numbers = found.setdefault(
-                re.sub(r"[\d.]+", "#", line) if is_warning else line, (line, [])
-            )
-            numbers.append(number)
-    told = []
-    for line, numbers in found.values():
-        marks = "".join(f"[{number}]" for number in dict.fromkeys(numbers))
-        told.append(wrap(f"{marks} {line}").replace("\xa0", " "))
-    return told
+            owners.setdefault(line, []).append(number)
+    return [
+        wrap(f"{''.join(f'[{number}]' for number in numbers)} {line}").replace("\xa0", " ")
+        for line, numbers in owners.items()
+    ]
 
 
 def _in_all(items: Mapping[str, Collection[Any]]) -> list[Any]:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
 
 
+_MOST_JUDGED = 512
+"""Points of which the interval is told [-]."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Within:
     """A time per token that points should meet [s], and the points among which the largest is.
@@ -42,6 +46,12 @@ class Within:
     @cached_property
     def plain(self) -> Row | None:
         """The row of the largest batch that meets it where no drafter is loaded."""
+        rows = (row for row in self.without if row["forward_time"] <= self.target)
+        return max(rows, key=_size, default=None)
+
+    @cached_property
+    def without(self) -> Sequence[Row]:
+        """The rows that fit in memory where no drafter is loaded."""
         from numpy import broadcast_to
 
         from specmodel.cost.deployment import NO_DRAFTER
@@ -51,8 +61,7 @@ class Within:
         room = replace(memory, deployment=alone, verify_tokens=1.0).max_batch_size
         most = broadcast_to(room, self.prediction.batch_size.shape).ravel()
         held = zip(self.every, most, strict=True)
-        rows = (row for row, last in held if row["batch_size"] <= last)
-        return max((r for r in rows if r["forward_time"] <= self.target), key=_size, default=None)
+        return [row for row, last in held if row["batch_size"] <= last]
 
     def told(self) -> str:
         """Say what the largest batches are, what they carry, and what ends the one that drafts."""
@@ -65,16 +74,17 @@ class Within:
             shown = seconds(least["tpot"], self.target)
             at = f"batch size {_size(least)}"
             return f"No batch meets {seconds(self.target)}: least {shown} at {at}."
-        with_drafts, without = map(self._named, (largest, plain))
+        with_drafts = self._named(largest), self._range(fitting, "tpot")
+        without = self._named(plain), self._range(self.without, "forward_time")
         told = f"Within {seconds(self.target)} a token, the largest batch is"
-        told += f" {with_drafts} with speculation, {without} without"
+        told += " {}{} with speculation, {}{} without".format(*with_drafts, *without)
         if largest and plain:
             rate = plain["batch_size"] / plain["forward_time"]
             told += f": {largest['throughput']:.0f} tokens/s against {rate:.0f}"
         elif largest:
             least = min(row["forward_time"] for row in self.every)
             told += f" ({seconds(least, self.target)} at least)"
-        return f"{told}.{self._most()}{self._ends(plain)}{self._end()}"
+        return f"{told}.{self._most()}{self._end()}"
 
     def _named(self, row: Row | None) -> str:
         """Return a batch size, with its context if there are several."""
@@ -92,21 +102,26 @@ class Within:
         rate = f"{most['throughput']:.0f} at batch size {_size(most)}"
         return f" Most tokens/s with speculation: {rate}."
 
-    def _ends(self, plain: Row | None) -> str:
-        """Say how sure the times per token of the largest batches are, where errors are known."""
+    def _range(self, rows: Sequence[Row], time: str) -> str:
+        """Say where the largest batch is by the interval of a time, where errors are known."""
         from specmodel.prediction.gains import ends_at
 
-        parts = []
-        for row, name, how in (
-            (self.largest, "tpot", "with"),
-            (plain, "forward_time", "without"),
-        ):
-            if row and self.has_interval and (ends := ends_at(self.prediction, row, name)):
-                low, high = (seconds(end, self.target) for end in ends)
-                parts.append(
-                    f"{seconds(row[name], self.target)} {how} (80 % interval {low} to {high})"
-                )
-        return f" A token takes {', '.join(parts)}." if parts else ""
+        step = -(-len(rows) // _MOST_JUDGED)
+        judged = [row for i, row in enumerate(rows) if i % step == 0] if step else []
+        ends = ends_at(self.prediction, judged, time) if self.has_interval else None
+        if ends is None:
+            return ""
+        surely, at_best = (
+            max(
+                (_size(r) for r, end in zip(judged, ends, strict=True) if end[of] <= self.target),
+                default=0,
+            )
+            for of in (1, 0)
+        )
+        if surely == at_best:  # what ends it is no time
+            return ""
+        more = " or more" if at_best == max(map(_size, self.every)) else ""
+        return f" (80 % interval {surely or 'none'} to {at_best}{more})"
 
     def _end(self) -> str:
         """Say what the next larger batch would take, and why."""
