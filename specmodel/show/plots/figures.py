@@ -119,7 +119,7 @@ def draw_figure(
     draft = chosen.most_height if chosen.row_height else chosen.height
     figure = Figure(figsize=(width, draft), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
-    panels = 1 if "outcome" in settings else chosen.panels
+    panels = 1 if settings.get("outcome") else chosen.panels
     axes = figure.subplots(panels, squeeze=False, sharex=kind in _SHARED)[:, 0]
     chosen.draw(table, axes if chosen.panels > 1 else axes[0], **settings)
     above = _title(figure, table) if has_title else 0.0
