@@ -1,13 +1,14 @@
 """``specmodel plot``: a table of another command as a figure."""
 
 import sys
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import parse_numbers, parse_values
-from specmodel.cli.settings import command, own
+from specmodel.cli.settings import command, given, own, refuse_given
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 LEAST_WIDTH, MOST_WIDTH = 3.0, 20.0
 """Widths between which a figure can be read, in inches."""
 
+_OUTCOME = "Of waterfalls, tornado, sobol: speedup or target_efficiency.  [default: both; speedup]"
+_MARKS = "Letters of limits and best draft lengths along curves.  [default: marks]"
 _WHERE = "Draw these rows only, e.g. draft_length=1,3,5 or target=olmoe-1b-7b."
 
 
@@ -23,7 +26,9 @@ _WHERE = "Draw these rows only, e.g. draft_length=1,3,5 or target=olmoe-1b-7b."
 @click.argument("table", required=False)
 @own("output", "FILE", "PDF, SVG or PNG, by its suffix.", required=True)
 @own("width", float, "Inches.  [default: 3.3, a column of a paper]")
-@own("outcome", "NAME", "Of tornado and sobol: speedup or target_efficiency.  [default: speedup]")
+@own("outcome", "NAME", _OUTCOME)
+@own("title/--no-title", None, "Say above what it is of.", to="has_title", default=True)
+@own("marks/--no-marks", None, _MARKS, to="marks", default=None)
 @own("where", "COLUMN=VALUES", _WHERE, multiple=True)
 def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **options: Any) -> None:
     """Draw a table as a figure for a paper.
@@ -60,18 +65,19 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
     if name not in KINDS:
         known = nearest(kind.replace("_", "-"), [known.replace("_", "-") for known in KINDS])
         raise InputError("kind", kind, f"one of {known}")
-    choices, outcome = {}, options["outcome"]
-    if outcome is not None:
-        if name not in ("tornado", "sobol"):
-            raise InputError("outcome", outcome, f"none with {kind}")
-        choices["outcome"] = outcome.replace("-", "_")
+    choices = given(options, ("outcome", "marks"))
+    taken = signature(KINDS[name].draw).parameters
+    refuse_given(options, choices.keys() - taken.keys(), f"none with {kind}")
+    if "outcome" in choices:
+        choices["outcome"] = choices["outcome"].replace("-", "_")
     width = options["width"]
     inches = COLUMN_WIDTH if width is None else width
     if not LEAST_WIDTH <= inches <= MOST_WIDTH:
         raise InputError("width", width, f"inches from {LEAST_WIDTH:g} to {MOST_WIDTH:g}")
     check_figure("output", output)
     rows = _chosen(_table(name, table), where)
-    save_figure(name, rows, output, "output", width=inches, **choices)
+    has_title = options["has_title"]
+    save_figure(name, rows, output, "output", width=inches, has_title=has_title, **choices)
     click.echo(f"Wrote {output}.")
 
 

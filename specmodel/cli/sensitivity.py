@@ -51,7 +51,7 @@ _ERRORS = {
 @settings.command()
 @where_options(has_start=True)
 @settings.own("batch_size", int, "Sequences decoded together.", default=16)
-@settings.own("draft_length", int, settings.DRAFTED, default=3)
+@settings.own("draft_length", int, f"{settings.DRAFTED}  [default: the best]")
 @settings.acceptance_options()
 @settings.own("context_length", int, _CONTEXT)
 @settings.detail_options()
@@ -114,7 +114,7 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
     import numpy as np
 
     from specmodel.base.units import check
-    from specmodel.cli.options import acceptance_from, deployment_from
+    from specmodel.cli.options import acceptance_from, best_from, deployment_from
     from specmodel.cost.memory import MemoryUse
     from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH
 
@@ -127,6 +127,11 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
     if acceptance.source:
         assumed["acceptance"] = acceptance.source
     values = {name: assumed.get(name, options[name]) for name in _POINT}
+    if options["draft_length"] is None:
+        best = int(best_from(options).draft_length.item())
+        values["draft_length"] = best or 1
+        told = "the best at this batch size" if best else "the shortest, as none pays here"
+        assumed["draft_length"] = f"{best or 1} ({told})"
     point = analyses.OperatingPoint(**values, acceptance=acceptance)
     is_routing_known = "routing_correlation" not in assumed
     ranges = analyses.uncertain_ranges(deployment, point, given, routing_is_known=is_routing_known)
@@ -169,7 +174,7 @@ def _page(found: Sensitivity) -> str:
     place = "batch size {0.batch_size}, draft length {0.draft_length}, context {0.context_length}"
     tables = [
         _elasticity_table(records(found.elasticities)),
-        _tornado_table(records(found.swings)),
+        _tornado_table(records(found.swings)) + _without_range(found),
         *(_sobol_table(found, output) for output in found.outcome),
     ]
     verdict = _verdict(found) if found.fits else report.if_it_fitted(_verdict(found))
@@ -223,6 +228,13 @@ def _tornado_table(rows: list[Row]) -> str:
     moved = [row for row, own in zip(rows, ends, strict=True) if any(a != b for a, b in own)]
     shown = (moved or rows)[:_MOST_ROWS]
     return _table(shown, columns, len(rows) - len(shown), "which move neither in these digits")
+
+
+def _without_range(found: Sensitivity) -> str:
+    """Name the inputs with the largest elasticities that have no range, and so are not moved."""
+    names = [name for name in found.elasticities["input"][:_MOST_ROWS] if name not in found.ranges]
+    told = f"Not moved, as without a range (--range gives one): {', '.join(names)}."
+    return f"\n{wrap(told)}" if names else ""
 
 
 def _sobol_table(found: Sensitivity, output: str) -> str:
@@ -305,6 +317,7 @@ def _tidy(found: Sensitivity) -> list[Row]:
     return [
         {
             "analysis": analysis,
+            **{name: getattr(found.point, name) for name in _POINT},
             "input": row["input"],
             "output": row["output"] if output is None else output,
             "quantity": name,

@@ -334,6 +334,19 @@ def test_elasticities_at_bounds_are_one_sided_and_none_at_zero():
     assert none["speedup"].abs().is_monotonic_decreasing
 
 
+@pytest.mark.parametrize(("size", "length"), [(128, 3), (512, 1), (256, 1)])
+def test_elasticities_are_one_sided_where_cuda_graphs_end(size, length):
+    """A verify pass of 512 tokens is the largest with a graph, as is a plain pass of 512."""
+    deployment, _ = deploy(target="qwen3-30b-a3b", hardware="h100_sxm", drafter="eagle3")
+    point = OperatingPoint(batch_size=size, draft_length=length, acceptance=0.7)
+    table = elasticities(deployment, point).set_index("input")
+    below = size * np.array([1 - 1e-4, 1.0])
+    for name, values in evaluate(deployment, point, {"batch_size": below}).items():
+        slope = np.diff(np.log(values)) / np.diff(np.log(below))
+        assert table[name]["batch_size"] == pytest.approx(slope.item(), rel=2e-3, abs=1e-4)
+    assert ("draft_length" in table.index) == (size * (length + 1) != 512 or length > 1)
+
+
 def test_tornado_is_predict_at_both_ends():
     deployment = deployed("head")
     given = {"acceptance_rate": (0.4, 0.8), "batch_size": (2, 64)}

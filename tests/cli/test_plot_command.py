@@ -90,8 +90,12 @@ def test_the_outcome_is_passed_on(run, monkeypatch) -> None:
     monkeypatch.setattr(
         "specmodel.show.plots.figures.save_figure", lambda *_, **given: told.update(given)
     )
-    assert run("plot tornado table.csv --output a.pdf --outcome target-efficiency")[0] == 0
-    assert told["outcome"] == "target_efficiency"
+    for kind in ("tornado", "waterfalls"):
+        assert run(f"plot {kind} table.csv --output a.pdf --outcome target-efficiency")[0] == 0
+        assert told.pop("outcome") == "target_efficiency"
+    assert told["has_title"]
+    assert run("plot speedup table.csv --output a.pdf --no-marks --no-title")[0] == 0
+    assert (told["marks"], told["has_title"]) == (False, False)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +156,7 @@ BAD = [
     (f"{GOOD} --where batch_size=x", "--where: got 'x'", "numbers as a list or range"),
     (f"{GOOD} --where batch_size=2", "--where: got 'batch_size=2'", "rows have, such as 1"),
     (f"{GOOD} --outcome speedup", "--outcome: got 'speedup'", "none"),
+    ("plot policies table.csv --output a.pdf --no-marks", "--marks: got False", "none"),
     ("plot sobol table.csv --output a.pdf --outcome x", "--outcome: got 'x'", "target_efficiency"),
 ]
 

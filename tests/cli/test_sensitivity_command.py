@@ -103,6 +103,45 @@ def test_the_answer_is_that_of_predict(run):
     assert "max_draft_length" not in document["assumptions"]
 
 
+@pytest.mark.parametrize(
+    ("question", "length"),
+    [
+        ("qwen3-30b-a3b h100 --drafter eagle3 --batch-size 16", 7),
+        ("qwen3-30b-a3b h100 --acceptance-by-position 0.8,0.7 --batch-size 4", 2),
+        ("mixtral-8x7b l40s --drafter ngram --acceptance-rate 0.5 --batch-size 1", None),
+    ],
+)
+def test_predict_explain_and_sensitivity_agree_on_the_best_draft(question, length, run):
+    found = parse(run(f"sensitivity {question} --samples 64 --json"))
+    told = found["point"]["draft_length"]
+    assert told == (length or told)
+    assert found["assumptions"]["draft_length"] == f"{told} (the best at this batch size)"
+    (predicted,) = parse(run(f"predict {question} --json"))["rows"]
+    for name in ("speedup", "target_efficiency"):
+        assert found[name] == pytest.approx(predicted[name], rel=1e-12)
+        assert found["tornado"][0][f"{name}_nominal"] == pytest.approx(found[name], rel=1e-12)
+    assert predicted["draft_length"] == told
+    rows = list(csv.DictReader(io.StringIO(run(f"explain {question} --csv"))))
+    ends = {row["quantity"]: float(row["value"]) for row in rows if row["term"] == "predicted"}
+    assert ends == pytest.approx({name: found[name] for name in ends}, rel=1e-12)
+
+
+def test_where_none_pays_the_shortest_draft_is_taken_and_said(run):
+    question = "llama-3.1-8b h100 --drafter ngram --acceptance-rate 0.02 --batch-size 128"
+    found = parse(run(f"sensitivity {question} --samples 64 --json"))
+    assert found["point"]["draft_length"] == 1
+    assert found["assumptions"]["draft_length"] == "1 (the shortest, as none pays here)"
+
+
+def test_inputs_without_a_range_are_named(run):
+    out, document = in_one_line(run(COMMAND)), parse(run(COMMAND + " --json"))
+    told = out.split("(--range gives one): ")[1].split(". share")[0].split(", ")
+    shown = [row["input"] for row in document["elasticities"][:15]]
+    ranged = {row["input"] for row in document["tornado"]}
+    assert told == [name for name in shown if name not in ranged]
+    assert "batch_size" in told
+
+
 def test_verdict_says_what_matters(run):
     command = COMMAND + " --engine ideal --stack datasheet --range routing_correlation=0:1"
     out, document = in_one_line(run(command)), parse(run(command + " --json"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,8 +28,9 @@ def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
     """Return by how many per cent the outcome rises if an input rises by one per cent.
 
     ``d ln(output) / d ln(input)`` by central differences, one-sided where the value is at a bound
-    of the input. Draft length counts as continuous: at a whole length, where the slope jumps, it is
-    the mean of the slopes on both sides, at 1 the one above.
+    of the input, or where more requests or tokens would end CUDA graphs, a jump. Draft length
+    counts as continuous: at a whole length, where the slope jumps, it is the mean of the slopes on
+    both sides, at 1 the one above.
 
     Parameters
     ----------
@@ -39,10 +40,12 @@ def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row for each input that is not 0, with columns input, value, unit and, for each of
-        `OUTPUTS`, the logarithmic derivative; the largest effect on the speedup first.
+        A row for each input that is not 0 and can be moved, with columns input, value, unit and,
+        for each of `OUTPUTS`, the logarithmic derivative; the largest effect on the speedup first.
     """
-    items = [item for item in list_inputs(deployment, point).values() if item.value > 0]
+    known = list_inputs(deployment, point).values()
+    items = [_within_graphs(deployment, point, item) for item in known if item.value > 0]
+    items = [item for item in items if item.minimum is None or item.minimum < item.maximum]
     centres = np.array([_centre(item) for item in items])
     logs = np.log([item.value for item in items]) + centres
     bounds = np.array([(item.minimum or 0.0, item.maximum) for item in items]).T[..., None]
@@ -171,6 +174,20 @@ def _table(items: Iterable[Input]) -> pd.DataFrame:
 
     rows = [(item.name, item.value, item.unit) for item in items]
     return pd.DataFrame(rows, columns=["input", "value", "unit"])
+
+
+def _within_graphs(deployment: Deployment, point: OperatingPoint, item: Input) -> Input:
+    """Return an input, its maximum its value if any more would end CUDA graphs of some pass."""
+    now = {"batch_size": point.batch_size, "draft_length": point.draft_length}
+    limit, replicas = deployment.graph_limit, deployment.layout.replicas
+    if limit is None or item.name not in now:
+        return item
+    is_beyond = []
+    for place in (now, now | {item.name: item.value * (1 + _STEP)}):
+        size, length = map(np.asarray, place.values())
+        is_beyond.append(limit.is_beyond(size, size * np.array([1, length + 1]), replicas))
+    before, after = is_beyond
+    return replace(item, maximum=item.value) if (after & ~before).any() else item
 
 
 def _centre(item: Input) -> float:

@@ -43,7 +43,7 @@ _LETTERS = {letter: cause for cause, letter in _CAUSES.items()} | {"G": "no CUDA
 """What bends a curve from a point on, by the letter that stands there."""
 
 
-def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
+def speedup(table: pd.DataFrame, ax: Axes, *, marks: bool = True) -> Axes:
     """Draw the speedup over the batch size, a line for each value of what else varies.
 
     Parameters
@@ -52,8 +52,10 @@ def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
         Columns batch_size and speedup; bands between speedup_low and speedup_high, if given, are
         drawn for at most three lines, and what does not fit in memory by max_batch_size or fits is
         pale. At most six lines, told apart by draft_length, context_length or other inputs such as
-        target; best draft lengths, one for each batch size, make one line, which says where they
-        change. Letters stand where limited_by changes and where in_graph ends, if given.
+        target; best draft lengths, one for each batch size, make one line.
+    marks
+        Whether letters stand where limited_by changes and where in_graph ends, if given, and
+        numbers where best draft lengths change.
 
     Examples
     --------
@@ -63,18 +65,18 @@ def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
     >>> speedup(table, Figure().add_subplot()).get_ylabel()
     'speedup (×)'
     """
-    return _over_batch_size(table, ax, "speedup")
+    return _over_batch_size(table, ax, "speedup", marks)
 
 
-def target_efficiency(table: pd.DataFrame, ax: Axes) -> Axes:
+def target_efficiency(table: pd.DataFrame, ax: Axes, *, marks: bool = True) -> Axes:
     """Draw the target efficiency over the batch size, a line for each value of what else varies.
 
     Parameters
     ----------
-    table, ax
+    table, ax, marks
         As for `speedup`, with the column target_efficiency.
     """
-    return _over_batch_size(table, ax, "target_efficiency")
+    return _over_batch_size(table, ax, "target_efficiency", marks)
 
 
 def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
@@ -223,7 +225,7 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     return axes
 
 
-def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str) -> Axes:
+def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, marks: bool) -> Axes:
     """Draw a quantity over the batch size, a line for each value of what else varies."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -235,13 +237,14 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str) -> Axes:
     told, parts = frames.lines(rows, "batch_size", quantity, MOST_LINES)
     has_bands = len(ends) == 2 and len(parts) <= _MOST_BANDS
     pins = []
+    band: Style = {"alpha": 0.2, "linewidth": 0}
     for i, (name, part) in enumerate(parts):
         if has_bands:
-            shape: Style = {"color": COLOURS[i], "alpha": 0.2, "linewidth": 0, "zorder": 1}
-            ax.fill_between(part["batch_size"], part[ends[0]], part[ends[1]], **shape)
+            reach = part["batch_size"], part[ends[0]], part[ends[1]]
+            ax.fill_between(*reach, color=COLOURS[i], zorder=1, **band)
         _line(ax, part, quantity, i, shortened(name, _MOST_CHARACTERS))
         pins += [(i, x, y, letters) for x, y, letters in _bends(part, quantity)]
-    pins = pins if len(parts) <= _MOST_BANDS else []
+    pins = pins if marks and len(parts) <= _MOST_BANDS else []
     unity(ax)
     if quantity == "target_efficiency":
         ax.set_ylim(0, None)
@@ -250,7 +253,9 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str) -> Axes:
     _pin(ax, pins, [part[["batch_size", quantity]].to_numpy(float) for _, part in parts])
     handles = ax.get_legend_handles_labels()[0]
     if has_bands:
-        handles.append(Patch(facecolor=PALE, edgecolor="0.6", lw=0.4, label="80 % interval"))
+        of_all: Style = {"facecolor": PALE, "edgecolor": "0.6", "linewidth": 0.4}
+        swatch = {"facecolor": COLOURS[0], **band} if len(parts) == 1 else of_all
+        handles.append(Patch(label="80 % interval (times)", **swatch))
     if not frames.fits(rows).all():
         pale: Style = {"color": "0.7", "markerfacecolor": "white", "marker": "o", "markersize": 3}
         handles.append(Line2D([], [], label="does not fit in memory", **pale))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError, import_extra
 from specmodel.base.files import check_writable, write_bytes
-from specmodel.show.plots import curves, loads, maps, passes, rows
-from specmodel.show.plots.style import SMALL, Style, folded
+from specmodel.show.plots import curves, frames, loads, maps, passes, rows
+from specmodel.show.plots.style import SMALL, folded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +29,8 @@ _CHARACTERS_AN_INCH = 19
 _SHARED = ("timeline", "load", "steps")
 """Kinds whose panels share the horizontal axis."""
 _LEAST_HEIGHT = 1.7
+_HELD = ("batch_size", "draft_length", "context_length")
+"""Columns that a title tells where all rows have one value."""
 
 
 @dataclass(frozen=True)
@@ -83,28 +85,33 @@ def save_figure(
     table: pd.DataFrame,
     path: str,
     argument: str = "figure",
-    *,
-    width: float = COLUMN_WIDTH,
     **settings: Any,
 ) -> None:
-    """Draw one of `KINDS` and write it; the suffix of the path tells the format."""
+    """Draw one of `KINDS` as `draw_figure` does; the suffix of the path tells the format."""
     check_figure(argument, path)
     from io import BytesIO
 
     from matplotlib import rc_context
 
-    with rc_context({"font.size": FONT_SIZE}):
+    # TrueType fonts in PDF, as some venues refuse Type 3, and text in SVG
+    with rc_context({"font.size": FONT_SIZE, "pdf.fonttype": 42, "svg.fonttype": "none"}):
         drawn = BytesIO()
-        draw_figure(kind, table, width=width, **settings).savefig(
-            drawn, format=Path(path).suffix[1:]
-        )
+        draw_figure(kind, table, **settings).savefig(drawn, format=Path(path).suffix[1:])
     write_bytes(path, drawn.getvalue(), argument)
 
 
 def draw_figure(
-    kind: str, table: pd.DataFrame, *, width: float = COLUMN_WIDTH, **settings: Any
+    kind: str,
+    table: pd.DataFrame,
+    *,
+    width: float = COLUMN_WIDTH,
+    has_title: bool = True,
+    **settings: Any,
 ) -> Figure:
-    """Draw one of `KINDS`, as high as it needs to be, on a figure that is not one of pyplot's."""
+    """Draw one of `KINDS`, as high as it needs to be, on a figure that is not one of pyplot's.
+
+    A kind of which one outcome is drawn has one panel.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -112,9 +119,10 @@ def draw_figure(
     draft = chosen.most_height if chosen.row_height else chosen.height
     figure = Figure(figsize=(width, draft), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
-    axes = figure.subplots(chosen.panels, squeeze=False, sharex=kind in _SHARED)[:, 0]
+    panels = 1 if settings.get("outcome") else chosen.panels
+    axes = figure.subplots(panels, squeeze=False, sharex=kind in _SHARED)[:, 0]
     chosen.draw(table, axes if chosen.panels > 1 else axes[0], **settings)
-    above = _title(figure, table)
+    above = _title(figure, table) if has_title else 0.0
     num_rows = sum(abs(ax.get_ylim()[1] - ax.get_ylim()[0]) for ax in axes)
     wanted = chosen.height + chosen.row_height * num_rows
     height = min(max(wanted, _LEAST_HEIGHT), chosen.most_height)
@@ -136,11 +144,17 @@ def _swept(table: pd.DataFrame) -> list[str]:
 
 
 def _title(figure: Figure, table: pd.DataFrame) -> float:
-    """Say above a figure which model, drafter and GPU it is of, if one; return its height [dot]."""
+    """Say above a figure which model, drafter and GPU it is of, if one, and what all rows share.
+
+    Return its height [dot].
+    """
     cases = list(table["case"].dropna().unique()) if "case" in table else _swept(table)
-    if len(cases) != 1:
-        return 0.0
     width = int(figure.get_figwidth() * _CHARACTERS_AN_INCH)
-    left: Style = {"x": 0.01, "ha": "left", "size": SMALL}
-    title = figure.suptitle(folded(str(cases[0]), width), **left)
+    told = [folded(str(cases[0]), width)] if len(cases) == 1 else []
+    held = [name for name in _HELD if name in table and table[name].nunique(dropna=False) == 1]
+    values = (f"{frames.words(name)} {frames.plain(table[name].iloc[0])}" for name in held)
+    told += [", ".join(values)] if held else []
+    if not told:
+        return 0.0
+    title = figure.suptitle("\n".join(told), x=0.01, ha="left", size=SMALL)
     return float(title.get_window_extent().height)

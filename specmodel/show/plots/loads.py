@@ -116,12 +116,14 @@ def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
     frames.need_at_most(_MOST_POLICIES, len(rows), "policies")
     at, values = rows.index.to_numpy(), rows["capacity"]
     ax.barh(at, values, height=0.6, label="carried", **filled(4, 0))
-    for kind, colour, width in (("predicted", COLOURS[5], 0.8), ("simulated", COLOURS[0], 2.2)):
+    for kind, told, colour, width in (
+        ("predicted", "times", COLOURS[5], 0.8),
+        ("simulated", "other requests", COLOURS[0], 2.2),
+    ):
         reach = [values - rows[f"{kind}_low"], rows[f"{kind}_high"] - values]
         bars: Style = {"linestyle": "", "color": colour, "elinewidth": width, "capsize": 2}
-        told = "prediction" if kind == "predicted" else "simulation"
         reach = np.nan_to_num(np.stack(reach)).clip(min=0)
-        ax.errorbar(values, at, xerr=reach, label=f"80 % by {told}", **bars)
+        ax.errorbar(values, at, xerr=reach, label=f"80 % interval ({told})", **bars)
     rows_axis(ax, [folded(str(name), _WIDTH) for name in rows["policy"]])
     ax.set_xlim(0, None)
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -15,6 +15,7 @@ from specmodel.show.plots import frames
 from specmodel.show.plots.style import (
     COLOURS,
     GREY,
+    SMALL,
     Style,
     filled,
     folded,
@@ -38,14 +39,16 @@ MOST_POLICIES = 24
 """Policies that a figure compares [-]."""
 
 _WIDTH = 24
-_VISIBLE = 0.005
-"""Least swing, or share of the variance, that is drawn [-]."""
+_VISIBLE = 0.01
+"""Least swing, or share of the variance, that is drawn, over the largest [-]."""
 _HINDSIGHT = ("best-fixed", "greedy", "oracle")
 _QUANTITIES = ("target_efficiency", "speedup")
 _POINT = ("batch_size", "draft_length", "context_length")
 
 
-def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
+def waterfalls(
+    table: pd.DataFrame, axes: Sequence[Axes], *, outcome: str | None = None
+) -> Sequence[Axes]:
     """Draw what leads from the ideal to the predicted target efficiency, and speedup.
 
     Parameters
@@ -54,18 +57,23 @@ def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         As `answers.Explanation.to_frame` returns it: batch_size, draft_length, context_length,
         quantity, term and value, of at most four points. Terms that are 0 throughout are left
         out.
-    axes
-        Two: of target efficiency and of speedup.
+    axes, outcome
+        Two, of target efficiency and of speedup, or one of the outcome of these.
     """
+    if outcome is not None:
+        _check_outcome(outcome)
+    quantities = (outcome,) if outcome else _QUANTITIES
     rows = frames.checked(table, (*_POINT, "value"), ("quantity", "term"))
     frames.need_distinct(rows, (*_POINT, "quantity", "term"))
     varying = [name for name in _POINT if rows[name].nunique() > 1]
     points = list(rows.groupby(list(_POINT), sort=False))
     frames.need_at_most(MOST_POINTS, len(points), "points")
-    for ax, quantity in zip(axes, _QUANTITIES, strict=True):
+    for ax, quantity in zip(axes, quantities, strict=True):
         own = rows[rows["quantity"] == quantity]
         if own.empty:
-            raise InputError(f"{frames.ARGUMENT}.quantity", quantity, f"rows of {quantity}")
+            found = ", ".join(rows["quantity"].unique())
+            expected = f"rows of {quantity} as well, or {found} as the outcome"
+            raise InputError(f"{frames.ARGUMENT}.quantity", found, expected)
         moving = own.groupby("term", sort=False)["value"].apply(lambda v: bool(v.abs().max() > 0))
         terms = list(moving[moving].index)
         for i, (_, part) in enumerate(points):
@@ -78,6 +86,8 @@ def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         rows_axis(ax, [folded(str(term), _WIDTH) for term in terms])
         ax.set(xlim=(0, 1.03 * max(ax.get_xlim()[1], 1)), xlabel=frames.titled([quantity]))
     legend_above(axes[0], frames.titled(varying), side="right")
+    for ax in axes if len(points) == 1 else ():  # bars of several are too thin
+        _write(ax)
     return axes
 
 
@@ -90,7 +100,8 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     ----------
     table, ax
         As `sensitivity.tornado` returns it, or as ``specmodel sensitivity --csv`` prints it. The
-        ten inputs that move the outcome most are drawn, and in any case acceptance.
+        inputs that move the outcome by 1 % of the largest swing or more are drawn, at most ten,
+        acceptance among them.
     outcome
         "speedup" or "target_efficiency".
     """
@@ -113,7 +124,7 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     ax.axvline(nominal, color="black", linewidth=0.8, label=f"nominal, {nominal:.2f}")
     ax.plot(low, places, label="low end", **points(0, mfc="white"))
     ax.plot(high, places, label="high end of the range", **points(0))
-    _inputs_axis(ax, shown, len(rows), frames.titled([outcome]))
+    _inputs_axis(ax, shown, swings, frames.titled([outcome]))
     least, most = min(high.min(), low.min(), nominal), max(high.max(), low.max(), nominal)
     margin = 0.08 * (most - least or 0.1)
     ax.set_xlim(least - margin, most + margin)
@@ -127,8 +138,7 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     Parameters
     ----------
     table, ax, outcome
-        As for `tornado`, from `sensitivity.sobol`: the ten inputs with the largest total index are
-        drawn, with 95 % intervals.
+        As for `tornado`, from `sensitivity.sobol`: by the total index, with 95 % intervals.
     """
     _check_outcome(outcome)
     indices = ("first_order", "total")
@@ -156,9 +166,9 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
         style["xerr"] = [side.clip(lower=0).tolist() for side in (value - low, high - value)]
         ax.barh(places + (i - 0.5) * 0.36, value, 0.34, label=told, **style)
     label = f"share of the variance\nof {frames.words(outcome)} (of 1)"
-    _inputs_axis(ax, shown, len(rows), label)
+    _inputs_axis(ax, shown, rows["total"], label)
     ax.set_xlim(0, None)
-    legend_above(ax, "with 95 % intervals", side="right")
+    legend_above(ax, "95 % intervals (sampling)", side="right")
     return ax
 
 
@@ -193,7 +203,7 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
     ax.grid(axis="y", linewidth=0.3, color="0.85")
     ax.set_axisbelow(True)
     note = "" if inside else "\ndoes not fit in memory"
-    ax.set_xlabel(f"{frames.titled(['speedup'])}, 95 % interval{note}")
+    ax.set_xlabel(f"{frames.titled(['speedup'])}\n95 % interval (requests){note}")
     legend_above(ax, side="right")
     return ax
 
@@ -203,7 +213,8 @@ def _waterfall(
 ) -> None:
     """Draw the ends as bars from 0, and the terms as bars from where the one before ended.
 
-    Bars of a point that does not fit in memory are hollow.
+    Bars of a point that does not fit in memory are hollow. Each ends in a line, by which one too
+    short for its colour is seen.
     """
     i, count = place
     is_end = np.isin(values.index, ["ideal", "predicted"])
@@ -213,8 +224,24 @@ def _waterfall(
     at = np.arange(len(values)) + (i - (count - 1) / 2) * height
     ax.barh(at, values, height, start, label=label or "_", **filled(i, i, is_hollow=not is_inside))
     reached = start + values.to_numpy()
+    for x, y, value in zip(reached, at, values, strict=True):
+        if value:
+            ax.plot([x, x], [y - height / 2, y + height / 2], color=COLOURS[i], linewidth=0.8)
     for k in range(len(values) - 1):
         ax.plot([reached[k]] * 2, at[k : k + 2], color=GREY, linewidth=0.4, zorder=0)
+
+
+def _write(ax: Axes) -> None:
+    """Write into each bar its value, where it has room."""
+    ax.figure.figure.draw_without_rendering()  # the layout narrows axes for the names of rows
+    for bars in ax.containers:
+        for bar in bars:
+            place = bar.get_x() + bar.get_width() / 2, bar.get_y() + bar.get_height() / 2
+            colour = "black" if bar.get_facecolor()[:3] == (1, 1, 1) else "white"
+            style: Style = {"ha": "center", "va": "center_baseline", "size": SMALL}
+            told = ax.text(*place, f"{bar.get_width():.2f}", color=colour, **style)
+            if told.get_window_extent().width > 0.9 * bar.get_window_extent().width:
+                told.remove()
 
 
 def _wide(table: pd.DataFrame, analysis: str, columns: Sequence[str], outcome: str) -> pd.DataFrame:
@@ -247,22 +274,24 @@ def _range(low: float, high: float, unit: str, source: str) -> str:
 def _largest(ax: Axes, rows: pd.DataFrame, effects: pd.Series[float]) -> pd.DataFrame:
     """Return the rows with the largest effects: those that can be seen and have room, or one.
 
-    Acceptance is always one of them.
+    Acceptance is one of them if it can be seen.
     """
     order = effects.sort_values(ascending=False, kind="stable")
-    count = max(1, min(MOST_INPUTS, int((order >= _VISIBLE).sum())))
-    lines = 1 + int(rows["label"].loc[order.index[:count]].str.count("\n").max())
-    kept = list(order.index[: min(count, rows_that_fit(ax, lines))])
-    known = rows.index[rows["input"] == "acceptance_rate"].difference(kept)
+    seen = order.index[order >= _VISIBLE * order.iloc[0]]
+    lines = 1 + int(rows["label"].loc[seen[:MOST_INPUTS]].str.count("\n").max())
+    kept = seen[: min(MOST_INPUTS, rows_that_fit(ax, lines))]
+    known = seen[rows["input"].loc[seen] == "acceptance_rate"].difference(kept)
     return rows.loc[[*kept[: len(kept) - len(known) or 1], *known]]
 
 
-def _inputs_axis(ax: Axes, shown: pd.DataFrame, total: int, label: str) -> None:
-    """Name the inputs that are drawn, and below say how many are not."""
+def _inputs_axis(ax: Axes, shown: pd.DataFrame, effects: pd.Series[float], label: str) -> None:
+    """Name the inputs that are drawn, and below say how many are not, and how little they do."""
     rows_axis(ax, list(shown["label"]))
-    rest = total - len(shown)
-    note = f"\nand {rest} input{'s' if rest > 1 else ''} with less" if rest else ""
-    ax.set_xlabel(label + note)
+    rest = effects.drop(shown.index)
+    if not rest.empty:
+        share = 100 * rest.max() / (effects.max() or 1)
+        label += f"\n{len(rest)} more, at most\n{np.ceil(share).clip(1):.0f} % of the largest"
+    ax.set_xlabel(label)
 
 
 def _check_outcome(outcome: str) -> None:

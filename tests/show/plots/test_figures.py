@@ -1,5 +1,6 @@
 """Files of figures: nothing cut off, no text over another or too small, nothing global touched."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -283,6 +284,24 @@ def test_nothing_global_is_touched(suffix, tmp_path) -> None:
     save_figure("speedup", curve([1, 2], ["a"]), str(tmp_path / f"a{suffix}"), width=4.5)
     assert dict(mpl.rcParams) == before
     assert (tmp_path / f"a{suffix}").stat().st_size > 1000
+
+
+def test_files_hold_text_and_no_type_3_fonts(tmp_path) -> None:
+    for suffix in (".pdf", ".svg"):
+        save_figure("speedup", curve([1, 2], ["a"]), str(tmp_path / f"a{suffix}"))
+    pdf, svg = ((tmp_path / f"a{suffix}").read_bytes() for suffix in (".pdf", ".svg"))
+    assert b"/CIDFontType2" in pdf
+    assert b"/Type3" not in pdf
+    assert re.search(rb"<text[^>]*>batch size \(requests\)</text>", svg)
+
+
+def test_a_title_says_what_all_rows_share_and_can_be_left_out() -> None:
+    table = explain(points([16], [3])).to_frame().assign(case="a on b")
+    told = "a on b\nbatch size 16, draft length 3, context length 1024"
+    assert draw_figure("waterfalls", table).get_suptitle() == told
+    assert draw_figure("waterfalls", table, has_title=False).get_suptitle() == ""
+    several = explain(points([16, 32], [3])).to_frame()
+    assert draw_figure("waterfalls", several).get_suptitle().startswith("draft length 3")
 
 
 def test_drawing_needs_no_pyplot_and_importing_no_matplotlib() -> None:

@@ -16,6 +16,7 @@ from matplotlib.patches import StepPatch
 
 from specmodel.base.errors import InputError
 from specmodel.show import plots
+from specmodel.show.plots.figures import draw_figure
 from specmodel.show.plots.style import COLOURS, folded, shortened
 
 
@@ -112,7 +113,19 @@ def test_bands_span_the_intervals() -> None:
     (band,) = drawn.collections
     corners = {tuple(point) for point in band.get_paths()[0].vertices.tolist()}
     assert corners == {(1, 1.1), (2, 1.3), (1, 1.4), (2, 1.9)}
-    assert "80 % interval" in legend(drawn)
+    assert "80 % interval (times)" in legend(drawn)
+    (swatch,) = drawn.get_legend().legend_handles
+    assert swatch.get_facecolor() == tuple(band.get_facecolor()[0])
+
+
+def test_marks_can_be_left_out() -> None:
+    """With them the line of the axis that says what they mean."""
+    table = pd.DataFrame({"batch_size": [1, 2, 8], "draft_length": [3, 3, 2], "speedup": 1.5})
+    table["limited_by"] = "experts"
+    marked, plain = (plots.speedup(table, ax(), marks=marks) for marks in (True, False))
+    assert [text.get_text() for text in marked.texts] == ["3 E", "2"]
+    assert "limited by" in marked.get_xlabel()
+    assert (list(plain.texts), plain.get_xlabel()) == ([], "batch size (requests)")
 
 
 @pytest.mark.parametrize("limit", [{"max_batch_size": 4}, {"fits": [True, True, False]}])
@@ -345,6 +358,31 @@ def test_waterfalls_lead_from_the_ideal_to_the_predicted() -> None:
     )
     assert top.get_legend().get_title().get_text() == "batch size (requests)"
     assert legend(top) == ["1", "8"]
+    (one,) = [Figure(figsize=(4, 3)).add_subplot()]
+    point = table[table["batch_size"] == 8].assign(draft_length=3, context_length=9)
+    plots.waterfalls(point, [one], outcome="speedup")
+    assert [text.get_text() for text in one.texts] == ["4.00", "-1.00", "-0.50", "2.50"]
+    assert one.get_xlabel() == "speedup (×)"
+    alone = point[point["quantity"] == "speedup"]
+    with pytest.raises(InputError, match=r"got 'speedup'; expected rows of target_efficiency as"):
+        plots.waterfalls(alone, Figure().subplots(2))
+
+
+def test_values_stand_in_bars_that_hold_them_and_the_shortest_bars_are_seen() -> None:
+    """Also where the layout moves axes; a bar ends in a line that is wider than nothing."""
+    values = {"ideal": 1.0, "KV": -1e-5, "experts": -0.1, "predicted": 0.9 - 1e-5}
+    table = pd.DataFrame({"term": list(values), "value": list(values.values())})
+    table = table.assign(quantity="speedup", batch_size=1, draft_length=3, context_length=9)
+    figure = draw_figure("waterfalls", table, outcome="speedup")
+    figure.draw_without_rendering()
+    (drawn,) = figure.axes
+    assert [text.get_text() for text in drawn.texts] == ["1.00", "0.90"]
+    for text, i in zip(drawn.texts, (0, 3), strict=True):
+        bar, inside = drawn.patches[i].get_window_extent(), text.get_window_extent()
+        assert bar.x0 < inside.x0 < inside.x1 < bar.x1
+        assert bar.height > 0.6 * inside.height
+    ends = [line for line in drawn.lines if line.get_linewidth() > 0.5]
+    assert [line.get_xdata()[0] for line in ends] == pytest.approx([1, 1, 0.9, 0.9], abs=1e-4)
 
 
 def tidy(analysis, rows):
@@ -422,7 +460,7 @@ def test_no_more_inputs_are_drawn_than_have_room(kind, height) -> None:
     boxes = [label.get_window_extent() for label in drawn.get_yticklabels()]
     assert len(boxes) == len(drawn.get_yticks())
     assert all(above.y0 > below.y1 for above, below in pairwise(boxes))
-    assert f"and {20 - len(boxes)} inputs with less" in drawn.get_xlabel()
+    assert f"{20 - len(boxes)} more, at most\n100 % of the largest" in drawn.get_xlabel()
     assert drawn.xaxis.label.get_window_extent().x1 <= figure.bbox.x1
 
 
@@ -448,7 +486,8 @@ def test_sobol_draws_shares_with_intervals_the_largest_first(table) -> None:
     ]  # fmt: skip
     assert legend(drawn) == ["first-order index", "total index"]
     assert not drawn.texts, "no text among the bars"
-    assert drawn.get_xlabel() == ("share of the variance\nof speedup (of 1)\nand 1 input with less")
+    note = "1 more, at most\n1 % of the largest"
+    assert drawn.get_xlabel() == f"share of the variance\nof speedup (of 1)\n{note}"
 
 
 def test_closed_loop_draws_points_with_bars_and_a_line_for_each_draft_length() -> None:
@@ -486,7 +525,7 @@ def test_policies_are_dots_with_intervals_hollow_in_hindsight() -> None:
     bars = drawn.containers[0][2][0]
     assert [s[:, 0].tolist() for s in bars.get_segments()] == [[1, 1], [1.3, 1.6]]
     assert [tick.get_text() for tick in drawn.get_yticklabels()] == names
-    assert drawn.get_xlabel() == "speedup (×), 95 % interval"
+    assert drawn.get_xlabel() == "speedup (×)\n95 % interval (requests)"
 
 
 def test_timeline_draws_lengths_accepted_tokens_and_utility() -> None:
@@ -616,7 +655,7 @@ def test_bars_of_what_does_not_fit_are_pale_and_said():
 
 def test_policies_of_what_does_not_fit_are_pale_and_said():
     table = pd.DataFrame({"policy": ["none"], "speedup": 1.0, "speedup_low": 1.0})
-    for fits, note in ((True, "interval"), (False, "does not fit in memory")):
+    for fits, note in ((True, "95 % interval (requests)"), (False, "does not fit in memory")):
         drawn = plots.policies(table.assign(speedup_high=1.0, fits=fits), ax())
         assert drawn.get_xlabel().endswith(note)
 
