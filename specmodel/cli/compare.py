@@ -95,10 +95,22 @@ def compare(**options: Any) -> forms.Answer:
         ranking = compared.Ranking(best)
         counts = {p.deployment.layout.num_gpus for p in predictions.values()}
         words = [told, compared.verdict(ranking, is_even=len(counts) == 1), *notes]
-        parts = filter(None, [part, compared.tables(ranking)])
+        rooms = {name: int(p.max_batch_size.max()) for name, p in predictions.items()}
+        parts = filter(None, [part, compared.tables(ranking, rooms, _of_layouts(predictions))])
         return compared.page(predictions, " ".join(filter(None, words)), *parts)
 
     return report.comparison(predictions, best, page)
+
+
+def _of_layouts(predictions: Mapping[str, report.Prediction]) -> list[str]:
+    """Say how vLLM is told of layouts, where they differ and it is vLLM."""
+    layouts = {(p.deployment.layout, p.deployment.expert_parallel) for p in predictions.values()}
+    engines = {p.deployment.engine.stack for p in predictions.values()}
+    told = (
+        "For vLLM, TP4 is -tp 4, DP2 -dp 2, EP8 --enable-expert-parallel. Batch sizes are of all"
+        " replicas together."
+    )
+    return [told] if len(layouts) > 1 and engines == {"vllm"} else []
 
 
 def _carried(

@@ -69,7 +69,9 @@ def laid_out(
     held = f"{requests} requests" if requests > 1 else "a request"
     kept = "weights, drafter and" if options.get("drafter") else "weights and"
     told = f"the fewest that hold {kept} {held} of {HELD_TOKENS:,} tokens"
-    return degrees, {"gpus": f"{_product(degrees)} ({told})"}
+    count = _product(degrees)
+    others = "; compare tries other layouts of them" if count > 1 else ""
+    return degrees, {"gpus": f"{count} ({told}{others})"}
 
 
 def _product(degrees: dict[str, Any]) -> int:

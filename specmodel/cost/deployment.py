@@ -228,14 +228,18 @@ class Deployment:
         """Return a sentence if some steps are larger than any captured graph, else nothing."""
         if self.graph_limit is None:
             return ()
-        seconds = float(np.mean(self.engine_seconds.eager_kernel_time))
-        return self.graph_limit.warnings(batch_size, verify_tokens, self.layout.replicas, seconds)
+        return self.graph_limit.warnings(batch_size, verify_tokens, *self._outside_graphs)
 
     def graph_note(self, batch_size: FloatArray, verify_tokens: FloatArray) -> str:
         """Return a sentence if a longer draft of some steps would need a larger graph, else ""."""
         if self.graph_limit is None:
             return ""
-        return self.graph_limit.held(batch_size, verify_tokens, self.layout.replicas)
+        return self.graph_limit.held(batch_size, verify_tokens, *self._outside_graphs)
+
+    @property
+    def _outside_graphs(self) -> tuple[int, float]:
+        """The number of replicas, and what the host needs for a kernel outside graphs [s]."""
+        return self.layout.replicas, float(np.mean(self.engine_seconds.eager_kernel_time))
 
     def is_outside(self, batch_size: FloatArray, draft_length: FloatArray) -> np.ndarray:
         """Return where the engine was not fitted on what is asked of it."""

@@ -66,14 +66,16 @@ class GraphLimit:
         return (
             f"at batch size {_span(requests[is_beyond])} steps{drafts} are larger than"
             f" {self._largest}, so that the host launches each kernel, here taken as"
-            f" {1e3 * seconds:g} ms each: {self.option} {most} avoids that, here --graph-limit"
-            f" {most}",
+            f" {1e3 * seconds:.2g} ms each: {self.option} {most} avoids that,"
+            f" here --graph-limit {most}",
         )
 
-    def held(self, batch_size: FloatArray, verify_tokens: FloatArray, replicas: int) -> str:
+    def held(
+        self, batch_size: FloatArray, verify_tokens: FloatArray, replicas: int, seconds: float
+    ) -> str:
         """Return a sentence if a graph holds all tokens of some steps, and none more of a request.
 
-        Batch sizes and tokens are as in `warnings`.
+        Arguments are as in `warnings`.
         """
         sizes, tokens = np.broadcast_arrays(batch_size, verify_tokens)
         room = self.count * replicas / sizes
@@ -81,8 +83,9 @@ class GraphLimit:
         if self.unit == "request" or not is_held.any():
             return ""
         return (
-            f"At batch size {_span(sizes[is_held])} a longer draft would make steps larger than"
-            f" {self._largest}: {self.option} raises that."
+            f"At batch size {_span(sizes[is_held])} longer drafts lose: CUDA graphs end at"
+            f" {self.count} tokens, and the host then takes {1e3 * seconds:.2g} ms a kernel:"
+            f" {self.option} raises that."
         )
 
     @property

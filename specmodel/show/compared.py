@@ -158,7 +158,7 @@ def _apart(ranking: Ranking, name: str) -> str:
         for rows in ranking.by_size.values()
     ]
     where = ranges_text(spans([*ranking.by_size], alone))
-    return f"; by {CLOSE:.0%} or more at {where}" if where else f"; nowhere by {CLOSE:.0%}"
+    return f"; by {CLOSE:.0%} or more at {where}" if where else f"; nowhere ahead by {CLOSE:.0%}"
 
 
 def _at(sizes: Sequence[int]) -> str:
@@ -183,14 +183,16 @@ def _unfit(best: forms.DataFrame) -> str:
     return "".join(words)
 
 
-def tables(ranking: Ranking) -> str:
-    """Return the legend, the fastest at each batch size, and all alternatives side by side."""
-    able = {*ranking.best["alternative"][ranking.best["fits"]]}
+def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()) -> str:
+    """Return the legend, the fastest at each batch size, and all alternatives side by side.
+
+    `rooms` are the requests that fit in memory with each [request]; `notes` follow the legend.
+    """
     legend = [
-        f"[{i}] {name}{'' if name in able else ' (does not fit in memory)'}"
+        f"[{i}] {name}: {f'{rooms[name]} requests fit' if rooms[name] else 'nothing fits'}"
         for i, name in enumerate(ranking.names, 1)
     ]
-    parts = ["\n".join(legend)] if len(legend) > 1 else []
+    parts = ["\n".join([*legend, *map(wrap, notes)])] if len(legend) > 1 else []
     shown = [
         rows[0] | {"fastest": ranking.number(rows[0]), "as_fast": ranking.close(rows)}
         for rows in ranking.by_size.values()

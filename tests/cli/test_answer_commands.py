@@ -374,8 +374,8 @@ def test_alternatives_carry_prompts_and_say_what_does_not_fit(run):
         "Nothing fits in memory. If it did: fastest with speculation, at every "
     )
     mixed = run(f"{COMPARE} --hardware t4,h200_sxm --tensor-parallel 1")
-    marked = [line for line in mixed.splitlines() if line.endswith("(does not fit in memory)")]
-    assert [line.split(", ")[1].split(" ")[0] for line in marked] == ["t4", "t4"]
+    marked = [line for line in mixed.splitlines() if line.endswith(": nothing fits")]
+    assert [line.split(", ")[1].split(":")[0] for line in marked] == ["t4", "t4"]
 
 
 def test_explained_points_that_do_not_fit_are_marked(run):
