@@ -62,6 +62,7 @@ BASES = [
     f"sensitivity {WHERE} {RATE} --batch-size 4 --draft-length 3 --samples 64 --engine vllm",
     f"sensitivity {NGRAM} --step-efficiency 0.3 --batch-size 4 --draft-length 3 --json",
     f"sweep {WHERE} {RATE} {SMALL}",
+    "sweep qwen3-30b h200 --set target.experts_per_token=2,8 --batch-size 1:9:x2",
     f"sweep {WHERE} {SMALL} --tokens-per-step 2 --engine vllm --host-speed 0.5,2 --tree-width 1,4",
     f"sweep {NGRAM} --acceptance-rate 0.3,0.6 {SMALL} --output swept.csv --overwrite",
     f"simulate {WHERE} --trace chat-eagle {DRAWN} --policy none,fixed:2,cascade,goodput",

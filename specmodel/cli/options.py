@@ -278,11 +278,17 @@ def _further(options: dict[str, Any], longest: int) -> str:
     return "--acceptance typical goes further" if has_longer else ""
 
 
-def axes_from(options: dict[str, Any]) -> dict[str, Any]:
+def published_or_none(options: dict[str, Any]) -> Acceptance | None:
+    """Return the acceptance that is published, None where numbers are typed in its place."""
+    is_typed = typed_acceptance(options) and "acceptance" not in _given_acceptance(options)
+    return None if is_typed else acceptance_from(options)
+
+
+def axes_from(options: dict[str, Any], published: Acceptance | None) -> dict[str, Any]:
     """Return the axes of a sweep by parameter, with dotted names for fields of records."""
     axes: dict[str, Any] = {}
-    if "acceptance" in _given_acceptance(options):
-        axes["acceptance_by_position"] = published_from(options).acceptance_by_position
+    if published:
+        axes["acceptance_by_position"] = published.acceptance_by_position
     for name, text in options.items():
         if name != "changes" and name not in ("acceptance", *axes):
             parse = _PARSERS.get(OPTIONS[name][0], _words)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -17,23 +17,32 @@ from specmodel.answers import sweeps
 from specmodel.base.errors import InputError
 from specmodel.cli import settings
 from specmodel.cli.answering import echo_warnings, progress_bar
-from specmodel.cli.settings import OPTIONS, option, own, refuse_given
+from specmodel.cli.predict import BATCH_SIZES
+from specmodel.cli.settings import OPTIONS, given, option, own, refuse_given
+from specmodel.cli.taken import usual_drafter
 from specmodel.cli.words import two_words
+
+if TYPE_CHECKING:
+    from specmodel.algebra.acceptance import Acceptance
 
 MOST_WITHOUT_YES = 1_000_000_000
 """Most points that are computed without being asked twice [-]."""
 
-_REQUIRED = ("drafter", "batch_size", "draft_length")
+_TAKEN = {
+    "engine": "  [default: vllm]",
+    "drafter": "  [default: the model's usual one]",
+    "draft_length": "  [default: the best of each row]",
+}
 _SINGLE = ("measured_draft_length", "max_draft_length")
 """Options with one value for the whole sweep."""
 
 _AXES = [
     option(
         n,
-        "  [default: vllm]" if n == "engine" else "",
+        _TAKEN.get(n, ""),
         type=str,
         metavar="VALUE" if n in _SINGLE else "VALUES",
-        required=n in _REQUIRED,
+        default=BATCH_SIZES if n == "batch_size" else None,
     )
     for n in OPTIONS
 ]
@@ -47,7 +56,7 @@ _OUTPUT = "NAME.csv, .parquet, .arrow, or a folder NAME/ of Parquet parts.  [def
 
 
 @settings.command()
-@settings.options(two_words(), *_AXES, settings.ignore_option("target", "drafter"))
+@settings.options(two_words(), *_AXES, settings.ignore_option("target", "drafter"), usual_drafter)
 @own("set", "KEY=VALUES", _CHANGES, to="changes", multiple=True)
 @own("columns", "LIST", "Columns wanted, or all.  [default: times, speedup, memory]")
 @own("interval", bool, "Add central 80 % intervals.")
@@ -62,6 +71,9 @@ _OUTPUT = "NAME.csv, .parquet, .arrow, or a folder NAME/ of Parquet parts.  [def
 def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> None:
     """Predict every combination of lists and ranges, at any size.
 
+    Of one model the drafter is its usual one unless named, and acceptance what is published of the
+    two unless typed. Without draft lengths each row has the best one, in column draft_length.
+
     Rows run over target, drafter, hardware and their settings in the order typed, the first
     slowest and --set last, then over lengths of prompts and outputs, context length, batch size,
     draft length, verify tokens, acceptance. What is written is float32. draft_time has the part of
@@ -74,17 +86,18 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
           --hardware h100_sxm,h200_sxm --tensor-parallel 2 --batch-size 1:256 \\
           --draft-length 1:8 --acceptance-rate 0.3:0.9:0.1 \\
           --columns speedup,target_efficiency --output ./landscape.parquet
+      specmodel sweep qwen3-30b-a3b h200 --set target.experts_per_token=2,4,8,16
       specmodel sweep qwen3-30b-a3b h200 --drafter eagle3 \\
           --batch-size 1,8,64 --draft-length 3 --acceptance-rate 0.7 \\
           --set hardware.memory.peak_bytes_per_s=4.8e12,8e12
     """
-    from specmodel.cli.options import published_from
+    from specmodel.cli.options import published_or_none
 
+    _check_told(options)
+    drafter, published = options.pop("taken_drafter", None), published_or_none(options)
     timeout, client = options.pop("worker_timeout"), options.pop("scheduler")
     where: dict[str, Any] = {"workers": options.pop("workers"), "client": client}
-    plan = _plan(**_in_order(options))
-    if options["acceptance"] is not None:
-        echo_warnings([published_from(options).source or ""], "acceptance")
+    plan = _plan(published, **_in_order(options))
     if plan.num_points > MOST_WITHOUT_YES and not yes:
         expected = f"--yes to compute more than {MOST_WITHOUT_YES:,} points"
         raise InputError("num_points", plan.num_points, expected)
@@ -99,10 +112,36 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
                 click.echo(text, nl=False)
         else:
             _write(plan, output, overwrite=overwrite, **where)
+    told_of = {"drafter": drafter, "acceptance": published and published.source}
+    told_of["draft_length"] = None if options["draft_length"] else "the best of each row"
+    for kind, told in told_of.items():
+        echo_warnings([told] if told else [], kind)
+    _warn(plan)
+
+
+def _check_told(options: dict[str, Any]) -> None:
+    """Refuse lists without what is taken of one model with one drafter, all that lacks at once."""
+    from specmodel.cli.options import typed_acceptance
+
+    if not any("," in value for value in given(options, ("target", "drafter")).values()):
+        return
+    lacking = {} if options["drafter"] else {"drafter": "--drafter ngram"}
+    lacking |= {} if typed_acceptance(options) else {"acceptance": "--acceptance-rate 0.7"}
+    if lacking:
+        why = "as only one model with one drafter has what is usual and published"
+        raise InputError(next(iter(lacking)), None, f"{' '.join(lacking.values())}, {why}")
+
+
+def _warn(plan: sweeps.Plan) -> None:
+    """Say how many points do not fit in memory, and which steps no CUDA graph holds."""
     if misfits := plan.num_points - plan.num_fitting:
         told = f"{misfits:,} of {plan.num_points:,} points do not fit in memory: column fits says"
         missing = "" if "fits" in plan.columns else ", with fits in --columns"
-        echo_warnings([f"{told} which{missing}"])
+        more = "" if plan.num_fitting else "; --tensor-parallel takes more GPUs"
+        echo_warnings([f"{told} which{missing}{more}"])
+    first, *others = plan.graph_limits or ("",)
+    more = f" ({len(others)} more like it, of other rows)" if others else ""
+    echo_warnings([f"{first[0].lower()}{first[1:].removesuffix('.')}{more}"] if first else [])
 
 
 def _in_order(options: dict[str, Any]) -> dict[str, Any]:
@@ -135,6 +174,7 @@ def _write(plan: sweeps.Plan, output: str, **how: Any) -> None:
 
 
 def _plan(
+    published: Acceptance | None,
     *,
     columns: str | None,
     interval: bool,
@@ -147,7 +187,7 @@ def _plan(
 
     try:
         return sweeps.plan_sweep(
-            axes_from(options),
+            axes_from(options, published),
             columns=None if columns is None else [name.strip() for name in columns.split(",")],
             interval=interval,
             skip_impossible=skip_impossible,

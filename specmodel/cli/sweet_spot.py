@@ -10,8 +10,14 @@ from specmodel import answers
 from specmodel.base.errors import InputError
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
-from specmodel.cli.settings import flag
-from specmodel.cli.taken import drafter_of, would_hold
+from specmodel.cli.settings import flag, given
+from specmodel.cli.taken import (
+    TYPICAL,
+    drafter_of,
+    measured_or_none,
+    typical_or_none,
+    would_hold,
+)
 from specmodel.cli.where import where_options
 from specmodel.cli.words import counted
 from specmodel.show import compared, report
@@ -36,7 +42,8 @@ def sweet_spot(**options: Any) -> Answer:
 
     And where it pays most, with the best draft length of each batch size, or with each of those
     typed throughout. Batch sizes that do not fit in memory are left out. Models, drafters and GPUs
-    may be lists: then a row for each of their combinations.
+    may be lists: then a row for each of their combinations, with typical acceptance of the
+    drafter's kind where none is published of one.
 
     \b
     Examples:
@@ -65,19 +72,51 @@ def _cases(options: dict[str, Any]) -> list[dict[str, Any]]:
     return cases
 
 
-def _found(options: dict[str, Any]) -> tuple[report.Prediction, report.DataFrame]:
-    """Return a prediction and the sweet spots of its curves."""
+def _predicted(options: dict[str, Any]) -> report.Prediction:
+    """Return a prediction that does not warn of what does not fit where some points do."""
     from specmodel.cli.options import drafted_from
 
     p = drafted_from(options | {"interval": False})
-    if p.fits.any():  # what does not fit is left out
-        unfit = p.evaluation.memory.warnings(p.batch_size, p.evaluation.points["draft_length"])
-        kept = tuple(warning for warning in p.warnings if warning not in unfit)
-        p = replace(p, warn=lambda _: kept)
+    if not p.fits.any():
+        return p
+    unfit = p.evaluation.memory.warnings(p.batch_size, p.evaluation.points["draft_length"])
+    kept = tuple(warning for warning in p.warnings if warning not in unfit)
+    return replace(p, warn=lambda _: kept)
+
+
+def _found(options: dict[str, Any]) -> tuple[report.Prediction, report.DataFrame]:
+    """Return a prediction and the sweet spots of its curves."""
+    p = _predicted(options)
     spots = answers.sweet_spots(p)
     if options["interval"] is False:
         return p, spots
     return p, with_intervals(spots, p, at_best=options["draft_length"] is None)
+
+
+def _with_acceptance(case: dict[str, Any]) -> dict[str, Any]:
+    """Return a case with typical acceptance where none is typed or published, if heads have one."""
+    from specmodel.cli.options import typed_acceptance
+
+    is_known = typed_acceptance(case) or measured_or_none(case) or not typical_or_none(case)
+    return case if is_known else case | {"acceptance": "typical"}
+
+
+def _source(p: report.Prediction, case: dict[str, Any]) -> str:
+    """Say where the acceptance of a case is from, or what was typed of it."""
+    from specmodel.algebra.acceptance import FORMS
+
+    typed = "".join(f"{name} {value}" for name, value in given(case, FORMS).items())
+    source = p.assumptions.get("acceptance") or typed
+    return f"{case['acceptance']}: {source}" if case["acceptance"] in TYPICAL else source
+
+
+def _warning_where_it_pays(p: report.Prediction, case: dict[str, Any]) -> report.Prediction:
+    """Return a prediction that warns of no batch size beyond the last at which it pays."""
+    paying = p.fits & (p.speedup > 1)
+    last = p.batch_size[paying if paying.any() else p.fits].max()
+    sizes = {int(size) for size in p.batch_size[p.batch_size <= last]}
+    told = _predicted(case | {"batch_size": ",".join(map(str, sorted(sizes)))}).warnings
+    return replace(p, warn=lambda _: told)
 
 
 def _side_by_side(cases: list[dict[str, Any]]) -> Answer:
@@ -88,6 +127,7 @@ def _side_by_side(cases: list[dict[str, Any]]) -> Answer:
     frames, refused = [], dict[str, InputError]()
     for case in cases:
         try:
+            case = _with_acceptance(case)
             p, spots = _found(case)
             if not p.fits.any():
                 expected = f"more GPUs, as nothing fits in memory.{would_hold(p)}".removesuffix(".")
@@ -97,8 +137,9 @@ def _side_by_side(cases: list[dict[str, Any]]) -> Answer:
             continue
         named = {name: case[name] for name in _LISTS} | {"num_gpus": p.deployment.layout.num_gpus}
         heading = report.heading(p.deployment)
-        predictions[heading] = p
-        frames.append(pd.DataFrame([named | row | {"case": heading} for row in records(spots)]))
+        predictions[heading] = _warning_where_it_pays(p, case)
+        told = {"acceptance": _source(p, case), "case": heading}
+        frames.append(pd.DataFrame([named | row | told for row in records(spots)]))
     if not frames:
         raise next(iter(refused.values()))
     found = pd.concat(frames, ignore_index=True)
@@ -114,5 +155,5 @@ def _side_by_side(cases: list[dict[str, Any]]) -> Answer:
     return replace(
         answer,
         fields=lambda: {**answer.fields(), "left_out": lacking},
-        warnings=[*notes, *answer.warnings],
+        warnings=[*notes, *(f"{n}: {told}" for n, p in predictions.items() for told in p.warnings)],
     )

@@ -9,7 +9,12 @@ import numpy as np
 from specmodel.algebra.acceptance import FORMS, Acceptance
 from specmodel.prediction.columns import COLUMNS
 from specmodel.prediction.evaluate import Evaluation
-from specmodel.prediction.intervals import Interval, central_intervals, states_errors
+from specmodel.prediction.intervals import (
+    Interval,
+    central_intervals,
+    peak_interval,
+    states_errors,
+)
 from specmodel.prediction.outcome import Prediction
 
 _COORDINATES = ("batch_size", "draft_length", "context_length")
@@ -53,16 +58,35 @@ def ends_at(
     return list(zip(found.low.ravel().tolist(), found.high.ravel().tolist(), strict=True))
 
 
+def peak_at(
+    prediction: Prediction, rows: Sequence[Mapping[str, Any]]
+) -> tuple[int, int] | tuple[None, None]:
+    """Return the ends of the 80 % interval of the batch size of the peak of a curve's rows.
+
+    None for both where no error is known.
+    """
+    if not states_errors(prediction.deployment) or not rows:
+        return None, None
+    return peak_interval(prediction.deployment, *_points_at(prediction, rows))
+
+
 def _interval_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]], name: str) -> Interval:
     """Return the interval of a column at some rows."""
+    columns = [column for column in COLUMNS if column.name == name]
+    asked = _points_at(prediction, rows)
+    return central_intervals(prediction.deployment, *asked, columns=columns)[name]
+
+
+def _points_at(
+    prediction: Prediction, rows: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, Any], Acceptance]:
+    """Return coordinates and acceptance of some rows."""
     evaluation = prediction.evaluation
     places = [_place(prediction, row) for row in rows]
-    return central_intervals(
-        prediction.deployment,
-        {point: _taken(values, evaluation, places) for point, values in evaluation.points.items()},
-        _acceptance_at(evaluation, places),
-        columns=[column for column in COLUMNS if column.name == name],
-    )[name]
+    points = {
+        name: _taken(values, evaluation, places) for name, values in evaluation.points.items()
+    }
+    return points, _acceptance_at(evaluation, places)
 
 
 def _place(prediction: Prediction, row: Mapping[str, Any]) -> int:

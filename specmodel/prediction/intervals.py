@@ -20,7 +20,7 @@ from specmodel.machines.engine import FACTORS, Overheads
 from specmodel.machines.kernels import KernelFit, Kernels
 from specmodel.prediction.columns import COLUMNS, Column
 from specmodel.prediction.draws import Draws, draws_of
-from specmodel.prediction.evaluate import evaluate
+from specmodel.prediction.evaluate import Evaluation, evaluate
 
 DRAWS = 400
 """Number of draws [-]."""
@@ -93,6 +93,41 @@ def central_intervals(
     step then share one factor, and there is none of the deployment. A step for an MoE on a host
     that is not known has one more, `MOE_STEP_SPREAD`.
     """
+    steps, shape = _drawn_steps(deployment, points, acceptance, generator, deployment_spread)
+    return {
+        column.name: _interval(column.of(steps), shape, has_chance=column.name == "speedup")
+        for column in columns
+        if column.has_interval
+    }
+
+
+def peak_interval(
+    deployment: Deployment,
+    points: Mapping[str, Any],
+    acceptance: Acceptance,
+    generator: np.random.Generator | None = None,
+) -> tuple[int, int]:
+    """Return the central 80 % interval of the batch size with the largest speedup of a curve.
+
+    The draws are those of `central_intervals`; each has its peak at one of the batch sizes of the
+    points, which lie along one axis and keep their draft lengths. Errors of a draw are alike at all
+    batch sizes: what errs at one alone, and would move the peak further, is left out.
+    """
+    steps, shape = _drawn_steps(deployment, points, acceptance, generator, None)
+    peaks = np.broadcast_to(steps.speedup, (DRAWS, *shape)).argmax(axis=-1)
+    sizes = np.sort(np.broadcast_to(points["batch_size"], shape)[peaks])
+    outside = round((1 - CENTRAL) / 2 * DRAWS)
+    return int(sizes[outside]), int(sizes[-1 - outside])
+
+
+def _drawn_steps(
+    deployment: Deployment,
+    points: Mapping[str, Any],
+    acceptance: Acceptance,
+    generator: np.random.Generator | None,
+    deployment_spread: float | None,
+) -> tuple[Evaluation, tuple[int, ...]]:
+    """Return the points with drawn errors, draws along the first axis, and their own shape."""
     if deployment.kernels.record is None:
         expected = f"a fitted or typical stack, as {deployment.kernels.stack} states no error"
         raise InputError("interval", True, expected)
@@ -108,12 +143,7 @@ def central_intervals(
     if deployment_spread:
         shared = np.exp(deployment_spread * normal.deployment.reshape(draws))
         errors = replace(errors, deployment=shared)
-    steps = evaluate(drawn, points, acceptance, errors=errors, step_error=of_step)
-    return {
-        column.name: _interval(column.of(steps), shape, has_chance=column.name == "speedup")
-        for column in columns
-        if column.has_interval
-    }
+    return evaluate(drawn, points, acceptance, errors=errors, step_error=of_step), shape
 
 
 def fits_of_models(deployment: Deployment) -> dict[str, KernelFit]:

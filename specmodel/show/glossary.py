@@ -77,7 +77,10 @@ WORDS = {
     " that grows with them",
     "at a bound, fits_at_bound": "a fit ended at the least or most that it was allowed, so that"
     " less is known",
-    "peak range": "batch sizes around the best one with at least 0.71 (1/sqrt 2) of its speedup",
+    "near_peak_first, _last": "peak range: first and last of the batch sizes around the best one"
+    " with at least 0.71 (1/sqrt 2) of its speedup; no interval",
+    "peak_batch_size_low, _high": "80 % interval of the best batch size: errors of kernels and host"
+    " are drawn, alike at all batch sizes, of which each keeps its draft length",
     "capacity": "the largest rate of requests of which enough are within the targets",
     "running": "requests that a server decodes or prefills at once, in the mean",
     "by formula": "in the steady state by queueing theory, beside what was simulated",

@@ -39,6 +39,7 @@ _WEIGHTS = {"weight_dtype": "weights", "expert_dtype": "experts", "attention_dty
 
 _UNITS = {
     **dict.fromkeys(("peak_batch_size", "near_peak_first", "near_peak_last"), "request"),
+    **dict.fromkeys(("peak_batch_size_low", "peak_batch_size_high"), "request"),
     **dict.fromkeys(("largest_batch_size", "largest_batch_size_plain"), "request"),
     **dict.fromkeys(("peak_speedup", "peak_speedup_low", "peak_speedup_high"), "-"),
     **dict.fromkeys(("sure_acceptance_rate", "speedup_per_token"), "-"),

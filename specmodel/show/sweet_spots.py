@@ -33,33 +33,37 @@ def verdict(spots: forms.DataFrame, prediction: report.Prediction, *, at_best: b
     sure += f" with {best['draft_length']} drafted" if at_best else ""
     each = ", with that length throughout" if varies("draft_length", rows) else ""
     each = ", with the best draft length of each" if at_best else each
-    told = report.paying(*_curve(best, prediction, at_best=at_best))
+    told = report.paying(*_judged(prediction, _curve(best, prediction, at_best=at_best)))
     told = told or f"{pays} at {best['paying']} by the central values"
+    ends = _peak_ends(best)
+    drawn = f"; 80 % of draws peak at {ends}" if ends else ""
     near = f"{best['peak_speedup'] / 2**0.5:.2f}x (0.71 of the peak) or more at"
     return (
         f"Speculation {pays} most at {where}: {best['peak_speedup']:.2f}x{sure}. It"
         f" {told}{each}; its speedup is {near}"
-        f" {_near_peak(best)}. Considered: up to {best['largest_batch_size']}."
+        f" {_near_peak(best)}{drawn}. Considered: up to {best['largest_batch_size']}."
     )
 
 
-def _curve(
-    spot: Row, prediction: report.Prediction, *, at_best: bool
-) -> tuple[list[int], list[Gain | None]]:
-    """Return the batch sizes of the curve of a sweet spot, and the gains, None for no draft.
-
-    Nothing where the points are too many to tell one by one.
-    """
-    from specmodel.prediction.gains import gains_at
-
+def _curve(spot: Row, prediction: report.Prediction, *, at_best: bool) -> list[Row]:
+    """Return the points of the curve of a sweet spot; nothing of too many to tell one by one."""
     curve = ["context_length", *([] if at_best else ["draft_length"])]
     rows = [row for row in prediction.rows() if all(row[name] == spot[name] for name in curve)]
     rows = [row for row in rows if row["fits"]] or rows
-    drafts = [row for row in rows if row["draft_length"]]
-    if len(drafts) > _MOST_JUDGED:
-        return [], []
-    gains = dict(zip(map(_size, drafts), gains_at(prediction, drafts), strict=True))
-    sizes = [*map(_size, rows)]
+    return rows if len(_drafts(rows)) <= _MOST_JUDGED else []
+
+
+def _drafts(curve: list[Row]) -> list[Row]:
+    return [row for row in curve if row["draft_length"]]
+
+
+def _judged(prediction: report.Prediction, curve: list[Row]) -> tuple[list[int], list[Gain | None]]:
+    """Return the batch sizes of a curve, and the gains, None for no draft."""
+    from specmodel.prediction.gains import gains_at
+
+    drafts = _drafts(curve)
+    found = zip(map(_size, drafts), gains_at(prediction, drafts), strict=True)
+    gains, sizes = dict(found), [*map(_size, curve)]
     return sizes, [*map(gains.get, sizes)]
 
 
@@ -70,26 +74,31 @@ def _size(row: Row) -> int:
 def with_intervals(
     spots: forms.DataFrame, prediction: report.Prediction, *, at_best: bool = False
 ) -> forms.DataFrame:
-    """Return sweet spots with the 80 % interval of each peak, and where it surely pays, if known.
+    """Return sweet spots with 80 % intervals of each peak, and where it surely pays, if known.
 
-    Where it pays is None of curves of too many points.
+    Where it pays, and the batch size of the peak, are None of curves of too many points.
     """
-    from specmodel.prediction.gains import gains_at
+    from specmodel.prediction.gains import gains_at, peak_at
 
     rows = forms.records(spots)
     gains = gains_at(prediction, [row | {"batch_size": row["peak_batch_size"]} for row in rows])
     if not all(gains):
         return spots
     curves = [_curve(row, prediction, at_best=at_best) for row in rows]
-    is_sure = [[gain is not None and gain.low > 1 for gain in found] for _, found in curves]
+    judged = [_judged(prediction, curve) for curve in curves]
+    is_sure = [[gain is not None and gain.low > 1 for gain in found] for _, found in judged]
     sure = [
         ranges_text(spans(sizes, holds)) if sizes else None
-        for (sizes, _), holds in zip(curves, is_sure, strict=True)
+        for (sizes, _), holds in zip(judged, is_sure, strict=True)
     ]
+    at_low, at_high = zip(*(peak_at(prediction, _drafts(c)) for c in curves), strict=True)
     told, place = spots.copy(), [*spots].index("peak_speedup") + 1
     told.insert([*spots].index("paying") + 1, "surely_paying", sure)
     told.insert(place, "peak_speedup_low", [gain.low for gain in gains if gain])
     told.insert(place + 1, "peak_speedup_high", [gain.high for gain in gains if gain])
+    place = [*told].index("peak_batch_size") + 1
+    told.insert(place, "peak_batch_size_low", at_low)
+    told.insert(place + 1, "peak_batch_size_high", at_high)
     return told
 
 
@@ -108,22 +117,36 @@ def table(spots: forms.DataFrame) -> str:
     some = ("context_length",) if is_one else ("context_length", "drafter")
     lacking = {name for name in some if not varies(name, rows)}
     if not is_one:
+        lacking -= {"drafter"} if any(_typical(row["acceptance"]) for row in rows) else set()
         lacking |= {"near_peak_first", "paying" if "surely_paying" in spots else ""}
     shown = [(t, form) for name, t, form in _COLUMNS if name in rows[0] and name not in lacking]
-    return forms.fitted_table(rows, shown, [_ABOVE, _SURELY, "drafter"], _LEFT)
+    return forms.fitted_table(rows, shown, [_DRAWN, _ABOVE, _SURELY, "drafter"], _LEFT)
 
 
 def _numbered(found: forms.DataFrame) -> list[Row]:
     """Return rows with the numbered name of their case, and its GPUs."""
     numbers = found["case"].factorize()[0] + 1
     return [
-        row | {"name": f"[{n}] {row['target']}", "gpus": "{num_gpus}x{hardware}".format_map(row)}
+        row
+        | {"name": f"[{n}] {row['target']}", "gpus": "{num_gpus}x{hardware}".format_map(row)}
+        | {"drafter": row["drafter"] + _typical(row["acceptance"])}
         for n, row in zip(numbers, forms.records(found), strict=True)
     ]
 
 
+def _typical(acceptance: str) -> str:
+    """Return the mark of a row whose acceptance is that of typical heads."""
+    level = acceptance.partition(":")[0]
+    return f" ({level})" if level.startswith("typical") else ""
+
+
 def _near_peak(row: Row) -> str:
     return ranges_text([(row["near_peak_first"], row["near_peak_last"])])
+
+
+def _peak_ends(row: Row) -> str:
+    low, high = row.get("peak_batch_size_low"), row.get("peak_batch_size_high")
+    return ranges_text([(int(low), int(high))]) if low and high else ""
 
 
 def _surely(row: Row) -> str:
@@ -131,7 +154,7 @@ def _surely(row: Row) -> str:
     return "?" if sizes is None else sizes or "-"
 
 
-_ABOVE, _SURELY = "speedup\nabove 1 at", "surely\npays at"
+_ABOVE, _SURELY, _DRAWN = "speedup\nabove 1 at", "surely\npays at", "80 % of\nbatch"
 _COLUMNS: tuple[tuple[str, str, Form], ...] = (
     ("name", "model", "{name}"),
     ("gpus", "GPUs", "{gpus}"),
@@ -140,6 +163,7 @@ _COLUMNS: tuple[tuple[str, str, Form], ...] = (
     ("peak_speedup", "peak", "{peak_speedup:.2f}"),
     ("peak_speedup_low", "80 %\ninterval", "{peak_speedup_low:.2f}-{peak_speedup_high:.2f}"),
     ("peak_batch_size", "at batch\n(length)", "{peak_batch_size} ({draft_length})"),
+    ("peak_batch_size_low", _DRAWN, lambda row: _peak_ends(row) or "-"),
     (
         "near_peak_first",
         "0.71 of\npeak at",

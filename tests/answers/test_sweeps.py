@@ -298,6 +298,34 @@ def test_blocks_hold_every_point_once_and_in_order(shape, most):
     assert all(1 <= block.size <= most for block in found)
 
 
+@pytest.mark.parametrize("most", [2**18, 40])
+@pytest.mark.parametrize(
+    ("target", "changes"),
+    [
+        ("mixtral-8x7b", {}),
+        ("mixtral-8x7b", MEASURED | {"step_efficiency": [0.3, 0.5]}),
+        ("qwen3.5-397b-a17b", {"drafter": "mtp", "tensor_parallel": 8}),
+    ],
+)
+def test_without_a_draft_length_each_point_has_the_best(target, changes, most, monkeypatch):
+    """That of all lengths, in parts of any size; without a draft nothing is gained or lost."""
+    monkeypatch.setattr("specmodel.answers.sweeps.plan.PART", most)
+    base = BASE | {"target": target, "draft_length": None, "max_draft_length": 5}
+    base |= {"batch_size": [1, 7, 60, 300], "tensor_parallel": 2} | changes
+    plan = plan_sweep(base, columns=["speedup", "fits"])
+    assert plan.num_parts == (1 if most > 40 else 8)
+    best = sweep(base, columns=["speedup", "fits"])
+    assert plan.num_fitting == best["fits"].sum()
+    each = sweep(base | {"draft_length": range(6)}, columns=["speedup", "fits"])
+    points = ["context_length", "batch_size", "acceptance_rate"]
+    each = each[each["fits"] | ~each.groupby(points)["fits"].transform("any")]
+    largest = each.loc[each.groupby(points)["speedup"].idxmax()].sort_values(points)
+    best = best.sort_values(points)
+    np.testing.assert_allclose(best["speedup"], largest["speedup"], rtol=1e-12)
+    assert best["draft_length"].tolist() == largest["draft_length"].tolist()
+    assert best["draft_length"].nunique() > 1
+
+
 @pytest.mark.parametrize("most", [1, 2, 3, 5, 7, 12, 1000])
 def test_parts_are_counted_without_being_made(most, monkeypatch):
     monkeypatch.setattr("specmodel.answers.sweeps.plan.PART", most)
@@ -575,7 +603,7 @@ def test_a_taken_name_is_refused_and_left_alone(output, tmp_path):
     plan, path = plan_sweep(BASE), f"{tmp_path}/{output}"
     sweep_to_file(plan, path)
     before = snapshot(tmp_path)
-    with pytest.raises(InputError, match=r"^output: got .*another name, or overwrite"):
+    with pytest.raises(InputError, match=r"^output: got .*another name, or --overwrite"):
         sweep_to_file(plan, path)
     assert snapshot(tmp_path) == before
     smaller = plan_sweep(BASE | {"batch_size": 5})
@@ -613,7 +641,7 @@ def test_what_an_interruption_left_is_refused_unless_it_may_be_replaced(output, 
         left.write_text("left")
     before = snapshot(tmp_path)
     with pytest.raises(
-        InputError, match=r"^output: got .*partial.*another name, or overwrite"
+        InputError, match=r"^output: got .*partial.*another name, or --overwrite"
     ) as e:
         sweep_to_file(plan, f"{tmp_path}/{output}")
     # one file with an index at its end cannot go on, a folder can
@@ -813,7 +841,7 @@ def test_a_link_is_followed_and_stays(output, tmp_path):
     plan, real, link = plan_sweep(BASE), tmp_path / f"real_{output}", tmp_path / output
     link.symlink_to(real)
     sweep_to_file(plan, link)  # a link to nothing yet
-    with pytest.raises(InputError, match="another name, or overwrite"):
+    with pytest.raises(InputError, match="another name, or --overwrite"):
         sweep_to_file(plan, link)
     real.write_text("old")
     sweep_to_file(plan, link, overwrite=True)

@@ -595,7 +595,7 @@ def test_sweet_spots_of_lists_are_those_of_each_model_and_gpu(run):
         for model in models
         for gpu in gpus
     ]
-    named = ("target", "drafter", "hardware", "num_gpus")
+    named = ("target", "drafter", "hardware", "num_gpus", "acceptance")
     assert [{k: v for k, v in row.items() if k not in named} for row in rows] == alone
     assert [row["num_gpus"] for row in rows] == ["1", "4", "4", "4"]
     out = run(asked)
@@ -604,6 +604,8 @@ def test_sweet_spots_of_lists_are_those_of_each_model_and_gpu(run):
         low, high = (f"{float(row[f'peak_speedup_{end}']):.2f}" for end in ("low", "high"))
         cells = [f"{row['num_gpus']}x{row['hardware']}", f"{float(row['peak_speedup']):.2f}"]
         cells += [f"{low}-{high}", row["peak_batch_size"], f"({row['draft_length']})"]
+        first, last = row["peak_batch_size_low"], row["peak_batch_size_high"]
+        cells += [f"{first}-{last}" if first != last else first]
         line = next(
             line for line in out.splitlines() if line.startswith(f"[{number}] {row['target']}")
         )
@@ -620,22 +622,23 @@ def test_where_it_surely_pays_the_intervals_of_predict_are_above_one(run):
 
 
 def test_what_of_a_list_has_no_answer_is_named_beside_the_others(capsys):
-    asked = LISTS.format("qwen3-30b-a3b,mixtral-8x7b,qwen3-235b", "h200,l4", "eagle3")
+    asked = LISTS.format("qwen3-30b-a3b,mixtral-8x7b,qwen3-235b", "h200,l4", "eagle3,ngram")
     assert cli.main(f"{asked} --json".split()) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(row["target"], row["hardware"]) for row in found["rows"]] == [
         ("qwen3-30b-a3b", "h200_sxm"),
         ("qwen3-30b-a3b", "l4"),
+        ("mixtral-8x7b", "h200_sxm"),
+        ("mixtral-8x7b", "l4"),
         ("qwen3-235b-a22b", "h200_sxm"),
     ]
     reasons = found["left_out"]
-    assert "none is published" in reasons["mixtral-8x7b with eagle3 on l4"]
+    assert "none is published" in reasons["mixtral-8x7b with ngram on l4"]
     assert "--hardware needs GPUs that hold" in reasons["qwen3-235b-a22b with eagle3 on l4"]
     assert cli.main(asked.split()) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert (
-        "Left out: mixtral-8x7b with eagle3 on h200_sxm; mixtral-8x7b with eagle3 on l4, as"
-        in words
+        "Left out: mixtral-8x7b with ngram on h200_sxm; mixtral-8x7b with ngram on l4, as" in words
     )
     assert cli.main(f"{asked} --csv".split()) == 0
     assert "Left out: qwen3-235b-a22b with eagle3 on l4" in capsys.readouterr().err
@@ -645,8 +648,49 @@ def test_what_of_a_list_has_no_answer_is_named_beside_the_others(capsys):
         "qwen3-235b-a22b with eagle3 on h200_sxm, as --hardware needs more GPUs, as nothing"
         in words
     )
-    assert cli.main(LISTS.format("mixtral-8x7b", "h200,l4", "eagle3").split()) == 2
+    assert cli.main(LISTS.format("mixtral-8x7b", "h200,l4", "ngram").split()) == 2
     assert "--acceptance: none given" in capsys.readouterr().err
+
+
+def test_what_no_acceptance_is_published_of_takes_the_typical_one_and_is_marked(run):
+    asked = LISTS.format("qwen3-30b-a3b,mixtral-8x7b", "h200", "eagle3")
+    published, typical = csv.DictReader(io.StringIO(run(f"{asked} --csv")))
+    assert published["acceptance"].startswith("qwen3-30b-a3b with eagle3: ")
+    assert typical["acceptance"].startswith("typical: median of eagle3 heads of ")
+    alone = run("sweet-spot mixtral-8x7b h200 --acceptance typical --batch-size 1:300 --csv")
+    (same,) = csv.DictReader(io.StringIO(alone))
+    assert {name: typical[name] for name in same} == same
+    drafters = re.findall(r"^\[\d\] .*?(eagle3(?: \(typical\))?)  ", run(asked), re.MULTILINE)
+    assert drafters == ["eagle3", "eagle3 (typical)"]
+    typed = csv.DictReader(io.StringIO(run(f"{asked} --acceptance-rate 0.6 --csv")))
+    assert [row["acceptance"] for row in typed] == ["acceptance_rate 0.6"] * 2
+
+
+def test_warnings_of_a_list_name_their_row_and_end_where_it_last_pays(capsys):
+    asked = "sweet-spot qwen3-30b-a3b,qwen3-235b h200 --drafter eagle3 --csv"
+    assert cli.main(asked.split()) == 0
+    out, err = capsys.readouterr()
+    last = {
+        row["case"]: int(re.findall(r"\d+", row["paying"])[-1])
+        for row in csv.DictReader(io.StringIO(out))
+    }
+    assert min(last.values()) < 512
+    assert err.splitlines()
+    for line in err.splitlines():
+        case, told = line.removeprefix("specmodel: warning: ").split(": ", 1)
+        sizes = [int(size) for size in re.findall(r"batch size \d+-(\d+)", told)]
+        assert max(sizes, default=0) <= last[case]
+
+
+def test_batch_sizes_of_peaks_have_an_interval_unless_none_is_wanted(run):
+    given = "sweet-spot qwen3-30b-a3b h200 --csv"
+    (row,) = csv.DictReader(io.StringIO(run(given)))
+    low, peak, high = (int(row[f"peak_batch_size{end}"]) for end in ("_low", "", "_high"))
+    assert low <= peak <= high
+    assert low < high
+    words = " ".join(run(given.removesuffix(" --csv")).split())
+    assert f"80 % of draws peak at {low}-{high}." in words
+    assert "peak_batch_size_low" not in run(f"{given} --no-interval")
 
 
 def test_an_acceptance_that_is_not_known_is_asked_for_in_a_short_line(capsys):

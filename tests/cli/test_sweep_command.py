@@ -209,14 +209,44 @@ def test_what_does_not_fit_is_marked_and_said_last(tmp_path, run):
     status, out, err = run(f"{where} --batch-size 1")
     assert (status, as_frame(out)["fits"].tolist()) == (0, [False])
     said = "specmodel: warning: {} points do not fit in memory: column fits says which\n"
-    assert err == said.format("1 of 1")
+    none = said.format("1 of 1").replace("which", "which{}; --tensor-parallel takes more GPUs")
+    assert err == none.format("")
     written = f"--batch-size 1,8,4000 --context-length 1,9000 --output {tmp_path}/one.csv"
+    written += " --graph-limit 16000"
     assert run(f"{where} --tensor-parallel 8 {written}")[2] == said.format("1 of 6")
     fits = pd.read_csv(tmp_path / "one.csv")["fits"]
     assert fits.tolist() == [True, True, True, True, True, False]
     assert run(f"{where} --tensor-parallel 8 --batch-size 1 --columns speedup")[2] == ""
     unmarked = run(f"{where} --batch-size 1 --columns speedup")[2]
-    assert unmarked == said.format("1 of 1").replace("which", "which, with fits in --columns")
+    assert unmarked == none.format(", with fits in --columns")
+
+
+def test_a_model_and_a_gpu_are_answered_as_by_predict(run):
+    """Usual drafter, published acceptance and best lengths, as in rows of the unchanged model."""
+    words = "qwen3-30b-a3b h200 --columns speedup,limited_by,fits"
+    status, out, err = run(f"sweep {words} --set target.experts_per_token=2,8")
+    frame = as_frame(out)
+    rows = as_frame(run("predict qwen3-30b-a3b h200 --csv")[1])
+    assert (status, frame["target.experts_per_token"].tolist()) == (0, [2] * 9 + [8] * 9)
+    same = frame[frame["target.experts_per_token"] == 8]
+    for name in ("batch_size", "draft_length", "limited_by", "fits"):
+        assert same[name].tolist() == rows[name].tolist()
+    np.testing.assert_allclose(same["speedup"], rows["speedup"], rtol=1e-6)
+    assert rows["draft_length"].nunique() > 2
+    drafter, acceptance, length, graphs = err.splitlines()
+    assert drafter.startswith("specmodel: drafter: eagle3 (as in SpecForge")
+    assert acceptance.startswith("specmodel: acceptance: qwen3-30b-a3b with eagle3: ")
+    assert acceptance.endswith("of the unchanged target")
+    assert length == "specmodel: draft_length: the best of each row"
+    words = " ".join(run("predict qwen3-30b-a3b h200")[1].split())
+    assert graphs.removeprefix("specmodel: warning: at batch").split(": ")[0] in words
+
+
+def test_steps_without_a_cuda_graph_are_told_as_by_predict(run):
+    given = "qwen3-30b-a3b h200 --draft-length 7 --batch-size 64,100"
+    (warning,) = (line for line in run(f"sweep {given}")[2].splitlines() if "CUDA graph" in line)
+    assert warning in run(f"predict {given} --csv")[2].splitlines()
+    assert "CUDA" not in run(f"sweep {given} --graph-limit 800")[2]
 
 
 @pytest.mark.parametrize("context", ["", " --context-length 500,200000"])
@@ -254,7 +284,7 @@ def test_a_file_is_written_and_said_in_one_line(output, tmp_path, run):
     status, out, err = run(f"{GOOD} --output {path}")
     assert (status, out) == (2, "")
     assert err.startswith("specmodel: error: --output: got '")
-    assert err.endswith("; expected another name, or overwrite\n")
+    assert err.endswith("; expected another name, or --overwrite\n")
     assert run(f"{GOOD} --output {path} --overwrite")[0] == 0
     (written,) = tmp_path.iterdir()
     mask = os.umask(0)
@@ -290,7 +320,16 @@ CASES = [
     (f"{GOOD} --draft-length 1,2000", "--draft-length", "got 2000", "1000"),
     (f"{GOOD} --verify-tokens 9", "--verify-tokens", "got 9;", "tokens_per_step"),
     (f"{GOOD} --draft-length 3,0 --verify-tokens 4", "--verify-tokens", "got 4;", "draft_length"),
-    (f"{BASE}", "acceptance", "none given", "exactly one of --acceptance, --acceptance-rate"),
+    (f"{BASE}", "acceptance", "none given", "--acceptance-rate 0.7, as none is published of"),
+    (f"{BASE} --drafter eagle3", "acceptance", "none given", "--acceptance typical", "or a rate"),
+    (
+        "sweep qwen3-30b-a3b,mixtral-8x7b h200",
+        *("--drafter: none given", "--drafter ngram --acceptance-rate 0.7, as only one model"),
+    ),
+    (f"{BASE} --drafter ngram,eagle3", "--acceptance: none given", "expected --acceptance-rate"),
+    ("sweep qwen3-30b-a3b h200 --verify-tokens 4", "--verify-tokens", "no best length"),
+    ("sweep qwen3-30b-a3b h200 --draft-length 3,9", "--draft-length: got 9", "at most 7"),
+    ("sweep qwen3-30b-a3b h200 --tokens-per-step 2", "--measured-draft-length: none given"),
     (f"{GOOD} --tokens-per-step 2", "['--acceptance-rate', '--tokens-per-step']", "exactly one"),
     (f"{BASE} --tokens-per-step 2", "--measured-draft-length", "none given", "was measured"),
     (f"{GOOD} --batch-sizes 4", "--batch-sizes", "--batch-size"),
@@ -300,7 +339,6 @@ CASES = [
     (f"{GOOD} --hardware h200_sxm,h201", "--hardware", "'h201'", "h200_sxm"),
     (f"{GOOD} --hardware h200_sxm,", "--hardware", "''"),
     (GOOD.replace("--target mixtral-8x7b", ""), "--target"),
-    (GOOD.replace("--batch-size 1,8", ""), "--batch-size"),
     (f"{GOOD} --tensor-parallel 1,3", "--tensor-parallel", "got 3", "evenly"),
     (
         f"{GOOD} --tensor-parallel 3,5 --skip-impossible",

@@ -12,7 +12,7 @@ import pytest
 from specmodel import Acceptance, load_engine, predict
 from specmodel.cli.commands import carry_out
 from specmodel.prediction import intervals
-from specmodel.prediction.gains import gains_at
+from specmodel.prediction.gains import gains_at, peak_at
 
 POINT = {
     "target": "qwen3-30b-a3b",
@@ -57,9 +57,8 @@ def with_known_host(name="vllm", spread=0.1):
     return replace(engine, fit=replace(engine.fit, **known))
 
 
-def test_the_chance_is_that_of_the_law_that_is_drawn():
-    """A step with a log-normal error of s: Phi(ln(speedup) / s), to what 400 draws tell."""
-    p = predicted(engine=with_known_host(), acceptance=[0.45, 0.5, 0.6])
+def with_exact_kernels(p):
+    """A prediction whose kernels have no errors."""
     deployment = p.deployment
     record = deployment.kernels.record
     exact = {
@@ -68,15 +67,49 @@ def test_the_chance_is_that_of_the_law_that_is_drawn():
         if kind in ("experts", "gemm", "attention", "elementwise") and isinstance(fits, dict)
     }
     kernels = replace(deployment.kernels, record=replace(record, **exact))
-    evaluation = replace(p.evaluation, deployment=replace(deployment, kernels=kernels))
+    return replace(
+        p, evaluation=replace(p.evaluation, deployment=replace(deployment, kernels=kernels))
+    )
+
+
+def test_the_chance_is_that_of_the_law_that_is_drawn():
+    """A step with a log-normal error of s: Phi(ln(speedup) / s), to what 400 draws tell."""
+    p = predicted(engine=with_known_host(), acceptance=[0.45, 0.5, 0.6])
     spread = np.hypot(0.1, intervals.MOE_STEP_SPREAD)
-    assert intervals.spread_of_step(deployment) == pytest.approx(spread)
+    assert intervals.spread_of_step(p.deployment) == pytest.approx(spread)
     rows = p.rows()
-    for gain, row in zip(gains_at(replace(p, evaluation=evaluation), rows), rows,
-                         strict=True):  # fmt: skip
+    for gain, row in zip(gains_at(with_exact_kernels(p), rows), rows, strict=True):
         expected = NormalDist().cdf(np.log(row["speedup"]) / spread)
         assert gain.chance == pytest.approx(expected, abs=0.06)
         assert np.log(gain.high / row["speedup"]) == pytest.approx(1.2816 * spread, rel=0.15)
+
+
+def test_the_peak_lies_where_a_direct_monte_carlo_of_the_law_has_it():
+    """The speed of the host as only error, log-normal: of each draw a prediction of its own.
+
+    Ends are those of 400 draws, beside another 400: four standard errors of both.
+    """
+    spread, draws, curve = 0.5, 400, {"batch_size": np.arange(1, 129)}
+    engine, known = load_engine("vllm"), with_known_host()
+    varied = {"varied": ["host_speed"], "covariance": [[spread**2]]}
+    p = predicted(engine=replace(engine, fit=replace(known.fit, **varied)), **curve)
+    low, high = peak_at(with_exact_kernels(p), p.rows())
+    assert low < p.speedup.argmax() + 1 < high
+    speeds = engine.host_speed * np.exp(spread * np.random.default_rng(1).standard_normal(draws))
+    peaks = np.array([
+        predicted(engine=replace(engine, host_speed=speed), **curve).speedup.argmax() + 1
+        for speed in speeds
+    ])  # fmt: skip
+    error = 4 * np.sqrt(2 * 0.1 * 0.9 / draws)
+    for below, reached in ((peaks < low, peaks <= low), (peaks > high, peaks >= high)):
+        assert below.mean() <= 0.1 + error
+        assert reached.mean() >= 0.1 - error
+
+
+def test_without_an_error_of_a_point_the_peak_has_one_place():
+    """A factor that all batch sizes share moves no peak."""
+    p = with_exact_kernels(predicted(engine=with_known_host(spread=0.3), batch_size=range(1, 129)))
+    assert peak_at(p, p.rows()) == (p.speedup.argmax() + 1,) * 2
 
 
 def test_only_moes_on_a_host_that_is_not_known_have_a_further_spread():
@@ -91,6 +124,7 @@ def test_only_moes_on_a_host_that_is_not_known_have_a_further_spread():
 def test_without_known_errors_nothing_is_told(changes):
     p = predicted(**changes)
     assert gains_at(p, p.rows()) == [None, None, None]
+    assert peak_at(p, p.rows()) == (None, None)
 
 
 @pytest.mark.parametrize(("rate", "size", "words"), [

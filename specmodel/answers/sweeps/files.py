@@ -252,7 +252,7 @@ def _kept_files(plan: Plan, working: Path, overwrite: bool) -> list[int]:
 def _own(kept: list[int], working: Path, *, is_own: bool, overwrite: bool) -> list[int]:
     """Return the points kept of each part, none of another sweep; refuse if these must stay."""
     if not is_own and not overwrite:
-        expected = "rows of this sweep, to go on from; or another name, or overwrite"
+        expected = "rows of this sweep, to go on from; or another name, or --overwrite"
         raise InputError(_ARGUMENT, str(working), expected)
     return kept if is_own else []
 
@@ -384,7 +384,7 @@ def _check_free(path: Path, kind: str, instead: str = "", *, overwrite: bool) ->
     """Refuse a name that is taken, unless by a sweep that may be replaced."""
     is_free = not path.is_symlink() and not path.exists()
     if not is_free and not (overwrite and _is_replaceable(path, kind)):
-        other = f"{instead}another name, or overwrite"
+        other = f"{instead}another name, or --overwrite"
         expected = "a name that is not taken" if overwrite else other
         raise InputError(_ARGUMENT, str(path), expected)
 

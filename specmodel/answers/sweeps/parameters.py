@@ -28,7 +28,8 @@ SETTINGS = ("measured_draft_length", "max_draft_length")
 """Parameters with one value for the whole sweep."""
 
 BY_POSITION, _FRACTION = "acceptance_by_position", "accepted_fraction"
-_REQUIRED = ("target", "hardware", "drafter", "draft_length", "batch_size")
+_REQUIRED = ("target", "hardware", "drafter", "batch_size")
+_WITH_LENGTH = ("verify_tokens", "tree_width")
 
 
 def listed(name: str, value: Any) -> list[Any]:
@@ -62,6 +63,10 @@ def check_names(values: Mapping[str, list[Any]]) -> None:
     for name in _REQUIRED:
         if name not in values:
             raise InputError(name, None, "at least one value")
+    for name in _WITH_LENGTH:
+        if name in values and "draft_length" not in values:
+            expected = "draft_length with it, as trees have no best length"
+            raise InputError(name, values[name], expected)
     for name in SETTINGS:
         if len(values.get(name, ())) > 1:
             raise InputError(name, values[name], "one value for the whole sweep")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from specmodel.algebra.acceptance import FORMS, Acceptance
+from specmodel.answers.outlook import at_best_lengths
 from specmodel.answers.sweeps.parameters import (
     BY_POSITION,
     POINT_AXES,
@@ -30,12 +31,20 @@ from specmodel.cost.memory import MemoryUse
 from specmodel.prediction.evaluate import LOAD
 from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, plain_points, predict_deployed
+from specmodel.prediction.predicting import (
+    DEFAULT_CONTEXT_LENGTH,
+    DEFAULT_MAX_DRAFT_LENGTH,
+    plain_points,
+    predict_deployed,
+    with_intervals,
+)
 from specmodel.prediction.priced import COST, priced
 
 PART = 2**18
 """Most points of a part [-]: enough to hide the time of calls from Python, few enough for their
 columns to take 20 MB."""
+_LENGTHS_AT_ONCE = 16
+"""Times as few points a part has where all draft lengths are tried at each [-]."""
 
 MOST_DEPLOYMENTS = 100_000
 """Most combinations of targets, drafters, hardware and their settings [-]."""
@@ -64,7 +73,14 @@ class Part:
         """Predict its points, and what tokens cost if there is a price; `changes` are arguments."""
         arguments = self.arguments | changes
         price = arguments.pop("gpu_hour_price", None)
-        return priced(predict_deployed(self.deployment, {}, **arguments), price)
+        if "draft_length" in arguments:
+            return priced(predict_deployed(self.deployment, {}, **arguments), price)
+        acceptance, has_interval = arguments.pop("acceptance"), arguments.pop("interval")
+        known, block = acceptance.max_draft_length, self.deployment.drafter.block_size
+        asked = arguments.pop("max_draft_length", DEFAULT_MAX_DRAFT_LENGTH)
+        longest = int(min(asked, known, block or known))
+        found = at_best_lengths(self.deployment, {}, acceptance, longest, arguments)
+        return priced(with_intervals(found) if has_interval else found, price)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -78,7 +94,8 @@ class Plan:
         combinations that are impossible, and why, one line each.
     points, acceptance
         Axes of the grid that each deployment is computed on: whole numbers, outermost first, and
-        then rates, or what they are solved from [-].
+        then rates, or what they are solved from [-]. Without a draft length each point takes its
+        best one.
     settings, columns
         Arguments of `predict` that are the same for all points; columns beside the labels.
     """
@@ -132,13 +149,30 @@ class Plan:
             zip(inner, np.meshgrid(*inner.values(), indexing="ij", sparse=True), strict=True)
         )
         plain, _ = plain_points(1, *map(grid.get, ("context_length", *LOAD)))
-        verified = grid.get("verify_tokens", grid["draft_length"] + 1)
+        # no best draft takes room that a plain pass does not have
+        verified = grid.get("verify_tokens", grid.get("draft_length", np.zeros(1)) + 1)
         found = 0
         for _, deployment in self.deployments:
             most = MemoryUse(deployment, plain["context_length"], verified).max_batch_size
             fitting = np.searchsorted(sizes, most, side="right")
             found += int(fitting.sum()) * (math.prod(self._shape) // (fitting.size * sizes.size))
         return found
+
+    @property
+    def graph_limits(self) -> tuple[str, ...]:
+        """What `predict` says of CUDA graphs, each sentence once; nothing of large sweeps."""
+        told, is_small = dict[str, None](), len(self.deployments) <= 100 and self.num_points <= PART
+        for part in self.parts() if is_small else ():
+            e = part.predict(interval=False).evaluation
+            sizes, tokens, fits, may_be_longer = np.broadcast_arrays(
+                *(e.points[name] for name in ("batch_size", "verify_tokens")),
+                e.points["batch_size"] <= e.memory.max_batch_size,
+                e.points["draft_length"] < e.max_draft_length,
+            )
+            told |= dict.fromkeys(part.deployment.graph_warnings(sizes[fits], tokens[fits]))
+            held = fits & may_be_longer & ("draft_length" not in self.points)
+            told[part.deployment.graph_note(sizes[held], tokens[held])] = None
+        return tuple(filter(None, told))
 
     def parts(self) -> Iterator[Part]:
         """Give the pieces in the order of the rows."""
@@ -148,7 +182,9 @@ class Plan:
 
     @property
     def _most(self) -> int:
-        return MOST_WITH_INTERVAL if self.settings["interval"] else PART
+        if self.settings["interval"]:
+            return MOST_WITH_INTERVAL
+        return PART if "draft_length" in self.points else max(1, PART // _LENGTHS_AT_ONCE)
 
     @property
     def _axes(self) -> tuple[FloatArray, ...]:
@@ -193,11 +229,11 @@ def plan_sweep(
     Parameters
     ----------
     axes
-        One value or a list of values for each parameter: those of `predict`, acceptance as one of
-        acceptance_rate, tokens_per_step, step_efficiency, accepted_fraction (with
-        measured_draft_length) and acceptance_by_position; proposal_rate, lookup_time,
-        popularity_exponent; and, with a dot, fields of hardware, engine, target and drafter, such
-        as hardware.memory.peak_bytes_per_s.
+        One value or a list of values for each parameter: those of `predict`, draft_length left out
+        for the best of each point, acceptance as one of acceptance_rate, tokens_per_step,
+        step_efficiency, accepted_fraction (with measured_draft_length) and acceptance_by_position;
+        proposal_rate, lookup_time, popularity_exponent; and, with a dot, fields of hardware,
+        engine, target and drafter, such as hardware.memory.peak_bytes_per_s.
     columns
         Columns wanted beside those of the parameters, which always come: `DEFAULT_COLUMNS` by
         default, "all" for every one.
@@ -234,7 +270,7 @@ def plan_sweep(
         for name in POINT_AXES
         if name in values or (name == "context_length" and not values.keys() & {*LOAD})
     }
-    acceptance = acceptance.measured_at(points["draft_length"])
+    acceptance = acceptance.measured_at(points.get("draft_length", [1, 2]))
     deployments, skipped = _deployments(values, skip_impossible=skip_impossible)
     price = {} if gpu_hour_price is None else {"gpu_hour_price": gpu_hour_price}
     plan = Plan(
