@@ -88,7 +88,7 @@ def test_a_command_of_the_pages_runs_in_what_was_an_empty_folder(
     status = cli.main(shlex.split(words)[1:])
     out, err = capsys.readouterr()
     assert status == 0, err
-    assert all(line.startswith("specmodel: warning: ") for line in err.splitlines())
+    assert all(line.startswith("specmodel: ") for line in err.splitlines())
     assert out
     if to_file:
         Path(file).write_text(out, encoding="utf-8")
