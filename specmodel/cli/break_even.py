@@ -65,28 +65,31 @@ def break_even(**options: Any) -> forms.Answer:
     # the rate that is needed does not depend on the one predicted with: any will do
     p = with_known_intervals(drafted_from(options | {"acceptance_rate": 0.0}))
     least = answers.break_even(p)
-    published = _published(options, p)
-    return report.answer(
-        p, least, lambda: (f"{verdict(least, p)}{published}", table(least, options["unit"]))
-    )
+    usual = min({*least["draft_length"]}, key=lambda length: abs(length - _USUAL))
+    tokens, source = _published(options, usual)
+
+    def parts() -> tuple[str, str]:
+        published = f" Published of this pair: {tokens:.2f} of {usual} ({source})." * bool(tokens)
+        return verdict(least, p, usual) + published, table(least, options["unit"], usual, tokens)
+
+    return report.answer(p, least, parts)
 
 
-def _published(options: dict[str, Any], prediction: report.Prediction) -> str:
-    """Say what is published of this very target and drafter, if anything is."""
+def _published(options: dict[str, Any], length: int) -> tuple[float, str]:
+    """Return the tokens a step published of this very target and drafter, and their source."""
     from specmodel.cli.taken import measured_or_none
 
-    if "," in options["drafter"] or (found := measured_or_none(options)) is None:
-        return ""
-    lengths = prediction.draft_length[prediction.draft_length <= found.max_draft_length]
-    if not lengths.size:
-        return ""
-    length = lengths.flat[abs(lengths - _USUAL).argmin()]
-    tokens = float(found.expected_tokens_per_step(length))
-    return f" Published of this pair: {tokens:.2f} of {length:.0f} drafted ({found.source})."
+    found = None if "," in options["drafter"] else measured_or_none(options)
+    if found is None or length > found.max_draft_length:
+        return 0.0, ""
+    return float(found.expected_tokens_per_step(length)), found.source
 
 
-def verdict(least: forms.DataFrame, prediction: report.Prediction) -> str:
-    """Say which acceptance is needed at the easiest and at the hardest point."""
+def verdict(least: forms.DataFrame, prediction: report.Prediction, usual: int) -> str:
+    """Say which acceptance is needed at the easiest and at the hardest point.
+
+    `usual` is the draft length at which is told what a better head is worth.
+    """
     pays, _ = report.verbs(prediction.deployment)
     kept = report.fitting(least)
     if kept["break_even_acceptance_rate"].isna().all():
@@ -96,9 +99,13 @@ def verdict(least: forms.DataFrame, prediction: report.Prediction) -> str:
     told = f"With {drafted}, speculation {pays} {_from(kept, 'break_even')}."
     if "sure_acceptance_rate" in kept:
         told += f" It surely pays {_from(kept, 'sure')}."
-    worth = sorted({f"{worth / 10:.3f}" for worth in kept["speedup_per_token"]})
+    at_usual = kept[kept["draft_length"] == usual]["speedup_per_token"]
+    worth = sorted({f"{worth / 10:.3f}" for worth in at_usual})
     added = " to ".join(dict.fromkeys([worth[0], worth[-1]]))
-    return f"{told} The speedup is tokens a step divided by those needed: 0.1 more add {added}."
+    return (
+        f"{told} The speedup is tokens a step divided by those needed: with {usual} drafted, 0.1"
+        f" more add {added}."
+    )
 
 
 def _from(kept: forms.DataFrame, kind: str) -> str:
@@ -121,11 +128,16 @@ def _from(kept: forms.DataFrame, kind: str) -> str:
     )
 
 
-def table(least: forms.DataFrame, unit: str) -> str:
-    """Return what is needed by draft length, or all that is told of the only one."""
+def table(least: forms.DataFrame, unit: str, usual: int, published: float) -> str:
+    """Return all that is told of the usual draft length, and what is needed at each of several.
+
+    `published` are the tokens a step published at the usual length, 0 for none [token].
+    """
     kept = report.fitting(least)
     sizes, lengths = kept["batch_size"].nunique(), kept["draft_length"].nunique()
-    cells = _of_one_length(kept) if lengths == 1 else _by_length(kept, unit)
+    cells = _of_one_length(kept[kept["draft_length"] == usual], published)
+    if lengths > 1:
+        cells = f"With {usual} drafted:\n{cells}\n\n{_by_length(kept, unit)}"
     needed = kept.filter(regex="acceptance_rate")
     has_gaps = len(kept) < sizes * lengths * kept["context_length"].nunique()
     why = ["no acceptance rate pays"] if needed.isna().any(axis=None) else []
@@ -144,7 +156,10 @@ def _by_length(kept: forms.DataFrame, unit: str) -> str:
     )
 
 
-def _of_one_length(kept: forms.DataFrame) -> str:
+def _of_one_length(kept: forms.DataFrame, published: float) -> str:
+    kept = kept.assign(speedup=published * kept["speedup_per_token"])
     rows = forms.records(kept)
     lacking = set() if varies("context_length", rows) else {"context_length"}
-    return forms.table(rows, {t: f for name, t, f in _COLUMNS if name in {*kept} - lacking})
+    shown = {title: form for name, title, form in _COLUMNS if name in {*kept} - lacking}
+    shown |= {f"speedup\nat {published:.2f}": "{speedup:.2f}"} if published else {}
+    return forms.table(rows, shown)

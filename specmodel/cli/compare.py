@@ -94,7 +94,9 @@ def compare(**options: Any) -> forms.Answer:
     def page() -> str:
         ranking = compared.Ranking(best)
         counts = {p.deployment.layout.num_gpus for p in predictions.values()}
-        words = [told, compared.verdict(ranking, is_even=len(counts) == 1), *notes]
+        models = {p.deployment.target for p in predictions.values()}
+        kind = {"is_even": len(counts) == 1, "is_of_models": len(models) > 1}
+        words = [told, compared.verdict(ranking, **kind), *notes]
         rooms = {name: int(p.max_batch_size.max()) for name, p in predictions.items()}
         parts = filter(None, [part, compared.tables(ranking, rooms, _of_layouts(predictions))])
         return compared.page(predictions, " ".join(filter(None, words)), *parts)

@@ -52,7 +52,10 @@ _CHANGES = (
     " hardware.memory.peak_bytes_per_s=3e12,4e12 or target.experts_per_token=2,4,8"
     " (fields: specmodel show NAME)."
 )
-_OUTPUT = "NAME.csv, .parquet, .arrow, or a folder NAME/ of Parquet parts.  [default: CSV, printed]"
+_OUTPUT = (
+    "NAME.csv, .parquet, .arrow, or a folder NAME/ of Parquet parts; all but CSV need pip install"
+    " '.[sweeps]'.  [default: CSV, printed]"
+)
 
 
 @settings.command()

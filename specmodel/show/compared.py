@@ -95,10 +95,11 @@ def _lag(row: Row, rows: Sequence[Row]) -> float:
     return float(rows[0]["throughput_per_gpu"] / row["throughput_per_gpu"] - 1)
 
 
-def verdict(ranking: Ranking, *, is_even: bool) -> str:
+def verdict(ranking: Ranking, *, is_even: bool = True, is_of_models: bool = False) -> str:
     """Say which alternative is fastest by batch size, and which loses least at all of them.
 
-    `is_even` tells whether all are on as many GPUs.
+    `is_even` tells whether all are on as many GPUs, and `is_of_models` whether models differ, so
+    that speedups come first.
     """
     if len(ranking.names) == 1:
         return (
@@ -117,10 +118,7 @@ def verdict(ranking: Ranking, *, is_even: bool) -> str:
             f"{what}, or not told apart from it, {_at(sizes)}: {one[0]}{_apart(ranking, one[0])}."
         )
     else:
-        told = "; ".join(
-            f"{name} at {ranges_text([(sizes[i], sizes[j])])}" for i, j, name in runs(first)
-        )
-        told = f"{what}, by batch size: {told}."
+        told = f"{what}, by batch size: {_by_size(first, sizes)}."
         if one:
             told += f" One for all: {one[0]}, at most {one[1]:.0%} slower than that (at {one[2]})."
     idle = [round(rows[0]["speedup"], 2) <= 1 for rows in ranking.by_size.values()]
@@ -128,14 +126,32 @@ def verdict(ranking: Ranking, *, is_even: bool) -> str:
         told += " With none of them a draft gains."
     elif any(idle):
         told += f" No draft gains at batch size {ranges_text(spans(sizes, idle))}."
-    top = max((row for rows in ranking.by_size.values() for row in rows), key=_speedup)
-    if top["speedup"] > 1:
-        told += (
-            f" Largest speedup: {top['speedup']:.2f}x, {top['alternative']} at batch size"
-            f" {top['batch_size']}."
-        )
+    gains = _gains(ranking, by_size=is_of_models)
+    told = f"{gains} {told}" if is_of_models and gains else f"{told} {gains}".rstrip()
     told = f"{told}{_unfit(ranking.best)}"
     return told if ranking.best["fits"].any() else report.if_it_fitted(told)
+
+
+def _gains(ranking: Ranking, *, by_size: bool) -> str:
+    """Say which alternative has the largest speedup of all, and by batch size."""
+    tops = [max(rows, key=_speedup) for rows in ranking.by_size.values()]
+    top = max(tops, key=_speedup)
+    if top["speedup"] <= 1:
+        return ""
+    most = f"{top['speedup']:.2f}x"
+    if not by_size:
+        where = f"{top['alternative']} at batch size {top['batch_size']}"
+        return f"Largest speedup: {most}, {where}."
+    names = _by_size([row["alternative"] for row in tops], [*ranking.by_size])
+    return f"Largest speedup: {names}; most {most} at batch size {top['batch_size']}."
+
+
+def _by_size(names: list[str], sizes: list[int]) -> str:
+    """Name what holds at batch sizes, neighbours with the same name together."""
+    found = runs(names)
+    if len(found) == 1:
+        return names[0]
+    return "; ".join(f"{name} at {ranges_text([(sizes[i], sizes[j])])}" for i, j, name in found)
 
 
 def _speedup(row: Row) -> float:

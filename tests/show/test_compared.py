@@ -28,7 +28,7 @@ def ranked(rates, fits=None):
 
 def test_the_fastest_is_named_by_batch_size_and_one_for_all_by_its_worst_loss():
     ranking = ranked({"a": [100, 100, 100], "b": [60, 100.5, 200], "c": [90, 99, 120]})
-    words = compared.verdict(ranking, is_even=True)
+    words = compared.verdict(ranking)
     assert words.startswith("Fastest with speculation, by batch size: a at 1; b at 2-4.")
     # a loses 100 % at 4, b 67 % at 1, c 67 % at 4 and so as much as b there
     name, lag, size = ranking.for_all()
@@ -54,7 +54,7 @@ def test_one_everywhere_has_its_lead():
 
 def test_what_does_not_fit_wins_nowhere_and_is_none_for_all():
     ranking = ranked({"a": [100, 100], "b": [90, 300]}, fits={"b": [True, False]})
-    words = compared.verdict(ranking, is_even=True)
+    words = compared.verdict(ranking)
     assert words.startswith("Fastest with speculation, at every batch size: a;")
     assert words.endswith("In memory fit: b up to 1.")
     assert ranking.for_all()[0] == "a"
@@ -82,6 +82,6 @@ def test_the_table_of_a_target_names_who_carries_most_and_who_is_too_close():
 
 def test_one_that_is_never_far_behind_wins_over_ties():
     ranking = ranked({"a": [101, 100, 130], "b": [100, 102, 100]})
-    words = compared.verdict(ranking, is_even=True)
+    words = compared.verdict(ranking)
     told = "Fastest with speculation, or not told apart from it, at every batch size: a;"
     assert words.startswith(f"{told} by 10% or more at 4.")

@@ -160,9 +160,23 @@ class Plan:
 
     @property
     def graph_limits(self) -> tuple[str, ...]:
-        """What `predict` says of CUDA graphs, each sentence once; nothing of large sweeps."""
-        told, is_small = dict[str, None](), len(self.deployments) <= 100 and self.num_points <= PART
-        for part in self.parts() if is_small else ():
+        """What `predict` says of CUDA graphs, each sentence once.
+
+        Of large sweeps with typed draft lengths, what holds whether a row fits in memory or not;
+        nothing of other large ones.
+        """
+        told = dict[str, None]()
+        deployments = [deployment for _, deployment in self.deployments[:100]]
+        if len(self.deployments) > 100 or self.num_points > PART:
+            if not {"draft_length"} <= self.points.keys() - {"verify_tokens"}:
+                return ()
+            sizes, lengths = (self.points[name] for name in ("batch_size", "draft_length"))
+            if sizes.size * lengths.size > PART:
+                return ()
+            for deployment in deployments:
+                told |= dict.fromkeys(deployment.graph_warnings(sizes, lengths[:, np.newaxis] + 1))
+            return tuple(told)
+        for part in self.parts():
             e = part.predict(interval=False).evaluation
             sizes, tokens, fits, may_be_longer = np.broadcast_arrays(
                 *(e.points[name] for name in ("batch_size", "verify_tokens")),

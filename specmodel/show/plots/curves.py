@@ -256,6 +256,8 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, marks: bool) 
         of_all: Style = {"facecolor": PALE, "edgecolor": "0.6", "linewidth": 0.4}
         swatch = {"facecolor": COLOURS[0], **band} if len(parts) == 1 else of_all
         handles.append(Patch(label="80 % interval (times)", **swatch))
+    elif ends:
+        handles.append(Patch(label=f"intervals: up to {_MOST_BANDS} lines", facecolor="none"))
     if not frames.fits(rows).all():
         pale: Style = {"color": "0.7", "markerfacecolor": "white", "marker": "o", "markersize": 3}
         handles.append(Line2D([], [], label="does not fit in memory", **pale))
