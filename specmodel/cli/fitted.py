@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from specmodel.base.text import SCREEN, align, table_width, wrap
+from specmodel.base.text import SCREEN, align, command_lines, table_width, wrap
 from specmodel.cli.acceptance import predict_options
 from specmodel.cli.words import counted
 from specmodel.prediction.table import seconds
@@ -236,13 +236,7 @@ def next_command(runs: Sequence[Run], output: str, target: str, num_gpus: int | 
                 words.append(f"{parameter.opts[0]} {quote(str(value))}")
     words.append(f"--engine {quote(output if '/' in output else f'./{output}')}")
     words += [*_acceptance(runs), *_lengths(runs)]
-    lines = [words[0]]
-    for word in words[1:]:
-        if len(lines[-1]) + len(word) > 77:
-            lines[-1] += " \\"
-            lines.append("   ")
-        lines[-1] += f" {word}"
-    return "\n".join(lines)
+    return command_lines(words)
 
 
 def _acceptance(runs: Sequence[Run]) -> list[str]:
