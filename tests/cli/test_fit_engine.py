@@ -320,11 +320,10 @@ def test_acceptance_reads_the_same_files(do: Any) -> None:
     lines = text.splitlines()
     assert "eagle3.json" in lines[2]
     assert "plain.json  " not in text
-    assert "--acceptance-by-position 0.7037,0.5789,0.4546" in lines  # 0.4074 / 0.7037, ...
+    # 0.4074 / 0.7037, ...
+    assert "    --acceptance-by-position 0.7037,0.5789,0.4546" in lines
     assert "--tokens-per-step 2.2963 --measured-draft-length 3" in lines
-    assert do("acceptance eagle3.jsonl").splitlines()[-4:-3] == [
-        "--tokens-per-step 1.86 --measured-draft-length 3"
-    ]
+    assert "--tokens-per-step 1.86 --measured-draft-length 3" in do("acceptance eagle3.jsonl")
     document = json.loads(do("acceptance eagle3.json --json"))
     assert document["runs"][0]["accepted_fraction"] == pytest.approx(35 / 81, abs=1e-4)
     assert "expected a run that counts drafts" in do("acceptance plain.json", 2)
