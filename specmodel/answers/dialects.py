@@ -32,6 +32,9 @@ class Dialect:
         Its option for the most requests that are decoded together.
     keeps_last
         Whether the last length holds above the last batch size too; else nothing is drafted there.
+    since, start
+        First version that takes a schedule, "" if not told, and the start command that holds the
+        fragment, "" where a file does.
     """
 
     name: str
@@ -42,6 +45,8 @@ class Dialect:
     longest_first: bool = False
     most_requests: str
     keeps_last: bool = True
+    since: str = ""
+    start: str = ""
 
     def fragment(self, schedule: Schedule, drafter: str = "", num_modules: int = 1) -> str:
         """Return the schedule as text of the configuration; "" where no batch size has a draft.
@@ -142,10 +147,10 @@ def _sglang_place(schedule: Schedule, drafter: str) -> str:
 
 
 def _fill(opening: str, entries: list[str], closing: str) -> str:
-    """Wrap a list to 80 columns, breaking lines between its entries only."""
+    """Wrap a list to 79 columns, with room for a quote, breaking lines between its entries only."""
     unbroken = [entry.replace(" ", "\xa0") for entry in entries]
     text = opening.replace(" ", "\xa0") + ", ".join(unbroken) + closing
-    lines = textwrap.fill(text, 80, subsequent_indent="  ", break_on_hyphens=False)
+    lines = textwrap.fill(text, 79, subsequent_indent="  ", break_on_hyphens=False)
     return lines.replace("\xa0", " ")
 
 
@@ -161,12 +166,15 @@ DIALECTS = {
     "vllm": Dialect(
         name="vLLM",
         most_requests="--max-num-seqs",
+        since="0.24",
+        start="vllm serve",
         write=_vllm,
         place=_vllm_place,
         caveats=(
             "vLLM drafts the longest length at every batch size under data parallelism",
-            "On model runner V1 vLLM drops full CUDA graphs, and drafts one length throughout with"
-            " dspark and suffix; VLLM_USE_V2_MODEL_RUNNER=1 keeps both",
+            "On model runner V1 (the default for most MoEs up to vLLM 0.28, later for drafters that"
+            " V2 lacks) vLLM drops full CUDA graphs, and drafts one length throughout with dspark"
+            " and suffix; VLLM_USE_V2_MODEL_RUNNER=1 chooses V2",
             "The batch size that vLLM goes by counts requests that are being prefilled",
         ),
     ),

@@ -1,7 +1,7 @@
 """Text of at most 80 columns, or of a narrower screen: paragraphs and aligned tables."""
 
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextvars import ContextVar
 
 Columns = list[tuple[str, list[str]]]
@@ -19,6 +19,18 @@ def wrap(text: str, indent: str = "") -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def command_lines(words: Iterable[str]) -> str:
+    """Return a shell command in lines of at most 79 characters; options stay with their values."""
+    first, *others = words
+    lines = [first]
+    for word in others:
+        if len(lines[-1]) + len(word) > 77:
+            lines[-1] += " \\"
+            lines.append("   ")
+        lines[-1] += f" {word}"
+    return "\n".join(lines)
 
 
 def listed(words: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ import click
 
 from specmodel import measure
 from specmodel.base.errors import InputError
-from specmodel.base.text import wrap
+from specmodel.base.text import command_lines, wrap
 from specmodel.cli.answering import answering
 from specmodel.cli.settings import command, own
 from specmodel.show.forms import Answer, plain_fields, table
@@ -35,11 +35,13 @@ _RUNS = {
 }
 _LOOK_UP = (
     "If the drafter is a look-up (ngram, suffix), steps without a draft are not counted here: give"
-    " predict the first line below and the --proposal-rate, as it reads --tokens-per-step as a mean"
-    " over all steps."
+    " predict the rates by position below and the --proposal-rate, as it reads --tokens-per-step"
+    " as a mean over all steps."
 )
 """What is told where drafts differ in length, as those of look-ups do."""
 
+
+_TO_PREDICT = "To predict; words in capitals are yours to give, as no file tells them:"
 
 _HOW = """\
 Acceptance is how many drafted tokens the target keeps. Where to get it:
@@ -49,7 +51,7 @@ Acceptance is how many drafted tokens the target keeps. Where to get it:
      curl -s http://localhost:8000/metrics > before.prom
      curl -s http://localhost:8000/metrics > after.prom
      specmodel acceptance ./before.prom ./after.prom
-   It prints the options for predict.
+   It prints the predict command.
 2. vllm bench serve --save-result (from vLLM 0.14 on) writes it, and SGLang's
    bench_serving --output-file:
      specmodel acceptance ./eagle3.json
@@ -120,11 +122,42 @@ def _of_benchmarks(paths: Sequence[str]) -> Answer:
     for run in drafted:
         alike.setdefault((run.draft_length, run.topk, run.verify_tokens), []).append(run)
     told = [" ".join(words) for same in alike.values() for words in predict_options(same)]
+    commands = [_of_runs(same) for same in alike.values()]
     files = " ".join(map(quote, paths if len(paths) > 1 else ["PLAIN.json", *paths]))
     beside = f"Beside what is predicted: specmodel fit engine {files} \\\n"
     beside += "    --drafter ... --hardware ..."
-    parts = [table(rows, _RUNS, ["run"]), "\n".join(["To predict, give one of:", *told]), beside]
+    parts = [table(rows, _RUNS, ["run"]), f"{_TO_PREDICT}\n{commands[0]}", *commands[1:], beside]
     return Answer(page=lambda: "\n\n".join(parts), fields=lambda: {"runs": rows, "predict": told})
+
+
+def _of_runs(runs: Sequence[Run]) -> str:
+    """Return the command that predicts runs with one draft length, and what goes further."""
+    from specmodel.fit.measured import named_model
+
+    counts = {run.num_gpus for run in runs}
+    gpus = f"{counts.pop()}xGPU" if len(counts) == 1 and None not in counts else "GPU"
+    sizes = sorted({max(round(run.batch_size), 1) for run in runs})
+    longest = runs[0].draft_length or 0
+    return _command(named_model(runs), gpus, sizes, predict_options(runs), longest)
+
+
+def _command(
+    model: str, gpus: str, sizes: Sequence[int], forms: Sequence[Sequence[str]], longest: int
+) -> str:
+    """Return a whole predict with the first form of an acceptance, and the form for longer drafts.
+
+    `longest` is the longest draft measured [token].
+    """
+    words = [f"specmodel predict {model or 'MODEL'} {gpus} --drafter DRAFTER"]
+    words += [f"--batch-size {','.join(map(str, sizes))}"] if sizes else []
+    further = (
+        f"Rates by position consider no draft longer than the {longest} measured; one rate"
+        " throughout, in their place, does:"
+    )
+    lines = [command_lines([*words, *forms[0]])]
+    for form in forms[1:]:
+        lines += [wrap(further), " ".join(form)]
+    return "\n".join(lines)
 
 
 def _run_row(run: Run) -> dict[str, Any]:
@@ -170,6 +203,7 @@ def _fields(measured: measure.MeasuredAcceptance) -> dict[str, Any]:
     figures = plain_fields(measured)
     name = {"model_name": figures.pop("model_name")}
     units = {f: "token" if "token" in f or f.endswith("length") else "-" for f in figures}
+    units["running_requests"] = "request"
     warnings = list(filter(None, [_warning(measured)]))
     return name | {"warnings": warnings, "units": units} | figures | {"predict": _options(measured)}
 
@@ -196,9 +230,20 @@ def _text(measured: measure.MeasuredAcceptance) -> str:
         table(rows, _COLUMNS),
         *([wrap(f"Warning: {warning}.")] if warning else []),
         *([wrap(_LOOK_UP)] if warning else []),
-        "\n".join(["To predict, give one of:", *_options(measured)]),
+        f"{_TO_PREDICT}\n{_of_scrape(measured)}",
     ]
     return "\n\n".join(sections)
+
+
+def _of_scrape(measured: measure.MeasuredAcceptance) -> str:
+    """Return the command that predicts a running server, and what goes further."""
+    from specmodel.fit.measured.runs import shipped_name
+
+    running = measured.running_requests
+    sizes = [] if running is None else [max(round(running), 1)]
+    forms = [[line] for line in _options(measured)]
+    name = shipped_name(measured.model_name)
+    return _command(name, "GPU", sizes, forms, measured.max_draft_length)
 
 
 def _warning(measured: measure.MeasuredAcceptance) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from specmodel.base.text import SCREEN, align, table_width, wrap
+from specmodel.base.text import SCREEN, align, command_lines, table_width, wrap
 from specmodel.cli.acceptance import predict_options
 from specmodel.cli.words import counted
 from specmodel.prediction.table import seconds
@@ -113,7 +113,7 @@ def unlike_texts(update: EngineUpdate) -> list[str]:
 def moved_text(update: EngineUpdate) -> str:
     """Return which parameters the runs moved, and which they leave open."""
     told = [item for item in update.moved if not item.is_open]
-    lines = ["What the runs moved, with the 80 % that it was, and is, known to:"]
+    lines = ["What the runs moved, with 80 % intervals:"]
     rows = [
         ("", [f"  {item.name}" for item in told]),
         ("before", [_ends(item.name, item.before, item.spread_before) for item in told]),
@@ -124,7 +124,8 @@ def moved_text(update: EngineUpdate) -> str:
         f"{item.name} {_shown(item.name, item.after)}" for item in update.moved if item.is_open
     )
     if left:
-        lines.append(wrap(f"Left open by them, and written as is likeliest: {left}."))
+        start = "Left open: these runs do not tell what follows. Each is written at its likeliest"
+        lines.append(wrap(f"{start} value, as uncertain as before (see list words): {left}."))
     return "\n".join(lines)
 
 
@@ -236,13 +237,7 @@ def next_command(runs: Sequence[Run], output: str, target: str, num_gpus: int | 
                 words.append(f"{parameter.opts[0]} {quote(str(value))}")
     words.append(f"--engine {quote(output if '/' in output else f'./{output}')}")
     words += [*_acceptance(runs), *_lengths(runs)]
-    lines = [words[0]]
-    for word in words[1:]:
-        if len(lines[-1]) + len(word) > 77:
-            lines[-1] += " \\"
-            lines.append("   ")
-        lines[-1] += f" {word}"
-    return "\n".join(lines)
+    return command_lines(words)
 
 
 def _acceptance(runs: Sequence[Run]) -> list[str]:

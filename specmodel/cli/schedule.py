@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specmodel import answers
 from specmodel.base.ranges import ranges_text, spans
@@ -16,10 +16,7 @@ from specmodel.cli.where import where_options
 from specmodel.prediction.table import Form, Row
 from specmodel.show import report
 from specmodel.show.forms import Answer, table
-
-if TYPE_CHECKING:
-    from specmodel.base.units import FloatArray
-    from specmodel.prediction.gains import Gain
+from specmodel.show.operator import ends
 
 _FOR = "Whose configuration the schedule is written in."
 _VERSION = "Of TensorRT-LLM, whose form changed with 1.3.  [default: the newest]"
@@ -30,8 +27,6 @@ _FOR_LOAD = "Of schedule, single lengths and none, the one that carries most wit
 _ALONE = (
     "Prompts of other requests are not counted; --prompt-length and --output-length count them."
 )
-_MOST_JUDGED = 1000
-"""Batch sizes that are told one by one as sure or open [-]."""
 _MOST_COLUMNS = 9
 """Batch sizes beside each other in a table."""
 
@@ -104,7 +99,7 @@ def _verdict(plan: Plan) -> list[str]:
     is_loaded = plan.prediction.evaluation.prefill is not None
     words = [
         plan.load,
-        " ".join(filter(None, [gain, _losing(plan), _graphs(plan)])),
+        " ".join(filter(None, [gain, _graphs(plan), _losing(plan)])),
         _single(schedule),
         sizes,
         _rule(plan),
@@ -126,54 +121,62 @@ def _gain(plan: Plan, pays: str) -> str:
     if not schedule.max_draft_length:
         return _nothing(plan)
     most, least = int(schedule.speedup.argmax()), int(schedule.speedup.argmin())
-    top, bottom = _gains(plan, most, least)
+    top, bottom = plan.gains[most], plan.gains[least]
+    told = f"{schedule.speedup[most]:.2f}x at batch size {most + 1}"
     if top and top.is_open:
-        told = f"{schedule.speedup[most]:.2f}x at batch size {most + 1} ({report.chances(top)})"
-        return f"Speculation may pay or not; most is gained with {told}."
+        return f"Speculation may pay or not; most is gained with {told} ({report.chances(top)})."
     if last == 1:
-        return f"Speculation {pays}: {schedule.speedup[0]:.2f}x at batch size 1."
-    where, extreme = " at every batch size", f"most {schedule.speedup[most]:.2f}x at {most + 1}"
-    is_paying = (schedule.speedup > 1).tolist()
-    if all(is_paying):
-        extreme += f", least {schedule.speedup[least]:.2f}x at {least + 1}"
-        if bottom and bottom.is_open:
-            pays, extreme = "is expected to pay", f"{extreme} ({report.may_pay(bottom)})"
-    else:
-        paying = spans(range(1, last + 1), is_paying)
-        pays = f"{pays} at batch sizes {ranges_text(paying)} by the central values"
-        pays, where = _paying(plan) or pays, ""
+        return f"Speculation {pays}: {told}{ends(top)}."
+    extreme = f"most {schedule.speedup[most]:.2f}x at {most + 1}{ends(top)}"
+    if schedule.speedup[least] > 1:
+        is_open = " (may pay or not)" if bottom and bottom.is_open else ""
+        extreme += f", least {schedule.speedup[least]:.2f}x at {least + 1}{is_open}"
     contexts = " and a geometric mean over contexts" if len(plan.context_length) > 1 else ""
     return (
-        f"Speculation {pays}{where}: {schedule.mean_speedup:.2f}x on average up to {last}, with"
-        f" batch sizes equally likely on a logarithmic scale{contexts}; {extreme}."
+        f"Speculation {_paying(plan, pays)}: {schedule.mean_speedup:.2f}x on average up to {last},"
+        f" with batch sizes equally likely on a logarithmic scale{contexts}; {extreme}."
     )
 
 
-def _paying(plan: Plan) -> str:
-    """Say at which batch sizes a gain is sure and at which it is open; "" if that is not known."""
-    lengths = plan.schedule.draft_length
-    places = [place for place, length in enumerate(lengths) if length]
-    if len(places) > _MOST_JUDGED:
-        return ""
-    gains = dict(zip(places, _gains(plan, *places), strict=True))
-    sizes = [*range(1, len(lengths) + 1)]
-    return report.paying(sizes, [gains.get(place) for place in range(len(lengths))])
+def _paying(plan: Plan, pays: str) -> str:
+    """Say at which batch sizes a gain is sure and at which it is open, by number if unknown."""
+    sizes, gaining = plan.schedule.batch_size.tolist(), (plan.schedule.speedup > 1).tolist()
+    drafts = zip(plan.gains, plan.schedule.draft_length, strict=True)
+    if any(length and gain is None for gain, length in drafts):
+        known = f"batch sizes {ranges_text(spans(sizes, gaining))}"
+        return f"{pays} at {'every batch size' if all(gaining) else known} by the central values"
+    if all(gain and gain.low > 1 for gain in plan.gains):
+        return f"{pays} at every batch size"
+    return report.paying(sizes, plan.gains)
 
 
 def _losing(plan: Plan) -> str:
-    """Say where a loaded drafter loses whatever is drafted, how much, and what avoids that."""
-    import numpy as np
+    """Say from where to the end no length pays for the loaded drafter, and how to end before.
 
-    schedule = plan.schedule
-    last = int(schedule.batch_size[-1])
-    most = int(np.flatnonzero(schedule.speedup >= 1).max(initial=-1)) + 1
-    if most in (0, last):
+    These are the last ranges of the schedule that surely gain nowhere and lose somewhere.
+    """
+    schedule, gains = plan.schedule, plan.gains
+    speedup = schedule.speedup.tolist()
+    sure = [
+        gain.low > 1 if gain else number > 1 for gain, number in zip(gains, speedup, strict=True)
+    ]
+    most = len(speedup)
+    for first, last, _ in reversed(schedule.ranges):
+        if any(sure[first - 1 : last]) or min(speedup[first - 1 : last]) >= 1:
+            break
+        most = first - 1
+    while most < len(speedup) and speedup[most] >= 1:
+        most += 1
+    if most in (0, len(speedup)):
         return ""
-    first, lost = most + 1, _lost(schedule.speedup[most:])
-    avoids = f"{plan.format.most_requests} {most} avoids that"
+    told = "-".join(dict.fromkeys(f"{end(speedup[most:]):.2f}" for end in (min, max)))
+    helps = plan.freed is not None and plan.freed.speedup[most:].min() > 1
+    each = most // plan.prediction.deployment.layout.replicas
     return (
-        f"At batch sizes {ranges_text([(first, last)])} the best length loses {lost}, as the loaded"
-        f" drafter takes its time without a draft too: {avoids}."
+        f"{'Without that, speculation' if helps else 'Speculation'} stops paying above batch size"
+        f" {most}: at {ranges_text([(most + 1, len(speedup))])} the best length gives {told}x, as"
+        " the loaded drafter takes its time without a draft too;"
+        f" {plan.format.most_requests} {each} ends there."
     )
 
 
@@ -184,30 +187,16 @@ def _graphs(plan: Plan) -> str:
     if not (freed and limit):
         return ""
     size = freed.batch_size * (freed.draft_length + 1 if limit.unit == "token" else 1)
-    option = f"{limit.option} {-(-size.max() // deployment.layout.replicas)}"
+    count = -(-size.max() // deployment.layout.replicas)
     place = int((freed.speedup / schedule.speedup).argmax())
     here, more = schedule.speedup[place], freed.speedup[place]
+    lengths = {length for *_, length in freed.ranges}
+    one = f" one length, {lengths.pop()}, does at every batch size:" if len(lengths) == 1 else ""
     return (
-        f"Larger CUDA graphs ({option}) would give {freed.mean_speedup:.2f}x on average, and at"
-        f" batch size {place + 1} {more:.2f}x in place of {here:.2f}x."
+        f"With {limit.option} {count} (here --graph-limit {count})"
+        f"{one or ' a schedule gives'} {freed.mean_speedup:.2f}x on average, and at batch size"
+        f" {place + 1} {more:.2f}x in place of {here:.2f}x."
     )
-
-
-def _lost(speedup: FloatArray) -> str:
-    """Return the least and the largest share that is lost, once if they read alike."""
-    ends = (f"{100 * (1 - gain):.0f}" for gain in (speedup.max(), speedup.min()))
-    return "-".join(dict.fromkeys(ends)) + " %"
-
-
-def _gains(plan: Plan, *places: int) -> list[Gain | None]:
-    """Return how sure the gain is at some batch sizes; not told over several contexts."""
-    from specmodel.prediction.gains import gains_at
-
-    lengths = plan.schedule.draft_length
-    if len(plan.context_length) > 1 or not all(lengths[place] for place in places):
-        return [None] * len(places)
-    rows = [{"batch_size": place + 1, "draft_length": lengths[place]} for place in places]
-    return gains_at(plan.prediction, rows)
 
 
 def _single(schedule: answers.Schedule) -> str:
@@ -228,9 +217,10 @@ def _for_engine(plan: Plan) -> str:
     """Return the fragment, where it goes, and its caveats."""
     if not plan.fragment:
         return ""
-    head = wrap(f"For {plan.format.name}, {plan.place}:")
+    since = f" {plan.format.since} or newer" if plan.is_schedule and plan.format.since else ""
+    head = wrap(f"For {plan.format.name}{since}, {plan.place}:")
     notes = [wrap(f"{'. '.join(plan.caveats)}.")] if plan.caveats else []
-    return "\n".join([head, plan.fragment, *notes])
+    return "\n".join([head, plan.command, *notes])
 
 
 def _nothing(plan: Plan) -> str:
@@ -291,9 +281,12 @@ def _ranges_table(plan: Plan) -> str:
         "speedup": lambda row: "-".join(
             dict.fromkeys(f"{row[f'{end}_speedup']:.2f}" for end in ("min", "max"))
         ),
+        "80 %\ninterval": "{min_speedup_low:.2f}-{max_speedup_high:.2f}",
         "at most\nlost": "{max_loss:.1%}",
     }
     rows = _ranges(plan)
+    if rows[0]["min_speedup_low"] is None:
+        del columns["80 %\ninterval"]
     if not rows[-1]["fits"]:
         columns["fits"] = lambda row: _fits(row, plan.largest)
     return table(rows, columns)
@@ -348,7 +341,7 @@ def _fields(plan: Plan) -> dict[str, Any]:
                 }
                 for context, lengths, gain in by_context
             ],
-            "units": COLUMN_UNITS | {"fits": "-"},
+            "units": COLUMN_UNITS | {"speedup_low": "-", "speedup_high": "-", "fits": "-"},
             "rows": plan.rows(),
         }
         | ({"carried": plan.carried} if plan.carried else {})
@@ -356,17 +349,27 @@ def _fields(plan: Plan) -> dict[str, Any]:
 
 
 def _ranges(plan: Plan) -> list[Row]:
-    """Return each range of batch sizes with its draft length, speedups, loss, and if it fits."""
-    schedule = plan.schedule
-    return [
-        {
-            "first_batch_size": first,
-            "last_batch_size": last,
-            "draft_length": length,
-            "min_speedup": float(schedule.speedup[first - 1 : last].min()),
-            "max_speedup": float(schedule.speedup[first - 1 : last].max()),
-            "max_loss": float(schedule.loss[first - 1 : last].max()),
-            "fits": last <= plan.largest,
-        }
-        for first, last, length in schedule.ranges
-    ]
+    """Return each range of batch sizes with its draft length, speedups, loss, and if it fits.
+
+    The interval reaches from the least to the largest end of those at its batch sizes.
+    """
+    schedule, rows = plan.schedule, plan.rows()
+    found = []
+    for first, last, length in schedule.ranges:
+        own = rows[first - 1 : last]
+        lows, highs = ([row[f"speedup_{end}"] for row in own] for end in ("low", "high"))
+        known = None not in lows
+        found.append(
+            {
+                "first_batch_size": first,
+                "last_batch_size": last,
+                "draft_length": length,
+                "min_speedup": min(row["speedup"] for row in own),
+                "max_speedup": max(row["speedup"] for row in own),
+                "min_speedup_low": min(lows) if known else None,
+                "max_speedup_high": max(highs) if known else None,
+                "max_loss": float(schedule.loss[first - 1 : last].max()),
+                "fits": last <= plan.largest,
+            }
+        )
+    return found

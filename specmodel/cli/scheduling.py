@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from specmodel import answers
 from specmodel.base.errors import InputError
+from specmodel.base.naming import is_id
 from specmodel.base.ranges import MAX_VALUES, parse_values
+from specmodel.base.text import command_lines
 from specmodel.cli.capacity import WORKERS
 from specmodel.cli.settings import refuse_given
 from specmodel.prediction.table import Row
@@ -18,6 +22,7 @@ from specmodel.show import report
 if TYPE_CHECKING:
     from specmodel.base.units import FloatArray
     from specmodel.cost.memory import MemoryUse
+    from specmodel.prediction.gains import Gain
 
     _Schedules = tuple[report.Prediction, FloatArray, answers.Schedule, answers.Schedule]
 
@@ -25,6 +30,8 @@ LOAD = ("workload", "tpot_target", "ttft_target")
 """Options that say what a load is, beside the share of requests that should meet the targets."""
 _IN_MEMORY, _MORE_FIT = "the largest that fits in memory", "though more fit in memory"
 _NO_MODEL = ', with the path of the drafter as "model"'
+_MOST_JUDGED = 1000
+"""Batch sizes that are told one by one as sure or open [-]."""
 DEFAULT_MAX_BATCH_SIZE = 512
 """Largest batch size of a schedule where more would fit in memory [request]."""
 
@@ -37,8 +44,9 @@ class Plan:
     [token] are by context and batch size. `end` says why the batch sizes end where they do, and
     `largest` is the last that fits in memory with the longest draft [request]. `load` says what is
     carried, where that decides, and `carried` has a row for each schedule that was tried. `model`
-    is the path of the draft model, where a start command named it. `freed` is the schedule with
-    larger CUDA graphs, where it gains more.
+    is the path of the draft model, where a start command named it, and `served` the target as it
+    is served, MODEL where no id of a hub was typed. `freed` is the schedule with larger CUDA
+    graphs, where it gains more.
     """
 
     dialect: str
@@ -55,6 +63,7 @@ class Plan:
     load: str = ""
     carried: tuple[Row, ...] = ()
     model: str = ""
+    served: str = "MODEL"
     freed: answers.Schedule | None = None
 
     @property
@@ -83,15 +92,59 @@ class Plan:
         return told
 
     @property
+    def is_schedule(self) -> bool:
+        """Whether the fragment is a schedule: vLLM takes one length alone without."""
+        return bool(self.fragment) and ("[" in self.fragment or self.dialect != "vllm")
+
+    @property
+    def command(self) -> str:
+        """The fragment in the engine's start command, or alone where a file holds it."""
+        if not self.format.start:
+            return self.fragment
+        deployment, layout = self.prediction.deployment, self.prediction.deployment.layout
+        degrees = {
+            "tensor-parallel-size": layout.tensor_parallel,
+            "data-parallel-size": layout.replicas,
+        }
+        words = [f"--{name} {degree}" for name, degree in degrees.items() if degree > 1]
+        words += ["--enable-expert-parallel"] if deployment.expert_parallel > 1 else []
+        requests = min(self.schedule.batch_size.size, self.largest or MAX_VALUES) // layout.replicas
+        words += [f"{self.format.most_requests} {max(requests, 1)}", "--speculative-config '"]
+        return f"{command_lines([f'{self.format.start} {self.served}', *words])}\n{self.fragment}'"
+
+    @property
     def caveats(self) -> tuple[str, ...]:
         """Cases in which the engine departs from the schedule; none from one length alone."""
-        is_schedule = "[" in self.fragment or self.dialect != "vllm"
-        return self.format.caveats if self.fragment and is_schedule else ()
+        return self.format.caveats if self.is_schedule else ()
+
+    @cached_property
+    def gains(self) -> list[Gain | None]:
+        """How sure the gain at each batch size is; None over several contexts or without a draft.
+
+        Of very many batch sizes only those that gain most and least are judged.
+        """
+        from specmodel.prediction.gains import gains_at
+
+        speedup, lengths = self.schedule.speedup, self.schedule.draft_length.tolist()
+        found: list[Gain | None] = [None] * len(lengths)
+        if len(self.context_length) > 1 or not any(lengths):
+            return found
+        are_many = len(lengths) > _MOST_JUDGED
+        ends = sorted({int(speedup.argmax()), int(speedup.argmin())})
+        places = ends if are_many else range(len(lengths))
+        rows = [{"batch_size": place + 1, "draft_length": lengths[place]} for place in places]
+        for place, gain in zip(places, gains_at(self.prediction, rows), strict=True):
+            found[place] = gain
+        return found
 
     def rows(self) -> list[Row]:
-        """Return a row for each batch size, with whether it fits in memory."""
-        rows = self.schedule.rows()
-        return [row | {"fits": row["batch_size"] <= self.largest} for row in rows]
+        """Return a row for each batch size, with its interval and whether it fits in memory."""
+        return [
+            row
+            | {"speedup_low": gain and gain.low, "speedup_high": gain and gain.high}
+            | {"fits": row["batch_size"] <= self.largest}
+            for row, gain in zip(self.schedule.rows(), self.gains, strict=True)
+        ]
 
     @property
     def cost_of_rule(self) -> float:
@@ -147,6 +200,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
         largest=int(_memory(prediction, chosen).max_batch_size.min()),
         freed=None if of_load else _freed(options | used, contexts, form, found),
         model=options.get("draft_model", ""),
+        served=_served(),
         prediction=replace(
             prediction,
             assumptions=told | prediction.assumptions | assumed,
@@ -154,6 +208,12 @@ def plan_from(options: dict[str, Any]) -> Plan:
         ),
         **of_load,
     )
+
+
+def _served() -> str:
+    """Return the id of a hub that was typed for the target, else a word in its place."""
+    typed = click.get_current_context().params
+    return next(filter(is_id, (typed["target"] or "", *typed["words"])), "MODEL")
 
 
 def _with_room(

@@ -152,7 +152,7 @@ def provenance(
 ) -> dict[str, Any]:
     """Return what measurements are of, as `FittedOn` has it; sizes and lengths as their range."""
     return {
-        "version": version or "version not recorded",
+        "version": version or "version not recorded (fit engine --version tells it)",
         "hardware": sorted({d.hardware.name for d in deployments}),
         "drafters": sorted({d.drafter.kind for d in deployments if d.has_drafter}),
         "batch_size": [int(min(batch_size)), int(max(batch_size))],

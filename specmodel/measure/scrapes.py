@@ -24,6 +24,8 @@ TORN = 0.01
 """Counters may contradict each other by so much [-]: an engine of several processes can be
 scraped while it raises one counter after another."""
 
+RUNNING = "vllm:num_requests_running"
+
 Counts = dict[tuple[str, str], float]
 """Values by the labels of an engine, such as ``engine="0"``, and the counter with its position."""
 
@@ -48,6 +50,9 @@ class MeasuredAcceptance:
         position [-].
     tokens_per_step, accepted_fraction
         Accepted tokens per draft, plus the target's own one [token]; accepted over drafted [-].
+    running_requests
+        Requests of all engines that ran when they were scraped, the mean of scrapes that had any;
+        None where none had [request].
     """
 
     model_name: str
@@ -62,6 +67,7 @@ class MeasuredAcceptance:
     acceptance_by_position: FloatArray
     tokens_per_step: float
     accepted_fraction: float
+    running_requests: float | None = None
 
 
 def scraped_acceptance(
@@ -93,9 +99,11 @@ def scraped_acceptance(
     position are too low from position 2 on, because a draft that ended before a position counts as
     rejected there. The tokens per step computed from them are right at every length.
     """
-    name, counts = _read_scrape(path, model)
+    name, counts, running = _read_scrape(path, model)
+    ran = [running]
     if later is not None:
-        name_later, counts_later = _read_scrape(later, model)
+        name_later, counts_later, running = _read_scrape(later, model)
+        ran.append(running)
         if name_later != name:
             raise InputError("model_name", name_later, f"{name}, as earlier")
         counts = _growth(counts, counts_later)
@@ -122,15 +130,19 @@ def scraped_acceptance(
         acceptance_by_position=conditional_acceptance(by_position / drafts),
         tokens_per_step=1 + accepted / drafts,
         accepted_fraction=fraction,
+        running_requests=float(np.mean(some)) if (some := [n for n in ran if n > 0]) else None,
     )
 
 
-def _read_scrape(path: str | Path, model: str | None) -> tuple[str, Counts]:
-    """Return the model's name and the counters of its engines, each with all of them."""
+def _read_scrape(path: str | Path, model: str | None) -> tuple[str, Counts, float]:
+    """Return the model's name, the counters of its engines, each with all, and running requests."""
     where = f"scrape {path}"
     found = list(samples(read_text(Path(path), "scrape", "text"), where))
     models: dict[str, Counts] = defaultdict(dict)
+    running: Counter[str] = Counter()
     for name, labels, value in found:
+        if name == RUNNING and value > 0:  # neither negative nor NaN
+            running[labels.get("model_name", "")] += value  # type: ignore[assignment]
         if name in COUNTERS:
             model_name, series = _series(name, labels)
             if series in models[model_name]:
@@ -146,7 +158,7 @@ def _read_scrape(path: str | Path, model: str | None) -> tuple[str, Counts]:
     if chosen not in models:
         raise InputError("model", chosen, nearest(chosen, models))
     _check_complete(models[chosen], where)
-    return chosen, models[chosen]
+    return chosen, models[chosen], running[chosen]
 
 
 def _series(name: str, labels: dict[str, str]) -> tuple[str, tuple[str, str]]:

@@ -40,6 +40,9 @@ all draft lengths, and a random generator of its own."""
 BEST_FIXED = "best-fixed"
 """Name of the best fixed draft length in hindsight, which needs the records of all others."""
 
+HINDSIGHT = (BEST_FIXED, "greedy", "oracle")
+"""Names of policies that know the trace: bounds, nothing to deploy."""
+
 VERIFICATION = "adaptive-verification"
 """Name of vLLM's choice of how many drafted tokens of a batch to verify."""
 
@@ -156,7 +159,7 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
     }
     if name in named:
         return named[name](policy.strip(), words)
-    known = f"a known name such as {nearest(name, named)}"
+    known = f"a known name such as {nearest(name, named.keys() - {VERIFICATION})}"
     if not name or not words or not words[0]:
         raise InputError("policy", policy, f"module:Class, or {known}")
     try:

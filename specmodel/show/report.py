@@ -106,7 +106,9 @@ def paying(sizes: Sequence[int], gains: Sequence[Gain | None]) -> str:
 
     def where(verb: str, holds: Callable[[Gain], bool]) -> list[str]:
         found = spans(sizes, (gain is not None and holds(gain) for gain in gains))
-        return [f"{verb} at batch sizes {ranges_text(found)}"] if found else []
+        several = len(found) > 1 or any(first < last for first, last in found)
+        named = f"batch size{'s' if several else ''} {ranges_text(found)}"
+        return [f"{verb} at {named}"] if found else []
 
     told = where("pays", lambda gain: gain.low > 1)
     return ", ".join(told + where("may pay or not", lambda gain: gain.is_open))

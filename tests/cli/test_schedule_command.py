@@ -279,7 +279,8 @@ def test_an_engine_that_is_given_is_taken_whatever_the_schedule_is_for(document,
     given = document(TENSORRT + " --engine sglang")
     assert given["deployment"]["engine"] == parse_name(run, "sglang")
     assert "engine" not in given["assumptions"]
-    assert "may pay" not in run(TENSORRT + " --engine sglang")
+    assert "may pay at" not in run(TENSORRT + " --engine sglang")
+    assert "may pay at" in run(ideal)
     assert given["for"] == "tensorrt-llm"
 
 
@@ -500,7 +501,7 @@ def told_to_pay(text):
     """Return the batch sizes at which the verdict says that it pays, and may pay or not."""
     found = []
     for verb in ("pays", "may pay or not"):
-        spans = re.search(rf"{verb} at batch sizes ([-\d]+(?:, [-\d]+)*)", text)
+        spans = re.search(rf"{verb} at batch sizes? ([-\d]+(?:, [-\d]+)*)", text)
         ends = [span.split("-") for span in spans[1].split(", ")] if spans else []
         found.append({size for e in ends for size in range(int(e[0]), int(e[-1]) + 1)})
     return found
@@ -570,7 +571,7 @@ def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted_and_what_av
     rows = document(command)["rows"]
     first = 1 + max(row["batch_size"] for row in rows if row["speedup"] >= 1)
     told = re.search(
-        rf"At batch sizes {first}-512 the best length loses (\d+)-(\d+) %",
+        rf"above batch size {first - 1}: at {first}-512 the best length gives ([\d.]+)-([\d.]+)x",
         in_one_line(run(command)),
     )
     at = f"predict qwen3-30b-a3b h200 --drafter eagle3 --draft-length 0:7 --batch-size {first}:512"
@@ -579,20 +580,22 @@ def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted_and_what_av
         found.setdefault(row["batch_size"], []).append(row["speedup"])
     losing = [row["speedup"] for row in rows[first - 1 :]]
     assert all(s >= 0.99 * max(found[first + i]) for i, s in enumerate(losing))
-    lost = [100 * (1 - speedup) for speedup in losing]
-    assert [int(end) for end in told.groups()] == [round(min(lost)), round(max(lost))]
-    assert f"--max-num-seqs {first - 1} avoids that." in in_one_line(run(command))
+    assert [*told.groups()] == [f"{min(losing):.2f}", f"{max(losing):.2f}"]
+    text = in_one_line(run(command))
+    assert f"--max-num-seqs {first - 1} ends there." in text
+    assert text.index("--graph-limit") < text.index("Without that, speculation stops paying")
 
 
 @pytest.mark.parametrize("words", ["qwen3.5-397b h200", "qwen3-30b-a3b h200 --drafter eagle3"])
 def test_what_larger_graphs_would_gain_is_what_they_gain(words, run, document):
     command = f"schedule {words} --for vllm"
     told = re.search(
-        r"Larger CUDA graphs \(--max-cudagraph-capture-size (\d+)\) would give ([\d.]+)x on"
-        r" average, and at batch size (\d+) ([\d.]+)x in place of ([\d.]+)x\.",
+        r"With --max-cudagraph-capture-size (\d+) \(here --graph-limit \1\)"
+        r" (?:a schedule gives|one length, (\d), does at every batch size:) ([\d.]+)x on average,"
+        r" and at batch size (\d+) ([\d.]+)x in place of ([\d.]+)x\.",
         in_one_line(run(command)),
     )
-    size, mean, place, more, here = told.groups()
+    size, one, mean, place, more, here = told.groups()
     held, longest = (
         (f"{command} --graph-limit {n}" for n in (size, int(size) - 1)),
         document(command),
@@ -602,7 +605,49 @@ def test_what_larger_graphs_would_gain_is_what_they_gain(words, run, document):
     assert f"{enough['rows'][int(place) - 1]['speedup']:.2f}" == more
     assert f"{rows[int(place) - 1]['speedup']:.2f}" == here
     assert less["mean_speedup"] < enough["mean_speedup"]
-    assert "Larger CUDA graphs" not in run(f"{command} --graph-limit {size}")
+    assert len(longest["ranges"]) > 1
+    lengths = {each["draft_length"] for each in enough["ranges"]}
+    assert lengths == {int(one)} if one else len(lengths) > 1
+    assert "here --graph-limit" not in run(f"{command} --graph-limit {size}").partition("\n\n")[0]
+
+
+def test_schedules_and_predict_call_the_same_batch_sizes_sure(run, document):
+    """Capped or not, and with prompts or not, intervals are those of predict at the same points."""
+    where = " gpt-oss-120b h200 --drafter eagle3 --acceptance-by-position 0.7173,0.661,0.5753"
+    for load in ("", " --prompt-length 1024 --output-length 512"):
+        capped, free, predicted = (
+            f"{words}{where}{load}"
+            for words in (
+                "schedule --for vllm --tolerance 0 --max-batch-size 256",
+                "schedule --for vllm --tolerance 0",
+                "predict --engine vllm --batch-size 1:256 --interval",
+            )
+        )
+        rows = [document(words)["rows"][:256] for words in (capped, free, predicted)]
+        for name in ("draft_length", "speedup_low", "speedup_high"):
+            of_capped, of_free, of_predict = ([row[name] for row in own] for own in rows)
+            assert of_capped == pytest.approx(of_free)
+            assert of_capped == pytest.approx(of_predict)
+        sure = {row["batch_size"] for row in rows[2] if row["speedup_low"] > 1}
+        unsure = {*range(1, 257)} - sure
+        assert 0 < len(unsure) < 256
+        for words in (capped, free, predicted):
+            text = in_one_line(run(words).partition("\n\n")[0])
+            told = [{size for size in found if size <= 256} for found in told_to_pay(text)]
+            assert told == [sure, unsure]
+
+
+def test_the_start_command_holds_the_schedule_and_the_layout(run, document):
+    words = SMALL.replace("qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B") + " --tensor-parallel 2"
+    text = run(words)
+    command = text[text.index("vllm serve") : text.index("'\nvLLM drafts") + 1]
+    _, _, model, *options = shlex.split(command.replace("\\\n", ""))
+    told = dict(zip(options[::2], options[1::2], strict=True))
+    schedule = parse(told.pop("--speculative-config"))
+    assert model == "Qwen/Qwen3-30B-A3B"
+    assert told == {"--tensor-parallel-size": "2", "--max-num-seqs": "64"}
+    assert schedule == parse(document(words)["fragment"])
+    assert "vllm serve MODEL --max-num-seqs 64" in run(SMALL)
 
 
 def test_the_schedule_for_a_load_carries_no_less_than_any_single_length_or_none(

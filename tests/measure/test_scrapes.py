@@ -408,8 +408,11 @@ def test_people_see_80_columns_and_what_to_paste_last(write, run):
     assert re.search(r"^tokens per step +2\.7000 ", out, re.M)
     assert re.search(r"^accepted fraction +0\.5667 ", out, re.M)
     assert re.search(r"^ +3 +450 +0\.3000 +0\.5000$", out, re.M)
-    assert lines[-2:] == [
-        "--acceptance-by-position 0.8,0.75,0.5",
+    assert lines[-5:] == [
+        "specmodel predict qwen3-30b-a3b GPU --drafter DRAFTER --batch-size 3 \\",
+        "    --acceptance-by-position 0.8,0.75,0.5",
+        "Rates by position consider no draft longer than the 3 measured; one rate",
+        "throughout, in their place, does:",
         "--tokens-per-step 2.7 --measured-draft-length 3",
     ]
     assert "Warning" not in out
@@ -432,13 +435,39 @@ PREDICT = "predict --target qwen3-30b-a3b --hardware h200_sxm --batch-size 1 --j
 def test_either_line_gives_predict_the_tokens_per_step(series, write, run):
     path = write(series)
     exact = scraped_acceptance(path).tokens_per_step
-    for line in run(f"acceptance {path}").splitlines()[-2:]:
+    for line in json.loads(run(f"acceptance {path} --json"))["predict"]:
         out = run(f"{PREDICT} --drafter eagle --draft-length 3 {line}")
         assert json.loads(out)["rows"][0]["tokens_per_step"] == pytest.approx(exact, abs=3e-4)
 
 
+def test_the_printed_command_predicts_once_gpu_and_drafter_are_there(write, run):
+    """At the requests that ran, up to the longest draft measured; the other form goes further."""
+    text = run(f"acceptance {write(ONE, name='a.prom')} {write(LATER, name='b.prom')}")
+    command = re.search(r"^specmodel (predict .*\\\n.*)$", text, re.M)[1].replace("\\\n", "")
+    typed = command.replace("GPU", "h200").replace("DRAFTER", "eagle3")
+    rates, further = re.search(r"--acceptance-by-position \S+", typed)[0], text.splitlines()[-1]
+    for words, goes_further in ((typed, False), (typed.replace(rates, further), True)):
+        document = json.loads(run(f"{words} --json"))
+        assert {row["batch_size"] for row in document["rows"]} == {3}
+        assert (document["assumptions"]["max_draft_length"] > 3) == goes_further
+
+
+def test_requests_that_ran_are_a_mean_of_scrapes_that_had_any(write):
+    def ran(*counts):
+        texts = [
+            scrape(series).replace('"Qwen/Qwen3-30B-A3B"} 3.0', f'"Qwen/Qwen3-30B-A3B"}} {count}')
+            for series, count in zip((ONE, LATER), counts, strict=True)
+        ]
+        paths = (write(text, name=f"{i}.prom") for i, text in enumerate(texts))
+        return scraped_acceptance(*paths).running_requests
+
+    assert ran(3, 8) == 5.5
+    assert ran(0, 8) == 8
+    assert ran(0, "NaN") is None
+
+
 def test_the_first_line_goes_with_a_proposal_rate(write, run):
-    line = run(f"acceptance {write(SHORT)}").splitlines()[-2]
+    line = json.loads(run(f"acceptance {write(SHORT)} --json"))["predict"][0]
     out = run(f"{PREDICT} --drafter ngram --proposal-rate 0.4 --draft-length 3 {line}")
     assert json.loads(out)["rows"][0]["tokens_per_step"] == pytest.approx(1 + 0.4 * 1.5, abs=3e-4)
 

@@ -712,6 +712,28 @@ def test_intervals_cover_the_speedup_of_the_process(times) -> None:
     assert 51 <= held <= 60
 
 
+def test_policies_are_compared_by_a_bootstrap_over_the_same_requests(times) -> None:
+    """Ends are those of resampled requests, within what 20,000 draws against 1,000 differ by.
+
+    Luck that both share leaves the ratio: two workloads apart would tell less.
+    """
+    records = simulate(iid_sample(0.6, 50, 200), times, ["fixed:1", "fixed:3", "oracle"], seed=4)
+    summary = summarise(records, np.random.default_rng(0)).set_index("policy")
+    best, other = sorted(("fixed:1", "fixed:3"), key=lambda name: -summary["speedup"][name])
+    by_request = records.pivot_table("time", "request", "policy", observed=True)
+    drawn = np.random.default_rng(1).integers(0, 50, (20_000, 50))
+    above, below = (by_request[name].to_numpy()[drawn].sum(axis=1) for name in (other, best))
+    ratios, own = above / below, summary.loc[other]
+    ends = own[["time_over_best_low", "time_over_best_high"]].to_numpy(dtype=float)
+    # the standard error of a quantile is some 2.7 standard deviations over the root of the draws
+    spread = 3 * 2.7 * ratios.std() / np.sqrt(1000)
+    np.testing.assert_allclose(ends, np.quantile(ratios, (0.025, 0.975)), atol=spread, rtol=0)
+    assert own["time_over_best"] == by_request[other].sum() / by_request[best].sum()
+    unpaired = np.quantile(above / np.roll(below, 1), (0.025, 0.975))
+    assert np.diff(ends) < 0.9 * np.diff(unpaired)
+    assert summary.loc["oracle", "time_over_best":].isna().all()
+
+
 # a policy of the user's own
 
 

@@ -237,7 +237,7 @@ def named_model(runs: Sequence[Run]) -> str:
     >>> named_model([])
     ''
     """
-    found = {_shipped(run.model) for run in runs}
+    found = {shipped_name(run.model) for run in runs}
     return found.pop() if len(found) == 1 else ""
 
 
@@ -246,9 +246,9 @@ def check_model(runs: Sequence[Run], target: str) -> None:
 
     Unknown names are passed over: checkpoints are renamed, and folders are called anything.
     """
-    named = _shipped(target)
+    named = shipped_name(target)
     for run in runs:
-        found = _shipped(run.model)
+        found = shipped_name(run.model)
         if named and found and found != named:
             expected = f"a benchmark of {named}, or target {found}"
             raise InputError(f"{run.source} model", run.model, expected)
@@ -292,7 +292,7 @@ def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
     )
 
 
-def _shipped(name: str) -> str:
+def shipped_name(name: str) -> str:
     """Return the shipped architecture that a name or a folder stands for, empty if none does."""
     try:
         return shipped_model(name.rstrip("/"))
