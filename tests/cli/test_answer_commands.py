@@ -370,9 +370,7 @@ def test_alternatives_carry_prompts_and_say_what_does_not_fit(run):
     assert all(a["speedup"] < b["speedup"] for a, b in zip(rows, plain, strict=True))
     beyond = run(f"{COMPARE} --target mixtral-8x22b,qwen3-32b --hardware t4 --tensor-parallel 1")
     beyond = beyond.replace("\n", " ")
-    assert beyond.startswith(
-        "Nothing fits in memory. If it did: largest speedup: "
-    )
+    assert beyond.startswith("Nothing fits in memory. If it did: largest speedup: ")
     mixed = run(f"{COMPARE} --hardware t4,h200_sxm --tensor-parallel 1")
     marked = [line for line in mixed.splitlines() if line.endswith(": nothing fits")]
     assert [line.split(", ")[1].split(":")[0] for line in marked] == ["t4", "t4"]
