@@ -123,7 +123,7 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
+def best_draft_lengths(prediction: Prediction, *, may_idle: bool = True) -> pd.DataFrame:
     """Return the draft length with the largest speedup at each other coordinate.
 
     With recurrent layers every drafted token needs one more state in memory: draft lengths that do
@@ -132,8 +132,9 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
     Parameters
     ----------
     prediction
-        Points with draft lengths along one axis; not drafting at all is always considered too,
-        at the cost that a loaded drafter has then.
+        Points with draft lengths along one axis.
+    may_idle
+        Whether not drafting at all is considered too, at the cost that a loaded drafter has then.
 
     Returns
     -------
@@ -155,6 +156,7 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
     axis = _axis(prediction, "draft_length", ("batch_size", "context_length"))
     shape = prediction.speedup.shape
     idle = _curves(np.broadcast_to(prediction.evaluation.idle_speedup, shape), axis)[:, 0]
+    idle = idle if may_idle else np.zeros_like(idle)
     any_gain = gain = _curves(prediction.speedup, axis)
     plain_fits = _curves(np.broadcast_to(prediction.evaluation.plain_fits, shape), axis)[:, 0]
     if prediction.deployment.recurrent_model:
@@ -169,7 +171,7 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
     pays = gain.max(axis=1) > idle
     is_held = any_gain.max(axis=1) > np.maximum(MORE * idle, 1)
     B, forward = taken("batch_size"), taken("forward_time")
-    tpot = np.where(pays, taken("tpot"), forward / idle)
+    tpot = np.where(pays, taken("tpot"), forward / np.where(pays, 1, idle))
     return pd.DataFrame(
         {
             "batch_size": B.astype(int),
@@ -232,7 +234,7 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     return frame.drop_duplicates(ignore_index=True)
 
 
-def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
+def compare(predictions: Mapping[str, Prediction], *, may_idle: bool = True) -> pd.DataFrame:
     """Return `best_draft_lengths` of alternatives below each other.
 
     Parameters
@@ -240,6 +242,8 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
     predictions
         Predictions by the name of the alternative (other drafters, GPUs, targets or engines), each
         with draft lengths along one axis and its own acceptance.
+    may_idle
+        As in `best_draft_lengths`.
 
     Returns
     -------
@@ -252,7 +256,7 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
         raise InputError("predictions", None, "at least one alternative")
     frames = []
     for name, prediction in predictions.items():
-        frame = best_draft_lengths(prediction)
+        frame = best_draft_lengths(prediction, may_idle=may_idle)
         frame.insert(0, "alternative", name)
         frame["throughput_per_gpu"] = frame["throughput"] / prediction.deployment.layout.num_gpus
         frames.append(frame)

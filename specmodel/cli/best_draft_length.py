@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from specmodel.base.ranges import ranges_text
+from specmodel.base.ranges import ranges_text, runs
 from specmodel.base.text import wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.where import where_options
+from specmodel.prediction.table import Row
 from specmodel.show import forms, operator, report
 
 _COLUMNS = (
@@ -71,12 +72,26 @@ def verdict(best: forms.DataFrame, prediction: report.Prediction) -> str:
     lengths = [row["draft_length"] for row in rows]
     idle = lengths.count(0)
     none = f"; none {pays} at {idle} of {len(rows)} points" if idle else ""
-    longest = " (the longest considered)" if max(lengths) == prediction.max_draft_length else ""
-    span = ranges_text([(min(filter(None, lengths)), max(lengths))])
+    most = max(lengths)
+    longest = f" ({most} is the longest considered)" * (most == prediction.max_draft_length)
     return (
-        f"Best draft length {span}{longest}; most gained at {operator.place(top, rows)}:"
-        f" {top['speedup']:.2f}x with {top['draft_length']}{sure}{none}."
+        f"Best draft length: {_lengths(rows)}{longest}; most gained at"
+        f" {operator.place(top, rows)}: {top['speedup']:.2f}x with {top['draft_length']}{sure}"
+        f"{none}."
     )
+
+
+def _lengths(rows: list[Row]) -> str:
+    """Name the best length by batch size, or from the least to the largest of several contexts."""
+    rows = sorted(rows, key=lambda row: int(row["batch_size"]))
+    sizes, lengths = ([row[name] for row in rows] for name in ("batch_size", "draft_length"))
+    if len({*sizes}) < len(rows):
+        return ranges_text([(min(filter(None, lengths)), max(lengths))])
+    told = [
+        f"{length or 'none'} at {ranges_text([(sizes[i], sizes[j])])}"
+        for i, j, length in runs(lengths)
+    ]
+    return ", ".join(told)
 
 
 def table(found: forms.DataFrame) -> str:

@@ -210,8 +210,8 @@ def _usage(error: click.ClickException, words: Sequence[str]) -> str:
 
 def _with_remedy(message: str) -> str:
     """Return an error that says what takes lists, if it is of one typed for a single thing."""
-    found = re.match(r"(?:Invalid value for )?'?(--[a-z-]+)'?: (?:got )?'[^']*,", message)
-    named = ("target", "drafter", "hardware", "engine", *COMPARED)
+    found = re.match(r"(?:Invalid value for )?'?(--[a-z-]+)[^:']*'?: (?:got )?'[^']*,", message)
+    named = ("target", "drafter", "hardware", "engine", "set", *COMPARED)
     is_listed = found is not None and found[1] in map(flag, named)
     return f"{message} (lists: specmodel compare)" if is_listed else message
 

@@ -23,6 +23,7 @@ from specmodel.cli.where import where_options
 from specmodel.cli.words import counted
 from specmodel.prediction.table import Row, seconds
 from specmodel.show import compared, forms, report
+from specmodel.show.assumed import CHANGES
 from specmodel.show.within import Within
 
 _LISTS = ("target", "drafter", "hardware", "engine", *settings.COMPARED, "prefill", "draft_length")
@@ -85,7 +86,7 @@ def compare(**options: Any) -> forms.Answer:
     predictions, cases, notes = alternatives_from(options, has_layouts=True)
     if len({context for p in predictions.values() for context in p.context_length.ravel()}) > 1:
         raise InputError("context_length", options["context_length"], "one context length")
-    best = answers.compare(predictions)
+    best = answers.compare(predictions, may_idle=options["draft_length"] is None)
     rows, told, part = _carried(predictions, cases, options)
     for column in (name for name in (rows or [{}])[0] if name != "alternative"):
         best[column] = best["alternative"].map({r["alternative"]: r[column] for r in rows})
@@ -94,14 +95,30 @@ def compare(**options: Any) -> forms.Answer:
     def page() -> str:
         ranking = compared.Ranking(best)
         counts = {p.deployment.layout.num_gpus for p in predictions.values()}
-        models = {p.deployment.target for p in predictions.values()}
+        models = {
+            (p.deployment.target.name, p.assumptions.get(CHANGES)) for p in predictions.values()
+        }
         kind = {"is_even": len(counts) == 1, "is_of_models": len(models) > 1}
         words = [told, compared.verdict(ranking, **kind), *notes]
         rooms = {name: int(p.max_batch_size.max()) for name, p in predictions.items()}
         parts = filter(None, [part, compared.tables(ranking, rooms, _of_layouts(predictions))])
-        return compared.page(predictions, " ".join(filter(None, words)), *parts)
+        return compared.page(
+            predictions, " ".join(filter(None, words)), *parts, notes=_held(predictions, best)
+        )
 
     return report.comparison(predictions, best, page)
+
+
+def _held(predictions: Mapping[str, report.Prediction], best: forms.DataFrame) -> dict[str, str]:
+    """Say of each alternative where CUDA graphs, and not acceptance, end its drafts."""
+    found = {}
+    for name, p in predictions.items():
+        rows = report.fitting(best)
+        most = p.draft_length.max()
+        drafts = rows[(rows["alternative"] == name) & (rows["best_draft_length"] < most)]
+        sizes, lengths = (drafts[key].to_numpy() for key in ("batch_size", "best_draft_length"))
+        found[name] = p.deployment.graph_note(sizes, lengths + 1.0)
+    return found
 
 
 def _of_layouts(predictions: Mapping[str, report.Prediction]) -> list[str]:

@@ -89,6 +89,7 @@ def _answer(
         told = within.told() if within else ""
         words[0] = f"{told} {words[0]}{would_hold(prediction)}".lstrip()
         shown = operator.with_tokens(prediction, [row for row, _ in judged], at_best=at_best)
+        words[1:1] = filter(None, [operator.tasks_told(prediction, [row for row, _ in judged])])
         rows = kept(rows)
         fitted: dict[str, Any] = {"width": screen_width(), "columns": columns}
         fitted["target"] = within and within.target

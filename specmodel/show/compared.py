@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -126,6 +127,7 @@ def verdict(ranking: Ranking, *, is_even: bool = True, is_of_models: bool = Fals
         told += " With none of them a draft gains."
     elif any(idle):
         told += f" No draft gains at batch size {ranges_text(spans(sizes, idle))}."
+    told += _paying(ranking)
     gains = _gains(ranking, by_size=is_of_models)
     told = f"{gains} {told}" if is_of_models and gains else f"{told} {gains}".rstrip()
     told = f"{told}{_unfit(ranking.best)}"
@@ -144,6 +146,16 @@ def _gains(ranking: Ranking, *, by_size: bool) -> str:
         return f"Largest speedup: {most}, {where}."
     names = _by_size([row["alternative"] for row in tops], [*ranking.by_size])
     return f"Largest speedup: {names}; most {most} at batch size {top['batch_size']}."
+
+
+def _paying(ranking: Ranking) -> str:
+    """Say where the fastest surely gains by drafting, where intervals are known."""
+    if "speedup_low" not in ranking.best:
+        return ""
+    sizes = [*ranking.by_size]
+    pays = [(rows[0]["speedup_low"] or 0) > 1 for rows in ranking.by_size.values()]
+    where = _at(sizes) if all(pays) else f"at {ranges_text(spans(sizes, pays))}"
+    return f" With it speculation surely pays {where}." if any(pays) else ""
 
 
 def _by_size(names: list[str], sizes: list[int]) -> str:
@@ -174,7 +186,7 @@ def _apart(ranking: Ranking, name: str) -> str:
         for rows in ranking.by_size.values()
     ]
     where = ranges_text(spans([*ranking.by_size], alone))
-    return f"; by {CLOSE:.0%} or more at {where}" if where else f"; nowhere ahead by {CLOSE:.0%}"
+    return f"; ahead of all others by {CLOSE:.0%} or more at {where}" if where else ""
 
 
 def _at(sizes: Sequence[int]) -> str:
@@ -239,8 +251,16 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
     return "\n\n".join(parts)
 
 
-def page(predictions: Mapping[str, report.Prediction], words: str, *parts: str) -> str:
-    """Return the page: what holds for all alternatives once, of the others by their numbers."""
+def page(
+    predictions: Mapping[str, report.Prediction],
+    words: str,
+    *parts: str,
+    notes: Mapping[str, str] | None = None,
+) -> str:
+    """Return the page: what holds for all alternatives once, of the others by their numbers.
+
+    `notes` are sentences on alternatives by their names.
+    """
     warnings = {
         n: [f"Warning: {warning}." for warning in p.warnings] for n, p in predictions.items()
     }
@@ -255,6 +275,7 @@ def page(predictions: Mapping[str, report.Prediction], words: str, *parts: str) 
     own = {
         name: [
             *(line for line in warnings[name] if line not in warned),
+            *filter(None, [(notes or {}).get(name)]),
             *(line for line in behind[name] if line not in shared),
             *([f"Assumed: {', '.join(rest[name])}."] if rest[name] else []),
         ]
@@ -271,15 +292,22 @@ def page(predictions: Mapping[str, report.Prediction], words: str, *parts: str) 
 
 
 def _by_number(lines: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return lines behind the numbers of those that they hold for."""
-    owners: dict[str, list[int]] = {}
+    """Return lines behind the numbers of those that they hold for.
+
+    Of sentences that differ in numbers alone the first stands for all, and says so.
+    """
+    owners: dict[str, dict[int, str]] = {}
     for number, of_one in enumerate(lines.values(), 1):
         for line in of_one:
-            owners.setdefault(line, []).append(number)
-    return [
-        wrap(f"{''.join(f'[{number}]' for number in numbers)} {line}").replace("\xa0", " ")
-        for line, numbers in owners.items()
-    ]
+            is_told_of = not line.startswith(("Assumed", "Kernels", "Dtypes"))
+            skeleton = re.sub(r"[\d.,-]+", "#", line) if is_told_of else line
+            owners.setdefault(skeleton, {})[number] = line
+    told = []
+    for of_each in owners.values():
+        marks, line = "".join(f"[{number}]" for number in of_each), next(iter(of_each.values()))
+        alike = "" if len({*of_each.values()}) == 1 else f" (numbers of [{next(iter(of_each))}])"
+        told.append(wrap(f"{marks} {line}{alike}").replace("\xa0", " "))
+    return told
 
 
 def _in_all(items: Mapping[str, Collection[Any]]) -> list[Any]:

@@ -279,6 +279,27 @@ def with_tokens(prediction: Prediction, rows: list[Row], *, at_best: bool) -> Pr
     return replace(prediction, assumptions=assumed, warn=lambda _: prediction.warnings)
 
 
+def tasks_told(prediction: Prediction, rows: list[Row]) -> str:
+    """Say what a head's acceptance, as it differs between tasks, gives where most is gained.
+
+    Nothing of look-ups, trees, and steps that carry prefill.
+    """
+    from specmodel.algebra.acceptance import between_tasks
+    from specmodel.algebra.speculation import expected_tokens_per_step, solve_acceptance_rate
+
+    best = max(rows, key=lambda row: (row["fits"], row["speedup"]))
+    length, e = best["draft_length"], prediction.evaluation
+    if not length or e.deployment.drafter.is_lookup or e.prefill or not e.is_chain.all():
+        return ""
+    low, high = between_tasks(float(solve_acceptance_rate(best["tokens_per_step"], length)))
+    tokens = expected_tokens_per_step([max(low, 0.0), min(high, 1.0)], length)
+    least, most = best["speedup"] * tokens / best["tokens_per_step"]
+    return (
+        f"By task a head differs: 80 % have {tokens[0]:.2f} to {tokens[1]:.2f} tokens a step,"
+        f" {least:.2f}x to {most:.2f}x."
+    )
+
+
 def room_told(prediction: Prediction, rows: list[Row]) -> str:
     """Say of recurrent layers how many requests fit with room for the longest draft in each."""
     longest = max((row["draft_length"] for row in rows), default=0)

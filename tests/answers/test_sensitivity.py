@@ -17,6 +17,7 @@ from specmodel import (
     ngram_drafter,
     predict,
 )
+from specmodel.algebra.acceptance import ACCEPTANCE_SPREAD
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.answers.sensitivity import (
     OUTPUTS,
@@ -32,7 +33,6 @@ from specmodel.answers.sensitivity import (
     uncertain_ranges,
     varying_outputs,
 )
-from specmodel.answers.sensitivity.uncertainty import ACCEPTANCE_SPREAD
 from specmodel.base.records import as_table
 from specmodel.prediction import intervals
 

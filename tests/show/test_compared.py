@@ -84,4 +84,4 @@ def test_one_that_is_never_far_behind_wins_over_ties():
     ranking = ranked({"a": [101, 100, 130], "b": [100, 102, 100]})
     words = compared.verdict(ranking)
     told = "Fastest with speculation, or not told apart from it, at every batch size: a;"
-    assert words.startswith(f"{told} by 10% or more at 4.")
+    assert words.startswith(f"{told} ahead of all others by 10% or more at 4.")

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from specmodel.algebra.acceptance import between_tasks
 from specmodel.algebra.experts import PLAUSIBLE_POPULARITY_EXPONENTS, PLAUSIBLE_ROUTING_CORRELATIONS
 from specmodel.answers.sensitivity.inputs import Input, OperatingPoint, find_input, list_inputs
 from specmodel.base.errors import InputError
@@ -27,9 +28,6 @@ _ROUTING = {
     "routing_correlation": PLAUSIBLE_ROUTING_CORRELATIONS,
     "popularity_exponent": PLAUSIBLE_POPULARITY_EXPONENTS,
 }
-ACCEPTANCE_SPREAD = 0.095
-"""Standard deviation of the acceptance rate of one head between data sets: 308 values published of
-23 runs of 13 heads on three to 23 data sets each, as of November 2026 [-]."""
 _KNOWN = 1e-6
 """Relative spread below which a fitted number is taken as known [-]."""
 _CENTRAL_END = NormalDist().inv_cdf((1 + CENTRAL) / 2)
@@ -99,10 +97,10 @@ def uncertain_ranges(
         given, it is uniform between those of published models, and so is the popularity exponent.
     """
     known = list_inputs(deployment, point)
-    rate, reach = known["acceptance_rate"].value, _CENTRAL_END * ACCEPTANCE_SPREAD
+    low, high = between_tasks(known["acceptance_rate"].value)
     told: dict[str, Any] = {"law": "normal", "source": "tasks", "minimum": 0.0, "maximum": 1.0}
     found = calibrated_ranges(deployment, point)
-    found["acceptance_rate"] = Range(low=rate - reach, high=rate + reach, **told)
+    found["acceptance_rate"] = Range(low=low, high=high, **told)
     if not (routing_is_known or _ROUTING.keys() & (given or {}).keys()):
         for name, (low, high) in _ROUTING.items():
             if name in known:

@@ -225,6 +225,15 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     return axes
 
 
+def bands_told(kind: str, table: pd.DataFrame) -> str:
+    """Say that intervals of a table are not drawn, if they are not though it has them."""
+    if kind not in ("speedup", "target_efficiency") or f"{kind}_low" not in table:
+        return ""
+    _, parts = frames.lines(table, "batch_size", kind, MOST_LINES)
+    told = f" Intervals are drawn of at most {_MOST_BANDS} lines; --where keeps some."
+    return told if len(parts) > _MOST_BANDS else ""
+
+
 def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, marks: bool) -> Axes:
     """Draw a quantity over the batch size, a line for each value of what else varies."""
     from matplotlib.lines import Line2D
@@ -232,7 +241,8 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, marks: bool) 
 
     ends = [name for name in (f"{quantity}_low", f"{quantity}_high") if name in table]
     limit = [name for name in ("max_batch_size",) if name in table]
-    rows = frames.checked(table, ["batch_size", quantity, *ends, *limit])
+    numbers = ["batch_size", quantity, *ends, *limit]
+    rows = frames.checked(table, numbers, may_lack=ends)  # nothing drafted has no interval
     frames.need_positive(rows, "batch_size")
     told, parts = frames.lines(rows, "batch_size", quantity, MOST_LINES)
     has_bands = len(ends) == 2 and len(parts) <= _MOST_BANDS
@@ -256,8 +266,6 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, marks: bool) 
         of_all: Style = {"facecolor": PALE, "edgecolor": "0.6", "linewidth": 0.4}
         swatch = {"facecolor": COLOURS[0], **band} if len(parts) == 1 else of_all
         handles.append(Patch(label="80 % interval (times)", **swatch))
-    elif ends:
-        handles.append(Patch(label=f"intervals: up to {_MOST_BANDS} lines", facecolor="none"))
     if not frames.fits(rows).all():
         pale: Style = {"color": "0.7", "markerfacecolor": "white", "marker": "o", "markersize": 3}
         handles.append(Line2D([], [], label="does not fit in memory", **pale))
