@@ -1,10 +1,9 @@
 """Sums of measures: arithmetic of forms, and what a formula of work must not do with them."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from specmodel.base.frozen import dataclass
 
 from specmodel.base.errors import InputError
 from specmodel.cost.forward import pass_work

@@ -1,11 +1,10 @@
 """A kind of layer that is not attention: a record of its own, and nothing else knows it."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import pytest
-from specmodel.base.frozen import dataclass
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
