@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specmodel import answers
-from specmodel.answers.dialects import DRAFTER_IS_PATH
 from specmodel.base.errors import InputError
 from specmodel.base.naming import is_id
 from specmodel.base.ranges import MAX_VALUES, parse_values
@@ -90,6 +89,8 @@ class Plan:
     @property
     def place(self) -> str:
         """Where the fragment goes, and what else must be set."""
+        from specmodel.answers.dialects import DRAFTER_IS_PATH
+
         told = self.format.place(self.schedule, self.drafter) if self.fragment else ""
         if self.model:
             told = told.replace(DRAFTER_IS_PATH, "").replace("DRAFTER", self.model)

@@ -117,7 +117,8 @@ POLICIES = {
     "MODULE:CLASS": "yours, of mine.py in this folder: class MyPolicy with propose(self) -> int,"
     " the next draft length, and observe(self, emitted_tokens, step_time), told the tokens accepted"
     " + 1, the target's own, and seconds; its __init__ may take step_time, max_draft_length,"
-    " draft_lengths and generator, which are given, and settings after colons: mine:MyPolicy:window=20",
+    " draft_lengths and generator, which are given, and settings after colons:"
+    " mine:MyPolicy:window=20",
 }
 """Policies that ``simulate`` replays, or ``serve`` and ``capacity`` alone, by name."""
 
