@@ -94,7 +94,8 @@ class Plan:
         told = self.format.place(self.schedule, self.drafter) if self.fragment else ""
         if self.model:
             told = told.replace(DRAFTER_IS_PATH, "").replace("DRAFTER", self.model)
-        return told if self.format.start or not self.graphs else f"{told} {self.graphs}"
+        is_named = told and self.graphs and not self.format.start
+        return f"{told} {self.graphs}" if is_named else told
 
     @property
     def limits(self) -> str:

@@ -191,6 +191,7 @@ def test_the_graphs_that_were_typed_are_in_what_starts_the_engine(run, run_both,
     assert "made for --max-num-seqs 64 --max-cudagraph-capture-size 300\n" in notes
     place = document(SGLANG + " --graph-limit 40")["place"]
     assert place.endswith("FILE --cuda-graph-max-bs-decode 40")
+    assert document(HOPELESS.replace("vllm", "sglang") + " --graph-limit 40")["place"] is None
     assert "cuda-graph" not in document(SMALL + " --graph-limit 40 --engine sglang")["place"]
     assert "capture-size" not in run(SMALL + " --graph-limit 40 --engine sglang")
 
