@@ -90,6 +90,7 @@ def _vllm(schedule: Schedule, drafter: str, num_modules: int) -> str:
     """
     ranges = [f"[{first}, {last}, {length}]" for first, last, length in schedule.ranges]
     method = f'"method": "{_VLLM_METHODS[drafter]}", ' if drafter in _VLLM_METHODS else ""
+    method += '"model": "DRAFTER", ' if method and not _has_no_file(drafter) else ""
     method += '"parallel_drafting": true, ' if drafter in ("p-eagle", "pard") else ""
     table = _fill(' "num_speculative_tokens_per_batch_size": [', ranges, "]}")
     longest = schedule.max_draft_length
@@ -101,11 +102,15 @@ def _vllm(schedule: Schedule, drafter: str, num_modules: int) -> str:
 
 
 def _vllm_place(_schedule: Schedule, drafter: str) -> str:
-    """Name the option, and what it needs beside the fragment: no file for look-ups and MTP."""
-    has_no_file = drafter in (*LOOKUPS, "mtp")
-    needs = "" if has_no_file else ', with the path of the drafter as "model"'
+    """Name the option, and what it needs beside the fragment."""
+    needs = "" if _has_no_file(drafter) else DRAFTER_IS_PATH
     needs = needs if drafter in _VLLM_METHODS else ', with the "method" and the path of its "model"'
     return f"in --speculative-config, between single quotes{needs}"
+
+
+def _has_no_file(drafter: str) -> bool:
+    """Return whether vLLM needs no path: of look-ups and MTP."""
+    return drafter in (*LOOKUPS, "mtp")
 
 
 def _tensorrt_llm(schedule: Schedule, *_: Any) -> str:
@@ -154,6 +159,7 @@ def _fill(opening: str, entries: list[str], closing: str) -> str:
     return lines.replace("\xa0", " ")
 
 
+DRAFTER_IS_PATH = ", where DRAFTER is the drafter's path"
 _VLLM_METHODS = {
     **{name: name for name in ("ngram", "suffix", "eagle", "eagle3", "mtp", "dflash", "dspark")},
     "ngram-gpu": "ngram_gpu",

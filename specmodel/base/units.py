@@ -114,13 +114,13 @@ def parse_seconds(argument: str, text: str) -> float:
     (0.02, 0.5)
     """
     number = text.strip().lower()
-    factor = 1.0
-    for unit, seconds in {"ms": 1e-3, "us": 1e-6, "s": 1.0}.items():
+    divisor = 1.0  # exact, as 1e-6 is not
+    for unit, of_a_second in {"ms": 1e3, "us": 1e6, "s": 1.0}.items():
         if number.endswith(unit):
-            number, factor = number.removesuffix(unit).strip(), seconds
+            number, divisor = number.removesuffix(unit).strip(), of_a_second
             break
     try:
-        value = float(number) * factor
+        value = float(number) / divisor
     except ValueError:
         value = np.nan
     if not 0 < value < np.inf:

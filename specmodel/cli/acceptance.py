@@ -39,7 +39,11 @@ _LOOK_UP = (
     " as a mean over all steps."
 )
 """What is told where drafts differ in length, as those of look-ups do."""
-
+_LOGGED = 'what vLLM\'s log calls "draft acceptance rate"'
+_RUNNING = (
+    "--batch-size is the mean of the requests that ran at the scrapes; without it, all batch sizes"
+    " are predicted."
+)
 
 _TO_PREDICT = "To predict; words in capitals are yours to give, as no file tells them:"
 
@@ -214,7 +218,7 @@ def _text(measured: measure.MeasuredAcceptance) -> str:
     summary = [
         ("acceptance rate", measured.acceptance_rate, "P(token accepted, all before it were)"),
         ("tokens per step", measured.tokens_per_step, "of the steps that had a draft"),
-        ("accepted fraction", measured.accepted_fraction, "accepted / drafted"),
+        ("accepted fraction", measured.accepted_fraction, _LOGGED),
         ("mean draft length", measured.mean_draft_length, f"at most {measured.max_draft_length}"),
     ]
     lines = [f"{title:17}  {value:.4f}  {meaning}" for title, value, meaning in summary]
@@ -243,7 +247,8 @@ def _of_scrape(measured: measure.MeasuredAcceptance) -> str:
     sizes = [] if running is None else [max(round(running), 1)]
     forms = [[line] for line in _options(measured)]
     name = shipped_name(measured.model_name)
-    return _command(name, "GPU", sizes, forms, measured.max_draft_length)
+    told = _command(name, "GPU", sizes, forms, measured.max_draft_length)
+    return "\n".join([told, *([wrap(_RUNNING)] if sizes else [])])
 
 
 def _warning(measured: measure.MeasuredAcceptance) -> str:

@@ -18,7 +18,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_values
 from specmodel.base.text import wrap
 from specmodel.cli.served_text import served_text
-from specmodel.cli.settings import command, own
+from specmodel.cli.settings import Seconds, command, own
 from specmodel.measure import live
 
 _FIRST_LINE, _LINES = 10.0, 60.0
@@ -94,7 +94,7 @@ _SEED = "Of prompts, for draft lengths to meet the same ones; without prefix cac
 @own("seed", click.IntRange(min=0), _SEED)
 @own("api_key", "KEY", f"Better in the environment variable {_KEY}.", envvar=_KEY)
 @own("ca_file", "FILE", "Certificates to trust, of a server with its own.")
-@own("timeout", float, "Seconds for an answer.  [default: 600]", default=600.0, show_default=False)
+@own("timeout", Seconds(), "For an answer.  [default: 600 s]", default=600.0, show_default=False)
 @own("wait", float, "Minutes for a restart.  [default: 60]", default=60.0, show_default=False)
 @own("most_tokens", int, "Refuse to ask for more, in and out.")
 @own("most_minutes", float, "Stop before a run that would take longer.")

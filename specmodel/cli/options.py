@@ -5,6 +5,7 @@ that cannot be used raises an `InputError` with its name.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -16,8 +17,8 @@ from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.answers.layouts import HELD_REQUESTS
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_numbers, parse_values
-from specmodel.base.units import check
-from specmodel.cli.settings import OPTIONS, flag, given, refuse_given
+from specmodel.base.units import check, parse_seconds
+from specmodel.cli.settings import OPTIONS, TIME, flag, given, refuse_given
 from specmodel.cli.taken import (
     TYPICAL,
     laid_out,
@@ -41,8 +42,11 @@ _LOAD = ("prompt_length", "output_length")
 _AXES = (*_LOAD, "context_length", "draft_length", "batch_size")
 _FORMS = ("acceptance", *FORMS)
 _PASSED = ("verify_tokens", "max_draft_length", "interval")
-_PARSERS = {int: parse_values, "VALUES": parse_values, float: parse_numbers, "RATES": parse_numbers}
-"""How a list of values is read, by the kind of its option; other kinds are words."""
+_PARSERS = {
+    **dict.fromkeys((int, "VALUES"), parse_values),
+    **dict.fromkeys((float, "RATES"), parse_numbers),
+}
+"""How a list of values is read, by the kind of its option; times by `_times`, others as words."""
 
 
 def predict_from(options: dict[str, Any]) -> Prediction:
@@ -291,11 +295,19 @@ def axes_from(options: dict[str, Any], published: Acceptance | None) -> dict[str
         axes["acceptance_by_position"] = published.acceptance_by_position
     for name, text in options.items():
         if name != "changes" and name not in ("acceptance", *axes):
-            parse = _PARSERS.get(OPTIONS[name][0], _words)
+            kind = OPTIONS[name][0]
+            parse = _times if kind is TIME else _PARSERS.get(kind, _words)
             axes[name] = None if text is None else parse(name, text)
     for key, value in settings_from(options["changes"]).items():
         axes[key] = _listed(f"set {key}", value) if isinstance(value, str) else value
     return axes
+
+
+def _times(argument: str, text: str) -> list[float]:
+    """Return the times of a list or range, with units or without [s]."""
+    one = r"[\d.]+(?:e[-+]?\d+)? *[um]?s\b"
+    bare = re.sub(one, lambda found: f"{parse_seconds(argument, found[0])}", text)
+    return parse_numbers(argument, bare)
 
 
 def _words(_argument: str, text: str) -> list[str]:

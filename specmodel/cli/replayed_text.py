@@ -37,6 +37,8 @@ _SPARE = (
     "tokens\na step",
 )
 """Columns that are dropped where the table is too wide, in this order."""
+_TOLD = "told the requests beforehand, as no engine is; not among the best"
+"""What is noted of policies of hindsight."""
 
 
 def page(
@@ -71,9 +73,9 @@ def _verdict(rows: list[Row]) -> str:
     if not rows:
         return "Policies that know the trace only: bounds, nothing to deploy."
     best = max(rows, key=lambda row: row["speedup"])
-    told = [f"Best: {_gain(best)}{_lead([row for row in rows if row is not best])}"]
+    told = [f"Best at batch size 1: {_gain(best)}{_lead([row for row in rows if row is not best])}"]
     if best["speedup"] <= 1:
-        told = ["Speculation does not pay under any of these policies"]
+        told = ["Speculation does not pay at batch size 1 under any of these policies"]
     told += [_gain(row) for row in rows if row["policy"] == "cascade" and row is not best]
     return f"{'; '.join(told)}."
 
@@ -109,8 +111,8 @@ def _table(rows: list[Row], labels: dict[str, str]) -> str:
     notes = [_fill(f"{label}: {name}") for name, label in labels.items() if label != name]
     by_text: dict[str, list[str]] = {}
     for row in rows:
-        if row["assumed"]:
-            by_text.setdefault(row["assumed"], []).append(row["policy"])
+        if text := row["assumed"] or ("" if row["time_over_best"] is not None else _TOLD):
+            by_text.setdefault(text, []).append(row["policy"])
     notes += [_fill(f"{', '.join(names)}: {text}.") for text, names in by_text.items()]
     return "\n".join([fitted_table(rows, forms.items(), _SPARE, left=("policy",)), *notes])
 

@@ -21,7 +21,10 @@ from specmodel.show.operator import ends
 _FOR = "Whose configuration the schedule is written in."
 _VERSION = "Of TensorRT-LLM, whose form changed with 1.3.  [default: the newest]"
 _CONTEXT = "KV entries per sequence before the step; several count alike.  [default: 1024]"
-_LARGEST = "Largest batch size of the schedule.  [default: what fits in memory, at most 512]"
+_LARGEST = (
+    "Largest batch size of the schedule."
+    "  [default: the last that pays, of what fits in memory, at most 512]"
+)
 _TOLERANCE = "Share of the best speedup that may be lost for fewer changes.  [default: 0.01]"
 _FOR_LOAD = "Of schedule, single lengths and none, the one that carries most within the targets."
 _ALONE = (
@@ -63,7 +66,7 @@ def schedule(**options: Any) -> Answer:
           --acceptance-by-position 0.8,0.7,0.6,0.5 --fragment-only
     """
     plan = plan_from(options)
-    caveats = (f"for {plan.format.name}, {plan.place}", *plan.caveats)
+    caveats = (f"for {plan.format.name}, {plan.place}", f"made for {plan.limits}", *plan.caveats)
 
     def page() -> str:
         parts = [_for_engine(plan), _ranges_table(plan), _contexts_table(plan)]
@@ -88,7 +91,8 @@ def _verdict(plan: Plan) -> list[str]:
     sizes = f"Batch sizes up to {last}, {plan.end}{where}."
     if schedule.max_draft_length:
         above = _tokens(schedule.draft_length[-1]) if plan.format.keeps_last else "no draft"
-        sizes = f"{sizes.removesuffix('.')}; above, {plan.format.name} goes on with {above}."
+        if not plan.format.start:  # whose printed command ends the batch
+            sizes = f"{sizes.removesuffix('.')}; above, {plan.format.name} goes on with {above}."
         sizes += (
             f" Against the best length at each, the schedule loses {schedule.mean_loss:.1%} on"
             f" average, {schedule.loss.max():.1%} at most."
@@ -151,38 +155,26 @@ def _paying(plan: Plan, pays: str) -> str:
 
 
 def _losing(plan: Plan) -> str:
-    """Say from where to the end no length pays for the loaded drafter, and how to end before.
-
-    These are the last ranges of the schedule that surely gain nowhere and lose somewhere.
-    """
-    schedule, gains = plan.schedule, plan.gains
-    speedup = schedule.speedup.tolist()
-    sure = [
-        gain.low > 1 if gain else number > 1 for gain, number in zip(gains, speedup, strict=True)
-    ]
-    most = len(speedup)
-    for first, last, _ in reversed(schedule.ranges):
-        if any(sure[first - 1 : last]) or min(speedup[first - 1 : last]) >= 1:
-            break
-        most = first - 1
-    while most < len(speedup) and speedup[most] >= 1:
-        most += 1
-    if most in (0, len(speedup)):
+    """Say from where to the end no length pays, and what ends the batch before."""
+    speedup, most = (plan.whole or plan.schedule).speedup, plan.paying
+    if most == speedup.size:
         return ""
     told = "-".join(dict.fromkeys(f"{end(speedup[most:]):.2f}" for end in (min, max)))
+    why = ", as the loaded drafter takes its time without a draft too"
     helps = plan.freed is not None and plan.freed.speedup[most:].min() > 1
     each = most // plan.prediction.deployment.layout.replicas
     return (
         f"{'Without that, speculation' if helps else 'Speculation'} stops paying above batch size"
-        f" {most}: at {ranges_text([(most + 1, len(speedup))])} the best length gives {told}x, as"
-        " the loaded drafter takes its time without a draft too;"
+        f" {most}: at {ranges_text([(most + 1, speedup.size)])} the best length gives"
+        f" {told}x{why if speedup[most:].max() < 1 else ''};"
         f" {plan.format.most_requests} {each} ends there."
     )
 
 
 def _graphs(plan: Plan) -> str:
     """Say what larger CUDA graphs would gain, where the schedule ends drafts as none holds them."""
-    schedule, freed, deployment = plan.schedule, plan.freed, plan.prediction.deployment
+    schedule, freed = plan.whole or plan.schedule, plan.freed
+    deployment = plan.prediction.deployment
     limit = deployment.graph_limit
     if not (freed and limit):
         return ""
@@ -192,10 +184,11 @@ def _graphs(plan: Plan) -> str:
     here, more = schedule.speedup[place], freed.speedup[place]
     lengths = {length for *_, length in freed.ranges}
     one = f" one length, {lengths.pop()}, does at every batch size:" if len(lengths) == 1 else ""
+    up_to = f" up to {schedule.batch_size[-1]}" if plan.whole else ""
     return (
         f"With {limit.option} {count} (here --graph-limit {count})"
-        f"{one or ' a schedule gives'} {freed.mean_speedup:.2f}x on average, and at batch size"
-        f" {place + 1} {more:.2f}x in place of {here:.2f}x."
+        f"{one or ' a schedule gives'} {freed.mean_speedup:.2f}x on average{up_to}, and at batch"
+        f" size {place + 1} {more:.2f}x in place of {here:.2f}x."
     )
 
 

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 LOAD = ("workload", "tpot_target", "ttft_target")
 """Options that say what a load is, beside the share of requests that should meet the targets."""
 _IN_MEMORY, _MORE_FIT = "the largest that fits in memory", "though more fit in memory"
-_NO_MODEL = ', with the path of the drafter as "model"'
+_STOPS = "where speculation stops paying"
 _MOST_JUDGED = 1000
 """Batch sizes that are told one by one as sure or open [-]."""
+_WORTH = 1.01
+"""Speedup above which a batch size that may pay or not is still worth a seat [-]."""
 DEFAULT_MAX_BATCH_SIZE = 512
 """Largest batch size of a schedule where more would fit in memory [request]."""
 
@@ -45,8 +47,9 @@ class Plan:
     `largest` is the last that fits in memory with the longest draft [request]. `load` says what is
     carried, where that decides, and `carried` has a row for each schedule that was tried. `model`
     is the path of the draft model, where a start command named it, and `served` the target as it
-    is served, MODEL where no id of a hub was typed. `freed` is the schedule with larger CUDA
-    graphs, where it gains more.
+    is served, MODEL where no id of a hub was typed. `graphs` is the engine's option for the CUDA
+    graphs that were typed. `whole` is the schedule up to all batch sizes, where `schedule` ends
+    before, and `freed` that one with larger CUDA graphs, where it gains more.
     """
 
     dialect: str
@@ -64,6 +67,8 @@ class Plan:
     carried: tuple[Row, ...] = ()
     model: str = ""
     served: str = "MODEL"
+    graphs: str = ""
+    whole: answers.Schedule | None = None
     freed: answers.Schedule | None = None
 
     @property
@@ -79,17 +84,26 @@ class Plan:
         """The schedule as the engine reads it; empty if speculation should be off."""
         modules = len(self.prediction.deployment.drafter.parts)
         text = self.format.fragment(self.schedule, self.drafter, max(modules, 1))
-        if not self.model or self.dialect != "vllm":
-            return text
-        return text.replace("{", f'{{"model": {json.dumps(self.model)}, ', 1)
+        return text.replace('"DRAFTER"', json.dumps(self.model)) if self.model else text
 
     @property
     def place(self) -> str:
         """Where the fragment goes, and what else must be set."""
+        from specmodel.answers.dialects import DRAFTER_IS_PATH
+
         told = self.format.place(self.schedule, self.drafter) if self.fragment else ""
         if self.model:
-            told = told.replace(_NO_MODEL, "").replace("DRAFTER", self.model)
-        return told
+            told = told.replace(DRAFTER_IS_PATH, "").replace("DRAFTER", self.model)
+        is_named = told and self.graphs and not self.format.start
+        return f"{told} {self.graphs}" if is_named else told
+
+    @property
+    def limits(self) -> str:
+        """The engine's options that the schedule is made for, on each replica."""
+        requests = min(self.schedule.batch_size.size, self.largest or MAX_VALUES)
+        each = max(requests // self.prediction.deployment.layout.replicas, 1)
+        graphs = f" {self.graphs}" if self.graphs and self.format.start else ""  # else in `place`
+        return f"{self.format.most_requests} {each}{graphs}"
 
     @property
     def is_schedule(self) -> bool:
@@ -108,8 +122,7 @@ class Plan:
         }
         words = [f"--{name} {degree}" for name, degree in degrees.items() if degree > 1]
         words += ["--enable-expert-parallel"] if deployment.expert_parallel > 1 else []
-        requests = min(self.schedule.batch_size.size, self.largest or MAX_VALUES) // layout.replicas
-        words += [f"{self.format.most_requests} {max(requests, 1)}", "--speculative-config '"]
+        words += [self.limits, "--speculative-config '"]
         return f"{command_lines([f'{self.format.start} {self.served}', *words])}\n{self.fragment}'"
 
     @property
@@ -146,6 +159,31 @@ class Plan:
             for row, gain in zip(self.schedule.rows(), self.gains, strict=True)
         ]
 
+    @cached_property
+    def paying(self) -> int:
+        """The last batch size that is worth a seat [request].
+
+        Ranges at the end go that surely gain nowhere and little on average, and of the range before
+        what gains little. Where no draft costs nothing, the range without one stays.
+        """
+        schedule, most = self.schedule, self.schedule.batch_size.size
+        if self.whole or not schedule.max_draft_length:
+            return most
+        speedup = schedule.speedup
+        pays = (schedule.draft_length == 0) & (speedup >= 1)
+        pays |= [gain is not None and gain.low > 1 for gain in self.gains]
+        for first, last, _ in reversed(schedule.ranges):
+            most, own = last, slice(first - 1, last)
+            if pays[own].any() or speedup[own].mean() > _WORTH:
+                break
+            most = first - 1
+        pays |= speedup > _WORTH
+        while most and not pays[most - 1]:
+            most -= 1
+        while most < pays.size and pays[most]:
+            most += 1
+        return most or pays.size
+
     @property
     def cost_of_rule(self) -> float:
         """Share of the mean speedup lost to the engine's own rule [-]."""
@@ -153,7 +191,24 @@ class Plan:
 
 
 def plan_from(options: dict[str, Any]) -> Plan:
-    """Return the schedule that the options ask for."""
+    """Return the schedule that the options ask for; it ends where it stops paying, unless typed."""
+    plan = _plan_to_its_end(options)
+    most = plan.paying
+    if options["max_batch_size"] or options["for_load"] or most == plan.schedule.batch_size.size:
+        return plan
+    ended = _plan_to_its_end(options | {"max_batch_size": most})
+    assumed = ended.prediction.assumptions | {"max_batch_size": most}
+    return replace(
+        ended,
+        end=_STOPS,
+        whole=plan.schedule,
+        freed=plan.freed,
+        prediction=replace(ended.prediction, assumptions=assumed),
+    )
+
+
+def _plan_to_its_end(options: dict[str, Any]) -> Plan:
+    """Return the schedule up to the batch size that is typed, or what fits in memory."""
     from specmodel.answers.schedule import DEFAULT_TOLERANCE
     from specmodel.cli.options import longest_draft, with_its_engine, with_its_states
     from specmodel.cost.deploying import slots_text
@@ -201,6 +256,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
         freed=None if of_load else _freed(options | used, contexts, form, found),
         model=options.get("draft_model", ""),
         served=_served(),
+        graphs=_typed_graphs(options, prediction),
         prediction=replace(
             prediction,
             assumptions=told | prediction.assumptions | assumed,
@@ -214,6 +270,14 @@ def _served() -> str:
     """Return the id of a hub that was typed for the target, else a word in its place."""
     typed = click.get_current_context().params
     return next(filter(is_id, (typed["target"] or "", *typed["words"])), "MODEL")
+
+
+def _typed_graphs(options: dict[str, Any], prediction: report.Prediction) -> str:
+    """Return the option of the engine of --for that captures CUDA graphs as large as was typed."""
+    deployment = prediction.deployment
+    limit = deployment.graph_limit
+    is_own = limit and options["graph_limit"] and deployment.engine.graphs == options["dialect"]
+    return f"{limit.option} {limit.count}" if limit and is_own else ""
 
 
 def _with_room(

@@ -1,5 +1,6 @@
 """Options: those that several commands share, and how a command declares its own."""
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
@@ -15,7 +16,31 @@ from specmodel.drafters.names import DRAFTERS
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 
-_Options = dict[str, tuple[type | str, str]]
+
+class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic in newer click
+    """A time with its unit, such as 50us, or in seconds [s]; from `unit_from` on with a unit."""
+
+    name = "time"
+
+    def __init__(self, unit_from: float = math.inf) -> None:
+        self.unit_from = unit_from
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the seconds of what was typed."""
+        from specmodel.base.units import parse_seconds  # which imports what help does not need
+
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.inf
+        if seconds >= self.unit_from:
+            return parse_seconds(str(param and param.name), str(value))
+        return seconds
+
+
+TIME = Seconds(unit_from=1.0)
+"""A short time."""
+_Options = dict[str, tuple[type | str | Seconds, str]]
 
 _CASE: _Options = {
     "target": (
@@ -120,7 +145,10 @@ _DETAIL: _Options = {
         "Largest pass that a CUDA graph holds: tokens (vLLM) or requests (SGLang)."
         "  [default: the engine's on this GPU]",
     ),
-    "lookup_time": (float, "Host seconds to look up one sequence (ngram).  [default: 0]"),
+    "lookup_time": (
+        TIME,
+        "Of the host, to look up one sequence (ngram), such as 50us.  [default: 0]",
+    ),
 }
 OPTIONS = _CASE | _ACCEPTANCE | _DETAIL
 """By name: the type, or a metavar for text; and the help."""

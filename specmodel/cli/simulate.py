@@ -86,7 +86,8 @@ def simulate(**options: Any) -> Answer:
 
     Every policy meets the same requests and the same luck. Speedups are over no speculation: of the
     whole workload, with a 95 % interval over requests, and of single requests, the mean, the
-    5th percentile and the worst. What policies do at larger batches is a matter of serving.
+    5th percentile and the worst. The oracle and best-fixed know the requests beforehand: bounds,
+    not among the best. What policies do at larger batches is a matter of serving.
 
     \b
     Examples:
@@ -105,7 +106,7 @@ def simulate(**options: Any) -> Answer:
           def propose(self):  # the next draft length, 0 for none
               return 3
           def observe(self, emitted_tokens, step_time):
-              pass  # tokens that the step emitted, and its seconds
+              pass  # tokens accepted + 1, the target's own; and seconds
     Its __init__ may take step_time, max_draft_length, draft_lengths and
     generator, which are given, and settings: my_module:MyPolicy:window=20.
     All policies: specmodel list policies.

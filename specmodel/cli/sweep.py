@@ -69,7 +69,7 @@ _OUTPUT = (
 @own("overwrite", bool, "Replace what has that name.")
 @own("workers", int, "Threads.  [default: one for each core]")
 @own("scheduler", "ADDRESS", "A Dask cluster in place of threads.")
-@own("worker_timeout", float, "Seconds it may be without workers.  [default: 60]")
+@own("worker_timeout", settings.Seconds(), "How long it may be without workers.  [default: 60 s]")
 @own("yes", bool, "Compute more than 1,000,000,000 points.")
 def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> None:
     """Predict every combination of lists and ranges, at any size.

@@ -102,7 +102,7 @@ WORDS = {
 POLICIES = {
     "none": "never drafts",
     "fixed:K": "drafts K tokens in each step; sweeps of K are fixed:1,fixed:2,...",
-    "best-fixed": "the best fixed length in hindsight",
+    "best-fixed": "the best fixed length in hindsight, a bound",
     "table:FILE": "the length that a schedule has for a batch of one (specmodel schedule)",
     "cascade": "tests lengths and turns drafting off where it does not pay; settings after colons:"
     " cascade:first_draft_length=1:backoff_factor=1",
@@ -115,9 +115,10 @@ POLICIES = {
     "greedy": "the best length of each step in hindsight, a bound",
     "oracle": "the best lengths of the whole request in hindsight, a bound",
     "MODULE:CLASS": "yours, of mine.py in this folder: class MyPolicy with propose(self) -> int,"
-    " the next draft length, and observe(self, emitted_tokens, step_time); its __init__ may take"
-    " step_time, max_draft_length, draft_lengths and generator, which are given, and settings after"
-    " colons: mine:MyPolicy:window=20",
+    " the next draft length, and observe(self, emitted_tokens, step_time), told the tokens accepted"
+    " + 1, the target's own, and seconds; its __init__ may take step_time, max_draft_length,"
+    " draft_lengths and generator, which are given, and settings after colons:"
+    " mine:MyPolicy:window=20",
 }
 """Policies that ``simulate`` replays, or ``serve`` and ``capacity`` alone, by name."""
 

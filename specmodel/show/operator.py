@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from specmodel.prediction.gains import Gain
     from specmodel.prediction.outcome import Prediction
 
+_FORMS_TYPED = {
+    "acceptance_rate": "rate {:g}",
+    "tokens_per_step": "{:.4g} tokens a step",
+    "step_efficiency": "step efficiency {:g}",
+    "accepted_fraction": "accepted fraction {:g}",
+    "acceptance_by_position": "rates by position ",
+}
+"""How each form of acceptance is told."""
 _MOST_JUDGED = 256
 """Points that the first line tells one by one; of more, how sure the best and the least are."""
 
@@ -273,7 +281,7 @@ def with_tokens(prediction: Prediction, rows: list[Row], *, at_best: bool) -> Pr
         assumed.pop("max_draft_length", None)
     if length := best["draft_length"]:
         told = f"{best['tokens_per_step']:.2f} tokens a step of {length} drafted"
-        source = f", {assumed['acceptance']}" if "acceptance" in assumed else ""
+        source = f", {assumed['acceptance']}" if "acceptance" in assumed else _typed(prediction)
         assumed["acceptance"] = told + source
     # what is assumed changes no warning
     return replace(prediction, assumptions=assumed, warn=lambda _: prediction.warnings)
@@ -298,6 +306,27 @@ def tasks_told(prediction: Prediction, rows: list[Row]) -> str:
         f"By task a head differs: 80 % have {tokens[0]:.2f} to {tokens[1]:.2f} tokens a step,"
         f" {least:.2f}x to {most:.2f}x."
     )
+
+
+def _typed(prediction: Prediction) -> str:
+    """Return the acceptance as it was typed, in brackets."""
+    import numpy as np  # slow to import, and not needed for help
+
+    from specmodel.algebra.acceptance import mean_tokens_per_step
+
+    given, rate = prediction.evaluation.acceptance, prediction.deployment.drafter.proposal_rate
+    words = _FORMS_TYPED[given.form]
+    if given.acceptance_by_position is not None:
+        told = words + ",".join(f"{each:g}" for each in np.ravel(given.acceptance_by_position))
+    else:
+        value = float(getattr(given, given.form))
+        if given.form == "tokens_per_step":  # of the steps with a proposal
+            value = float(mean_tokens_per_step(value, rate))
+        told = words.format(value)
+    if given.measured_draft_length is not None:
+        told += f" at draft length {given.measured_draft_length:g}"
+    share = f", a proposal in {100 * rate:g} % of steps" if rate < 1 else ""
+    return f" ({told}{share})"
 
 
 def room_told(prediction: Prediction, rows: list[Row]) -> str:

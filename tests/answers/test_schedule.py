@@ -381,7 +381,10 @@ def test_yaml_is_what_a_reader_of_yaml_takes_it_for(lengths):
 def test_fragments_of_known_schedules():
     lengths = [3] * 16 + [2] * 48 + [0] * 36
     ranges = [[1, 16, 3], [17, 64, 2], [65, 100, 0]]
-    for drafter, method in {"mtp": {"method": "mtp"}, "model": {"method": "draft_model"}}.items():
+    for drafter, method in {
+        "mtp": {"method": "mtp"},
+        "model": {"method": "draft_model", "model": "DRAFTER"},
+    }.items():
         assert json.loads(dialect("vllm").fragment(schedule_of(lengths), drafter)) == method | {
             "num_speculative_tokens": 3,
             "num_speculative_tokens_per_batch_size": ranges,

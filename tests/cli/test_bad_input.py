@@ -277,6 +277,8 @@ POINTS = [
         for option in ("--proposal-rate", "--lookup-time")
         for value in ("-0.5", "nan", "inf", "'often'")
     ),
+    (f"{NGRAM} --lookup-time 50", "--lookup-time: got '50';", "50ms or 50s"),
+    (f"{NGRAM} --lookup-time 50min", "--lookup-time: got '50min';", "20ms"),
     (f"{NGRAM} --proposal-rate 1.5", "--proposal-rate", "got 1.5;"),
     (f"{GOOD} --proposal-rate 0.5", "--proposal-rate", "got 0.5;", "ngram"),
     (f"{GOOD} --drafter eagle --lookup-time 1e-3", "--lookup-time", "got 0.001;", "ngram"),

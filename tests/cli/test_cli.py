@@ -372,6 +372,41 @@ def test_every_form_of_acceptance(option, expected, rows):
     assert row["tokens_per_step"] == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("--acceptance-rate 0.6", "1.58 tokens a step of 7 drafted (rate 0.6, {})"),
+        (
+            "--tokens-per-step 1.58 --measured-draft-length 5",
+            "1.61 tokens a step of 7 drafted (1.58 tokens a step at draft length 5, {})",
+        ),
+        (
+            "--accepted-fraction 0.2",
+            "1.56 tokens a step of 7 drafted (accepted fraction 0.2 at draft length 7, {})",
+        ),
+        (
+            "--acceptance-by-position 0.5,0.5,0.5,0,0,0,0",
+            "1.35 tokens a step of 7 drafted (rates by position 0.5,0.5,0.5,0,0,0,0, {})",
+        ),
+    ],
+)
+def test_the_line_of_acceptance_has_what_was_typed(option, told, run):
+    where = "predict mixtral-8x7b 2xh100 --drafter ngram --proposal-rate 0.4 --draft-length 7 "
+    out = " ".join(run(where + option).split())
+    assert f"Acceptance: {told.format('a proposal in 40 % of steps')}. Intervals" in out
+
+
+def test_times_are_typed_with_their_unit_or_in_seconds(run):
+    """A list of them in a sweep too; a number from 1 on asks for its unit."""
+    where = "mixtral-8x7b 2xh100 --drafter ngram --acceptance-rate 0.6 --batch-size 4"
+    where += " --draft-length 3 --csv --lookup-time "
+    bare = run(f"predict {where}5e-5")
+    assert bare == run(f"predict {where}50us") == run(f"predict {where}0.05ms")
+    assert bare != run(f"predict {where}0")
+    swept = "sweep " + where.replace(" --csv", " --columns speedup")
+    assert run(f"{swept}0,5e-5,1e-4:3e-4:1e-4") == run(f"{swept}0,50us,0.1ms:300us:1e-4s")
+
+
 @pytest.mark.parametrize("name", ["h200_sxm", "b300", "mi300x", "t4"])
 def test_shown_hardware_predicts_the_same(name, tmp_path, run, rows):
     path = tmp_path / "mine.toml"

@@ -158,19 +158,42 @@ def test_fragment_alone_is_the_fragment_and_what_the_engine_makes_of_it(
     assert out == answer["fragment"] + "\n"
     names = {"vllm": "vLLM", "tensorrt-llm": "TensorRT-LLM", "sglang": "SGLang"}
     place = f"for {names[answer['for']]}, {answer['place']}"
-    notes = [f"specmodel: note: {text}" for text in (place, *answer["caveats"])]
+    seats = {
+        "vllm": "--max-num-seqs",
+        "tensorrt-llm": "max_batch_size",
+        "sglang": "--max-running-requests",
+    }
+    made_for = f"made for {seats[answer['for']]} 64"
+    notes = [f"specmodel: note: {text}" for text in (place, made_for, *answer["caveats"])]
     told = [f"specmodel: warning: {text}" for text in answer["warnings"]]
     assert err.splitlines() == told + notes
     assert not any(re.match(r"(it|its)\b", note, re.I) for note in answer["caveats"])
     assert [bool(OUTSIDE.fullmatch(text)) for text in answer["warnings"]] == [True]
 
 
-def test_what_happens_above_the_last_batch_size_is_said(run, document):
-    for command, goes_on in ((SMALL, True), (TENSORRT, False)):
-        last = document(command)["rows"][-1]["draft_length"]
-        told = {0: "no draft", 1: "1 token"}.get(last, f"{last} tokens") if goes_on else "no draft"
-        name = "vLLM" if goes_on else "TensorRT-LLM"
-        assert f"; above, {name} goes on with {told}." in " ".join(run(command).split())
+def test_what_happens_above_the_last_batch_size_is_said_where_no_command_ends_there(run, document):
+    last = document(SGLANG)["rows"][-1]["draft_length"]
+    assert last > 1
+    for command, name, told in (
+        (SGLANG, "SGLang", f"{last} tokens"),
+        (TENSORRT, "TensorRT-LLM", "no draft"),
+    ):
+        assert f"; above, {name} goes on with {told}." in in_one_line(run(command))
+    assert "goes on with" not in in_one_line(run(SMALL))
+    assert "--max-num-seqs 64" in run(SMALL)
+
+
+def test_the_graphs_that_were_typed_are_in_what_starts_the_engine(run, run_both, document):
+    """Of the engine that the schedule is for, whose option differs."""
+    assert "--max-num-seqs 64 --max-cudagraph-capture-size 300" in run(SMALL + " --graph-limit 300")
+    assert "cudagraph" not in run(SMALL).partition("vllm serve")[2]
+    _, notes = run_both(SMALL + " --graph-limit 300 --fragment-only")
+    assert "made for --max-num-seqs 64 --max-cudagraph-capture-size 300\n" in notes
+    place = document(SGLANG + " --graph-limit 40")["place"]
+    assert place.endswith("FILE --cuda-graph-max-bs-decode 40")
+    assert document(HOPELESS.replace("vllm", "sglang") + " --graph-limit 40")["place"] is None
+    assert "cuda-graph" not in document(SMALL + " --graph-limit 40 --engine sglang")["place"]
+    assert "capture-size" not in run(SMALL + " --graph-limit 40 --engine sglang")
 
 
 def test_what_else_must_be_set_is_said(run, document):
@@ -182,8 +205,10 @@ def test_what_else_must_be_set_is_said(run, document):
         f" --speculative-num-draft-tokens {longest + 1} --speculative-adaptive"
         " --speculative-adaptive-config FILE"
     )
-    assert 'as "model"' in document(SMALL)["place"]
-    assert parse(document(SMALL)["fragment"])["method"] == "eagle3"
+    assert document(SMALL)["place"].endswith(", where DRAFTER is the drafter's path")
+    fragment = parse(document(SMALL)["fragment"])
+    assert (fragment["method"], fragment["model"]) == ("eagle3", "DRAFTER")
+    assert "model" not in parse(document(NGRAM + " --acceptance-rate 0.7")["fragment"])
     assert document(NGRAM + " --acceptance-rate 0.7")["place"].endswith("between single quotes")
 
 
@@ -358,7 +383,8 @@ def test_largest_batch_is_what_fits_in_memory(run, document):
         run(command)
     )
     assert document(command)["assumptions"]["max_batch_size"] == len(rows)
-    assert document(BASE)["assumptions"]["max_batch_size"] == 512
+    larger = document(f"{BASE} --graph-limit 4096")
+    assert larger["assumptions"]["max_batch_size"] == len(larger["rows"]) == 512
     assert "max_batch_size" not in document(SMALL)["assumptions"]
     beyond = document(f"{command} --max-batch-size {len(rows) + 1}")
     assert len(beyond["rows"]) == len(rows) + 1
@@ -568,7 +594,7 @@ def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted_and_what_av
 ):
     """Where the drafter is loaded none costs too: the schedule is near the best of all lengths."""
     command = "schedule qwen3-30b-a3b h200 --for vllm --drafter eagle3"
-    rows = document(command)["rows"]
+    rows = document(f"{command} --max-batch-size 512")["rows"]
     first = 1 + max(row["batch_size"] for row in rows if row["speedup"] >= 1)
     told = re.search(
         rf"above batch size {first - 1}: at {first}-512 the best length gives ([\d.]+)-([\d.]+)x",
@@ -583,6 +609,11 @@ def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted_and_what_av
     assert [*told.groups()] == [f"{min(losing):.2f}", f"{max(losing):.2f}"]
     text = in_one_line(run(command))
     assert f"--max-num-seqs {first - 1} ends there." in text
+    assert f"vllm serve MODEL --max-num-seqs {first - 1} " in text
+    ended = document(command)
+    assert [row["batch_size"] for row in ended["rows"]] == [*range(1, first)]
+    assert parse(ended["fragment"])["num_speculative_tokens_per_batch_size"][-1][1] == first - 1
+    assert f"on average up to {first - 1}," in text
     assert text.index("--graph-limit") < text.index("Without that, speculation stops paying")
 
 
@@ -591,14 +622,14 @@ def test_what_larger_graphs_would_gain_is_what_they_gain(words, run, document):
     command = f"schedule {words} --for vllm"
     told = re.search(
         r"With --max-cudagraph-capture-size (\d+) \(here --graph-limit \1\)"
-        r" (?:a schedule gives|one length, (\d), does at every batch size:) ([\d.]+)x on average,"
-        r" and at batch size (\d+) ([\d.]+)x in place of ([\d.]+)x\.",
+        r" (?:a schedule gives|one length, (\d), does at every batch size:) ([\d.]+)x on average"
+        r"(?: up to 512)?, and at batch size (\d+) ([\d.]+)x in place of ([\d.]+)x\.",
         in_one_line(run(command)),
     )
     size, one, mean, place, more, here = told.groups()
     held, longest = (
         (f"{command} --graph-limit {n}" for n in (size, int(size) - 1)),
-        document(command),
+        document(f"{command} --max-batch-size {512 if 'eagle3' in words else 158}"),
     )
     (enough, less), rows = map(document, held), longest["rows"]
     assert f"{enough['mean_speedup']:.2f}" == mean
@@ -609,6 +640,26 @@ def test_what_larger_graphs_would_gain_is_what_they_gain(words, run, document):
     lengths = {each["draft_length"] for each in enough["ranges"]}
     assert lengths == {int(one)} if one else len(lengths) > 1
     assert "here --graph-limit" not in run(f"{command} --graph-limit {size}").partition("\n\n")[0]
+
+
+def test_a_schedule_ends_at_the_last_batch_size_that_may_gain_more_than_a_percent(run, document):
+    """Unless its end was typed: then all is in it, and the verdict says where it stops paying."""
+    command = "schedule gpt-oss-120b h200 --for vllm --drafter eagle3"
+    ended, whole = document(command)["rows"], document(f"{command} --max-batch-size 512")["rows"]
+    worth = [
+        row["batch_size"]
+        for row in whole
+        if row["speedup_low"] > 1 or (row["draft_length"] and row["speedup"] > 1.01)
+    ]
+    assert len(whole) == 512 > len(ended) == max(worth) > 256
+    assert whole[-1]["draft_length"] > 0
+    told = f"stops paying above batch size {max(worth)}: at {max(worth) + 1}-512 the best"
+    for words in (command, f"{command} --max-batch-size 512"):
+        assert told in in_one_line(run(words))
+    free = "schedule mixtral-8x7b h100 --for vllm --drafter ngram --acceptance-rate 0.6"
+    last = document(free)["rows"][-1]
+    assert (last["draft_length"], last["speedup"], last["fits"]) == (0, 1.0, True)
+    assert f"--max-num-seqs {last['batch_size']} " in in_one_line(run(free))
 
 
 def test_schedules_and_predict_call_the_same_batch_sizes_sure(run, document):

@@ -406,14 +406,18 @@ def test_people_see_80_columns_and_what_to_paste_last(write, run):
     assert lines[0] == f"{QWEN}: 1500 drafts of 2 engines"
     assert max(map(len, lines)) <= 80
     assert re.search(r"^tokens per step +2\.7000 ", out, re.M)
-    assert re.search(r"^accepted fraction +0\.5667 ", out, re.M)
+    assert re.search(
+        r"^accepted fraction +0\.5667 +what vLLM's log calls \"draft acceptance rate\"$", out, re.M
+    )
     assert re.search(r"^ +3 +450 +0\.3000 +0\.5000$", out, re.M)
-    assert lines[-5:] == [
+    assert lines[-7:] == [
         "specmodel predict qwen3-30b-a3b GPU --drafter DRAFTER --batch-size 3 \\",
         "    --acceptance-by-position 0.8,0.75,0.5",
         "Rates by position consider no draft longer than the 3 measured; one rate",
         "throughout, in their place, does:",
         "--tokens-per-step 2.7 --measured-draft-length 3",
+        "--batch-size is the mean of the requests that ran at the scrapes; without it,",
+        "all batch sizes are predicted.",
     ]
     assert "Warning" not in out
 
@@ -445,7 +449,8 @@ def test_the_printed_command_predicts_once_gpu_and_drafter_are_there(write, run)
     text = run(f"acceptance {write(ONE, name='a.prom')} {write(LATER, name='b.prom')}")
     command = re.search(r"^specmodel (predict .*\\\n.*)$", text, re.M)[1].replace("\\\n", "")
     typed = command.replace("GPU", "h200").replace("DRAFTER", "eagle3")
-    rates, further = re.search(r"--acceptance-by-position \S+", typed)[0], text.splitlines()[-1]
+    rates = re.search(r"--acceptance-by-position \S+", typed)[0]
+    further = re.search(r"^--tokens-per-step .*$", text, re.M)[0]
     for words, goes_further in ((typed, False), (typed.replace(rates, further), True)):
         document = json.loads(run(f"{words} --json"))
         assert {row["batch_size"] for row in document["rows"]} == {3}

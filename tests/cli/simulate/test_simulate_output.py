@@ -152,7 +152,7 @@ def test_context_grows_from_where_prompts_end(run):
 
 def test_answer_comes_first_then_the_policies_then_what_was_assumed(run):
     out = run(MEASURED)
-    assert out.startswith("Best: ")
+    assert out.startswith("Best at batch size 1: ")
     heading = "\nTimes of times.csv; trace.jsonl, 12 requests\nA plain pass takes 10 ms;"
     case, table, assumed = (out.index(text) for text in (heading, "\npolicy ", "Assumed: "))
     assert case < table < assumed
@@ -160,7 +160,9 @@ def test_answer_comes_first_then_the_policies_then_what_was_assumed(run):
     assert typed(line.split()[0] for line in lines) == NAMES
     rows = dict(zip(NAMES, (float(line.split()[1]) for line in lines), strict=True))
     best = max((name for name in NAMES if name not in ("best-fixed", "oracle")), key=rows.get)
-    assert f"Best: {best}, {rows[best]:.2f}x" in out
+    assert out.startswith(f"Best at batch size 1: {best}, {rows[best]:.2f}x")
+    (bounds,) = (line for line in out.splitlines() if "beforehand" in line)
+    assert re.fullmatch(r"best-fixed:\d, oracle: told the requests beforehand, .*", bounds)
     assert rows[best] < rows["oracle"]
     told = " ".join(out.split())
     assert len(re.findall(r"cascade, \d\.\d\dx, \d+% of its steps testing lengths", told)) == 1
