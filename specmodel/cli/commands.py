@@ -208,11 +208,12 @@ def _usage(error: click.ClickException, words: Sequence[str]) -> str:
     return told
 
 
-def _with_remedy(message: str) -> str:
+def _with_remedy(message: str, words: Sequence[str]) -> str:
     """Return an error that says what takes lists, if it is of one typed for a single thing."""
     found = re.match(r"(?:Invalid value for )?'?(--[a-z-]+)[^:']*'?: (?:got )?'[^']*,", message)
     named = ("target", "drafter", "hardware", "engine", "set", *COMPARED)
-    is_listed = found is not None and found[1] in map(flag, named)
+    takes_lists = words[0] in ("compare", "sweep", "sweet-spot")
+    is_listed = found is not None and found[1] in map(flag, named) and not takes_lists
     return f"{message} (lists: specmodel compare)" if is_listed else message
 
 
@@ -241,7 +242,7 @@ def carry_out(words: Sequence[str]) -> int:
     try:
         return _status(words)
     except InputError as error:
-        message = _with_remedy(_error_line(error, words))
+        message = _with_remedy(_error_line(error, words), words)
     except click.NoSuchOption as error:
         ours = _OTHER_OPTIONS.get(error.option_name)
         known = [word for option in _command(words).params for word in option.opts]
@@ -249,7 +250,7 @@ def carry_out(words: Sequence[str]) -> int:
         if "--target" in known and error.option_name in _ELSEWHERE:
             message = f"{error.message} {_ELSEWHERE[error.option_name]}."
     except click.ClickException as error:
-        message = _with_remedy(_usage(error, words))
+        message = _with_remedy(_usage(error, words), words)
     except MemoryError:
         message = _too_large(words)
     except click.Abort:

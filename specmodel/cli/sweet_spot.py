@@ -63,6 +63,9 @@ def sweet_spot(**options: Any) -> Answer:
 def _cases(options: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the options of each model with each drafter on each GPU."""
     lists = [(options[name] or "").split(",") for name in _LISTS]
+    for name, values in zip(_LISTS, lists, strict=True):
+        if len({*values}) < len(values):
+            raise InputError(name, options[name], "names, each once")
     cases = []
     for target, drafter, hardware in itertools.product(*lists):
         num, gpu = counted(hardware)

@@ -684,3 +684,10 @@ def test_acceptance_by_task_moves_the_best_speedup(run):
         (row,) = json.loads(run(f"predict qwen3-30b-a3b h100 {typed} --json"))["rows"]
         assert row["speedup"] == pytest.approx(gain, abs=0.01)
     assert "By task" not in run("predict qwen3-30b-a3b h100 --drafter ngram --acceptance-rate 0.6")
+
+
+@pytest.mark.parametrize("command", ["compare", "sweet-spot"])
+def test_a_name_stands_once_in_a_list(command, fail):
+    told = fail(f"{command} qwen3-30b-a3b h100,h100")
+    assert "each once" in told
+    assert "lists: specmodel compare" not in told
