@@ -24,7 +24,6 @@ from specmodel.cli.words import counted
 from specmodel.prediction.table import Row, seconds
 from specmodel.show import compared, forms, report
 from specmodel.show.assumed import CHANGES
-from specmodel.show.within import Within
 
 _LISTS = ("target", "drafter", "hardware", "engine", *settings.COMPARED, "prefill", "draft_length")
 """Options that may be lists here."""
@@ -39,8 +38,6 @@ _LENGTHS = "Lengths to compare, each at all batch sizes.  [default: the best of 
 _PRICES = "Price of a GPU for an hour: one for all, or one for each GPU."
 _PREFILL = "together, apart:N, or both, in capacities: N servers prefill.  [default: together]"
 _FOR_LOAD = "Simulate requests: the largest rate of each alternative within the targets."
-_MOST_SEARCHED = 1024
-"""Largest batch size among which one within a target is looked for, at least [request]."""
 _RATES = "P(token accepted, all before it were): one for all, or one for each drafter."
 
 
@@ -145,39 +142,14 @@ def _carried(
     if options["tpot_target"] is None:
         return [], "", ""
     from specmodel.base.units import parse_seconds
+    from specmodel.cli.compared_load import within
 
     target, prices = parse_seconds("tpot_target", options["tpot_target"]), _prices(options)
     rows = [
-        {"alternative": name} | _within(predictions[name], case, target, prices)
+        {"alternative": name} | within(predictions[name], case, target, prices)
         for name, case in cases.items()
     ]
     return rows, *compared.within_table(rows, seconds(target))
-
-
-def _within(
-    prediction: report.Prediction,
-    case: dict[str, Any],
-    target: float,
-    prices: Mapping[str, float],
-) -> Row:
-    """Return the largest batches that meet a time per token [s], and what they carry per GPU."""
-    from specmodel.algebra.money import cost_per_million_tokens
-    from specmodel.cli.options import best_from, predict_from
-
-    most = max(_MOST_SEARCHED, int(prediction.batch_size.max()))
-    make = best_from if case["draft_length"] is None else predict_from
-    found = Within(target=target, prediction=make(case | {"batch_size": f"1:{most}"}))
-    gpus, row = prediction.deployment.layout.num_gpus, Row()
-    ends = ("_plain", found.plain, "forward_time"), ("", found.largest, "tpot")
-    for end, largest, time in ends:
-        rate = largest["batch_size"] / largest[time] / gpus if largest else None
-        row[f"largest_batch_size{end}"] = int(largest["batch_size"]) if largest else None
-        row[f"throughput_per_gpu_within{end}"] = rate
-    if prices:
-        price = prices[case["hardware"]]
-        cost = cost_per_million_tokens(price, 1, rate) if rate else None
-        row["cost_per_million_tokens"] = cost
-    return row
 
 
 def with_gains(

@@ -1,4 +1,7 @@
-"""What each alternative of ``specmodel compare`` carries within targets, per GPU and per dollar."""
+"""What each alternative of ``specmodel compare`` carries within targets, per GPU and per dollar.
+
+At a batch within a time per token, or under a simulated load.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from specmodel.cli.capacity import UNASKED, num_gpus, searched, trial_from, within_targets
 from specmodel.prediction.table import Form, Row
-from specmodel.show import forms
+from specmodel.show import forms, report
+from specmodel.show.within import Within
 
 if TYPE_CHECKING:
     from specmodel.serving.promises import Trial
 
 _LONGEST = 3
 """Longest draft of the schedules that are tried, where acceptance is known so far [token]."""
+_MOST_SEARCHED = 1024
+"""Largest batch size among which one within a target is looked for, at least [request]."""
 _COLUMNS: dict[str, Form] = {
     "alternative": "{alternative}",
     "requests/s\nplain": "{capacity_plain:.3g}",
@@ -67,3 +73,29 @@ def _row(trial: Trial, rates: list[float], price: float | None) -> Row:
         cost = float(cost_per_million_tokens(price, gpus, most * trial.mean_output))
     row = {"capacity_plain": rates[0], "capacity": most, "capacity_per_gpu": most / gpus}
     return row | {"cost_per_million_tokens": cost}
+
+
+def within(
+    prediction: report.Prediction,
+    case: dict[str, Any],
+    target: float,
+    prices: Mapping[str, float],
+) -> Row:
+    """Return the largest batches that meet a time per token [s], and what they carry per GPU."""
+    from specmodel.algebra.money import cost_per_million_tokens
+    from specmodel.cli.options import best_from, predict_from
+
+    most = max(_MOST_SEARCHED, int(prediction.batch_size.max()))
+    make = best_from if case["draft_length"] is None else predict_from
+    found = Within(target=target, prediction=make(case | {"batch_size": f"1:{most}"}))
+    gpus, row = prediction.deployment.layout.num_gpus, Row()
+    ends = ("_plain", found.plain, "forward_time"), ("", found.largest, "tpot")
+    for end, largest, time in ends:
+        rate = largest["batch_size"] / largest[time] / gpus if largest else None
+        row[f"largest_batch_size{end}"] = int(largest["batch_size"]) if largest else None
+        row[f"throughput_per_gpu_within{end}"] = rate
+    if prices:
+        price = prices[case["hardware"]]
+        cost = cost_per_million_tokens(price, 1, rate) if rate else None
+        row["cost_per_million_tokens"] = cost
+    return row
