@@ -160,6 +160,9 @@ class Acceptance:
         once, a square table with the rates of drafts of n tokens in row n [-].
     source
         Where published numbers are from.
+    spread
+        Standard deviation of the rate, alike at all points, that intervals take beside the errors
+        of times, such as `ACCEPTANCE_SPREAD` [-].
 
     Examples
     --------
@@ -175,6 +178,7 @@ class Acceptance:
     acceptance_by_position: Numeric | None = None
     measured_draft_length: Numeric | None = None
     source: str = ""
+    spread: float = 0.0
 
     def __post_init__(self) -> None:
         given = self._given()
@@ -215,7 +219,14 @@ class Acceptance:
             expected = f"at most {bound:.4g}, as {share}"
             raise InputError(self.form, np.max(getattr(self, self.form)).item(), expected)
         proposed = np.minimum(1 + (tokens - 1) / proposal_rate, length + 1)
-        return Acceptance(tokens_per_step=proposed, measured_draft_length=length)
+        found = Acceptance(tokens_per_step=proposed, measured_draft_length=length)
+        return replace(found, spread=self.spread)
+
+    def moved(self, draft_length: FloatArray, by: FloatArray) -> "Acceptance":
+        """Return it at draft lengths as one rate each, moved by so much within 0 to 1 [-]."""
+        length = np.maximum(draft_length, 1.0)
+        rate = speculation.solve_acceptance_rate(self.expected_tokens_per_step(length), length)
+        return Acceptance(acceptance_rate=np.clip(rate + by, 0.0, 1.0))
 
     def measured_at(self, draft_length: Numeric) -> "Acceptance":
         """Return it with the only draft length asked for as the measured one, if none was given.
@@ -278,5 +289,5 @@ class Acceptance:
         return InputError("measured_draft_length", None, expected)
 
 
-FORMS = tuple(field.name for field in fields(Acceptance)[:-2])
+FORMS = tuple(field.name for field in fields(Acceptance)[:-3])
 """Names of the five forms."""

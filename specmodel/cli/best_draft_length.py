@@ -23,6 +23,7 @@ _COLUMNS = (
 @where_options(has_start=True)
 @settings.option("batch_size", default="1:512:x2")
 @settings.acceptance_options()
+@settings.spread_option()
 @settings.option("context_length")
 @settings.load_options()
 @settings.option("max_draft_length")

@@ -48,6 +48,7 @@ _RATES = "P(token accepted, all before it were): one for all, or one for each dr
 @settings.option("acceptance")
 @settings.own("acceptance_rate", "VALUES", _RATES)
 @settings.option("proposal_rate")
+@settings.spread_option()
 @settings.own("context_length", "VALUE", "KV entries before the step.  [default: 1024]")
 @settings.load_options()
 @settings.option("max_draft_length")

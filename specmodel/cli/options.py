@@ -170,6 +170,15 @@ def with_its_states(options: dict[str, Any]) -> tuple[dict[str, Any], bool]:
 
 
 def acceptance_from(options: dict[str, Any]) -> Acceptance:
+    """Return the acceptance asked for, with its spread between tasks where that is asked for."""
+    found, spread = _acceptance_from(options), options.get("acceptance_spread")
+    if spread is None:
+        return found
+    check("acceptance_spread", spread, minimum=0, maximum=0.5)
+    return replace(found, spread=spread)
+
+
+def _acceptance_from(options: dict[str, Any]) -> Acceptance:
     """Return the acceptance typed in one form, else what is published of target and drafter."""
     if not typed_acceptance(options):
         return _of_unchanged(_measured(options), options)

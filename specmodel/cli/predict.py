@@ -20,6 +20,7 @@ _TARGET = "Keep rows that meet this time per token, such as 20ms; tell the large
 @settings.option("batch_size", default=BATCH_SIZES)
 @settings.option("draft_length", more="  [default: the best of each batch size]")
 @settings.acceptance_options()
+@settings.spread_option()
 @settings.options("context_length", "prompt_length", "output_length", "verify_tokens", "tree_width")
 @settings.option("max_draft_length")
 @settings.detail_options()

@@ -255,6 +255,15 @@ def load_options() -> Add:
     return options("prompt_length", "output_length", type=int, metavar="TOKENS")
 
 
+def spread_option() -> Add:
+    """Add how far acceptance differs, where a command has intervals."""
+    words = (
+        "Standard deviation of the acceptance rate that intervals take too; 0.095 between tasks of"
+        " published heads.  [default: 0, exact]"
+    )
+    return own("acceptance_spread", float, words)
+
+
 def acceptance_options(*, one_length: bool = True) -> Add:
     """Add the forms of acceptance.
 

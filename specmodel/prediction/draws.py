@@ -26,8 +26,9 @@ models without them as they are [-]."""
 class Draws(NamedTuple):
     """Normal numbers of each draw, the draws along the first axis, that of kinds aside [-].
 
-    `kinds` has five numbers for each kind of kernels, along its first two axes. `host` and
-    `deployment` are even: one number from each of as many equally likely parts of the law as draws.
+    `kinds` has five numbers for each kind of kernels, along its first two axes. `host`,
+    `deployment` and `acceptance` are even: one number from each of as many equally likely parts of
+    the law as draws.
     """
 
     overheads: FloatArray
@@ -35,6 +36,7 @@ class Draws(NamedTuple):
     kinds: FloatArray
     step: FloatArray
     deployment: FloatArray
+    acceptance: FloatArray
 
 
 def draws_of(
@@ -62,7 +64,8 @@ def _drawn(generator: np.random.Generator, count: int, overheads: int | None, ki
     others = [generator.standard_normal((5, count)) for _ in range(kinds - FIRST_KINDS)]
     of_kinds = np.stack([*first, *others], axis=1)
     step = generator.standard_normal(count)
-    return Draws(of_engine, host, of_kinds, step, _even(generator, count))
+    evens = (_even(generator, count) for _ in range(2))
+    return Draws(of_engine, host, of_kinds, step, *evens)
 
 
 def _even(generator: np.random.Generator, count: int) -> FloatArray:

@@ -92,6 +92,8 @@ def central_intervals(
     top. Its errors are of whole steps, kernels and deployment included, so that all passes of a
     step then share one factor, and there is none of the deployment. A step for an MoE on a host
     that is not known has one more, `MOE_STEP_SPREAD`.
+
+    Acceptance is exact unless it has a `spread`: then its rate is normal, cut to 0 to 1.
     """
     steps, shape = _drawn_steps(deployment, points, acceptance, generator, deployment_spread)
     return {
@@ -143,6 +145,9 @@ def _drawn_steps(
     if deployment_spread:
         shared = np.exp(deployment_spread * normal.deployment.reshape(draws))
         errors = replace(errors, deployment=shared)
+    if acceptance.spread:
+        by = acceptance.spread * normal.acceptance.reshape(draws)
+        acceptance = acceptance.moved(points["draft_length"], by)
     return evaluate(drawn, points, acceptance, errors=errors, step_error=of_step), shape
 
 

@@ -297,14 +297,15 @@ def tasks_told(prediction: Prediction, rows: list[Row]) -> str:
 
     best = max(rows, key=lambda row: (row["fits"], row["speedup"]))
     length, e = best["draft_length"], prediction.evaluation
-    if not length or e.deployment.drafter.is_lookup or e.prefill or not e.is_chain.all():
+    is_other = e.deployment.drafter.is_lookup or e.prefill or not e.is_chain.all()
+    if not length or is_other or e.acceptance.spread:
         return ""
     low, high = between_tasks(float(solve_acceptance_rate(best["tokens_per_step"], length)))
     tokens = expected_tokens_per_step([max(low, 0.0), min(high, 1.0)], length)
     least, most = best["speedup"] * tokens / best["tokens_per_step"]
     return (
-        f"By task a head differs: 80 % have {tokens[0]:.2f} to {tokens[1]:.2f} tokens a step,"
-        f" {least:.2f}x to {most:.2f}x."
+        f"In 80 % of tasks a head has {tokens[0]:.2f} to {tokens[1]:.2f}: {least:.2f}x to"
+        f" {most:.2f}x (--acceptance-spread)."
     )
 
 

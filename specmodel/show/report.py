@@ -244,7 +244,9 @@ def page(case: _Case, words: Iterable[str], *parts: str, notes: Iterable[str] = 
 
     assumed, d = dict(case.assumptions), case.deployment
     if "acceptance" in assumed and states_errors(d):
-        assumed["acceptance"] = f"{assumed['acceptance']}. {_HELD}"
+        spread = _spread_of(case)
+        told = f"Intervals hold rates that differ by {spread:g}" if spread else _HELD
+        assumed["acceptance"] = f"{assumed['acceptance']}. {told}"
     title = heading(d)
     if d.layout.num_gpus == d.tensor_parallel > 1 and d.expert_parallel == 1:
         title += f" (tensor parallel {d.tensor_parallel})"
@@ -274,6 +276,12 @@ def laid_out(
         "\n".join([*map(wrap, behind), assumed_text(assumed)]),
     ]
     return "\n\n".join(filter(None, blocks))
+
+
+def _spread_of(case: _Case) -> float:
+    """Return the spread of acceptance that intervals hold [-]."""
+    evaluation = getattr(case, "evaluation", None)
+    return evaluation.acceptance.spread if evaluation else 0.0
 
 
 def if_it_fitted(verdict: str, largest: int = 0, counted: str = "") -> str:

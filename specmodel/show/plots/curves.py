@@ -265,7 +265,7 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, marks: bool) 
     if has_bands:
         of_all: Style = {"facecolor": PALE, "edgecolor": "0.6", "linewidth": 0.4}
         swatch = {"facecolor": COLOURS[0], **band} if len(parts) == 1 else of_all
-        handles.append(Patch(label="80 % interval (times)", **swatch))
+        handles.append(Patch(label="80 % interval", **swatch))
     if not frames.fits(rows).all():
         pale: Style = {"color": "0.7", "markerfacecolor": "white", "marker": "o", "markersize": 3}
         handles.append(Line2D([], [], label="does not fit in memory", **pale))

@@ -113,7 +113,7 @@ def test_bands_span_the_intervals() -> None:
     (band,) = drawn.collections
     corners = {tuple(point) for point in band.get_paths()[0].vertices.tolist()}
     assert corners == {(1, 1.1), (2, 1.3), (1, 1.4), (2, 1.9)}
-    assert "80 % interval (times)" in legend(drawn)
+    assert "80 % interval" in legend(drawn)
     (swatch,) = drawn.get_legend().legend_handles
     assert swatch.get_facecolor() == tuple(band.get_facecolor()[0])
 

@@ -1,0 +1,70 @@
+"""Intervals with acceptance that differs: beside those with it exact, and by the law itself."""
+
+import json
+import shlex
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from specmodel import Acceptance, predict
+from specmodel.cli import main
+
+WHERE = {
+    "target": "qwen3-30b-a3b",
+    "drafter": "eagle3",
+    "hardware": "h100_sxm",
+    "engine": "vllm",
+    "batch_size": 16,
+    "draft_length": 3,
+    "interval": True,
+}
+
+
+def ends(acceptance):
+    found = predict(**WHERE, acceptance=acceptance).intervals["speedup"]
+    return np.array([found.low, found.high])
+
+
+def test_without_a_spread_acceptance_is_exact():
+    exact = ends(0.7)
+    assert (ends(Acceptance(acceptance_rate=0.7, spread=0.0)) == exact).all()
+    wide = ends(Acceptance(acceptance_rate=0.7, spread=0.095))
+    assert wide[0] < exact[0] < exact[1] < wide[1]
+
+
+def test_a_spread_that_outweighs_times_has_the_quantiles_of_the_rate():
+    """Tokens rise with the rate, so that their quantiles are those of the quantiles of rates."""
+    spread = 0.3
+    nominal = float(predict(**WHERE, acceptance=0.5).speedup)
+    rates = np.clip(stats.norm(0.5, spread).ppf([0.1, 0.9]), 0, 1)
+    tokens = sum(rates**i for i in range(4)) / sum(0.5**i for i in range(4))
+    found = ends(Acceptance(acceptance_rate=0.5, spread=spread)) / nominal
+    of_times = ends(0.5) / nominal
+    # independent and both nearly lognormal: the squares of the logarithms add
+    expected = np.sign(np.log(tokens)) * np.hypot(np.log(tokens), np.log(of_times))
+    assert np.log(found) == pytest.approx(expected, abs=0.06)
+
+
+def test_rates_by_position_move_as_the_one_that_gives_their_tokens():
+    by_position = Acceptance(acceptance_by_position=[0.8, 0.7, 0.6], spread=0.1)
+    tokens = float(by_position.expected_tokens_per_step(3))
+    alike = Acceptance(tokens_per_step=tokens, measured_draft_length=3, spread=0.1)
+    assert ends(by_position) == pytest.approx(ends(alike), rel=1e-9)
+
+
+def test_the_option_widens_and_says_so(capsys):
+    line = "predict qwen3-30b-a3b h100 --batch-size 16"
+
+    def run(more):
+        assert main(shlex.split(f"{line} {more}")) == 0
+        return capsys.readouterr().out
+
+    (exact,) = json.loads(run("--json"))["rows"]
+    (wide,) = json.loads(run("--json --acceptance-spread 0.095"))["rows"]
+    assert wide["speedup"] == exact["speedup"]
+    assert wide["speedup_low"] < exact["speedup_low"] < exact["speedup_high"] < wide["speedup_high"]
+    page = " ".join(run("--acceptance-spread 0.095").split())
+    assert "Intervals hold rates that differ by 0.095." in page
+    assert main(shlex.split(f"{line} --acceptance-spread 0.6")) == 2
+    assert "--acceptance-spread: got 0.6" in capsys.readouterr().err
