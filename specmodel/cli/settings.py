@@ -258,10 +258,10 @@ def load_options() -> Add:
 def spread_option() -> Add:
     """Add how far acceptance differs, where a command has intervals."""
     words = (
-        "Standard deviation of the acceptance rate that intervals take too; 0.095 between tasks of"
-        " published heads.  [default: 0, exact]"
+        "Standard deviation of the acceptance rate, which intervals take too; alone, 0.095: that"
+        " between tasks of published heads.  [default: 0, exact]"
     )
-    return own("acceptance_spread", float, words)
+    return own("acceptance_spread", float, words, is_flag=False, flag_value=0.095)
 
 
 def acceptance_options(*, one_length: bool = True) -> Add:

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from specmodel import Acceptance, predict
+from specmodel.algebra.acceptance import ACCEPTANCE_SPREAD
 from specmodel.cli import main
 
 WHERE = {
@@ -61,10 +62,11 @@ def test_the_option_widens_and_says_so(capsys):
         return capsys.readouterr().out
 
     (exact,) = json.loads(run("--json"))["rows"]
-    (wide,) = json.loads(run("--json --acceptance-spread 0.095"))["rows"]
+    (wide,) = json.loads(run("--json --acceptance-spread"))["rows"]
+    assert json.loads(run(f"--json --acceptance-spread {ACCEPTANCE_SPREAD}"))["rows"] == [wide]
     assert wide["speedup"] == exact["speedup"]
     assert wide["speedup_low"] < exact["speedup_low"] < exact["speedup_high"] < wide["speedup_high"]
-    page = " ".join(run("--acceptance-spread 0.095").split())
+    page = " ".join(run("--acceptance-spread").split())
     assert "Intervals hold rates that differ by 0.095." in page
     assert main(shlex.split(f"{line} --acceptance-spread 0.6")) == 2
     assert "--acceptance-spread: got 0.6" in capsys.readouterr().err
