@@ -7,7 +7,7 @@ import numpy as np
 
 from specmodel.algebra import speculation
 from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray, Numeric, check, unwrap
+from specmodel.base.units import NORMAL_80, FloatArray, Numeric, check, unwrap
 
 TYPICAL_PROPOSAL_RATE = 0.2
 """Share of the steps in which an n-gram look-up is assumed to propose anything if nothing is known
@@ -22,7 +22,6 @@ answers that repeat themselves until they are cut off has the most."""
 ACCEPTANCE_SPREAD = 0.095
 """Standard deviation of the acceptance rate of one head between data sets: 308 values published of
 23 runs of 13 heads on three to 23 data sets each, as of November 2026 [-]."""
-_CENTRAL_END = 1.2815515655446004  # of the central 80 % of a normal law
 
 
 def between_tasks(acceptance_rate: float) -> tuple[float, float]:
@@ -31,7 +30,7 @@ def between_tasks(acceptance_rate: float) -> tuple[float, float]:
     >>> between_tasks(0.7)
     (0.578..., 0.821...)
     """
-    reach = _CENTRAL_END * ACCEPTANCE_SPREAD
+    reach = NORMAL_80 * ACCEPTANCE_SPREAD
     return acceptance_rate - reach, acceptance_rate + reach
 
 
@@ -219,8 +218,8 @@ class Acceptance:
             expected = f"at most {bound:.4g}, as {share}"
             raise InputError(self.form, np.max(getattr(self, self.form)).item(), expected)
         proposed = np.minimum(1 + (tokens - 1) / proposal_rate, length + 1)
-        found = Acceptance(tokens_per_step=proposed, measured_draft_length=length)
-        return replace(found, spread=self.spread)
+        own = self.spread
+        return Acceptance(tokens_per_step=proposed, measured_draft_length=length, spread=own)
 
     def moved(self, draft_length: FloatArray, by: FloatArray) -> "Acceptance":
         """Return it at draft lengths as one rate each, moved by so much within 0 to 1 [-]."""

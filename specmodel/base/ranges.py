@@ -150,6 +150,18 @@ def spans(values: Sequence[int], holds: Iterable[bool]) -> list[tuple[int, int]]
     return [(values[first], values[last]) for first, last, is_there in runs(holds) if is_there]
 
 
+def among(values: Iterable[int], those: Iterable[int]) -> str:
+    """Return as people write ranges those of some numbers that are meant, neighbours together.
+
+    Examples
+    --------
+    >>> among([1, 2, 4, 8], [8, 1, 2])
+    '1-2, 8'
+    """
+    every, meant = sorted({*values}), {*those}
+    return ranges_text(spans(every, (value in meant for value in every)))
+
+
 def ranges_text(pairs: Iterable[tuple[int, int]]) -> str:
     """Return pairs of first and last number as people write ranges.
 

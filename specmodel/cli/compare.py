@@ -88,7 +88,7 @@ def compare(**options: Any) -> forms.Answer:
     rows, told, part = _carried(predictions, cases, options)
     for column in (name for name in (rows or [{}])[0] if name != "alternative"):
         best[column] = best["alternative"].map({r["alternative"]: r[column] for r in rows})
-    best = with_gains(predictions, best)
+    best = _with_gains(predictions, best)
 
     def page() -> str:
         ranking = compared.Ranking(best)
@@ -153,7 +153,7 @@ def _carried(
     return rows, *compared.within_table(rows, seconds(target))
 
 
-def with_gains(
+def _with_gains(
     predictions: Mapping[str, report.Prediction], best: forms.DataFrame
 ) -> forms.DataFrame:
     """Return the rows with the 80 % interval of each speedup, where all alternatives know theirs.

@@ -139,10 +139,10 @@ def _read_scrape(path: str | Path, model: str | None) -> tuple[str, Counts, floa
     where = f"scrape {path}"
     found = list(samples(read_text(Path(path), "scrape", "text"), where))
     models: dict[str, Counts] = defaultdict(dict)
-    running: Counter[str] = Counter()
+    running: dict[str, float] = defaultdict(float)
     for name, labels, value in found:
         if name == RUNNING and value > 0:  # neither negative nor NaN
-            running[labels.get("model_name", "")] += value  # type: ignore[assignment]
+            running[labels.get("model_name", "")] += value
         if name in COUNTERS:
             model_name, series = _series(name, labels)
             if series in models[model_name]:

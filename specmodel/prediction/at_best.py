@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specmodel.base.ranges import ranges_text, spans
+from specmodel.base.ranges import among
 from specmodel.base.units import FloatArray, format_si
 from specmodel.cost.latency import StepTimes
 from specmodel.cost.memory import MemoryUse
@@ -170,5 +170,4 @@ def _of_idle(e: Evaluation) -> list[str]:
 
 def _ranges(size: FloatArray, holds: np.ndarray) -> str:
     """Return the batch sizes of points where something holds, neighbours together."""
-    sizes, those = sorted({*map(int, size.flat)}), {*map(int, size[holds])}
-    return ranges_text(spans(sizes, (size in those for size in sizes)))
+    return among(map(int, size.flat), map(int, size[holds]))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from specmodel.base.ranges import ranges_text, runs, spans
+from specmodel.base.ranges import among, ranges_text, runs, spans
 from specmodel.base.text import wrap
 from specmodel.prediction.table import Form, Row
 from specmodel.show import forms, report
@@ -69,8 +69,7 @@ class Ranking:
     def close(self, rows: Sequence[Row]) -> str:
         """Return the numbers of those that are not told apart from the fastest, the first."""
         numbers = [self.number(row) for row in rows[1:] if _lag(row, rows) < CLOSE]
-        every = range(1, len(self.names) + 1)
-        return ranges_text(spans(every, (number in numbers for number in every)))
+        return among(range(1, len(self.names) + 1), numbers)
 
     def for_all(self) -> tuple[str, float, int] | None:
         """Return which loses least where it loses most, how much there, and where; None if none.

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.ranges import ranges_text, spans
+from specmodel.base.ranges import among
 from specmodel.base.text import align
 from specmodel.prediction.table import (
     Form,
@@ -266,8 +266,7 @@ def places(some: list[Row], rows: list[Row]) -> str:
     if len(sizes) < len(rows):
         return f"{len(some)} of {len(rows)} points"
     those = {row["batch_size"] for row in some}
-    told = ranges_text(spans(sizes, (size in those for size in sizes)))
-    return f"batch size{'s' if len(those) > 1 else ''} {told}"
+    return f"batch size{'s' if len(those) > 1 else ''} {among(sizes, those)}"
 
 
 def with_tokens(prediction: Prediction, rows: list[Row], *, at_best: bool) -> Prediction:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from specmodel.base.ranges import ranges_text, spans
+from specmodel.base.ranges import among, ranges_text, spans
 from specmodel.base.text import listed, wrap
 from specmodel.prediction.table import Form, Row, varies
 from specmodel.show.assumed import assumed_text, what_if_text
@@ -349,11 +349,9 @@ def by_length(found: DataFrame, title: str, form: Form) -> str:
 
 def left_out(rows: DataFrame) -> str:
     """Name the batch sizes of which no row fits in memory while others do, as a line; else ""."""
-    sizes = sorted({*rows["batch_size"]})
-    lacking = {*sizes} - {*fitting(rows)["batch_size"]}
-    found = spans(sizes, (size in lacking for size in sizes))
+    lacking = {*rows["batch_size"]} - {*fitting(rows)["batch_size"]}
     plural, verb = ("s", "do") if len(lacking) > 1 else ("", "does")
-    told = f"Batch size{plural} {ranges_text(found)} {verb} not fit in memory."
+    told = f"Batch size{plural} {among(rows['batch_size'], lacking)} {verb} not fit in memory."
     return f"\n{told}" if lacking else ""
 
 

@@ -508,11 +508,16 @@ def outputs():
     return OUTPUTS
 
 
+def needs_extra_of(output):
+    """Skip where the extra that writes this form is not installed."""
+    if output not in outputs():
+        pytest.skip("needs pyarrow")
+
+
 @pytest.fixture(params=OUTPUTS)
 def output(request):
     """A form to write; Parquet takes an extra, without which its tests say so and pass on."""
-    if request.param not in outputs():
-        pytest.skip("needs pyarrow")
+    needs_extra_of(request.param)
     return request.param
 
 
@@ -787,8 +792,7 @@ def left_of(output, tmp_path, axes, parts):
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_the_same_sweep_goes_on_where_it_stopped(output, cut, overwrite, tmp_path, small_parts):
     """However much of the last part is missing, as no signal leaves it but a kill may."""
-    if output not in outputs():
-        pytest.skip("needs pyarrow")
+    needs_extra_of(output)
     axes, done = case("records and what-ifs"), []
     left, kept = left_of(output, tmp_path, axes, 5)
     if left.is_file():
@@ -809,8 +813,7 @@ def test_the_same_sweep_goes_on_where_it_stopped(output, cut, overwrite, tmp_pat
 @pytest.mark.parametrize("output", ["one.csv", "parts/"])
 @pytest.mark.parametrize("change", [{"acceptance_rate": [0.3, 0.5, 0.71]}, {"batch_size": 5}])
 def test_rows_of_another_sweep_are_not_gone_on_from(output, change, tmp_path, small_parts):
-    if output not in outputs():
-        pytest.skip("needs pyarrow")
+    needs_extra_of(output)
     axes = BASE | {"acceptance_rate": [0.3, 0.5, 0.7]}
     left_of(output, tmp_path, axes, 2)
     before, plan = snapshot(tmp_path), plan_sweep(axes | change)
@@ -836,8 +839,7 @@ def test_a_whole_sweep_that_lacks_its_name_gets_it(tmp_path, small_parts):
 
 @pytest.mark.parametrize("output", OUTPUTS[:3])
 def test_a_link_is_followed_and_stays(output, tmp_path):
-    if output not in outputs():
-        pytest.skip("needs pyarrow")
+    needs_extra_of(output)
     plan, real, link = plan_sweep(BASE), tmp_path / f"real_{output}", tmp_path / output
     link.symlink_to(real)
     sweep_to_file(plan, link)  # a link to nothing yet

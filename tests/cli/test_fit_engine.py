@@ -202,12 +202,19 @@ def test_runs_faster_than_their_kernels_are_refused_unless_forced(
     assert load_engine("mine.toml").gpu_time_factor < 0.7
 
 
+def uncertainties(path: str) -> np.ndarray:
+    """The standard deviations of what was fitted."""
+    fit = load_engine(path).fit
+    assert fit is not None
+    return np.sqrt(np.diagonal(fit.covariance))
+
+
 def test_runs_that_take_three_times_as_long_are_written_with_a_warning(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A slow server may be true: its owner gets an engine, less certain, and likely causes."""
     told(capsys, FIT)
-    widths = [np.sqrt(np.diagonal(load_engine("mine.toml").fit.covariance))]  # type: ignore[union-attr]
+    widths = [uncertainties("mine.toml")]
     for name in ("plain", "eagle3"):
         values = json.loads((folder / f"{name}.jsonl").read_text())
         changed(f"{name}.jsonl", mean_tpot_ms=3 * values["mean_tpot_ms"])
@@ -220,7 +227,7 @@ def test_runs_that_take_three_times_as_long_are_written_with_a_warning(
     assert factor is not None
     assert sorted(ratios) == [float(ratio) for ratio in factor.groups()]  # as the table has them
     assert "no CUDA graphs (--enforce-eager)" in page
-    widths.append(np.sqrt(np.diagonal(load_engine("mine.toml").fit.covariance)))  # type: ignore[union-attr]
+    widths.append(uncertainties("mine.toml"))
     assert (widths[1] > widths[0]).all()
 
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
@@ -12,12 +11,11 @@ from specmodel.algebra.acceptance import between_tasks
 from specmodel.algebra.experts import PLAUSIBLE_POPULARITY_EXPONENTS, PLAUSIBLE_ROUTING_CORRELATIONS
 from specmodel.answers.sensitivity.inputs import Input, OperatingPoint, find_input, list_inputs
 from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray
+from specmodel.base.units import NORMAL_80, FloatArray
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.passes import MESSAGES
 from specmodel.machines.engine import FACTORS
 from specmodel.prediction.intervals import (
-    CENTRAL,
     fits_of_models,
     likeness_of_passes,
     spread_of_deployment,
@@ -30,7 +28,6 @@ _ROUTING = {
 }
 _KNOWN = 1e-6
 """Relative spread below which a fitted number is taken as known [-]."""
-_CENTRAL_END = NormalDist().inv_cdf((1 + CENTRAL) / 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +63,7 @@ class Range:
 
         is_log = self.law == "lognormal"
         low, high = (math.log(end) if is_log else end for end in (self.low, self.high))
-        values = (low + high) / 2 + (high - low) / 2 / _CENTRAL_END * ndtri(q)
+        values = (low + high) / 2 + (high - low) / 2 / NORMAL_80 * ndtri(q)
         return np.asarray(np.clip(np.exp(values) if is_log else values, self.minimum, self.maximum))
 
 
@@ -127,7 +124,7 @@ def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str
         What runs where, and the operating point: errors of passes correlate by their tokens.
     """
     known = list_inputs(deployment, point)
-    ends = {n: math.exp(_CENTRAL_END * s) for n, s in _error_spreads(deployment, point).items()}
+    ends = {n: math.exp(NORMAL_80 * s) for n, s in _error_spreads(deployment, point).items()}
     found = {
         name: Range(low=1 / end, high=end, law="lognormal", source="calibration", minimum=0.0)
         for name, end in ends.items()
@@ -170,7 +167,7 @@ def _engine_ranges(deployment: Deployment) -> dict[str, Range]:
     for i, name in enumerate(fit.varied):
         value = float(getattr(deployment.engine_overheads, name))
         variance = max(fit.covariance[i][i], 0.0)  # rounding may have left it just below 0
-        end = _CENTRAL_END * math.sqrt(variance)
+        end = NORMAL_80 * math.sqrt(variance)
         if end <= _KNOWN or not value:
             continue
         is_factor = name in FACTORS

@@ -165,17 +165,11 @@ class Plan:
         Of large sweeps with typed draft lengths, what holds whether a row fits in memory or not;
         nothing of other large ones.
         """
-        told = dict[str, None]()
-        deployments = [deployment for _, deployment in self.deployments[:100]]
-        if len(self.deployments) > 100 or self.num_points > PART:
-            if not {"draft_length"} <= self.points.keys() - {"verify_tokens"}:
-                return ()
-            sizes, lengths = (self.points[name] for name in ("batch_size", "draft_length"))
-            if sizes.size * lengths.size > PART:
-                return ()
-            for deployment in deployments:
-                told |= dict.fromkeys(deployment.graph_warnings(sizes, lengths[:, np.newaxis] + 1))
-            return tuple(told)
+        is_small = len(self.deployments) <= 100 and self.num_points <= PART
+        told = self._graphs_of_rows() if is_small else self._graphs_of_axes()
+        return tuple(dict.fromkeys(filter(None, told)))
+
+    def _graphs_of_rows(self) -> Iterator[str]:
         for part in self.parts():
             e = part.predict(interval=False).evaluation
             sizes, tokens, fits, may_be_longer = np.broadcast_arrays(
@@ -183,10 +177,16 @@ class Plan:
                 e.points["batch_size"] <= e.memory.max_batch_size,
                 e.points["draft_length"] < e.max_draft_length,
             )
-            told |= dict.fromkeys(part.deployment.graph_warnings(sizes[fits], tokens[fits]))
+            yield from part.deployment.graph_warnings(sizes[fits], tokens[fits])
             held = fits & may_be_longer & ("draft_length" not in self.points)
-            told[part.deployment.graph_note(sizes[held], tokens[held])] = None
-        return tuple(filter(None, told))
+            yield part.deployment.graph_note(sizes[held], tokens[held])
+
+    def _graphs_of_axes(self) -> Iterator[str]:
+        sizes, lengths = self.points["batch_size"], self.points.get("draft_length", np.zeros(0))
+        tokens = self.points.get("verify_tokens", lengths + 1)
+        if sizes.size * tokens.size <= PART:
+            for _, deployment in self.deployments[:100] if tokens.size else ():
+                yield from deployment.graph_warnings(sizes, tokens[:, np.newaxis])
 
     def parts(self) -> Iterator[Part]:
         """Give the pieces in the order of the rows."""
