@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 
@@ -22,6 +22,7 @@ from specmodel.fit.measured.judge import judge_serving
 from specmodel.fit.measured.tables import Served, ServingTable, read_serving
 from specmodel.fit.result import rounded
 from specmodel.fit.steps import fitted_on, measured_steps
+from specmodel.layers.engines import Beside
 from specmodel.machines.engine import FOLDER, EngineProfile, load_engine
 
 TABLE = Path(__file__).parent / "tables" / "engine_pairs.csv"
@@ -66,7 +67,7 @@ ENGINES: dict[str, dict[str, Any]] = {
         "split_tokens": 8,  # MAX_3D_QUERY_LEN
         "graphs": "vllm",
         "eager_kernel_time": EAGER_KERNEL_TIME,
-        "runs_shared_beside": True,
+        "shared_beside": get_args(Beside),
         "hides_host": "all",
         "draft_model_first": "verified and next",
     },

@@ -63,7 +63,7 @@ CHOICES = (
     Choice("popularity exponent", {str(e): routing(e) for e in (0.0, 0.3, 0.6)}),
     Choice(
         "shared experts",
-        {"beside": of_all(), "in turn": of_all(**{"engine.runs_shared_beside": False})},
+        {"beside": of_all(), "in turn": of_all(**{"engine.shared_beside": ()})},
     ),
     Choice(
         "kernels",

@@ -79,12 +79,17 @@ def violations(seed: int, count: int) -> Iterator[str]:
     for number in range(0, count, AT_ONCE):
         deployment, names = random_deployment(rng)
         points = random_points(rng)
+        try:
+            predict_deployed(deployment, {}, **points)
+        except InputError:  # a drafter that cannot be cut over so many GPUs
+            continue
 
         def at(**changes: Any) -> Prediction:
             return predict_deployed(deployment, {}, **(points | changes))  # noqa: B023 - called within this round
 
         here = at()
         for name, holds in {
+            **roofs(here),
             **identities(here),
             **monotone(here, at, points),
             **limits(here, at),
@@ -126,6 +131,35 @@ def identities(p: Prediction) -> dict[str, Any]:
         "fits as told": (p.max_batch_size >= batch)
         == (p.memory_bytes <= p.evaluation.memory.capacity_bytes),
     }
+
+
+def roofs(p: Prediction) -> dict[str, Any]:
+    """Return where no pass, and no component of one, is faster than its bytes and its arithmetic.
+
+    What kernels hand on to the next ones may stay in a cache, so that components have no floor by
+    it. A component beside another stream may hide there: its own time is what counts.
+    """
+    hardware, least = p.deployment.hardware, 1 - 1e-9
+    bandwidth, kernels = hardware.memory.peak_bytes_per_s, p.deployment.kernels
+    found: dict[str, Any] = {}
+    for label, time in p.evaluation.passes.items():
+        read = moved = computed = spent = 0.0
+        for name, part in time.work().components.items():
+            took = time.components[name]
+            dtype = kernels.arithmetic(part.kind, part.stored_dtype, part.dtype)
+            flop = part.flop / hardware.peak_flops_per_s(dtype)
+            read = (part.weight_bytes + part.cache_bytes) / bandwidth
+            moved = moved + read + part.activation_bytes / bandwidth
+            computed, spent = computed + flop, spent + took.total_time
+            found[f"{label}, {name} by bytes"] = took.own_time >= read * least
+            found[f"{label}, {name} by arithmetic"] = took.own_time >= flop * least
+            found[f"{label}, {name} hides behind others"] = (took.hidden_time == 0) | bool(
+                part.beside
+            )
+        found[f"{label} by bytes"] = time.gpu_time >= moved * least
+        found[f"{label} by arithmetic"] = time.gpu_time >= computed * least
+        found[f"{label} is its components"] = same(time.gpu_time, spent, 1e-9)
+    return found
 
 
 def limits(p: Prediction, at: Callable[..., Prediction]) -> dict[str, Any]:

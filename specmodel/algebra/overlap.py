@@ -1,4 +1,6 @@
-"""How much of the host's time a step waits for, where host and GPU work side by side."""
+"""Time of what works side by side: host and GPU, and two streams of kernels on one GPU."""
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,3 +19,57 @@ def exposed_share(gpu_time: FloatArray, host_time: FloatArray | float) -> FloatA
     # NumPy's hypot takes five times as long, for times that no square overflows
     step = np.sqrt(gpu_time * gpu_time + host_time * host_time)
     return np.asarray(host_time / (step + gpu_time))
+
+
+_TINY = float(np.finfo(float).tiny)
+
+
+class Demand(NamedTuple):
+    """What a stream of kernels takes alone, and what of it is reading or arithmetic at the rates
+    achieved, without launches, latencies and tails [s]."""
+
+    time: FloatArray
+    reading: FloatArray
+    computing: FloatArray
+
+
+def two_streams_time(first: Demand, second: Demand) -> FloatArray:
+    """Return the time of two streams of kernels that share a GPU [s].
+
+    With both times T, readings m and arithmetic c, and L the longer T:
+    ``L + max(m1 m2, c1 c2) / L``. Streams cannot read at once: whatever both read takes its bytes
+    over the bandwidth. What is neither reading nor arithmetic hides behind the other stream, as far
+    as that is there.
+
+    Two customers in a closed network have each resource between them, shared equally. One that
+    comes to read finds the other reading as often as that does alone, ``m / T`` (the arrival
+    theorem), so that both take ``1 + m1 m2 / (T1 T2)`` times as long until the shorter ends, and
+    the longer goes on alone. Of memory and arithmetic, the resource with the larger product decides.
+    The result is at least each T, both readings together and both arithmetics together, at most
+    T1 + T2, and falls with none of its arguments.
+
+    Parameters
+    ----------
+    first, second
+        What each stream takes alone [s].
+
+    Returns
+    -------
+    FloatArray
+        Time until both are done [s].
+
+    References
+    ----------
+    M. Reiser and S. S. Lavenberg, "Mean-Value Analysis of Closed Multichain Queuing Networks,"
+    J. ACM 27(2), 1980, pp. 313-322.
+
+    Examples
+    --------
+    >>> read, half, compute = Demand(4.0, 4.0, 0.0), Demand(4.0, 2.0, 0.0), Demand(4.0, 0.0, 4.0)
+    >>> [float(two_streams_time(read, other)) for other in (read, half, compute)]
+    [8.0, 6.0, 4.0]
+    """
+    longer = np.maximum(first.time, second.time)
+    reading = np.multiply(first.reading, second.reading)
+    computing = np.multiply(first.computing, second.computing)
+    return np.asarray(longer + np.maximum(reading, computing) / np.maximum(longer, _TINY))

@@ -11,6 +11,7 @@ import numpy as np
 
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
+from specmodel.cost.passes import ComponentTime
 from specmodel.layers.work import CAUSES, CAUSES_OF_SOME, Work
 from specmodel.prediction.outcome import Prediction
 
@@ -202,7 +203,9 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
     pandas.DataFrame
         A row for each point, pass (forward, verify, draft pass) and component: batch_size,
         draft_length, context_length, fits, pass, component, kind, dtype; time, with launches and
-        communication [s]; flop [FLOP] and bytes of device memory [B]; arithmetic_intensity [FLOP/B]
+        communication, and hidden_time, which it takes besides, beside other components [s];
+        peak_share, of the bandwidth or the arithmetic of the data sheet, the larger, in both times
+        [-]; flop [FLOP] and bytes of device memory [B]; arithmetic_intensity [FLOP/B]
         and flops_per_s attained [FLOP/s]; peak_flops_per_s [FLOP/s] and peak_bytes_per_s [B/s] of
         the data sheet, and both times the efficiencies of the kernels (fitted_flops_per_s,
         fitted_bytes_per_s). Host time is a component named host. What has no meaning is NaN.
@@ -225,11 +228,12 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
     parts = []
     for label, time in p.evaluation.passes.items():
         columns = {
-            name: _columns(part, time.components[name].total_time, p.deployment)
+            name: _columns(part, time.components[name], p.deployment)
             for name, part in time.work().components.items()
         }
         if np.any(time.host_time):
-            columns["host"] = {"kind": "host", "time": time.host_time, "flop": 0.0}
+            columns["host"] = {"kind": "host", "time": time.host_time, "hidden_time": 0.0}
+            columns["host"]["flop"] = 0.0
         for component, values in columns.items():
             flat = {n: np.ravel(np.broadcast_to(v, shape)) for n, v in values.items()}
             parts.append(pd.DataFrame(points | {"pass": label, "component": component} | flat))
@@ -237,19 +241,26 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
     return table.sort_values("point", kind="stable", ignore_index=True).drop(columns="point")
 
 
-def _columns(work: Work, seconds: Any, deployment: Deployment) -> dict[str, Any]:
+def _columns(work: Work, time: ComponentTime, deployment: Deployment) -> dict[str, Any]:
     """Return what a component does, and the roofs that bound its rates."""
+    seconds, own = time.total_time, time.own_time
     kernels = deployment.kernels.parameters(work.kind, work.stored_dtype, work.dtype)
     peak_bytes = deployment.hardware.memory.peak_bytes_per_s
-    peak_flops = deployment.hardware.peak_flops_per_s(work.dtype)
+    arithmetic = deployment.kernels.arithmetic(work.kind, work.stored_dtype, work.dtype)
+    peak_flops = deployment.hardware.peak_flops_per_s(arithmetic)
     moved = np.asarray(work.weight_bytes + work.activation_bytes + work.cache_bytes)
     flop = np.asarray(work.flop)
+    is_cached = (kernels.activation_efficiency or 0.0) > 1  # read from a cache, not from memory
+    read = moved - is_cached * np.asarray(work.activation_bytes)
     with np.errstate(divide="ignore", invalid="ignore"):
-        intensity, attained = flop / moved, flop / seconds
+        intensity, attained = flop / moved, flop / own
+        of_peak = np.maximum(read / (own * peak_bytes), flop / (own * peak_flops))
     return {
         "kind": work.kind,
         "dtype": work.dtype,
         "time": seconds,
+        "hidden_time": time.hidden_time,
+        "peak_share": of_peak,
         "flop": flop,
         "bytes": moved,
         "arithmetic_intensity": np.where(moved > 0, intensity, np.nan),

@@ -281,6 +281,8 @@ def _first_fault(
             expected = f"a known field: {nearest(str(path[-1]), known)}"
         case "dataclass_type":
             expected = f"a valid dictionary or instance of {fault['ctx']['class_name']}"
+        case "tuple_type":
+            expected = "a list, in a file of its own"
         case "missing" if isinstance(path[-1], int):
             return InputError(name, fault["input"], f"at least {path[-1] + 1} values")
         case "missing":

@@ -138,7 +138,7 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
     if hardware.kind == "cpu":  # its host is the processor that computes, and has no second stream
-        engine = replace(engine, hides_host="none", runs_shared_beside=False)
+        engine = replace(engine, hides_host="none", shared_beside=())
     dtypes = {name: check_dtype(name, given[name]) for name in _ALL_DTYPES if name in given}
     load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
     target = _record(chosen["target"], Architecture, load)

@@ -150,9 +150,9 @@ class Deployment:
         """What the engine's code decides about passes."""
         kernels = self.kernels.stack
         code = engine_code(kernels if has_code(kernels) else self.stack)
-        beside = code.beside_tokens if self.engine.runs_shared_beside else 0.0
+        beside = self.engine.shared_beside if code.beside_tokens else ()
         exchange = self.engine.exchange or code.exchange
-        return replace(code, beside_tokens=beside, exchange=exchange)
+        return replace(code, beside=beside, exchange=exchange)
 
     @cached_property
     def runs_idle_drafter(self) -> bool:

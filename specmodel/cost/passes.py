@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from operator import attrgetter, mul
+from operator import add
 
 import numpy as np
 
-from specmodel.algebra.overlap import exposed_share
+from specmodel.algebra.overlap import Demand, exposed_share, two_streams_time
 from specmodel.algebra.roofline import KernelParameters, Value, smooth_maximum
 from specmodel.base.units import FloatArray
 from specmodel.cost.links import communication_time, links_of
@@ -28,7 +28,9 @@ MESSAGES = "messages"
 class ComponentTime:
     """Times of one component [s]; computing and streaming overlap, the rest adds up.
 
-    In a `TimeStack`, of several components along the first axis.
+    In a `TimeStack`, of several components along the first axis. `reading_time` is what all traffic
+    takes at the bandwidth achieved, without latencies. `hidden_time` is in none of the others: what
+    a component takes besides, while the stream that it runs beside goes on.
     """
 
     compute_time: FloatArray
@@ -38,6 +40,8 @@ class ComponentTime:
     launch_time: Value
     busy_time: FloatArray  # on the GPU, communication and launches left out
     sharpness: Value
+    reading_time: Value = 0.0
+    hidden_time: Value = 0.0
 
     def scaled(self, factor: Value, of_messages: Value = 1.0) -> "ComponentTime":
         """Return it with factors on the time of its kernels and of its messages [-]."""
@@ -49,6 +53,8 @@ class ComponentTime:
             launch_time=self.launch_time * factor,
             busy_time=self.busy_time * factor,
             sharpness=self.sharpness,
+            reading_time=self.reading_time * factor,
+            hidden_time=self.hidden_time * factor,
         )
 
     def overlapped(self, compute_time: FloatArray, memory_time: FloatArray) -> FloatArray:
@@ -59,6 +65,11 @@ class ComponentTime:
     def total_time(self) -> FloatArray:
         """Time of the component [s]."""
         return np.asarray(self.busy_time + (self.link_time + self.launch_time))
+
+    @property
+    def own_time(self) -> FloatArray:
+        """Time of the component with what of it is hidden [s]."""
+        return np.asarray(self.total_time + self.hidden_time)
 
 
 _TIMES = tuple(field.name for field in fields(ComponentTime))
@@ -96,29 +107,43 @@ class TimeStack:
 def side_by_side(
     timed: Sequence[TimeStack], second: Mapping[str, Work], tokens: Value
 ) -> list[TimeStack]:
-    """Return times in which works on a `second` stream take what they take beyond the others.
+    """Return times in which works on a `second` stream take what both streams take beyond the first.
 
-    Passes over twice the tokens that they stop at have none, those between a share: no step.
+    Passes over twice the tokens that they stop at take turns, those between a share of it: no step.
     """
+    one = next(iter(second.values()))
+    own = _demand(timed, second.__contains__)
+    others = _demand(timed, lambda name: name.startswith(one.beside) and name not in second)
+    few = np.minimum(np.maximum(2 - tokens / one.beside_tokens, 0), 1)
+    hidden = few * (own.time + others.time - two_streams_time(own, others))
+    share = hidden / np.maximum(own.time, np.finfo(float).tiny)
     found = list(timed)
-    for name, work in second.items():
-        others, place, row = np.zeros(()), -1, -1
-        totals = list(map(attrgetter("times.total_time"), found))
-        for i, stack in enumerate(found):
-            for j, other in enumerate(stack.names):
-                if other == name:
-                    place, row = i, j
-                elif other.startswith(work.beside):
-                    others = others + totals[i][j]
-        own = totals[place]
-        few = np.minimum(np.maximum(2 - tokens / work.beside_tokens, 0), 1)
-        hidden = few * np.minimum(others / own[row], 1)
-        left = np.ones((len(own), *np.broadcast_shapes(hidden.shape, own.shape[1:])))
-        left[row] -= hidden
-        factors = left, left, left, 1.0, left, left, 1.0  # messages run on neither stream
-        times = ComponentTime(*map(mul, vars(found[place].times).values(), factors))
-        found[place] = replace(found[place], times=times)
+    for place, stack in enumerate(timed):
+        if second.keys() & set(stack.names):
+            rows = np.array([name in second for name in stack.names], dtype=float)
+            found[place] = replace(stack, times=_hidden(stack.times, rows, share))
     return found
+
+
+def _demand(timed: Sequence[TimeStack], is_in: Callable[[str], bool]) -> Demand:
+    """Return what the components of a stream take together."""
+    total = Demand(np.zeros(()), np.zeros(()), np.zeros(()))
+    for stack in timed:
+        rows = [i for i, name in enumerate(stack.names) if is_in(name)]
+        times = stack.times
+        whole = (times.total_time, times.reading_time, times.compute_time) if rows else ()
+        for i in rows:
+            parts = (value[i] if np.ndim(value) else value for value in whole)
+            total = Demand(*map(add, total, parts))
+    return total
+
+
+def _hidden(times: ComponentTime, rows: FloatArray, share: FloatArray) -> ComponentTime:
+    """Return times of a stack in which a share of some rows is hidden."""
+    share = with_axes(rows, 1 + np.ndim(share)) * share
+    left, own = 1 - share, {"link_time": times.link_time, "sharpness": times.sharpness}
+    found = ComponentTime(*(value * left for value in vars(times).values()))
+    return replace(found, **own, hidden_time=times.total_time * share)
 
 
 def stacked(values: Sequence[Value]) -> FloatArray:
@@ -369,8 +394,8 @@ def time_on_gpu(
         streamed = streamed + part.activation_bytes
     else:
         activation_time = part.activation_bytes / (k.activation_efficiency * bytes_per_s)
-    streaming = k.ramped(streamed / (k.memory_efficiency * bytes_per_s), part.kernels)
-    streaming = k.walked(streaming, part.depth, part.kernels)
+    reading = streamed / (k.memory_efficiency * bytes_per_s)
+    streaming = k.walked(k.ramped(reading, part.kernels), part.depth, part.kernels)
     computed = part.flop / (k.compute_efficiency * flops_per_s)
     computed = k.tiled_arithmetic(computed, part.rows, part.spread)
     computed, streaming = np.asarray(k.grouped(computed, part.groups)), np.asarray(streaming)
@@ -382,4 +407,5 @@ def time_on_gpu(
         launch_time=part.kernels * (k.launch_time + kernel_time),
         busy_time=np.asarray(smooth_maximum(computed, streaming, k.sharpness) + activation_time),
         sharpness=k.sharpness,
+        reading_time=reading + activation_time,
     )

@@ -10,6 +10,9 @@ Exchange: TypeAlias = Literal["ranks", "copies", "gather"]
 """How tokens get to whole experts on other GPUs: once to each GPU that has any of theirs, once for
 each of their experts, or all tokens to all GPUs."""
 
+Beside: TypeAlias = Literal["router", "latent_projections", "routed_experts"]
+"""What shared experts can run beside: what needs nothing of theirs, and nothing of which they need."""
+
 Rows: TypeAlias = tuple[int, ...] | None
 """Tokens of a sequence that a kernel takes together, None for any number [token]."""
 
@@ -27,9 +30,9 @@ class EngineCode:
     index_rows
         Tokens of a sequence that read the index keys of sparse attention together, by the major
         compute capability of the GPU, 0 for all others [token].
-    beside_tokens
-        Tokens of a pass up to which shared experts run on a second stream, beside the router and
-        the routed experts; 0 if they take turns [token].
+    beside, beside_tokens
+        Components that shared experts run beside, on a second stream, none if they take turns; and
+        in passes of up to how many tokens [token].
     exchange
         How tokens get to whole experts where attention is data-parallel.
     fused_tokens
@@ -42,6 +45,7 @@ class EngineCode:
     """
 
     index_rows: tuple[tuple[int, Rows], ...] = ((9, (1, 2, 4)), (10, None), (0, (1, 2)))
+    beside: tuple[Beside, ...] = ()
     beside_tokens: float = 0.0
     exchange: Exchange = "ranks"
     fused_tokens: float = 0.0

@@ -210,13 +210,13 @@ class RoutedExperts(FeedForwardBlock):
     def _beside(self, shared: dict[str, Work], run: Pass) -> dict[str, Work]:
         """Return the work of shared experts, run beside the routed ones as far as engines do."""
         # Blocks with norms of their own are no part of an engine's experts (``models/gemma4.py``).
-        if not shared or not run.code.beside_tokens or self.is_shared_apart:
+        code = run.code
+        if not shared or not code.beside or self.is_shared_apart:
             return shared
         # their activation function runs there too
-        others = ("router", "latent_projections", "routed_experts")
         both = shared["shared_experts"] + shared["elementwise"]
-        most = run.code.beside_tokens
-        return {"shared_experts": replace(both, beside=others, beside_tokens=most)}
+        both = replace(both, beside=code.beside, beside_tokens=code.beside_tokens)
+        return {"shared_experts": both}
 
     @property
     def _choices(self) -> int:

@@ -12,7 +12,7 @@ from specmodel.base.ranges import ranges_text
 from specmodel.base.records import Record
 from specmodel.base.schemas import FROM_LIST, Day, Setting
 from specmodel.base.units import FloatArray, check
-from specmodel.layers.engines import Exchange
+from specmodel.layers.engines import Beside, Exchange
 from specmodel.layers.states import Slots
 from specmodel.machines.covariance import check_covariance
 from specmodel.machines.kernels import Points, Spread
@@ -169,10 +169,9 @@ class EngineProfile(Record):
         How tokens get to whole experts where attention is data-parallel (`layers.engines`), that of
         the engine whose kernels it runs if None: "gather", vLLM's default, "copies", as by DeepEP,
         or "ranks", one for each GPU.
-    runs_shared_beside
-        Whether shared experts run on a second stream, up to a number of tokens (`layers.engines`).
-        SGLang 0.5.23 and TensorRT-LLM do so as well; their profiles were fitted to DeepSeek-R1 of
-        2025 as if not, and the seconds of their hosts hold the difference.
+    shared_beside
+        Components that shared experts run beside on a second stream, up to a number of tokens
+        (`layers.engines`); none if they take turns.
     runs_idle_drafter
         Whether a drafter that is loaded runs, and is waited for, in steps that draft nothing: as in
         vLLM 0.33 under a schedule of draft lengths.
@@ -210,7 +209,7 @@ class EngineProfile(Record):
     state_slots: Slots | None = None
     state_time_factor: Factor = 1.0
     exchange: Exchange | None = None
-    runs_shared_beside: bool = False
+    shared_beside: Annotated[tuple[Beside, ...], FROM_LIST] = ()
     runs_idle_drafter: bool = False
     split_tokens: Annotated[int, Setting(ge=1, le=1024)] | None = None
     graphs: Literal["vllm", "sglang"] | None = None

@@ -49,34 +49,62 @@ def component_rows(prediction: Prediction) -> list[Row]:
 
 
 def component_tables(prediction: Prediction) -> str:
-    """Return the times of components by pass, a table for each point."""
+    """Return the times of components by pass, a table for each point.
+
+    Of at most two passes also what they hide beside others, and their share of the data sheet's
+    bandwidth or arithmetic, the larger.
+    """
     points, blocks = prediction.rows(), []
     drafted = ", draft length {draft_length}" if "draft_length" in points[0] else ""
     title = f"batch size {{batch_size}}{drafted}, context {{context_length}}"
-    for point, passes in zip(points, _components(prediction), strict=True):
-        names = [*dict.fromkeys(name for times in passes.values() for name in times), "total"]
-        columns: Columns = [("component", names)]
+    for point, passes in zip(points, _passes(prediction), strict=True):
         is_idle = not point.get("draft_length", 1)
-        for kind, times in passes.items():
-            if kind not in ALWAYS and ("idle" in kind) != is_idle:
-                continue
-            total = sum(times.values())
-            spent = [(times | {"total": total}).get(name) for name in names]
-            rows = [{"time": t, "share": None if t is None else 100 * t / total} for t in spent]
+        shown = {k: rows for k, rows in passes.items() if k in ALWAYS or ("idle" in k) == is_idle}
+        names = [*dict.fromkeys(name for rows in passes.values() for name in rows), "total"]
+        columns: Columns = [("component", names)]
+        for kind, rows in shown.items():
+            total = sum(row["time"] for row in rows.values())
+            cells = [_cells(rows.get(name), total) for name in names[:-1]]
             head = kind.replace("first draft pass", "first\ndraft").replace(
                 "idle draft", "idle\ndraft"
             )
-            columns += columns_of(rows, [(head, "{time:s}"), ("%", "{share:.0f}")])
+            wanted = [(head, "{time:s}"), ("%", "{share:.0f}")]
+            if len(shown) <= _FEW_PASSES:
+                hides = any(row.get("hidden_time") for row in rows.values())
+                wanted += [("hidden", "{hidden_time:s}")] * hides + [("% of\npeak", "{peak:.0f}")]
+            columns += columns_of([*cells, _cells({"time": total}, total)], wanted)
         blocks.append(f"{title.format_map(point)}\n{align(columns, left=['component'])}")
     return "\n\n".join(blocks)
 
 
+_FEW_PASSES = 2
+
+
+def _cells(row: Row | None, total: float) -> Row:
+    """Return what is shown of a component, in seconds and in percent."""
+    row = row or {}
+    spent, peak, hidden = (row.get(n) for n in ("time", "peak_share", "hidden_time"))
+    return {
+        "time": spent,
+        "share": None if spent is None else 100 * spent / total,
+        "hidden_time": hidden or None,
+        "peak": None if peak is None else 100 * peak,
+    }
+
+
 def _components(prediction: Prediction) -> list[dict[str, dict[str, float]]]:
     """Return for each point, by pass, the times of components and host [s]."""
-    table = answers.pass_components(prediction)
-    points: list[dict[str, dict[str, float]]] = [{} for _ in range(prediction.batch_size.size)]
-    each = len(table) // len(points)  # the same components at every point
-    spent = table[["pass", "component", "time"]].itertuples(index=False, name=None)
-    for i, (kind, component, seconds) in enumerate(spent):
-        points[i // each].setdefault(kind, {})[component] = seconds
+    return [
+        {kind: {name: row["time"] for name, row in rows.items()} for kind, rows in passes.items()}
+        for passes in _passes(prediction)
+    ]
+
+
+def _passes(prediction: Prediction) -> list[dict[str, dict[str, Row]]]:
+    """Return for each point, by pass, the rows of its components."""
+    rows = component_rows(prediction)
+    points: list[dict[str, dict[str, Row]]] = [{} for _ in range(prediction.batch_size.size)]
+    each = len(rows) // len(points)  # the same components at every point
+    for i, row in enumerate(rows):
+        points[i // each].setdefault(row["pass"], {})[row["component"]] = row
     return points
