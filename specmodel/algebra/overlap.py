@@ -25,8 +25,10 @@ _TINY = float(np.finfo(float).tiny)
 
 
 class Demand(NamedTuple):
-    """What a stream of kernels takes alone, and what of it is reading or arithmetic at the rates
-    achieved, without launches, latencies and tails [s]."""
+    """What a stream of kernels takes alone, and what of that is reading and what is arithmetic [s].
+
+    Both are at the rates achieved, without launches, latencies and tails.
+    """
 
     time: FloatArray
     reading: FloatArray
@@ -44,7 +46,7 @@ def two_streams_time(first: Demand, second: Demand) -> FloatArray:
     Two customers in a closed network have each resource between them, shared equally. One that
     comes to read finds the other reading as often as that does alone, ``m / T`` (the arrival
     theorem), so that both take ``1 + m1 m2 / (T1 T2)`` times as long until the shorter ends, and
-    the longer goes on alone. Of memory and arithmetic, the resource with the larger product decides.
+    the longer goes on alone. Of memory and arithmetic, the one with the larger product decides.
     The result is at least each T, both readings together and both arithmetics together, at most
     T1 + T2, and falls with none of its arguments.
 

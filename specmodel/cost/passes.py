@@ -107,7 +107,7 @@ class TimeStack:
 def side_by_side(
     timed: Sequence[TimeStack], second: Mapping[str, Work], tokens: Value
 ) -> list[TimeStack]:
-    """Return times in which works on a `second` stream take what both streams take beyond the first.
+    """Return times in which works on a `second` stream take what both take beyond the first.
 
     Passes over twice the tokens that they stop at take turns, those between a share of it: no step.
     """
@@ -133,7 +133,7 @@ def _demand(timed: Sequence[TimeStack], is_in: Callable[[str], bool]) -> Demand:
         times = stack.times
         whole = (times.total_time, times.reading_time, times.compute_time) if rows else ()
         for i in rows:
-            parts = (value[i] if np.ndim(value) else value for value in whole)
+            parts = (np.atleast_1d(value)[i if np.ndim(value) else 0] for value in whole)
             total = Demand(*map(add, total, parts))
     return total
 
@@ -141,9 +141,10 @@ def _demand(timed: Sequence[TimeStack], is_in: Callable[[str], bool]) -> Demand:
 def _hidden(times: ComponentTime, rows: FloatArray, share: FloatArray) -> ComponentTime:
     """Return times of a stack in which a share of some rows is hidden."""
     share = with_axes(rows, 1 + np.ndim(share)) * share
-    left, own = 1 - share, {"link_time": times.link_time, "sharpness": times.sharpness}
-    found = ComponentTime(*(value * left for value in vars(times).values()))
-    return replace(found, **own, hidden_time=times.total_time * share)
+    left = ComponentTime(*(value * (1 - share) for value in vars(times).values()))
+    hidden = times.total_time * share
+    kept = times.link_time, times.sharpness  # messages run on neither stream
+    return replace(left, link_time=kept[0], sharpness=kept[1], hidden_time=hidden)
 
 
 def stacked(values: Sequence[Value]) -> FloatArray:

@@ -11,7 +11,7 @@ Exchange: TypeAlias = Literal["ranks", "copies", "gather"]
 each of their experts, or all tokens to all GPUs."""
 
 Beside: TypeAlias = Literal["router", "latent_projections", "routed_experts"]
-"""What shared experts can run beside: what needs nothing of theirs, and nothing of which they need."""
+"""What shared experts can run beside: neither waits for the other."""
 
 Rows: TypeAlias = tuple[int, ...] | None
 """Tokens of a sequence that a kernel takes together, None for any number [token]."""
