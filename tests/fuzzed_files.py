@@ -54,10 +54,10 @@ _FILES = {
 _PRINTED = {
     "predicted": f"predict {WHERE} {RATE} --batch-size 1,8 --draft-length 1,3",
     "parts": f"predict {WHERE} {RATE} --batch-size 8 --draft-length 3 --components",
-    "explained": f"explain {WHERE} {RATE} {SMALL}",
+    "explained": f"predict --view terms {WHERE} {RATE} {SMALL}",
     "needed": f"break-even {WHERE} --batch-size 1,8 --draft-length 1,2",
     "sensitive": f"sensitivity {WHERE} {RATE} --batch-size 4 --draft-length 3 --samples 64",
-    "best": f"best-draft-length {WHERE} {RATE} --batch-size 1,8",
+    "best": f"predict --view lengths {WHERE} {RATE} --batch-size 1,8",
     "replayed": f"simulate {WHERE} --trace chat-eagle {DRAWN} --policy none,fixed:2,oracle",
 }
 """Tables that commands print."""

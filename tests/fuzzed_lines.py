@@ -23,32 +23,39 @@ BASES = [
     f"predict {NGRAM} {SMALL} --accepted-fraction 0.4 --popularity popularity.txt",
     f"predict {WHERE} {SMALL} --tokens-per-step 2.5 --engine sglang-v1 --tree-width 4 "
     "--verify-tokens 16 --host-speed 0.5 --interval",
-    "decode --target mixtral-8x7b --hardware h200_sxm --batch-size 1,64 --prompt-length 900 "
+    "predict --view plain --target mixtral-8x7b --hardware h200_sxm --batch-size 1,64 "
+    "--prompt-length 900 "
     "--output-length 100",
-    "decode --target model.toml --hardware hardware.toml --batch-size 1,8 --components --json",
-    "decode --target model.toml --hardware alone.toml --batch-size 1,8 --tensor-parallel 1",
+    "predict --view plain --target model.toml --hardware hardware.toml --batch-size 1,8 "
+    "--components --json",
+    "predict --view plain --target model.toml --hardware alone.toml --batch-size 1,8 "
+    "--tensor-parallel 1",
     f"predict --target model.toml --drafter eagle --hardware alone.toml {RATE} {SMALL} --json"
     " --tensor-parallel 1",
-    "decode --target qwen3.5-35b-a3b --hardware h200_sxm --batch-size 4 --context-length 9000",
+    "predict --view plain --target qwen3.5-35b-a3b --hardware h200_sxm --batch-size 4 "
+    "--context-length 9000",
     f"predict --target qwen3.5-35b-a3b --drafter mtp --hardware h200_sxm {SMALL} "
     "--acceptance-rate 0.8 --state-rollback replay",
     f"predict --target glm-5.2 --drafter mtp --hardware b200 {SMALL} --tensor-parallel 8 "
     "--acceptance preset",
     f"predict {WHERE} {RATE} {SMALL} --prompt-length 900 --output-length 100",
-    "decode --target deepseek-v3 --hardware h200_sxm --tensor-parallel 8 --batch-size 1,8",
-    "decode --target deepseek-v3 --hardware h200_sxm --data-parallel 8 --expert-parallel 4 "
+    "predict --view plain --target deepseek-v3 --hardware h200_sxm --tensor-parallel 8 "
+    "--batch-size 1,8",
+    "predict --view plain --target deepseek-v3 --hardware h200_sxm --data-parallel 8 "
+    "--expert-parallel 4 "
     "--attention-dtype bf16 --batch-size 1,8",
-    "decode --target model.toml --hardware hardware.toml --engine engine.toml --batch-size 1:64:x8"
+    "predict --view plain --target model.toml --hardware hardware.toml --engine engine.toml "
+    "--batch-size 1:64:x8"
     " --prompt-length 900,5000 --output-length 100 --interval --components --json",
-    f"sweet-spot {WHERE} {RATE} --batch-size 1:64 --draft-length 1,3",
-    f"sweet-spot qwen3-30b,mixtral-8x7b h200,4xl4 {RATE} --batch-size 1:64",
-    f"best-draft-length {NGRAM} {RATE} --context-length 512,4096",
+    f"predict --view peak {WHERE} {RATE} --batch-size 1:64 --draft-length 1,3",
+    f"predict --view peak qwen3-30b,mixtral-8x7b h200,4xl4 {RATE} --batch-size 1:64",
+    f"predict --view lengths {NGRAM} {RATE} --context-length 512,4096",
     f"break-even {WHERE} --batch-size 1,16 --draft-length 1:3",
     f"compare {WHERE} {RATE} --engine vllm-moesd-2025,ideal --batch-size 1,16",
     f"compare {WHERE} {RATE} --engine vllm,sglang,ideal --batch-size 1,16 --host-speed 0.5",
     f"compare {WHERE} {RATE} --batch-size 4 --draft-length 1 --tpot-target 30ms --for-load"
     " --attainment 0.5 --prompt-length 90 --output-length 3 --gpu-hour-price 2.5",
-    f"explain {WHERE} {RATE} {SMALL}",
+    f"predict --view terms {WHERE} {RATE} {SMALL}",
     f"schedule --for vllm {WHERE} {RATE} --max-batch-size 32",
     f"schedule --for vllm {NGRAM} {RATE} --max-batch-size 32 --json",
     f"schedule --for sglang {WHERE} {RATE} --max-batch-size 32 --engine sglang-v1",
@@ -122,7 +129,8 @@ BASES = [
     f"compare mixtral-8x7b 8xh200 {RATE} --tensor-parallel 8 --data-parallel 1 --batch-size 4",
     "list policies",
     "show ./served",
-    "decode --target ./served --hardware t4 --batch-size 1 --ignore-config-key sliding_window",
+    "predict --view plain --target ./served --hardware t4 --batch-size 1 --ignore-config-key "
+    "sliding_window",
     "plot active-experts --output drawn.svg",
     *(
         f"plot {kind} {table}.csv --output drawn.svg"

@@ -23,6 +23,8 @@ SHORT = {
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _FILES = (".toml", ".json")
+_COUNTED = re.compile(r"(?P<count>\d{1,6})\s*[x*×]\s*(?P<name>\D.*)")
+_COUNTED_AFTER = re.compile(r"(?P<name>\D.*?)\s*[x*×]\s*(?P<count>\d{1,3})")
 
 
 def spellings(name: str) -> tuple[str, str, str]:
@@ -116,3 +118,17 @@ def model_name(config: Path) -> str:
     if folder.parent.name == "snapshots" and kept.startswith("models--"):
         return kept.rpartition("--")[2]
     return config.resolve().parent.name
+
+
+def counted(hardware: str) -> tuple[int | None, str]:
+    """Return the count of ``8xh200`` or ``h200x8``, None without one, and the name of the GPU.
+
+    >>> counted("8xh200"), counted("h200x8"), counted("h200")
+    ((8, 'h200'), (8, 'h200'), (None, 'h200'))
+    """
+    found = _COUNTED.fullmatch(hardware) or _COUNTED_AFTER.fullmatch(hardware)
+    if found is None or os.path.lexists(hardware):
+        return None, hardware
+    if not int(found["count"]):
+        raise InputError("hardware", hardware, "at least one GPU, such as 8xh200")
+    return int(found["count"]), found["name"]

@@ -8,6 +8,15 @@ Columns = list[tuple[str, list[str]]]
 """Titles and cells."""
 SCREEN: ContextVar[int] = ContextVar("screen", default=80)
 """Columns that paragraphs and blocks of a table are laid out for [-]."""
+TABLE: ContextVar[int] = ContextVar("table", default=80)
+"""Columns that a table which leaves some out may have [-]."""
+
+
+def mimebundle(text: str) -> dict[str, str]:
+    """Return what a notebook shows of a text, as it stands."""
+    from html import escape
+
+    return {"text/plain": text, "text/html": f"<pre>{escape(text)}</pre>"}
 
 
 def wrap(text: str, indent: str = "") -> str:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import click
 
 from specmodel.base.errors import InputError
-from specmodel.base.text import SCREEN, wrap
+from specmodel.base.text import SCREEN, TABLE, wrap
 from specmodel.cli import settings
 from specmodel.show.forms import Answer, as_csv, as_json
 
@@ -72,11 +72,12 @@ def answering(
 
 def _page(answer: Answer) -> str:
     """Return the page of an answer, in lines of a terminal that has fewer than 80 columns."""
-    token = SCREEN.set(min(80, screen_width()))
+    token, wide = SCREEN.set(min(80, screen_width())), TABLE.set(screen_width())
     try:
         return answer.page()
     finally:
         SCREEN.reset(token)
+        TABLE.reset(wide)
 
 
 def echo_warnings(warnings: Iterable[str], kind: str = "warning") -> None:

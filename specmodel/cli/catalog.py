@@ -78,8 +78,8 @@ _TOKENS = "tokens a step\nat 1, 3, 5 drafted"
 
 def _acceptance_rows() -> Iterable[Row]:
     """Yield what is published of a target with a drafter, then what heads of each kind reach."""
-    from specmodel.cli.taken import TYPICAL
     from specmodel.drafters.typical import acceptance_by_name, typical_heads
+    from specmodel.prediction.case import TYPICAL
 
     for name, published in sorted(acceptance_by_name().items()):
         lengths = ", ".join(map(str, published.lengths))

@@ -19,8 +19,8 @@ from specmodel.cli.helping import WholeList, first_sentence
 from specmodel.cli.settings import COMPARED, SETTINGS, flag
 
 _COMMANDS = (
-    "acceptance best-draft-length break-even calibrate capacity compare cost-table decode explain"
-    " fit measure-engine plot predict schedule sensitivity serve simulate sweep sweet-spot trace"
+    "acceptance break-even calibrate capacity compare cost-table"
+    " fit measure-engine plot predict schedule sensitivity serve simulate sweep trace"
     " validate"
 )
 """Commands that have a module of their own name."""
@@ -67,6 +67,10 @@ _TAKING_MEMORY = (
 _ELSEWHERE_COMMANDS = {
     "dataset": "python calibration/dataset.py of a checkout, where it is now",
     "help": "specmodel --help, or specmodel COMMAND --help",
+    "best-draft-length": "specmodel predict ... --view lengths, its new name",
+    "sweet-spot": "specmodel predict ... --view peak, its new name",
+    "explain": "specmodel predict ... --view terms, its new name",
+    "decode": "specmodel predict ... --view plain, its new name",
 }
 """Words that are typed for a command and are none, and what to run instead."""
 
@@ -212,7 +216,7 @@ def _with_remedy(message: str, words: Sequence[str]) -> str:
     """Return an error that says what takes lists, if it is of one typed for a single thing."""
     found = re.match(r"(?:Invalid value for )?'?(--[a-z-]+)[^:']*'?: (?:got )?'[^']*,", message)
     named = ("target", "drafter", "hardware", "engine", "set", *COMPARED)
-    takes_lists = words[0] in ("compare", "sweep", "sweet-spot")
+    takes_lists = words[0] in ("compare", "sweep") or "peak" in words
     is_listed = found is not None and found[1] in map(flag, named) and not takes_lists
     return f"{message} (lists: specmodel compare)" if is_listed else message
 

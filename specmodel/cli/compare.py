@@ -11,6 +11,7 @@ from typing import Any
 
 from specmodel import answers
 from specmodel.base.errors import InputError
+from specmodel.base.naming import counted
 from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
@@ -20,7 +21,6 @@ from specmodel.cli.predict import BATCH_SIZES
 from specmodel.cli.scheduling import LOAD
 from specmodel.cli.taken import drafter_of
 from specmodel.cli.where import where_options
-from specmodel.cli.words import counted
 from specmodel.prediction.table import Row, seconds
 from specmodel.show import compared, forms, report
 from specmodel.show.assumed import CHANGES
@@ -270,8 +270,8 @@ def _changes(setting: str) -> list[str]:
 
 def _laid_out(case: tuple[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the layouts of the GPUs of a case that keep the degrees typed; itself if one does."""
-    from specmodel.answers.layouts import layouts_of
     from specmodel.cli.options import deployment_from
+    from specmodel.cost.layouts import layouts_of
 
     name, options = case
     found = {

@@ -217,13 +217,14 @@ def _from_runs(
     runs: Sequence[measured.Run], paths: Sequence[str], options: dict[str, Any]
 ) -> tuple[fit.EngineUpdate, str]:
     """Return a shipped profile updated by a user's runs, and what to print."""
-    from specmodel.cli.options import deployment_from, settings_from
+    from specmodel.cli.options import deployment_from
     from specmodel.cost.deploying import DEGREES, resolve
+    from specmodel.cost.usual import what_ifs
 
     name, told = _start(runs, options)
     laid_out, assumed = deployment_from(options | {"engine": name})
     degrees = {degree: getattr(laid_out, degree) for degree in DEGREES}
-    values = options | settings_from(options["changes"]) | degrees
+    values = options | what_ifs(options["changes"]) | degrees
     base = machines.load_engine(name)
     rows = measured.served_runs(runs, values | {"engine": name})
     versions = {f"{run.engine} {run.version}" for run in runs if run.version}
@@ -237,7 +238,7 @@ def _from_runs(
     if options["stack"]:
         told_by["stack"] = options["stack"]
     update = replace(update, profile=update.profile.with_changes("engine", told_by))
-    deployment, _ = resolve(values | {"engine": update.profile}, prefix="set ")
+    deployment, _ = resolve(values | {"engine": update.profile}, prefix="changes ")
     opening = [report.heading(deployment), *what_if_text(assumed)]
     opening.append(f"Started from the profile {base.name}, {told}.")
     parts = [

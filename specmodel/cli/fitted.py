@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from specmodel.base.naming import counted
 from specmodel.base.text import SCREEN, align, command_lines, table_width, wrap
 from specmodel.cli.acceptance import predict_options
-from specmodel.cli.words import counted
 from specmodel.prediction.table import seconds
 
 if TYPE_CHECKING:

@@ -1,36 +1,56 @@
-"""``specmodel predict``: target efficiency and speedup at operating points."""
+"""``specmodel predict``: whether speculation pays, and views of that answer."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+from specmodel.base.errors import InputError
+from specmodel.base.naming import counted
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
+from specmodel.cli.taken import drafter_of
 from specmodel.cli.where import where_options
 from specmodel.show import forms
+from specmodel.show.views import VIEWS
 
 BATCH_SIZES = "1:256:x2"
 """Batch sizes that are predicted where none are typed."""
+_SIZES = {"lengths": "1:512:x2", "peak": "1:512", "terms": "1,16,128"}
+"""The same of views that have others."""
+_LISTS = ("target", "drafter", "hardware")
+_HOW = {
+    "verdict": ("tpot_target", "columns", "interval", "components", "gpu_hour_price"),
+    "lengths": ("interval",),
+    "peak": ("interval",),
+    "plain": ("interval", "components", "gpu_hour_price"),
+}
+"""Options that say how each view is told."""
 _COLUMNS = "Columns to print, such as batch_size,speedup,tpot.  [default: what has room]"
 _TARGET = "Keep rows that meet this time per token, such as 20ms; tell the largest batch."
+_VIEW = f"{'; '.join(f'{name}: {words}' for name, (_, words) in VIEWS.items())}."
+_BATCHES = f"  [default: {BATCH_SIZES}; peak: {_SIZES['peak']}, terms: {_SIZES['terms']}]"
 
 
 @settings.command()
 @where_options(has_start=True)
-@settings.option("batch_size", default=BATCH_SIZES)
-@settings.option("draft_length", more="  [default: the best of each batch size]")
+@settings.option("batch_size", _BATCHES)
+@settings.option("draft_length", "  [default: the best of each batch size]")
 @settings.acceptance_options()
 @settings.spread_option()
 @settings.options("context_length", "prompt_length", "output_length", "verify_tokens", "tree_width")
 @settings.option("max_draft_length")
 @settings.detail_options()
+@settings.own("view", [*VIEWS], _VIEW, default="verdict")
 @settings.own("tpot_target", "SECONDS", _TARGET)
 @settings.price_option()
 @settings.own("columns", "LIST", _COLUMNS)
 @settings.own("interval/--no-interval", None, settings.INTERVAL, to="interval", default=None)
 @settings.own("components", bool, "Add the breakdown of each pass; CSV has it alone.")
 @answering()
-def predict(**options: Any) -> forms.Answer:
+def predict(*, view: str, **options: Any) -> forms.Answer:
     """Predict whether speculation pays, by batch size.
 
     A model and a GPU are enough: GPUs are then as many as hold it, the drafter is the model's usual
@@ -43,10 +63,85 @@ def predict(**options: Any) -> forms.Answer:
       specmodel predict qwen3.5-397b h200
       specmodel predict qwen3-30b-a3b 2xh100 --drafter eagle3 \\
           --acceptance-rate 0.7 --batch-size 1:128:x2 --tpot-target 20ms
+      specmodel predict qwen3-30b-a3b,qwen3.5-397b h100,h200 --view peak
       specmodel predict ./config.json l40s --drafter ngram \\
           --proposal-rate 0.4 --batch-size 1 --draft-length 1:5 \\
           --tokens-per-step 1.4 --measured-draft-length 3 --json
     """
-    from specmodel.cli.outlooks import outlook_from
+    from specmodel.base.units import parse_seconds
+    from specmodel.cli.options import case_from
+    from specmodel.prediction.predicting import predicted
+    from specmodel.prediction.priced import priced
+    from specmodel.show.views import view as view_of
 
-    return outlook_from(options)
+    how = _how(view, options)
+    is_usual = options["batch_size"] is None
+    options["batch_size"] = _SIZES.get(view, BATCH_SIZES) if is_usual else options["batch_size"]
+    if view == "peak" and any("," in (options[name] or "") for name in _LISTS):
+        return _side_by_side(options, how)
+    if view == "plain":
+        return _plain(options, how)
+    case, price = case_from(options), how.pop("gpu_hour_price", None)
+    p = priced(predicted(case if view == "verdict" else case.drafting()), price)
+    if view == "terms" and is_usual:
+        p = replace(p, assumptions={"batch_size": options["batch_size"]} | p.assumptions)
+    if "tpot_target" in how:
+        how["tpot_target"] = parse_seconds("tpot_target", how["tpot_target"])
+    return view_of(p, view, **how)
+
+
+def _how(view: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return how a view is told, of what was typed; refuse what it does not take."""
+    known = _HOW.get(view, ())
+    others = [name for name in _HOW["verdict"] if name not in known]
+    typed = {name: options.pop(name) for name in _HOW["verdict"]}
+    settings.refuse_given({n: v for n, v in typed.items() if v}, others, f"none with --view {view}")
+    return {name: typed[name] for name in known if typed[name] not in (None, False)} | (
+        {"interval": False} if "interval" in known and typed["interval"] is False else {}
+    )
+
+
+def _plain(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
+    """Return plain decoding, of a case that does not draft."""
+    from specmodel.cli.options import case_from
+    from specmodel.prediction.case import ACCEPTANCE
+    from specmodel.prediction.decoding import decoded
+    from specmodel.prediction.predicting import with_intervals
+    from specmodel.prediction.priced import priced
+    from specmodel.show.views import view
+
+    drafts = ("draft_length", "verify_tokens", "tree_width", "max_draft_length", *ACCEPTANCE)
+    drafts = (*drafts, "measured_draft_length", "acceptance_spread", "proposal_rate", "lookup_time")
+    drafts += () if options.pop("taken_drafter", None) else ("drafter",)
+    settings.refuse_given(options, drafts, "none, as plain decoding drafts nothing")
+    p = priced(decoded(case_from(options | {"drafter": None})), how.pop("gpu_hour_price", None))
+    p = with_intervals(p) if how.pop("interval", False) else p
+    return view(p, "plain", **how)
+
+
+def _side_by_side(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
+    """Return the sweet spots of each model with each drafter on each GPU."""
+    from specmodel.cli.options import case_from
+    from specmodel.show.sweet_spots import side_by_side
+
+    cases, refused = {}, {}
+    for case in _cases(options):
+        name = "{target} with {drafter} on {hardware}".format_map(case)
+        try:
+            cases[name] = case_from(case)
+        except InputError as error:
+            refused[name] = error
+    return side_by_side(cases, refused, **how)
+
+
+def _cases(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the options of each model with each drafter on each GPU."""
+    lists = [(options[name] or "").split(",") for name in _LISTS]
+    for name, values in zip(_LISTS, lists, strict=True):
+        if len({*values}) < len(values):
+            raise InputError(name, options[name], "names, each once")
+    for target, drafter, hardware in itertools.product(*lists):
+        num, gpu = counted(hardware)
+        case = options | {"target": target, "drafter": drafter, "hardware": gpu}
+        case |= {} if drafter else drafter_of(target)
+        yield case | {"num_gpus": num or options["num_gpus"]}

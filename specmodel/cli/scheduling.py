@@ -352,7 +352,7 @@ def _warnings(prediction: report.Prediction, chosen: answers.Schedule) -> tuple[
     """Return the warnings, with the graphs and the memory that the schedule takes, not others."""
     import numpy as np
 
-    from specmodel.prediction.predicting import warnings_of_times
+    from specmodel.prediction.cautions import warnings_of_times
 
     deployment, passed_over = prediction.deployment, warnings_of_times(prediction)
     own = _memory(prediction, chosen).warnings(prediction.batch_size, chosen.max_draft_length)

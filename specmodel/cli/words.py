@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -18,10 +17,8 @@ import click
 
 import specmodel
 from specmodel.base.errors import InputError
-from specmodel.base.naming import cached_snapshot, is_id, known_name, shipped_id
+from specmodel.base.naming import cached_snapshot, counted, is_id, known_name, shipped_id
 
-_COUNTED = re.compile(r"(?P<count>\d{1,6})\s*[x*×]\s*(?P<name>\D.*)")
-_COUNTED_AFTER = re.compile(r"(?P<name>\D.*?)\s*[x*×]\s*(?P<count>\d{1,3})")
 _ASKED = {"target": "a model", "hardware": "a GPU"}
 
 
@@ -107,20 +104,6 @@ def _named(options: Mapping[str, Any]) -> dict[str, Any]:
         if options.get(name)
     }
     return {**options, **names, "num_gpus": gpus, "taken": tuple(taken)}
-
-
-def counted(hardware: str) -> tuple[int | None, str]:
-    """Return the count of ``8xh200`` or ``h200x8``, None without one, and the name of the GPU.
-
-    >>> counted("8xh200"), counted("h200x8"), counted("h200")
-    ((8, 'h200'), (8, 'h200'), (None, 'h200'))
-    """
-    found = _COUNTED.fullmatch(hardware) or _COUNTED_AFTER.fullmatch(hardware)
-    if found is None or os.path.lexists(hardware):
-        return None, hardware
-    if not int(found["count"]):
-        raise InputError("hardware", hardware, "at least one GPU, such as 8xh200")
-    return int(found["count"]), found["name"]
 
 
 def _looked_up(argument: str, word: str, taken: list[str]) -> str:

@@ -1,5 +1,6 @@
 """The arguments that say what runs where, spelled out once for all that take them."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Required, TypedDict
 
@@ -10,14 +11,14 @@ from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 
 
-class PlainArguments(TypedDict, total=False):
-    """What runs where, as arguments of `specmodel.decode`.
+class RunArguments(TypedDict, total=False):
+    """How a model runs on a GPU.
 
     Parameters
     ----------
-    target, hardware, engine
-        Records, names that ship with the package, or paths; the engine is "vllm" by default, and
-        "ideal" has no overheads.
+    engine
+        A record, a name that ships with the package, or a path; "vllm" by default, and "ideal" has
+        no overheads.
     host_speed
         How many times as fast the host is as the engine's; that of its profile by default [-].
     graph_limit
@@ -48,8 +49,6 @@ class PlainArguments(TypedDict, total=False):
         each verified token, or "replay", one state and records of tokens are kept.
     """
 
-    target: Required[Architecture | str | Path]
-    hardware: Required[HardwareProfile | str | Path]
     engine: EngineProfile | str | Path | None
     host_speed: float | None
     graph_limit: int | None
@@ -69,8 +68,21 @@ class PlainArguments(TypedDict, total=False):
     state_rollback: str | None
 
 
+class PlainArguments(RunArguments, total=False):
+    """What runs where, without a drafter.
+
+    Parameters
+    ----------
+    target, hardware
+        Records, names that ship with the package, or paths.
+    """
+
+    target: Required[Architecture | str | Path]
+    hardware: Required[HardwareProfile | str | Path]
+
+
 class DeploymentArguments(PlainArguments, total=False):
-    """What runs where, as arguments of `specmodel.predict` and `specmodel.deploy`.
+    """What runs where, as arguments of `specmodel.deploy`.
 
     Parameters
     ----------
@@ -88,3 +100,45 @@ class DeploymentArguments(PlainArguments, total=False):
     tree_width: int | None
     mtp_dtype: str | None
     draft_tensor_parallel: int | None
+
+
+class AskedArguments(RunArguments, total=False):
+    """How it runs, as arguments of `specmodel.predict` beside those it names itself.
+
+    Parameters
+    ----------
+    num_gpus
+        GPUs over which the model is laid out, where the GPU's name does not count them and no
+        degrees are given [-].
+    tree_width, mtp_dtype, draft_tensor_parallel
+        As in `DeploymentArguments` [-].
+    proposal_rate, lookup_time
+        Of look-ups: share of the steps that have a proposal, 0.2 by default [-], and time of the
+        host to look up one sequence [s].
+    popularity_exponent
+        Experts are used as their rank to minus this power [-].
+    acceptance_rate, tokens_per_step, step_efficiency, accepted_fraction, acceptance_by_position
+        Forms of acceptance, of which one is given: see `Acceptance` [-] [token].
+    measured_draft_length, acceptance_spread
+        Draft length at which it was measured [token]; standard deviation of the acceptance rate,
+        which intervals then hold [-].
+    changes
+        What-ifs: values by dotted field of target, drafter, hardware or engine, such as
+        ``{"target.experts_per_token": 4}``, or a list of texts ``KEY=VALUE``.
+    """
+
+    num_gpus: int | None
+    tree_width: int | None
+    mtp_dtype: str | None
+    draft_tensor_parallel: int | None
+    proposal_rate: float | None
+    lookup_time: float | None
+    popularity_exponent: float | None
+    acceptance_rate: Numeric | None
+    tokens_per_step: Numeric | None
+    step_efficiency: Numeric | None
+    accepted_fraction: Numeric | None
+    acceptance_by_position: Numeric | None
+    measured_draft_length: Numeric | None
+    acceptance_spread: float | None
+    changes: Mapping[str, object] | Sequence[str] | None

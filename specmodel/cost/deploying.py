@@ -1,9 +1,9 @@
 """From what people name to a deployment: records, dtypes, degrees, what-ifs of single fields."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack, cast, get_args
 
@@ -14,10 +14,10 @@ from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE, TYPICAL_ROUTING_C
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.records import is_path, read_numbers
+from specmodel.base.records import read_numbers
 from specmodel.base.units import NORMAL_80, FloatArray, check
 from specmodel.cost.activations import with_usual_activations
-from specmodel.cost.arguments import DeploymentArguments, PlainArguments
+from specmodel.cost.arguments import DeploymentArguments
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
 from specmodel.cost.kinds import kernels_of, places_taken
 from specmodel.drafters.by_name import Drafter, load_drafter, model_drafter
@@ -32,6 +32,8 @@ from specmodel.models.architecture import Architecture, load_architecture
 RECORDS = ("hardware", "engine", "target", "drafter")
 """What has fields of its own, which a what-if may replace."""
 DEGREES = ("tensor_parallel", "data_parallel", "expert_parallel", "draft_tensor_parallel")
+GPU_DEGREES = DEGREES[:3]
+"""Those that decide how many GPUs there are."""
 DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype", "expert_dtype", "embedding_dtype")
 PART_DTYPES = ("attention_dtype", "mtp_dtype")
 """Dtypes of parts that follow the other weights unless told otherwise."""
@@ -73,6 +75,9 @@ _DEFAULTS: dict[str, Any] = {
 def deploy(**arguments: Unpack[DeploymentArguments]) -> tuple[Deployment, dict[str, Any]]:
     """Return a deployment from records, names or paths, and what was assumed in making it.
 
+    It has just what is named: without degrees one GPU, without a drafter none. `predict` takes what
+    is usual instead.
+
     Parameters
     ----------
     **arguments
@@ -84,47 +89,27 @@ def deploy(**arguments: Unpack[DeploymentArguments]) -> tuple[Deployment, dict[s
     >>> assumed["routing_correlation"]
     0.18
     """
-    return deployed(arguments, DeploymentArguments)
-
-
-def deployed(
-    arguments: Mapping[str, Any], known: type[PlainArguments]
-) -> tuple[Deployment, dict[str, Any]]:
-    """Return what `deploy` does of arguments that must be among those of a record.
-
-    A deployment from names of what ships with the package is kept, with the programs of its passes.
-    """
-    names = known.__annotations__
-    for name, value in arguments.items():
-        if name not in names:
-            raise InputError(name, value, f"an argument such as {nearest(name, names)}")
     for name in ("target", "hardware"):
         if arguments.get(name) is None:
             raise InputError(name, None, "a record, a name or a path")
-    try:
-        kept = _kept(tuple(arguments.items()), tuple(map(type, arguments.values())))
-    except TypeError:  # a record that has no hash
-        kept = None
-    return (kept[0], dict(kept[1])) if kept else resolve(arguments)
+    names = DeploymentArguments.__annotations__
+    for name, value in arguments.items():
+        if name not in names:
+            raise InputError(name, value, f"an argument such as {nearest(name, names)}")
+    return resolve(arguments)
 
 
-@lru_cache(maxsize=64)
-def _kept(
-    arguments: tuple[tuple[str, Any], ...], types: tuple[type, ...]
-) -> tuple[Deployment, dict[str, Any]] | None:
-    """Return a deployment from names and numbers, None where a path may have another content."""
-    is_fixed = {str, int, float, bool, type(None)}.issuperset(types)
-    if not is_fixed or any(isinstance(value, str) and is_path(value) for _, value in arguments):
-        return None
-    return resolve(dict(arguments))
-
-
-def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, dict[str, Any]]:
+def resolve(
+    values: Mapping[str, Any],
+    prefix: str = "",
+    lay_out: Callable[[Deployment], tuple[dict[str, Any], str]] | None = None,
+) -> tuple[Deployment, dict[str, Any]]:
     """Return a deployment from values by name, and what was assumed in making it.
 
     Names are target, hardware and any other of `NAMES`, or, with a dot, fields of the four records
     that are to be replaced, such as hardware.memory.peak_bytes_per_s; values of None and other
-    names are passed over. Errors carry `prefix` before the name of a field.
+    names are passed over. Errors carry `prefix` before the name of a field. `lay_out` returns
+    degrees for the deployment on one GPU, and what to say of them.
     """
     changes = _changes(values)
     given = {name: values[name] for name in NAMES if values.get(name) is not None}
@@ -159,9 +144,12 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
         **{name: _single(name, chosen) for name in SHARES},
         **{name: _degree(name, chosen) for name in DEGREES if chosen[name] is not None},
     )
-    of_engine = {"engine": None} if changes["engine"] else {}
-    of_engine |= {"host_speed": None} if "host_speed" in changes["engine"] else {}
-    return deployment, _assumed(deployment, given | of_engine)
+    degrees, told = lay_out(deployment) if lay_out else ({}, "")
+    deployment = replace(deployment, **degrees) if degrees else deployment
+    known = given | degrees | (dict.fromkeys(GPU_DEGREES) if told else {})
+    known |= {"engine": None} if changes["engine"] else {}
+    known |= {"host_speed": None} if "host_speed" in changes["engine"] else {}
+    return deployment, ({"gpus": told} if told else {}) | _assumed(deployment, known)
 
 
 def _alike(target: Architecture, dtypes: Mapping[str, str]) -> Architecture:

@@ -111,13 +111,22 @@ def side_by_side(
 
     Passes over twice the tokens that they stop at take turns, those between a share of it: no step.
     """
-    one = next(iter(second.values()))
-    own = _demand(timed, second.__contains__)
-    others = _demand(timed, lambda name: name.startswith(one.beside) and name not in second)
-    few = np.minimum(np.maximum(2 - tokens / one.beside_tokens, 0), 1)
-    hidden = few * (own.time + others.time - two_streams_time(own, others))
-    share = hidden / np.maximum(own.time, np.finfo(float).tiny)
     found = list(timed)
+    if not second:
+        return found
+    one, streams = next(iter(second.values())), [Demand(*np.zeros(3)), Demand(*np.zeros(3))]
+    for stack in timed:
+        for i, name in enumerate(stack.names):
+            is_own = name in second
+            if is_own or name.startswith(one.beside):
+                t = stack.times
+                alone = t.busy_time[i] + _row(t.launch_time, i) + _row(t.link_time, i)
+                own = alone, _row(t.reading_time, i), t.compute_time[i]
+                streams[is_own] = Demand(*map(add, streams[is_own], own))
+    few = np.minimum(np.maximum(2 - tokens / one.beside_tokens, 0), 1)
+    alone = streams[0].time + streams[1].time
+    hidden = few * (alone - two_streams_time(*streams))
+    share = hidden / np.maximum(streams[1].time, np.finfo(float).tiny)
     for place, stack in enumerate(timed):
         if second.keys() & set(stack.names):
             rows = np.array([name in second for name in stack.names], dtype=float)
@@ -125,26 +134,14 @@ def side_by_side(
     return found
 
 
-def _demand(timed: Sequence[TimeStack], is_in: Callable[[str], bool]) -> Demand:
-    """Return what the components of a stream take together."""
-    total = Demand(np.zeros(()), np.zeros(()), np.zeros(()))
-    for stack in timed:
-        rows = [i for i, name in enumerate(stack.names) if is_in(name)]
-        times = stack.times
-        whole = (times.total_time, times.reading_time, times.compute_time) if rows else ()
-        for i in rows:
-            parts = (np.atleast_1d(value)[i if np.ndim(value) else 0] for value in whole)
-            total = Demand(*map(add, total, parts))
-    return total
+def _row(values: Value, i: int) -> Value:
+    return values[i] if isinstance(values, np.ndarray) and values.ndim else values
 
 
 def _hidden(times: ComponentTime, rows: FloatArray, share: FloatArray) -> ComponentTime:
     """Return times of a stack in which a share of some rows is hidden."""
     share = with_axes(rows, 1 + np.ndim(share)) * share
-    left = ComponentTime(*(value * (1 - share) for value in vars(times).values()))
-    hidden = times.total_time * share
-    kept = times.link_time, times.sharpness  # messages run on neither stream
-    return replace(left, link_time=kept[0], sharpness=kept[1], hidden_time=hidden)
+    return replace(times.scaled(1 - share), hidden_time=times.total_time * share)
 
 
 def stacked(values: Sequence[Value]) -> FloatArray:

@@ -8,6 +8,7 @@ from specmodel.base.ranges import among
 from specmodel.base.units import FloatArray, format_si
 from specmodel.cost.latency import StepTimes
 from specmodel.cost.memory import MemoryUse
+from specmodel.prediction.cautions import warnings_of
 from specmodel.prediction.evaluate import (
     COORDINATES,
     LIMITS,
@@ -16,7 +17,6 @@ from specmodel.prediction.evaluate import (
     lengths_considered,
 )
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import warnings_of
 
 MEMORY = "memory"
 """What `limited_by` says where a draft would gain, but none fits."""

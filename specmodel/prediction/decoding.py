@@ -3,39 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.units import Numeric
-from specmodel.cost.arguments import PlainArguments
-from specmodel.cost.deploying import deployed
+from specmodel.cost.arguments import RunArguments
 from specmodel.cost.deployment import Deployment
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.models.architecture import Architecture
+from specmodel.prediction.case import Case, case_of
 from specmodel.prediction.columns import DECODE_COLUMNS
 from specmodel.prediction.evaluate import evaluate
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import as_prediction, plain_points
+from specmodel.prediction.predicting import as_prediction, plain_points, with_intervals
 
 
 def decode(
+    target: Architecture | str | Path,
+    hardware: HardwareProfile | str | Path,
     *,
-    batch_size: Numeric,
+    batch_size: Numeric | None = None,
     context_length: Numeric | None = None,
     prompt_length: Numeric | None = None,
     output_length: Numeric | None = None,
     interval: bool = False,
-    **deployment: Unpack[PlainArguments],
+    **others: Unpack[RunArguments],
 ) -> Prediction:
     """Predict decoding without speculation: time per output token, throughput, memory.
 
     Parameters
     ----------
-    batch_size, context_length, prompt_length, output_length, interval
-        As in `specmodel.predict`, broadcasting [request] [token] [token] [token].
-    **deployment
-        What runs where: target and hardware, and any other argument of
-        `cost.arguments.PlainArguments`.
+    target, hardware, batch_size, context_length, prompt_length, output_length, interval
+        As in `specmodel.predict` [request] [token] [token] [token].
+    **others
+        How it runs: those of `cost.arguments.RunArguments`.
 
     Returns
     -------
@@ -46,19 +51,27 @@ def decode(
 
     Examples
     --------
-    >>> p = decode(target="llama-3.1-8b", hardware="h100_sxm", batch_size=[1, 64],
-    ...            context_length=1000, stack="datasheet")
+    >>> p = decode("llama-3.1-8b", "h100_sxm", batch_size=[1, 64], context_length=1000,
+    ...            stack="datasheet")
     >>> p.tpot.round(5).tolist(), p.limited_by.tolist()
     ([0.00461, 0.00725], ['bandwidth', 'bandwidth'])
     """
-    return decode_deployed(
-        *deployed(deployment, PlainArguments),
-        batch_size=batch_size,
-        context_length=context_length,
-        prompt_length=prompt_length,
-        output_length=output_length,
-        interval=interval,
-    )
+    points = {
+        "batch_size": batch_size,
+        "context_length": context_length,
+        "prompt_length": prompt_length,
+        "output_length": output_length,
+    }
+    where = {"target": target, "hardware": hardware}
+    case = case_of(where | points | others, is_drafting=False)
+    found = decoded(case)
+    return with_intervals(found) if interval else found
+
+
+def decoded(case: Case) -> Prediction:
+    """Return what a case without a drafter takes."""
+    points: dict[str, Any] = {**case.points}
+    return replace(decode_deployed(case.deployment, case.assumed, **points), case=case)
 
 
 def decode_deployed(

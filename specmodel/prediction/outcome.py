@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.base.text import align
+from specmodel.base.text import align, mimebundle
+from specmodel.base.units import FloatArray
 from specmodel.cost.blocks import BlockedTimes
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import StepTimes
+from specmodel.drafters.typical import TypicalHeads
+from specmodel.prediction.case import Case
 from specmodel.prediction.columns import COLUMNS, Array, Column, interval_of, with_interval
 from specmodel.prediction.evaluate import Evaluation
 from specmodel.prediction.intervals import Interval
@@ -20,6 +23,31 @@ from specmodel.prediction.table import Row, columns_of, fitted, left_out_told, v
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Turned:
+    """From which acceptance drafting pays at each point, and what published heads would give.
+
+    Points are those of a prediction at the draft length that is best with the median head, or,
+    without heads, that asks for the least acceptance; its tokens and speedups are the median's.
+
+    Parameters
+    ----------
+    heads
+        What published heads of the drafter's kind reach; None where too few are published.
+    length_needed, rate_needed, tokens_needed
+        Draft length that asks for the least acceptance rate [token], that rate [-], and the tokens
+        per step that it is; NaN where none suffice [token].
+    speedups
+        Speedup by level of the heads; empty without them [-].
+    """
+
+    heads: TypicalHeads | None
+    length_needed: FloatArray
+    rate_needed: FloatArray
+    tokens_needed: FloatArray
+    speedups: dict[str, FloatArray]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -37,6 +65,9 @@ class Prediction:
         What was assumed as it was not given, by argument; what finds the `warnings`.
     intervals
         Central 80 % intervals by column, where they were asked for.
+    case, turned
+        The question that it answers, if it was asked by names; and from which acceptance drafting
+        pays, where none is known.
     """
 
     evaluation: Evaluation
@@ -44,6 +75,8 @@ class Prediction:
     warn: Callable[[Prediction], tuple[str, ...]]
     intervals: dict[str, Interval] | None = None
     shown: tuple[Column, ...] = COLUMNS
+    case: Case | None = None
+    turned: Turned | None = None
 
     @cached_property
     def _by_name(self) -> dict[str, Column]:
@@ -76,10 +109,39 @@ class Prediction:
     def _known(self) -> dict[str, Array]:
         return {}
 
+    def view(self, name: str = "", **how: Any) -> Any:
+        """Return an answer that is a view of it, in all forms: ``print(p.view("peak"))``.
+
+        Parameters
+        ----------
+        name
+            "verdict", "lengths" (of each draft length), "peak" (over batch sizes), "terms" (what
+            takes the gain) or, of `specmodel.decode`, "plain"; by default the verdict.
+        **how
+            Settings of the view: of the verdict `tpot_target` [s], `columns`, `interval` and
+            `components`, as the command line has them.
+        """
+        import specmodel
+
+        return specmodel.show.view(self, name, **how)
+
+    def report(self, **how: Any) -> str:
+        """Return the page that the command prints; `how` are settings of `view`."""
+        return str(self.view(**how))
+
+    def to_dict(self, **how: Any) -> dict[str, Any]:
+        """Return what the command's JSON has; `how` are settings of `view`."""
+        return dict(self.view(**how).to_dict())
+
     def __str__(self) -> str:
         size, most = self.batch_size.size, 60
+        if self.case and size <= most:
+            return self.report()
         rest = f"\nThe first {most} of {size} points; to_frame() has all." if size > most else ""
         return self.to_text(most=most) + rest
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return mimebundle(str(self))
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._by_name})

@@ -1,9 +1,10 @@
-"""What a deployment with speculation gains, point by point, and what was assumed for that."""
+"""What a case with speculation gains, point by point, and what was assumed for that."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
@@ -13,91 +14,227 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
-from specmodel.cost.arguments import DeploymentArguments
-from specmodel.cost.deploying import deployed
+from specmodel.cost.arguments import AskedArguments
 from specmodel.cost.deployment import Deployment
+from specmodel.drafters.passes import Drafter
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.models.architecture import Architecture
+from specmodel.prediction.at_best import at_best, warnings_at_best
+from specmodel.prediction.case import DEFAULT_MAX_DRAFT_LENGTH, Case, case_of
+from specmodel.prediction.cautions import plain_warnings, warnings_of, warnings_of_times
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS, Column
-from specmodel.prediction.evaluate import LOAD, Evaluation, evaluate
+from specmodel.prediction.evaluate import LOAD, Evaluation, evaluate, lengths_considered
 from specmodel.prediction.intervals import MAX_POINTS, central_intervals, states_errors
-from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.outcome import Prediction, Turned
 
 MOST = 1e9
 """Largest batch size [request] and context length [token] that are accepted."""
 MOST_PROMPT = 1e7
 """Longest prompt and output that are accepted [token]."""
 DEFAULT_CONTEXT_LENGTH = 1024
-DEFAULT_MAX_DRAFT_LENGTH = 10
-_EVERY_STEP = (
-    "the look-up is assumed to find a proposal in every step, which is optimistic: on measured"
-    " traces it does in 15 to 32 % of the steps (proposal_rate)"
-)
 
 
-def predict(  # noqa: PLR0913 - all keyword-only
+def predict(  # noqa: PLR0913 - keyword-only but for the two words
+    target: Architecture | str | Path,
+    hardware: HardwareProfile | str | Path,
     *,
-    draft_length: Numeric,
-    batch_size: Numeric,
-    acceptance: Acceptance | Numeric | str,
+    drafter: Drafter | Architecture | str | Path | None = None,
+    acceptance: Acceptance | Numeric | str | None = None,
+    draft_length: Numeric | None = None,
+    batch_size: Numeric | None = None,
     context_length: Numeric | None = None,
     prompt_length: Numeric | None = None,
     output_length: Numeric | None = None,
     verify_tokens: Numeric | None = None,
     max_draft_length: int | None = None,
     interval: bool = False,
-    **deployment: Unpack[DeploymentArguments],
+    gpu_hour_price: float | None = None,
+    **others: Unpack[AskedArguments],
 ) -> Prediction:
-    """Predict target efficiency and speedup of speculative decoding.
+    """Predict whether speculation pays, by batch size, as ``specmodel predict`` does.
+
+    A model and a GPU are enough: GPUs are then as many as hold it, the drafter is the model's usual
+    one, acceptance what is published of both, the draft length the best of each batch size. Where
+    no acceptance is known, the question is turned round: `Prediction.turned` has from which it
+    pays, and speedups are those with the median of published heads.
 
     With n-gram look-up, tokens per step and step efficiency are means over all steps, given and
-    returned; rates and the accepted fraction are about the tokens drafted. "ngram" is assumed to
-    propose in 0.2 of the steps; `ngram_drafter` takes what was measured.
+    returned; rates and the accepted fraction are about the tokens drafted.
 
     Parameters
     ----------
-    draft_length, batch_size
-        Tokens drafted per sequence and step, 0 for none, and sequences decoded together,
-        broadcasting [token] [request].
+    target, hardware
+        Model and GPU: records, names that ship with the package or their beginnings, or paths;
+        ``8xh200`` is eight of them.
+    drafter
+        What drafts: a record, a name or a path; "none" for nothing.
     acceptance
         Acceptance rate [-], or an `Acceptance` in another form, broadcasting; "preset" for what is
-        published of the target with this drafter, or a name as `load_acceptance` takes it.
+        published of the target with this drafter, a name as `load_acceptance` takes it, or
+        "typical", "typical-low" or "typical-high" for what published heads of the kind reach. Forms
+        may be given by their own names instead, such as `tokens_per_step`.
+    draft_length, batch_size
+        Tokens drafted per sequence and step, 0 for none, and sequences decoded together,
+        broadcasting; 1, 2, 4 to 256 sequences by default [token] [request].
     context_length
-        KV entries of each sequence before the step, broadcasting [token].
+        KV entries of each sequence before the step, broadcasting; 1,024 by default [token].
     prompt_length, output_length
         Tokens of a prompt and tokens that each request makes, where steps carry the prefill of
         other requests (`cost.prefill.carried_prefill`); none is carried by default [token].
     verify_tokens
         Tokens of each sequence in the verify pass, `draft_length` + 1 unless it is a tree [token].
-    max_draft_length, interval
-        Longest draft considered for `best_draft_length` [token]; whether to add central 80 %
-        intervals, by a Monte Carlo with a fixed seed.
-    **deployment
-        What runs where: target, hardware and drafter, and any other argument of
-        `cost.arguments.PlainArguments` and `cost.arguments.DeploymentArguments`.
+    max_draft_length, interval, gpu_hour_price
+        Longest draft considered [token]; whether columns have central 80 % intervals, by a Monte
+        Carlo with a fixed seed; price of a GPU for an hour, for the cost of tokens.
+    **others
+        How it runs, and acceptance in other forms: those of `cost.arguments.AskedArguments`.
 
     Returns
     -------
     Prediction
-        Arrays of the shape to which the arguments broadcast.
+        Arrays of the shape to which the arguments broadcast; printed, what the command prints.
 
     Examples
     --------
-    >>> p = predict(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram", draft_length=3,
+    >>> p = predict("qwen3.5-397b", "h200", batch_size=[1, 64])
+    >>> p.draft_length.tolist(), p.deployment.layout.num_gpus
+    ([6.0, 6.0], 8)
+    >>> p = predict("mixtral-8x7b", "h100_sxm", drafter="ngram", draft_length=3,
     ...             batch_size=[1, 16], acceptance=0.4, tensor_parallel=2, context_length=512)
     >>> (p.speedup > 1).tolist()
     [False, True]
     """
-    return predict_deployed(
-        *deployed(deployment, DeploymentArguments),
-        draft_length=draft_length,
-        batch_size=batch_size,
-        acceptance=acceptance,
-        context_length=context_length,
-        prompt_length=prompt_length,
-        output_length=output_length,
-        verify_tokens=verify_tokens,
-        max_draft_length=max_draft_length,
-        interval=interval,
+    points = {
+        "draft_length": draft_length,
+        "batch_size": batch_size,
+        "context_length": context_length,
+        "prompt_length": prompt_length,
+        "output_length": output_length,
+        "verify_tokens": verify_tokens,
+        "max_draft_length": max_draft_length,
+    }
+    where = {"target": target, "hardware": hardware, "drafter": drafter, "acceptance": acceptance}
+    found = predicted(case_of(where | points | others))
+    if gpu_hour_price is not None:
+        from specmodel.prediction.priced import priced
+
+        found = priced(found, gpu_hour_price)
+    return with_intervals(found) if interval else found
+
+
+def predicted(case: Case) -> Prediction:
+    """Return what a case gains: at the lengths given, at the best ones, or turned round."""
+    if case.acceptance is None and case.deployment.has_drafter:
+        return turned_round(case)
+    return at_best_lengths(case) if case.draft_length is None else at_given_lengths(case)
+
+
+def at_given_lengths(case: Case, **changes: Any) -> Prediction:
+    """Return the prediction at the draft lengths that were given, or at others."""
+    told: dict[str, Any] = {"draft_length": case.draft_length, **case.points}
+    told |= {"max_draft_length": case.given.get("max_draft_length")} | changes
+    acceptance = case.acceptance if case.deployment.has_drafter else 0.0
+    if acceptance is None:
+        acceptance = case.known_acceptance
+    found = predict_deployed(case.deployment, case.assumed, acceptance=acceptance, **told)
+    return replace(found, case=case)
+
+
+def at_best_lengths(case: Case) -> Prediction:
+    """Return the prediction at the draft length with the largest speedup of each point.
+
+    Its draft lengths are 0 where none pays.
+    """
+    for name in ("verify_tokens", "tree_width"):
+        if case.given.get(name) is not None:
+            expected = "--draft-length with it, as trees have no best length"
+            raise InputError(name, case.given[name], expected)
+    longest, acceptance = case.longest_draft(), case.known_acceptance
+    assumed = {**case.assumed, **case.longest_told(longest)}
+    found = best_lengths(case.deployment, assumed, acceptance, longest, case.points)
+    return replace(found, case=case)
+
+
+def best_lengths(
+    deployment: Deployment,
+    assumed: Mapping[str, Any],
+    acceptance: Acceptance,
+    longest: int,
+    points: Mapping[str, Any],
+) -> Prediction:
+    """Return the prediction at the best draft length, up to the `longest` [token], of each point.
+
+    `points` are batch sizes and what else `predict` takes of points, draft lengths aside.
+    """
+    shape = np.broadcast_shapes(*map(np.shape, points.values()), acceptance.shape)
+    lengths = lengths_considered(deployment, longest, len(shape))
+    told = {"acceptance": acceptance, "max_draft_length": longest, **points}
+    return at_best(predict_deployed(deployment, assumed, draft_length=lengths, **told))
+
+
+def at_all_lengths(case: Case, shortest: int = 1) -> Prediction:
+    """Return the prediction at all draft lengths up to the longest considered, along a new axis.
+
+    It is the last but one.
+    """
+    longest = case.longest_draft()
+    points = {name: _with_axis(values) for name, values in case.points.items()}
+    told = {"draft_length": np.arange(shortest, longest + 1)[:, None], **points}
+    case = replace(case, assumed={**case.assumed, **case.longest_told(longest)})
+    found = at_given_lengths(case, max_draft_length=longest, **told)
+    return replace(found, warn=warnings_at_best)
+
+
+def _with_axis(values: Numeric) -> Numeric:
+    array = np.asarray(values)
+    return np.expand_dims(array, -2) if array.ndim > 1 else array
+
+
+def turned_round(case: Case) -> Prediction:
+    """Return from which acceptance drafting pays, with what published heads would give.
+
+    The prediction is at the draft lengths of `Turned`, and has it as `turned`.
+    """
+    measured = case.given.get("measured_draft_length")
+    if measured is not None:
+        expected = "a form of acceptance with it"
+        raise InputError("measured_draft_length", measured, expected)
+    for name in ("verify_tokens", "tree_width"):
+        if case.given.get(name) is not None:
+            raise InputError(name, case.given[name], "an acceptance with it")
+    heads, draft_length = case.heads, case.turned_lengths()
+    acceptance = heads.acceptance[1] if heads else Acceptance(acceptance_rate=0.5)
+    asked, case = case, replace(case, acceptance=acceptance)
+    told = {"max_draft_length": max(draft_length), **case.points}
+    shape = at_given_lengths(case, **told, draft_length=1).speedup.shape
+    lengths = np.array(draft_length, dtype=float).reshape(-1, *(1,) * len(shape))
+    each = at_given_lengths(case, **told, draft_length=lengths)
+    has_room = each.fits | ~each.fits.any(axis=0)
+    rates = np.where(has_room, each.break_even_acceptance_rate, np.nan)
+    needed = np.where(np.isnan(rates), np.inf, rates).argmin(axis=0)[np.newaxis]
+    best = np.where(has_room, each.speedup, 0).argmax(axis=0)[np.newaxis] if heads else needed
+
+    def taken(values: FloatArray, place: np.ndarray = needed) -> FloatArray:
+        every = np.broadcast_to(values, each.speedup.shape)
+        return np.asarray(np.take_along_axis(every, place, axis=0)[0])
+
+    rate = taken(rates)
+    found = at_given_lengths(case, **told, draft_length=taken(lengths, best))
+    levels = zip(heads.levels, heads.acceptance, strict=True) if heads else ()
+    turned = Turned(
+        heads=heads,
+        length_needed=np.where(np.isnan(rate), np.nan, taken(lengths)),
+        rate_needed=rate,
+        tokens_needed=np.where(np.isnan(rate), np.nan, taken(each.relative_step_time)),
+        speedups={
+            level: np.asarray(
+                kind.expected_tokens_per_step(found.draft_length) / found.relative_step_time
+            )
+            for level, kind in levels
+        },
     )
+    # what a mean head would gain is no prediction of this one
+    return replace(found, case=asked, turned=turned, warn=warnings_of_times)
 
 
 def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
@@ -143,56 +280,13 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     return as_prediction(evaluation, COLUMNS, assumed, interval=interval, warn=warnings_of)
 
 
-def warnings_of(predicted: Prediction) -> tuple[str, ...]:
-    """Return what the reader of a prediction with drafts must know."""
-    evaluation = predicted.evaluation
-    return (
-        *warnings_of_times(predicted),
-        *_beyond_measured(evaluation, predicted.best_draft_length),
-        *_between_modules(evaluation, predicted.best_draft_length),
-        *([_EVERY_STEP] if predicted.assumptions.get("proposal_rate") == 1 else []),
-    )
-
-
-def _plain_warnings(predicted: Prediction) -> tuple[str, ...]:
-    e, deployment = predicted.evaluation, predicted.deployment
-    batch_size, none = e.points["batch_size"], np.zeros(())
-    return (
-        *e.memory.warnings(batch_size),
-        *deployment.warnings(batch_size, none),
-        *deployment.graph_warnings(batch_size, none + 1),
-    )
-
-
-def warnings_of_times(predicted: Prediction) -> tuple[str, ...]:
-    """Return what the reader must know of memory and times, whatever is accepted."""
-    evaluation, deployment = predicted.evaluation, predicted.deployment
-    batch_size, gamma = evaluation.points["batch_size"], evaluation.points["draft_length"]
-    sizes, lengths, tokens = _that_fit(evaluation, "batch_size", "draft_length", "verify_tokens")
-    return (
-        *evaluation.memory.warnings(batch_size, gamma),
-        *deployment.warnings(sizes, lengths),
-        *deployment.graph_warnings(sizes, tokens),
-    )
-
-
-def _that_fit(evaluation: Evaluation, *names: str) -> list[FloatArray]:
-    """Return coordinates of the points that fit in memory, of all if none or all of them do."""
-    found = [evaluation.points[name] for name in names]
-    fits = evaluation.points["batch_size"] <= evaluation.memory.max_batch_size
-    if fits.all() or not fits.any():
-        return found
-    fits, *found = np.broadcast_arrays(fits, *found)
-    return [values[fits] for values in found]
-
-
 def as_prediction(
     evaluation: Evaluation,
     columns: tuple[Column, ...],
     assumed: Mapping[str, Any],
     *,
     interval: bool = False,
-    warn: Callable[[Prediction], tuple[str, ...]] = _plain_warnings,
+    warn: Callable[[Prediction], tuple[str, ...]] = plain_warnings,
 ) -> Prediction:
     """Return columns of an evaluation, those of its load included, computed when they are read."""
     shown = (*columns, *LOAD_COLUMNS) if evaluation.points.keys() >= {*LOAD} else columns
@@ -256,39 +350,6 @@ def _default_context(load: Mapping[str, FloatArray]) -> tuple[Numeric, int | str
         return DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH
     mean = np.asarray(load["prompt_length"] + np.floor(load["output_length"] / 2))
     return mean, int(mean.item()) if mean.size == 1 else "prompt + output / 2"
-
-
-def _beyond_measured(evaluation: Evaluation, best: FloatArray) -> list[str]:
-    """Say so if a draft asked for, or the best one, is longer than what was measured."""
-    lengths = evaluation.points["draft_length"], best
-    longest = max(np.max(length, where=~np.isnan(length), initial=0) for length in lengths)
-    measured = evaluation.acceptance.measured_draft_length
-    trained = evaluation.deployment.drafter.trained_positions
-    known = trained if measured is None else np.max(measured)
-    by_position = evaluation.acceptance.acceptance_by_position is not None
-    if by_position or known is None or longest <= known:
-        return []
-    of_what = "the head is trained for" if measured is None else "acceptance was measured at"
-    return [
-        f"{of_what} {known:g} drafted token{'s' if known > 1 else ''}; up to {longest:g} the same"
-        " rate is assumed at each position, where it usually falls: acceptance by position tells"
-    ]
-
-
-def _between_modules(evaluation: Evaluation, best: FloatArray) -> list[str]:
-    """Say so if an engine refuses a draft length asked for, or the best one."""
-    modules = len(evaluation.deployment.drafter.parts)
-    if modules < 2:
-        return []
-    asked = np.concatenate([np.ravel(evaluation.points["draft_length"]), np.ravel(best)])
-    refused = np.unique(asked[(asked > modules) & (asked % modules > 0)])
-    if not refused.size:
-        return []
-    lengths = ", ".join(f"{length:g}" for length in refused)
-    return [
-        f"with {modules} modules vLLM takes a draft length of at most {modules}, or a multiple of"
-        f" it, and not {lengths}"
-    ]
 
 
 def _check_shapes(points: dict[str, FloatArray], acceptance: Acceptance) -> None:

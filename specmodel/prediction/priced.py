@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from specmodel.algebra.money import cost_per_million_tokens
+from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.prediction.columns import Column
 from specmodel.prediction.outcome import Prediction
@@ -20,6 +21,8 @@ def priced(prediction: Prediction, gpu_hour_price: float | None) -> Prediction:
     """Return a prediction with the column `cost_per_million_tokens`; unchanged without a price."""
     if gpu_hour_price is None:
         return prediction
+    if prediction.turned:
+        raise InputError("gpu_hour_price", gpu_hour_price, "an acceptance with it")
     price = check("gpu_hour_price", gpu_hour_price, minimum=0)
     gpus = prediction.deployment.layout.num_gpus
     made = next(column.of for column in prediction.shown if column.name == "throughput")

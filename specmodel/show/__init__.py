@@ -6,5 +6,6 @@ from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
     from specmodel.show import explorer as explorer, plots as plots
+    from specmodel.show.views import view as view
 
 __getattr__, __dir__ = front(__name__)

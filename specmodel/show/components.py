@@ -1,4 +1,4 @@
-"""A prediction in all forms, with the times of the components of its passes if asked for."""
+"""The times of the components of the passes of a prediction."""
 
 from __future__ import annotations
 
@@ -11,24 +11,6 @@ from specmodel.show import forms, report
 
 if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
-
-
-def answer(
-    prediction: Prediction, words: list[str], *, with_components: bool, width: int = 80
-) -> forms.Answer:
-    """Return a prediction of plain decoding in all forms, with its components if asked for."""
-
-    def page() -> str:
-        parts = [prediction.to_text(width)]
-        parts += [component_tables(prediction)] if with_components else []
-        return report.page(prediction, words, *parts)
-
-    return forms.Answer(
-        page=page,
-        fields=lambda: fields_of(prediction, prediction.rows(), with_components=with_components),
-        rows=lambda: component_rows(prediction) if with_components else prediction.rows(),
-        warnings=prediction.warnings,
-    )
 
 
 def fields_of(prediction: Prediction, rows: list[Row], *, with_components: bool) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from specmodel import __version__
-from specmodel.base.text import SCREEN, Columns, align, align_blocks
+from specmodel.base.text import SCREEN, Columns, align, align_blocks, mimebundle
 from specmodel.prediction.table import Form, Row, columns_of, filler, fitted, left_out_told
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ JSON_SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a command answers. Each form is made only when it is printed.
+    """What a question is answered. Each form is made only when it is asked for.
 
     `page` is the text for people, `fields` the JSON, `rows` the CSV, and `fragment` what an engine
     reads. `warnings` go to standard error beside CSV and fragment, `caveats` beside the fragment.
@@ -36,6 +36,27 @@ class Answer:
     caveats: Collection[str] = ()
     case: str = ""
 
+    def report(self) -> str:
+        """Return the text that the command prints."""
+        return self.page()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the command's JSON has."""
+        versions = {"schema_version": JSON_SCHEMA_VERSION, "version": __version__}
+        return {**versions, **self.fields()}
+
+    def to_frame(self) -> DataFrame:
+        """Return the rows that the command's CSV has."""
+        import pandas as pd
+
+        return pd.DataFrame(self.table())
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return mimebundle(self.report())
+
     def table(self) -> list[Row]:
         """Return the rows with the case that they are of."""
         own: Row = {"case": self.case} if self.case else {}
@@ -46,8 +67,7 @@ def as_json(answer: Answer) -> str:
     """Return strict JSON that starts with the versions of its schema and of the package."""
     import json
 
-    versions = {"schema_version": JSON_SCHEMA_VERSION, "version": __version__}
-    return json.dumps({**versions, **answer.fields()}, indent=2, allow_nan=False)
+    return json.dumps(answer.to_dict(), indent=2, allow_nan=False)
 
 
 def as_csv(answer: Answer) -> str:

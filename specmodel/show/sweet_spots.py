@@ -1,18 +1,121 @@
-"""Sweet spots in words and as a table."""
+"""The batch sizes where speculation pays, of one case or of several: a view of a prediction."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from specmodel import answers
+from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.prediction.table import Form, Row, varies
-from specmodel.show import forms, operator, report
+from specmodel.show import compared, forms, operator, report
 
 if TYPE_CHECKING:
+    from specmodel.prediction.case import Case
     from specmodel.prediction.gains import Gain
 
 _MOST_JUDGED = 1000
 """Points of a curve that are told one by one as sure or open [-]."""
+
+
+def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
+    """Return where speculation pays, and where most, in all forms."""
+    p, spots = _found(prediction, interval)
+    at_best = report.case(p).draft_length is None
+    return report.answer(p, spots, lambda: (verdict(spots, p, at_best=at_best), table(spots)))
+
+
+def _found(
+    prediction: report.Prediction, interval: bool | None
+) -> tuple[report.Prediction, forms.DataFrame]:
+    """Return a prediction and the sweet spots of its curves."""
+    p, at_best = _without_misfits(prediction), report.case(prediction).draft_length is None
+    if not at_best and not p.draft_length.all():
+        raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
+    spots = answers.sweet_spots(p)
+    return p, spots if interval is False else with_intervals(spots, p, at_best=at_best)
+
+
+def _without_misfits(p: report.Prediction) -> report.Prediction:
+    """Return a prediction that does not warn of what does not fit where some points do."""
+    if not p.fits.any():
+        return p
+    unfit = p.evaluation.memory.warnings(p.batch_size, p.evaluation.points["draft_length"])
+    kept = tuple(warning for warning in p.warnings if warning not in unfit)
+    return replace(p, warn=lambda _: kept)
+
+
+def _warning_where_it_pays(p: report.Prediction) -> report.Prediction:
+    """Return a prediction that warns of no batch size beyond the last at which it pays."""
+    from specmodel.prediction.predicting import predicted
+
+    paying = p.fits & (p.speedup > 1)
+    last = p.batch_size[paying if paying.any() else p.fits].max()
+    sizes = sorted({int(size) for size in p.batch_size[p.batch_size <= last]})
+    told = _without_misfits(predicted(report.case(p).at(batch_size=sizes))).warnings
+    return replace(p, warn=lambda _: told)
+
+
+def side_by_side(
+    cases: Mapping[str, Case], refused: Mapping[str, InputError], interval: bool | None = None
+) -> forms.Answer:
+    """Return the sweet spots of the cases that have an answer, and why the others have none.
+
+    Cases are named by target, drafter and GPU; `refused` are those that could not be resolved.
+    """
+    import pandas as pd
+
+    from specmodel.prediction.predicting import predicted
+
+    predictions: dict[str, report.Prediction] = {}
+    frames, refused = [], dict(refused)
+    for name, case in cases.items():
+        try:
+            p, spots = _found(predicted(case.with_typical().drafting()), interval)
+            if not p.fits.any():
+                needed = report.would_hold(p).removesuffix(".")
+                expected = f"more GPUs, as nothing fits in memory.{needed}"
+                raise InputError("hardware", case.given["hardware"], expected)
+        except InputError as error:
+            refused[name] = error
+            continue
+        heading = report.heading(p.deployment)
+        predictions[heading] = _warning_where_it_pays(p)
+        named: Row = dict(zip(_NAMES, _split(name), strict=True))
+        told = {"num_gpus": p.deployment.layout.num_gpus}
+        source = {"acceptance": report.case(p).acceptance_told, "case": heading}
+        frames.append(pd.DataFrame([named | told | row | source for row in forms.records(spots)]))
+    if not frames:
+        raise next(iter(refused.values()))
+    found = pd.concat(frames, ignore_index=True)
+    lacking = {
+        name: f"--{error.argument.replace('_', '-')} needs {error.expected}"
+        for name, error in refused.items()
+    }
+    notes = [
+        f"Left out: {'; '.join(name for name in lacking if lacking[name] == why)}, as {why}."
+        for why in dict.fromkeys(lacking.values())
+    ]
+    words = " ".join([peaks(found), *notes])
+    answer = report.comparison(
+        predictions, found, lambda: compared.page(predictions, words, table(found))
+    )
+    return replace(
+        answer,
+        fields=lambda: {**answer.fields(), "left_out": lacking},
+        warnings=[*notes, *(f"{n}: {told}" for n, p in predictions.items() for told in p.warnings)],
+    )
+
+
+_NAMES = ("target", "drafter", "hardware")
+
+
+def _split(name: str) -> list[str]:
+    """Return target, drafter and GPU of the name of a case."""
+    target, _, rest = name.partition(" with ")
+    return [target, *rest.split(" on ")]
 
 
 def verdict(spots: forms.DataFrame, prediction: report.Prediction, *, at_best: bool = False) -> str:

@@ -5,25 +5,65 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specmodel.base.text import align
+from specmodel.base.errors import InputError
+from specmodel.base.text import TABLE, align
 from specmodel.prediction.table import Form, Row, columns_of, fitted, left_out_told, varies
+from specmodel.show import forms, report
 from specmodel.show.operator import CELLS, ends, place, places
 
 if TYPE_CHECKING:
-    from specmodel.answers.outlook import Turned
+    from specmodel.prediction.outcome import Prediction, Turned
 
 UNITS = {"break_even_tokens_per_step": "token", "break_even_draft_length": "token"}
 """Units of columns of rows that a prediction does not have."""
 _TAKEN = ("batch_size", "draft_length", "context_length", "forward_time", "limited_by", "fits")
 
 
-def turned_rows(turned: Turned) -> list[Row]:
+def answer(prediction: Prediction, *, components: bool = False, **judged: object) -> forms.Answer:
+    """Return in all forms from which acceptance it pays, where none is known.
+
+    Components, and what is `judged`, such as a target, ask for an acceptance.
+    """
+    for name, value in judged.items():
+        if value is not None:
+            raise InputError(name, value, "an acceptance with it")
+    if components:
+        _ = report.case(prediction).known_acceptance  # refuses
+    rows = turned_rows(prediction)
+
+    def page() -> str:
+        words = turned_verdict(prediction, rows)
+        words[0] += report.would_hold(prediction)
+        table = turned_table(rows, _of(prediction), TABLE.get())
+        return report.page(prediction, words, table)
+
+    units = prediction.units() | UNITS
+    return forms.Answer(
+        page=page,
+        fields=lambda: (
+            report.case_fields(prediction)
+            | {"units": {n: units.get(n, "-") for n in rows[0]}, "rows": rows}
+        ),
+        rows=lambda: rows,
+        warnings=prediction.warnings,
+        case=report.heading(prediction.deployment),
+    )
+
+
+def _of(prediction: Prediction) -> Turned:
+    if prediction.turned is None:
+        raise InputError("acceptance", "known", "none, to turn the question round")
+    return prediction.turned
+
+
+def turned_rows(prediction: Prediction) -> list[Row]:
     """Return the rows of a question turned round: what is needed, and what heads would give.
 
     The draft length is the best one with the median head; what is needed is at one of its own.
     """
     import numpy as np
 
+    turned = _of(prediction)
     needed = {
         "break_even_acceptance_rate": turned.rate_needed,
         "break_even_tokens_per_step": turned.tokens_needed,
@@ -35,7 +75,7 @@ def turned_rows(turned: Turned) -> list[Row]:
         {name: row[name] for name in _TAKEN[:4]}
         | {name: None if np.isnan(values[i]) else values[i] for name, values in columns.items()}
         | {name: row[name] for name in _TAKEN[4:]}
-        for i, row in enumerate(turned.prediction.rows())
+        for i, row in enumerate(prediction.rows())
     ]
 
 
@@ -67,8 +107,9 @@ def _short(turned: Turned) -> dict[str, str]:
     }
 
 
-def turned_verdict(turned: Turned, rows: list[Row]) -> list[str]:
+def turned_verdict(prediction: Prediction, rows: list[Row]) -> list[str]:
     """Say from which tokens a step drafting pays, and where published heads would gain."""
+    turned = _of(prediction)
     able = [row for row in rows if row["fits"] and row["break_even_tokens_per_step"]]
     able = able or [row for row in rows if row["break_even_tokens_per_step"]]
     if not able:
@@ -85,19 +126,19 @@ def turned_verdict(turned: Turned, rows: list[Row]) -> list[str]:
     told = (
         f"Heads of this kind as published ({heads.drafter} of {heads.num_targets} targets,"
         f" November 2026): the {heads.levels[0]} gains {extremes[0]}, the {heads.levels[2]}"
-        f" {extremes[1]}; {_middle(able, turned, rows)}."
+        f" {extremes[1]}; {_middle(able, prediction, rows)}."
         " No measurement of this target and drafter ships: give yours (specmodel acceptance)."
     )
     return [f"{opening}.", told]
 
 
-def _middle(able: list[Row], turned: Turned, rows: list[Row]) -> str:
+def _middle(able: list[Row], prediction: Prediction, rows: list[Row]) -> str:
     """Say what the median head gains at most, and how sure that is beside its acceptance."""
     from specmodel.prediction.gains import gains_at
 
     name = _column("median")
     best = max(able, key=lambda row: row[name])
-    (gain,) = gains_at(turned.prediction, [best])
+    (gain,) = gains_at(prediction, [best])
     return f"the median at most {best[name]:.2f} times, at {place(best, rows)}{ends(gain)}"
 
 

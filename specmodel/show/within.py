@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
 
 
+_MOST_SEARCHED = 4096
+"""Most points that are tried for the largest batch within a target [-]."""
 _MOST_JUDGED = 512
 """Points of which the interval is told [-]."""
 
@@ -143,6 +145,31 @@ class Within:
         if row["draft_length"] < length and self.prediction.deployment.graph_note(*at):
             told += f", as no CUDA graph holds drafts of {length} there"
         return f"{told}."
+
+
+def within_target(
+    prediction: Prediction, target: float, *, has_interval: bool
+) -> tuple[Prediction, Within]:
+    """Return a prediction up to the largest batch that meets a time per token, and what that is.
+
+    All batch sizes up to the largest are tried where they are not too many.
+    """
+    from numpy import arange, ravel
+
+    from specmodel.prediction.predicting import predicted
+
+    every, sizes = prediction, sorted({int(size) for size in ravel(prediction.batch_size)})
+    case, most = prediction.case, sizes[-1]
+    has_one_context = prediction.context_length.min() == prediction.context_length.max()
+    is_few = prediction.tpot.size // len(sizes) * most <= _MOST_SEARCHED
+    if case and has_one_context and is_few:
+        every = replace(predicted(case.at(batch_size=arange(1, most + 1))), shown=prediction.shown)
+    found = Within(target=target, prediction=every, has_interval=has_interval)
+    if case and found.largest:
+        last = _size(found.largest)
+        kept = case.at(batch_size=[*(size for size in sizes if size < last), last])
+        prediction = replace(predicted(kept), shown=prediction.shown)
+    return prediction, found
 
 
 def _size(row: Row) -> int:

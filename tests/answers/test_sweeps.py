@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
 
+from specmodel import predict
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.answers.sweeps import (
@@ -31,7 +32,6 @@ from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
 from specmodel.prediction.columns import COLUMN_UNITS
-from specmodel.prediction.predicting import predict
 
 POINTS = ("context_length", "batch_size", "draft_length", "verify_tokens")
 FORMS = (
@@ -146,6 +146,7 @@ def predicted(point, acceptance, options):
         experts = target.num_experts, target.experts_per_token
         point["popularity"] = zipf_popularity(*experts, exponent)
     lookup = {n: point.pop(n) for n in ("proposal_rate", "lookup_time") if n in point}
+    point = {"tensor_parallel": 1} | point  # as sweeps take it
     return predict(
         target=target,
         hardware=hardware.with_changes("hardware", changes(point, "hardware.")),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from specmodel import predict
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import resolve
@@ -12,7 +13,6 @@ from specmodel.cost.latency import target_pass
 from specmodel.layers.batch import sequence_group
 from specmodel.machines.hardware import choose_kernels, load_hardware
 from specmodel.models.architecture import load_architecture
-from specmodel.prediction.predicting import predict
 
 pd = pytest.importorskip("pandas")
 layers_fit = pytest.importorskip("published.layers")

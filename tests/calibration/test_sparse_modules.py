@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from shapes import without_fields
 
+from specmodel import predict
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import resolve
@@ -18,7 +19,6 @@ from specmodel.layers.sparse import SparseAttention
 from specmodel.machines.hardware import choose_kernels, load_hardware
 from specmodel.machines.kernels import KernelFit
 from specmodel.models.architecture import load_architecture
-from specmodel.prediction.predicting import predict
 
 pd = pytest.importorskip("pandas")
 layers_fit = pytest.importorskip("published.layers")

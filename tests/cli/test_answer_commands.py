@@ -16,12 +16,12 @@ from specmodel import cli, predict
 WHERE = "--target qwen3-30b-a3b --drafter eagle3 --hardware h200_sxm"
 RATE = "--acceptance-rate 0.7"
 ARGUMENTS = {"target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h200_sxm"}
-SWEET = f"sweet-spot {WHERE} {RATE} --draft-length 3"
-BEST = f"best-draft-length {WHERE} {RATE}"
+SWEET = f"predict --view peak {WHERE} {RATE} --draft-length 3"
+BEST = f"predict --view lengths {WHERE} {RATE}"
 EVEN = f"break-even {WHERE}"
 COMPARE = "compare --target qwen3-30b-a3b --drafter ngram,eagle3 --hardware h100_sxm,h200_sxm"
 COMPARE += " --acceptance-rate 0.4,0.7"
-EXPLAIN = f"explain {WHERE} {RATE} --batch-size 1,16,128 --draft-length 3"
+EXPLAIN = f"predict --view terms {WHERE} {RATE} --batch-size 1,16,128 --draft-length 3"
 NGRAM = " --drafter ngram --proposal-rate 0.4 --lookup-time 1e-4"
 BIG = " --target mixtral-8x22b --context-length 1024,65536"
 COMMANDS = [
@@ -30,7 +30,7 @@ COMMANDS = [
         SWEET + " --engine vllm-moesd-2025",
         SWEET + " --context-length 0,32768 --draft-length 1:4",
     ),
-    "sweet-spot qwen3-30b-a3b,gpt-oss-120b,qwen3.5-397b h100,h200",
+    "predict --view peak qwen3-30b-a3b,gpt-oss-120b,qwen3.5-397b h100,h200",
     *(SWEET + NGRAM, SWEET + BIG, SWEET + " --acceptance-rate 0.02", SWEET + " --batch-size 7"),
     *(BEST, BEST + " --engine sglang --context-length 0,1000,100000", BEST + NGRAM, BEST + BIG),
     *(BEST + " --acceptance-rate 0.01", BEST + " --max-draft-length 1"),
@@ -51,9 +51,11 @@ COMMANDS = [
         EXPLAIN + NGRAM,
         EXPLAIN + " --draft-length 1",
     ),
-    f"explain {WHERE} --hardware h100_sxm --batch-size 64 --draft-length 2 --tokens-per-step 2"
+    f"predict --view terms {WHERE} --hardware h100_sxm --batch-size 64 --draft-length 2 "
+    "--tokens-per-step 2"
     " --measured-draft-length 3 --tensor-parallel 4",
-    f"explain {WHERE} --batch-size 9 --draft-length 2 --acceptance-by-position 0.9,0.5",
+    f"predict --view terms {WHERE} --batch-size 9 --draft-length 2 --acceptance-by-position "
+    "0.9,0.5",
 ]
 
 
@@ -78,7 +80,7 @@ def parse(text):
 
 
 def test_help_of_the_commands_needs_nothing_heavy():
-    names = ["best_draft_length", "break_even", "compare", "explain", "sensitivity", "sweet_spot"]
+    names = ["predict", "break_even", "compare", "sensitivity"]
     modules = ", ".join(f"specmodel.cli.{name}" for name in names)
     code = f"import {modules}, sys; sys.exit('numpy' in sys.modules or 'pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -217,7 +219,10 @@ def test_the_waterfalls_are_printed_with_both_ends(run):
 
 
 def test_where_nothing_is_drafted_nothing_is_lost(run):
-    words = "explain qwen3-30b-a3b h100 --drafter ngram --acceptance-rate 0.01 --batch-size 1"
+    words = (
+        "predict --view terms qwen3-30b-a3b h100 --drafter ngram --acceptance-rate 0.01 "
+        "--batch-size 1"
+    )
     assert run(words).startswith(
         "At batch size 1: 1.00x, as nothing is drafted.\nQwen3-30B-A3B + n-gram look-up"
     )
@@ -291,7 +296,7 @@ def test_numbers_of_json_are_those_of_the_table(run):
 
 
 def test_by_position_no_longer_length_is_claimed(run):
-    command = f"best-draft-length {WHERE} --acceptance-by-position 0.9,0.9,0.9"
+    command = f"predict --view lengths {WHERE} --acceptance-by-position 0.9,0.9,0.9"
     assert "max_draft_length 3" in " ".join(run(command).split())
     assert "max_draft_length" not in run(SWEET)
 
@@ -300,15 +305,19 @@ BAD = [
     (COMPARE + " --context-length 1,2", "--context-length: got '1,2'; expected one context"),
     (BEST.replace(RATE, "--acceptance-by-position 0.9,0.8") + " --max-draft-length 3", "covers"),
     (BEST.replace(RATE, "--tokens-per-step 2"), "--measured-draft-length"),
-    (SWEET + " --draft-length 0", "--draft-length: got '0'; expected at least 1"),
-    (SWEET + " --draft-length 0:3", "--draft-length: got '0:3'; expected at least 1"),
+    (SWEET + " --draft-length 0", "--draft-length: got 0; expected at least 1"),
+    (SWEET + " --draft-length 0:3", "--draft-length: got 0; expected at least 1"),
     (SWEET + " --batch-size 8,4", "--batch-size", "rising"),
     (SWEET + " --batch-size 8:1", "--batch-size: got '8:1'"),
     (SWEET + " --batch-size 0", "--batch-size: got 0"),
     (SWEET + " --json --csv", "--csv: got True; expected one of --json and --csv"),
     (SWEET + " --tokens-per-step 2", "acceptance: got ['--acceptance-rate', '--tokens-per-step']"),
     (SWEET + " --target mixtrl", "--target: got 'mixtrl'", "mixtral-8x7b"),
-    (f"sweet-spot {WHERE} --target mixtral-8x7b", "acceptance: none given", "--acceptance-rate"),
+    (
+        f"predict --view peak {WHERE} --target mixtral-8x7b",
+        "acceptance: none given",
+        "--acceptance-rate",
+    ),
     (BEST + " --max-draft-length 0", "--max-draft-length: got 0"),
     (BEST + " --max-draft-length 1001", "--max-draft-length: got 1001"),
     (BEST + " --context-length -1", "--context-length"),
@@ -324,7 +333,7 @@ BAD = [
     (COMPARE + " --drafter ngram,ngram", "--drafter", "each once"),
     (COMPARE + " --batch-size 0", "--batch-size: got 0"),
     (EXPLAIN + " --batch-size 1:6", "--batch-size: got '6 points'; expected at most 5"),
-    (EXPLAIN + " --draft-length 0", "--draft-length: got '0'; expected at least 1"),
+    (EXPLAIN + " --draft-length 0", "--draft-length: got 0; expected at least 1"),
     (EXPLAIN + " --batch-size x", "--batch-size: got 'x'"),
 ]
 
@@ -384,18 +393,22 @@ def test_explained_points_that_do_not_fit_are_marked(run):
     assert {(row["batch_size"], row["fits"]) for row in rows} == {(1, True), (9000, False)}
     table = list(
         csv.DictReader(
-            io.StringIO(run(f"{command.replace('explain', 'predict')} --components --csv"))
+            io.StringIO(run(f"{command.replace('--view terms', '')} --components --csv"))
         )
     )
     assert {(row["batch_size"], row["fits"]) for row in table} == {("1", "True"), ("9000", "False")}
 
 
 @pytest.mark.parametrize(
-    "command", ["predict", "decode", "explain", "compare", "break-even", "schedule --for sglang"]
+    "command",
+    [
+        *("predict", "predict --view plain", "predict --view terms", "compare", "break-even"),
+        "schedule --for sglang",
+    ],
 )
 def test_what_is_set_stands_in_the_first_lines_and_in_json(command, capsys):
     words = f"{command} qwen3-30b-a3b h200 --set target.experts_per_token=4".split()
-    words += [] if command == "decode" else ["--drafter", "eagle3"]
+    words += [] if "plain" in command else ["--drafter", "eagle3"]
     told = "target.experts_per_token=4"
     assert cli.main(words) == 0
     opening = capsys.readouterr().out.split("\n\n")[0]
@@ -407,10 +420,10 @@ def test_what_is_set_stands_in_the_first_lines_and_in_json(command, capsys):
     if "acceptance" in assumed:  # as published
         assert assumed["acceptance"].endswith(", of the unchanged target")
     else:
-        assert command in ("decode", "break-even")
+        assert command in ("predict --view plain", "break-even")
 
 
-@pytest.mark.parametrize("command", ["best-draft-length", "compare"])
+@pytest.mark.parametrize("command", ["predict --view lengths", "compare"])
 def test_warnings_speak_of_the_answer_and_not_of_lengths_that_were_passed_over(command, capsys):
     """64 requests with 5 tokens each are in a graph of 512 tokens, with the 8 considered not."""
     words = f"{command} gpt-oss-120b 1xh200 --batch-size 1,16,64 --json".split()
@@ -451,7 +464,7 @@ def test_compare_takes_as_many_gpus_for_all_as_the_largest_needs(run):
 
 
 def test_explain_says_which_points_it_took(run):
-    given = "explain qwen3-30b-a3b h200 --drafter eagle3"
+    given = "predict --view terms qwen3-30b-a3b h200 --drafter eagle3"
     out = " ".join(run(given).split())
     assert "batch_size 1,16,128, engine" in out[out.index("Yours to give") :]
     typed = run(f"{given} --batch-size 1 --draft-length 3")
@@ -462,13 +475,13 @@ def test_explain_says_which_points_it_took(run):
 def test_explain_and_the_sweet_spot_take_the_lengths_that_predict_takes(run):
     words = "qwen3.5-397b h200 --batch-size 1,64,512"
     best = parse(run(f"predict {words} --json"))["rows"]
-    found = parse(run(f"explain {words} --json"))["rows"]
+    found = parse(run(f"predict --view terms {words} --json"))["rows"]
     told = [row for row in found if (row["quantity"], row["term"]) == ("speedup", "predicted")]
     assert [(r["draft_length"], r["value"]) for r in told] == [
         (r["draft_length"], pytest.approx(r["speedup"], rel=1e-9)) for r in best
     ]
     assert [r["draft_length"] for r in told] == [6, 6, 0]
-    (spot,) = parse(run("sweet-spot qwen3.5-397b h200 --batch-size 1:158 --json"))["rows"]
+    (spot,) = parse(run("predict --view peak qwen3.5-397b h200 --batch-size 1:158 --json"))["rows"]
     gains = parse(run("schedule qwen3.5-397b h200 --for vllm --json"))["rows"]
     most = max(gains, key=lambda row: row["best_speedup"])
     assert spot["peak_batch_size"] == most["batch_size"]
@@ -518,11 +531,11 @@ def test_the_warning_of_graphs_is_of_what_fits_and_names_the_drafts(run):
     assert "--graph-limit 1152" in words  # 128 requests of 9 tokens
     assert "Batch sizes 256-512 do not fit in memory." in words
     assert "any CUDA graph" not in run(
-        "best-draft-length qwen3-30b-a3b h100 --context-length 16384"
+        "predict --view lengths qwen3-30b-a3b h100 --context-length 16384"
     )
 
 
-@pytest.mark.parametrize("command", ["sweet-spot", "schedule --for vllm"])
+@pytest.mark.parametrize("command", ["predict --view peak", "schedule --for vllm"])
 def test_where_it_pays_is_told_as_by_predict(command, run):
     given = "qwen3-30b-a3b h200 --drafter eagle3 --acceptance-rate 0.35"
     rows = parse(run(f"predict {given} --batch-size 1:256 --json"))["rows"]
@@ -534,9 +547,9 @@ def test_where_it_pays_is_told_as_by_predict(command, run):
 
 
 def test_the_sweet_spot_warns_of_no_batch_that_it_leaves_out(run):
-    out = run("sweet-spot qwen3-30b-a3b h100")
+    out = run("predict --view peak qwen3-30b-a3b h100")
     assert not re.search(r"Warning:[^.]* (512|257)", out)
-    (row,) = parse(run("sweet-spot qwen3-30b-a3b h100 --json"))["rows"]
+    (row,) = parse(run("predict --view peak qwen3-30b-a3b h100 --json"))["rows"]
     assert row["largest_batch_size"] < 257
 
 
@@ -573,14 +586,14 @@ def test_break_even_says_what_a_dash_is(run):
 
 
 def test_sweet_spot_has_intervals_unless_told_otherwise(run):
-    given = "sweet-spot qwen3-30b-a3b h200 --drafter eagle3 --batch-size 1,64 --csv"
+    given = "predict --view peak qwen3-30b-a3b h200 --drafter eagle3 --batch-size 1,64 --csv"
     with_ends, without = (run(f"{given} {form}") for form in ("--interval", "--no-interval"))
     assert "peak_speedup_low" in with_ends
     assert "peak_speedup_low" not in without
     assert run(given) == with_ends
 
 
-LISTS = "sweet-spot {} {} --drafter {} --batch-size 1:300"
+LISTS = "predict --view peak {} {} --drafter {} --batch-size 1:300"
 
 
 def test_sweet_spots_of_lists_are_those_of_each_model_and_gpu(run):
@@ -612,7 +625,7 @@ def test_sweet_spots_of_lists_are_those_of_each_model_and_gpu(run):
 
 def test_where_it_surely_pays_the_intervals_of_predict_are_above_one(run):
     given = "qwen3-30b-a3b h200 --drafter eagle3 --acceptance-rate 0.35"
-    (spot,) = parse(run(f"sweet-spot {given} --batch-size 1:256 --json"))["rows"]
+    (spot,) = parse(run(f"predict --view peak {given} --batch-size 1:256 --json"))["rows"]
     rows = parse(run(f"predict {given} --batch-size 1:256 --json"))["rows"]
     sure = [row["batch_size"] for row in rows if row["speedup_low"] > 1]
     assert spot["surely_paying"] == f"{sure[0]}-{sure[-1]}"
@@ -655,7 +668,9 @@ def test_what_no_acceptance_is_published_of_takes_the_typical_one_and_is_marked(
     published, typical = csv.DictReader(io.StringIO(run(f"{asked} --csv")))
     assert published["acceptance"].startswith("qwen3-30b-a3b with eagle3: ")
     assert typical["acceptance"].startswith("typical: median of eagle3 heads of ")
-    alone = run("sweet-spot mixtral-8x7b h200 --acceptance typical --batch-size 1:300 --csv")
+    alone = run(
+        "predict --view peak mixtral-8x7b h200 --acceptance typical --batch-size 1:300 --csv"
+    )
     (same,) = csv.DictReader(io.StringIO(alone))
     assert {name: typical[name] for name in same} == same
     drafters = re.findall(r"^\[\d\] .*?(eagle3(?: \(typical\))?)  ", run(asked), re.MULTILINE)
@@ -665,7 +680,7 @@ def test_what_no_acceptance_is_published_of_takes_the_typical_one_and_is_marked(
 
 
 def test_warnings_of_a_list_name_their_row_and_end_where_it_last_pays(capsys):
-    asked = "sweet-spot qwen3-30b-a3b,qwen3-235b h200 --drafter eagle3 --csv"
+    asked = "predict --view peak qwen3-30b-a3b,qwen3-235b h200 --drafter eagle3 --csv"
     assert cli.main(asked.split()) == 0
     out, err = capsys.readouterr()
     last = {
@@ -681,7 +696,7 @@ def test_warnings_of_a_list_name_their_row_and_end_where_it_last_pays(capsys):
 
 
 def test_batch_sizes_of_peaks_have_an_interval_unless_none_is_wanted(run):
-    given = "sweet-spot qwen3-30b-a3b h200 --csv"
+    given = "predict --view peak qwen3-30b-a3b h200 --csv"
     (row,) = csv.DictReader(io.StringIO(run(given)))
     low, peak, high = (int(row[f"peak_batch_size{end}"]) for end in ("_low", "", "_high"))
     assert low <= peak <= high

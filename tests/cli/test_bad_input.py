@@ -581,7 +581,7 @@ def test_the_bare_program_asks_five_questions(capsys):
 
 @pytest.mark.parametrize(
     "place",
-    ["specmodel.cli.options.predict_deployed", "specmodel.show.operator.table"],
+    ["specmodel.prediction.predicting.predict_deployed", "specmodel.show.operator.table"],
 )
 def test_interrupt_is_silent(place, monkeypatch, capsys):
     def interrupt(*_arguments, **_options):
@@ -622,7 +622,10 @@ def test_full_disk_is_said_in_one_line():
 @pytest.mark.parametrize(
     ("command", "options"),
     [
-        (GOOD.replace("predict", "explain"), "--batch-size, --draft-length"),
+        (
+            GOOD.replace("predict", "predict --view terms"),
+            "--columns, --batch-size, --draft-length",
+        ),
         (GOOD.replace("predict", "sweep"), "--workers, --columns, --batch-size, --draft-length"),
         ("trace sample code-ngram --output x.jsonl --requests=9", "--requests"),
     ],

@@ -1,4 +1,4 @@
-"""The command decode, and lengths of prompts and outputs in predict."""
+"""Plain decoding as a view of predict, and lengths of prompts and outputs in predict."""
 
 import csv
 import io
@@ -20,7 +20,9 @@ def said(capsys, *words):
 
 
 def test_decode_prints_what_the_function_returns(capsys):
-    status, text, _ = said(capsys, "decode", *WHERE, "--batch-size", "1:64:x4", *LOAD, "--json")
+    status, text, _ = said(
+        capsys, "predict", "--view", "plain", *WHERE, "--batch-size", "1:64:x4", *LOAD, "--json"
+    )
     assert status == 0
     document = json.loads(text)
     own = specmodel.decode(
@@ -38,7 +40,9 @@ def test_decode_prints_what_the_function_returns(capsys):
 
 
 def test_decode_prints_a_table_csv_and_components(capsys):
-    status, text, _ = said(capsys, "decode", *WHERE, "--batch-size", "8,16", "--components")
+    status, text, _ = said(
+        capsys, "predict", "--view", "plain", *WHERE, "--batch-size", "8,16", "--components"
+    )
     assert status == 0
     assert "TPOT" in text
     assert "limited by" in text
@@ -46,11 +50,24 @@ def test_decode_prints_a_table_csv_and_components(capsys):
     assert "verify" not in text
     assert "acceptance" not in text
     assert max(map(len, text.splitlines())) <= 80
-    _, text, _ = said(capsys, "decode", *WHERE, "--batch-size", "8,16", "--csv", "--interval")
+    _, text, _ = said(
+        capsys, "predict", "--view", "plain", *WHERE, "--batch-size", "8,16", "--csv", "--interval"
+    )
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["batch_size"] for row in rows] == ["8", "16"]
     assert float(rows[0]["tpot_low"]) < float(rows[0]["tpot"]) < float(rows[0]["tpot_high"])
-    _, text, _ = said(capsys, "decode", *WHERE, "--batch-size", "8", *LOAD, "--csv", "--components")
+    _, text, _ = said(
+        capsys,
+        "predict",
+        "--view",
+        "plain",
+        *WHERE,
+        "--batch-size",
+        "8",
+        *LOAD,
+        "--csv",
+        "--components",
+    )
     assert {row["pass"] for row in csv.DictReader(io.StringIO(text))} == {"forward", "prefill"}
 
 
@@ -85,20 +102,28 @@ def test_predict_takes_lengths_of_prompts_and_outputs(capsys):
     ],
 )
 def test_decode_says_in_one_line_what_it_cannot_use(capsys, words, flag):
-    status, _, error = said(capsys, "decode", *WHERE, *words)
+    status, _, error = said(capsys, "predict", "--view", "plain", *WHERE, *words)
     assert status == 2
     assert flag in error
     assert error.count("\n") == 1
 
 
 def test_without_a_drafter_nothing_is_said_of_a_speedup(capsys):
-    _, text, _ = said(capsys, "decode", *WHERE, "--engine", "ideal", "--batch-size", "8")
+    _, text, _ = said(
+        capsys, "predict", "--view", "plain", *WHERE, "--engine", "ideal", "--batch-size", "8"
+    )
     assert "an upper bound on throughput." in text
     assert "speedup" not in text
 
 
 def test_what_the_engine_was_not_fitted_on_is_said_as_by_predict(capsys):
-    assert carry_out(["decode", "qwen3-30b-a3b", "h100", "--batch-size", "1,128"]) == 0
+    assert (
+        carry_out(["predict", "--view", "plain", "qwen3-30b-a3b", "h100", "--batch-size", "1,128"])
+        == 0
+    )
     assert "not fitted on batch size 128." in capsys.readouterr().out
-    assert carry_out(["decode", "qwen3-30b-a3b", "h100", "--batch-size", "64"]) == 0
+    assert (
+        carry_out(["predict", "--view", "plain", "qwen3-30b-a3b", "h100", "--batch-size", "64"])
+        == 0
+    )
     assert "not fitted on batch" not in capsys.readouterr().out

@@ -14,12 +14,12 @@ WHERE = " --target mixtral-8x7b --drafter eagle3" + ENGINE
 RATE = WHERE + " --acceptance-rate 0.7"
 COMMANDS = [
     f"predict{RATE} --batch-size 1 --draft-length 3",
-    f"decode --target mixtral-8x7b{ENGINE} --batch-size 1",
-    f"sweet-spot{RATE} --batch-size 1:16 --draft-length 3",
-    f"best-draft-length{RATE} --batch-size 1",
+    f"predict --view plain --target mixtral-8x7b{ENGINE} --batch-size 1",
+    f"predict --view peak{RATE} --batch-size 1:16 --draft-length 3",
+    f"predict --view lengths{RATE} --batch-size 1",
     f"break-even{WHERE} --batch-size 1 --draft-length 3",
     f"compare{RATE} --batch-size 1",
-    f"explain{RATE} --batch-size 1 --draft-length 3",
+    f"predict --view terms{RATE} --batch-size 1 --draft-length 3",
     f"schedule --for vllm{RATE} --max-batch-size 4",
     f"cost-table --for vllm{WHERE} --batch-size 1 --draft-length 3",
     f"sensitivity{RATE} --batch-size 1 --draft-length 3 --samples 64",

@@ -19,12 +19,12 @@ POINT = f"{WHERE} --batch-size 2 --draft-length 2 --acceptance-rate 0.5"
 RANGE = f"{WHERE} --batch-size 2 --acceptance-rate 0.5"
 COMMANDS = {
     "predict": f"predict {POINT}",
-    "explain": f"explain {POINT}",
-    "decode": "decode --target {path} --hardware h100_sxm --batch-size 2",
-    "best-draft-length": f"best-draft-length {RANGE}",
+    "explain": f"predict --view terms {POINT}",
+    "decode": "predict --view plain --target {path} --hardware h100_sxm --batch-size 2",
+    "best-draft-length": f"predict --view lengths {RANGE}",
     "break-even": f"break-even {WHERE} --batch-size 2 --draft-length 2",
     "compare": f"compare {RANGE}",
-    "sweet-spot": f"sweet-spot {RANGE} --draft-length 2",
+    "sweet-spot": f"predict --view peak {RANGE} --draft-length 2",
     "sensitivity": f"sensitivity {POINT}",
     "schedule": f"schedule --for vllm {WHERE} --acceptance-rate 0.5",
     "cost-table": f"cost-table --for vllm {WHERE} --draft-length 2".replace("ngram", "parallel"),

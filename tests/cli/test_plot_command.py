@@ -16,11 +16,11 @@ RATE = f"{WHERE} --acceptance-rate 0.7"
 PRINTED = {
     "speedup": f"predict {RATE} --batch-size 1,8,64 --draft-length 1,3 --interval",
     "target-efficiency": f"predict {RATE} --batch-size 8 --draft-length 1:3 --engine sglang",
-    "best-draft-length": f"best-draft-length {RATE} --context-length 512,65536",
+    "best-draft-length": f"predict --view lengths {RATE} --context-length 512,65536",
     "break-even": f"break-even {WHERE}",
     "roofline": f"predict {RATE} --batch-size 8 --draft-length 3 --components",
     "components": f"predict {RATE} --batch-size 8,64 --draft-length 3 --components",
-    "waterfalls": f"explain {RATE} --batch-size 1,64 --draft-length 3",
+    "waterfalls": f"predict --view terms {RATE} --batch-size 1,64 --draft-length 3",
     "tornado": f"sensitivity {RATE} --batch-size 8 --draft-length 3 --samples 64",
     "sobol": f"sensitivity {RATE} --batch-size 8 --draft-length 3 --samples 64",
     "policies": "simulate --step-times times.csv --trace code-ngram --policy none,oracle",

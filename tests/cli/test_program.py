@@ -13,11 +13,11 @@ from specmodel import cli
 
 WHERE = "--target qwen3-30b-a3b --drafter eagle3 --hardware h200_sxm --acceptance-rate 0.7"
 PREDICT = f"predict {WHERE} --batch-size 4 --draft-length 3"
-SWEET = f"sweet-spot {WHERE} --batch-size 1:4 --draft-length 3"
+SWEET = f"predict --view peak {WHERE} --batch-size 1:4 --draft-length 3"
 KILL = """
 import os, signal
 from specmodel.cli import options
-options.predict_from = lambda _: os.kill(os.getpid(), signal.{})
+options.case_from = lambda _: os.kill(os.getpid(), signal.{})
 """
 INTERRUPTED_IMPORT = """
 import sys

@@ -41,9 +41,9 @@ def refused(capsys):
     "command",
     [
         "predict --batch-size 8 --draft-length 3",
-        "best-draft-length --batch-size 1,8",
-        "sweet-spot --draft-length 3 --batch-size 1,8",
-        "explain --draft-length 3 --batch-size 8",
+        "predict --view lengths --batch-size 1,8",
+        "predict --view peak --draft-length 3 --batch-size 1,8",
+        "predict --view terms --draft-length 3 --batch-size 8",
         "compare --batch-size 1,8",
         "schedule --for vllm --max-batch-size 8",
         "sweep --draft-length 3 --batch-size 8 --columns speedup",
@@ -61,10 +61,10 @@ def test_what_is_printed_is_what_was_measured(run):
 
 
 def test_no_draft_is_longer_than_what_was_measured(run, refused):
-    assert "(9)" not in run(f"best-draft-length {NAMED} --batch-size 1,8")
+    assert "(9)" not in run(f"predict --view lengths {NAMED} --batch-size 1,8")
     error = refused(f"predict {NAMED} --batch-size 8 --draft-length 9")
     assert "--draft-length: got '9'; expected at most 8, the longest measured" in error
-    error = refused(f"best-draft-length {NAMED} --max-draft-length 9")
+    error = refused(f"predict --view lengths {NAMED} --max-draft-length 9")
     assert "--max-draft-length: got 9; expected at most 8" in error
 
 
@@ -73,7 +73,7 @@ def test_no_draft_is_longer_than_what_was_measured(run, refused):
     [
         (
             f"predict {WHERE} --drafter eagle3 --acceptance preset --batch-size 8",
-            "deepseek-v3 with eagle3",
+            "DeepSeek-V3 with eagle3",
         ),
         (
             f"predict {WHERE} --acceptance 0.7 --batch-size 8 --draft-length 3",

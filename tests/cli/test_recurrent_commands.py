@@ -60,7 +60,7 @@ def test_components_have_names_and_kinds(run, model):
 
 
 def test_explanation_has_state_and_no_index(run, model):
-    text = run(f"explain {model} {POINT}")
+    text = run(f"predict --view terms {model} {POINT}")
     assert "\nstate " in text
     assert "\nindex " not in text
 
@@ -68,7 +68,7 @@ def test_explanation_has_state_and_no_index(run, model):
 def test_models_without_states_say_nothing_of_them(run):
     where = "--target mixtral-8x7b --drafter eagle --hardware h200_sxm"
     for form in ("", "--json", "--csv"):
-        text = run(f"explain {where} {POINT} {form}")
+        text = run(f"predict --view terms {where} {POINT} {form}")
         assert "state" not in text
         assert "index" not in text
     assert "state" not in run(f"predict {where} {POINT} --json")

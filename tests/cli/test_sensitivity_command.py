@@ -121,7 +121,7 @@ def test_predict_explain_and_sensitivity_agree_on_the_best_draft(question, lengt
         assert found[name] == pytest.approx(predicted[name], rel=1e-12)
         assert found["tornado"][0][f"{name}_nominal"] == pytest.approx(found[name], rel=1e-12)
     assert predicted["draft_length"] == told
-    rows = list(csv.DictReader(io.StringIO(run(f"explain {question} --csv"))))
+    rows = list(csv.DictReader(io.StringIO(run(f"predict --view terms {question} --csv"))))
     ends = {row["quantity"]: float(row["value"]) for row in rows if row["term"] == "predicted"}
     assert ends == pytest.approx({name: found[name] for name in ends}, rel=1e-12)
 

@@ -9,6 +9,7 @@ import pytest
 from strategies import pass_of
 from test_parallel import assert_mean, busiest, draw_counts, uniform_counts
 
+from specmodel import predict
 from specmodel.algebra import routing
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import as_table
@@ -19,7 +20,6 @@ from specmodel.layers.work import PassWork, Work
 from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import Architecture, load_architecture
 from specmodel.prediction.decoding import decode
-from specmodel.prediction.predicting import predict
 
 ROUTED = "routed_experts"
 EXPERTS_OF_QWEN = 48 * 128 * 3 * 2048 * 768

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from strategies import pass_of
 
+from specmodel import predict
 from specmodel.algebra import experts, routing
 from specmodel.algebra.acceptance import proposals
 from specmodel.algebra.collectives import all_reduce_time
@@ -27,7 +28,6 @@ from specmodel.layers.batch import Layout
 from specmodel.layers.work import PassWork
 from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
-from specmodel.prediction.predicting import predict
 
 ROUTED = "routed_experts"
 

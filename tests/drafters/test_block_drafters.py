@@ -13,6 +13,7 @@ from specmodel import (
     load_drafter,
     p_eagle_drafter,
     pard_drafter,
+    predict,
     suffix_drafter,
 )
 from specmodel.base.errors import InputError
@@ -22,7 +23,6 @@ from specmodel.cost.latency import draft_pass, step_times
 from specmodel.cost.memory import MemoryUse
 from specmodel.drafters.by_name import drafter_kind, longest_block
 from specmodel.layers.batch import Layout, sequence_group
-from specmodel.prediction.predicting import predict
 
 QWEN = load_architecture("qwen3-30b-a3b")
 """Hidden size 2048, 32 query and 4 key-value heads of 128, 151,936 tokens."""

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from specmodel import predict
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.forward import pass_work
@@ -12,7 +13,6 @@ from specmodel.cost.memory import MemoryUse
 from specmodel.drafters.by_name import drafter_kind, load_drafter
 from specmodel.layers.batch import sequence_group
 from specmodel.models.architecture import load_architecture
-from specmodel.prediction.predicting import predict
 
 TEXT = {
     "model_type": "gemma4_text",

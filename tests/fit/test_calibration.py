@@ -11,13 +11,13 @@ from sampled import sampled
 from overheads import fit_engine, read_served
 from published.datasets import list_tables, read_timings
 from published.tables import STACKS
+from specmodel import predict
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.layers.kinds import KINDS, MAIN_KINDS
 from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import list_hardware, load_hardware
 from specmodel.machines.kernels import fitted_dtype, load_typical
-from specmodel.prediction.predicting import predict
 
 TABLES = Path(__file__).parents[2] / "calibration" / "tables"
 

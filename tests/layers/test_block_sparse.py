@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from specmodel import predict
 from specmodel.base.errors import InputError
 from specmodel.base.records import as_table, build
 from specmodel.cost.forward import pass_work
@@ -17,7 +18,6 @@ from specmodel.layers.batch import Layout, sequence_group
 from specmodel.layers.block_sparse import FROM_CACHE, TOGETHER, BlockSparseAttention
 from specmodel.layers.grouped import GroupedAttention
 from specmodel.models.architecture import Architecture, load_architecture
-from specmodel.prediction.predicting import predict
 
 M3 = load_architecture("minimax-m3")
 FULL, SPARSE = M3.mixers

@@ -8,6 +8,7 @@ import pytest
 from shapes import without_fields
 from strategies import pass_of
 
+from specmodel import predict
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.drafters.by_name import ngram_drafter
@@ -15,7 +16,6 @@ from specmodel.layers import LightningAttention
 from specmodel.layers.batch import Layout
 from specmodel.layers.states import StateKeeping
 from specmodel.models.architecture import Architecture, load_architecture
-from specmodel.prediction.predicting import predict
 
 TEXT_01 = load_architecture("minimax-text-01")
 LAYER = next(mixer for mixer in TEXT_01.mixers if isinstance(mixer, LightningAttention))

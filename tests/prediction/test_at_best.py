@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from specmodel import Acceptance, deploy, predict
-from specmodel.answers.outlook import at_best_lengths
 from specmodel.prediction.at_best import held_by_memory, warnings_at_best
+from specmodel.prediction.predicting import best_lengths
 
 WHERE = {"target": "qwen3.5-397b-a17b", "drafter": "mtp", "hardware": "h200_sxm"}
 LAYOUT = {"tensor_parallel": 1, "data_parallel": 8}
@@ -39,7 +39,7 @@ def test_the_shortest_draft_that_would_gain_more_is_found(rate, is_grid):
         lengths = np.arange(1, LONGEST + 1)[:, None, None]
         p = predict(**WHERE, **LAYOUT, draft_length=lengths, **told)
     else:
-        p = at_best_lengths(*deployment, acceptance, LONGEST, points)
+        p = best_lengths(*deployment, acceptance, LONGEST, points)
     held = held_by_memory(p.evaluation)
     gain, fits, needed = each_length(rate)
     taken = np.where(fits, gain, 0).max(axis=0)
@@ -60,7 +60,7 @@ def test_the_shortest_draft_that_would_gain_more_is_found(rate, is_grid):
 
 def test_without_states_memory_ends_no_drafts():
     deployment = deploy(target="mixtral-8x7b", drafter="eagle3", hardware="h100_sxm")
-    p = at_best_lengths(*deployment, Acceptance(acceptance_rate=0.7), 4, {"batch_size": SIZES})
+    p = best_lengths(*deployment, Acceptance(acceptance_rate=0.7), 4, {"batch_size": SIZES})
     assert held_by_memory(p.evaluation) is None
     assert "memory" not in p.limited_by
 
@@ -68,7 +68,7 @@ def test_without_states_memory_ends_no_drafts():
 def test_what_a_loaded_drafter_costs_is_all_that_the_step_is_longer():
     deployment = deploy(target="mixtral-8x7b", drafter="eagle3", hardware="h200_sxm")
     points = {"batch_size": 64}
-    p = at_best_lengths(*deployment, Acceptance(acceptance_rate=0.01), 4, points)
+    p = best_lengths(*deployment, Acceptance(acceptance_rate=0.01), 4, points)
     draft, host = float(p.draft_time), float(p.reject_time)
     assert float(p.step_time - p.forward_time) == pytest.approx(draft + host, rel=1e-9)
     assert p.draft_length == 0

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from published_tables import read_table
 
+from specmodel import predict
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.machines.engine import load_engine
 from specmodel.models.architecture import load_architecture
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import predict
 
 BATCH = np.unique(np.geomspace(1, 4096, 300).round())
 KERNELS = {

@@ -31,7 +31,7 @@ def test_a_deployment_without_drafter_has_the_weights_of_the_target_alone():
 
 def test_a_draft_without_drafter_is_refused():
     with pytest.raises(specmodel.InputError, match="drafter"):
-        _predict(drafter=None)
+        _predict(drafter="none")
 
 
 def test_decoding_is_the_plain_pass_of_a_prediction():

@@ -38,7 +38,7 @@ def summed(model: str, engine: str) -> dict[str, float]:
             "acceptance": draws.random(POINTS),
         }
         names = {"target": model, "engine": engine, "drafter": drafter, "hardware": hardware}
-        for cut in ({"tensor_parallel": tensor, "expert_parallel": expert}, {}):
+        for cut in ({"tensor_parallel": tensor, "expert_parallel": expert}, {"tensor_parallel": 1}):
             try:
                 predicted = predict(**names, **points, **cut)
             except InputError:

@@ -159,8 +159,9 @@ def test_a_sure_gain_is_told_before_a_larger_one_that_is_open(capsys):
 
 
 @pytest.mark.parametrize(("command", "words"), [
-    ("best-draft-length --engine vllm --batch-size 4 --acceptance-rate 0.5", "with 1 (may pay or"),
-    ("sweet-spot --engine vllm --batch-size 1:5 --draft-length 3 --acceptance-rate 0.5",
+    ("predict --view lengths --engine vllm --batch-size 4 --acceptance-rate 0.5",
+     "with 1 (may pay or"),
+    ("predict --view peak --engine vllm --batch-size 1:5 --draft-length 3 --acceptance-rate 0.5",
      "Speculation may pay or not; most is gained at "),
     ("schedule --for vllm --max-batch-size 5 --acceptance-rate 0.5",
      "Speculation may pay or not; most is gained with "),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from strategies import pass_of, with_windows
 
-from specmodel import drafters
+from specmodel import drafters, predict
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.experts import expert_use
 from specmodel.algebra.routing import zipf_popularity
@@ -27,7 +27,6 @@ from specmodel.models.architecture import load_architecture
 from specmodel.prediction import intervals
 from specmodel.prediction.columns import COLUMN_UNITS
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import predict
 
 ENGINE = EngineProfile(
     schema_version=1, name="test", source="invented for tests", kernel_time=2e-6, pass_time=3e-4,
@@ -336,7 +335,7 @@ def test_beyond_memory_warns_with_figures() -> None:
     assert "of the 77.3 GB (90 % of 85.9 GB) that an engine uses" in warning
     too_small = predict(
         target="mixtral-8x7b", drafter="ngram", hardware="t4", batch_size=1, draft_length=3,
-        acceptance=0.5,
+        acceptance=0.5, tensor_parallel=1,
     )  # fmt: skip
     assert "not even the weights fit" in too_small.warnings[0]
     assert too_small.max_batch_size[()] == 0
@@ -507,12 +506,10 @@ def test_intervals_are_those_of_errors_left_out_and_count_nothing_twice(monkeypa
         assert np.log((end - rest) / erring) == pytest.approx(0.5 * z, abs=error)
 
 
-def test_a_prediction_prints_as_the_table_of_the_command() -> None:
+def test_a_prediction_is_a_table_of_80_columns() -> None:
     p = qwen2(draft_length=[[0], [4]])
-    printed = str(p)
-    assert printed == p.to_text(80)
-    lines = printed.splitlines()
-    assert all(len(line) <= 80 for line in lines)
+    lines = p.to_text(80).splitlines()
+    assert all(len(line) <= 80 for line in (*lines, *str(p).splitlines()))
     head = " ".join(lines[:2])
     for title in ("batch", "TPOT", "plain>with", "speedup"):
         assert title in head

@@ -39,7 +39,11 @@ def test_a_priced_prediction_has_the_cost_and_is_the_same_otherwise():
 
 
 @pytest.mark.parametrize(
-    "line", ["predict qwen3-30b h100 --draft-length 3", "decode --target qwen3-30b --hardware h100"]
+    "line",
+    [
+        "predict qwen3-30b h100 --draft-length 3",
+        "predict --view plain --target qwen3-30b --hardware h100",
+    ],
 )
 def test_a_price_on_the_command_line_adds_a_column(capsys, line):
     words = [*line.split(), "--batch-size", "4", "--gpu-hour-price", "3"]

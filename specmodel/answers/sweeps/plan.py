@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from specmodel.algebra.acceptance import FORMS, Acceptance
-from specmodel.answers.outlook import at_best_lengths
 from specmodel.answers.sweeps.parameters import (
     BY_POSITION,
     POINT_AXES,
@@ -28,12 +27,13 @@ from specmodel.base.units import FloatArray, check
 from specmodel.cost.deploying import resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
+from specmodel.prediction.case import DEFAULT_MAX_DRAFT_LENGTH
 from specmodel.prediction.evaluate import LOAD
 from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import (
     DEFAULT_CONTEXT_LENGTH,
-    DEFAULT_MAX_DRAFT_LENGTH,
+    best_lengths,
     plain_points,
     predict_deployed,
     with_intervals,
@@ -79,7 +79,7 @@ class Part:
         known, block = acceptance.max_draft_length, self.deployment.drafter.block_size
         asked = arguments.pop("max_draft_length", DEFAULT_MAX_DRAFT_LENGTH)
         longest = int(min(asked, known, block or known))
-        found = at_best_lengths(self.deployment, {}, acceptance, longest, arguments)
+        found = best_lengths(self.deployment, {}, acceptance, longest, arguments)
         return priced(with_intervals(found) if has_interval else found, price)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from specmodel import InputError, deploy
-from specmodel.answers.layouts import HELD_REQUESTS, HELD_TOKENS, layout_of, smallest_layout
+from specmodel.cost.layouts import HELD_REQUESTS, HELD_TOKENS, layout_of, smallest_layout
 from specmodel.cost.memory import MemoryUse
 
 CASES = [

@@ -1,16 +1,10 @@
-"""``specmodel explain``: what takes how much from target efficiency and speedup."""
+"""What takes how much from target efficiency and speedup: a view of a prediction."""
 
 from __future__ import annotations
-
-from dataclasses import replace
-from typing import Any
 
 from specmodel import answers
 from specmodel.base.errors import InputError
 from specmodel.base.text import Columns, align_blocks, listed, wrap
-from specmodel.cli import settings
-from specmodel.cli.answering import answering
-from specmodel.cli.where import where_options
 from specmodel.prediction.table import varies
 from specmodel.show import forms, operator, report
 from specmodel.show.glossary import limits_told
@@ -30,40 +24,26 @@ _TITLES = {
 }
 
 
-@settings.command()
-@where_options(has_start=True)
-@settings.option("batch_size", default="1,16,128")
-@settings.option("draft_length", "  [default: the best of each batch size]", words=settings.DRAFTED)
-@settings.acceptance_options()
-@settings.options("context_length", "max_draft_length")
-@settings.detail_options()
-@answering()
-def explain(**options: Any) -> forms.Answer:
-    """Explain what limits the speedup.
+def answer(prediction: report.Prediction) -> forms.Answer:
+    """Return what takes how much from target efficiency and speedup, in all forms.
 
-    What takes how much from target efficiency and speedup. Contributions are Shapley values: they
-    sum exactly, and no order is chosen.
-
-    \b
-    Example:
-      specmodel explain --target qwen3-30b-a3b --drafter eagle3 \\
-          --hardware h200_sxm --engine sglang --batch-size 1,16,128 \\
-          --draft-length 3 --acceptance-rate 0.7
+    Contributions are Shapley values: they sum exactly, and no order is chosen.
     """
-    from specmodel.cli.options import drafted_from
-
-    p = drafted_from(options)
-    most, expected = MOST_PRINTED, f"at most {MOST_PRINTED} points"
-    if not (options["as_json"] or options["as_csv"]):
-        most = MOST_EXPLAINED
-        expected = f"at most {most} points side by side, or --json or --csv"
-    if p.speedup.size > most:
+    p = prediction
+    if not p.draft_length.all() and report.case(p).draft_length is not None:
+        raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
+    if p.speedup.size > MOST_PRINTED:
+        expected = f"at most {MOST_PRINTED} points"
         raise InputError("batch_size", f"{p.speedup.size} points", expected)
-    p = replace(p, assumptions=settings.taken_defaults(options, ("batch_size",)) | p.assumptions)
     found = answers.explain(p)
-    return report.answer(
-        p, found.to_frame(), lambda: (verdict(found), tables(found), _terms(found))
-    )
+
+    def parts() -> tuple[str, str, str]:
+        if p.speedup.size > MOST_EXPLAINED:
+            expected = f"at most {MOST_EXPLAINED} points side by side, or --json or --csv"
+            raise InputError("batch_size", f"{p.speedup.size} points", expected)
+        return verdict(found), tables(found), _terms(found)
+
+    return report.answer(p, found.to_frame(), parts)
 
 
 def verdict(explanation: answers.Explanation) -> str:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from specmodel import Acceptance, deploy, predict
-from specmodel.answers.outlook import at_best_lengths, turned_round
 from specmodel.drafters.typical import typical_heads
+from specmodel.prediction.predicting import best_lengths
 
 WHERE = {"target": "mixtral-8x7b", "hardware": "h100_sxm", "tensor_parallel": 2}
 SIZES = np.array([1, 4, 16, 64, 256])
@@ -16,7 +16,7 @@ def test_the_best_length_of_each_batch_is_that_of_the_grid(rate):
     """None included, whose step a loaded drafter makes longer: where all lose, the least loss."""
     deployment = deploy(**WHERE, drafter="eagle3")
     acceptance = Acceptance(acceptance_rate=rate)
-    found = at_best_lengths(*deployment, acceptance, 6, {"batch_size": SIZES})
+    found = best_lengths(*deployment, acceptance, 6, {"batch_size": SIZES})
     lengths = np.arange(7)[:, None]
     grid = predict(
         **WHERE, drafter="eagle3", batch_size=SIZES, draft_length=lengths, acceptance=rate
@@ -29,17 +29,15 @@ def test_the_best_length_of_each_batch_is_that_of_the_grid(rate):
 def test_where_none_pays_the_length_is_0():
     deployment = deploy(**WHERE, drafter="eagle3")
     acceptance = Acceptance(acceptance_rate=0.01)
-    found = at_best_lengths(*deployment, acceptance, 4, {"batch_size": SIZES})
+    found = best_lengths(*deployment, acceptance, 4, {"batch_size": SIZES})
     assert (found.draft_length == 0).all()
     assert (found.speedup <= 1).all()
 
 
 @pytest.mark.parametrize("drafter", ["eagle3", "dflash"])
 def test_a_head_of_the_tokens_needed_gains_nothing_and_of_more_pays(drafter):
-    deployment, heads = deploy(**WHERE, drafter=drafter), typical_heads(drafter)
-    turned = turned_round(
-        *deployment, heads, range(1, heads.max_draft_length + 1), {"batch_size": SIZES}
-    )
+    lengths = range(1, typical_heads(drafter).max_draft_length + 1)
+    turned = predict(**WHERE, drafter=drafter, batch_size=SIZES, draft_length=[*lengths]).turned
     each = zip(SIZES, turned.length_needed, turned.tokens_needed, strict=True)
     for size, length, needed in each:
         at = {"batch_size": int(size), "draft_length": int(length)}
@@ -49,11 +47,12 @@ def test_a_head_of_the_tokens_needed_gains_nothing_and_of_more_pays(drafter):
 
 
 def test_speedups_are_those_of_the_heads():
-    deployment, heads = deploy(**WHERE, drafter="eagle3"), typical_heads("eagle3")
-    turned = turned_round(*deployment, heads, range(1, 6), {"batch_size": SIZES})
+    heads = typical_heads("eagle3")
+    found = predict(**WHERE, drafter="eagle3", batch_size=SIZES, draft_length=[*range(1, 6)])
+    turned = found.turned
     assert [*turned.speedups] == ["lower quartile", "median", "upper quartile"]
     for level, acceptance in zip(heads.levels, heads.acceptance, strict=True):
-        lengths = turned.prediction.draft_length
+        lengths = found.draft_length
         p = predict(
             **WHERE, drafter="eagle3", batch_size=SIZES, draft_length=lengths, acceptance=acceptance
         )
@@ -66,7 +65,8 @@ def test_speedups_are_those_of_the_heads():
 @pytest.mark.parametrize("lengths", [[1, 2, 3, 4], [3, 2]])
 def test_what_is_needed_is_the_least_over_the_lengths(drafter, lengths):
     heads = typical_heads(drafter)
-    turned = turned_round(*deploy(**WHERE, drafter=drafter), heads, lengths, {"batch_size": SIZES})
+    found = predict(**WHERE, drafter=drafter, batch_size=SIZES, draft_length=lengths)
+    turned = found.turned
     grid = predict(
         **WHERE,
         drafter=drafter,
@@ -83,4 +83,4 @@ def test_what_is_needed_is_the_least_over_the_lengths(drafter, lengths):
     np.testing.assert_array_equal(turned.length_needed, easiest)
     assert (heads is None) == (turned.speedups == {})
     if heads is None:
-        assert (turned.prediction.draft_length == easiest)[pays].all()
+        assert (found.draft_length == easiest)[pays].all()

@@ -92,6 +92,11 @@ def layouts_of(deployment: Deployment) -> list[Degrees]:
     return found
 
 
+def num_gpus(degrees: Degrees) -> int:
+    """Return the GPUs of degrees, of which none are those of one GPU."""
+    return int(degrees.get("tensor_parallel", 1) * (degrees.get("data_parallel") or 1))
+
+
 _ONE_GPU: Degrees = {"tensor_parallel": 1, "data_parallel": None, "expert_parallel": 1}
 
 

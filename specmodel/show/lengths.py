@@ -1,14 +1,9 @@
-"""``specmodel best-draft-length``: the speedup of each draft length, and the largest."""
+"""The speedup of each draft length, and which is the largest: a view of a prediction."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from specmodel.base.ranges import ranges_text, runs
 from specmodel.base.text import wrap
-from specmodel.cli import settings
-from specmodel.cli.answering import answering
-from specmodel.cli.where import where_options
 from specmodel.prediction.table import Row
 from specmodel.show import forms, operator, report
 
@@ -19,33 +14,14 @@ _COLUMNS = (
 )
 
 
-@settings.command()
-@where_options(has_start=True)
-@settings.option("batch_size", default="1:512:x2")
-@settings.acceptance_options()
-@settings.spread_option()
-@settings.option("context_length")
-@settings.load_options()
-@settings.option("max_draft_length")
-@settings.detail_options()
-@answering(": a row for each draft length")
-def best_draft_length(**options: Any) -> forms.Answer:
-    """Find the best draft length.
-
-    The speedup of each length, none included, by batch size and context, and which is the largest.
-
-    \b
-    Example:
-      specmodel best-draft-length --target mixtral-8x7b --drafter eagle \\
-          --hardware h100_sxm --tensor-parallel 2 --acceptance-rate 0.7 \\
-          --context-length 512,4096,16384
-    """
+def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
+    """Return the speedup of each length, none included, by batch size and context, in all forms."""
     import pandas as pd
 
-    from specmodel.cli.options import lengths_from
-    from specmodel.prediction.predicting import with_known_intervals
+    from specmodel.prediction.predicting import at_all_lengths, with_known_intervals
 
-    p = with_known_intervals(lengths_from(options, shortest=0))
+    p = at_all_lengths(report.case(prediction), shortest=0)
+    p = p if interval is False else with_known_intervals(p)
     found = pd.DataFrame(p.rows())
     found = found[[name for name in _COLUMNS if name in found]].drop_duplicates(ignore_index=True)
     best = report.fitting(found[found["draft_length"] == found["best_draft_length"]])

@@ -1,0 +1,172 @@
+"""What is taken where nothing is named: the usual drafter, and as many GPUs as hold it all.
+
+Whatever is taken stands among what was assumed, by the name of what was not given, with the reason.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+from specmodel.base.errors import InputError
+from specmodel.base.naming import counted
+from specmodel.base.records import is_path
+from specmodel.cost.deploying import GPU_DEGREES, RECORDS, resolve
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.layouts import (
+    HELD_REQUESTS,
+    HELD_TOKENS,
+    Degrees,
+    layout_of,
+    num_gpus,
+    smallest_layout,
+)
+from specmodel.drafters.published import taken_drafter
+from specmodel.models.architecture import Architecture, load_architecture
+
+NO_DRAFTER = "none"
+"""The name of a drafter that stands for none."""
+
+
+def deployed(
+    arguments: Mapping[str, Any], requests: int = HELD_REQUESTS
+) -> tuple[Deployment, dict[str, Any]]:
+    """Return what `usually_deployed` does, of names of what ships with the package only once.
+
+    A deployment is kept with the programs of its passes.
+    """
+    try:
+        kept = _kept(tuple(arguments.items()), tuple(map(type, arguments.values())), requests)
+    except TypeError:  # a record that has no hash
+        kept = None
+    if kept is None:
+        return usually_deployed(arguments, requests)
+    return kept[0], dict(kept[1])
+
+
+@lru_cache(maxsize=64)
+def _kept(
+    arguments: tuple[tuple[str, Any], ...], types: tuple[type, ...], requests: int
+) -> tuple[Deployment, dict[str, Any]] | None:
+    """Return a deployment from names and numbers, None where a path may have another content."""
+    is_fixed = {str, int, float, bool, type(None)}.issuperset(types)
+    if not is_fixed or any(isinstance(value, str) and is_path(value) for _, value in arguments):
+        return None
+    return usually_deployed(dict(arguments), requests)
+
+
+def usually_deployed(
+    values: Mapping[str, Any], requests: int = HELD_REQUESTS
+) -> tuple[Deployment, dict[str, Any]]:
+    """Return the deployment of what was named, with the usual for the rest, and what was assumed.
+
+    Parameters
+    ----------
+    values
+        By name, as `deploying.resolve` takes them, or `changes` by field; None where nothing was
+        named. The GPU may be counted, as in ``8xh200``, or by `num_gpus`. Without degrees, GPUs are
+        the fewest that hold weights, drafter and some requests; with `may_not_fit`, one where none
+        do. The usual drafter is taken if `is_drafting`.
+    requests
+        Requests that must fit [request].
+    """
+    values = with_usual_drafter(with_counted_gpus(with_changes(values)))
+    lay_out = partial(_laid_out, values=values, requests=requests)
+    deployment, assumed = resolve(values, "changes ", lay_out)
+    told = {name: values.get(f"told_{name}") for name in ("changes", "names", "drafter")}
+    return deployment, {name: value for name, value in told.items() if value} | assumed
+
+
+def with_changes(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with what `changes` replace, by dotted field, and what to say of it."""
+    changes = values.get("changes")
+    if not changes:
+        return dict(values)
+    told = [f"{k}={v}" for k, v in changes.items()] if isinstance(changes, Mapping) else changes
+    return {**values, **what_ifs(changes), "told_changes": ", ".join(told)}
+
+
+def what_ifs(changes: Mapping[str, object] | Sequence[str]) -> dict[str, object]:
+    """Return values by dotted field of the records, from such or from texts ``KEY=VALUE``."""
+    if isinstance(changes, Mapping):
+        found, texts = dict(changes), dict(zip(changes, changes, strict=True))
+    else:
+        parts = {text: [part.strip() for part in text.partition("=")] for text in changes}
+        found = {key: literal(value) for key, _, value in parts.values()}
+        texts = {key if has_value else "": text for text, (key, has_value, _) in parts.items()}
+    for key, text in texts.items():
+        record, has_field, _ = key.partition(".")
+        if not has_field or record not in RECORDS:
+            expected = "KEY=VALUE with a key that starts with " + "., ".join(RECORDS) + "."
+            raise InputError("changes", text, expected)
+    return found
+
+
+def literal(text: str) -> object:
+    """Return a typed value as bool, int or float if it reads as one, else as text."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def with_counted_gpus(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with the count of a GPU's name, such as ``8xh200``, as `num_gpus`."""
+    hardware = values.get("hardware")
+    if not isinstance(hardware, str):
+        return dict(values)
+    count, name = counted(hardware)
+    return {**values, "hardware": name} | ({"num_gpus": count} if count else {})
+
+
+def with_usual_drafter(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with the target's usual drafter where `is_drafting` and none is named."""
+    drafter, target = values.get("drafter"), values.get("target")
+    if isinstance(drafter, str) and drafter == NO_DRAFTER:
+        return {**values, "drafter": None}
+    if drafter is not None or not values.get("is_drafting") or target is None:
+        return dict(values)
+    model = target if isinstance(target, Architecture) else load_architecture(target)
+    usual, why = taken_drafter(model)
+    return {**values, "drafter": usual, "told_drafter": f"{usual} ({why})"}
+
+
+def _laid_out(
+    deployment: Deployment, values: Mapping[str, Any], requests: int
+) -> tuple[Degrees, str]:
+    """Return the degrees of the GPUs named, or of the fewest that hold it, and what to say then."""
+    count = values.get("num_gpus")
+    typed = {name: values[name] for name in GPU_DEGREES if values.get(name) is not None}
+    if count is not None:
+        return _counted_degrees(deployment, count, typed), ""
+    if typed or deployment.hardware.kind == "cpu":
+        return {}, ""
+    try:
+        degrees = smallest_layout(deployment, requests)
+    except InputError:
+        if values.get("may_not_fit"):
+            return {}, ""
+        raise
+    count = num_gpus(degrees)
+    held = f"{requests} requests" if requests > 1 else "a request"
+    kept = "weights, drafter and" if deployment.has_drafter else "weights and"
+    others = "; compare tries other layouts of them" if count > 1 else ""
+    told = f"the fewest that hold {kept} {held} of {HELD_TOKENS:,} tokens"
+    return degrees, f"{count} ({told}{others})"
+
+
+def _counted_degrees(deployment: Deployment, count: int, typed: Degrees) -> Degrees:
+    """Return the degrees of so many GPUs, beside those typed, which must agree."""
+    if not typed:
+        return layout_of(deployment, count)
+    tensor, data = typed.get("tensor_parallel", 1), typed.get("data_parallel")
+    if data is None and tensor and count % tensor == 0:
+        data = count // tensor
+    if data is None or tensor * data != count:
+        degrees = ", ".join(f"{name} {value}" for name, value in typed.items())
+        expected = f"degrees whose product is {count}, as so many GPUs are named"
+        raise InputError("tensor_parallel", degrees, expected)
+    return {"data_parallel": data}

@@ -1,0 +1,300 @@
+"""One question, resolved once: what runs where, what drafts, what is accepted, at which points.
+
+Commands and Python come through here alike. Whatever was not given is taken as usual, and stands in
+`Case.assumed` by its name, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from specmodel.algebra.acceptance import FORMS, Acceptance
+from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
+from specmodel.base.errors import InputError, nearest
+from specmodel.base.units import Numeric, check
+from specmodel.cost.arguments import AskedArguments
+from specmodel.cost.deploying import NAMES
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.layouts import HELD_REQUESTS
+from specmodel.cost.usual import deployed
+from specmodel.drafters.acceptance import load_acceptance
+from specmodel.drafters.by_name import drafter_kind
+from specmodel.drafters.typical import TypicalHeads, measured_acceptance, typical_heads
+
+TYPICAL = {"typical-low": 0, "typical": 1, "typical-high": 2}
+"""Names of acceptance that take what published heads of a kind reach."""
+ACCEPTANCE = ("acceptance", *FORMS)
+"""Arguments that give an acceptance, of which one is taken."""
+POINTS = ("batch_size", "context_length", "prompt_length", "output_length", "verify_tokens")
+"""Arguments that say at which points, draft lengths aside."""
+DEFAULT_BATCH_SIZES = tuple(2**i for i in range(9))
+"""Batch sizes where none are given [request]."""
+DEFAULT_MAX_DRAFT_LENGTH = 10
+_OF_POINTS = {*POINTS, *ACCEPTANCE, "draft_length", "max_draft_length", "measured_draft_length"}
+_OF_POINTS |= {"acceptance_spread"}
+_KNOWN = {*_OF_POINTS, *NAMES, *AskedArguments.__annotations__}
+_KNOWN |= {"may_not_fit", "told_names", "told_drafter", "engine.state_slots"}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Case:
+    """One question, as it was resolved.
+
+    Parameters
+    ----------
+    deployment, assumed
+        What runs where, and what was assumed of the question, by argument.
+    given
+        What was given, by argument.
+    points
+        Where it is asked, by argument, draft lengths aside [request] [token].
+    draft_length
+        Draft lengths that were given; None for the best of each point [token].
+    acceptance
+        Of drafted tokens; None where none is given and none is published of target and drafter.
+    """
+
+    deployment: Deployment
+    assumed: Mapping[str, Any]
+    given: Mapping[str, Any]
+    points: Mapping[str, Numeric]
+    draft_length: Numeric | None
+    acceptance: Acceptance | None
+
+    @property
+    def acceptance_told(self) -> str:
+        """Where the acceptance is from, or what was given of it."""
+        typed = {n: self.given[n] for n in ACCEPTANCE if self.given.get(n) is not None}
+        source = self.known_acceptance.source
+        level = typed.get("acceptance")
+        if isinstance(level, str) and level in TYPICAL:
+            return f"{level}: {source}"
+        return source or "".join(f"{name} {value}" for name, value in typed.items())
+
+    def drafting(self) -> Case:
+        """Return it; an InputError where no acceptance is known, or nothing is drafted."""
+        _ = self.known_acceptance
+        if self.draft_length is not None and not np.all(self.draft_length):
+            raise InputError("draft_length", 0, "at least 1")
+        return self
+
+    def with_typical(self) -> Case:
+        """Return it with typical acceptance where none is known and heads of its kind have one."""
+        if self.acceptance is not None or self.heads is None:
+            return self
+        given = {**self.given, "acceptance": "typical"}
+        return replace(self, given=given, acceptance=taken_acceptance(self.deployment, given))
+
+    def at(self, **points: Any) -> Case:
+        """Return it at other points."""
+        return replace(self, points={**self.points, **points})
+
+    @property
+    def heads(self) -> TypicalHeads | None:
+        """What published heads of the drafter's kind reach, None where too few are published."""
+        return typical_heads(kind_of(self.deployment))
+
+    @property
+    def known_acceptance(self) -> Acceptance:
+        """The acceptance; an InputError where none is known."""
+        if self.acceptance is None:
+            raise _no_acceptance(self.deployment, self.given, self.heads)
+        return self.acceptance
+
+    @property
+    def is_typed_acceptance(self) -> bool:
+        """Whether any form of acceptance was given."""
+        return any(self.given.get(name) is not None for name in ACCEPTANCE)
+
+    def longest_draft(self) -> int:
+        """Return the longest draft to consider, given or usual [token].
+
+        It is at most what acceptance is known for and what the drafter drafts at once.
+        """
+        block, asked = self.deployment.drafter.block_size, self.given.get("max_draft_length")
+        acceptance = self.known_acceptance
+        acceptance.measured_at([1, 2])  # with two lengths: refuses an unknown measured length
+        known = int(acceptance.max_draft_length)
+        if asked is None:
+            return min(DEFAULT_MAX_DRAFT_LENGTH, known, block or known)
+        check("max_draft_length", asked, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
+        if block is not None and asked > block:
+            raise InputError(
+                "max_draft_length", asked, f"at most {block}, which is drafted at once"
+            )
+        if asked > known:
+            expected = f"at most {known}, the positions that acceptance_by_position covers"
+            raise InputError("max_draft_length", asked, expected)
+        return int(asked)
+
+    def longest_told(self, longest: int) -> dict[str, int | str]:
+        """Return what to say of the longest draft considered, where it was not given."""
+        if self.given.get("max_draft_length") is not None:
+            return {}
+        is_measured = not self.is_typed_acceptance and longest < DEFAULT_MAX_DRAFT_LENGTH
+        further = _further(self.heads, longest) if is_measured else ""
+        told = f"{longest} (the longest measured; {further})" if further else longest
+        return {"max_draft_length": told}
+
+    def turned_lengths(self) -> Sequence[int]:
+        """Return the draft lengths that may be taken where acceptance is not known [token]."""
+        lengths, asked = self.given.get("draft_length"), self.given.get("max_draft_length")
+        heads, block = self.heads, self.deployment.drafter.block_size
+        known = heads.max_draft_length if heads else block or 8
+        if lengths is None:
+            taken = [*range(1, (asked or min(known, block or 8)) + 1)]
+        else:
+            taken = [int(length) for length in np.ravel(np.asarray(lengths))]
+        if min(taken) < 1:
+            raise InputError("draft_length", min(taken), "at least 1, as no acceptance is given")
+        if heads and max(taken) > known:
+            name = "max_draft_length" if lengths is None else "draft_length"
+            expected = f"at most {known}, up to which {heads.drafter} heads are published, or an"
+            expected += " acceptance with it"
+            raise InputError(name, max(taken), expected)
+        return taken
+
+
+def case_of(
+    arguments: Mapping[str, Any],
+    *,
+    is_drafting: bool = True,
+    requests: int = HELD_REQUESTS,
+) -> Case:
+    """Return the question that arguments by name ask; whole, or an InputError.
+
+    Those of None are not given. `specmodel.predict` says what there is; without `is_drafting`,
+    nothing drafts where no drafter is given. So many `requests` must fit where nothing says how
+    many GPUs there are [request].
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    if given.keys() - _KNOWN:
+        raise _unknown(given)
+    where = {name: value for name, value in given.items() if name not in _OF_POINTS}
+    deployment, assumed = deployed({**where, "is_drafting": is_drafting}, requests)
+    if "prompt_length" not in given and "output_length" not in given:
+        assumed = {"prefill": "none carried"} | assumed
+    points = {"batch_size": DEFAULT_BATCH_SIZES}
+    points |= {name: given[name] for name in POINTS if name in given}
+    return Case(
+        deployment=deployment,
+        assumed=assumed,
+        given=given,
+        points=points,
+        draft_length=given.get("draft_length"),
+        acceptance=taken_acceptance(deployment, given) if deployment.has_drafter else None,
+    )
+
+
+def _unknown(given: Mapping[str, Any]) -> InputError:
+    """Return the error of the first argument that is not known."""
+    name = next(name for name in given if name not in _KNOWN)
+    return InputError(name, given[name], f"an argument such as {nearest(name, _KNOWN)}")
+
+
+def taken_acceptance(deployment: Deployment, given: Mapping[str, Any]) -> Acceptance | None:
+    """Return the acceptance given in one form, else what is published of target and drafter."""
+    typed = given_form(given)
+    spread = given.get("acceptance_spread")
+    found = _of_form(deployment, given, typed) if typed else _published(deployment, given)
+    if spread is None or found is None:
+        return found
+    check("acceptance_spread", spread, minimum=0, maximum=0.5)
+    return replace(found, spread=spread)
+
+
+def given_form(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the one form of acceptance that was given, by its name; nothing if none was."""
+    typed = {name: given[name] for name in ACCEPTANCE if given.get(name) is not None}
+    if len(typed) > 1:
+        flags, known = (
+            ["--" + n.replace("_", "-") for n in names] for names in (typed, ACCEPTANCE)
+        )
+        raise InputError("acceptance", flags, f"exactly one of {', '.join(known)}")
+    return typed
+
+
+def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, Any]) -> Acceptance:
+    """Return the acceptance of one form."""
+    measured = given.get("measured_draft_length")
+    value = typed.get("acceptance")
+    if isinstance(value, Acceptance):
+        return value
+    if isinstance(value, str):
+        if value in TYPICAL:
+            return _typical(deployment, value)
+        if measured is not None:
+            expected = "none, as what is published says its draft lengths"
+            raise InputError("measured_draft_length", measured, expected)
+        found = load_acceptance(deployment.target, deployment.drafter, value)
+        return of_unchanged(found, given)
+    if value is not None:
+        typed = {"acceptance_rate": value}
+    return Acceptance(**typed, measured_draft_length=measured)
+
+
+def _published(deployment: Deployment, given: Mapping[str, Any]) -> Acceptance | None:
+    """Return what is published of this very target and drafter, None for nothing."""
+    found = measured_acceptance(deployment.target.name, kind_of(deployment))
+    if found is None:
+        return None
+    measured, lengths = given.get("measured_draft_length"), given.get("draft_length")
+    if measured is not None:
+        raise InputError("measured_draft_length", measured, "a form of acceptance with it")
+    if lengths is not None:
+        longest, most = int(np.max(np.asarray(lengths))), int(found.max_draft_length)
+        if longest > most:
+            further = _further(typical_heads(kind_of(deployment)), most)
+            told = "; ".join(filter(None, ["the longest measured", further]))
+            raise InputError("draft_length", longest, f"at most {most} ({told}): {found.source}")
+    return of_unchanged(found, given)
+
+
+def _typical(deployment: Deployment, name: str) -> Acceptance:
+    """Return the acceptance of typical, typical-low or typical-high."""
+    kind = kind_of(deployment)
+    found = typical_heads(kind)
+    if found is None:
+        expected = f"a rate: fewer than two targets have published acceptance with {kind}"
+        raise InputError("acceptance", name, expected)
+    place = TYPICAL[name]
+    source = f"{found.levels[place]} of {found.drafter} heads of {found.num_targets} targets"
+    return replace(found.acceptance[place], source=f"{source}, as published by November 2026")
+
+
+def of_unchanged(acceptance: Acceptance, given: Mapping[str, Any]) -> Acceptance:
+    """Return published acceptance that says so where it is not that of what is changed."""
+    records = {key.partition(".")[0].strip() for key in given.get("changes", ())}
+    changed = [name for name in ("target", "drafter") if name in records]
+    if not changed:
+        return acceptance
+    return replace(acceptance, source=f"{acceptance.source}, of the unchanged {changed[0]}")
+
+
+def _no_acceptance(
+    deployment: Deployment, given: Mapping[str, Any], heads: TypicalHeads | None
+) -> InputError:
+    """Say what would do where no acceptance is known."""
+    typical = "--acceptance typical (the median head published), or " if heads else ""
+    told = f"{typical}a rate of yours, such as --acceptance-rate 0.7"
+    names = (
+        str(given.get(name, record.name))
+        for name, record in (("target", deployment.target), ("drafter", deployment.drafter))
+    )
+    both = " with ".join(names)
+    return InputError("acceptance", None, f"{told}, as none is published of {both}")
+
+
+def _further(heads: TypicalHeads | None, longest: int) -> str:
+    """Name what reaches beyond the longest draft measured of a target; "" if nothing does."""
+    has_longer = heads is not None and heads.max_draft_length > longest
+    return "--acceptance typical goes further" if has_longer else ""
+
+
+def kind_of(deployment: Deployment) -> str:
+    """Return the kind of a deployment's drafter, by which acceptance is published."""
+    return drafter_kind(deployment.drafter, deployment.target)

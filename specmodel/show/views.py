@@ -1,0 +1,47 @@
+"""Views of a prediction by name: each is one answer, in all forms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from specmodel.base.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from specmodel.prediction.outcome import Prediction
+    from specmodel.show.forms import Answer
+
+VIEWS = {
+    "verdict": ("verdict", "whether it pays, by batch size"),
+    "lengths": ("lengths", "the speedup of each draft length"),
+    "peak": ("sweet_spots", "at which batch sizes it pays, and where most"),
+    "terms": ("terms", "what takes how much from target efficiency and speedup"),
+    "plain": ("plain", "decoding without a draft: TPOT, throughput, memory"),
+}
+"""Module of each view, whose function `answer` makes it, and what it tells."""
+
+
+def view(prediction: Prediction, name: str = "", **how: Any) -> Answer:
+    """Return a view of a prediction in all forms.
+
+    Parameters
+    ----------
+    prediction
+        What `specmodel.predict` or `specmodel.decode` returned.
+    name
+        One of `VIEWS`; by default the verdict, or plain decoding.
+    **how
+        Settings of the view, such as `tpot_target` of the verdict [s].
+    """
+    is_plain = "speedup" not in prediction.units()
+    name = name or ("plain" if is_plain else "verdict")
+    if name not in VIEWS or is_plain != (name == "plain"):
+        known = ["plain"] if is_plain else [each for each in VIEWS if each != "plain"]
+        raise InputError("view", name, f"one of {nearest(name, known)}")
+    if name in ("peak", "terms") and prediction.case and prediction.case.draft_length is not None:
+        # how long a draft might have been is no assumption of the lengths that were given
+        assumed = {k: v for k, v in prediction.assumptions.items() if k != "max_draft_length"}
+        prediction = replace(prediction, assumptions=assumed)
+    answer: Answer = import_module(f"specmodel.show.{VIEWS[name][0]}").answer(prediction, **how)
+    return answer
