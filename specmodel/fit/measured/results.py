@@ -65,11 +65,16 @@ def _run(values: Mapping[str, Any], source: str, form: _Format) -> Run:
         for name in (form.prompt_tokens, form.output_tokens)
     )
     rate = _positive(values, form.throughput, source, "tokens a second above 0")
-    own = {"concurrency": None, "tokens_per_step": 1.0} | form.own(values, source)
     event = _number(values, form.event, source) or tpot
+    own: dict[str, Any] = {
+        "concurrency": None,
+        "tokens_per_step": 1.0,
+        "tokens_per_event": event / tpot,
+    }
+    own |= form.own(values, source)
     decoding = rate * max(1.0 - completed / output, 0.0) * tpot / 1e3
     return Run(
-        **{"tokens_per_event": event / tpot} | own,
+        **own,
         source=source,
         quantity="step_time",
         value=tpot / 1e3 * own["tokens_per_step"],
@@ -135,7 +140,7 @@ def _reached(histogram: Iterable[Any]) -> list[float]:
 
 def _vllm(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return engine, model, and drafts as vLLM counted them, if it did."""
-    own = {"engine": "vllm", "model": text_of(values["model_id"])}
+    own: dict[str, Any] = {"engine": "vllm", "model": text_of(values["model_id"])}
     own["concurrency"] = _asked(values, "max_concurrency", source)
     if "spec_decode_num_drafts" not in values:
         return own
@@ -230,8 +235,8 @@ def _aiperf(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     own["concurrency"] = _asked(values, "input_config.phases.concurrency", source)
     if "total_spec_decode_steps" not in values:
         return own
-    counts = ("total_spec_decode_steps", "total_draft_tokens")
-    counts += ("spec_decode_token_weighted_acceptance_length",)
+    counts = ["total_spec_decode_steps", "total_draft_tokens"]
+    counts += ["spec_decode_token_weighted_acceptance_length"]
     drafting = _drafting(values, [f"{name}.avg" for name in counts], source)
     length, path = drafting["draft_length"], "pooled_spec_decode_acceptance_histogram"
     reached = _reached(_inside(values, f"{path}.{i}") or 0 for i in range(length + 1))
