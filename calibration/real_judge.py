@@ -1,13 +1,17 @@
 """How well an engine fitted to a third of the loads predicts the others, and what a schedule gains.
 
-For `real_engine.py`, whose folder holds served.K.csv for each draft length K.
+    python calibration/real_judge.py FOLDER ...
+
+A FOLDER (results/vllm_cpu_*) has served.K.csv, the closed loops of a real server at each draft
+length K; target/config.json; drafter/config.json if the target brings none; and cpu.toml. Where it
+was served by a schedule as well, it has schedule.json and served.schedule.csv.
 """
 
+import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -180,18 +184,6 @@ def _explained(drawn: Any, axes: Any, title: str) -> None:
 # A schedule
 
 
-def measured_acceptance(folder: Path) -> list[float]:
-    """Return the conditional rates of acceptance, by the longest draft length measured."""
-    table = pd.read_csv(max(folder.glob("served.[1-9].csv")))
-    if "acceptance_by_position" in table:
-        rates = table["acceptance_by_position"].str.split(",", expand=True).astype(float)
-        by_row = rates.cumprod(axis=1)
-    else:  # measured before November 2026: shares of all drafts
-        by_row = table["accepted_by_position"].str.split(expand=True).astype(float)
-    shares = [1.0, *by_row.mean()]
-    return [min(later / earlier, 1.0) if earlier else 0.0 for earlier, later in pairwise(shares)]
-
-
 def judge_schedule(folder: Path) -> str:
     """Compare times of a token under the schedule with those of each draft length alone.
 
@@ -280,3 +272,18 @@ def figure_of_schedule(found: pd.DataFrame, path: Path) -> None:
 
 def _save(table: pd.DataFrame, path: Path) -> None:
     write_text(path, table.to_csv(index=False, float_format="%.6g"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
+    parser.add_argument("--engine", default="vllm", help="profile to start from")
+    given = parser.parse_args()
+    for folder in map(Path.resolve, given.folders):
+        print(judge(folder, given.engine))
+        if (folder / "served.schedule.csv").exists():
+            print(judge_schedule(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,6 @@
 """Random command lines over all commands, with random and damaged files, and what must hold.
 
-From a shell: ``python tests/fuzzed.py SEED COUNT`` runs them in a folder of its own, and
-``--sessions N`` as many sessions with hostile servers.
+From a shell: ``python tests/fuzzed.py SEED COUNT`` runs them in a folder of its own.
 """
 
 import argparse
@@ -14,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import fuzzed_files
-import fuzzed_servers
 import pytest
 from fuzzed_files import Kept, contents, named_in, restore
 from fuzzed_lines import BASES, OTHERS, command_line, leaf
@@ -212,14 +210,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seed", type=int)
     parser.add_argument("count", type=int)
-    parser.add_argument("--sessions", type=int, default=0)
     asked = parser.parse_args()
-    found = []
-    for work, count in ((fuzz, asked.count), (fuzzed_servers.fuzz, asked.sessions)):
-        with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
-            found += work(asked.seed, count, Path(name)) if count else []
+    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
+        found = fuzz(asked.seed, asked.count, Path(name))
     print("\n\n".join(ascii_lines(found)))
-    print(f"{len(found)} faults in {asked.count} lines and {asked.sessions} sessions")
+    print(f"{len(found)} faults in {asked.count} lines")
     return bool(found)
 
 

@@ -15,13 +15,10 @@ import benched
 import pytest
 from fuzzed_lines import DRAWN, RATE, SMALL, WHERE
 from planted import planted
-from standin_server import standing_in
 
 from specmodel import cli
 from specmodel.base.errors import InputError
 from specmodel.measure.kernels.device import DeviceInfo
-
-LOAD = "--concurrency 1,2 --prompt-length 8 --output-length 8 --repeats 1 --requests 1"
 
 _BENCHMARKS = Path(__file__).parent / "data" / "benchmarks"
 _DAMAGE = ["nan", "inf", "-1", "0", "1e308", "1e-308", "1e400", "9" * 401, "true", '"x"', "1.5", ""]
@@ -68,6 +65,8 @@ _TABLES = {
     "none,2,0.02,0.2,0.4,1.5,1.4,1.6,1,2\nfixed:3,1,0.01,0.1,1,4,3.9,4.2,3,5\n",
     "looped.csv": "batch_size,draft_length,measured,predicted,spread\n1,1,0.7,0.69,0.02\n"
     "4,1,0.8,0.82,\n",
+    "measured.csv": "engine,draft_length,tokens_per_step,concurrency,step_ms,step_batch,"
+    "step_spread,repeats\nvllm,0,1,4,21.5,3.9,0.02,3\nvllm,3,2.4,4,33.1,3.8,0.03,3\n",
     "steps.csv": "draft_length,emitted_tokens,phase,utility,window_utility\n0,1,baseline,,\n"
     "3,3,test,1.5,\n3,4,set,1.5,1.2\n",
     "engines.csv": "model,dtype,system,backend,gpus,isl,osl,concurrency,measured_tpot_ms,"
@@ -100,8 +99,6 @@ def write_files(folder: Path) -> None:
     made["load.csv"] = "arrival_time,prompt_tokens,output_tokens\n0,90,9\n0.5,400,30\n2,7,3\n"
     made["slots.json"] = '{"1": {"candidate_steps": [1, 3]}}'
     made["lengths.json"] = "[[1, 4, 3], [5, 16, 1]]"
-    made["prompts.txt"] = "Tell me of rain.\nWhat is a prime?\n"
-    made["prompts.jsonl"] = '{"prompt": [5, 6, 7, 8]}\n{"prompt": [9, 10]}\n'
     made["texts.jsonl"] = '{"prompt": "a b c a b c d", "output": "a b c d a b"}\n' * 3
     made |= _TABLES
     ids = [1, 2, 3, 4, 5, 1, 2, 3, 4, 6, 7]
@@ -125,15 +122,14 @@ def write_files(folder: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "folder.toml").mkdir()
-    for kind in ("vllm_plain.json", "vllm_eagle3.json", "sglang.jsonl"):
-        shutil.copy(_BENCHMARKS / kind, folder)
+    for name in ("vllm_plain.json", "vllm_eagle3.json", "sglang.jsonl", "guidellm_eagle3.json"):
+        shutil.copy(_BENCHMARKS / name, folder)
+    shutil.copy(_BENCHMARKS / "aiperf_plain.json", folder)
     where = shlex.quote(str(folder))
     for name in ("trace.jsonl", "trace.parquet"):
         _printed(f"trace sample code-ngram {DRAWN} --output {where}/{name}")
     planted("gemm").iloc[::4].to_parquet(folder / "kernels.parquet")
     _write_tokenizer(folder / "tokenizer.json")
-    with standing_in() as server, quick_server():
-        _printed(f"measure-engine {server.url} --output {where}/measured.csv {LOAD}")
     with quick_bench():
         _printed(f"calibrate --device cpu --tiny --output {where}/mine.toml")
 
@@ -145,15 +141,6 @@ def _write_tokenizer(path: Path) -> None:
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     made.train_from_iterator(["a b c d e"], trainers.WordLevelTrainer(special_tokens=["<unk>"]))
     made.save(str(path))
-
-
-@contextlib.contextmanager
-def quick_server() -> Iterator[None]:
-    """Wait less for servers than for real ones."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("specmodel.cli.measure_engine._POLL", 0.05)
-        patch.setattr("specmodel.measure.live.driver.SETTLED", 0.1)
-        yield
 
 
 @contextlib.contextmanager
@@ -204,10 +191,8 @@ def contents(folder: Path) -> Kept:
 def named_in(words: list[str], kept: Kept) -> list[str]:
     """Return the valid files that words name, and those that belong to them."""
     found = [name for name in kept if any(name.split("/")[0] in word for word in words)]
-    stems = {"measured", "mine"} & {name.split(".")[0] for name in found} | (
-        {"mine"} if "mine.toml" in words else set()
-    )
-    return sorted({*found, *(name for name in kept if name.split(".")[0] in stems)})
+    own = {"mine.csv", "mine.json", "mine.toml"} if "mine.toml" in words else set()
+    return sorted({*found, *(own & {*kept})})
 
 
 def restore(folder: Path, kept: Kept) -> None:

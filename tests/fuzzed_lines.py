@@ -104,15 +104,13 @@ BASES = [
     "--output out.toml --hardware h200_sxm",
     "fit engine sglang.jsonl --target qwen3-30b-a3b --drafter eagle3 --output out.toml --force "
     "--hardware h200_sxm --engine sglang",
-    "fit engine measured.csv --target olmoe-1b-7b --hardware h200_sxm --output out.toml --force",
+    "fit engine measured.csv --target olmoe-1b-7b --drafter eagle3 --hardware h200_sxm "
+    "--output out.toml --force",
+    "fit engine aiperf_plain.json guidellm_eagle3.json --drafter eagle3 --hardware h200_sxm",
     "validate h200_sxm kernels.parquet --stack typical --figure drawn.svg",
     "validate --serving engines.csv --ttft",
     *(f"calibrate --device cpu --output mine.toml --tiny{m}" for m in ("", " --again copy")),
     "calibrate --device cpu --output mine.toml --tiny --dry-run",
-    *(
-        f"measure-engine {NOWHERE} --output measured.csv --draft-length 0,3 --dry-run{more}"
-        for more in ("", " --prompts prompts.jsonl", " --prompts prompts.txt", " --requests 1")
-    ),
     "trace sample code-ngram --requests 3 --output-tokens 40 --output drawn.parquet",
     "trace ngram texts.jsonl --tokenizer tokenizer.json --output made.parquet",
     "trace describe trace.parquet",
@@ -155,8 +153,8 @@ BASES = [
     ),
 ]
 """Command lines that work, of every command."""
-REFUSED = [f"acceptance {NOWHERE}/metrics", f"measure-engine {NOWHERE} --output out.csv"]
-"""Lines that are refused whatever else is typed: what they ask for is not on this machine."""
+REFUSED = [f"acceptance {NOWHERE}/metrics"]
+"""Lines that are refused whatever else is typed: no server is asked."""
 OTHERS = {
     "--tp": "--tensor-parallel",
     "--dp": "--data-parallel",

@@ -38,8 +38,6 @@ QUOTED = re.compile(r"got '?[-+]?\w+'?;")
 """What a row that was not taken has."""
 OUTPUTS = ("--output", "--figure", "--records", "--timeline")
 """Options that name what is written."""
-_TELLING = ("calibrate", "measure-engine")
-"""Commands that tell on stderr how far they are."""
 
 
 class Hangs(BaseException):
@@ -153,7 +151,7 @@ def faults(ended: Ended) -> Iterator[str]:
     lines = err.splitlines()
     errors = [line for line in lines if line.startswith("specmodel: error: ")]
     strange = [line for line in lines if not line.startswith("specmodel: ")]
-    if words[:1] and words[0] in _TELLING:
+    if words[:1] == ["calibrate"]:  # which tells how far it is
         strange = [line for line in strange if "Traceback" in line]
     # of status 1 are judgements of validate, which say why
     if status not in (0, 1, 2) or len(errors) != (status == 2) or len(strange) > (status == 1):
@@ -220,7 +218,7 @@ def _losses(ended: Ended, before: Kept, after: Kept) -> Iterator[str]:
             continue
         if name in outputs:
             is_lost = now is None or content.startswith(LINK) or now.startswith(LINK)
-            is_lost |= ended.status == 2 and ended.words[0] != "measure-engine"
+            is_lost |= ended.status == 2
         elif name.startswith(stems):  # of a measurement that goes on
             whole = content[: content.rfind(b"\n") + 1]
             is_appended = name.endswith(".json") or "--again" in ended.words

@@ -259,7 +259,7 @@ def test_exported_names_are_there_and_no_others(name: str) -> None:
         package.predictt  # noqa: B018 - reading it is the test
 
 
-WITHIN = ("specmodel", "specmodel.fit.measured", "specmodel.measure.live")
+WITHIN = ("specmodel", "specmodel.fit.measured")
 """Fronts that are no room's: of the rooms' own names, and of what only commands call."""
 
 

@@ -56,15 +56,15 @@ Acceptance is how many drafted tokens the target keeps. Where to get it:
      curl -s http://localhost:8000/metrics > after.prom
      specmodel acceptance ./before.prom ./after.prom
    It prints the predict command.
-2. vllm bench serve --save-result (from vLLM 0.14 on) writes it, and SGLang's
-   bench_serving --output-file:
+2. Results of benchmarks have it: of vllm bench serve --save-result (from vLLM
+   0.14 on) and SGLang's bench_serving --output-file; of GuideLLM and AIPerf
+   where vLLM serves with --per-request-spec-decode-metrics summary:
      specmodel acceptance ./eagle3.json
    specmodel fit engine shows these runs beside what is predicted.
 3. SGLang logs "accept len" (tokens a step): --tokens-per-step 2.8, with the
    draft length that it ran at: --measured-draft-length 3.
 4. Published values ship: specmodel list acceptance. Without any option predict
-   takes that of the very target and drafter, if there is one.
-5. specmodel measure-engine times a server and reads it, with your prompts."""
+   takes that of the very target and drafter, if there is one."""
 """What the command says without a file."""
 
 
@@ -76,10 +76,10 @@ Acceptance is how many drafted tokens the target keeps. Where to get it:
 def acceptance(file: str | None, later: str | None, model: str | None, **_forms: bool) -> Answer:
     """Read acceptance off a running vLLM or a benchmark's result, ready for predict.
 
-    FILE is what `vllm bench serve --save-result` or SGLang's `bench_serving --output-file` wrote,
-    or a saved scrape of vLLM's metrics; with LATER, what was counted between two scrapes. The
-    counters hold steps that had a draft only: an n-gram look-up that proposes nothing is not in
-    them, so give predict its --proposal-rate as well.
+    FILE is what `vllm bench serve --save-result`, SGLang's `bench_serving --output-file`, GuideLLM
+    or AIPerf wrote, or a saved scrape of vLLM's metrics; with LATER, what was counted between two
+    scrapes. The counters hold steps that had a draft only: an n-gram look-up that proposes nothing
+    is not in them, so give predict its --proposal-rate as well.
 
     \b
     Examples:
@@ -119,7 +119,8 @@ def _of_benchmarks(paths: Sequence[str]) -> Answer:
     drafted = [run for run in runs if run.is_speculative]
     if not drafted:
         untold = [run.draft_note for run in runs if run.may_draft]
-        expected = "a run that counts drafts, of vLLM 0.14 or newer, or SGLang"
+        expected = "a run that counts drafts: of vLLM 0.14 or newer, of SGLang, or of GuideLLM or"
+        expected += " AIPerf with vLLM's --per-request-spec-decode-metrics"
         raise InputError("file", ", ".join(paths), "; ".join([expected, *untold[:1]]))
     rows = [_run_row(run) for run in drafted]
     alike: dict[Any, list[Run]] = {}

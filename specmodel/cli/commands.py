@@ -20,8 +20,7 @@ from specmodel.cli.settings import COMPARED, SETTINGS, flag
 
 _COMMANDS = (
     "acceptance break-even calibrate capacity compare cost-table"
-    " fit measure-engine plot predict schedule sensitivity serve simulate sweep trace"
-    " validate"
+    " fit plot predict schedule sensitivity serve simulate sweep trace validate"
 )
 """Commands that have a module of their own name."""
 _HOME = {name: name.replace("-", "_") for name in _COMMANDS.split()}
@@ -66,6 +65,8 @@ _TAKING_MEMORY = (
 
 _ELSEWHERE_COMMANDS = {
     "dataset": "python calibration/dataset.py of a checkout, where it is now",
+    "measure-engine": "vllm bench serve --save-result or another benchmark, then specmodel fit"
+    " engine FILE (docs/measuring.md)",
     "help": "specmodel --help, or specmodel COMMAND --help",
     "best-draft-length": "specmodel predict ... --view lengths, its new name",
     "sweet-spot": "specmodel predict ... --view peak, its new name",

@@ -122,7 +122,7 @@ def fit_text(fits: Mapping[tuple[str, str], fit.KernelFitting]) -> str:
 @overwrite_option()
 @own("name", str, "Name of the engine, for people.  [default: the profile's]")
 @where_options(required=False, engine="by the files, else vllm", has_words=False)
-@own("draft_length", int, "Of runs whose files do not tell it, as those of vLLM before 0.14.")
+@own("draft_length", int, "Of runs whose files do not tell it, as where no drafts were counted.")
 @settings.options("tree_width", "verify_tokens")
 @own("context_length", int, "KV entries of a sequence.  [default: the files']")
 @settings.detail_options()
@@ -134,13 +134,13 @@ def engine(
 ) -> None:
     """Fit an engine to benchmarks of your own server: one plain and one speculative run do.
 
-    Files are what `vllm bench serve --save-result` or SGLang's `bench_serving --output-file`
-    writes, or CSV with any of tpot_ms, step_ms, tokens_per_s (also with base_ and spec_ in
-    front) or speedup, and tokens_per_step, draft_length, topk, verify_tokens, concurrency,
-    prompt_length, output_length. A shipped profile is moved as far as these runs tell; what
-    they leave open stays as uncertain as it was, and `predict --interval` knows it. Files of one
-    load tell each other's noise. The model is the one that the files name, unless --target names
-    another. The command that predicts with what was fitted is printed last.
+    Files are what `vllm bench serve --save-result`, SGLang's `bench_serving --output-file`,
+    GuideLLM or AIPerf writes (docs/measuring.md), or CSV with any of tpot_ms, step_ms, tokens_per_s
+    (also with base_ and spec_ in front) or speedup, and tokens_per_step, draft_length, topk,
+    verify_tokens, concurrency, prompt_length, output_length. A shipped profile is moved as far as
+    these runs tell; what they leave open stays as uncertain as it was, and `predict --interval`
+    knows it. Files of one load tell each other's noise. The model is the one that the files name,
+    unless --target names another. The command that predicts with what was fitted is printed last.
 
     \b
     Examples:

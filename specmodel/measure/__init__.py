@@ -1,11 +1,11 @@
-"""Truth by measurement: kernels on one's own GPU, a live engine, and the counters that it keeps."""
+"""Truth by measurement: kernels on one's own GPU, and the counters that an engine keeps."""
 
 from typing import TYPE_CHECKING
 
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
-    from specmodel.measure import kernels as kernels, live as live
+    from specmodel.measure import kernels as kernels
     from specmodel.measure.measurements import (
         check_measurements as check_measurements,
         read_measurements as read_measurements,

@@ -1,6 +1,5 @@
 """The results that are committed: complete, fitted as they say, and within the figures stated."""
 
-import csv
 import importlib
 import json
 import shutil
@@ -15,7 +14,6 @@ from specmodel.fit import fit_kernels
 from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import load_hardware
 from specmodel.measure.kernels.suite import REPEATS, suite
-from specmodel.measure.live import summary
 from specmodel.measure.measurements import read_measurements
 
 RESULTS = Path(__file__).parents[2] / "calibration" / "results"
@@ -116,15 +114,6 @@ def test_a_real_vllm_is_predicted_within_the_figures(judge: Any, tmp_path: Path)
     assert unseen["speedup_error"].abs().mean() <= 0.10
     was, now = load_engine(VLLM / "engine.toml"), load_engine(folder / "engine.toml")
     assert now.gpu_time_factor == pytest.approx(was.gpu_time_factor, rel=1e-3)
-
-
-def test_summaries_are_what_their_rows_give() -> None:
-    for path in VLLM.rglob("served.*.rows.csv"):
-        with path.open(newline="") as file:
-            table = summary(list(csv.DictReader(file)))
-        was = pd.read_csv(path.with_name(path.name.replace(".rows", "")))
-        assert table["step_ms"].to_numpy() == pytest.approx(was["step_ms"], rel=1e-5)
-        assert table["repeats"].tolist() == was["repeats"].tolist()
 
 
 def test_the_schedule_was_drafted_by(judge: Any) -> None:

@@ -291,6 +291,12 @@ FAULTS = [
     (f"{VALIDATE} --figure {{folder}}/folder.toml", "--figure", "folder.toml", ".png"),
     # what moved to calibration/
     ("dataset h200_sxm trtllm", "command: got 'dataset'", "python calibration/dataset.py"),
+    (
+        "measure-engine http://localhost:1 --output x.csv",
+        "command: got 'measure-engine'",
+        "vllm bench serve --save-result",
+        "specmodel fit engine FILE",
+    ),
     ("list tables", "kind: got 'tables'", "python calibration/dataset.py"),
 ]
 

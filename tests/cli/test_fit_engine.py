@@ -342,6 +342,29 @@ def test_acceptance_reads_the_same_files(do: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("tool", "plain", "drafting", "rates"),
+    [
+        ("guidellm", ["1", "5.41ms"], ["2.51", "of", "3", "3.21ms"], "0.7336,0.7143,0.475"),
+        ("aiperf", ["1", "5.65ms"], ["2.47", "of", "3", "3.26ms"], "0.7627,0.5944,0.5514"),
+    ],
+)
+def test_files_of_other_tools_are_read_alike(
+    tool: str, plain: list[str], drafting: list[str], rates: str, do: Any, folder: Path
+) -> None:
+    """An engine is fitted to them, and their acceptance read."""
+    for kind in ("plain", "eagle3"):
+        shutil.copy(FILES / f"{tool}_{kind}.json", folder / f"{kind}.json")
+    out = do(VLLM)
+    assert "gpt-oss-120b + EAGLE-3 head" in out
+    assert "the default, as neither --engine nor a file names one" in " ".join(out.split())
+    rows = re.findall(r"^(?:plain|eagle3)\.json(?: entry 1)? +[\d.]+ +(.*)%$", out, re.M)
+    first, second = (row.split() for row in rows)
+    assert [first[:2], second[:4]] == [plain, drafting]
+    assert f"--acceptance-by-position {rates}" in do("acceptance eagle3.json")
+    assert "--per-request-spec-decode-metrics" in do("acceptance plain.json", 2)
+
+
+@pytest.mark.parametrize(
     ("command", "fragments"),
     [
         (FIT.replace("plain.jsonl ", ""), ("a plain run as well",)),

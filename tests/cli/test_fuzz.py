@@ -1,4 +1,4 @@
-"""Random command lines, damaged files, hostile servers: no traceback, no NaN, one line an error.
+"""Random command lines and damaged files: no traceback, no NaN, one line an error.
 
 What the fuzz reaches is compared with what there is, and it finds mends that are taken back.
 """
@@ -19,7 +19,6 @@ import pytest
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("pyarrow")
-pytest.importorskip("aiohttp")
 pytest.importorskip("filelock")
 pytest.importorskip("tokenizers")
 
@@ -28,13 +27,12 @@ import fuzzed
 import fuzzed_files
 import fuzzed_lines
 import fuzzed_runs
-import fuzzed_servers
 
 import specmodel
 from specmodel.answers.sweeps import files
 from specmodel.show.plots import KINDS
 
-SEED, COUNT, SESSIONS = 20261122, 600, 40
+SEED, COUNT = 20261122, 600
 PACKAGE = Path(specmodel.__file__).parent
 READING = {
     *("open", "read_text", "read_bytes", "read_csv", "read_parquet", "read_metadata"),
@@ -104,7 +102,6 @@ def test_the_fuzz_starts_from_lines_that_work_and_reach_all_commands_and_readers
         if "swept.csv" in line or "parts/" in line:
             assert not fuzzed.interrupted(shlex.split(line), tmp_path, random.Random(0))
             fuzzed_files.restore(tmp_path, kept)
-    assert fuzzed_servers.fuzz(0, 3, tmp_path) == []
     is_on = False
     assert {*commands_of(fuzzed.main_group)} <= named
     assert kinds == {*KINDS}
@@ -115,13 +112,6 @@ def test_the_fuzz_starts_from_lines_that_work_and_reach_all_commands_and_readers
 def test_no_command_line_ends_as_none_should(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = fuzzed.fuzz(SEED, COUNT, tmp_path)
-    assert not found, "\n\n".join(fuzzed.ascii_lines(found))
-
-
-@pytest.mark.slow
-def test_no_session_ends_as_none_should(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    found = fuzzed_servers.fuzz(SEED, SESSIONS, tmp_path)
     assert not found, "\n\n".join(fuzzed.ascii_lines(found))
 
 
@@ -137,10 +127,6 @@ def lines(way, damage="", of="", count=12):
     return lambda folder: fuzzed.fuzz(3, count, folder, way, damage, of)
 
 
-def sessions(kind, count=12):
-    return lambda folder: fuzzed_servers.fuzz(3, count, folder, (kind,))
-
-
 FORGETTING = files._FORMS | {".csv": (*files._FORMS[".csv"][:2], lambda *_: [])}
 """Forms of files of which the one of CSV goes on from nothing."""
 
@@ -149,22 +135,14 @@ MENDS = [
     ("cli.commands._TAKING_MEMORY", (), lines("memory", of="predict", count=30)),
     ("base.errors._FEW", 10**6, lines("plain", of="show")),
     ("base.files.followed", Path, lines("link", of="plot")),
-    ("base.appended._remove", str, sessions("trouble")),
+    ("measure.kernels.rows._remove", str, lines("plain", of="calibrate")),
     ("answers.sweeps.files._FORMS", FORGETTING, lines("interrupted", of="swept.csv")),
-    ("base.appended.parsed_json", json.loads, lines("file", "deep", "measured.rows.json")),
-    ("measure.live.log._is_sound", bool, lines("file", "cell", "measured.rows.csv", count=60)),
-    ("measure.live.client.Server._masked", lambda _, said: said, sessions("echo", 30)),
-    ("measure.live.driver.tells_steps", bool, sessions("counters")),
-    ("measure.live.answers.whole", int, sessions("usage")),
-    ("measure.live.engines.check", lambda *_, **__: None, sessions("no number", 40)),
-    ("measure.live.client._MOST_TOLD", 10**9, sessions("large", 4)),
+    ("measure.kernels.rows.parsed_json", json.loads, lines("file", "deep", "mine.json")),
     ("base.files.followed", Path.resolve, lines("link", of="plot", count=40)),
     ("answers.sweeps.plan.labels_of", list, lines("name", of="parts/")),
 ]
 """Mends, what was there before, and what finds it."""
 IN_FUNCTIONS = [
-    ("measure.live.client.Server._get", '"no key"', "None", sessions("locked")),
-    ("measure.live.client._reason", "TooManyRedirects)", "())", sessions("redirects", 30)),
     ("cli.fit._named", "in_one_line(Path(path).name)", "Path(path).name",
      lines("name", of="fit kernels.csv")),
     ("base.tables._read_parquet", "read_metadata(file)", "read_metadata(path)",

@@ -163,14 +163,15 @@ def test_few_prompts_run_in_a_smaller_batch_than_asked_for(file):
 
 
 def test_few_prompts_are_a_batch_of_no_more_than_themselves(file):
-    three = {"completed": 3, "total_output_tokens": 3 * 501, "mean_tpot_ms": 10.0, "duration": 5.0}
+    three = {"completed": 3, "total_output_tokens": 3 * 501, "mean_tpot_ms": 10.0}
+    three["output_throughput"] = 3 * 501 / 5.0
     assert only(file(vllm(max_concurrency=64, **three))).batch_size == pytest.approx(3)
 
 
 def test_a_full_batch_needs_no_note(file):
     tpot, tokens = 0.01, 501
     full = {"max_concurrency": 8, "completed": 80, "total_output_tokens": 80 * tokens}
-    full |= {"mean_tpot_ms": 1e3 * tpot, "duration": 10 * (tokens - 1) * tpot}
+    full |= {"mean_tpot_ms": 1e3 * tpot, "output_throughput": 8 * tokens / (tokens - 1) / tpot}
     run = only(file(vllm(**full)))
     assert run.batch_size == pytest.approx(8)
     assert run.batch_note == ""
@@ -300,7 +301,7 @@ def test_published_rows_read_as_files_of_their_engine():
         (vllm(mean_tpot_ms=float("nan")), "mean_tpot_ms: got nan"),
         (vllm(mean_tpot_ms="3.3"), r"mean_tpot_ms: got '3\.3'"),
         (vllm(mean_tpot_ms=1e9), r"mean_tpot_ms: got 1000000000\.0"),
-        (vllm(duration=-1.0), r"duration: got -1\.0"),
+        (vllm(output_throughput=-1.0), r"output_throughput: got -1\.0"),
         (vllm(total_output_tokens=10**400), "total_output_tokens: got 1000"),
         (vllm(total_input_tokens=True), "total_input_tokens: got True"),
         (vllm(max_concurrency=float("inf")), "max_concurrency: got inf"),
@@ -554,7 +555,8 @@ def test_the_batch_of_a_step_that_a_table_tells_is_taken(tmp_path):
 def test_files_of_one_load_tell_each_other_noise(file):
     """The mean range of two normal draws is 1.128 deviations; another load tells nothing."""
     values = json.loads(PLAIN.read_text())
-    longer = values | {name: 1.5 * values[name] for name in ("mean_tpot_ms", "duration")}
+    longer = values | {"mean_tpot_ms": 1.5 * values["mean_tpot_ms"]}
+    longer["output_throughput"] = values["output_throughput"] / 1.5
     other = values | {"max_concurrency": 4}
     *repeats, alone = read_benchmarks([file(values, longer, other)])
     assert alone.noise == 0.0

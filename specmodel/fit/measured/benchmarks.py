@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,32 +10,18 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from specmodel.algebra.acceptance import conditional_acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.files import check_readable
 from specmodel.base.tables import need_columns, parse_csv, read_table
-from specmodel.fit.measured.cells import (
-    as_number,
-    check_milliseconds,
-    number_in,
-    positive_in,
-    text_of,
-)
+from specmodel.fit.measured.cells import check_milliseconds, number_in, text_of
+from specmodel.fit.measured.results import FORMATS, json_run
 from specmodel.fit.measured.runs import MOST_APART, Run, mean_range, seen_batch, with_repeats
-from specmodel.measure.live.summaries import NEAR_WHOLE
 
 MOST_BYTES = 1_000_000_000  # largest result file that is read [B]
 MOST_SPREAD = 100.0  # largest difference of repeats over their median [-]
 
-
-FORMATS = (
-    "JSON of vllm bench serve --save-result or sglang.bench_serving --output-file, or CSV with "
-    "speedup, tokens_per_s, tpot_ms or step_ms (base_..., spec_...)"
-)
-"""The accepted formats, for messages."""
 
 _MEASURED = ("step_ms", "tpot_ms", "tokens_per_s")
 """Columns of what was measured of a run, the nearest to a step first; base_ and spec_ may
@@ -57,8 +42,9 @@ def read_benchmarks(paths: Sequence[str | Path]) -> tuple[Run, ...]:
     Parameters
     ----------
     paths
-        Result files of ``vllm bench serve --save-result`` (or ``--append-result``) and of
-        ``python -m sglang.bench_serving --output-file``, and CSV or Parquet tables.
+        Result files of ``vllm bench serve --save-result`` (or ``--append-result``), of ``python -m
+        sglang.bench_serving --output-file``, of GuideLLM (``--output kind=json``) and of AIPerf
+        (``profile_export_aiperf.json``), and CSV or Parquet tables.
 
     Returns
     -------
@@ -68,16 +54,18 @@ def read_benchmarks(paths: Sequence[str | Path]) -> tuple[Run, ...]:
 
     Notes
     -----
-    A step takes TPOT x tokens per step: both engines average TPOT over requests and leave out the
-    first token, and both acceptance lengths count the token that the target adds. SGLang's
-    acceptance is an average since its server started. Its files tell the draft length only if they
-    hold what the server said of itself; otherwise `Run.drafting` sets it. vLLM before 0.14 writes
-    nothing of drafts: such a run is a plain one whose events bring several tokens. For the batch
-    see `seen_batch`.
+    A step takes TPOT x tokens per step: all tools leave out the first token and average TPOT over
+    requests (GuideLLM over tokens), and all acceptance lengths count the token that the target
+    adds. SGLang's acceptance is an average since its server started. Its files tell the draft
+    length only if they hold what the server said of itself; otherwise `Run.drafting` sets it.
+    GuideLLM and AIPerf tell of drafts what vLLM tells them request by request, under
+    ``--per-request-spec-decode-metrics``. Without it, and of vLLM before 0.14, files tell nothing
+    of drafts: such a run is a plain one whose events bring several tokens. For the batch see
+    `seen_batch`.
 
     A row of a table may hold a plain run (`base_` columns), a speculative one (`spec_`), or
-    both; tokens per second are those of all requests. The batch of a row is its column step_batch,
-    as `specmodel measure-engine` writes it. Without that column it is computed by `seen_batch` if
+    both; tokens per second are those of all requests. The batch of a row is its column step_batch.
+    Without that column it is computed by `seen_batch` if
     the row has both tokens per second and the time of a token or step, and else is the concurrency
     that the row names. Rows that a column usable calls false are passed over. A row's step_spread,
     by how much so many repeats differ, (largest - smallest) / median, gives the noise of its runs;
@@ -120,14 +108,19 @@ def _json_runs(path: Path, size: int) -> list[Run]:
         limit = f"a file of at most {MOST_BYTES / 1e9:g} GB: leave out --save-detailed"
         raise InputError("benchmarks", str(path), limit)
     found = list(_json_values(path))
-    if len(found) == 1 and isinstance(found[0][1], list):
-        entries = enumerate(found[0][1], start=1)
-        found = [(f"{path} entry {number}", value) for number, value in entries]
-    elif len(found) == 1:
-        found = [(str(path), found[0][1])]
+    if len(found) == 1:
+        found = _entries(path, found[0][1])
     if not found:
         raise InputError("benchmarks", str(path), "at least one result")
-    return [_json_run(values, source) for source, values in found]
+    return [json_run(values, source) for source, values in found]
+
+
+def _entries(path: Path, value: Any) -> list[tuple[str, Any]]:
+    """Return the results in a value: those of a list or of GuideLLM's report, or the value."""
+    held = value.get("benchmarks", value) if isinstance(value, dict) else value
+    if not isinstance(held, list):
+        return [(str(path), held)]
+    return [(f"{path} entry {number}", entry) for number, entry in enumerate(held, start=1)]
 
 
 def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
@@ -148,129 +141,6 @@ def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
             raise InputError(where, text[start : start + 1000], expected) from None
         line += text.count("\n", start, end)
         yield where, value
-
-
-def _json_run(values: Any, source: str) -> Run:
-    """Return the run of one result."""
-    keys = list(values) if isinstance(values, dict) else []
-    if "completed" in keys:
-        positive_in(values, "completed", source, "at least one finished request")
-    if {"model_id", "duration"} <= set(keys):
-        own = {"engine": "vllm", "model": text_of(values["model_id"])}
-        return _engine_run(values, source, own | _vllm_drafting(values, source))
-    if {"accept_length", "duration"} <= set(keys):
-        return _engine_run(values, source, _sglang_drafting(values, source))
-    raise InputError(source, ", ".join(keys[:8]) or values, FORMATS)
-
-
-def _engine_run(values: Mapping[str, Any], source: str, own: Mapping[str, Any]) -> Run:
-    """Return a run from the keys that both engines write, and from what is the engine's `own`."""
-    completed = positive_in(values, "completed", source, "finished requests")
-    tpot = _tpot(values, source)
-    duration = positive_in(values, "duration", source, "seconds above 0")
-    output_tokens, prompt_tokens = (
-        positive_in(values, f"total_{kind}_tokens", source, "a positive number of tokens")
-        for kind in ("output", "input")
-    )
-    asked = values.get("max_concurrency")
-    if asked is not None:
-        asked = positive_in(values, "max_concurrency", source, "requests at once, or null")
-    decoding = max(output_tokens - completed, 0.0) / duration * tpot
-    per_event = (
-        number_in(values, "mean_itl_ms", f"{source} mean_itl_ms", strict=False) or tpot * 1e3
-    )
-    return Run(
-        source=source,
-        quantity="step_time",
-        value=tpot * own.get("tokens_per_step", 1.0),
-        batch_size=seen_batch(decoding, min(asked or completed, completed)),
-        concurrency=asked,
-        prompt_length=prompt_tokens / completed,
-        output_length=output_tokens / completed,
-        tokens_per_event=per_event / 1e3 / tpot,
-        **own,
-    )
-
-
-def _tpot(values: Mapping[str, Any], source: str) -> float:
-    """Return the mean time per output token after the first [s]."""
-    expected = "milliseconds above 0: a benchmark of more than one token per request that streams "
-    name = "mean_tpot_ms"
-    tpot = positive_in(values, name, source, f"{expected}and keeps TPOT (--percentile-metrics)")
-    check_milliseconds([tpot], f"{source} {name}")
-    return tpot / 1e3
-
-
-def _vllm_drafting(values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return acceptance and draft length as vLLM counted them; nothing where it did not draft."""
-    if "spec_decode_num_drafts" not in values:
-        return {}
-    counts = {
-        name: positive_in(values, f"spec_decode_{name}", source, "a positive number")
-        for name in ("num_drafts", "draft_tokens", "acceptance_length")
-    }
-    mean = counts["draft_tokens"] / counts["num_drafts"]
-    length = max(round(mean), 1)
-    if abs(mean - length) > NEAR_WHOLE:
-        expected = "one draft length in a run: no schedule of lengths, no n-gram drafter"
-        raise InputError(f"{source} spec_decode_draft_tokens", f"{mean:.3g} a draft", expected)
-    return {
-        "tokens_per_step": counts["acceptance_length"],
-        "draft_length": length,
-        "verify_tokens": length + 1,
-        "acceptance_by_position": _by_position(values, length),
-    }
-
-
-def _by_position(values: Mapping[str, Any], length: int) -> tuple[float, ...]:
-    """Return acceptance by position [-]; none unless each position of a draft has its rate."""
-    told = values.get("spec_decode_per_position_acceptance_rates")
-    reached = np.array([as_number(rate) for rate in told] if isinstance(told, list) else [])
-    if len(reached) != length or not ((reached >= 0) & (reached <= 1)).all():
-        return ()
-    return tuple(conditional_acceptance(np.minimum.accumulate(reached)).tolist())
-
-
-def _sglang_drafting(values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return engine, model, acceptance, and what the server said of its draft length."""
-    backend = text_of(values.get("backend", ""))
-    if not backend.startswith("sglang"):
-        expected = "a backend sglang...: of others the file does not tell whether they speculate"
-        raise InputError(f"{source} backend", backend, expected)
-    info = _server_info(values)
-    own: dict[str, Any] = {"engine": "sglang", "model": text_of(info.get("model_path"))}
-    own |= {"version": text_of(info.get("version")), "num_gpus": _num_gpus(info)}
-    if not values["accept_length"] and not info.get("speculative_algorithm"):
-        return own
-    if info.get("speculative_adaptive"):
-        expected = "one draft length in a run: --speculative-adaptive left out"
-        raise InputError(f"{source} speculative_adaptive", True, expected)
-    expected = "tokens per request and step (a run of some 40 steps at least)"
-    own["tokens_per_step"] = positive_in(values, "accept_length", source, expected)
-    names = ("num_steps", "eagle_topk", "num_draft_tokens")
-    told: list[Any] = [info.get(f"speculative_{name}") for name in names]
-    if not all(isinstance(number, int) for number in told):
-        return own | dict.fromkeys(("draft_length", "topk", "verify_tokens"))
-    steps, topk, verified = told
-    # a block drafter's steps are 1, however long its block
-    length = verified - 1 if topk == 1 else steps
-    return own | {"draft_length": length, "topk": topk, "verify_tokens": verified}
-
-
-def _num_gpus(info: Mapping[str, Any]) -> int | None:
-    """Return the GPUs of a server of SGLang [-], whose replicas share them if attention is cut."""
-    shared = bool(info.get("enable_dp_attention"))
-    degrees = [info.get(f"{kind}_size", 1) for kind in ("tp", "pp", *([] if shared else ["dp"]))]
-    known = "tp_size" in info and all(isinstance(n, int) and 0 < n < 10**6 for n in degrees)
-    return math.prod(degrees) if known else None
-
-
-def _server_info(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what SGLang's server said of itself; with separate servers, the one that decodes."""
-    info = values.get("server_info")
-    servers = info.get("decode") if isinstance(info, dict) else None
-    first = servers[0] if isinstance(servers, list) and servers else info
-    return first if isinstance(first, dict) else {}
 
 
 # Tables

@@ -103,7 +103,7 @@ class Run:
         """What is to be said of a run that may have drafted."""
         return (
             f"{self.source} has {self.tokens_per_event:.3g} tokens an event, as steps with a draft"
-            " do, and counts no drafts, as vLLM before 0.14"
+            " do, and counts no drafts"
         )
 
     @property

@@ -1,14 +1,29 @@
-"""A file of timings, appended to as they are measured, and their provenance in JSON beside it."""
+"""A CSV of timings, to which rows are appended as they are measured, and never lost.
 
+One process writes at a time. One that was killed left whole rows and perhaps the beginning of
+another, which is cut off. Provenance is a JSON beside it: what all rows have in common, and a list
+of sessions.
+"""
+
+import contextlib
+import csv
+import io
+import json
 import math
-from collections.abc import Collection, Mapping
+import os
+import time
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 
-from specmodel.base.appended import AppendedRows
+from specmodel.base.errors import InputError
+from specmodel.base.files import check_readable, parsed_json, write_text
 from specmodel.base.tables import read_table
+
+SYNC_INTERVAL = 1.0
+"""Longest time until rows reach the disk, even if the machine stops [s]."""
 
 COLUMNS = (
     "point", "group", "repeat", "component", "role", "hardware", "stack", "version", "latency",
@@ -19,6 +34,7 @@ COLUMNS = (
     "weight_dtype", "activation_dtype", "kv_dtype", "bytes", "graphs", "num_gpus", "note",
 )  # fmt: skip
 """Columns of a file of timings; a component leaves the columns of others blank."""
+_HEADER = ",".join(COLUMNS) + "\n"
 
 _TIMED = ("repeat", "latency", "reference_latency")  # in every row, times unless there is a note
 _FROM_0 = ("elapsed", "routing_correlation", "includes_router", "graphs")
@@ -35,10 +51,11 @@ def read_rows(path: str | Path) -> pd.DataFrame:
     return read_table(path, text)
 
 
-class RowFile(AppendedRows):
+class RowFile:
     """The timings of one device and suite (`identity`), open for appending; a context manager.
 
-    Rows of components in `again` move to a file with ".dropped" in its name, to be timed anew.
+    The file is made or continued; `session` is noted of this run. Rows of components in `again`
+    move to a file with ".dropped" in its name, to be timed anew.
     """
 
     def __init__(
@@ -48,15 +65,17 @@ class RowFile(AppendedRows):
         session: Mapping[str, Any],
         again: Collection[str] = (),
     ) -> None:
-        super().__init__(path, COLUMNS, "calibrate", identity=identity, session=session)
-        self._again = again
+        self.path = Path(path)
+        self.provenance_path = self.path.with_suffix(".json")
+        self.identity, self._session, self._again = dict(identity), dict(session), again
+        self._synced = 0.0
         self.done: set[tuple[str, int]] = set()
         self.skipped: set[str] = set()
 
     def read(self) -> list[dict[str, str]]:
         """Return the rows that stay, after counting them; refuse damage and another identity."""
         self._dropped, self._kept = list[dict[str, str]](), list[dict[str, str]]()
-        for number, row in enumerate(super().read(), start=2):
+        for number, row in enumerate(self._whole_rows(), start=2):
             if (damage := _damage(row)) is not None:
                 raise self.error(f"whole rows; line {number} is damaged: {damage}")
             if row["component"] in self._again:
@@ -66,28 +85,138 @@ class RowFile(AppendedRows):
                 self._kept.append(row)
         return self._kept
 
-    def _prepare(self) -> None:
-        """Record this run, and move the rows that are timed anew to the file of dropped ones."""
-        super()._prepare()
-        if self._dropped:
-            path = self.path.with_suffix(f".dropped{self.path.suffix}")
-            with path.open("a", encoding="utf-8") as file:
-                file.write(("" if file.tell() else self._header) + self.lines(self._dropped))
-            self._rewrite(self._kept)
+    def _whole_rows(self) -> Iterable[dict[str, str]]:
+        """Return the whole rows that are there; a cell that a damaged row lacks is None."""
+        for path in (self.provenance_path, self.path):
+            if path.exists():
+                check_readable(path, "output", path.suffix)
+        self._provenance = self._checked_provenance()
+        try:
+            text = _whole_lines(self.path)
+        except (OSError, UnicodeDecodeError):
+            raise self.error("rows as calibrate writes them, in UTF-8") from None
+        if text and not text.startswith(_HEADER):
+            raise self.error("rows as calibrate writes them; this file has other columns")
+        return csv.DictReader(io.StringIO(text))
+
+    def __enter__(self) -> Self:
+        from filelock import FileLock, Timeout
+
+        with contextlib.ExitStack() as stack:
+            lock = self.path.with_name(f".{self.path.name}.lock")
+            try:
+                stack.enter_context(FileLock(lock, 0))
+                stack.callback(_remove, lock)  # while it is held: no one else has just taken it
+                self.read()
+                self._prepare()
+                self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
+                stack.callback(os.close, self._file)
+                text = _whole_lines(self.path)
+                os.ftruncate(self._file, len(text.encode()))
+                os.lseek(self._file, 0, os.SEEK_END)
+            except Timeout:
+                raise self.error("one run at a time; another one is writing to it") from None
+            except OSError as error:
+                raise self.error(f"a file that can be written ({error.strerror})") from None
+            if not text:
+                self._write(_HEADER)
+            self._opened = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._opened, contextlib.suppress(OSError):
+            os.fsync(self._file)
 
     def has(self, point: str, repeat: int) -> bool:
         """Return whether a timing is there, or is noted as one that cannot be taken."""
         return (point, repeat) in self.done or point in self.skipped
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Append a row, and count it."""
-        super().append(row)
+        """Append a row; if it cannot be written, as on a full disk, the rows before it are kept."""
+        self._write(_lines([row]))
         self._count(row)
 
     def _count(self, row: Mapping[str, Any]) -> None:
         self.done.add((row["point"], int(row["repeat"])))
         if row.get("note"):
             self.skipped.add(row["point"])
+
+    def error(self, expected: str) -> InputError:
+        """Return an error that says what the file should be."""
+        return InputError("output", str(self.path), expected)
+
+    def _checked_provenance(self) -> dict[str, Any]:
+        """Return the provenance of the rows that are there, with this run as its last session."""
+        path, has_rows = self.provenance_path, self.path.exists() and self.path.stat().st_size > 0
+        new = {"identity": self.identity, "sessions": [self._session]}
+        if not path.exists():
+            if has_rows:
+                raise self.error(f"its provenance {path.name} beside it, or another output")
+            return new
+        try:
+            provenance: dict[str, Any] = parsed_json(path.read_bytes())
+            known = provenance["identity"]
+            provenance["sessions"].append(self._session)
+            differing = [name for name in self.identity if known.get(name) != self.identity[name]]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise InputError("output", str(path), "provenance as calibrate writes it") from None
+        if not has_rows:
+            return new
+        for name in differing:
+            expected = f"rows of {name} {self.identity[name]!r}, or another output; they are kept"
+            raise InputError("output", f"{self.path} of {name} {known.get(name)!r}", expected)
+        return provenance
+
+    def note_session(self, **facts: Any) -> None:
+        """Record facts of this run in the provenance, such as flags and when it ended."""
+        self._provenance["sessions"][-1] |= facts
+        text = json.dumps(self._provenance, indent=2, ensure_ascii=False) + "\n"
+        write_text(self.provenance_path, text)
+
+    def _prepare(self) -> None:
+        """Record this run, and move the rows that are timed anew to the file of dropped ones."""
+        self.note_session()
+        if self._dropped:
+            path = self.path.with_suffix(f".dropped{self.path.suffix}")
+            with path.open("a", encoding="utf-8") as file:
+                file.write(("" if file.tell() else _HEADER) + _lines(self._dropped))
+            write_text(self.path, _HEADER + _lines(self._kept))
+
+    def _write(self, text: str) -> None:
+        """Write text as a whole, or take back what was written of it."""
+        data = text.encode()
+        start = os.lseek(self._file, 0, os.SEEK_CUR)
+        try:
+            if os.write(self._file, data) < len(data):
+                raise OSError(28, "No space left on device")
+            now = time.monotonic()
+            if now - self._synced > SYNC_INTERVAL:
+                os.fsync(self._file)
+                self._synced = now
+        except OSError as error:
+            os.ftruncate(self._file, start)
+            os.lseek(self._file, start, os.SEEK_SET)
+            expected = f"room to write ({error.strerror}); rows so far are kept: run again"
+            raise self.error(expected) from None
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, where the system lets one that is open be removed."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _whole_lines(path: Path) -> str:
+    """Return the text up to its last line break, none of a file that is not there."""
+    data = path.read_bytes() if path.exists() else b""
+    return data[: data.rfind(b"\n") + 1].decode()
+
+
+def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as lines of CSV, without the header; cells that a row lacks stay blank."""
+    text = io.StringIO()
+    csv.DictWriter(text, COLUMNS, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def _damage(row: Mapping[Any, Any]) -> str | None:

@@ -1,0 +1,233 @@
+"""A real vLLM under Poisson load on a CPU, as recorded, beside what the simulator of serving says.
+
+    python calibration/load_judge.py FOLDER [--ttft-target S] [--tpot-target S]
+
+FOLDER (results/vllm_cpu_load) has requests.csv, a row a request, of loads told apart by draft
+length, rate, seed and repeat; served.K.csv, closed loops of the same server; and engine.toml,
+fitted to those alone. Prints how far each kind of prediction is off and writes judged.csv, a row a
+run; with targets, the rate with 90 % of requests within them, measured and predicted. Nothing is
+fitted to these runs, and acceptance is that of the closed loops.
+"""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from real_judge import drafter_named
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.files import write_text
+from specmodel.cost.deploying import deploy
+from specmodel.serving.capacity import Capacity, Targets
+from specmodel.serving.closed_forms import chain_state, fluid_state
+from specmodel.serving.outcome import COOL_DOWN, WARM_UP
+from specmodel.serving.promises import Trial
+from specmodel.serving.requests import Arrivals, Lengths, Requests
+from specmodel.serving.study import Study
+
+LENGTHS = Lengths(
+    prompt_tokens=24, output_tokens=24, prompt_spread=0.3, output_spread=0.3, longest=64
+)
+"""Of the requests that were asked for."""
+COUNT, MAX_RUNNING, TOKEN_BUDGET, BLOCK = 200, 16, 512, 128
+"""Requests of a run; running requests, tokens of a step and of a block, as vLLM is told."""
+LIMITS = (("max_running", MAX_RUNNING), ("token_budget", TOKEN_BUDGET), ("block_size", BLOCK))
+LUCKS = 8
+"""Draws of acceptance over which a simulated run is averaged [-]."""
+RUN = ["draft_length", "request_rate", "seed", "repeat"]
+"""Columns that tell runs apart."""
+
+
+def study(folder: Path, draft_length: int) -> Study:
+    """Return what is simulated: the engine as fitted to closed loops, with their acceptance."""
+    deployment, _ = deploy(
+        target=f"{folder}/target/config.json",
+        drafter=drafter_named(folder) if draft_length else None,
+        hardware=f"{folder}/cpu.toml",
+        stack="torch",
+        engine=f"{folder}/engine.toml",
+    )
+    rates = closed_acceptance(folder, draft_length)
+    return Study(
+        deployment=deployment,
+        acceptance=Acceptance(acceptance_by_position=rates or [0.0]),
+        max_draft_length=draft_length,
+        lengths=LENGTHS,
+        num_requests=COUNT,
+        limits=LIMITS,
+    )
+
+
+def closed_acceptance(folder: Path, draft_length: int) -> list[float]:
+    """Return the rates by position that closed loops had, in the mean over loads."""
+    if not draft_length:
+        return []
+    table = pd.read_csv(folder / f"served.{draft_length}.csv")
+    rates = table["acceptance_by_position"].astype(str).str.split(",", expand=True).astype(float)
+    return [float(rate) for rate in rates.mean()]
+
+
+def policy_of(draft_length: int) -> str:
+    return f"fixed:{draft_length}" if draft_length else "none"
+
+
+# Judging
+
+
+def statistics(rows: pd.DataFrame) -> tuple[float, float]:
+    """Return TPOT, each token counted once, and median TTFT, of requests that meet others [s]."""
+    own = rows.iloc[int(WARM_UP * len(rows)) : len(rows) - int(COOL_DOWN * len(rows))]
+    decoding = own["last_token"] - own["first_token"]
+    tpot = decoding.sum() / (own["output_tokens"] - 1).sum()
+    return float(tpot), float((own["first_token"] - own["arrival_time"]).median())
+
+
+def requests_of(rows: pd.DataFrame) -> Requests:
+    """Return the requests of a run, as they came."""
+    arrivals = np.maximum.accumulate(rows["arrival_time"].to_numpy(float))
+    return Requests(
+        arrival_time=arrivals,
+        prompt_tokens=rows["prompt_tokens"].to_numpy(np.int64),
+        output_tokens=rows["output_tokens"].to_numpy(np.int64),
+    )
+
+
+def simulated(case: Study, draft_length: int, requests: Requests) -> pd.DataFrame:
+    """Return when each request would have its first and last token, one draw after the other."""
+    policy, found = case.policy(policy_of(draft_length)), []
+    for seed in range(LUCKS if draft_length else 1):
+        run = case.serve(policy, requests, seed=seed)
+        times = {"first_token": run.first + case.first_token_time, "last_token": run.last}
+        own = {"arrival_time": requests.arrival_time, "output_tokens": requests.output_tokens}
+        found.append(pd.DataFrame(own | times | {"draw": seed}))
+    return pd.concat(found, ignore_index=True)
+
+
+def added_time(folder: Path, case: Study, draft_length: int) -> float:
+    """Return what a first token of one user took in closed loops beyond its simulation [s]."""
+    table = pd.read_csv(folder / f"served.{draft_length}.csv")
+    alone = table[table["concurrency"] == 1].iloc[0]
+    of_one = Lengths(prompt_tokens=alone["prompt_length"], output_tokens=alone["output_length"])
+    one = replace(case, lengths=of_one, num_requests=20)
+    run = one.run(policy_of(draft_length), Arrivals(users=1))
+    return float(alone["ttft_ms"] / 1e3 - np.median(run.ttft))
+
+
+def judge(folder: Path) -> pd.DataFrame:
+    """Return each run beside what is predicted of it: simulated, by the chain and by the root."""
+    asked, found = pd.read_csv(folder / "requests.csv"), []
+    cases = {int(length): study(folder, int(length)) for length in asked["draft_length"].unique()}
+    added = {length: added_time(folder, case, length) for length, case in cases.items()}
+    for key, rows in asked.groupby(RUN):
+        run: dict[str, Any] = dict(zip(RUN, key, strict=True))
+        length, rate = int(run["draft_length"]), float(run["request_rate"])
+        rows = rows.sort_values("arrival_time", ignore_index=True)
+        case, requests = cases[length], requests_of(rows)
+        drawn = [statistics(own) for _, own in simulated(case, length, requests).groupby("draw")]
+        tpot, ttft = np.mean(drawn, axis=0)
+        curves = case.curves(policy_of(length))
+        assert curves is not None  # noqa: S101 - a fixed length has them
+        chain, root = (f(curves, rate) for f in (chain_state, fluid_state))
+        measured = statistics(rows)
+        closed = {"tpot_chain": float(chain.tpot), "tpot_root": float(root.tpot)}
+        found.append(
+            run
+            | {"tpot": measured[0], "tpot_simulated": tpot}
+            | closed
+            | {"ttft": measured[1], "ttft_simulated": ttft, "ttft_chain": float(chain.ttft)}
+            | {"ttft_added": ttft + added[length]}
+        )
+    return pd.DataFrame(found)
+
+
+def told(judged: pd.DataFrame) -> str:
+    """Return errors by kind of prediction, in lines, and by how much runs alike differ."""
+    lines = []
+    for name in judged.columns[judged.columns.str.match("t[pt].t_")]:
+        error = judged[name] / judged[name[:4]] - 1.0
+        by_length: dict[Any, float] = error.abs().groupby(judged["draft_length"]).mean().to_dict()
+        parts = ", ".join(f"{policy_of(int(k))} {mean:.1%}" for k, mean in by_length.items())
+        lines.append(
+            f"{name}: mean {error.abs().mean():.1%} ({parts}), worst {error.abs().max():.1%},"
+            f" bias {error.mean():+.1%}"
+        )
+    for how, keys in (("repeats", RUN[:3]), ("seeds", RUN[:2])):
+        alike = judged.groupby(keys)[["tpot", "ttft"]].agg(["min", "max", "size"])
+        several = alike[alike["tpot", "size"] > 1]
+        spreads = [(several[n, "max"] / several[n, "min"] - 1).mean() for n in ("tpot", "ttft")]
+        lines.append(f"{how} differ by {spreads[0]:.1%} in TPOT and {spreads[1]:.1%} in TTFT")
+    return "\n".join(lines)
+
+
+# Capacity
+
+
+def goodput(rows: pd.DataFrame, targets: Targets) -> float:
+    """Return the share of a run's requests within targets, of those that meet others [-]."""
+    own = rows.iloc[int(WARM_UP * len(rows)) : len(rows) - int(COOL_DOWN * len(rows))]
+    ttft = (own["first_token"] - own["arrival_time"]).to_numpy(float)
+    decoding = (own["last_token"] - own["first_token"]).to_numpy(float)
+    tpot = decoding / np.maximum(own["output_tokens"].to_numpy(float) - 1, 1)
+    return float((targets.slowness(ttft, tpot) <= 1).mean())
+
+
+def shares(folder: Path, length: int, targets: Targets) -> pd.Series:
+    """Return the goodput of a draft length by rate, over all its runs at that rate."""
+    rows = pd.read_csv(folder / "requests.csv")
+    rows = rows[rows["draft_length"] == length]
+    runs = {key: goodput(own, targets) for key, own in rows.groupby(RUN)}
+    found = pd.Series(runs).groupby(level=1).mean().sort_index()
+    return found
+
+
+def crossing(found: pd.Series, attainment: float) -> tuple[float, float, float]:
+    """Return the last rate that holds, the first that fails, and where a line between crosses."""
+    fails = found[found < attainment]
+    if fails.empty or fails.index[0] == found.index[0]:
+        raise SystemExit(f"no rate below one that fails: {found.to_dict()}")
+    high = float(fails.index[0])
+    low = float(found[found.index < high].index[-1])
+    part = (found[low] - attainment) / (found[low] - found[high])
+    return low, high, low * (high / low) ** part
+
+
+def capacity(folder: Path, length: int, targets: Targets) -> Capacity:
+    """Return the capacity by prediction, as `specmodel capacity` finds it."""
+    case = replace(study(folder, length), num_requests=1000)
+    return Trial(study=case, targets=targets, replications=4).capacity(policy_of(length))
+
+
+def capacities(folder: Path, targets: Targets) -> str:
+    """Return the capacity measured beside the one predicted, in lines, a draft length each."""
+    lines = []
+    for length in sorted(pd.read_csv(folder / "requests.csv")["draft_length"].unique()):
+        found, measured = capacity(folder, length, targets), shares(folder, length, targets)
+        (low, high), (last, fails, at) = found.simulated, crossing(measured, targets.attainment)
+        lines.append(
+            f"{policy_of(length)}: predicted {found.rate:.2f} ({low:.2f} to {high:.2f}), measured"
+            f" {at:.2f} ({last:.2f} holds, {fails:.2f} fails), off by {found.rate / at - 1:+.0%};"
+            f" goodput by rate {measured.to_dict()}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--ttft-target", type=float, help="[s]")
+    parser.add_argument("--tpot-target", type=float, help="[s]")
+    given = parser.parse_args()
+    folder = given.folder.resolve()
+    if given.ttft_target or given.tpot_target:
+        print(capacities(folder, Targets(ttft=given.ttft_target, tpot=given.tpot_target)))
+        return
+    judged = judge(folder)
+    write_text(folder / "judged.csv", judged.to_csv(index=False, float_format="%.5g"))
+    print(judged.to_string(float_format="{:.4g}".format) + "\n" + told(judged))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""One result of vLLM's, SGLang's, GuideLLM's or AIPerf's benchmark in JSON, read as a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from specmodel.algebra.acceptance import conditional_acceptance
+from specmodel.base.errors import InputError
+from specmodel.fit.measured.cells import (
+    as_number,
+    check_milliseconds,
+    number_in,
+    positive_in,
+    text_of,
+)
+from specmodel.fit.measured.runs import Run, seen_batch
+
+NEAR_WHOLE = 0.05  # how far a run's mean draft length may be from a whole number [token]
+
+FORMATS = (
+    "JSON of vllm bench serve --save-result, sglang.bench_serving --output-file, GuideLLM or AIPerf"
+    " (profile_export_aiperf.json), or CSV with speedup, tokens_per_s, tpot_ms or step_ms"
+    " (base_..., spec_...)"
+)
+"""The accepted formats, for messages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Format:
+    """Where the result of a tool has what a run needs; a dot leads to a key within another."""
+
+    marks: frozenset[str]  # keys that tell whose result it is
+    completed: str  # requests that finished [request]
+    prompt_tokens: str  # of these requests together [token]
+    output_tokens: str  # of these requests together [token]
+    throughput: str  # output tokens of all requests [token/s]
+    tpot: str  # mean time per output token after the first [ms]
+    event: str = ""  # mean time from one event of a stream to the next [ms]
+    own: Callable[[Mapping[str, Any], str], dict[str, Any]]  # what was asked, and what drafted
+
+
+def json_run(values: Any, source: str) -> Run:
+    """Return the run of one result."""
+    keys = list(values) if isinstance(values, dict) else []
+    for form in _TOOLS:
+        if form.marks <= set(keys):
+            return _run(values, source, form)
+    raise InputError(source, ", ".join(keys[:8]) or values, FORMATS)
+
+
+def _run(values: Mapping[str, Any], source: str, form: _Format) -> Run:
+    """Return the run of a result of this form."""
+    completed = _positive(values, form.completed, source, "at least one finished request")
+    expected = "milliseconds above 0: of streams with more than one token (AIPerf: --streaming;"
+    expected += " vLLM: TPOT among --percentile-metrics)"
+    tpot = _positive(values, form.tpot, source, expected)
+    check_milliseconds([tpot], f"{source} {form.tpot}")
+    prompt, output = (
+        _positive(values, name, source, "a positive number of tokens")
+        for name in (form.prompt_tokens, form.output_tokens)
+    )
+    rate = _positive(values, form.throughput, source, "tokens a second above 0")
+    event = _number(values, form.event, source) or tpot
+    own: dict[str, Any] = {
+        "concurrency": None,
+        "tokens_per_step": 1.0,
+        "tokens_per_event": event / tpot,
+    }
+    own |= form.own(values, source)
+    decoding = rate * max(1.0 - completed / output, 0.0) * tpot / 1e3
+    return Run(
+        **own,
+        source=source,
+        quantity="step_time",
+        value=tpot / 1e3 * own["tokens_per_step"],
+        batch_size=seen_batch(decoding, min(own["concurrency"] or completed, completed)),
+        prompt_length=prompt / completed,
+        output_length=output / completed,
+    )
+
+
+def _inside(values: Any, path: str) -> Any:
+    """Return what a path leads to, in lists by the last entry; None where it leads nowhere."""
+    for key in path.split("."):
+        values = values[-1] if isinstance(values, list) and values else values
+        values = values.get(key) if isinstance(values, dict) else None
+    return values
+
+
+def _positive(values: Any, path: str, source: str, expected: str) -> float:
+    """Return the positive number that a path leads to; refuse anything else."""
+    return positive_in({path: _inside(values, path)}, path, source, expected)
+
+
+def _number(values: Any, path: str, source: str) -> float | None:
+    """Return the number that a path leads to, None where there is none."""
+    return number_in({path: _inside(values, path)}, path, f"{source} {path}", strict=False)
+
+
+def _asked(values: Any, path: str, source: str) -> float | None:
+    """Return the requests at once that were asked for; None without a limit."""
+    if _inside(values, path) is None:
+        return None
+    return _positive(values, path, source, "requests at once, or null")
+
+
+def _drafting(values: Any, paths: Sequence[str], source: str) -> dict[str, Any]:
+    """Return acceptance and draft length by counts of drafts, drafted tokens and tokens a step."""
+    drafts, drafted, tokens = (_positive(values, p, source, "a positive number") for p in paths)
+    mean = drafted / drafts
+    length = max(round(mean), 1)
+    if abs(mean - length) > NEAR_WHOLE:
+        expected = "one draft length in a run: no schedule of lengths, no n-gram drafter"
+        raise InputError(f"{source} {paths[1]}", f"{mean:.3g} a draft", expected)
+    return {"tokens_per_step": tokens, "draft_length": length, "verify_tokens": length + 1}
+
+
+def _by_position(told: Any, length: int) -> dict[str, Any]:
+    """Return acceptance by position [-]; none unless each position of a draft has its rate."""
+    reached = np.array([as_number(rate) for rate in told] if isinstance(told, list) else [])
+    if len(reached) != length or not ((reached >= 0) & (reached <= 1)).all():
+        return {}
+    found = conditional_acceptance(np.minimum.accumulate(reached))
+    return {"acceptance_by_position": tuple(found.tolist())}
+
+
+def _reached(histogram: Iterable[Any]) -> list[float]:
+    """Return shares of steps up to each position, by how many accepted 0, 1, ... tokens [-]."""
+    steps = [as_number(count) for count in histogram]
+    return [sum(steps[i:]) / sum(steps) for i in range(1, len(steps)) if sum(steps)]
+
+
+# vLLM
+
+
+def _vllm(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return engine, model, and drafts as vLLM counted them, if it did."""
+    own: dict[str, Any] = {"engine": "vllm", "model": text_of(values["model_id"])}
+    own["concurrency"] = _asked(values, "max_concurrency", source)
+    if "spec_decode_num_drafts" not in values:
+        return own
+    counts = ("num_drafts", "draft_tokens", "acceptance_length")
+    drafting = _drafting(values, [f"spec_decode_{name}" for name in counts], source)
+    rates = values.get("spec_decode_per_position_acceptance_rates")
+    return own | drafting | _by_position(rates, drafting["draft_length"])
+
+
+# SGLang
+
+
+def _sglang(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return engine, model, acceptance, and what the server said of its draft length."""
+    backend = text_of(values.get("backend", ""))
+    if not backend.startswith("sglang"):
+        expected = "a backend sglang...: of others the file does not tell whether they speculate"
+        raise InputError(f"{source} backend", backend, expected)
+    info = _server_info(values)
+    own: dict[str, Any] = {"engine": "sglang", "model": text_of(info.get("model_path"))}
+    own |= {"version": text_of(info.get("version")), "num_gpus": _num_gpus(info)}
+    own["concurrency"] = _asked(values, "max_concurrency", source)
+    if not values["accept_length"] and not info.get("speculative_algorithm"):
+        return own
+    if info.get("speculative_adaptive"):
+        expected = "one draft length in a run: --speculative-adaptive left out"
+        raise InputError(f"{source} speculative_adaptive", True, expected)
+    expected = "tokens per request and step (a run of some 40 steps at least)"
+    own["tokens_per_step"] = positive_in(values, "accept_length", source, expected)
+    names = ("num_steps", "eagle_topk", "num_draft_tokens")
+    told: list[Any] = [info.get(f"speculative_{name}") for name in names]
+    if not all(isinstance(number, int) for number in told):
+        return own | dict.fromkeys(("draft_length", "topk", "verify_tokens"))
+    steps, topk, verified = told
+    # a block drafter's steps are 1, however long its block
+    length = verified - 1 if topk == 1 else steps
+    return own | {"draft_length": length, "topk": topk, "verify_tokens": verified}
+
+
+def _num_gpus(info: Mapping[str, Any]) -> int | None:
+    """Return the GPUs of a server of SGLang [-], whose replicas share them if attention is cut."""
+    shared = bool(info.get("enable_dp_attention"))
+    degrees = [info.get(f"{kind}_size", 1) for kind in ("tp", "pp", *([] if shared else ["dp"]))]
+    known = "tp_size" in info and all(isinstance(n, int) and 0 < n < 10**6 for n in degrees)
+    return math.prod(degrees) if known else None
+
+
+def _server_info(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what SGLang's server said of itself; with separate servers, the one that decodes."""
+    info = values.get("server_info")
+    servers = info.get("decode") if isinstance(info, dict) else None
+    first = servers[0] if isinstance(servers, list) and servers else info
+    return first if isinstance(first, dict) else {}
+
+
+# GuideLLM
+
+
+def _guidellm(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return the model, and drafts as the server counted them request by request, if it did."""
+    own: dict[str, Any] = {"model": text_of(_inside(values, "config.backend.model"))}
+    if _inside(values, "config.strategy.rate") is None:  # beside a rate, the limit is a default
+        own["concurrency"] = _asked(values, "config.strategy.max_concurrency", source)
+    path = "metrics.iter_tokens_per_iteration.successful.mean"
+    own["tokens_per_event"] = _number(values, path, source) or 1.0
+    requests = _inside(values, "requests.successful")
+    found = [
+        _inside(request, "response_metrics.speculative_decoding")
+        for request in (requests if isinstance(requests, list) else [])
+    ]
+    counted = [counts for counts in found if isinstance(counts, dict)]
+    if not counted:
+        return own
+    names = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
+    steps, drafted, accepted = (sum(as_number(one.get(n)) for one in counted) for n in names)
+    sums = {names[0]: steps, names[1]: drafted, "tokens_per_step": 1.0 + accepted / (steps or 1.0)}
+    drafting = _drafting(sums, [*sums], source)
+    lists = [one.get("acceptance_histogram") for one in counted]
+    columns = zip(*(one for one in lists if isinstance(one, list)), strict=False)
+    reached = _reached(sum(map(as_number, column)) for column in columns)
+    return own | drafting | _by_position(reached, drafting["draft_length"])
+
+
+# AIPerf
+
+
+def _aiperf(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return the model, and drafts as AIPerf summed them over requests, if the server told them."""
+    if values.get("is_complete") is False:
+        raise InputError(f"{source} is_complete", False, "a run that went on to its end")
+    own: dict[str, Any] = {"model": text_of(_inside(values, "input_config.models.items.name"))}
+    own["concurrency"] = _asked(values, "input_config.phases.concurrency", source)
+    if "total_spec_decode_steps" not in values:
+        return own
+    counts = ["total_spec_decode_steps", "total_draft_tokens"]
+    counts += ["spec_decode_token_weighted_acceptance_length"]
+    drafting = _drafting(values, [f"{name}.avg" for name in counts], source)
+    length, path = drafting["draft_length"], "pooled_spec_decode_acceptance_histogram"
+    reached = _reached(_inside(values, f"{path}.{i}") or 0 for i in range(length + 1))
+    return own | drafting | _by_position(reached, length)
+
+
+_OF_ENGINES = {
+    "completed": "completed",
+    "prompt_tokens": "total_input_tokens",
+    "output_tokens": "total_output_tokens",
+    "throughput": "output_throughput",
+    "tpot": "mean_tpot_ms",
+    "event": "mean_itl_ms",
+}
+_TOOLS = (
+    _Format(marks=frozenset({"model_id", "duration"}), own=_vllm, **_OF_ENGINES),
+    _Format(marks=frozenset({"accept_length", "duration"}), own=_sglang, **_OF_ENGINES),
+    _Format(
+        marks=frozenset({"metrics", "duration"}),
+        completed="metrics.request_totals.successful",
+        prompt_tokens="metrics.prompt_token_count.successful.total_sum",
+        output_tokens="metrics.output_token_count.successful.total_sum",
+        throughput="metrics.output_tokens_per_second.total.mean",
+        tpot="metrics.inter_token_latency_ms.successful.mean",
+        own=_guidellm,
+    ),
+    _Format(
+        marks=frozenset({"aiperf_version"}),
+        completed="request_count.avg",
+        prompt_tokens="total_isl.avg",
+        output_tokens="total_osl.avg",
+        throughput="output_token_throughput.avg",
+        tpot="inter_token_latency.avg",
+        event="inter_chunk_latency.avg",
+        own=_aiperf,
+    ),
+)
+"""The tools whose results are read, the first whose marks a result has."""
