@@ -73,18 +73,6 @@ def predict_from(options: dict[str, Any]) -> Prediction:
     return at_given_lengths(case_from(options))
 
 
-def drafted_from(options: dict[str, Any]) -> Prediction:
-    """Return the prediction asked for, at the best lengths if none are typed; refuse one of 0."""
-    case = case_from(options)
-    if case.draft_length is None:
-        return at_best_lengths(case)
-    # the best draft length is not printed, so that no longer drafts need be evaluated
-    prediction = at_given_lengths(case, max_draft_length=1)
-    if not prediction.draft_length.all():
-        raise InputError("draft_length", options["draft_length"], "at least 1")
-    return prediction
-
-
 def best_from(options: dict[str, Any]) -> Prediction:
     """Return the prediction at the best draft length of each point that is asked for."""
     return at_best_lengths(case_from(options | {"draft_length": None}))

@@ -30,7 +30,8 @@ _HOW = {
 """Options that say how each view is told."""
 _COLUMNS = "Columns to print, such as batch_size,speedup,tpot.  [default: what has room]"
 _TARGET = "Keep rows that meet this time per token, such as 20ms; tell the largest batch."
-_VIEW = f"{'; '.join(f'{name}: {words}' for name, (_, words) in VIEWS.items())}."
+_TOLD = [name for name in VIEWS if name != "break-even"]  # which has a command of its own
+_VIEW = f"{'; '.join(f'{name}: {VIEWS[name][1]}' for name in _TOLD)}."
 _BATCHES = f"  [default: {BATCH_SIZES}; peak: {_SIZES['peak']}, terms: {_SIZES['terms']}]"
 
 
@@ -43,7 +44,7 @@ _BATCHES = f"  [default: {BATCH_SIZES}; peak: {_SIZES['peak']}, terms: {_SIZES['
 @settings.options("context_length", "prompt_length", "output_length", "verify_tokens", "tree_width")
 @settings.option("max_draft_length")
 @settings.detail_options()
-@settings.own("view", [*VIEWS], _VIEW, default="verdict")
+@settings.own("view", _TOLD, _VIEW, default="verdict")
 @settings.own("tpot_target", "SECONDS", _TARGET)
 @settings.price_option()
 @settings.own("columns", "LIST", _COLUMNS)

@@ -237,9 +237,14 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
     return Acceptance(**typed, measured_draft_length=measured)
 
 
-def _published(deployment: Deployment, given: Mapping[str, Any]) -> Acceptance | None:
+def published_or_none(deployment: Deployment) -> Acceptance | None:
     """Return what is published of this very target and drafter, None for nothing."""
-    found = measured_acceptance(deployment.target.name, kind_of(deployment))
+    return measured_acceptance(deployment.target.name, kind_of(deployment))
+
+
+def _published(deployment: Deployment, given: Mapping[str, Any]) -> Acceptance | None:
+    """Return what is published; refuse what is given beside it, and longer drafts."""
+    found = published_or_none(deployment)
     if found is None:
         return None
     measured, lengths = given.get("measured_draft_length"), given.get("draft_length")

@@ -6,6 +6,7 @@ from specmodel.base.ranges import ranges_text, runs
 from specmodel.base.text import wrap
 from specmodel.prediction.table import Row
 from specmodel.show import forms, operator, report
+from specmodel.show.views import case as case_of
 
 _COLUMNS = (
     *("batch_size", "context_length", "draft_length", "best_draft_length", "tokens_per_step"),
@@ -20,7 +21,7 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
 
     from specmodel.prediction.predicting import at_all_lengths, with_known_intervals
 
-    p = at_all_lengths(report.case(prediction), shortest=0)
+    p = at_all_lengths(case_of(prediction), shortest=0)
     p = p if interval is False else with_known_intervals(p)
     found = pd.DataFrame(p.rows())
     found = found[[name for name in _COLUMNS if name in found]].drop_duplicates(ignore_index=True)

@@ -340,3 +340,18 @@ def room_told(prediction: Prediction, rows: list[Row]) -> str:
         return ""
     own = "Fits means room for each row's own draft"
     return f"{own}; with drafts of {longest} throughout, {most} fit."
+
+
+def would_hold(prediction: Prediction) -> str:
+    """Say how many GPUs would do where those that were typed hold no request; "" where they do."""
+    from specmodel.base.errors import InputError
+    from specmodel.cost.layouts import HELD_REQUESTS, HELD_TOKENS, num_gpus, smallest_layout
+
+    if prediction.max_batch_size.any() or prediction.deployment.hardware.kind == "cpu":
+        return ""
+    try:
+        count = num_gpus(smallest_layout(prediction.deployment))
+    except InputError as error:
+        return f" Not one request fits: needed are {error.expected}."
+    held = f"weights, drafter and {HELD_REQUESTS} requests of {HELD_TOKENS:,} tokens"
+    return f" Not one request fits: the fewest GPUs that hold {held} are {count}."

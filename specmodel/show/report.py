@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from specmodel.cost.deployment import Deployment as Deployment
     from specmodel.machines.engine import EngineFit
-    from specmodel.prediction.case import Case
     from specmodel.prediction.gains import Gain
     from specmodel.prediction.outcome import Prediction as Prediction
 
@@ -354,31 +353,6 @@ def left_out(rows: DataFrame) -> str:
     plural, verb = ("s", "do") if len(lacking) > 1 else ("", "does")
     told = f"Batch size{plural} {among(rows['batch_size'], lacking)} {verb} not fit in memory."
     return f"\n{told}" if lacking else ""
-
-
-def case(prediction: Prediction) -> Case:
-    """Return the question that a prediction answers; an InputError if it was made without one."""
-    from specmodel.base.errors import InputError
-
-    if prediction.case is None:
-        expected = "one of specmodel.predict or decode, which knows what was asked"
-        raise InputError("prediction", "of a deployment", expected)
-    return prediction.case
-
-
-def would_hold(prediction: Prediction) -> str:
-    """Say how many GPUs would do where those that were typed hold no request; "" where they do."""
-    from specmodel.base.errors import InputError
-    from specmodel.cost.layouts import HELD_REQUESTS, HELD_TOKENS, num_gpus, smallest_layout
-
-    if prediction.max_batch_size.any() or prediction.deployment.hardware.kind == "cpu":
-        return ""
-    try:
-        count = num_gpus(smallest_layout(prediction.deployment))
-    except InputError as error:
-        return f" Not one request fits: needed are {error.expected}."
-    held = f"weights, drafter and {HELD_REQUESTS} requests of {HELD_TOKENS:,} tokens"
-    return f" Not one request fits: the fewest GPUs that hold {held} are {count}."
 
 
 def case_fields(case: _Case) -> dict[str, Any]:

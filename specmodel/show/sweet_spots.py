@@ -11,6 +11,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.prediction.table import Form, Row, varies
 from specmodel.show import compared, forms, operator, report
+from specmodel.show.views import case as case_of
 
 if TYPE_CHECKING:
     from specmodel.prediction.case import Case
@@ -23,7 +24,7 @@ _MOST_JUDGED = 1000
 def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
     """Return where speculation pays, and where most, in all forms."""
     p, spots = _found(prediction, interval)
-    at_best = report.case(p).draft_length is None
+    at_best = case_of(p).draft_length is None
     return report.answer(p, spots, lambda: (verdict(spots, p, at_best=at_best), table(spots)))
 
 
@@ -31,7 +32,7 @@ def _found(
     prediction: report.Prediction, interval: bool | None
 ) -> tuple[report.Prediction, forms.DataFrame]:
     """Return a prediction and the sweet spots of its curves."""
-    p, at_best = _without_misfits(prediction), report.case(prediction).draft_length is None
+    p, at_best = _without_misfits(prediction), case_of(prediction).draft_length is None
     if not at_best and not p.draft_length.all():
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
     spots = answers.sweet_spots(p)
@@ -54,7 +55,7 @@ def _warning_where_it_pays(p: report.Prediction) -> report.Prediction:
     paying = p.fits & (p.speedup > 1)
     last = p.batch_size[paying if paying.any() else p.fits].max()
     sizes = sorted({int(size) for size in p.batch_size[p.batch_size <= last]})
-    told = _without_misfits(predicted(report.case(p).at(batch_size=sizes))).warnings
+    told = _without_misfits(predicted(case_of(p).at(batch_size=sizes))).warnings
     return replace(p, warn=lambda _: told)
 
 
@@ -75,7 +76,7 @@ def side_by_side(
         try:
             p, spots = _found(predicted(case.with_typical().drafting()), interval)
             if not p.fits.any():
-                needed = report.would_hold(p).removesuffix(".")
+                needed = operator.would_hold(p).removesuffix(".")
                 expected = f"more GPUs, as nothing fits in memory.{needed}"
                 raise InputError("hardware", case.given["hardware"], expected)
         except InputError as error:
@@ -85,7 +86,7 @@ def side_by_side(
         predictions[heading] = _warning_where_it_pays(p)
         named: Row = dict(zip(_NAMES, _split(name), strict=True))
         told = {"num_gpus": p.deployment.layout.num_gpus}
-        source = {"acceptance": report.case(p).acceptance_told, "case": heading}
+        source = {"acceptance": case_of(p).acceptance_told, "case": heading}
         frames.append(pd.DataFrame([named | told | row | source for row in forms.records(spots)]))
     if not frames:
         raise next(iter(refused.values()))

@@ -8,6 +8,7 @@ from specmodel.base.text import Columns, align_blocks, listed, wrap
 from specmodel.prediction.table import varies
 from specmodel.show import forms, operator, report
 from specmodel.show.glossary import limits_told
+from specmodel.show.views import case as case_of
 
 MOST_EXPLAINED = 5
 """Most points explained side by side [-]."""
@@ -30,7 +31,7 @@ def answer(prediction: report.Prediction) -> forms.Answer:
     Contributions are Shapley values: they sum exactly, and no order is chosen.
     """
     p = prediction
-    if not p.draft_length.all() and report.case(p).draft_length is not None:
+    if not p.draft_length.all() and case_of(p).draft_length is not None:
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
     if p.speedup.size > MOST_PRINTED:
         expected = f"at most {MOST_PRINTED} points"

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from specmodel.base.text import TABLE
+from specmodel.base.errors import InputError
+from specmodel.base.text import TABLE, align
 from specmodel.prediction.predicting import with_intervals, with_known_intervals
-from specmodel.show import forms, glossary, operator, report, turned
+from specmodel.prediction.table import Form, Row, columns_of, fitted, left_out_told, varies
+from specmodel.show import forms, glossary, operator, report
 from specmodel.show.components import component_rows, component_tables, fields_of
+from specmodel.show.operator import CELLS, ends, place, places
+from specmodel.show.views import case as case_of
 from specmodel.show.within import within_target
 
 if TYPE_CHECKING:
-    from specmodel.prediction.outcome import Prediction
-    from specmodel.prediction.table import Row
+    from collections.abc import Sequence
+
+    from specmodel.prediction.outcome import Prediction, Turned
 
 
 def answer(
@@ -28,7 +33,7 @@ def answer(
     `interval` says whether errors are told, None where they are known.
     """
     if prediction.turned:
-        return turned.answer(
+        return turned_answer(
             prediction, tpot_target=tpot_target, columns=columns, components=components
         )
     within = None
@@ -51,13 +56,13 @@ def answer(
         judged = judged or [*zip(rows, gains, strict=True)]
         words = operator.verdict(prediction, *map(list, zip(*judged, strict=True)))
         told = within.told() if within else ""
-        words[0] = f"{told} {words[0]}{report.would_hold(prediction)}".lstrip()
+        words[0] = f"{told} {words[0]}{operator.would_hold(prediction)}".lstrip()
         shown = operator.with_tokens(prediction, [row for row, _ in judged], at_best=at_best)
         words[1:1] = filter(None, [operator.tasks_told(prediction, [row for row, _ in judged])])
         rows = kept(rows)
-        fitted: dict[str, Any] = {"width": TABLE.get(), "columns": columns}
-        fitted["target"] = within and within.target
-        parts = [operator.table(prediction, rows, **fitted)] if rows else []
+        room: dict[str, Any] = {"width": TABLE.get(), "columns": columns}
+        room["target"] = within and within.target
+        parts = [operator.table(prediction, rows, **room)] if rows else []
         parts += [component_tables(prediction)] if components else []
         limits = glossary.limits_told({row["limited_by"] for row in rows} if not columns else set())
         notes = [_held(prediction, rows), operator.room_told(prediction, rows)] if at_best else []
@@ -89,3 +94,151 @@ def _held(prediction: Prediction, rows: list[Row]) -> str:
     names = ("batch_size", "verify_tokens")
     sizes, tokens = (array([row[name] for row in drafts]) for name in names)
     return prediction.deployment.graph_note(sizes, tokens)
+
+
+UNITS = {"break_even_tokens_per_step": "token", "break_even_draft_length": "token"}
+"""Units of columns of rows that a prediction does not have."""
+_TAKEN = ("batch_size", "draft_length", "context_length", "forward_time", "limited_by", "fits")
+
+
+def turned_answer(
+    prediction: Prediction, *, components: bool = False, **judged: object
+) -> forms.Answer:
+    """Return in all forms from which acceptance it pays, where none is known.
+
+    Components, and what is `judged`, such as a target, ask for an acceptance.
+    """
+    for name, value in judged.items():
+        if value is not None:
+            raise InputError(name, value, "an acceptance with it")
+    if components:
+        _ = case_of(prediction).known_acceptance  # refuses
+    rows = turned_rows(prediction)
+
+    def page() -> str:
+        words = turned_verdict(prediction, rows)
+        words[0] += operator.would_hold(prediction)
+        table = turned_table(rows, _of(prediction), TABLE.get())
+        return report.page(prediction, words, table)
+
+    units = prediction.units() | UNITS
+    return forms.Answer(
+        page=page,
+        fields=lambda: (
+            report.case_fields(prediction)
+            | {"units": {n: units.get(n, "-") for n in rows[0]}, "rows": rows}
+        ),
+        rows=lambda: rows,
+        warnings=prediction.warnings,
+        case=report.heading(prediction.deployment),
+    )
+
+
+def _of(prediction: Prediction) -> Turned:
+    if prediction.turned is None:
+        raise InputError("acceptance", "known", "none, to turn the question round")
+    return prediction.turned
+
+
+def turned_rows(prediction: Prediction) -> list[Row]:
+    """Return the rows of a question turned round: what is needed, and what heads would give.
+
+    The draft length is the best one with the median head; what is needed is at one of its own.
+    """
+    import numpy as np
+
+    turned = _of(prediction)
+    needed = {
+        "break_even_acceptance_rate": turned.rate_needed,
+        "break_even_tokens_per_step": turned.tokens_needed,
+        "break_even_draft_length": turned.length_needed,
+    }
+    needed |= {_column(level): values for level, values in turned.speedups.items()}
+    columns = {name: np.ravel(values).tolist() for name, values in needed.items()}
+    return [
+        {name: row[name] for name in _TAKEN[:4]}
+        | {name: None if np.isnan(values[i]) else values[i] for name, values in columns.items()}
+        | {name: row[name] for name in _TAKEN[4:]}
+        for i, row in enumerate(prediction.rows())
+    ]
+
+
+def _column(level: str) -> str:
+    return f"speedup_{level.replace(' ', '_')}"
+
+
+def turned_table(rows: Sequence[Row], turned: Turned, width: int = 80) -> str:
+    """Return the table of a question turned round."""
+    of_heads = "best\nlength" if turned.heads else ""
+    needed = "{break_even_tokens_per_step:.2f} of {break_even_draft_length:.0f}"
+    shown: list[tuple[str, Form]] = [CELLS["batch_size"][:2]]
+    shown += [CELLS["context_length"][:2]] if varies("context_length", rows) else []
+    shown += [("TPOT\nplain", "{forward_time:s}"), ("pays from\ntokens/step", needed)]
+    shown += [("or rate", "{break_even_acceptance_rate:.2f}")]
+    shown += [(title, f"{{{_column(level)}:.2f}}") for title, level in _short(turned).items()]
+    shown += [(of_heads, "{draft_length}")] if of_heads else []
+    shown += [CELLS[name][:2] for name in ("fits", "limited_by")]
+    spare = ["limited\nby", "or rate", "TPOT\nplain", of_heads, "fits", *_short(turned)]
+    kept, left_out = fitted(columns_of(rows, shown), spare, width)
+    return align(kept) + left_out_told(left_out, "--csv has all")
+
+
+def _short(turned: Turned) -> dict[str, str]:
+    """Return levels of heads by the titles of their columns."""
+    return {
+        level.replace(" ", "\n") if " " in level else f"heads'\n{level}": level
+        for level in turned.speedups
+    }
+
+
+def turned_verdict(prediction: Prediction, rows: list[Row]) -> list[str]:
+    """Say from which tokens a step drafting pays, and where published heads would gain."""
+    turned = _of(prediction)
+    able = [row for row in rows if row["fits"] and row["break_even_tokens_per_step"]]
+    able = able or [row for row in rows if row["break_even_tokens_per_step"]]
+    if not able:
+        return ["No acceptance makes speculation pay at any of these points."]
+    low, high = (f(able, key=_needed) for f in (min, max))
+    opening = "Acceptance is not known. With the easiest draft length, speculation pays from"
+    opening += f" {_needed(low):.2f} tokens a step ({_where(low, rows)})"
+    if _needed(high) - _needed(low) > 0.005:
+        opening += f" up to {_needed(high):.2f} ({_where(high, rows)})"
+    heads = turned.heads
+    if heads is None:
+        return [f"{opening}. Too few heads of this kind are published to say what one gains."]
+    extremes = [_paying(able, _column(heads.levels[i]), rows) for i in (0, 2)]
+    told = (
+        f"Heads of this kind as published ({heads.drafter} of {heads.num_targets} targets,"
+        f" November 2026): the {heads.levels[0]} gains {extremes[0]}, the {heads.levels[2]}"
+        f" {extremes[1]}; {_middle(able, prediction, rows)}."
+        " No measurement of this target and drafter ships: give yours (specmodel acceptance)."
+    )
+    return [f"{opening}.", told]
+
+
+def _middle(able: list[Row], prediction: Prediction, rows: list[Row]) -> str:
+    """Say what the median head gains at most, and how sure that is beside its acceptance."""
+    from specmodel.prediction.gains import gains_at
+
+    name = _column("median")
+    best = max(able, key=lambda row: row[name])
+    (gain,) = gains_at(prediction, [best])
+    return f"the median at most {best[name]:.2f} times, at {place(best, rows)}{ends(gain)}"
+
+
+def _needed(row: Row) -> float:
+    return float(row["break_even_tokens_per_step"])
+
+
+def _where(row: Row, rows: list[Row]) -> str:
+    return f"{row['break_even_draft_length']:.0f} drafted, {place(row, rows)}"
+
+
+def _paying(able: list[Row], name: str, rows: list[Row]) -> str:
+    """Say where a head of some level would gain."""
+    paying = [row for row in able if round(row[name], 2) > 1]
+    if not paying:
+        return "nowhere"
+    gains = sorted(row[name] for row in paying)
+    span = f"{gains[0]:.2f} to {gains[-1]:.2f} times" if len(gains) > 1 else f"{gains[0]:.2f} times"
+    return f"{span} {'everywhere' if len(paying) == len(rows) else f'at {places(paying, rows)}'}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.errors import InputError, nearest
 
 if TYPE_CHECKING:
+    from specmodel.prediction.case import Case
     from specmodel.prediction.outcome import Prediction
     from specmodel.show.forms import Answer
 
@@ -17,6 +18,7 @@ VIEWS = {
     "lengths": ("lengths", "the speedup of each draft length"),
     "peak": ("sweet_spots", "at which batch sizes it pays, and where most"),
     "terms": ("terms", "what takes how much from target efficiency and speedup"),
+    "break-even": ("break_even", "the acceptance that is needed"),
     "plain": ("plain", "decoding without a draft: TPOT, throughput, memory"),
 }
 """Module of each view, whose function `answer` makes it, and what it tells."""
@@ -39,9 +41,21 @@ def view(prediction: Prediction, name: str = "", **how: Any) -> Answer:
     if name not in VIEWS or is_plain != (name == "plain"):
         known = ["plain"] if is_plain else [each for each in VIEWS if each != "plain"]
         raise InputError("view", name, f"one of {nearest(name, known)}")
-    if name in ("peak", "terms") and prediction.case and prediction.case.draft_length is not None:
+    if (
+        name in ("peak", "terms", "break-even")
+        and prediction.case
+        and prediction.case.draft_length is not None
+    ):
         # how long a draft might have been is no assumption of the lengths that were given
         assumed = {k: v for k, v in prediction.assumptions.items() if k != "max_draft_length"}
         prediction = replace(prediction, assumptions=assumed)
     answer: Answer = import_module(f"specmodel.show.{VIEWS[name][0]}").answer(prediction, **how)
     return answer
+
+
+def case(prediction: Prediction) -> Case:
+    """Return the question that a prediction answers; an InputError if it was made without one."""
+    if prediction.case is None:
+        expected = "one of specmodel.predict or decode, which knows what was asked"
+        raise InputError("prediction", "of a deployment", expected)
+    return prediction.case

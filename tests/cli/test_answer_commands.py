@@ -322,7 +322,7 @@ BAD = [
     (BEST + " --max-draft-length 1001", "--max-draft-length: got 1001"),
     (BEST + " --context-length -1", "--context-length"),
     (EVEN + " --acceptance-rate 0.5", "No such option", "--acceptance-rate"),
-    (EVEN + " --draft-length 0", "--draft-length: got '0'; expected at least 1"),
+    (EVEN + " --draft-length 0", "--draft-length: got 0; expected at least 1"),
     (EVEN + " --proposal-rate 0.5", "--proposal-rate: got 0.5; expected the drafter ngram"),
     (COMPARE + " --acceptance-rate 0.1,0.2,0.3", "--acceptance-rate", "one for each of 2"),
     (COMPARE + " --acceptance-rate x", "--acceptance-rate: got 'x'; expected numbers"),

@@ -1,0 +1,174 @@
+"""Python says what the command line says: equal numbers, rows and words for the same question."""
+
+import io
+import json
+import shlex
+
+import numpy as np
+import pytest
+
+import specmodel
+from specmodel import cli
+
+pd = pytest.importorskip("pandas")
+
+QWEN = "qwen3-30b-a3b h200"
+WORDS = ("qwen3-30b-a3b", "h200")
+
+
+def lengths(*values):
+    """Draft lengths down, batch sizes across, as the command line lays them out."""
+    return np.array(values)[:, None]
+
+
+CASES = {
+    # of two words
+    "predict qwen3.5-397b h200": (("qwen3.5-397b", "h200"), {}, {}),
+    "predict deepseek-v3 8xh200": (("deepseek-v3", "8xh200"), {}, {}),
+    "predict gpt-oss-120b h100": (("gpt-oss-120b", "h100"), {}, {}),
+    "predict mixtral-8x7b h100": (("mixtral-8x7b", "h100"), {}, {}),
+    "predict llama-3.1-8b l40s": (("llama-3.1-8b", "l40s"), {}, {}),
+    # acceptance in each form
+    f"predict {QWEN} --acceptance-rate 0.7": (WORDS, {"acceptance_rate": 0.7}, {}),
+    f"predict {QWEN} --acceptance-rate 0.65": (WORDS, {"acceptance": 0.65}, {}),
+    f"predict {QWEN} --acceptance typical": (WORDS, {"acceptance": "typical"}, {}),
+    f"predict {QWEN} --acceptance-by-position 0.8,0.6,0.5": (
+        *(WORDS, {"acceptance_by_position": [0.8, 0.6, 0.5]}, {}),
+    ),
+    f"predict {QWEN} --tokens-per-step 2.5 --measured-draft-length 3": (
+        *(WORDS, {"tokens_per_step": 2.5, "measured_draft_length": 3}, {}),
+    ),
+    f"predict {QWEN} --step-efficiency 0.6 --draft-length 3": (
+        *(WORDS, {"step_efficiency": 0.6, "draft_length": lengths(3)}, {}),
+    ),
+    f"predict {QWEN} --accepted-fraction 0.5 --draft-length 4 --batch-size 8": (
+        *(WORDS, {"accepted_fraction": 0.5, "draft_length": lengths(4), "batch_size": [8]}, {}),
+    ),
+    f"predict {QWEN} --acceptance-rate 0.7 --acceptance-spread": (
+        *(WORDS, {"acceptance_rate": 0.7, "acceptance_spread": 0.095}, {}),
+    ),
+    # where it runs
+    "predict qwen3-30b-a3b 2xh100 --drafter eagle3": (
+        *(("qwen3-30b-a3b", "2xh100"), {"drafter": "eagle3"}, {}),
+    ),
+    f"predict {QWEN} --engine sglang --host-speed 2": (
+        *(WORDS, {"engine": "sglang", "host_speed": 2.0}, {}),
+    ),
+    f"predict {QWEN} --weight-dtype fp8 --kv-dtype fp8": (
+        *(WORDS, {"weight_dtype": "fp8", "kv_dtype": "fp8"}, {}),
+    ),
+    "predict deepseek-v3 h200 --data-parallel 8 --expert-parallel 8": (
+        *(("deepseek-v3", "h200"), {"data_parallel": 8, "expert_parallel": 8}, {}),
+    ),
+    f"predict {QWEN} --routing-correlation 0 --popularity-exponent 0.5": (
+        *(WORDS, {"routing_correlation": 0.0, "popularity_exponent": 0.5}, {}),
+    ),
+    f"predict {QWEN} --graph-limit 1024 --memory-utilization 0.8": (
+        *(WORDS, {"graph_limit": 1024, "memory_utilization": 0.8}, {}),
+    ),
+    f"predict {QWEN} --set target.experts_per_token=4": (
+        *(WORDS, {"changes": ["target.experts_per_token=4"]}, {}),
+    ),
+    "predict qwen3-30b-a3b l40s --drafter ngram --proposal-rate 0.4 --acceptance-rate 0.6": (
+        ("qwen3-30b-a3b", "l40s"),
+        {"drafter": "ngram", "proposal_rate": 0.4, "acceptance_rate": 0.6},
+        {},
+    ),
+    # at which points
+    f"predict {QWEN} --draft-length 1,3,5 --batch-size 1:64:x4": (
+        *(WORDS, {"draft_length": lengths(1, 3, 5), "batch_size": [1, 4, 16, 64]}, {}),
+    ),
+    f"predict {QWEN} --context-length 512,8192 --batch-size 1,16": (
+        *(WORDS, {"context_length": lengths(512, 8192), "batch_size": [1, 16]}, {}),
+    ),
+    f"predict {QWEN} --prompt-length 2000 --output-length 500": (
+        *(WORDS, {"prompt_length": 2000, "output_length": 500}, {}),
+    ),
+    f"predict {QWEN} --draft-length 3 --verify-tokens 16 --tree-width 4 --tokens-per-step 2.6": (
+        WORDS,
+        {"draft_length": lengths(3), "verify_tokens": 16, "tree_width": 4, "tokens_per_step": 2.6},
+        {},
+    ),
+    f"predict {QWEN} --max-draft-length 4": (WORDS, {"max_draft_length": 4}, {}),
+    # how it is told
+    f"predict {QWEN} --tpot-target 6ms": (WORDS, {}, {"tpot_target": 0.006}),
+    f"predict {QWEN} --columns batch_size,speedup": (WORDS, {}, {"columns": "batch_size,speedup"}),
+    f"predict {QWEN} --no-interval": (WORDS, {}, {"interval": False}),
+    f"predict {QWEN} --interval --batch-size 1,8": (
+        *(WORDS, {"batch_size": [1, 8]}, {"interval": True}),
+    ),
+    f"predict {QWEN} --components --batch-size 1": (
+        *(WORDS, {"batch_size": [1]}, {"components": True}),
+    ),
+    f"predict {QWEN} --gpu-hour-price 4.5": (WORDS, {"gpu_hour_price": 4.5}, {}),
+    # views
+    f"predict {QWEN} --view lengths": (
+        *(WORDS, {"batch_size": 2 ** np.arange(10)}, {"name": "lengths"}),
+    ),
+    f"predict {QWEN} --view lengths --context-length 512,4096 --batch-size 1,8": (
+        WORDS,
+        {"context_length": lengths(512, 4096), "batch_size": [1, 8]},
+        {"name": "lengths"},
+    ),
+    f"predict {QWEN} --view peak": (*(WORDS, {"batch_size": np.arange(1, 513)}, {"name": "peak"}),),
+    f"predict {QWEN} --view peak --draft-length 1,3 --batch-size 1:64": (
+        WORDS,
+        {"draft_length": lengths(1, 3), "batch_size": np.arange(1, 65)},
+        {"name": "peak"},
+    ),
+    f"predict {QWEN} --view terms --batch-size 1,64": (
+        *(WORDS, {"batch_size": [1, 64]}, {"name": "terms"}),
+    ),
+    f"break-even {QWEN}": (
+        WORDS,
+        {
+            "batch_size": 2 ** np.arange(10),
+            "draft_length": lengths(*range(1, 9)),
+            "acceptance": 0.0,
+        },
+        {"name": "break-even"},
+    ),
+    f"predict {QWEN} --view plain": (WORDS, None, {}),
+    f"predict {QWEN} --view plain --components --batch-size 4,64": (
+        *(WORDS, None, {"components": True, "batch_size": [4, 64]}),
+    ),
+}
+"""Commands, and the same in Python: words, keywords of `predict` (None: `decode`), and its view."""
+
+
+def asked(words, keywords, how):
+    """The same question in Python."""
+    if keywords is not None:
+        return specmodel.predict(*words, **keywords).view(**how)
+    points = {"batch_size": how.pop("batch_size")} if "batch_size" in how else {}
+    return specmodel.decode(*words, **points).view(**how)
+
+
+def run(capsys, command):
+    assert cli.main(shlex.split(command)) == 0
+    return capsys.readouterr().out.rstrip("\n")
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_python_says_what_the_command_line_says(command, capsys):
+    words, keywords, how = CASES[command]
+    found = asked(words, keywords, dict(how))
+    told = json.loads(run(capsys, f"{command} --json"))
+    same = json.loads(json.dumps(found.to_dict()))
+    assert same["rows"] == told["rows"]  # to the last digit
+    assert same["units"] == told["units"]
+    table = pd.read_csv(io.StringIO(run(capsys, f"{command} --csv")))
+    own = pd.read_csv(io.StringIO(found.to_frame().to_csv(index=False)))
+    pd.testing.assert_frame_equal(own, table, check_exact=True)
+    assert str(found) == run(capsys, command)
+
+
+def test_the_first_answer_is_word_for_word_that_of_the_command(capsys):
+    p = specmodel.predict("qwen3.5-397b", "h200")
+    assert str(p) == run(capsys, "predict qwen3.5-397b h200")
+    assert p._repr_mimebundle_()["text/plain"] == str(p)
+
+
+def test_what_does_not_fit_is_told_first():
+    p = specmodel.predict("deepseek-v3", "h100", tensor_parallel=1, batch_size=[1, 4])
+    assert str(p).startswith("Nothing fits.")
