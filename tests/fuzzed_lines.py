@@ -20,7 +20,7 @@ BASES = [
     f"predict {NGRAM} {SMALL} --tokens-per-step 1.4 --proposal-rate 0.4 --components",
     f"predict --target config.json --drafter llama.json --hardware h100_sxm {RATE} {SMALL} --json",
     f"predict {WHERE} {SMALL} --acceptance-by-position 0.8,0.7,0.6 --tensor-parallel 2",
-    f"predict {NGRAM} {SMALL} --accepted-fraction 0.4 --popularity popularity.txt",
+    f"predict {NGRAM} {SMALL} --accepted-fraction 0.4 --set popularity=popularity.txt",
     f"predict {WHERE} {SMALL} --tokens-per-step 2.5 --engine sglang-v1 --tree-width 4 "
     "--verify-tokens 16 --host-speed 0.5 --interval",
     "predict --view plain --target mixtral-8x7b --hardware h200_sxm --batch-size 1,64 "
@@ -35,7 +35,7 @@ BASES = [
     "predict --view plain --target qwen3.5-35b-a3b --hardware h200_sxm --batch-size 4 "
     "--context-length 9000",
     f"predict --target qwen3.5-35b-a3b --drafter mtp --hardware h200_sxm {SMALL} "
-    "--acceptance-rate 0.8 --state-rollback replay",
+    "--acceptance-rate 0.8 --set state_rollback=replay",
     f"predict --target glm-5.2 --drafter mtp --hardware b200 {SMALL} --tensor-parallel 8 "
     "--acceptance preset",
     f"predict {WHERE} {RATE} {SMALL} --prompt-length 900 --output-length 100",
@@ -43,7 +43,7 @@ BASES = [
     "--batch-size 1,8",
     "predict --view plain --target deepseek-v3 --hardware h200_sxm --data-parallel 8 "
     "--expert-parallel 4 "
-    "--attention-dtype bf16 --batch-size 1,8",
+    "--set attention_dtype=bf16 --batch-size 1,8",
     "predict --view plain --target model.toml --hardware hardware.toml --engine engine.toml "
     "--batch-size 1:64:x8"
     " --prompt-length 900,5000 --output-length 100 --interval --components --json",

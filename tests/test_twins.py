@@ -60,7 +60,7 @@ CASES = {
     "predict deepseek-v3 h200 --data-parallel 8 --expert-parallel 8": (
         *(("deepseek-v3", "h200"), {"data_parallel": 8, "expert_parallel": 8}, {}),
     ),
-    f"predict {QWEN} --routing-correlation 0 --popularity-exponent 0.5": (
+    f"predict {QWEN} --routing-correlation 0 --set popularity_exponent=0.5": (
         *(WORDS, {"routing_correlation": 0.0, "popularity_exponent": 0.5}, {}),
     ),
     f"predict {QWEN} --graph-limit 1024 --memory-utilization 0.8": (

@@ -21,6 +21,12 @@ SHORT = {
 }
 """Short names of GPUs: the SXM card, of 80 GB where there are several."""
 
+SETTABLE = (
+    *("attention_dtype", "embedding_dtype", "mtp_dtype", "activation_dtype", "popularity"),
+    *("popularity_exponent", "state_rollback", "draft_tensor_parallel", "lookup_time"),
+)
+"""Arguments that say how a model runs which the command line takes by --set alone."""
+
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _FILES = (".toml", ".json")
 _COUNTED = re.compile(r"(?P<count>\d{1,6})\s*[x*×]\s*(?P<name>\D.*)")

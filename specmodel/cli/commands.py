@@ -15,6 +15,7 @@ import click
 from specmodel import __version__
 from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, cut, in_one_line, nearest
+from specmodel.base.naming import SETTABLE
 from specmodel.cli.helping import WholeList, first_sentence
 from specmodel.cli.settings import COMPARED, SETTINGS, flag
 
@@ -44,6 +45,7 @@ _OTHER_OPTIONS = {
     "--input-len": "--prompt-length",
     "--osl": "--output-length",
     "--output-len": "--output-length",
+    **{f"--{name.replace('_', '-')}": f"--set {name}=" for name in SETTABLE},
     "--num-speculative-tokens": "--draft-length",
     "--speculative-num-steps": "--draft-length",
 }
@@ -184,6 +186,8 @@ def _error_line(error: InputError, words: Sequence[str]) -> str:
         is_option = isinstance(parameter, click.Option)
         if is_option and (name == parameter.name or flag(name) in parameter.opts):
             return _told(error, f"{parameter.opts[0]} {rest}".strip())
+    if name in SETTABLE:
+        return _told(error, f"--set {error.argument}")
     return _told(error, error.argument)
 
 
@@ -251,7 +255,8 @@ def carry_out(words: Sequence[str]) -> int:
     except click.NoSuchOption as error:
         ours = _OTHER_OPTIONS.get(error.option_name)
         known = [word for option in _command(words).params for word in option.opts]
-        message = f"{error.message} It is {ours} here." if ours in known else error.format_message()
+        has_it = ours and ours.partition(" ")[0] in known
+        message = f"{error.message} It is {ours} here." if has_it else error.format_message()
         if "--target" in known and error.option_name in _ELSEWHERE:
             message = f"{error.message} {_ELSEWHERE[error.option_name]}."
     except click.ClickException as error:

@@ -29,7 +29,7 @@ _LISTS = ("target", "drafter", "hardware", "engine", *settings.COMPARED, "prefil
 """Options that may be lists here."""
 _SHORT = {"tensor_parallel": "TP", "data_parallel": "DP", "expert_parallel": "EP"}
 _SHORT |= {"draft_length": "length", "expert_dtype": "experts", "kv_dtype": "KV"}
-_SHORT |= {"attention_dtype": "attention", "activation_dtype": "activations", "prefill": "prefill"}
+_SHORT |= {"prefill": "prefill"}
 """What stands before a value in the name of an alternative."""
 _WHOLE = ("tensor_parallel", "data_parallel", "expert_parallel")
 _REPLICAS = ("tensor_parallel", "data_parallel")

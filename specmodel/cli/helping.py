@@ -6,19 +6,18 @@ import click
 
 GROUPS = {
     "Model": (
-        *("target", "drafter", "weight_dtype", "attention_dtype", "expert_dtype", "mtp_dtype"),
-        *("embedding_dtype", "activation_dtype", "kv_dtype", "routing_correlation"),
-        *("popularity_exponent", "popularity", "state_rollback", "ignore_config_key"),
+        *("target", "drafter", "weight_dtype", "expert_dtype"),
+        *("kv_dtype", "routing_correlation", "ignore_config_key"),
     ),
     "Machine": (
         *("hardware", "tensor_parallel", "data_parallel", "expert_parallel"),
-        *("draft_tensor_parallel", "memory_utilization"),
+        "memory_utilization",
     ),
     "Engine": ("dialect", "engine_version", "engine", "host_speed", "graph_limit", "stack"),
     "Drafting and acceptance": (
         *("draft_length", "max_draft_length", "acceptance", "acceptance_rate", "tokens_per_step"),
         *("step_efficiency", "accepted_fraction", "acceptance_by_position"),
-        *("measured_draft_length", "proposal_rate", "lookup_time", "verify_tokens", "tree_width"),
+        *("measured_draft_length", "proposal_rate", "verify_tokens", "tree_width"),
         *("speculative_config", "speculative_algorithm", "speculative_draft_model_path"),
         *("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"),
     ),

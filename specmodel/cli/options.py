@@ -168,7 +168,10 @@ def axes_from(options: dict[str, Any], published: Acceptance | None) -> dict[str
             parse = _times if kind is TIME else _PARSERS.get(kind, _words)
             axes[name] = None if text is None else parse(name, text)
     for key, value in what_ifs(options["changes"]).items():
-        axes[key] = _listed(f"set {key}", value) if isinstance(value, str) else value
+        if key == "lookup_time":
+            axes[key] = _times(key, str(value))
+        else:
+            axes[key] = _listed(f"set {key}", value) if isinstance(value, str) else value
     return axes
 
 

@@ -112,7 +112,7 @@ def _plain(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
     from specmodel.show.views import view
 
     drafts = ("draft_length", "verify_tokens", "tree_width", "max_draft_length", *ACCEPTANCE)
-    drafts = (*drafts, "measured_draft_length", "acceptance_spread", "proposal_rate", "lookup_time")
+    drafts = (*drafts, "measured_draft_length", "acceptance_spread", "proposal_rate")
     drafts += () if options.pop("taken_drafter", None) else ("drafter",)
     settings.refuse_given(options, drafts, "none, as plain decoding drafts nothing")
     p = priced(decoded(case_from(options | {"drafter": None})), how.pop("gpu_hour_price", None))

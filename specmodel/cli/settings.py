@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 import specmodel
 from specmodel.base.errors import InputError
+from specmodel.base.naming import SETTABLE
 from specmodel.cli.helping import GroupedCommand
 from specmodel.drafters.names import DRAFTERS
 
@@ -108,7 +109,6 @@ _DETAIL: _Options = {
         int,
         "Groups of GPUs that experts are spread over; a group cuts its own.  [default: 1]",
     ),
-    "draft_tensor_parallel": (int, "GPUs of a draft model.  [default: 1]"),
     "memory_utilization": (
         float,
         "Share of a GPU's memory that weights and cache may fill.  [default: 0.9]",
@@ -117,37 +117,16 @@ _DETAIL: _Options = {
         "DTYPE",
         "fp32, bf16, fp16, fp8, fp8_block, int8, nvfp4, mxfp4, int4, int4_g32, mxfp8 ...",
     ),
-    "attention_dtype": ("DTYPE", "Attention and other mixers, where it differs."),
     "expert_dtype": ("DTYPE", "Routed experts, likewise."),
-    "mtp_dtype": ("DTYPE", "The block for multi-token prediction, likewise."),
-    "embedding_dtype": ("DTYPE", "Embedding and head, likewise."),
-    "activation_dtype": ("DTYPE", "Arithmetic follows it."),
     "kv_dtype": ("DTYPE", "Dtype of the KV cache."),
     "routing_correlation": (
         float,
         "0: a sequence's tokens route independently; 1: all as the first.  [default: 0.18]",
     ),
-    "popularity_exponent": (
-        float,
-        "Experts are used as rank to minus this power.  [default: 0, equally]",
-    ),
-    "popularity": (
-        "FILE",
-        "Chance that a token uses each expert, one a number, summing to experts a token.",
-    ),
-    "state_rollback": (
-        "HOW",
-        "Recurrent states of rejected tokens: native (a state is written after each"
-        " token) or replay.  [default: native]",
-    ),
     "graph_limit": (
         int,
         "Largest pass that a CUDA graph holds: tokens (vLLM) or requests (SGLang)."
         "  [default: the engine's on this GPU]",
-    ),
-    "lookup_time": (
-        TIME,
-        "Of the host, to look up one sequence (ngram), such as 50us.  [default: 0]",
     ),
 }
 OPTIONS = _CASE | _ACCEPTANCE | _DETAIL
@@ -155,7 +134,7 @@ OPTIONS = _CASE | _ACCEPTANCE | _DETAIL
 
 COMPARED = (
     *("tensor_parallel", "data_parallel", "expert_parallel", "weight_dtype", "expert_dtype"),
-    *("attention_dtype", "kv_dtype", "activation_dtype"),
+    "kv_dtype",
 )
 """Options of detail that may be lists where alternatives are compared."""
 DRAFTED = "Tokens drafted per sequence and step."
@@ -279,16 +258,15 @@ def detail_options(*, has_drafter: bool = True, lists: Iterable[str] = ()) -> Ad
     `lists` names those that take a list, as text.
     """
     listed: dict[str, Any] = {name: {"type": str, "metavar": "LIST"} for name in lists}
-    left_out = () if has_drafter else ("draft_tensor_parallel", "mtp_dtype", "lookup_time")
     records = "engine, target or drafter" if has_drafter else "engine or target"
     words = (
-        f"What if: a field of hardware, {records} (specmodel show NAME has them), e.g."
+        f"What if: a field of hardware, {records} (specmodel list NAME has them), e.g."
         " hardware.memory.peak_bytes_per_s=6e12 or target.experts_per_token=4"
-        + (",8, each an alternative." if listed else ".")
+        + (",8, each an alternative" if listed else "")
+        + f". Also {', '.join(SETTABLE)}."
     )
     changes = own("set", "KEY=VALUE", words, to="changes", multiple=True)
-    names = (name for name in _DETAIL if name not in left_out)
-    return options(*(option(name, **listed.get(name, {})) for name in names), changes)
+    return options(*(option(name, **listed.get(name, {})) for name in _DETAIL), changes)
 
 
 def given(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from specmodel.base.errors import InputError
+from specmodel.base.naming import SETTABLE
 from specmodel.cli import settings
 
 _VLLM = "vLLM's, as JSON or a file with it: for drafter, engine, and draft length if one is taken."
@@ -60,8 +61,12 @@ def _filled(options: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]
         (said, model), engine = _of_sglang(typed), "sglang"
     if "draft_length" not in options:  # the command chooses it
         said.pop("draft_length", None)
+    set_too = [f"{name}={said.pop(name)}" for name in SETTABLE if name in said]
+    said |= {"changes": (*options["changes"], *set_too)} if set_too else {}
     context = click.get_current_context()
     for name, value in said.items():
+        if name == "changes":
+            continue
         if name not in options:
             expected = f"no {value} there: this command takes no {settings.flag(name)}"
             raise InputError(first, value, expected)

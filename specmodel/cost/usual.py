@@ -8,8 +8,9 @@ from functools import lru_cache, partial
 from typing import Any
 
 from specmodel.base.errors import InputError
-from specmodel.base.naming import counted
+from specmodel.base.naming import SETTABLE, counted
 from specmodel.base.records import is_path
+from specmodel.base.units import parse_seconds
 from specmodel.cost.deploying import GPU_DEGREES, RECORDS, resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.layouts import (
@@ -81,8 +82,12 @@ def with_changes(values: Mapping[str, Any]) -> dict[str, Any]:
     changes = values.get("changes")
     if not changes:
         return dict(values)
+    found = what_ifs(changes)
+    if "lookup_time" in found:
+        found["lookup_time"] = _short_time("lookup_time", found["lookup_time"])
     told = [f"{k}={v}" for k, v in changes.items()] if isinstance(changes, Mapping) else changes
-    return {**values, **what_ifs(changes), "told_changes": ", ".join(told)}
+    told = [text for text in told if "." in text.partition("=")[0]]  # others are plain arguments
+    return {**values, **found, "told_changes": ", ".join(told)}
 
 
 def what_ifs(changes: Mapping[str, object] | Sequence[str]) -> dict[str, object]:
@@ -95,10 +100,16 @@ def what_ifs(changes: Mapping[str, object] | Sequence[str]) -> dict[str, object]
         texts = {key if has_value else "": text for text, (key, has_value, _) in parts.items()}
     for key, text in texts.items():
         record, has_field, _ = key.partition(".")
-        if not has_field or record not in RECORDS:
-            expected = "KEY=VALUE with a key that starts with " + "., ".join(RECORDS) + "."
-            raise InputError("changes", text, expected)
+        if key not in SETTABLE and (not has_field or record not in RECORDS):
+            expected = f"KEY=VALUE with a key that starts with {'., '.join(RECORDS)}., or is one of"
+            raise InputError("changes", text, f"{expected} {', '.join(SETTABLE)}")
     return found
+
+
+def _short_time(name: str, value: object) -> float:
+    """Return a time in seconds, or with its unit, as from one second on [s]."""
+    is_short = isinstance(value, int | float) and not value >= 1
+    return float(str(value)) if is_short else parse_seconds(name, str(value))
 
 
 def literal(text: str) -> object:

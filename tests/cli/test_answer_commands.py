@@ -22,7 +22,7 @@ EVEN = f"break-even {WHERE}"
 COMPARE = "compare --target qwen3-30b-a3b --drafter ngram,eagle3 --hardware h100_sxm,h200_sxm"
 COMPARE += " --acceptance-rate 0.4,0.7"
 EXPLAIN = f"predict --view terms {WHERE} {RATE} --batch-size 1,16,128 --draft-length 3"
-NGRAM = " --drafter ngram --proposal-rate 0.4 --lookup-time 1e-4"
+NGRAM = " --drafter ngram --proposal-rate 0.4 --set lookup_time=1e-4"
 BIG = " --target mixtral-8x22b --context-length 1024,65536"
 COMMANDS = [
     *(

@@ -223,13 +223,13 @@ POINTS = [
     (f"{GOOD} --tensor-parallel 2.0", "--tensor-parallel", "'2.0'"),
     (f"{GOOD} --tensor-parallel 1{'0' * 400}", "--tensor-parallel", "10000"),
     (f"{GOOD} --hardware l40s --tensor-parallel 1{'0' * 30}", "--tensor-parallel", "10000"),
-    (f"{GOOD} --draft-tensor-parallel 4", "--draft-tensor-parallel", "got 4;", "1, 2"),
-    (f"{GOOD} --draft-tensor-parallel 0", "--draft-tensor-parallel", "got 0;"),
-    (f"{GOOD} --draft-tensor-parallel -1", "--draft-tensor-parallel", "got -1;"),
-    (f"{GOOD} --draft-tensor-parallel two", "--draft-tensor-parallel", "'two'"),
+    (f"{GOOD} --set draft_tensor_parallel=4", "--set draft_tensor_parallel", "got 4;", "1, 2"),
+    (f"{GOOD} --set draft_tensor_parallel=0", "--set draft_tensor_parallel", "got 0;"),
+    (f"{GOOD} --set draft_tensor_parallel=-1", "--set draft_tensor_parallel", "got -1;"),
+    (f"{GOOD} --set draft_tensor_parallel=two", "--set draft_tensor_parallel", "'two'"),
     *(
         (f"{GOOD} --hardware {{folder}}/good.toml {option} 2", option, "got 2;", "link")
-        for option in ("--tensor-parallel", "--draft-tensor-parallel")
+        for option in ("--tensor-parallel", "--data-parallel")
     ),
     *(
         (f"{GOOD} --routing-correlation {value}", "--routing-correlation", value)
@@ -237,7 +237,7 @@ POINTS = [
     ),
     *(
         (f"{GOOD} {option} {value}", option, f"'{value}'", "bf16")
-        for option in ("--weight-dtype", "--activation-dtype", "--kv-dtype")
+        for option in ("--weight-dtype", "--expert-dtype", "--kv-dtype")
         for value in ("bf17", "float12", "fp4x")
     ),
     (f"{GOOD} --weight-dtype ''", "--weight-dtype", "''"),
@@ -262,7 +262,12 @@ POINTS = [
     ),
     ("list --tp 2", "No such option '--tp'. Did you mean '--help'?\n"),  # which has no degrees
     (f"{GOOD} --expert-dtype fp6", "--expert-dtype", "'fp6'", "expected one of fp32, bf16"),
-    (f"{GOOD} --weight-dtype nvfp4 --activation-dtype fp8", "--activation-dtype", "'fp8'", "fp4"),
+    (
+        f"{GOOD} --weight-dtype nvfp4 --set activation_dtype=fp8",
+        "--set activation_dtype",
+        "'fp8'",
+        "fp4",
+    ),
     (f"{GOOD} --kv-dtype fp8_e3m4", "--kv-dtype", "expected one of fp32"),
     (
         f"{GOOD} --context-length 32k",
@@ -271,17 +276,22 @@ POINTS = [
         "expected 32768 or 32000 for 32k",
     ),
     (f"{GOOD} --context-length 1024,8K", "--context-length", "expected 8192 or 8000 for 8K: whole"),
-    (f"{GOOD} --hardware t4 --activation-dtype fp32", "--activation-dtype", "'fp32'", "fp16"),
+    (
+        f"{GOOD} --hardware t4 --set activation_dtype=fp32",
+        "--set activation_dtype",
+        "'fp32'",
+        "fp16",
+    ),
     *(
         (f"{NGRAM} {option} {value}", option, value)
-        for option in ("--proposal-rate", "--lookup-time")
+        for option in ("--proposal-rate",)
         for value in ("-0.5", "nan", "inf", "'often'")
     ),
-    (f"{NGRAM} --lookup-time 50", "--lookup-time: got '50';", "50ms or 50s"),
-    (f"{NGRAM} --lookup-time 50min", "--lookup-time: got '50min';", "20ms"),
+    (f"{NGRAM} --set lookup_time=50", "--set lookup_time: got '50';", "50ms or 50s"),
+    (f"{NGRAM} --set lookup_time=50min", "--set lookup_time: got '50min';", "20ms"),
     (f"{NGRAM} --proposal-rate 1.5", "--proposal-rate", "got 1.5;"),
     (f"{GOOD} --proposal-rate 0.5", "--proposal-rate", "got 0.5;", "ngram"),
-    (f"{GOOD} --drafter eagle --lookup-time 1e-3", "--lookup-time", "got 0.001;", "ngram"),
+    (f"{GOOD} --drafter eagle --set lookup_time=1e-3", "--set lookup_time", "got 0.001;", "ngram"),
     (f"{GOOD} --drafter dspark --draft-length 8", "--draft-length", "got 8;", "at most 7"),
     (f"{GOOD} --drafter p-eagle --tree-width 4", "--tree-width", "got 4;", "no trees"),
     (f"{GOOD} --drafter pard", "--drafter", "got 'pard';", "config.json with pard_token"),
@@ -475,27 +485,36 @@ SPREAD = [
     (f"{MOE} --hardware l4 --data-parallel 16", "--data-parallel", "got 16;", "network"),
     (f"{GOOD} --target qwen3-32b --expert-parallel 8", "--expert-parallel", "got 8;", "routed"),
     (f"{MOE} --hardware l4 --expert-parallel 16", "--expert-parallel", "got 16;", "network"),
-    (f"{MOE} --popularity-exponent -1", "--popularity-exponent", "got -1.0;"),
-    (f"{MOE} --popularity-exponent 50", "--popularity-exponent", "got 50.0;"),
-    (f"{MOE} --popularity-exponent nan", "--popularity-exponent", "nan"),
-    (f"{GOOD} --target qwen3-32b --popularity-exponent 1", "--popularity-exponent", "routed"),
-    (f"{MOE} --popularity {{folder}}/none.txt", "--popularity", "none.txt", "No such file"),
-    (f"{MOE} --popularity {{folder}}/good.toml", "--popularity", "good.toml", "numbers only"),
-    (f"{MOE} --popularity {{folder}}/short.txt", "--popularity", "3 numbers", "128"),
-    (f"{MOE} --popularity {{folder}}/sum.txt", "--popularity", "a sum of 64", "8"),
-    (f"{MOE} --popularity {{folder}}/range.txt", "--popularity", "got 8.0;"),
-    (f"{MOE} --popularity {{folder}}/empty.toml", "--popularity", "at least one"),
+    (f"{MOE} --set popularity_exponent=-1", "--set popularity_exponent", "got -1.0;"),
+    (f"{MOE} --set popularity_exponent=50", "--set popularity_exponent", "got 50.0;"),
+    (f"{MOE} --set popularity_exponent=nan", "--set popularity_exponent", "nan"),
     (
-        f"{MOE} --popularity {{folder}}/sum.txt --popularity-exponent 1",
-        "--popularity",
+        f"{GOOD} --target qwen3-32b --set popularity_exponent=1",
+        "--set popularity_exponent",
+        "routed",
+    ),
+    (f"{MOE} --set popularity={{folder}}/none.txt", "--set popularity", "none.txt", "No such file"),
+    (
+        f"{MOE} --set popularity={{folder}}/good.toml",
+        "--set popularity",
+        "good.toml",
+        "numbers only",
+    ),
+    (f"{MOE} --set popularity={{folder}}/short.txt", "--set popularity", "3 numbers", "128"),
+    (f"{MOE} --set popularity={{folder}}/sum.txt", "--set popularity", "a sum of 64", "8"),
+    (f"{MOE} --set popularity={{folder}}/range.txt", "--set popularity", "got 8.0;"),
+    (f"{MOE} --set popularity={{folder}}/empty.toml", "--set popularity", "at least one"),
+    (
+        f"{MOE} --set popularity={{folder}}/sum.txt --set popularity_exponent=1",
+        "--set popularity",
         "one of popularity and popularity_exponent",
     ),
     *(
         (f"{GOOD} {option} {value}", option, f"'{value}'", "mxfp4")
-        for option in ("--expert-dtype", "--embedding-dtype")
+        for option in ("--expert-dtype", "--kv-dtype")
         for value in ("bf17", "nf4")
     ),
-    (f"{GOOD} --activation-dtype mxfp4", "--activation-dtype", "'mxfp4'", "bf16"),
+    (f"{GOOD} --set activation_dtype=mxfp4", "--set activation_dtype", "'mxfp4'", "bf16"),
     file_case("--target", "two_counts.json", "num_experts", "num_local_experts"),
 ]
 

@@ -18,6 +18,7 @@ import pytest
 import specmodel
 from specmodel import cli
 from specmodel.algebra.acceptance import FORMS
+from specmodel.base.naming import SETTABLE
 from specmodel.cli.commands import main_group
 from specmodel.cli.settings import OPTIONS
 from specmodel.cost.deploying import NAMES
@@ -47,14 +48,15 @@ VARIETY = [
     PREDICT + " --interval --batch-size 1:64:x4",
     PREDICT + " --stack vllm --engine vllm-moesd-2025 --interval --draft-length 0:4",
     PREDICT.replace("--acceptance-rate 0.7", "--verify-tokens 30 --tokens-per-step 3"),
-    PREDICT + " --drafter eagle3 --weight-dtype fp8 --kv-dtype fp8 --activation-dtype bf16",
+    PREDICT + " --drafter eagle3 --weight-dtype fp8 --kv-dtype fp8 --set activation_dtype=bf16",
     PREDICT + " --drafter mtp --set engine.kernel_time=5e-6",
     PREDICT + " --drafter parallel --draft-length 8 --max-draft-length 16",
-    PREDICT + " --drafter qwen2-0.5b --draft-tensor-parallel 2 --tensor-parallel 4",
-    PREDICT + " --drafter ngram --proposal-rate 0.3 --lookup-time 1e-4 --batch-size 1:64:x4",
+    PREDICT + " --drafter qwen2-0.5b --set draft_tensor_parallel=2 --tensor-parallel 4",
+    PREDICT + " --drafter ngram --proposal-rate 0.3 --set lookup_time=1e-4 --batch-size 1:64:x4",
     PREDICT + " --drafter qwen3-32b",
-    PREDICT + " --data-parallel 4 --expert-parallel 2 --attention-dtype fp8 --batch-size 1:64:x4",
-    PREDICT + " --drafter mtp --mtp-dtype fp8 --tensor-parallel 4 --expert-parallel 2",
+    PREDICT
+    + " --data-parallel 4 --expert-parallel 2 --set attention_dtype=fp8 --batch-size 1:64:x4",
+    PREDICT + " --drafter mtp --set mtp_dtype=fp8 --tensor-parallel 4 --expert-parallel 2",
     PREDICT + " --target llama-3.1-8b --drafter llama-3.2-1b --hardware l4 --batch-size 1:16",
     PREDICT + " --target opt-30b --drafter opt-350m --hardware v100_sxm_32gb --weight-dtype int4",
     PREDICT + " --target phi-3.5-moe --drafter ngram --hardware t4 --batch-size 1,3,5,7,9,11",
@@ -171,7 +173,7 @@ def test_the_table_shows_what_users_and_servers_see_with_and_without(run, rows):
         ("routing_correlation", "--routing-correlation", "0.5"),
         ("gpus", "--tensor-parallel", "2"),
         ("weight_dtype", "--weight-dtype", "fp8"),
-        ("activation_dtype", "--activation-dtype", "bf16"),
+        ("activation_dtype", "--set", "activation_dtype=bf16"),
         ("kv_dtype", "--kv-dtype", "fp8"),
     ],
 )
@@ -234,13 +236,14 @@ def test_batch_that_does_not_fit_warns(run):
         ("--weight-dtype", "fp8"),
         ("--kv-dtype", "fp8"),
         ("--data-parallel", 8),
-        ("--attention-dtype", "fp8"),
-        ("--mtp-dtype", "fp8"),
+        ("--set attention_dtype=", "fp8"),
+        ("--set mtp_dtype=", "fp8"),
     ],
 )
 def test_json_says_of_what_was_given_what_was_predicted(option, value, run):
-    told = parse(run(f"{PREDICT} {option} {value} --json"))
-    name = option[2:].replace("-", "_")
+    given = f"{option}{value}" if option.endswith("=") else f"{option} {value}"
+    told = parse(run(f"{PREDICT} {given} --json"))
+    name = option.removeprefix("--set ").strip("-=").replace("-", "_")
     assert name not in told["assumptions"]
     assert told["deployment"][name] == value
 
@@ -399,7 +402,7 @@ def test_the_line_of_acceptance_has_what_was_typed(option, told, run):
 def test_times_are_typed_with_their_unit_or_in_seconds(run):
     """A list of them in a sweep too; a number from 1 on asks for its unit."""
     where = "mixtral-8x7b 2xh100 --drafter ngram --acceptance-rate 0.6 --batch-size 4"
-    where += " --draft-length 3 --csv --lookup-time "
+    where += " --draft-length 3 --csv --set lookup_time="
     bare = run(f"predict {where}5e-5")
     assert bare == run(f"predict {where}50us") == run(f"predict {where}0.05ms")
     assert bare != run(f"predict {where}0")
@@ -511,7 +514,7 @@ COMMANDS = {
 
 
 def test_there_is_an_option_for_whatever_says_what_runs_where():
-    assert {*NAMES, *FORMS} <= set(OPTIONS)
+    assert {*NAMES, *FORMS} <= {*OPTIONS, *SETTABLE}
 
 
 def test_every_command_is_found_and_named_as_it_is_typed():

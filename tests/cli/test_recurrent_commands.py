@@ -40,7 +40,7 @@ def test_prediction_names_state_and_says_what_was_assumed(run, model):
 
 def test_replay_is_an_option_and_part_of_the_json(run, model):
     native, replay = (
-        json.loads(run(f"predict {model} {POINT} --json --state-rollback {how}"))
+        json.loads(run(f"predict {model} {POINT} --json --set state_rollback={how}"))
         for how in ("native", "replay")
     )
     assert native["deployment"]["state_rollback"] == "native"
@@ -109,13 +109,13 @@ def test_schedule_to_what_fits_says_for_which_draft(run, model):
 
 def test_sensitivity_takes_the_option(run, model):
     point = "--batch-size 128 --draft-length 3 --acceptance-rate 0.8 --samples 64"
-    found = json.loads(run(f"sensitivity {model} {point} --state-rollback replay --json"))
+    found = json.loads(run(f"sensitivity {model} {point} --set state_rollback=replay --json"))
     assert found["deployment"]["state_rollback"] == "replay"
 
 
 def test_sweep_takes_both_ways(run, model, tmp_path):
     file = tmp_path / "out.csv"
-    run(f"sweep {model} {POINT} --state-rollback native,replay --output {file}")
+    run(f"sweep {model} {POINT} --set state_rollback=native,replay --output {file}")
     table = pd.read_csv(file)
     assert table["state_rollback"].unique().tolist() == ["native", "replay"]
     means = table.groupby("state_rollback")["target_efficiency"].mean()
@@ -124,7 +124,7 @@ def test_sweep_takes_both_ways(run, model, tmp_path):
 
 @pytest.mark.parametrize(("options", "error"), [
     ("--verify-tokens 8", "--verify-tokens: got 8; expected draft_length + 1, a chain: "),
-    ("--state-rollback undo", "--state-rollback: got 'undo'; expected one of: native, replay"),
+    ("--set state_rollback=undo", "--set state_rollback: got 'undo'; expected one of: native, r"),
     ("--tensor-parallel 32", "--tensor-parallel: got 32; expected a degree that cuts the gated "),
     ("--set target.state_dtype=fp8", "--set target.state_dtype: got 'fp8'; expected "),
     ("--set engine.state_slots=two", "--set engine.state_slots: got 'two'; expected "),

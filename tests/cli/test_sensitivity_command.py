@@ -14,7 +14,7 @@ COMMAND = (
     "sensitivity --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm --batch-size 8"
     " --draft-length 3 --acceptance-rate 0.7 --samples 64"
 )
-LOOK_UP = COMMAND + " --drafter ngram --proposal-rate 0.4 --lookup-time 1e-4"
+LOOK_UP = COMMAND + " --drafter ngram --proposal-rate 0.4 --set lookup_time=1e-4"
 DATA_SHEET = COMMAND + " --engine ideal --stack datasheet --routing-correlation 0.1"
 VARIETY = [
     COMMAND,
@@ -25,7 +25,7 @@ VARIETY = [
     COMMAND + " --target llama-3.1-8b --drafter llama-3.2-1b --hardware l4 --draft-length 1",
     COMMAND.replace("--acceptance-rate 0.7", "--acceptance-by-position 0.8,0.7,0.6"),
     LOOK_UP + " --range proposal_rate=0:1 --range lookup_time=0:1e-3",
-    LOOK_UP + " --target gpt-oss-120b --stack typical --popularity-exponent 0.5",
+    LOOK_UP + " --target gpt-oss-120b --stack typical --set popularity_exponent=0.5",
     DATA_SHEET + " --range acceptance_rate=0.6:0.8",
     DATA_SHEET + " --batch-size 256 --range hardware.dtype.bf16.peak_flops_per_s=5e14:1e15"
     " --context-length 0",

@@ -83,7 +83,7 @@ def test_popularity_may_be_a_list_of_files(run, tmp_path):
         "sweep --target mixtral-8x7b --drafter ngram --hardware h100_sxm --tensor-parallel 2"
         " --batch-size 4 --draft-length 3 --acceptance-rate 0.5 --columns speedup"
     )
-    status, out, _ = run(f"{command} --popularity {files}")
+    status, out, _ = run(f"{command} --set popularity={files}")
     assert status == 0
     equal, skewed = as_frame(out)["speedup"]
     assert as_frame(run(command)[1])["speedup"].tolist() == pytest.approx([equal])

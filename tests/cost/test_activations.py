@@ -72,7 +72,7 @@ def test_vllm_keeps_16_bits_unless_its_option_is_set_and_is_told_so():
 
     found, told = on("gpt-oss-120b", "vllm")
     assert found == ("bf16", "bf16")
-    assert "(fp8 with vLLM's option moe.activation: --activation-dtype mxfp8)" in told
+    assert "(fp8 with vLLM's option moe.activation: --set activation_dtype=mxfp8)" in told
     found, told = on("gpt-oss-120b", "vllm", activation_dtype="mxfp8")
     assert found == ("fp8", "bf16")
     assert "option" not in told

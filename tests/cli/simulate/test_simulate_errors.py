@@ -82,10 +82,10 @@ STEP_TIMES = [
                 "--engine vllm-moesd-2025",
             ),
             *("--stack typical", "--tensor-parallel 1", "--expert-parallel 1"),
-            *("--draft-tensor-parallel 1", "--weight-dtype fp8", "--expert-dtype fp8"),
-            *("--embedding-dtype fp8", "--activation-dtype bf16", "--kv-dtype fp8"),
-            *("--routing-correlation 0", "--popularity-exponent 0", "--popularity a.txt"),
-            *("--lookup-time 0", "--set engine.pass_time=0", "--context-length 0"),
+            *("--set draft_tensor_parallel=1", "--weight-dtype fp8", "--expert-dtype fp8"),
+            *("--set embedding_dtype=fp8", "--set activation_dtype=bf16", "--kv-dtype fp8"),
+            *("--routing-correlation 0", "--set popularity_exponent=0", "--set popularity=a.txt"),
+            *("--set lookup_time=0", "--set engine.pass_time=0", "--context-length 0"),
             "--drafter-upkeep 0",
         )
     ),
@@ -134,7 +134,7 @@ NUMBERS = [
         for value, shown in (("-1", "-1.0"), ("nan", "nan"), ("inf", "inf"), ("1e308", "1e+308"))
     ),
     (f"{PREDICTED} --drafter-upkeep 0.1", "--drafter-upkeep: got 0.1;", "a model or head"),
-    (f"{HEAD} --lookup-time 0.1", "--lookup-time: got 0.1;", "ngram"),
+    (f"{HEAD} --set lookup_time=0.1", "--set lookup_time: got 0.1;", "ngram"),
     *(
         (f"{PREDICTED} {option} few", f"'{option}'", "'few'")
         for option in ("--requests", "--max-draft-length", "--seed", "--workers", "--timing-noise")
@@ -161,7 +161,7 @@ OUTPUTS = [
             ("times.csv", "soft.csv", ("--records: got 'soft.csv'", "than --step-times")),
         )
     ),
-    (f"{PREDICTED} --popularity short.csv --records short.csv", "--records:", "than --popularity"),
+    (f"{PREDICTED} --set popularity=short.csv --records short.csv", "--records:", "than that of"),
     (f"{MEASURED} --policy none,table:short.csv --records short.csv", "--records:", "--policy"),
     *(
         (f"{MEASURED} --timeline '{name}'", f"--timeline: got '{name}'", ".png, .pdf or .svg")
