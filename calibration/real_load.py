@@ -10,7 +10,7 @@ measured closed loops; `fit engine` made FOLDER/engine.toml of those alone:
 
 `measure` serves once for each draft length and appends to FOLDER/requests.csv, a row a request, and
 to FOLDER/runs.csv, a row a run, with the engine's counters; a load that is named twice is run
-twice. Requests are those that `specmodel serve` draws: the same seed has the same requests at
+twice. Requests are those that `specmodel load` draws: the same seed has the same requests at
 every rate. Nothing is fitted to these runs, and acceptance is that of the closed loops.
 """
 
@@ -339,7 +339,7 @@ def crossing(found: pd.Series, attainment: float) -> tuple[float, float, float]:
 
 
 def capacity(folder: Path, length: int, targets: Targets) -> Capacity:
-    """Return the capacity by prediction, as `specmodel capacity` finds it."""
+    """Return the capacity by prediction, as `specmodel load` finds it."""
     case = replace(study(folder, length), num_requests=1000)
     return Trial(study=case, targets=targets, replications=4).capacity(policy_of(length))
 

@@ -69,16 +69,16 @@ BASES = [
     "simulate --step-times times.csv --trace trace.jsonl --policy none,cascade,oracle --json",
     f"simulate {NGRAM} --trace preset.toml {DRAWN} --policy fixed:1,table:lengths.json,bandit",
     f"simulate {NGRAM} --trace preset.toml {DRAWN} --policy sglang:config=slots.json",
-    f"serve {WHERE} {RATE} --request-rate 1,4 --requests 30 --policy none,fixed:2,schedule --json",
-    f"serve {WHERE} {RATE} --workload load.csv --policy table:lengths.json --tpot-target 9ms --csv",
-    f"serve {NGRAM} --tokens-per-step 1.4 --measured-draft-length 3 --users 4 --requests 20"
+    f"load {WHERE} {RATE} --request-rate 1,4 --requests 30 --policy none,fixed:2,schedule --json",
+    f"load {WHERE} {RATE} --workload load.csv --policy table:lengths.json --csv",
+    f"load {NGRAM} --tokens-per-step 1.4 --measured-draft-length 3 --users 4 --requests 20"
     " --prompt-length 90 --output-length 20 --policy none,sglang:config=slots.json",
-    f"serve {WHERE} --trace trace.jsonl --request-rate 2 --requests 20 --prefill apart:1"
+    f"load {WHERE} --trace trace.jsonl --request-rate 2 --requests 20 --prefill apart:1"
     " --policy none,goodput --max-draft-length 3",
-    f"capacity {WHERE} {RATE} --tpot-target 30ms --requests 30 --replications 2"
+    f"load {WHERE} {RATE} --tpot-target 30ms --requests 30 --replications 2"
     " --policy none,fixed:2 --prompt-length 90 --output-length 20 --for-rate 40 --gpu-hour-price 2",
-    f"capacity {WHERE} {RATE} --workload load.csv --ttft-target 1s --attainment 0.5 --requests 20"
-    " --replications 1 --policy table:lengths.json --request-rate 1,2 --csv",
+    f"load {WHERE} {RATE} --workload load.csv --ttft-target 1s --attainment 0.5 --requests 20"
+    " --replications 1 --policy table:lengths.json --csv",
     f"trace sample code-ngram {DRAWN} --output drawn.jsonl",
     "trace ngram requests.jsonl --output made.jsonl",
     "trace describe trace.jsonl code-ngram",

@@ -19,8 +19,8 @@ from specmodel.cli.helping import WholeList, first_sentence
 from specmodel.cli.settings import COMPARED, SETTINGS, flag
 
 _COMMANDS = (
-    "acceptance best-draft-length break-even calibrate capacity compare cost-table decode explain"
-    " fit measure-engine plot predict schedule sensitivity serve simulate sweep sweet-spot trace"
+    "acceptance best-draft-length break-even calibrate compare cost-table decode explain fit load"
+    " measure-engine plot predict schedule sensitivity simulate sweep sweet-spot trace"
     " validate"
 )
 """Commands that have a module of their own name."""
@@ -64,9 +64,15 @@ _TAKING_MEMORY = (
 )
 """Options that decide how much memory a command takes."""
 
+_NEW_NAMES = {
+    **dict.fromkeys(("serve", "capacity"), "load ..."),
+}
+"""Commands of before 1.0, and what they are called now: told for one release."""
+
 _ELSEWHERE_COMMANDS = {
     "dataset": "python calibration/dataset.py of a checkout, where it is now",
     "help": "specmodel --help, or specmodel COMMAND --help",
+    **{name: f"specmodel {new}, its new name" for name, new in _NEW_NAMES.items()},
 }
 """Words that are typed for a command and are none, and what to run instead."""
 

@@ -9,9 +9,8 @@ from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.text import Columns, align, wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
-from specmodel.cli.capacity import ATTAINMENT, workers_options
-from specmodel.cli.loads import OPTIONS
-from specmodel.cli.scheduling import LOAD, Plan, plan_from
+from specmodel.cli.load import for_load_options
+from specmodel.cli.scheduling import Plan, plan_from
 from specmodel.cli.where import where_options
 from specmodel.prediction.table import Form, Row
 from specmodel.show import report
@@ -44,10 +43,7 @@ _MOST_COLUMNS = 9
 @settings.option("max_draft_length")
 @settings.own("max_batch_size", int, _LARGEST)
 @settings.own("tolerance", float, _TOLERANCE)
-@settings.own("for_load", bool, _FOR_LOAD)
-@settings.options(*(settings.own(name, *OPTIONS[name]) for name in LOAD))
-@settings.own("attainment", float, ATTAINMENT)
-@workers_options()
+@for_load_options(_FOR_LOAD)
 @settings.detail_options()
 @answering(rows=", a row a batch size", fragment="Print the engine's configuration only.")
 def schedule(**options: Any) -> Answer:

@@ -14,8 +14,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.naming import is_id
 from specmodel.base.ranges import MAX_VALUES, parse_values
 from specmodel.base.text import command_lines
-from specmodel.cli.capacity import WORKERS
-from specmodel.cli.settings import refuse_given
+from specmodel.cli.load import refuse_without_load
 from specmodel.prediction.table import Row
 from specmodel.show import report
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
     _Schedules = tuple[report.Prediction, FloatArray, answers.Schedule, answers.Schedule]
 
-LOAD = ("workload", "tpot_target", "ttft_target")
-"""Options that say what a load is, beside the share of requests that should meet the targets."""
 _IN_MEMORY, _MORE_FIT = "the largest that fits in memory", "though more fit in memory"
 _STOPS = "where speculation stops paying"
 _MOST_JUDGED = 1000
@@ -214,8 +211,7 @@ def _plan_to_its_end(options: dict[str, Any]) -> Plan:
     from specmodel.cost.deploying import slots_text
     from specmodel.prediction.predicting import plain_points
 
-    if not options["for_load"]:
-        refuse_given(options, (*LOAD, "attainment", *WORKERS), "--for-load with it")
+    refuse_without_load(options)
     form, drafter = _form(options)
     options, told = with_its_engine(options)
     options, is_of_dialect = with_its_states(options)
@@ -232,9 +228,7 @@ def _plan_to_its_end(options: dict[str, Any]) -> Plan:
     prediction, gain, unbound, chosen = found
     of_load: dict[str, Any] = {}
     if options["for_load"]:
-        from specmodel.cli.for_load import carrying_most
-
-        chosen, of_load, told_of_load = carrying_most(options, chosen, gain, longest)
+        chosen, of_load, told_of_load = _carrying_most(options | used, chosen, gain)
         told |= told_of_load
     if not chosen.max_draft_length:
         gain[..., 0] = 1.0  # no drafter is loaded
@@ -264,6 +258,27 @@ def _plan_to_its_end(options: dict[str, Any]) -> Plan:
         ),
         **of_load,
     )
+
+
+def _carrying_most(
+    options: dict[str, Any], schedule: answers.Schedule, gain: FloatArray
+) -> tuple[answers.Schedule, dict[str, Any], dict[str, Any]]:
+    """Return what carries most of a schedule, single lengths and none, by simulation.
+
+    With it what is said of the load, and what was assumed of it. `gain` is the speedup by context,
+    batch size and draft length [-].
+    """
+    from specmodel.cli.load import searching, trial_from
+    from specmodel.serving import best_schedule, with_single_lengths
+    from specmodel.show.loads import of_schedules
+
+    tried = with_single_lengths(schedule, gain)
+    trial, assumed = trial_from(options, [*tried])
+    with searching(options, len(tried)) as how:
+        best, rows = best_schedule(trial, tried, **how)
+    names = ("workload", "ttft_target", "attainment", "requests")
+    told = {name: assumed[name] for name in names if name in assumed}
+    return best, {"load": of_schedules(trial.targets, rows), "carried": rows}, told
 
 
 def _served() -> str:

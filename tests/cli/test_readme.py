@@ -77,7 +77,7 @@ def test_a_command_of_the_pages_runs_in_what_was_an_empty_folder(
 ) -> None:
     if " plot " in command:
         pytest.importorskip("matplotlib")
-    if " capacity " in command or "--for-load" in command:
+    if " load " in command or "--for-load" in command:
         pytest.importorskip("numba")  # minutes without
     monkeypatch.chdir(folder)
     words, to_file, file = command.partition(" > ")
