@@ -559,7 +559,7 @@ def test_examples_of_the_help_run(command, run, folder, monkeypatch):
     if command.startswith("fit "):
         pytest.importorskip("pandas")
         pytest.importorskip("scipy")
-    if command.startswith("capacity ") or "--for-load" in command:
+    if command.startswith("load ") or "--for-load" in command:
         pytest.importorskip("numba")  # minutes without
     assert run(command)
     output = re.search(r"--output (\S+)", command)

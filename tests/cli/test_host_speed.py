@@ -25,8 +25,6 @@ COMMANDS = [
     f"sensitivity{RATE} --batch-size 1 --draft-length 3 --samples 64",
     f"sweep{RATE} --batch-size 1 --draft-length 3",
     f"load{RATE} --request-rate 1 --policy none --prompt-length 100 --output-length 20",
-    f"capacity{RATE} --tpot-target 1s --request-rate 1 --replications 1 --policy none"
-    " --prompt-length 100 --output-length 20",
     f"simulate{WHERE} --trace chat-eagle --requests 3 --output-tokens 40",
 ]
 
