@@ -82,8 +82,8 @@ BASES = [
     f"trace sample code-ngram {DRAWN} --output drawn.jsonl",
     "trace ngram requests.jsonl --output made.jsonl",
     "trace describe trace.jsonl code-ngram",
-    *("show h200_sxm", "show model.toml", "show preset.toml", "show config.json"),
-    *("show engine.toml", "list hardware", "list presets"),
+    *("list h200_sxm", "list model.toml", "list preset.toml", "list config.json"),
+    *("list engine.toml", "list hardware", "list presets"),
     *(
         "acceptance before.prom",
         "acceptance before.prom after.prom",
@@ -121,7 +121,7 @@ BASES = [
     "break-even qwen3-30b h200 --batch-size 1,16",
     f"compare mixtral-8x7b 8xh200 {RATE} --tensor-parallel 8 --data-parallel 1 --batch-size 4",
     "list policies",
-    "show ./served",
+    "list ./served",
     "decode --target ./served --hardware t4 --batch-size 1 --ignore-config-key sliding_window",
     "plot active-experts --output drawn.svg",
     *(

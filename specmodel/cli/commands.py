@@ -25,7 +25,7 @@ _COMMANDS = (
 )
 """Commands that have a module of their own name."""
 _HOME = {name: name.replace("-", "_") for name in _COMMANDS.split()}
-_HOME |= {"list": "catalog", "show": "catalog"}
+_HOME["list"] = "catalog"
 
 _OTHER_OPTIONS = {
     "--tp": "--tensor-parallel",
@@ -66,6 +66,7 @@ _TAKING_MEMORY = (
 
 _NEW_NAMES = {
     **dict.fromkeys(("serve", "capacity"), "load ..."),
+    "show": "list NAME",
 }
 """Commands of before 1.0, and what they are called now: told for one release."""
 
@@ -147,7 +148,7 @@ def main_group(context: click.Context, version: bool, verbose: bool) -> None:
       specmodel predict qwen3-30b-a3b 2xh100 --drafter eagle3 \\
           --acceptance-rate 0.7 --batch-size 1:128:x2
       specmodel list hardware
-      specmodel show h200_sxm
+      specmodel list h200_sxm
 
     \b
     Shell completion (bash; zsh and fish likewise):

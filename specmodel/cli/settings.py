@@ -282,7 +282,7 @@ def detail_options(*, has_drafter: bool = True, lists: Iterable[str] = ()) -> Ad
     left_out = () if has_drafter else ("draft_tensor_parallel", "mtp_dtype", "lookup_time")
     records = "engine, target or drafter" if has_drafter else "engine or target"
     words = (
-        f"What if: a field of hardware, {records} (specmodel show NAME has them), e.g."
+        f"What if: a field of hardware, {records} (specmodel list NAME has them), e.g."
         " hardware.memory.peak_bytes_per_s=6e12 or target.experts_per_token=4"
         + (",8, each an alternative." if listed else ".")
     )

@@ -147,7 +147,7 @@ FORGETTING = files._FORMS | {".csv": (*files._FORMS[".csv"][:2], lambda *_: [])}
 MENDS = [
     ("cli.commands._OTHER_OPTIONS", {}, lines("tool")),
     ("cli.commands._TAKING_MEMORY", (), lines("memory", of="predict", count=30)),
-    ("base.errors._FEW", 10**6, lines("plain", of="show")),
+    ("base.errors._FEW", 10**6, lines("plain", of="list")),
     ("base.files.followed", Path, lines("link", of="plot")),
     ("base.appended._remove", str, sessions("trouble")),
     ("answers.sweeps.files._FORMS", FORGETTING, lines("interrupted", of="swept.csv")),

@@ -310,12 +310,12 @@ def test_an_engine_that_is_given_is_taken_whatever_the_schedule_is_for(document,
 
 
 def parse_name(run, engine):
-    return re.search(r'^name = "(.*)"', run(f"show {engine}"), re.MULTILINE)[1]
+    return re.search(r'^name = "(.*)"', run(f"list {engine}"), re.MULTILINE)[1]
 
 
 def test_engine_by_path(tmp_path, document, run):
     path = tmp_path / "mine.toml"
-    path.write_text(run("show sglang"), encoding="utf-8")
+    path.write_text(run("list sglang"), encoding="utf-8")
     own = document(f"{SMALL} --engine sglang")
     assert document(f"{SMALL} --engine {path}")["rows"] == own["rows"]
     assert document(SMALL)["rows"] != own["rows"]

@@ -429,9 +429,8 @@ BAD = [
     ("predict h200 qwen3-30b", "expected the model first, then the GPU: qwen3-30b h200"),
     ("predict qwen3-30b", "--hardware: none given; expected a GPU, as in specmodel predict"),
     ("help", "command: got 'help'; expected specmodel --help, or specmodel COMMAND --help"),
-    ("list word", "kind: got 'word'; expected words"),
+    ("list word", "name: got 'word'; expected words, or another kind"),
     ("list", "kind: none given; expected acceptance, architectures, "),
-    ("show", "Missing argument 'NAME' (specmodel show --help)"),
     ("predict qwen3-30b h200 --tpot-target 20", "expected a time with its unit: 20ms or 20s"),
     ("predict qwen3-30b h200 --target mixtral-8x7b", "one of the word and the option"),
     ("predict qwen3-30b h200 b200", "words: got 'qwen3-30b h200 b200'; expected at most two"),
@@ -560,8 +559,8 @@ def test_lists_of_words_policies_and_heads_are_there(run):
 def test_every_policy_that_is_listed_can_be_chosen(run, tmp_path):
     for name, told in POLICIES.items():
         plain = name.replace("K", "3")
-        if told.startswith("serve, capacity: "):
-            line = f"serve qwen3-30b-a3b h100 --request-rate 1 --requests 50 --policy {name} --json"
+        if told.startswith("load: "):
+            line = f"load qwen3-30b-a3b h100 --request-rate 1 --requests 50 --policy {name} --json"
             assert json.loads(run(line))["rows"][0]["policy"] == name
         elif name not in ("table:FILE", "MODULE:CLASS", "best-fixed"):
             assert choose(plain, tmp_path).name == plain
