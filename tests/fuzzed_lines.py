@@ -90,16 +90,16 @@ BASES = [
         "acceptance vllm_eagle3.json --json",
     ),
     "fit kernels.csv --output fitted.toml",
-    "validate h200_sxm kernels.csv --stack trtllm",
-    "validate --serving engines.csv --json",
-    "validate --serving pairs.csv",
+    "fit check h200_sxm kernels.csv --stack trtllm",
+    "fit check --serving engines.csv --json",
+    "fit check --serving pairs.csv",
     "fit engine vllm_plain.json vllm_eagle3.json --target gpt-oss-120b --drafter eagle3 --force "
     "--output out.toml --hardware h200_sxm",
     "fit engine sglang.jsonl --target qwen3-30b-a3b --drafter eagle3 --output out.toml --force "
     "--hardware h200_sxm --engine sglang",
     "fit engine measured.csv --target olmoe-1b-7b --hardware h200_sxm --output out.toml --force",
-    "validate h200_sxm kernels.parquet --stack typical --figure drawn.svg",
-    "validate --serving engines.csv --ttft",
+    "fit check h200_sxm kernels.parquet --stack typical --figure drawn.svg",
+    "fit check --serving engines.csv --ttft",
     *(f"calibrate --device cpu --output mine.toml --tiny{m}" for m in ("", " --again copy")),
     "calibrate --device cpu --output mine.toml --tiny --dry-run",
     *(

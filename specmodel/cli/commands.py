@@ -21,7 +21,6 @@ from specmodel.cli.settings import COMPARED, SETTINGS, flag
 _COMMANDS = (
     "acceptance best-draft-length break-even calibrate compare cost-table decode explain fit load"
     " measure-engine plot predict schedule sensitivity simulate sweep sweet-spot trace"
-    " validate"
 )
 """Commands that have a module of their own name."""
 _HOME = {name: name.replace("-", "_") for name in _COMMANDS.split()}
@@ -67,6 +66,7 @@ _TAKING_MEMORY = (
 _NEW_NAMES = {
     **dict.fromkeys(("serve", "capacity"), "load ..."),
     "show": "list NAME",
+    "validate": "fit check ...",
 }
 """Commands of before 1.0, and what they are called now: told for one release."""
 

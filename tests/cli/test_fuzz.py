@@ -96,7 +96,7 @@ def test_the_fuzz_starts_from_lines_that_work_and_reach_all_commands_and_readers
         assert (ended.status == 2) == (line in fuzzed_lines.REFUSED), (line, ended.err)
         assert not [*fuzzed_runs.faults(ended)]
         fuzzed_files.restore(tmp_path, kept)
-        if words[0] == "fit" and words[1] != "engine":
+        if words[0] == "fit" and words[1] not in ("engine", "check"):
             words.insert(1, "kernels")
         named |= {tuple(words[:1]), tuple(words[:2])}
         kinds |= {words[1].replace("-", "_")} if words[0] == "plot" else set()
