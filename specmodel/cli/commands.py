@@ -19,7 +19,7 @@ from specmodel.cli.helping import WholeList, first_sentence
 from specmodel.cli.settings import COMPARED, SETTINGS, flag
 
 _COMMANDS = (
-    "acceptance best-draft-length break-even calibrate compare cost-table decode explain fit load"
+    "acceptance best-draft-length break-even calibrate compare decode explain fit load"
     " measure-engine plot predict schedule sensitivity simulate sweep sweet-spot trace"
 )
 """Commands that have a module of their own name."""
@@ -67,6 +67,7 @@ _NEW_NAMES = {
     **dict.fromkeys(("serve", "capacity"), "load ..."),
     "show": "list NAME",
     "validate": "fit check ...",
+    "cost-table": "schedule --format cost-table ...",
 }
 """Commands of before 1.0, and what they are called now: told for one release."""
 

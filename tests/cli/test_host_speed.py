@@ -21,7 +21,6 @@ COMMANDS = [
     f"compare{RATE} --batch-size 1",
     f"explain{RATE} --batch-size 1 --draft-length 3",
     f"schedule --for vllm{RATE} --max-batch-size 4",
-    f"cost-table --for vllm{WHERE} --batch-size 1 --draft-length 3",
     f"sensitivity{RATE} --batch-size 1 --draft-length 3 --samples 64",
     f"sweep{RATE} --batch-size 1 --draft-length 3",
     f"load{RATE} --request-rate 1 --policy none --prompt-length 100 --output-length 20",

@@ -27,11 +27,10 @@ COMMANDS = {
     "sweet-spot": f"sweet-spot {RANGE} --draft-length 2",
     "sensitivity": f"sensitivity {POINT}",
     "schedule": f"schedule --for vllm {WHERE} --acceptance-rate 0.5",
-    "cost-table": f"cost-table --for vllm {WHERE} --draft-length 2".replace("ngram", "parallel"),
     "sweep": f"sweep {POINT} --columns speedup",
     "list": "list {path}",
 }
-SILENT = {"sweep", "cost-table", "schedule"}
+SILENT = {"sweep", "schedule"}
 """Their output is data that an engine or a program reads."""
 
 

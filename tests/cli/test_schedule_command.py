@@ -11,7 +11,9 @@ import sys
 
 import pytest
 
-from specmodel import cli
+from specmodel import answers, cli
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.cost.deploying import deploy
 
 WHERE = " --target qwen3-30b-a3b --hardware h200_sxm"
 EAGLE = WHERE + " --drafter eagle3 --acceptance-rate 0.7"
@@ -720,3 +722,25 @@ def test_targets_need_a_load(capsys):
     words = "schedule --for vllm qwen3-30b-a3b h100 --tpot-target 12ms"
     assert cli.main(shlex.split(words)) == 2
     assert "--for-load" in capsys.readouterr().err
+
+
+def test_python_plans_the_same_from_records(document):
+    deployment, assumed = deploy(
+        target="qwen3-30b-a3b", hardware="h200_sxm", drafter="eagle3", engine="sglang"
+    )
+    acceptance = Acceptance(acceptance_rate=0.7)
+    plan = answers.plan_schedule(
+        *(deployment, assumed, acceptance, answers.dialect("sglang")),
+        max_draft_length=10,
+        context_length=[1024, 8192],
+        max_batch_size=64,
+    )
+    told = document(CONTEXTS)
+    assert plan.rows() == told["rows"]
+    assert plan.fragment == told["fragment"]
+    assert plan.place == told["place"]
+    assert list(plan.warnings) == told["warnings"]
+    free = answers.plan_schedule(
+        deployment, assumed, acceptance, answers.dialect("sglang"), max_draft_length=10
+    )
+    assert free.rows() == document(SGLANG.replace(" --max-batch-size 64", ""))["rows"]

@@ -584,10 +584,10 @@ def test_a_sweep_takes_two_words_in_front_of_its_lists(run, fail):
 
 
 def test_all_options_that_are_missing_are_named_at_once(fail):
-    missing = fail("cost-table qwen3-30b-a3b h100")
-    assert "'--for'" in missing
-    assert "; also --draft-length (specmodel cost-table --help)" in missing
-    assert "also" not in fail("cost-table qwen3-30b-a3b h100 --draft-length=3")
+    missing = fail("calibrate")
+    assert "'--device'" in missing
+    assert "; also --output (specmodel calibrate --help)" in missing
+    assert "also" not in fail("calibrate --output=mine.toml")
 
 
 def test_warnings_are_wrapped_where_a_person_watches(run, capsys, monkeypatch):
