@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import specmodel
-from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, nearest
 from specmodel.drafters.names import DRAFTERS
-from specmodel.machines.folders import HARDWARE
 from specmodel.replay import traces
 from specmodel.show.forms import table
 from specmodel.show.glossary import LIMITS, POLICIES, WORDS
@@ -143,33 +141,15 @@ ROWS: dict[str, Callable[[], Iterable[Row]]] = {
 }
 
 
-_PACKAGE = Path(specmodel.__file__).parent
-_FOLDERS = {
-    "hardware": HARDWARE,
-    "architectures": _PACKAGE / "models/data/architectures",
-    "engines": _PACKAGE / "machines/data/engines",
-    "drafters": _PACKAGE / "models/data/architectures",
-    "acceptance": _PACKAGE / "drafters/data",
-    "presets": _PACKAGE / "replay/traces/presets",
-}
-"""Folders of what is listed, by which a change of it shows; words are in the code."""
-
-
 def listing(kind: str) -> str:
     """Return a table of all that ships of one kind of `ROWS`."""
-    rows, blocks = _compiled_rows(kind) if kind in _FOLDERS else list(ROWS[kind]()), []
-    for names, alike in groupby(rows, key=tuple):
+    blocks = []
+    for names, alike in groupby(ROWS[kind](), key=tuple):
         block = list(alike)
         lists = [name for name in names if any(", " in row[name] for row in block)]
         shown = {name: f"{{{name}}}" for name in names}
         blocks.append(table(block, shown, left=[names[0], names[-1], *lists]))
     return "\n\n".join([*blocks, *([f"GB: {WORDS['GB']}."] if kind == "hardware" else [])])
-
-
-def _compiled_rows(kind: str) -> list[Row]:
-    folder = _FOLDERS[kind]
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    return compiled(folder.with_name(f"list-{kind}"), files, lambda: list(ROWS[kind]()))
 
 
 def record_text(name: str) -> str:
