@@ -205,11 +205,8 @@ def trial_from(
     if share is None:
         share = told["attainment"] = _SHARE
     targets = Targets(ttft=ttft, tpot=tpot, attainment=share)
-    runs, requests = RUNS[has_numba()]
-    typed = {"requests": requests, "replications": runs} | given(
-        options, ("requests", "replications")
-    )
-    runs, requests = typed["replications"], typed["requests"]
+    usual = dict(zip(("replications", "requests"), RUNS[has_numba()], strict=True))
+    runs, requests = (usual | given(options, usual)).values()
     study, assumed = _study(options | {"requests": requests}, policies, is_drawn=True)
     told["requests"] = f"{requests} and more, {runs} times"
     law = Arrivals(request_rate=1.0, **_law(options.get("arrivals")))
@@ -233,7 +230,10 @@ def _study(
     from specmodel.serving import Study
 
     drafts = any(name != "none" for name in policies)
-    asked, longest = options["max_draft_length"], max(map(_fixed_length, policies))
+    asked, longest = (
+        options["max_draft_length"],
+        max(_number_of("fixed", name) for name in policies),
+    )
     if asked is not None:
         check("max_draft_length", asked, minimum=1, whole=True)
     deployment, assumed = deployment_from(options)
@@ -243,7 +243,9 @@ def _study(
         refuse_given(options, ("acceptance", "acceptance_rate", "tokens_per_step"), "no --trace")
         longest = max(asked or _USUAL, longest) if drafts else longest
     elif drafts:
-        is_open = asked is None and any(n != "none" and not _fixed_length(n) for n in policies)
+        is_open = asked is None and any(
+            n != "none" and not _number_of("fixed", n) for n in policies
+        )
         longest = max(longest_draft(options) if is_open else asked or 1, longest)
         longest_draft(options | {"max_draft_length": longest})  # refuses what is too long
         assumed |= longest_told(options, longest) if is_open else {}
@@ -281,20 +283,18 @@ def _policies(options: dict[str, Any]) -> list[str]:
     return policies
 
 
-def _fixed_length(policy: str) -> int:
-    """Return the draft length of fixed:K, 0 of any other policy [token]."""
-    name, _, length = policy.partition(":")
-    return int(length) if name == "fixed" and length.isascii() and length.isdecimal() else 0
+def _number_of(kind: str, text: str) -> int:
+    """Return N of kind:N, 0 of any other text [-]."""
+    name, _, number = text.partition(":")
+    return int(number) if name == kind and number.isascii() and number.isdecimal() else 0
 
 
 def _servers(text: str | None) -> int:
     """Return how many servers prefill apart, 0 if the same server does both."""
-    how, _, number = (text or "together").partition(":")
-    if how == "together" and not number:
-        return 0
-    if how == "apart" and number.isascii() and number.isdecimal() and int(number) > 0:
-        return int(number)
-    raise InputError("prefill", text, "together, or apart:N, such as apart:2")
+    servers = _number_of("apart", text or "")
+    if not servers and text not in (None, "together"):
+        raise InputError("prefill", text, "together, or apart:N, such as apart:2")
+    return servers
 
 
 def _trace(name: str, seed: int) -> Any:
@@ -318,20 +318,15 @@ def _lengths(
     options: dict[str, Any], *, is_drawn: bool
 ) -> tuple[Lengths | Requests, dict[str, Any]]:
     """Return lengths of requests, and what was assumed of them."""
+    from specmodel.prediction.predicting import plain_points
     from specmodel.serving import Lengths, read_requests
     from specmodel.serving.requests import workload
 
-    typed = given(options, ("prompt_length", "output_length"))
+    prompt, output = (options[n] for n in ("prompt_length", "output_length"))
     name = options["workload"]
-    if len(typed) == 1:
-        missing = next(n for n in ("prompt_length", "output_length") if n not in typed)
-        raise InputError(missing, None, f"a length, with --{next(iter(typed)).replace('_', '-')}")
-    if typed:
+    if prompt is not None or output is not None:
         refuse_given(options, ("workload",), "either a workload or lengths")
-        prompt, output = (typed[n] for n in ("prompt_length", "output_length"))
-        for argument, value in typed.items():
-            if value < 1:
-                raise InputError(argument, value, "a whole number of at least 1")
+        plain_points(1, None, prompt, output)  # refuses what is no length, or lacks
         return Lengths(prompt_tokens=prompt, output_tokens=output, longest=max(prompt, output)), {}
     if name is not None and Path(name).suffix:
         alone = () if is_drawn else ("requests", "arrivals")
@@ -359,9 +354,7 @@ def _arrivals(options: dict[str, Any], lengths: Lengths | Requests) -> list[Arri
     else:
         expected = "requests a second, such as 1,2,4, or --users, or for the largest --tpot-target"
         raise InputError("request_rate", None, expected)
-    for rate in rates:
-        if not 0 < rate < 1e6:
-            raise InputError("request_rate", rate, "numbers above 0")
+    check("request_rate", rates, above=0, maximum=1e6)
     return [Arrivals(request_rate=float(rate), **law) for rate in rates]
 
 
