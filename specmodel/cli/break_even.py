@@ -8,34 +8,9 @@ from specmodel import answers
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.where import where_options
-from specmodel.prediction.table import Form, varies
-from specmodel.show import forms, report
+from specmodel.show import break_even as shown, forms, report
 
-_UNITS = {
-    "tokens": ("Tokens a step", "tokens_per_step"),
-    "rate": ("Acceptance rate", "acceptance_rate"),
-}
-"""By the choice of --in, what tables tell, and the end of its columns."""
-_KINDS = {"break_even": "pays", "sure": "surely pays"}
-"""What holds from there on, by the beginning of columns."""
 _IN = "Of tables by draft length: tokens a step, or acceptance rates."
-_SURE = "Surely: the 80 % interval of the speedup is above 1."
-_COLUMNS: tuple[tuple[str, str, Form], ...] = (
-    ("batch_size", "batch\nsize", "{batch_size}"),
-    ("context_length", "context", "{context_length}"),
-    ("break_even_tokens_per_step", "tokens a\nstep pay", "{break_even_tokens_per_step:.2f}"),
-    ("sure_tokens_per_step", "surely\npay", "{sure_tokens_per_step:.2f}"),
-    ("break_even_acceptance_rate", "or rate\npays", "{break_even_acceptance_rate:.2f}"),
-    ("sure_acceptance_rate", "surely\npays", "{sure_acceptance_rate:.2f}"),
-    (
-        "speedup_per_token",
-        "0.1 tokens\nmore add",
-        lambda row: f"+{row['speedup_per_token'] / 10:.3f}",
-    ),
-)
-"""Of one draft length, columns with their titles."""
-
-
 _USUAL = 3
 """Draft length at which published acceptance is told, or the nearest considered [token]."""
 
@@ -46,7 +21,7 @@ _USUAL = 3
 @settings.option("draft_length", words=settings.DRAFTED, default="1:8")
 @settings.options("proposal_rate", "context_length")
 @settings.detail_options()
-@settings.own("in", [*_UNITS], _IN, to="unit", default="tokens")
+@settings.own("in", [*shown.UNITS], _IN, to="unit", default="tokens")
 @answering()
 def break_even(**options: Any) -> forms.Answer:
     """Find the acceptance that is needed.
@@ -70,7 +45,9 @@ def break_even(**options: Any) -> forms.Answer:
 
     def parts() -> tuple[str, str]:
         published = f" Published of this pair: {tokens:.2f} of {usual} ({source})." * bool(tokens)
-        return verdict(least, p, usual) + published, table(least, options["unit"], usual, tokens)
+        return shown.verdict(least, p, usual) + published, shown.table(
+            least, options["unit"], usual, tokens
+        )
 
     return report.answer(p, least, parts)
 
@@ -83,83 +60,3 @@ def _published(options: dict[str, Any], length: int) -> tuple[float, str]:
     if found is None or length > found.max_draft_length:
         return 0.0, ""
     return float(found.expected_tokens_per_step(length)), found.source
-
-
-def verdict(least: forms.DataFrame, prediction: report.Prediction, usual: int) -> str:
-    """Say which acceptance is needed at the easiest and at the hardest point.
-
-    `usual` is the draft length at which is told what a better head is worth.
-    """
-    pays, _ = report.verbs(prediction.deployment)
-    kept = report.fitting(least)
-    if kept["break_even_acceptance_rate"].isna().all():
-        return "No acceptance rate makes speculation pay."
-    lengths = kept["draft_length"].unique()
-    drafted = "the easiest draft length" if len(lengths) > 1 else f"{lengths[0]} drafted"
-    told = f"With {drafted}, speculation {pays} {_from(kept, 'break_even')}."
-    if "sure_acceptance_rate" in kept:
-        told += f" It surely pays {_from(kept, 'sure')}."
-    at_usual = kept[kept["draft_length"] == usual]["speedup_per_token"]
-    worth = sorted({f"{worth / 10:.3f}" for worth in at_usual})
-    added = " to ".join(dict.fromkeys([worth[0], worth[-1]]))
-    return (
-        f"{told} The speedup is tokens a step divided by those needed: with {usual} drafted, 0.1"
-        f" more add {added}."
-    )
-
-
-def _from(kept: forms.DataFrame, kind: str) -> str:
-    """Say from which acceptance something holds, at the easiest and at the hardest point."""
-    names = {"draft_length": "drafted", f"{kind}_acceptance_rate": "rate"}
-    ordered = kept.rename(columns=names).sort_values("rate")  # at no rate: the last
-    easiest = ordered.groupby(["batch_size", "context_length"], as_index=False).first()
-    rows, able = forms.records(easiest), forms.records(easiest.dropna(subset="rate"))
-    if not able:
-        return "at no acceptance rate"
-    ends = [end(able, key=lambda row: row["rate"]) for end in (min, max)]
-    told = []
-    for row in ends[: 1 + (ends[0] != ends[1])]:
-        drafted = f", {row['drafted']} drafted" if kept["draft_length"].nunique() > 1 else ""
-        tokens = f"{row[f'{kind}_tokens_per_step']:.2f} tokens a step"
-        told.append(f"{tokens} (rate {row['rate']:.2f}{drafted}) at {report.place(row, rows)}")
-    lacking = len(rows) - len(able)
-    return f"from {' to '.join(told)}" + (
-        f", and at no rate at {lacking} of {len(rows)} points" if lacking else ""
-    )
-
-
-def table(least: forms.DataFrame, unit: str, usual: int, published: float) -> str:
-    """Return all that is told of the usual draft length, and what is needed at each of several.
-
-    `published` are the tokens a step published at the usual length, 0 for none [token].
-    """
-    kept = report.fitting(least)
-    sizes, lengths = kept["batch_size"].nunique(), kept["draft_length"].nunique()
-    cells = _of_one_length(kept[kept["draft_length"] == usual], published)
-    if lengths > 1:
-        cells = f"With {usual} drafted:\n{cells}\n\n{_by_length(kept, unit)}"
-    needed = kept.filter(regex="acceptance_rate")
-    has_gaps = len(kept) < sizes * lengths * kept["context_length"].nunique()
-    why = ["no acceptance rate pays"] if needed.isna().any(axis=None) else []
-    why += ["the batch does not fit in memory"] if has_gaps else []
-    notes = [f"-: {', or '.join(why)}."] if why else []
-    notes += [_SURE] if "sure_acceptance_rate" in kept else []
-    return "\n".join([cells, *notes]) + report.left_out(least)
-
-
-def _by_length(kept: forms.DataFrame, unit: str) -> str:
-    what, column = _UNITS[unit]
-    return "\n\n".join(
-        report.by_length(kept, f"{what} from which it {pays}", f"{{{kind}_{column}:.2f}}")
-        for kind, pays in _KINDS.items()
-        if f"{kind}_{column}" in kept
-    )
-
-
-def _of_one_length(kept: forms.DataFrame, published: float) -> str:
-    kept = kept.assign(speedup=published * kept["speedup_per_token"])
-    rows = forms.records(kept)
-    lacking = set() if varies("context_length", rows) else {"context_length"}
-    shown = {title: form for name, title, form in _COLUMNS if name in {*kept} - lacking}
-    shown |= {f"speedup\nat {published:.2f}": "{speedup:.2f}"} if published else {}
-    return forms.table(rows, shown)
