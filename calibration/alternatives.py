@@ -1,7 +1,7 @@
 """Judge the order in which alternatives are predicted: other GPUs or layouts of one model.
 
 Usage: python calibration/alternatives.py FILE. FILE is a table of measured engines, as `specmodel
-validate --serving` takes it. All pairs of rows with the same model, dtype, engine, batch size and
+fit check --serving` takes it. All pairs of rows with the same model, dtype, engine, batch size and
 lengths are taken that differ in GPU or layout, rows of the same deployment in their mean. Prints by
 how far a pair is predicted apart, how many pairs there are, how many are in the predicted order,
 and how far the predicted ratio is off. CLOSE of specmodel/show/compared.py was set by it.

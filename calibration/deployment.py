@@ -1,7 +1,7 @@
 """Find the spread of a deployment's factor at which intervals hold for 80 % of measured engines.
 
 Usage: python calibration/deployment.py FILE. FILE is a table of measured engines, as `specmodel
-validate --serving` takes it. Prints the spread fitted to all rows, which is DEPLOYMENT_SPREAD of
+fit check --serving` takes it. Prints the spread fitted to all rows, which is DEPLOYMENT_SPREAD of
 specmodel/prediction/intervals.py, coverage without one, coverage of each model with the spread
 fitted to the others, and how much of the ratios of plain passes intervals of ratios hold for.
 """

@@ -3,7 +3,7 @@
 Usage: python calibration/figures.py WHAT [FILE], WHAT being one of
 
     peer FILE   AIConfigurator 0.12.0 (as stored in results/peer.csv) beside this package, on the
-                same rows of a table of measured engines, as `specmodel validate --serving` takes it
+                same rows of a table of measured engines that `specmodel fit check --serving` takes
     rounds      published rounds of drafters that draft a block (tests/data/draft_rounds.csv)
     gpt-oss     published decode times of gpt-oss-120b (tests/data/decode_times.csv), by kernels
                 that were fitted and by the data sheet

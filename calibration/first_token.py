@@ -1,7 +1,7 @@
 """Fit what engines add to the time to the first token: one constant an engine, and nothing else.
 
 Usage: python calibration/first_token.py FILE. FILE is a table of measured engines, as `specmodel
-validate --serving` takes it, with measured_ttft_ms; writes the table that ships.
+fit check --serving` takes it, with measured_ttft_ms; writes the table that ships.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Leave each development model out of every choice that was made on decode times, and judge it.
 
 Usage: python calibration/left_out.py FILE. FILE is a table of measured engines, as `specmodel
-validate --serving` takes it. Each choice has alternatives; for each model left out, each choice is
+fit check --serving` takes it. Each choice has alternatives; for each model left out, each choice is
 made anew by the least mean error over the other models, the spread of a deployment is fitted to
 these, and the left-out model is predicted by both. Prints what would have been chosen, and errors.
 """

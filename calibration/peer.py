@@ -8,7 +8,7 @@ Run it with the Python of an environment of its own, which needs ``aiconfigurato
 The peer is given the layout and the dtypes that ran, the prompts and outputs as long as they were
 on average, and its own tables of the engine (the newest version it has, as it chooses by itself).
 Rows are drawn with a fixed seed until as many as asked for were answered; what it cannot do is
-counted. `specmodel validate --serving` judges this package on rows of the same numbers.
+counted. `specmodel fit check --serving` judges this package on rows of the same numbers.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Judge by measured engines how unevenly experts are used, and what is left to correlation.
 
 Usage: python calibration/popularity.py FILE. FILE is a table of measured engines, as `specmodel
-validate --serving` takes it. For each exponent the routing correlation is that which published
+fit check --serving` takes it. For each exponent the routing correlation is that which published
 unions of experts leave beside it. The exponent is chosen by the least mean |ln(predicted /
 measured)| of decode times over rows of MoEs, and kept if leaving each MoE out chooses it too.
 Where a deployment of the table also ran with MTP, how its speedup falls with the batch size is a

@@ -7,7 +7,7 @@ Usage: python calibration/under_load.py WHAT [FILE], WHAT being one of
     forms         closed forms beside the simulator, up to 0.8 of what is carried
     open          published open loads (results/open_loads.csv): TPOT and TTFT, nothing fitted
     pairs         published throughput with and without drafts (results/closed_loads.csv)
-    closed FILE   a table of measured engines, as `specmodel validate --serving` takes it, each row
+    closed FILE   a table of measured engines, as `specmodel fit check --serving` takes it, each row
                   as a closed loop of its users
     figure FILE   four deployments over rate: plain, best fixed and scheduled, to a PNG
 """

@@ -111,8 +111,8 @@ def write_files(folder: Path) -> None:
         rows = [f"vllm:spec_decode_num_{k}_total{{{at}}} {scale * n}" for k, n in counts.items()]
         rows += [f'{by}{{{at},position="{i}"}} {scale * n}' for i, n in enumerate((90, 60, 40))]
         made[name] = "\n".join([f"# TYPE {by} counter", *rows]) + "\n"
-    shown = {"hardware": "show l40s", "model": "show mixtral-8x7b", "engine": "show sglang"}
-    for name, command in (shown | {"preset": "show code-ngram"}).items():
+    shown = {"hardware": "list l40s", "model": "list mixtral-8x7b", "engine": "list sglang"}
+    for name, command in (shown | {"preset": "list code-ngram"}).items():
         made[f"{name}.toml"] = _printed(command)
     for name, command in _PRINTED.items():
         made[f"{name}.csv"] = _printed(f"{command} --csv")

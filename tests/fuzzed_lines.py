@@ -62,9 +62,10 @@ BASES = [
     f"schedule --for tensorrt-llm {WHERE} {RATE} --max-batch-size 32 --host-speed 2",
     f"schedule --for vllm {WHERE} {RATE} --max-batch-size 8 --max-draft-length 1 --for-load"
     " --tpot-target 30ms --prompt-length 90 --output-length 3 --attainment 0.5",
-    f"cost-table --for sglang {BLOCK} --draft-length 3 --batch-size 1,8",
-    f"cost-table --for sglang {BLOCK} --draft-length 3 --form rates --fragment-only",
-    f"cost-table --for vllm {WHERE} --draft-length 3 --context-length 512,4096 --csv",
+    f"schedule --for sglang --format cost-table {BLOCK} --max-draft-length 3 --batch-size 1,8",
+    f"schedule --for sglang --format rate-table {BLOCK} --max-draft-length 3 --fragment-only",
+    f"schedule --for vllm --format cost-table {WHERE} --max-draft-length 3 --csv"
+    " --context-length 512,4096",
     f"sensitivity {WHERE} {RATE} --batch-size 4 --draft-length 3 --samples 64",
     f"sensitivity {WHERE} {RATE} --batch-size 4 --draft-length 3 --samples 64 --engine vllm",
     f"sensitivity {NGRAM} --step-efficiency 0.3 --batch-size 4 --draft-length 3 --json",
@@ -76,30 +77,30 @@ BASES = [
     "simulate --step-times times.csv --trace trace.jsonl --policy none,cascade,oracle --json",
     f"simulate {NGRAM} --trace preset.toml {DRAWN} --policy fixed:1,table:lengths.json,bandit",
     f"simulate {NGRAM} --trace preset.toml {DRAWN} --policy sglang:config=slots.json",
-    f"serve {WHERE} {RATE} --request-rate 1,4 --requests 30 --policy none,fixed:2,schedule --json",
-    f"serve {WHERE} {RATE} --workload load.csv --policy table:lengths.json --tpot-target 9ms --csv",
-    f"serve {NGRAM} --tokens-per-step 1.4 --measured-draft-length 3 --users 4 --requests 20"
+    f"load {WHERE} {RATE} --request-rate 1,4 --requests 30 --policy none,fixed:2,schedule --json",
+    f"load {WHERE} {RATE} --workload load.csv --policy table:lengths.json --csv",
+    f"load {NGRAM} --tokens-per-step 1.4 --measured-draft-length 3 --users 4 --requests 20"
     " --prompt-length 90 --output-length 20 --policy none,sglang:config=slots.json",
-    f"serve {WHERE} --trace trace.jsonl --request-rate 2 --requests 20 --prefill apart:1"
+    f"load {WHERE} --trace trace.jsonl --request-rate 2 --requests 20 --prefill apart:1"
     " --policy none,goodput --max-draft-length 3",
-    f"capacity {WHERE} {RATE} --tpot-target 30ms --requests 30 --replications 2"
+    f"load {WHERE} {RATE} --tpot-target 30ms --requests 30 --replications 2"
     " --policy none,fixed:2 --prompt-length 90 --output-length 20 --for-rate 40 --gpu-hour-price 2",
-    f"capacity {WHERE} {RATE} --workload load.csv --ttft-target 1s --attainment 0.5 --requests 20"
-    " --replications 1 --policy table:lengths.json --request-rate 1,2 --csv",
+    f"load {WHERE} {RATE} --workload load.csv --ttft-target 1s --attainment 0.5 --requests 20"
+    " --replications 1 --policy table:lengths.json --csv",
     f"trace sample code-ngram {DRAWN} --output drawn.jsonl",
     "trace ngram requests.jsonl --output made.jsonl",
     "trace describe trace.jsonl code-ngram",
-    *("show h200_sxm", "show model.toml", "show preset.toml", "show config.json"),
-    *("show engine.toml", "list hardware", "list presets"),
+    *("list h200_sxm", "list model.toml", "list preset.toml", "list config.json"),
+    *("list engine.toml", "list hardware", "list presets"),
     *(
         "acceptance before.prom",
         "acceptance before.prom after.prom",
         "acceptance vllm_eagle3.json --json",
     ),
     "fit kernels.csv --output fitted.toml",
-    "validate h200_sxm kernels.csv --stack trtllm",
-    "validate --serving engines.csv --json",
-    "validate --serving pairs.csv",
+    "fit check h200_sxm kernels.csv --stack trtllm",
+    "fit check --serving engines.csv --json",
+    "fit check --serving pairs.csv",
     "fit engine vllm_plain.json vllm_eagle3.json --target gpt-oss-120b --drafter eagle3 --force "
     "--output out.toml --hardware h200_sxm",
     "fit engine sglang.jsonl --target qwen3-30b-a3b --drafter eagle3 --output out.toml --force "
@@ -107,8 +108,8 @@ BASES = [
     "fit engine measured.csv --target olmoe-1b-7b --drafter eagle3 --hardware h200_sxm "
     "--output out.toml --force",
     "fit engine aiperf_plain.json guidellm_eagle3.json --drafter eagle3 --hardware h200_sxm",
-    "validate h200_sxm kernels.parquet --stack typical --figure drawn.svg",
-    "validate --serving engines.csv --ttft",
+    "fit check h200_sxm kernels.parquet --stack typical --figure drawn.svg",
+    "fit check --serving engines.csv --ttft",
     *(f"calibrate --device cpu --output mine.toml --tiny{m}" for m in ("", " --again copy")),
     "calibrate --device cpu --output mine.toml --tiny --dry-run",
     "trace sample code-ngram --requests 3 --output-tokens 40 --output drawn.parquet",
@@ -126,7 +127,7 @@ BASES = [
     "break-even qwen3-30b h200 --batch-size 1,16",
     f"compare mixtral-8x7b 8xh200 {RATE} --tensor-parallel 8 --data-parallel 1 --batch-size 4",
     "list policies",
-    "show ./served",
+    "list ./served",
     "predict --view plain --target ./served --hardware t4 --batch-size 1 --ignore-config-key "
     "sliding_window",
     "plot active-experts --output drawn.svg",
@@ -211,7 +212,7 @@ WORDS = {
     "tokenizer": "tokenizer.json",
     "for": "vllm tensorrt-llm sglang",
     "dialect": "vllm tensorrt-llm sglang",
-    "form": "additive rates",
+    "format": "schedule cost-table rate-table",
 }
 """Plausible words of options and arguments, by their names."""
 NUMBERS = "0 1 2 3 4 7 8 0.5 0.9 1e-6 1.0"

@@ -153,7 +153,7 @@ def faults(ended: Ended) -> Iterator[str]:
     strange = [line for line in lines if not line.startswith("specmodel: ")]
     if words[:1] == ["calibrate"]:  # which tells how far it is
         strange = [line for line in strange if "Traceback" in line]
-    # of status 1 are judgements of validate, which say why
+    # of status 1 are judgements of fit check, which say why
     if status not in (0, 1, 2) or len(errors) != (status == 2) or len(strange) > (status == 1):
         yield f"status {status}, on stderr: {lines[:4]}"
     if any(len(line) > 2000 or not line.isprintable() for line in lines):

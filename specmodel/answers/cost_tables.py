@@ -18,9 +18,11 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.latency import step_times, target_pass
 from specmodel.layers.batch import sequence_group
+from specmodel.prediction.predicting import predict_deployed
 
 if TYPE_CHECKING:
     from specmodel.cost.deployment import Deployment
+    from specmodel.prediction.outcome import Prediction
 
 FORMS = ("additive", "rates")
 """Names of SGLang's two formats."""
@@ -146,6 +148,19 @@ def cost_table(
     }
     contexts = contexts.astype(int)
     return CostTable(draft_length=gamma, context_length=contexts, batch_size=sizes, **columns)
+
+
+def predicted(table: CostTable, deployment: Deployment, assumed: Mapping[str, Any]) -> Prediction:
+    """Return the prediction at the points of a table: what fits in memory, and its warnings."""
+    return predict_deployed(
+        deployment,
+        assumed,
+        acceptance=0.0,  # which has no part in what a step takes
+        draft_length=table.draft_length,
+        max_draft_length=table.draft_length,
+        batch_size=table.batch_size * deployment.layout.replicas,
+        context_length=table.context_length[:, None],
+    )
 
 
 def sglang_costs(table: CostTable, form: str = "additive") -> dict[str, Any]:

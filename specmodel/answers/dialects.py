@@ -23,8 +23,8 @@ class Dialect:
     name, caveats
         The engine's name, for people, and a sentence for each case in which it deviates.
     write, place
-        Write a schedule that drafts somewhere for a kind of drafter and the number of its modules
-        [-], and say where that text goes, and what else must be set.
+        Write a schedule that drafts somewhere for a kind of drafter, the number of its modules [-]
+        and its path, and say where that text goes, and what else must be set.
     drafters, longest_first
         Kinds of drafters whose draft length it can change, any if empty; whether no draft may be
         longer than that at batch size 1.
@@ -38,8 +38,8 @@ class Dialect:
     """
 
     name: str
-    write: Callable[[Schedule, str, int], str]
-    place: Callable[[Schedule, str], str]
+    write: Callable[[Schedule, str, int, str], str]
+    place: Callable[[Schedule, str, str], str]
     caveats: tuple[str, ...] = ()
     drafters: tuple[str, ...] = ()
     longest_first: bool = False
@@ -48,13 +48,23 @@ class Dialect:
     since: str = ""
     start: str = ""
 
-    def fragment(self, schedule: Schedule, drafter: str = "", num_modules: int = 1) -> str:
+    def check_drafter(self, kind: str, drafter: Any) -> None:
+        """Refuse a drafter of a kind whose length the engine cannot change."""
+        if self.drafters and kind not in self.drafters:
+            engine = self.name.lower()
+            expected = f"{', '.join(self.drafters)} with --for {engine}, which varies no other's"
+            raise InputError("drafter", drafter, f"{expected} length")
+
+    def fragment(
+        self, schedule: Schedule, drafter: str = "", num_modules: int = 1, path: str = ""
+    ) -> str:
         """Return the schedule as text of the configuration; "" where no batch size has a draft.
 
         A drafter of kind "" leaves out what depends on it; `num_modules` counts its modules for
-        several tokens, each with weights of its own [-].
+        several tokens, each with weights of its own [-]; without a `path` DRAFTER stands for it.
         """
-        return self.write(schedule, drafter, num_modules) if schedule.max_draft_length else ""
+        drafts = schedule.max_draft_length > 0
+        return self.write(schedule, drafter, num_modules, path) if drafts else ""
 
 
 def dialect(name: str, version: str | None = None) -> Dialect:
@@ -82,7 +92,7 @@ def dialect(name: str, version: str | None = None) -> Dialect:
     return replace(found, write=_tensorrt_llm_first, caveats=(first,), keeps_last=True)
 
 
-def _vllm(schedule: Schedule, drafter: str, num_modules: int) -> str:
+def _vllm(schedule: Schedule, drafter: str, num_modules: int, path: str) -> str:
     """Return JSON with ranges of batch sizes, both ends included; without them for one length.
 
     A longest length above the number of modules must be a multiple of it for vLLM; the next
@@ -90,7 +100,8 @@ def _vllm(schedule: Schedule, drafter: str, num_modules: int) -> str:
     """
     ranges = [f"[{first}, {last}, {length}]" for first, last, length in schedule.ranges]
     method = f'"method": "{_VLLM_METHODS[drafter]}", ' if drafter in _VLLM_METHODS else ""
-    method += '"model": "DRAFTER", ' if method and not _has_no_file(drafter) else ""
+    needs_file = method and not _has_no_file(drafter)
+    method += f'"model": {json.dumps(path or "DRAFTER")}, ' if needs_file else ""
     method += '"parallel_drafting": true, ' if drafter in ("p-eagle", "pard") else ""
     table = _fill(' "num_speculative_tokens_per_batch_size": [', ranges, "]}")
     longest = schedule.max_draft_length
@@ -101,9 +112,9 @@ def _vllm(schedule: Schedule, drafter: str, num_modules: int) -> str:
     return f'{{{method}"num_speculative_tokens": {longest},\n{table}'
 
 
-def _vllm_place(_schedule: Schedule, drafter: str) -> str:
+def _vllm_place(_schedule: Schedule, drafter: str, path: str) -> str:
     """Name the option, and what it needs beside the fragment."""
-    needs = "" if _has_no_file(drafter) else DRAFTER_IS_PATH
+    needs = "" if path or _has_no_file(drafter) else ", where DRAFTER is the drafter's path"
     needs = needs if drafter in _VLLM_METHODS else ', with the "method" and the path of its "model"'
     return f"in --speculative-config, between single quotes{needs}"
 
@@ -139,11 +150,11 @@ def _sglang(schedule: Schedule, *_: Any) -> str:
     return _fill("{", [json.dumps({size: slot})[1:-1] for size, slot in slots.items()], "}")
 
 
-def _sglang_place(schedule: Schedule, drafter: str) -> str:
+def _sglang_place(schedule: Schedule, drafter: str, path: str) -> str:
     """Name every option that adaptive drafting needs; the number of steps sizes its buffers."""
     longest = schedule.max_draft_length
     algorithm = {"eagle3": "EAGLE3", "mtp": "NEXTN"}.get(drafter, "EAGLE")
-    path = "" if drafter == "mtp" else " --speculative-draft-model-path DRAFTER"
+    path = "" if drafter == "mtp" else f" --speculative-draft-model-path {path or 'DRAFTER'}"
     return (
         f"a FILE, with --speculative-algorithm {algorithm}{path} --speculative-eagle-topk 1"
         f" --speculative-num-steps {longest} --speculative-num-draft-tokens {longest + 1}"
@@ -159,7 +170,6 @@ def _fill(opening: str, entries: list[str], closing: str) -> str:
     return lines.replace("\xa0", " ")
 
 
-DRAFTER_IS_PATH = ", where DRAFTER is the drafter's path"
 _VLLM_METHODS = {
     **{name: name for name in ("ngram", "suffix", "eagle", "eagle3", "mtp", "dflash", "dspark")},
     "ngram-gpu": "ngram_gpu",

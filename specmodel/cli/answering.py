@@ -26,7 +26,8 @@ def answering(
     """Add --json and --csv to a function, and print its answer in the form asked for.
 
     `rows` is added to the help of --csv; None leaves --csv out. `fragment` is the help of
-    --fragment-only, which is left out without, and `figure` the kind that --figure draws.
+    --fragment-only, which is left out without, and `figure` the kind that --figure draws, unless
+    the answer names one.
     """
     flags = [
         *([settings.own("fragment_only", bool, fragment)] if fragment else []),
@@ -52,7 +53,7 @@ def answering(
             if figure and path is not None:
                 import pandas as pd
 
-                save_figure(figure, pd.DataFrame(answer.table()), path)
+                save_figure(answer.figure or figure, pd.DataFrame(answer.table()), path)
             if asked == ["as_json"]:
                 click.echo(as_json(answer))
             elif asked == ["as_csv"]:

@@ -52,10 +52,10 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
       specmodel predict --hardware ./mine.toml --stack torch ...
     """
     from specmodel.base.files import write_text
-    from specmodel.cli.fit import fit_text
     from specmodel.fit.calibration import calibrate_rows, check_output
     from specmodel.measure.kernels.device import find_device
     from specmodel.measure.kernels.session import run_suite
+    from specmodel.show.fitted import kernels_text
 
     rows, hardware, again = check_output(output), options["hardware"], options["again"]
     if hardware is not None:
@@ -87,7 +87,7 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
         for (kind, _), fitting in made.fits.items()
         if fitting.fit.is_held_out
     ]
-    click.echo(f"{fit_text(made.fits)}\n")
+    click.echo(f"{kernels_text(made.fits)}\n")
     click.echo(wrap(f"Mean error on shapes left out of the fit: {', '.join(told) or 'none was'}."))
     if missed := missed_text(made):
         echo_warnings([missed])

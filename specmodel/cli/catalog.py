@@ -1,276 +1,34 @@
-"""``specmodel list`` and ``specmodel show``: what ships with the package."""
-
-from __future__ import annotations
-
-import textwrap
-from collections.abc import Callable, Iterable
-from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+"""``specmodel list``: what ships with the package, as tables, and each record as TOML."""
 
 import click
 
-import specmodel
-from specmodel.base.compiled import compiled
-from specmodel.base.errors import InputError, nearest
+from specmodel.base.errors import InputError
 from specmodel.cli.settings import SETTINGS, ignore_option
-from specmodel.drafters.names import DRAFTERS
-from specmodel.machines.folders import HARDWARE
-from specmodel.replay import traces
-from specmodel.show.forms import table
-from specmodel.show.glossary import LIMITS, POLICIES, WORDS
-from specmodel.show.report import off_by
-
-if TYPE_CHECKING:
-    from specmodel.algebra.acceptance import Acceptance
-    from specmodel.base.records import Record
-
-
-Row = dict[str, str]
-"""A row of a listing: cells by title, the name of the record first."""
-
-
-def _hardware_row(name: str) -> Row:
-    from specmodel.base.units import format_si
-
-    profile = specmodel.load_hardware(name)
-    peaks = [f"{dtype} {peak.peak_flops_per_s / 1e12:.0f}" for dtype, peak in profile.dtype.items()]
-    return {
-        "name": name,
-        "memory": format_si(profile.memory.capacity_bytes, "B"),
-        "bandwidth": format_si(profile.memory.peak_bytes_per_s, "B/s"),
-        "peak TFLOP/s": ", ".join(peaks),
-    }
-
-
-def _architecture_row(name: str) -> Row:
-    model = specmodel.load_architecture(name)
-    experts = "dense"
-    if model.experts:
-        experts = f"{model.experts_per_token} of {model.num_experts}"
-        zero = model.experts.num_zero_experts
-        experts += f" and {zero} empty" if zero else ""
-    return {
-        "name": name,
-        "parameters": f"{model.total_parameters / 1e9:.4g}e9",
-        "active": f"{model.active_parameters / 1e9:.3g}e9",
-        "experts": experts,
-    }
-
-
-def _engine_rows() -> Iterable[Row]:
-    """Yield what each engine was fitted on and how wrong it is, wrapped over several rows."""
-    names = specmodel.list_engines()
-    for name in names:
-        engine = specmodel.load_engine(name)
-        what = engine.source
-        if engine.fit:
-            version = engine.fit.fitted_on.version if engine.fit.fitted_on else what
-            what = f"{version}: {off_by(engine.fit)}"
-        what += f"; code read: {engine.code_read}" if engine.code_read else ""
-        for at, line in enumerate(textwrap.wrap(what, 78 - max(map(len, names)))):
-            yield {"name": "" if at else name, "what": line}
-
-
-_LENGTHS = (1, 3, 5)
-_TOKENS = "tokens a step\nat 1, 3, 5 drafted"
-
-
-def _acceptance_rows() -> Iterable[Row]:
-    """Yield what is published of a target with a drafter, then what heads of each kind reach."""
-    from specmodel.drafters.typical import acceptance_by_name, typical_heads
-    from specmodel.prediction.case import TYPICAL
-
-    for name, published in sorted(acceptance_by_name().items()):
-        lengths = ", ".join(map(str, published.lengths))
-        shown = _reached(published.acceptance, max(published.lengths))
-        yield {"name": name, _TOKENS: shown, "measured at\ndraft length": lengths}
-    for found in filter(None, map(typical_heads, DRAFTERS)):
-        levels = zip(TYPICAL, found.acceptance, strict=True)
-        yield {
-            "heads\n(targets)": f"{found.drafter} ({found.num_targets})",
-            **{
-                f"--acceptance\n{name}": _reached(level, found.max_draft_length)
-                for name, level in levels
-            },
-            "low, high\nare": "extremes" if found.levels[0] == "lowest" else "quartiles",
-        }
-
-
-def _reached(acceptance: Acceptance, longest: int) -> str:
-    """Return the tokens a step at a few draft lengths up to the longest one measured."""
-    lengths = [length for length in _LENGTHS if length <= longest]
-    return ", ".join(f"{float(acceptance.expected_tokens_per_step(n)):.2f}" for n in lengths)
-
-
-def _policy_rows() -> Iterable[Row]:
-    """Yield policies by name, wrapped over several rows, and how to write one."""
-    for name, words in POLICIES.items():
-        for at, line in enumerate(textwrap.wrap(words, 78 - max(map(len, POLICIES)))):
-            yield {"name": "" if at else name, "what": line}
-
-
-def _word_rows() -> Iterable[Row]:
-    """Yield words of answers and what they mean, wrapped over several rows."""
-    words = WORDS | {f"limited by {name}": told for name, told in LIMITS.items() if name != "none"}
-    for word, told in words.items():
-        for at, line in enumerate(textwrap.wrap(told, 78 - max(map(len, words)))):
-            yield {"word": "" if at else word, "what it means": line}
-
-
-def _preset_rows() -> Iterable[Row]:
-    """Yield the figures of steps: tokens of a step by draft length, and how many steps propose."""
-    for name in traces.list_presets():
-        process = traces.load_preset(name)
-        row = {"name": name, "of": process.name}
-        if process.measured is not None:
-            shown = process.measured
-            tokens = dict(zip(shown.draft_lengths, shown.tokens_per_step, strict=True))
-            told = ", ".join(f"{tokens[n]:.2f}" for n in (1, 3, 7))
-            row["tokens a step\nat 1, 3, 7 drafted"] = told
-            row["steps that\npropose"] = f"{shown.proposing_steps or 0:.0%}"
-        yield row
-
-
-_ROWS: dict[str, Callable[[], Iterable[Row]]] = {
-    "hardware": lambda: map(_hardware_row, specmodel.list_hardware()),
-    "architectures": lambda: map(_architecture_row, specmodel.list_architectures()),
-    "engines": _engine_rows,
-    "drafters": lambda: [
-        *({"name": name, "what": DRAFTERS[name].words} for name in specmodel.list_drafters()),
-        {"name": "NAME|PATH", "what": "any architecture, as a model of its own"},
-    ],
-    "acceptance": _acceptance_rows,
-    "policies": _policy_rows,
-    "presets": _preset_rows,
-    "words": _word_rows,
-}
-
-
-_PACKAGE = Path(specmodel.__file__).parent
-_FOLDERS = {
-    "hardware": HARDWARE,
-    "architectures": _PACKAGE / "models/data/architectures",
-    "engines": _PACKAGE / "machines/data/engines",
-    "drafters": _PACKAGE / "models/data/architectures",
-    "acceptance": _PACKAGE / "drafters/data",
-    "presets": _PACKAGE / "replay/traces/presets",
-}
-"""Folders of what is listed, by which a change of it shows; words are in the code."""
-
-
-def _compiled_rows(kind: str) -> list[Row]:
-    folder = _FOLDERS[kind]
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    return compiled(folder.with_name(f"list-{kind}"), files, lambda: list(_ROWS[kind]()))
+from specmodel.show import catalog
 
 
 def _kinds(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    return [kind for kind in _ROWS if kind.startswith(start)]
+    return [kind for kind in catalog.ROWS if kind.startswith(start)]
 
 
 @click.command("list", context_settings=SETTINGS)
-@click.argument("kind", required=False, metavar="KIND", shell_complete=_kinds)
-def list_command(kind: str | None) -> None:
-    """List what ships with the package.
+@ignore_option("name")
+@click.argument("name", required=False, metavar="KIND|NAME", shell_complete=_kinds)
+def list_command(name: str | None) -> None:
+    """List what ships with the package, or show a record of it as TOML.
 
     KIND is hardware, architectures, engines, drafters, acceptance, policies, presets or words.
-    """
-    if kind is None or kind not in _ROWS:
-        tables = "python calibration/dataset.py of a checkout, which lists them"
-        expected = tables if kind == "tables" else nearest(kind or "", _ROWS)
-        raise InputError("kind", kind, expected)
-    rows = _compiled_rows(kind) if kind in _FOLDERS else list(_ROWS[kind]())
-    for place, (names, alike) in enumerate(groupby(rows, key=tuple)):
-        shown = {name: f"{{{name}}}" for name in names}
-        block = list(alike)
-        lists = [name for name in names if any(", " in row[name] for row in block)]
-        told = table(block, shown, left=[names[0], names[-1], *lists])
-        click.echo(f"\n{told}" if place else told)
-    if kind == "hardware":
-        click.echo(f"\nGB: {WORDS['GB']}.")
-
-
-@click.command(context_settings=SETTINGS)
-@ignore_option("name")
-@click.argument("name")
-def show(name: str) -> None:
-    """Show a hardware, architecture or engine record, a preset or an acceptance, as TOML.
-
-    NAME is a shipped name (specmodel list), or the path of a TOML or config.json file. Save the
+    NAME is that of a record in these lists, or the path of a TOML or config.json file. Save the
     output of a record, edit it, and give its path to predict.
+
+    \b
+    Examples:
+      specmodel list hardware
+      specmodel list h200_sxm
     """
-    from specmodel.base.records import is_path, toml_text
-
-    record: Any = _read(name) if is_path(name) else _find(name)
-    notes = [f"# {title}: {value}" for title, value in _notes(record).items()]
-    click.echo("\n".join([*notes, toml_text(record)]))
-
-
-def _read(path: str) -> Record:
-    """Return the record in a file; its kind follows from a key that only this kind has."""
-    from specmodel.base.records import read_mapping
-
-    keys: Any = read_mapping(Path(path), "name") if path.endswith(".toml") else ["hidden_size"]
-    if "memory" in keys:
-        return specmodel.load_hardware(path)
-    if "survival" in keys or "runs" in keys:
-        return traces.load_preset(path)
-    if "hidden_size" in keys:
-        return specmodel.load_architecture(path, "name")
-    return specmodel.load_engine(path)
-
-
-def _find(name: str) -> Any:
-    """Return the record that ships under a name, whichever kind it is."""
-    from specmodel.base.naming import known_name, spellings
-    from specmodel.drafters.typical import acceptance_by_name
-
-    kinds: list[tuple[Iterable[str], Callable[[str], Any]]] = [
-        (specmodel.list_hardware(), specmodel.load_hardware),
-        (specmodel.list_architectures(), specmodel.load_architecture),
-        (specmodel.list_engines(), specmodel.load_engine),
-        (traces.list_presets(), traces.load_preset),
-    ]
-    known = {shipped: load for names, load in kinds for shipped in names}
-    if {*spellings(name)} & {*specmodel.list_drafters()} and name not in known:
-        expected = f"a record; this drafter follows from its target: --drafter {name}"
-        raise InputError("name", name, expected)
-    published = acceptance_by_name()
-    found = next(filter(published.get, spellings(name)), None)
-    if found and found not in known:
-        return published[found]
-    found = known_name(name, known, "name")
-    if found:
-        return known[found](found)
-    expected = f"a path, or a name of specmodel list, such as {nearest(name, [*known, *published])}"
-    raise InputError("name", name, expected)
-
-
-def _notes(record: Any) -> Row:
-    """Return figures derived from a record, by title."""
-    from specmodel.drafters.published import PublishedAcceptance
-    from specmodel.drafters.typical import PublishedHead
-
-    if isinstance(record, specmodel.Architecture):
-        from specmodel.drafters.published import usual_drafter
-
-        active = f"{record.active_parameters:.4g} (LM head in, input embedding out)"
-        notes = {
-            "total parameters": f"{record.total_parameters:.4g}",
-            "active parameters": active,
-            "usual drafter": usual_drafter(record) or "",
-        }
-        return {title: note for title, note in notes.items() if note}
-    if isinstance(record, specmodel.HardwareProfile):
-        ridges = [f"{dtype} {record.ridge_point(dtype):.0f}" for dtype in record.dtype]
-        return {"ridge point [FLOP/B]": ", ".join(ridges)}
-    if isinstance(record, PublishedAcceptance | PublishedHead):
-        acceptance = record.acceptance
-        rates: Any = acceptance.acceptance_by_position
-        told = {"of": acceptance.source or "", "as an option": f"--acceptance {record.name}"}
-        if isinstance(rates[0], float):  # drafters of blocks have rates for each length
-            by_position = ",".join(f"{rate:.4g}" for rate in rates)
-            told["to change it"] = f"--acceptance-by-position {by_position}"
-        return told
-    return {}
+    if name is None:
+        raise InputError("kind", None, ", ".join([*sorted(catalog.ROWS), "or a name in these"]))
+    if name == "tables":
+        expected = "python calibration/dataset.py of a checkout, which lists them"
+        raise InputError("kind", name, expected)
+    click.echo(catalog.listing(name) if name in catalog.ROWS else catalog.record_text(name))

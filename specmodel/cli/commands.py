@@ -20,12 +20,12 @@ from specmodel.cli.helping import WholeList, first_sentence
 from specmodel.cli.settings import COMPARED, SETTINGS, flag
 
 _COMMANDS = (
-    "acceptance break-even calibrate capacity compare cost-table"
-    " fit plot predict schedule sensitivity serve simulate sweep trace validate"
+    "acceptance break-even calibrate compare fit load plot predict schedule sensitivity"
+    " simulate sweep trace"
 )
 """Commands that have a module of their own name."""
 _HOME = {name: name.replace("-", "_") for name in _COMMANDS.split()}
-_HOME |= {"list": "catalog", "show": "catalog"}
+_HOME["list"] = "catalog"
 
 _OTHER_OPTIONS = {
     "--tp": "--tensor-parallel",
@@ -65,15 +65,24 @@ _TAKING_MEMORY = (
 )
 """Options that decide how much memory a command takes."""
 
+_NEW_NAMES = {
+    **dict.fromkeys(("serve", "capacity"), "load ..."),
+    "show": "list NAME",
+    "validate": "fit check ...",
+    "cost-table": "schedule --format cost-table ...",
+    "best-draft-length": "predict ... --view lengths",
+    "sweet-spot": "predict ... --view peak",
+    "explain": "predict ... --view terms",
+    "decode": "predict ... --view plain",
+}
+"""Commands of before 1.0, and what they are called now: told for one release."""
+
 _ELSEWHERE_COMMANDS = {
     "dataset": "python calibration/dataset.py of a checkout, where it is now",
     "measure-engine": "vllm bench serve --save-result or another benchmark, then specmodel fit"
     " engine FILE (docs/measuring.md)",
     "help": "specmodel --help, or specmodel COMMAND --help",
-    "best-draft-length": "specmodel predict ... --view lengths, its new name",
-    "sweet-spot": "specmodel predict ... --view peak, its new name",
-    "explain": "specmodel predict ... --view terms, its new name",
-    "decode": "specmodel predict ... --view plain, its new name",
+    **{name: f"specmodel {new}, its new name" for name, new in _NEW_NAMES.items()},
 }
 """Words that are typed for a command and are none, and what to run instead."""
 
@@ -148,7 +157,7 @@ def main_group(context: click.Context, version: bool, verbose: bool) -> None:
       specmodel predict qwen3-30b-a3b 2xh100 --drafter eagle3 \\
           --acceptance-rate 0.7 --batch-size 1:128:x2
       specmodel list hardware
-      specmodel show h200_sxm
+      specmodel list h200_sxm
 
     \b
     Shell completion (bash; zsh and fish likewise):

@@ -15,15 +15,14 @@ from specmodel.base.naming import counted
 from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
-from specmodel.cli.capacity import ATTAINMENT, WORKERS, workers_options
-from specmodel.cli.loads import OPTIONS
+from specmodel.cli.load import for_load_options, refuse_without_load
 from specmodel.cli.predict import BATCH_SIZES
-from specmodel.cli.scheduling import LOAD
 from specmodel.cli.taken import drafter_of
 from specmodel.cli.where import where_options
 from specmodel.prediction.table import Row, seconds
 from specmodel.show import compared, forms, report
 from specmodel.show.assumed import CHANGES
+from specmodel.show.within import Within
 
 _LISTS = ("target", "drafter", "hardware", "engine", *settings.COMPARED, "prefill", "draft_length")
 """Options that may be lists here."""
@@ -38,6 +37,10 @@ _LENGTHS = "Lengths to compare, each at all batch sizes.  [default: the best of 
 _PRICES = "Price of a GPU for an hour: one for all, or one for each GPU."
 _PREFILL = "together, apart:N, or both, in capacities: N servers prefill.  [default: together]"
 _FOR_LOAD = "Simulate requests: the largest rate of each alternative within the targets."
+_LONGEST = 3
+"""Longest draft of the schedules that are tried under a load [token]."""
+_MOST_SEARCHED = 1024
+"""Largest batch size among which one within a target is looked for, at least [request]."""
 _RATES = "P(token accepted, all before it were): one for all, or one for each drafter."
 
 
@@ -53,12 +56,9 @@ _RATES = "P(token accepted, all before it were): one for all, or one for each dr
 @settings.load_options()
 @settings.option("max_draft_length")
 @settings.detail_options(lists=settings.COMPARED)
-@settings.options(*(settings.own(name, *OPTIONS[name]) for name in LOAD))
-@settings.own("attainment", float, ATTAINMENT)
+@for_load_options(_FOR_LOAD)
 @settings.own("prefill", "LIST", _PREFILL)
 @settings.own("gpu_hour_price", "VALUES", _PRICES)
-@workers_options()
-@settings.own("for_load", bool, _FOR_LOAD)
 @answering()
 def compare(**options: Any) -> forms.Answer:
     """Compare models, GPUs, layouts, dtypes, engines, drafters or draft lengths.
@@ -75,10 +75,9 @@ def compare(**options: Any) -> forms.Answer:
       specmodel compare qwen3.5-397b 8xb200 --weight-dtype fp8,nvfp4 \\
           --tpot-target 10ms
     """
-    is_loaded = options["for_load"]
-    if not is_loaded:
-        alone = ("workload", "ttft_target", "attainment", "prefill", *WORKERS)
-        settings.refuse_given(options, alone, "--for-load with it")
+    refuse_without_load(options, "tpot_target")
+    if not options["for_load"]:
+        settings.refuse_given(options, ["prefill"], "--for-load with it")
         if options["tpot_target"] is None:
             settings.refuse_given(options, ["gpu_hour_price"], "--tpot-target with it")
     predictions, cases, notes = alternatives_from(options, has_layouts=True)
@@ -136,21 +135,50 @@ def _carried(
     options: dict[str, Any],
 ) -> tuple[list[Row], str, str]:
     """Return what each alternative carries within targets, if any is given, and how to say it."""
-    if options["for_load"]:
-        from specmodel.cli.compared_load import carried_by
-
-        return carried_by(cases, options, _prices(options))
-    if options["tpot_target"] is None:
+    if not options["for_load"] and options["tpot_target"] is None:
         return [], "", ""
+    by_gpu = _prices(options)
+    prices = {name: by_gpu[case["hardware"]] for name, case in cases.items() if by_gpu}
+    if options["for_load"]:
+        return _carried_load(cases, options, prices)
     from specmodel.base.units import parse_seconds
-    from specmodel.cli.compared_load import within
 
-    target, prices = parse_seconds("tpot_target", options["tpot_target"]), _prices(options)
+    target = parse_seconds("tpot_target", options["tpot_target"])
     rows = [
-        {"alternative": name} | within(predictions[name], case, target, prices)
+        {"alternative": name} | _within(predictions[name], case, target).row(prices.get(name))
         for name, case in cases.items()
     ]
     return rows, *compared.within_table(rows, seconds(target))
+
+
+def _carried_load(
+    cases: Mapping[str, dict[str, Any]], options: dict[str, Any], prices: Mapping[str, float]
+) -> tuple[list[Row], str, str]:
+    """Return what each alternative carries under a simulated load, and how to say it."""
+    from specmodel.cli.load import searching, trial_from
+    from specmodel.cli.options import longest_draft
+    from specmodel.serving import carried_by
+
+    trials = {}
+    for name, case in cases.items():
+        length = None if case["draft_length"] is None else int(case["draft_length"])
+        policies = ["none", "schedule" if length is None else f"fixed:{length}"]
+        longest = max(min(longest_draft(case), _LONGEST), length or 1)
+        case = case | {"max_draft_length": longest}
+        trial, _ = trial_from(case, policies, must_meet=False)
+        trials[name] = trial, policies
+    with searching(options, 2 * len(trials)) as how:
+        rows = carried_by(trials, prices, **how)
+    return rows, *compared.carried_table(rows, trial.targets, has_prices=bool(prices))
+
+
+def _within(prediction: report.Prediction, case: dict[str, Any], target: float) -> Within:
+    """Return the largest batches of an alternative that meet a time per token [s]."""
+    from specmodel.cli.options import best_from, predict_from
+
+    most = max(_MOST_SEARCHED, int(prediction.batch_size.max()))
+    make = best_from if case["draft_length"] is None else predict_from
+    return Within(target=target, prediction=make(case | {"batch_size": f"1:{most}"}))
 
 
 def _with_gains(

@@ -1,38 +1,48 @@
-"""``specmodel fit``: kernels of a stack, or overheads of an engine, fitted to measurements."""
+"""``specmodel fit``: kernels or an engine fitted to measurements, and what was fitted checked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from specmodel import fit, machines, measure
 from specmodel.base.errors import InputError, in_one_line
 from specmodel.base.files import write_text
-from specmodel.base.text import wrap
+from specmodel.base.naming import counted
+from specmodel.base.text import command_lines, wrap
 from specmodel.cli import settings
-from specmodel.cli.fitted import (
+from specmodel.cli.acceptance import predict_options
+from specmodel.cli.helping import GroupedCommand, WholeList
+from specmodel.cli.settings import check_free, overwrite_option, own, refuse_given, refuse_inputs
+from specmodel.cli.where import where_options
+from specmodel.fit import measured
+from specmodel.show import forms, judged, report
+from specmodel.show.assumed import assumed_text, what_if_text
+from specmodel.show.fitted import (
     doubts_text,
+    kernels_text,
     moved_text,
-    next_command,
     run_notes,
     runs_table,
     speedups_text,
     unlike_texts,
 )
-from specmodel.cli.helping import GroupedCommand, WholeList
-from specmodel.cli.settings import check_free, overwrite_option, own, refuse_given, refuse_inputs
-from specmodel.cli.where import where_options
-from specmodel.fit import measured
-from specmodel.show import report
-from specmodel.show.assumed import assumed_text, what_if_text
 
 _UNTOLD = "what the files do not tell: a name or path"
 _NO_DRAFTS = "a run that drafts: no file counts drafts; none, where all runs are plain"
+_NOT_TYPED_ON = (
+    *("measurements", "output", "overwrite", "name", "target", "hardware", "engine", "stack"),
+    *("draft_length", "tree_width", "verify_tokens", "source", "version", "force"),
+)
+"""What the next command does not take from the one typed, or takes in another form."""
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
 _BENCHMARKS = (".json", ".jsonl")
 
@@ -58,13 +68,14 @@ class FitGroup(WholeList):
     "fit", cls=FitGroup, context_settings=settings.SETTINGS | {"ignore_unknown_options": True}
 )
 def fit_group() -> None:
-    """Fit kernels (the default) or an engine to measurements.
+    """Fit kernels (the default) or an engine to measurements, or check what was fitted.
 
     \b
     Examples:
       specmodel fit h200.csv --output h200.toml
       specmodel fit engine plain.json eagle3.json --drafter eagle3 \\
           --hardware h200 --output mine.toml
+      specmodel fit check h200.toml h200.csv
     """
 
 
@@ -96,24 +107,7 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
     source = options["source"] or f"{_named(measurements)}, measured on {device}"
     record = fit.fitted_stack(fits, version=version, source=source, date=date.today().isoformat())
     write_text(output, with_stack(text, stack, record))
-    click.echo(f"{fit_text(fits)}\n\nWritten: {output}, [fitted.{stack}]")
-
-
-def fit_text(fits: Mapping[tuple[str, str], fit.KernelFitting]) -> str:
-    """Return fitted parameters, errors and warnings, a block for each kind and dtype."""
-    blocks = []
-    for (kind, dtype), fitting in fits.items():
-        found = fitting.fit
-        title = (
-            f"{kind} {dtype}: {found.num_points} points fitted, {found.num_judged} judged: error "
-            f"{found.mean_error:.1%} mean over shapes, {found.median_error:.1%} median, "
-            f"{found.percentile_90_error:.1%} 90th percentile"
-        )
-        values = fitting.result.parameters | {"sharpness": found.sharpness}
-        lines = [wrap(title), *(f"  {name} = {value:.4g}" for name, value in values.items())]
-        lines += [wrap(f"  Warning: {warning}.") for warning in fitting.result.warnings]
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks)
+    click.echo(f"{kernels_text(fits)}\n\nWritten: {output}, [fitted.{stack}]")
 
 
 @fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)
@@ -167,7 +161,7 @@ def engine(
         raise InputError("runs", refused.found, expected)
     write_text(output, toml_text(update.profile) + "\n")
     click.echo(f"\nWritten: {output}. To predict other loads of this server:")
-    click.echo(next_command(runs, output, options["target"], options["num_gpus"]))
+    click.echo(_next_command(runs, output, options["target"], options["num_gpus"]))
 
 
 def _read(
@@ -273,3 +267,121 @@ def _start(runs: Sequence[measured.Run], options: dict[str, Any]) -> tuple[str, 
 def _named(path: str) -> str:
     """Return the name of a file, which need not be UTF-8, as a record keeps it."""
     return in_one_line(Path(path).name)
+
+
+def _next_command(
+    runs: Sequence[measured.Run], output: str, target: str, num_gpus: int | None
+) -> str:
+    """Return the command that predicts with an engine, for the place and acceptance of the runs."""
+    context = click.get_current_context()
+    _, gpu = counted(context.params["hardware"])
+    gpus = quote(f"{num_gpus}x{gpu}" if num_gpus else gpu)
+    words = [f"specmodel predict {quote(context.params['target'] or target)} {gpus}"]
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        typed = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
+        if typed and name not in _NOT_TYPED_ON:
+            values = context.params[name]
+            for value in values if isinstance(values, tuple) else [values]:
+                words.append(f"{parameter.opts[0]} {quote(str(value))}")
+    words.append(f"--engine {quote(output if '/' in output else f'./{output}')}")
+    words += [*_acceptance(runs), *_lengths(runs)]
+    return command_lines(words)
+
+
+def _acceptance(runs: Sequence[measured.Run]) -> list[str]:
+    """Return the options that tell the acceptance of the runs with the longest draft."""
+    kinds = [(run.draft_length or 0, run.topk or 1, run.verify_tokens) for run in runs]
+    longest = max(kinds)
+    same = [run for run, kind in zip(runs, kinds, strict=True) if kind == longest]
+    return predict_options(same)[0] if longest[0] else []
+
+
+def _lengths(runs: Sequence[measured.Run]) -> list[str]:
+    """Return the options that tell the lengths of the runs, if all have the same."""
+    from specmodel.fit.measured.runs import SAME_LOAD
+
+    found = []
+    for name in ("prompt_length", "output_length"):
+        lengths = [getattr(run, name) for run in runs]
+        if None in lengths or max(lengths) > SAME_LOAD * min(lengths):
+            return []
+        found.append(f"--{name.replace('_', '-')} {max(round(sum(lengths) / len(lengths)), 1)}")
+    return found
+
+
+@fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)
+@click.argument("profile", required=False)
+@click.argument("measurements", required=False)
+@own("serving", "FILE", "Judge whole engines: a table of measured ones.")
+@own("ttft", bool, "Judge times to the first token, with --serving.")
+@own("json", bool, "Print JSON, with --serving.", to="as_json")
+@own("stack", "NAME", "Whose kernels.  [default: the table's]")
+@own("max_error", float, "Status 1 if a component's mean error is above.")
+@own("figure", "FILE", "Predicted against measured: PNG, PDF or SVG.")
+@own("with_fallbacks", bool, "Judge fallback kernels too.")
+def check(profile: str | None, measurements: str | None, **options: Any) -> None:
+    """Judge a hardware profile by a table of timings, or whole engines.
+
+    Of timings, rows whose role is "judge" are judged; where a component has
+    none, those fitted.
+
+    With --serving, no profile and no timings are named. Its table has a row a
+    run: model, dtype, system (GPU), backend (engine), gpus, isl, osl,
+    concurrency and measured_tpot_ms of plain decoding; or, with and without
+    speculation, target, weight_dtype, gpu, engine, num_gpus, tensor_parallel,
+    drafter, draft_length, verify_tokens, batch_size_or_concurrency,
+    tokens_per_step and speedup or spec_step_ms. A model is a name or its
+    beginning, or the path of its config.json, a drafter a name such as eagle3,
+    or draft model: NAME. What is not taken is listed with its reason; bias is
+    the mean of signed errors. With --ttft, rows of plain decoding with
+    measured_ttft_ms, at most 4 requests at once and prompts of at least 4000
+    tokens are judged by that.
+    """
+    most = options["max_error"]
+    if most is not None and not 0 <= most < math.inf:
+        raise InputError("max_error", most, "a number of at least 0")
+    asked = options | {"profile": profile, "json": options["as_json"]}
+    asked = {name: value for name, value in asked.items() if value is not False}
+    if options["serving"] is not None:
+        refuse_given(asked, ["profile", "stack", "with_fallbacks"], "none with --serving")
+        error = _judge_engines(options)
+    else:
+        refuse_given(asked, ["json", "ttft"], "--serving FILE with it")
+        if profile is None or measurements is None:
+            missing = "PROFILE" if profile is None else "MEASUREMENTS"
+            raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")
+        error = _judge_kernels(profile, measurements, options)
+    if most is not None and error > most:
+        click.echo(f"specmodel: mean error {error:.3f} is above {most:g}", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def _judge_kernels(profile: str, measurements: str, options: dict[str, Any]) -> float:
+    """Print how wrong a profile is on timings; return the largest mean error of a component [-]."""
+    from specmodel.fit.validation import ALL_ROWS, error_table, predict_measured
+    from specmodel.show.plots.figures import save_figure
+
+    hardware = machines.load_hardware(profile, "profile")
+    table = measure.read_measurements(measurements)
+    with_fallbacks = options["with_fallbacks"]
+    rows = predict_measured(table, hardware, options["stack"], with_fallbacks=with_fallbacks)
+    errors = error_table(rows)
+    if options["figure"] is not None:
+        save_figure("predicted_against_measured", rows, options["figure"])
+    text = judged.error_table(errors, left=["component", "dtype", "rows"])
+    click.echo(f"{hardware.name}\n\n{text}")
+    return float(errors[errors["rows"] == ALL_ROWS]["mean_error"].max())
+
+
+def _judge_engines(options: dict[str, Any]) -> float:
+    """Print how wrong predictions are on a table of engines; return their mean error [-]."""
+    from specmodel.show.plots.figures import save_figure
+
+    rows, answer = judged.engines(options["serving"], ttft=options["ttft"])
+    if options["figure"] is not None:
+        times = rows[rows["quantity"] != "speedup"]
+        drawn = times.rename(columns={"measured": "latency", "model": "component"})
+        save_figure("predicted_against_measured", drawn, options["figure"])
+    click.echo(forms.as_json(answer) if options["as_json"] else answer.page())
+    return float(rows["error"].abs().mean())

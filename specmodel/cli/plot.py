@@ -45,8 +45,8 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
       waterfalls                    explain
       tornado, sobol                sensitivity
       policies                      simulate
-      load, capacity                capacity
-      steps                         serve --steps
+      load, capacity                load
+      steps                         load --steps
       predicted-against-measured    columns component, latency, predicted
       closed-loop, timeline         tables of calibration/ and of Python
 

@@ -1,57 +1,73 @@
-"""``specmodel schedule``: draft lengths by batch size, as engines read them."""
+"""``specmodel schedule``: draft lengths by batch size, or what steps take, as engines read them."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from specmodel import answers
-from specmodel.base.ranges import ranges_text, spans
-from specmodel.base.text import Columns, align, wrap
+from specmodel.base.errors import InputError
+from specmodel.base.naming import is_id
+from specmodel.base.ranges import MAX_VALUES, parse_values
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
-from specmodel.cli.capacity import ATTAINMENT, workers_options
-from specmodel.cli.loads import OPTIONS
-from specmodel.cli.scheduling import LOAD, Plan, plan_from
+from specmodel.cli.load import for_load_options, refuse_without_load
+from specmodel.cli.settings import refuse_given
 from specmodel.cli.where import where_options
-from specmodel.prediction.table import Form, Row
-from specmodel.show import report
-from specmodel.show.forms import Answer, table
-from specmodel.show.operator import ends
+from specmodel.show import costs, schedules
+from specmodel.show.forms import Answer
 
-_FOR = "Whose configuration the schedule is written in."
+if TYPE_CHECKING:
+    from specmodel.answers import Plan
+
+_FOR = "Whose configuration is written."
+_FORMS = {"cost-table": "additive", "rate-table": "rates"}
+_FORMAT = (
+    "schedule; or, for engines that verify as much of a draft as pays, what a step takes:"
+    " cost-table, by requests and by tokens verified, or rate-table, by tokens alone (SGLang)."
+    "  [default: schedule]"
+)
 _VERSION = "Of TensorRT-LLM, whose form changed with 1.3.  [default: the newest]"
 _CONTEXT = "KV entries per sequence before the step; several count alike.  [default: 1024]"
+_LONGEST = (
+    "Longest draft considered; with a table that of every step."
+    "  [default: 10, or as far as acceptance is known or is drafted at once]"
+)
 _LARGEST = (
     "Largest batch size of the schedule."
     "  [default: the last that pays, of what fits in memory, at most 512]"
 )
+_SIZES = "1:256:x2"
+_REQUESTS = f"Requests of one replica, of a table.  [default: {_SIZES}]"
 _TOLERANCE = "Share of the best speedup that may be lost for fewer changes.  [default: 0.01]"
 _FOR_LOAD = "Of schedule, single lengths and none, the one that carries most within the targets."
-_ALONE = (
-    "Prompts of other requests are not counted; --prompt-length and --output-length count them."
+_OF_SCHEDULES = (
+    *("engine_version", "acceptance", "acceptance_rate", "tokens_per_step", "step_efficiency"),
+    *("accepted_fraction", "acceptance_by_position", "measured_draft_length", "prompt_length"),
+    *("output_length", "max_batch_size", "tolerance"),
 )
-_MOST_COLUMNS = 9
-"""Batch sizes beside each other in a table."""
+"""Options that tables take no notice of."""
 
 
 @settings.command()
 @settings.own("for", ["vllm", "tensorrt-llm", "sglang"], _FOR, to="dialect", required=True)
+@settings.own("format", ["schedule", *_FORMS], _FORMAT)
 @settings.own("engine_version", "VERSION", _VERSION)
 @where_options(engine="that of --for", has_start=True)
 @settings.acceptance_options(one_length=False)
 @settings.option("context_length", words=_CONTEXT)
 @settings.load_options()
-@settings.option("max_draft_length")
+@settings.option("max_draft_length", words=_LONGEST)
 @settings.own("max_batch_size", int, _LARGEST)
+@settings.own("batch_size", "VALUES", _REQUESTS)
 @settings.own("tolerance", float, _TOLERANCE)
-@settings.own("for_load", bool, _FOR_LOAD)
-@settings.options(*(settings.own(name, *OPTIONS[name]) for name in LOAD))
-@settings.own("attainment", float, ATTAINMENT)
-@workers_options()
+@for_load_options(_FOR_LOAD)
 @settings.detail_options()
 @answering(rows=", a row a batch size", fragment="Print the engine's configuration only.")
 def schedule(**options: Any) -> Answer:
-    """Schedule draft lengths for an engine.
+    """Schedule draft lengths for an engine, or tabulate what its steps take.
 
     At each batch size the draft length is one whose speedup is within the tolerance of the best
     there, 0 where none pays; the schedule changes it as seldom as that allows. Where no batch
@@ -64,305 +80,121 @@ def schedule(**options: Any) -> Answer:
       specmodel schedule --for tensorrt-llm --target gpt-oss-120b \\
           --drafter eagle3 --hardware h200_sxm --context-length 1024,16384 \\
           --acceptance-by-position 0.8,0.7,0.6,0.5 --fragment-only
+      specmodel schedule --for sglang --format cost-table qwen3-30b-a3b h200 \\
+          --drafter dspark --max-draft-length 7 --context-length 4096
     """
-    plan = plan_from(options)
-    caveats = (f"for {plan.format.name}, {plan.place}", f"made for {plan.limits}", *plan.caveats)
+    if options["format"] in _FORMS:
+        return _table(options)
+    refuse_given(options, ["batch_size"], "none of a schedule, which has all up to the largest")
+    refuse_without_load(options)
+    plan, load, carried = _plan(options)
+    typed = click.get_current_context().params
+    served = next(filter(is_id, (typed["target"] or "", *typed["words"])), "MODEL")
+    return schedules.answer(plan, served, load, carried)
 
-    def page() -> str:
-        parts = [_for_engine(plan), _ranges_table(plan), _contexts_table(plan)]
-        return report.page(plan.prediction, _verdict(plan), *parts)
 
-    return Answer(
-        page=page,
-        fields=lambda: _fields(plan),
-        rows=plan.rows,
-        warnings=_warnings(plan),
-        case=report.heading(plan.prediction.deployment),
-        fragment=plan.fragment,
-        caveats=caveats if plan.fragment else (),
+def _plan(options: dict[str, Any]) -> tuple[Plan, str, list[dict[str, Any]]]:
+    """Return the schedule asked for; of a load what is said of it, and what each tried carries."""
+    from specmodel.answers.plans import DEFAULT_MAX_BATCH_SIZE
+    from specmodel.answers.schedule import DEFAULT_TOLERANCE
+    from specmodel.base.units import check
+    from specmodel.cli.options import (
+        acceptance_from,
+        check_points,
+        deployment_from,
+        longest_draft,
+        with_its_engine,
+        with_its_states,
     )
+    from specmodel.cost.deploying import slots_text
+    from specmodel.drafters.by_name import drafter_kind
 
-
-def _verdict(plan: Plan) -> list[str]:
-    """Say whether and where speculation pays, and what the schedule loses."""
-    schedule, deployment = plan.schedule, plan.prediction.deployment
-    last = schedule.batch_size[-1]
-    where = plan.counted if plan.largest == last else ""
-    sizes = f"Batch sizes up to {last}, {plan.end}{where}."
-    if schedule.max_draft_length:
-        above = _tokens(schedule.draft_length[-1]) if plan.format.keeps_last else "no draft"
-        if not plan.format.start:  # whose printed command ends the batch
-            sizes = f"{sizes.removesuffix('.')}; above, {plan.format.name} goes on with {above}."
-        sizes += (
-            f" Against the best length at each, the schedule loses {schedule.mean_loss:.1%} on"
-            f" average, {schedule.loss.max():.1%} at most."
-        )
-    gain = _gain(plan, report.verbs(deployment)[0])
-    if plan.largest < last:
-        gain = report.if_it_fitted(gain, plan.largest, plan.counted)
-    is_loaded = plan.prediction.evaluation.prefill is not None
-    words = [
-        plan.load,
-        " ".join(filter(None, [gain, _graphs(plan), _losing(plan)])),
-        _single(schedule),
-        sizes,
-        _rule(plan),
-        _slowest(plan),
-        "" if is_loaded else _ALONE,
-    ]
-    return [*filter(None, words)]
-
-
-def _warnings(plan: Plan) -> list[str]:
-    """Return the warnings, with the advice to leave speculation off where it does not pay."""
-    advice = [] if plan.schedule.max_draft_length else [_gain(plan, "pays").removesuffix(".")]
-    return [*plan.prediction.warnings, *advice]
-
-
-def _gain(plan: Plan, pays: str) -> str:
-    """Say where speculation pays and by how much, or that it should stay off."""
-    schedule, last = plan.schedule, plan.schedule.batch_size[-1]
-    if not schedule.max_draft_length:
-        return _nothing(plan)
-    most, least = int(schedule.speedup.argmax()), int(schedule.speedup.argmin())
-    top, bottom = plan.gains[most], plan.gains[least]
-    told = f"{schedule.speedup[most]:.2f}x at batch size {most + 1}"
-    if top and top.is_open:
-        return f"Speculation may pay or not; most is gained with {told} ({report.chances(top)})."
-    if last == 1:
-        return f"Speculation {pays}: {told}{ends(top)}."
-    extreme = f"most {schedule.speedup[most]:.2f}x at {most + 1}{ends(top)}"
-    if schedule.speedup[least] > 1:
-        is_open = " (may pay or not)" if bottom and bottom.is_open else ""
-        extreme += f", least {schedule.speedup[least]:.2f}x at {least + 1}{is_open}"
-    contexts = " and a geometric mean over contexts" if len(plan.context_length) > 1 else ""
-    return (
-        f"Speculation {_paying(plan, pays)}: {schedule.mean_speedup:.2f}x on average up to {last},"
-        f" with batch sizes equally likely on a logarithmic scale{contexts}; {extreme}."
+    form = answers.dialect(options["dialect"], options["engine_version"])
+    form.check_drafter(drafter_kind(options["drafter"], options["target"]), options["drafter"])
+    options, told = with_its_engine(options)
+    options, is_of_dialect = with_its_states(options)
+    deployment, assumed = deployment_from(options)
+    assumed |= {"state_slots": slots_text(deployment.states)} if is_of_dialect else {}
+    longest, typed = longest_draft(options), options["context_length"]
+    contexts = None if typed is None else parse_values("context_length", typed)
+    last, several = options["max_batch_size"], len(contexts or [0])
+    last = DEFAULT_MAX_BATCH_SIZE if last is None else last
+    check("max_batch_size", last, minimum=1, maximum=MAX_VALUES, whole=True)
+    counts = {"--max-batch-size": last, "--max-draft-length": longest, "contexts": several}
+    check_points("max_batch_size", counts, of="")
+    used: dict[str, Any] = {"max_draft_length": longest, "tolerance": DEFAULT_TOLERANCE}
+    used |= settings.given(options, used)
+    plan = answers.plan_schedule(
+        deployment,
+        told | assumed | {name: value for name, value in used.items() if options[name] is None},
+        acceptance_from(options),
+        form,
+        context_length=contexts,
+        ends=not options["for_load"],
+        **{n: options[n] for n in ("max_batch_size", "prompt_length", "output_length")},
+        **used,
     )
+    plan = replace(plan, path=options.get("draft_model", ""))
+    return _carrying_most(options | used, plan) if options["for_load"] else (plan, "", [])
 
 
-def _paying(plan: Plan, pays: str) -> str:
-    """Say at which batch sizes a gain is sure and at which it is open, by number if unknown."""
-    sizes, gaining = plan.schedule.batch_size.tolist(), (plan.schedule.speedup > 1).tolist()
-    drafts = zip(plan.gains, plan.schedule.draft_length, strict=True)
-    if any(length and gain is None for gain, length in drafts):
-        known = f"batch sizes {ranges_text(spans(sizes, gaining))}"
-        return f"{pays} at {'every batch size' if all(gaining) else known} by the central values"
-    if all(gain and gain.low > 1 for gain in plan.gains):
-        return f"{pays} at every batch size"
-    return report.paying(sizes, plan.gains)
+def _carrying_most(options: dict[str, Any], plan: Plan) -> tuple[Plan, str, list[dict[str, Any]]]:
+    """Return what carries most of a schedule, single lengths and none, by simulation."""
+    from specmodel.cli.load import searching, trial_from
+    from specmodel.serving import best_schedule, with_single_lengths
+    from specmodel.show.loads import of_schedules
+
+    tried = with_single_lengths(plan.schedule, plan.gain)
+    trial, assumed = trial_from(options, [*tried])
+    with searching(options, len(tried)) as how:
+        best, rows = best_schedule(trial, tried, **how)
+    names = ("workload", "ttft_target", "attainment", "requests")
+    told = {name: assumed[name] for name in names if name in assumed}
+    predicted = plan.prediction
+    predicted = replace(predicted, assumptions=predicted.assumptions | told)
+    plan = replace(plan, prediction=predicted, schedule=best, freed=None)
+    return plan, of_schedules(trial.targets, rows), rows
 
 
-def _losing(plan: Plan) -> str:
-    """Say from where to the end no length pays, and what ends the batch before."""
-    speedup, most = (plan.whole or plan.schedule).speedup, plan.paying
-    if most == speedup.size:
-        return ""
-    told = "-".join(dict.fromkeys(f"{end(speedup[most:]):.2f}" for end in (min, max)))
-    why = ", as the loaded drafter takes its time without a draft too"
-    helps = plan.freed is not None and plan.freed.speedup[most:].min() > 1
-    each = most // plan.prediction.deployment.layout.replicas
-    return (
-        f"{'Without that, speculation' if helps else 'Speculation'} stops paying above batch size"
-        f" {most}: at {ranges_text([(most + 1, speedup.size)])} the best length gives"
-        f" {told}x{why if speedup[most:].max() < 1 else ''};"
-        f" {plan.format.most_requests} {each} ends there."
-    )
+def _table(options: dict[str, Any]) -> Answer:
+    """Return what steps take by tokens verified, and as SGLang reads it where one file can be."""
+    from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
+    from specmodel.answers.cost_tables import predicted, sglang_costs
+    from specmodel.base.units import check
+    from specmodel.cli.options import check_points, deployment_from, with_its_engine
+    from specmodel.drafters.by_name import drafter_kind, longest_block
+    from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH
 
-
-def _graphs(plan: Plan) -> str:
-    """Say what larger CUDA graphs would gain, where the schedule ends drafts as none holds them."""
-    schedule, freed = plan.whole or plan.schedule, plan.freed
-    deployment = plan.prediction.deployment
-    limit = deployment.graph_limit
-    if not (freed and limit):
-        return ""
-    size = freed.batch_size * (freed.draft_length + 1 if limit.unit == "token" else 1)
-    count = -(-size.max() // deployment.layout.replicas)
-    place = int((freed.speedup / schedule.speedup).argmax())
-    here, more = schedule.speedup[place], freed.speedup[place]
-    lengths = {length for *_, length in freed.ranges}
-    one = f" one length, {lengths.pop()}, does at every batch size:" if len(lengths) == 1 else ""
-    up_to = f" up to {schedule.batch_size[-1]}" if plan.whole else ""
-    return (
-        f"With {limit.option} {count} (here --graph-limit {count})"
-        f"{one or ' a schedule gives'} {freed.mean_speedup:.2f}x on average{up_to}, and at batch"
-        f" size {place + 1} {more:.2f}x in place of {here:.2f}x."
-    )
-
-
-def _single(schedule: answers.Schedule) -> str:
-    """Say what the schedule gains over the best single draft length."""
-    from specmodel.answers.schedule import mean_speedup
-
-    single, mean = schedule.single_draft_length, mean_speedup(schedule.single_speedup)
-    if not schedule.max_draft_length:
-        return ""
-    if len(schedule.ranges) == 1:
-        return "One length does at every batch size: the engine needs no schedule."
-    told = f"{single}, has {mean:.2f}x" if single else "0, has 1.00x"
-    more = f"{schedule.gain_over_single - 1:.1%}"
-    return f"The best single length, {told} on average: the schedule has {more} more."
-
-
-def _for_engine(plan: Plan) -> str:
-    """Return the fragment, where it goes, and its caveats."""
-    if not plan.fragment:
-        return ""
-    since = f" {plan.format.since} or newer" if plan.is_schedule and plan.format.since else ""
-    head = wrap(f"For {plan.format.name}{since}, {plan.place}:")
-    notes = [wrap(f"{'. '.join(plan.caveats)}.")] if plan.caveats else []
-    return "\n".join([head, plan.command, *notes])
-
-
-def _nothing(plan: Plan) -> str:
-    """Say that speculation should stay off, and what it could gain at most."""
-    best, last = plan.schedule.best_speedup, plan.schedule.batch_size[-1]
-    if best.max() == 1:
-        return f"Speculation pays at no batch size up to {last}: leave it off."
-    gain = f"{best.max():.3f}x at batch size {best.argmax() + 1}"
-    if plan.unbound.max_draft_length:
-        return (
-            f"No schedule that {plan.format.name} takes is worth it: leave speculation off. The"
-            f" most it could gain is {gain}."
-        )
-    return f"Speculation gains at most {gain}, within the tolerance: leave it off."
-
-
-def _rule(plan: Plan) -> str:
-    """Say what the rule costs that the longest draft stands at batch size 1."""
-    schedule, unbound = plan.schedule, plan.unbound
-    if schedule.ranges == unbound.ranges or schedule.max_draft_length == 0:
-        return ""
-    here, free = schedule.draft_length[0], unbound.draft_length[0]
-    told = (
-        f"{schedule.speedup[0]:.2f}x there with {_tokens(here)} instead of"
-        f" {unbound.speedup[0]:.2f}x with {_tokens(free)}"
-    )
-    if here == free:
-        told = f"{_tokens(here)} at most, instead of {_tokens(unbound.max_draft_length)}"
-    return (
-        f"{plan.format.name} wants its longest draft at batch size 1: {told};"
-        f" {plan.cost_of_rule:.1%} over all batch sizes."
-    )
-
-
-def _slowest(plan: Plan) -> str:
-    """Say where one schedule for all contexts slows one of them down."""
-    least = plan.speedup.min()
-    if len(plan.context_length) == 1 or least >= 1:
-        return ""
-    context, size = divmod(int(plan.speedup.argmin()), plan.speedup.shape[1])
-    return (
-        f"One schedule for all contexts slows some down: {least:.2f}x at batch size"
-        f" {size + 1} and context {plan.context_length[context]}."
-    )
-
-
-def _tokens(count: int) -> str:
-    return {0: "no draft", 1: "1 token"}.get(count, f"{count} tokens")
-
-
-def _ranges_table(plan: Plan) -> str:
-    """Return a row for each range of batch sizes."""
-    ends = ("first_batch_size", "last_batch_size")
-    columns: dict[str, Form] = {
-        "batch\nsizes": lambda row: ranges_text([(row[ends[0]], row[ends[1]])]),
-        "draft\nlength": "{draft_length}",
-        # the least and the largest of a range, once if they read alike
-        "speedup": lambda row: "-".join(
-            dict.fromkeys(f"{row[f'{end}_speedup']:.2f}" for end in ("min", "max"))
-        ),
-        "80 %\ninterval": "{min_speedup_low:.2f}-{max_speedup_high:.2f}",
-        "at most\nlost": "{max_loss:.1%}",
-    }
-    rows = _ranges(plan)
-    if rows[0]["min_speedup_low"] is None:
-        del columns["80 %\ninterval"]
-    if not rows[-1]["fits"]:
-        columns["fits"] = lambda row: _fits(row, plan.largest)
-    return table(rows, columns)
-
-
-def _fits(row: Row, largest: int) -> str:
-    """Say whether a range of batch sizes fits in memory, or up to which."""
-    return "yes" if row["fits"] else "no" if row["first_batch_size"] > largest else f"to {largest}"
-
-
-def _contexts_table(plan: Plan) -> str:
-    """Return the best draft lengths by context, and the schedule's; empty for one context."""
-    if len(plan.context_length) == 1:
-        return ""
-    lengths = [*plan.best_draft_length, plan.schedule.draft_length]
-    columns: Columns = [("context", [*map(str, plan.context_length), "schedule"])]
-    largest = int(plan.schedule.batch_size[-1])
-    powers = [2**i for i in range(largest.bit_length()) if 2**i < largest]
-    stride = -(-len(powers) // _MOST_COLUMNS) or 1
-    for size in [*powers[::stride], largest]:
-        columns.append((f"{size}", [f"{by_size[size - 1]:.0f}" for by_size in lengths]))
-    return f"Best draft length by context and batch size:\n{align(columns)}"
-
-
-def _fields(plan: Plan) -> dict[str, Any]:
-    """Return the fields of JSON, in SI units."""
-    from specmodel.answers.schedule import COLUMN_UNITS
-
-    schedule = plan.schedule
-    by_context = zip(plan.context_length, plan.best_draft_length, plan.speedup, strict=True)
-    return (
-        report.case_fields(plan.prediction)
-        | {
-            "warnings": _warnings(plan),
-            "for": plan.dialect,
-            "fragment": plan.fragment or None,
-            "place": plan.place or None,
-            "caveats": plan.caveats,
-            "ranges": _ranges(plan),
-            "mean_speedup": schedule.mean_speedup,
-            "single_draft_length": schedule.single_draft_length,
-            "gain_over_single": schedule.gain_over_single,
-            "mean_loss": schedule.mean_loss,
-            "max_loss": float(schedule.loss.max()),
-            "loss_at_batch_size_1": float(schedule.loss[0]),
-            "cost_of_rule": plan.cost_of_rule,
-            "contexts": [
-                {
-                    "context_length": context,
-                    "best_ranges": answers.draft_ranges(lengths),
-                    "min_speedup": float(gain.min()),
-                }
-                for context, lengths, gain in by_context
-            ],
-            "units": COLUMN_UNITS | {"speedup_low": "-", "speedup_high": "-", "fits": "-"},
-            "rows": plan.rows(),
-        }
-        | ({"carried": plan.carried} if plan.carried else {})
-    )
-
-
-def _ranges(plan: Plan) -> list[Row]:
-    """Return each range of batch sizes with its draft length, speedups, loss, and if it fits.
-
-    The interval reaches from the least to the largest end of those at its batch sizes.
-    """
-    schedule, rows = plan.schedule, plan.rows()
-    found = []
-    for first, last, length in schedule.ranges:
-        own = rows[first - 1 : last]
-        lows, highs = ([row[f"speedup_{end}"] for row in own] for end in ("low", "high"))
-        known = None not in lows
-        found.append(
-            {
-                "first_batch_size": first,
-                "last_batch_size": last,
-                "draft_length": length,
-                "min_speedup": min(row["speedup"] for row in own),
-                "max_speedup": max(row["speedup"] for row in own),
-                "min_speedup_low": min(lows) if known else None,
-                "max_speedup_high": max(highs) if known else None,
-                "max_loss": float(schedule.loss[first - 1 : last].max()),
-                "fits": last <= plan.largest,
-            }
-        )
-    return found
+    dialect, form = options["dialect"], options["format"]
+    if dialect not in costs.CAVEATS:
+        raise InputError("format", form, f"schedule with --for {dialect}, which reads no other")
+    if dialect == "vllm" and (form == "rate-table" or options["fragment_only"]):
+        name = "fragment_only" if options["fragment_only"] else "format"
+        expected = "no file with --for vllm, which reads none but measures its own; --csv has it"
+        raise InputError(name, options[name], expected)
+    refuse_given(options, _OF_SCHEDULES, f"none with --format {form}")
+    refuse_given(options, ["for_load"] if options["for_load"] else [], f"no --format {form}")
+    refuse_without_load(options)
+    longest = options["max_draft_length"]
+    if longest is None:
+        longest = longest_block(options["drafter"], options["target"])
+    if longest is None:
+        raise InputError("max_draft_length", None, "tokens drafted in every step, such as 7")
+    check("max_draft_length", longest, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
+    usual = {"batch_size": _SIZES, "context_length": DEFAULT_CONTEXT_LENGTH}
+    typed = usual | settings.given(options, usual)
+    grid = {name: parse_values(name, str(values)) for name, values in typed.items()}
+    sizes, contexts = map(len, grid.values())
+    check_points("batch_size", {"batch sizes": sizes, "contexts": contexts, "tokens": longest + 1})
+    options, told = with_its_engine(options)
+    deployment, assumed = deployment_from(options)
+    assumed = told | assumed | {n: value for n, value in usual.items() if options[n] is None}
+    table = answers.cost_table(deployment, draft_length=longest, **grid)
+    found = None
+    is_asked = options["fragment_only"] or form == "rate-table"
+    if dialect == "sglang" and (contexts == 1 or is_asked):
+        if drafter_kind(options["drafter"], options["target"]) not in ("dspark", "parallel"):
+            expected = "dspark or parallel with --for sglang, which reads a table for DSPARK only"
+            raise InputError("drafter", options["drafter"], expected)
+        found = sglang_costs(table, _FORMS[form])
+    return costs.answer(dialect, table, predicted(table, deployment, assumed), found)

@@ -2,50 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from specmodel.answers import sensitivity as analyses
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_named_range
-from specmodel.base.text import align, table_width, wrap
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.where import where_options
-from specmodel.prediction.table import Form, Row, columns_of
-from specmodel.show import report
-from specmodel.show.forms import Answer, records
+from specmodel.show import sensitivities
+from specmodel.show.forms import Answer
 
 _CONTEXT = "KV entries per sequence before the step.  [default: 1024]"
 _RANGE = "What is known of an input; uniform. Once for each."
 _POINT = ("batch_size", "draft_length", "context_length")
-
-_ENDS = ("low", "high")
-_MOST_ROWS = 15
-"""Rows of a table for people [-]."""
-
-_VISIBLE = 0.005
-"""Smallest effect that is visible with two decimals [-]."""
-_WIDE = 0.3
-"""Widest interval of a share that counts as settled [-]."""
-
-_SOURCES = {
-    "given": "given ones are uniform",
-    "published": "routing_correlation and popularity_exponent are uniform between what published"
-    " models allow",
-    "tasks": "acceptance_rate has the central 80 % of what one head reaches on different tasks,"
-    " normal",
-    "calibration": "the calibration's are the central 80 % of errors on shapes not fitted,"
-    " lognormal, and of overheads of the engine, normal",
-}
-_ERRORS = {
-    ".error": "a factor on kernels of a kind in both passes",
-    ".verify_error": "one on the verify pass over that on the plain pass",
-    ".draft_error": "one on draft passes",
-    "deployment.error": "one on all that GPUs do in any pass",
-    "engine.error": "one on the whole step",
-}
 
 
 @settings.command()
@@ -78,44 +47,9 @@ def sensitivity(**options: Any) -> Answer:
           --draft-length 3 --acceptance-rate 0.5 --proposal-rate 0.4 \\
           --range proposal_rate=0.2:0.6 --json
     """
-    found = sensitivity_from(options)
-    return Answer(
-        page=lambda: _page(found),
-        fields=lambda: _fields(found),
-        rows=lambda: _tidy(found),
-        warnings=found.warnings,
-        case=report.heading(found.deployment),
-    )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Sensitivity:
-    """Three analyses of one operating point, and what they rest on.
-
-    `outcome` is the prediction there [-]; `swings` and `indices` are the tables of `tornado` and
-    `sobol`.
-    """
-
-    deployment: report.Deployment
-    point: analyses.OperatingPoint
-    outcome: dict[str, float]
-    ranges: dict[str, analyses.Range]
-    elasticities: report.DataFrame
-    swings: report.DataFrame
-    indices: report.DataFrame
-    samples: int
-    assumptions: dict[str, Any]
-    fits: bool
-    warnings: tuple[str, ...]
-
-
-def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
-    """Return the analyses that the options of the command line ask for."""
-    import numpy as np
-
+    from specmodel.answers.sensitivity import OperatingPoint, analyse
     from specmodel.base.units import check
     from specmodel.cli.options import acceptance_from, best_from, deployment_from
-    from specmodel.cost.memory import MemoryUse
     from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH
 
     seed = int(check("seed", options["seed"], minimum=0, whole=True))
@@ -132,31 +66,9 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
         values["draft_length"] = best or 1
         told = "the best at this batch size" if best else "the shortest, as none pays here"
         assumed["draft_length"] = f"{best or 1} ({told})"
-    point = analyses.OperatingPoint(**values, acceptance=acceptance)
-    is_routing_known = "routing_correlation" not in assumed
-    ranges = analyses.uncertain_ranges(deployment, point, given, routing_is_known=is_routing_known)
-    swings = analyses.tornado(deployment, point, ranges)
-    outputs = analyses.varying_outputs(swings)
-    if not outputs:
-        raise InputError("range", list(ranges), "a range that moves speedup or target efficiency")
-    drawn = {"samples": options["samples"], "generator": np.random.default_rng(seed)}
-    indices = analyses.sobol(deployment, point, ranges, outputs=outputs, **drawn)
-    memory = MemoryUse(deployment, point.context_length, point.draft_length + 1)
-    size, length = np.asarray(point.batch_size), np.asarray(point.draft_length)
-    outcome = analyses.evaluate(deployment, point, {})
-    return Sensitivity(
-        deployment=deployment,
-        point=point,
-        outcome={name: value.item() for name, value in outcome.items()},
-        ranges=ranges,
-        elasticities=analyses.elasticities(deployment, point),
-        swings=swings,
-        indices=indices,
-        samples=options["samples"],
-        assumptions=assumed,
-        fits=bool(np.all(size <= memory.max_batch_size)),
-        warnings=(*memory.warnings(size), *deployment.warnings(size, length)),
-    )
+    point = OperatingPoint(**values, acceptance=acceptance)
+    drawn = {"samples": options["samples"], "seed": seed}
+    return sensitivities.answer(analyse(deployment, assumed, point, given, **drawn))
 
 
 def _given_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
@@ -167,194 +79,3 @@ def _given_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
             raise InputError(f"range {name}", text, "one range of each input")
         given[name] = (low, high)
     return given
-
-
-def _page(found: Sensitivity) -> str:
-    """Return the answer for people, at most 80 columns wide."""
-    place = "batch size {0.batch_size}, draft length {0.draft_length}, context {0.context_length}"
-    tables = [
-        _elasticity_table(records(found.elasticities)),
-        _tornado_table(records(found.swings)) + _without_range(found),
-        *(_sobol_table(found, output) for output in found.outcome),
-    ]
-    verdict = _verdict(found) if found.fits else report.if_it_fitted(_verdict(found))
-    words = [verdict, place.format(found.point)]
-    return report.page(found, words, *tables, notes=_notes(found))
-
-
-def _verdict(found: Sensitivity) -> str:
-    """Say what is predicted, which input moves it most, and which makes it most uncertain."""
-    speedup, efficiency = found.outcome.values()
-    told = f"Speedup {speedup:.2f}, target efficiency {efficiency:.2f}."
-    for row in records(found.elasticities):
-        if row["input"] != "draft_length" and "error" not in row["input"]:
-            verb, by = "raises" if row["speedup"] >= 0 else "lowers", abs(row["speedup"])
-            told += f" A 1 % higher {row['input']} {verb} the speedup by {by:.2g} %."
-            break
-    swing = records(found.swings)[0]
-    moved = f"{swing['speedup_at_low']:.2f} to {swing['speedup_at_high']:.2f}"
-    told += f" Of what is uncertain, {swing['input']} moves it most, from {moved}"
-    decided = records(found.indices[found.indices["output"] == "speedup"])
-    if decided:
-        first = max(decided, key=lambda row: row["first_order"])
-        told += " and" if first["input"] == swing["input"] else f"; {first['input']}"
-        told += f" decides {_per_cent(first['first_order'])} of the variance"
-    return f"{told}."
-
-
-def _elasticity_table(rows: list[Row]) -> str:
-    """Return the change of the outcome in per cent, for an input 1 % higher."""
-    columns: dict[str, Form] = {
-        "1 % more of": "{input}",
-        "value": lambda row: _value(row["value"], row["unit"]),
-        "speedup": "{speedup:+.3f} %",
-        "target\neff.": "{target_efficiency:+.3f} %",
-    }
-    most = max((abs(row["speedup"]) for row in rows[_MOST_ROWS:]), default=0.0)
-    note = f"at most {most:.1g} % on the speedup"
-    return _table(rows[:_MOST_ROWS], columns, len(rows[_MOST_ROWS:]), note)
-
-
-def _tornado_table(rows: list[Row]) -> str:
-    """Return the outcome at both ends of each range."""
-    columns: dict[str, Form] = {
-        "one at a time": "{input}",
-        "range": lambda row: _range(row["low"], row["high"], row["unit"]),
-        "speedup": "{speedup_at_low:.2f}>{speedup_at_high:.2f}",
-        "target\neff.": "{target_efficiency_at_low:.2f}>{target_efficiency_at_high:.2f}",
-    }
-    outputs = ("speedup", "target_efficiency")
-    ends = [[[f"{row[f'{o}_at_{end}']:.2f}" for end in _ENDS] for o in outputs] for row in rows]
-    moved = [row for row, own in zip(rows, ends, strict=True) if any(a != b for a, b in own)]
-    shown = (moved or rows)[:_MOST_ROWS]
-    return _table(shown, columns, len(rows) - len(shown), "which move neither in these digits")
-
-
-def _without_range(found: Sensitivity) -> str:
-    """Name the inputs with the largest elasticities that have no range, and so are not moved."""
-    names = [name for name in found.elasticities["input"][:_MOST_ROWS] if name not in found.ranges]
-    told = f"Not moved, as without a range (--range gives one): {', '.join(names)}."
-    return f"\n{wrap(told)}" if names else ""
-
-
-def _sobol_table(found: Sensitivity, output: str) -> str:
-    """Return the shares of the variance of an output."""
-    rows = records(found.indices[found.indices["output"] == output])
-    words = output.replace("_", " ")
-    if not rows:
-        return wrap(f"No range moves the {words}.")
-    columns: dict[str, Form] = {
-        f"share of the variance\nof {words}": "{input}",
-        "first-\norder": lambda row: _per_cent(min(row["first_order"], row["total"])),
-        "95 %": lambda row: _interval(row, "first_order"),
-        "\ntotal": lambda row: _per_cent(row["total"]),
-        "95 % ": lambda row: _interval(row, "total"),
-    }
-    totals = [row["total"] for row in rows]
-    count = _rows_shown(totals)
-    most = max(totals[count:], default=0.0)
-    note = f"each at most {100 * most:.1g} % in total"
-    table = _table(rows[:count], columns, len(rows[count:]), note)
-    if any(row["first_order_high"] - row["first_order_low"] > _WIDE for row in rows):
-        table += f"\nThese shares are not settled: more than {found.samples} samples."
-    return table
-
-
-def _table(rows: Sequence[Row], forms: dict[str, Form], rest: int, note: str) -> str:
-    """Return rows in at most 80 columns, and a line about the rest."""
-    columns = columns_of(rows, forms.items())
-    while table_width(columns) > 80:
-        columns = columns[:-1]
-    table = align(columns, left=[columns[0][0]])
-    return f"{table}\n{wrap(f'and {rest} more, {note}.')}" if rest > 0 else table
-
-
-def _notes(found: Sensitivity) -> list[str]:
-    """Say where ranges come from, and what the errors among the inputs are."""
-    sources = {span.source for span in found.ranges.values()}
-    told = "; ".join(text for source, text in _SOURCES.items() if source in sources)
-    ranges = (
-        f"Ranges: {told}. All vary independently, {found.samples} samples; intervals of shares by"
-        " bootstrap."
-    )
-    names = [*found.elasticities["input"], *found.ranges]
-    errors = [
-        f"{end.lstrip('.')} {text}"
-        for end, text in _ERRORS.items()
-        if any(name.endswith(end) for name in names)
-    ]
-    return [ranges, f"Errors: {', '.join(errors)}."]
-
-
-def _fields(found: Sensitivity) -> dict[str, Any]:
-    """Return the fields of JSON, in SI units."""
-    case = report.case_fields(found)
-    return {
-        "deployment": case.pop("deployment"),
-        "point": {name: getattr(found.point, name) for name in _POINT},
-        **found.outcome,
-        "elasticities": records(found.elasticities),
-        "tornado": records(found.swings),
-        "sobol": records(found.indices),
-        "laws": {name: span.law for name, span in found.ranges.items()},
-        "samples": found.samples,
-        **case,
-    }
-
-
-def _tidy(found: Sensitivity) -> list[Row]:
-    """Return all three analyses as one tidy table."""
-    ends = [
-        (f"{name}_{end}", name, end)
-        for name in found.outcome
-        for end in ("at_low", "at_high", "nominal")
-    ]
-    tables: dict[str, tuple[report.DataFrame, list[tuple[str, str | None, str]]]] = {
-        "elasticity": (found.elasticities, [(name, name, "elasticity") for name in found.outcome]),
-        "tornado": (found.swings, [("low", "", "low"), ("high", "", "high"), *ends]),
-        "sobol": (found.indices, [(name, None, name) for name in found.indices.columns[2:]]),
-    }
-    return [
-        {
-            "analysis": analysis,
-            **{name: getattr(found.point, name) for name in _POINT},
-            "input": row["input"],
-            "output": row["output"] if output is None else output,
-            "quantity": name,
-            "value": row[column],
-            "unit": row["unit"] if column in ("low", "high") else "-",
-            "source": row["source"] if column in ("low", "high") else None,
-        }
-        for analysis, (table, cells) in tables.items()
-        for row in records(table)
-        for column, output, name in cells
-    ]
-
-
-def _rows_shown(effects: list[float]) -> int:
-    """Return how many rows to show: up to the last visible effect, at least one [-]."""
-    seen = [i + 1 for i, effect in enumerate(effects[:_MOST_ROWS]) if effect >= _VISIBLE]
-    return max([1, *seen])
-
-
-def _value(value: float, unit: str) -> str:
-    from specmodel.base.units import format_si  # which imports what help does not need
-
-    return f"{value:.4g}" if unit in ("-", "token", "request") else format_si(value, unit)
-
-
-def _range(low: float, high: float, unit: str) -> str:
-    """Return both ends of a range; a unit that they share stands once."""
-    first, last = (_value(end, unit).split(" ") for end in (low, high))
-    if first[1:] == last[1:] or low == 0:
-        first = first[:1]
-    return f"{' '.join(first)}-{' '.join(last)}"
-
-
-def _per_cent(share: float, unit: str = " %") -> str:
-    """Return a share in per cent; estimates beyond 0 and 1 are cut."""
-    return f"{100 * min(max(share, 0.0), 1.0):.0f}{unit}"
-
-
-def _interval(row: dict[str, Any], name: str) -> str:
-    return "-".join(_per_cent(row[f"{name}_{end}"], "") for end in ("low", "high"))

@@ -11,11 +11,11 @@ from specmodel import replay
 from specmodel.base.errors import InputError
 from specmodel.cli import settings
 from specmodel.cli.answering import answering, progress_bar
-from specmodel.cli.replayed_text import fields_of, page
 from specmodel.cli.settings import flag, given, own, refuse_given, refuse_inputs
 from specmodel.cli.where import where_options
 from specmodel.show import report
 from specmodel.show.forms import Answer, records
+from specmodel.show.replayed import fields_of, page
 
 DEFAULT_MAX_DRAFT_LENGTH = 7
 DEFAULT_CONTEXT_LENGTH = 1024

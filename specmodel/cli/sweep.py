@@ -50,7 +50,7 @@ _AXES = [
 _CHANGES = (
     "Fields of hardware, engine, target or drafter, e.g."
     " hardware.memory.peak_bytes_per_s=3e12,4e12 or target.experts_per_token=2,4,8"
-    " (fields: specmodel show NAME)."
+    " (fields: specmodel list NAME)."
 )
 _OUTPUT = (
     "NAME.csv, .parquet, .arrow, or a folder NAME/ of Parquet parts; all but CSV need pip install"

@@ -28,6 +28,8 @@ from specmodel.drafters.published import (
 QUARTILES_FROM = 6
 """Targets of a kind from which quartiles are told; of fewer, the lowest and the highest [-]."""
 _RANGE_FROM = 2
+NAMES = ("typical-low", "typical", "typical-high")
+"""Names by which the three levels are taken as an acceptance."""
 _LEVELS = {True: ("lower quartile", "median", "upper quartile")}
 _LEVELS[False] = ("lowest", "median", "highest")
 

@@ -13,7 +13,6 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import HIDDEN, Record
 from specmodel.base.schemas import Setting
 from specmodel.base.units import LARGEST_NUMBER, LARGEST_RATE
-from specmodel.machines.folders import HARDWARE
 from specmodel.machines.kernels import (
     DATA_SHEET_KERNELS,
     TYPICAL,
@@ -24,7 +23,9 @@ from specmodel.machines.kernels import (
 )
 from specmodel.machines.stand_ins import load_stand_ins, with_stand_ins
 
-FOLDER = HARDWARE
+_PACKAGED = Path(__file__).parent / "data/hardware"
+FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "hw_profiles"
+"""In the package when installed, beside it in a checkout."""
 
 RIDGE_POINT_RANGE = (1.0, 2500.0)
 """Ridge points of GPUs outside this range [FLOP/B] mean a wrong unit."""

@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
+    from specmodel.serving.capacity import Capacity as Capacity, Targets as Targets
+    from specmodel.serving.carried import (
+        best_schedule as best_schedule,
+        capacities as capacities,
+        carried_by as carried_by,
+        largest_rates as largest_rates,
+        with_single_lengths as with_single_lengths,
+    )
     from specmodel.serving.closed_forms import (
         chain_state as chain_state,
         fluid_state as fluid_state,
     )
     from specmodel.serving.limits import Scheduler as Scheduler
     from specmodel.serving.outcome import Run as Run
+    from specmodel.serving.promises import Trial as Trial
     from specmodel.serving.requests import (
         Arrivals as Arrivals,
         Lengths as Lengths,

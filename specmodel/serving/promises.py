@@ -1,21 +1,17 @@
-"""What each policy of a study carries within targets: rates simulated with replications."""
+"""What a policy of a study carries within targets: rates simulated with replications."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from specmodel.answers.sweeps.workers import dask_workers
-from specmodel.base.errors import InputError
-from specmodel.base.units import check, format_si
+from specmodel.base.units import check
 from specmodel.prediction.decoding import decode_deployed
 from specmodel.prediction.predicting import predict_deployed
 from specmodel.replay.chance import stream
-from specmodel.replay.workers import spread
 from specmodel.serving.capacity import (
-    MEANS,
     NOTHING,
     Capacity,
     Load,
@@ -29,7 +25,7 @@ from specmodel.serving.outcome import WARM_UP, Run
 from specmodel.serving.policies import Drafting
 from specmodel.serving.requests import LENGTHS, Arrivals, Lengths, Requests, Whole
 from specmodel.serving.run import Service, is_worth_compiling
-from specmodel.serving.study import Row, Study
+from specmodel.serving.study import Study
 
 RESIDENCES = 20
 """Least length of a run, in times that a request stays [-]."""
@@ -43,6 +39,8 @@ _MANY = 200_000
 """Requests whose lengths give their mean [request]."""
 _ALONE = 40
 """Requests, one after another, that tell what a request takes alone [request]."""
+RUNS = {True: (5, 2000), False: (2, 1000)}
+"""Usual runs at each rate [-] and their requests [request], with numba or not."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,11 +62,14 @@ class Trial:
     targets: Targets
     replications: int = 8
     arrivals: Arrivals = field(default_factory=lambda: Arrivals(request_rate=1.0))
-    _blocks: dict[tuple[int, ...], Requests] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         check("replications", self.replications, minimum=1, maximum=100, whole=True)
         check("requests", self.study.num_requests, minimum=20, maximum=_MOST_REQUESTS, whole=True)
+
+    @cached_property
+    def _blocks(self) -> dict[tuple[int, ...], Requests]:
+        return {}
 
     @cached_property
     def mean_output(self) -> float:
@@ -141,7 +142,7 @@ class Trial:
                 self.study.deployment,
                 {},
                 draft_length=max(round(load.means["drafted_tokens_per_step"]), 1),
-                acceptance=self.study.acceptance,
+                acceptance=self.study.acceptance or self.study.accepted,
                 max_draft_length=self.study.max_draft_length,
                 **where,
             )
@@ -234,98 +235,3 @@ def _cut(prompts: Whole, outputs: Whole, longest: int) -> tuple[Whole, Whole]:
     """Return prompts and outputs that are together no longer than so many tokens [token]."""
     prompts = np.minimum(prompts, longest - 1)
     return prompts, np.minimum(outputs, longest - prompts)
-
-
-def capacities(
-    pieces: Sequence[tuple[Trial, str]],
-    *,
-    workers: int = 1,
-    client: Any = None,
-    progress: Callable[[int], object] = lambda done: None,
-) -> list[Capacity]:
-    """Return the capacity of a policy in each trial, the same whoever computes it.
-
-    Parameters
-    ----------
-    pieces
-        Trials, each with the name of a policy; `NOTHING` where memory holds no request.
-    workers, client
-        Processes, or a Dask cluster, by a client or the address of its scheduler [-].
-    progress
-        Is told how many rates were tried, about [-].
-    """
-    if client is None and workers == 1:
-        return [_capacity(piece, progress) for piece in pieces]
-
-    def told(results: Iterable[tuple[tuple[Trial, str], Capacity]]) -> list[Capacity]:
-        found = {}
-        for piece, result in results:
-            found[piece] = result
-            progress(len(result.loads))
-        return [found[piece] for piece in pieces]
-
-    if client is None:
-        return told(spread(_capacity, pieces, workers))
-    if workers != 1:
-        raise InputError("workers", workers, "none with a scheduler, which has its own")
-    with dask_workers(client) as (submit, _, wait):
-        futures = [submit(_capacity, piece) for piece in pieces]
-        return told(zip(pieces, map(wait, futures), strict=True))
-
-
-def _capacity(
-    piece: tuple[Trial, str], progress: Callable[[int], object] = lambda done: None
-) -> Capacity:
-    trial, name = piece
-    try:
-        return trial.capacity(name, progress)
-    except InputError as error:
-        if error.argument != "memory":
-            raise
-        return NOTHING
-
-
-def check_alone(trial: Trial, policies: Sequence[str]) -> None:
-    """Refuse targets that a request alone misses under all policies, and say its times."""
-    targets, found = trial.targets, {name: trial.alone(name) for name in policies}
-    best, (ttft, tpot) = min(found.items(), key=lambda item: item[1][::-1])
-    told = f"what a request alone takes with {best}"
-    if targets.tpot is not None and tpot > targets.tpot:
-        expected = f"at least {format_si(tpot, 's')}, {told}"
-        raise InputError("tpot_target", f"{targets.tpot:g} s", expected)
-    if targets.ttft is not None and ttft > targets.ttft:
-        expected = f"at least {format_si(ttft, 's')}, {told}"
-        raise InputError("ttft_target", f"{targets.ttft:g} s", expected)
-
-
-def capacity_row(trial: Trial, name: str, found: Capacity) -> Row:
-    """Return what a policy carries, how sure that is, and what requests then meet."""
-    met, (low, high) = found.promised, found.simulated
-    predicted: tuple[float | None, float | None] = (None, None)
-    if met is not None and trial.study.deployment.kernels.record is not None:
-        predicted = found.predicted(trial.factors(name, met))
-    means = met.means if met else dict.fromkeys(MEANS)
-    return {
-        "policy": name,
-        "capacity": found.rate,
-        "simulated_low": low,
-        "simulated_high": high,
-        "predicted_low": predicted[0],
-        "predicted_high": predicted[1],
-        "passes_again": found.passes_again,
-        "capacity_if_looser": found.if_looser,
-        **means,
-        "goodput": met.share() if met else None,
-        "throughput": found.rate * trial.mean_output,
-    }
-
-
-def load_row(trial: Trial, name: str, load: Load) -> Row:
-    """Return what requests meet under a policy at one load."""
-    return {
-        "policy": name,
-        **load.means,
-        "goodput": load.share(),
-        "is_steady": load.is_steady,
-        "meets_targets": load.passes(trial.targets.attainment),
-    }

@@ -112,9 +112,14 @@ def prepare(
     )
 
 
+def has_numba() -> bool:
+    """Tell whether numba is installed."""
+    return find_spec("numba") is not None
+
+
 def is_worth_compiling(tokens: float) -> bool:
     """Tell whether numba is there and soon makes up for its start with so many tokens [token]."""
-    return tokens >= WORTH_COMPILING and find_spec("numba") is not None
+    return tokens >= WORTH_COMPILING and has_numba()
 
 
 def simulate(  # noqa: PLR0913 - all keyword-only but for the requests

@@ -1,17 +1,20 @@
 """A deployment under load: the same requests under several policies."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from specmodel.algebra.acceptance import Acceptance
+from specmodel.algebra.acceptance import Acceptance, acceptance_from_lengths
+from specmodel.algebra.money import cost_per_million_tokens
+from specmodel.base.units import check
 from specmodel.cost.deployment import NO_DRAFTER, Deployment
 from specmodel.machines.engine import first_token_constants
 from specmodel.replay.choices import VERIFICATION
 from specmodel.replay.traces import Trace
+from specmodel.replay.traces.statistics import steps_at
 from specmodel.serving.apart import prefill_apart
 from specmodel.serving.closed_forms import LoadCurves, chain_state, load_curves
 from specmodel.serving.limits import Scheduler, usual_scheduler
@@ -31,6 +34,9 @@ from specmodel.serving.times import drafting_in_full
 
 Row = dict[str, Any]
 
+_MOST_POSITIONS = 16
+"""Positions of a trace whose acceptance closed forms take [-]."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Study:
@@ -39,7 +45,8 @@ class Study:
     Parameters
     ----------
     deployment, acceptance, max_draft_length
-        What runs where, how drafts fare, and the longest draft of any policy [token].
+        What runs where, how drafts fare (None where nothing is drafted, or a trace tells it), and
+        the longest draft of any policy [token].
     lengths
         Laws of prompts and outputs, or recorded requests.
     num_requests, seed
@@ -56,7 +63,7 @@ class Study:
     """
 
     deployment: Deployment
-    acceptance: Acceptance
+    acceptance: Acceptance | None = None
     max_draft_length: int
     lengths: Lengths | Requests
     num_requests: int = 2000
@@ -80,11 +87,19 @@ class Study:
 
     @cached_property
     def accepted(self) -> Acceptance:
-        """Acceptance over all steps; that of a trace is."""
+        """Acceptance over all steps; of a trace the rates that give its mean tokens per step."""
         if self.trace is not None:
-            return self.acceptance
+            lengths = range(1, min(self.trace.max_draft_length, _MOST_POSITIONS) + 1)
+            rates = acceptance_from_lengths([steps_at(self.trace, n)[0] for n in lengths])
+            return Acceptance(acceptance_by_position=rates.tolist())
         rate = self.deployment.drafter.proposal_rate
-        return over_all_steps(self.acceptance, rate, self.max_draft_length)
+        own = self.acceptance or Acceptance(acceptance_rate=0.0)
+        return over_all_steps(own, rate, self.max_draft_length)
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of a server, those that prefill apart included [-]."""
+        return self.deployment.layout.num_gpus * (1 + self.prefill_servers)
 
     @cached_property
     def typical(self) -> Requests:
@@ -181,6 +196,8 @@ def under_load(
     arrivals: Sequence[Arrivals],
     policies: Sequence[str],
     targets: tuple[float | None, float | None] = (None, None),
+    *,
+    gpu_hour_price: float | None = None,
     progress: Callable[[int], object] = lambda done: None,
 ) -> list[Row]:
     """Return a row for each load and policy, simulated and, where there is one, in closed form.
@@ -191,9 +208,11 @@ def under_load(
         What is compared, at which loads, and under which policies by name.
     targets
         Time to the first token and per output token that a request should meet, None for any [s].
-    progress
-        Is told after each run that one more is done [-].
+    gpu_hour_price, progress
+        Price of a GPU for an hour, where costs are wanted [-]; what is told after each run that one
+        more is done [-].
     """
+    check("gpu_hour_price", gpu_hour_price or 0.0, minimum=0)
     rows, runs = [], len(arrivals) * len(policies)
     compiled = is_worth_compiling(runs * float(study.typical.output_tokens.sum()))
     for load in arrivals:
@@ -201,7 +220,20 @@ def under_load(
             run = study.run(name, load, compiled=compiled)
             rows.append(_row(study, load, name, targets, run))
             progress(1)
+    add_costs(rows, gpu_hour_price, study.num_gpus)
     return rows
+
+
+def add_costs(rows: Iterable[Row], gpu_hour_price: float | None, num_gpus: int) -> None:
+    """Add to rows what tokens cost, and GPUs in an hour where a row has their number."""
+    if gpu_hour_price is None:
+        return
+    for row in rows:
+        made = row["throughput"]
+        cost = float(cost_per_million_tokens(gpu_hour_price, num_gpus, made)) if made else None
+        row["cost_per_million_tokens"] = cost
+        if "gpus" in row:
+            row["cost_per_hour"] = None if row["gpus"] is None else row["gpus"] * gpu_hour_price
 
 
 def not_carried(rows: Sequence[Row]) -> dict[float, float]:

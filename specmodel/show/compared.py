@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specmodel.base.ranges import among, ranges_text, runs, spans
 from specmodel.base.text import wrap
 from specmodel.prediction.table import Form, Row
 from specmodel.show import forms, report
 from specmodel.show.assumed import FOR_PROGRAMS, assumed_text, what_if_text
+from specmodel.show.loads import within_targets
+
+if TYPE_CHECKING:
+    from specmodel.serving import Targets
 
 CLOSE = 0.1
 """Share by which one alternative must be slower than another to be told apart from it [-]. Of pairs
@@ -34,6 +38,13 @@ _WITHIN: dict[str, Form] = {
     "alternative": "{alternative}",
     "largest batch\nplain>with": lambda row: _pair(row, "largest_batch_size", "d"),
     "tokens/s per GPU\nplain>with": lambda row: _pair(row, "throughput_per_gpu_within", ".0f"),
+}
+
+_CARRIED: dict[str, Form] = {
+    "alternative": "{alternative}",
+    "requests/s\nplain": "{capacity_plain:.3g}",
+    "requests/s\nat best": "{capacity:.3g}",
+    "\nper GPU": "{capacity_per_gpu:.3g}",
 }
 
 
@@ -334,3 +345,11 @@ def within_table(rows: Sequence[Row], target: str) -> tuple[str, str]:
     )
     columns = {**_WITHIN} | ({"$/M\ntokens": _COST} if _PRICE in rows[0] else {})
     return told, f"Within {target} a token:\n{forms.table(rows, columns, left=['alternative'])}"
+
+
+def carried_table(rows: Sequence[Row], targets: Targets, *, has_prices: bool) -> tuple[str, str]:
+    """Return what alternatives carry under a simulated load, in a sentence and a table."""
+    best = max(rows, key=lambda row: row["capacity_per_gpu"])
+    told = f"Within {within_targets(targets)}, {best['alternative']} carries most per GPU."
+    columns = _CARRIED | ({"$/M\ntokens": _COST} if has_prices else {})
+    return told, forms.table(rows, columns, left=["alternative"])

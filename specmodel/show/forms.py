@@ -26,6 +26,7 @@ class Answer:
     `page` is the text for people, `fields` the JSON, `rows` the CSV, and `fragment` what an engine
     reads. `warnings` go to standard error beside CSV and fragment, `caveats` beside the fragment.
     `case` names what runs where, if all rows have that in common: the last column of the CSV.
+    `figure` is the kind of plot that draws the rows, where a command has several.
     """
 
     page: Callable[[], str]
@@ -35,6 +36,7 @@ class Answer:
     fragment: str = ""
     caveats: Collection[str] = ()
     case: str = ""
+    figure: str = ""
 
     def report(self) -> str:
         """Return the text that the command prints."""

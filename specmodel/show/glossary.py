@@ -106,8 +106,8 @@ POLICIES = {
     "table:FILE": "the length that a schedule has for a batch of one (specmodel schedule)",
     "cascade": "tests lengths and turns drafting off where it does not pay; settings after colons:"
     " cascade:first_draft_length=1:backoff_factor=1",
-    "schedule": "serve, capacity: the best length for the requests that run",
-    "adaptive-verification": "serve, capacity: vLLM's rule, which drafts in full and verifies by"
+    "schedule": "load: the best length for the requests that run",
+    "adaptive-verification": "load: vLLM's rule, which drafts in full and verifies by"
     " batch what gives most",
     "goodput": "the length with the most tokens a second by acceptance so far",
     "sglang": "follows the mean of accepted tokens, as SGLang's adaptive rule",
@@ -120,7 +120,7 @@ POLICIES = {
     " draft_lengths and generator, which are given, and settings after colons:"
     " mine:MyPolicy:window=20",
 }
-"""Policies that ``simulate`` replays, or ``serve`` and ``capacity`` alone, by name."""
+"""Policies that ``simulate`` replays, or ``load`` alone, by name."""
 
 
 def limits_told(names: set[str], opening: str = "Limited by") -> str:

@@ -88,6 +88,21 @@ class Within:
             told += f" ({seconds(least, self.target)} at least)"
         return f"{told}.{self._most()}{self._end()}"
 
+    def row(self, price: float | None) -> Row:
+        """Return the largest batches and what they carry, by GPU; at a price of one, the cost."""
+        from specmodel.algebra.money import cost_per_million_tokens
+
+        gpus, row = self.prediction.deployment.layout.num_gpus, Row()
+        ends = ("_plain", self.plain, "forward_time"), ("", self.largest, "tpot")
+        for end, largest, time in ends:
+            rate = largest["batch_size"] / largest[time] / gpus if largest else None
+            row[f"largest_batch_size{end}"] = int(largest["batch_size"]) if largest else None
+            row[f"throughput_per_gpu_within{end}"] = rate
+        if price is not None:
+            cost = cost_per_million_tokens(price, 1, rate) if rate else None
+            row["cost_per_million_tokens"] = cost
+        return row
+
     def _named(self, row: Row | None) -> str:
         """Return a batch size, with its context if there are several."""
         if not row:

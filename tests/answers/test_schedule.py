@@ -358,7 +358,7 @@ def test_sglang_itself_reads_back_the_lengths_and_keeps_them(lengths, accepted, 
     parser, path = own_parser("sglang"), tmp_path / "schedule.json"
     schedule = schedule_of(lengths)
     path.write_text(dialect("sglang").fragment(schedule), encoding="utf-8")
-    flags = dialect("sglang").place(schedule, "eagle3").split()
+    flags = dialect("sglang").place(schedule, "eagle3", "").split()
     first = int(flags[flags.index("--speculative-num-steps") + 1])
     assert first in parser["resolve_candidate_steps_from_config"](str(path))
     params = parser["AdaptiveSpeculativeParams"](first, str(path))

@@ -66,7 +66,7 @@ def test_a_spread_that_engines_were_made_with_is_found(made, monkeypatch):
 
 
 def judge_at(table, spread, monkeypatch):
-    """Return the coverage of what `validate` judges with a spread."""
+    """Return the coverage of what `fit check` judges with a spread."""
     monkeypatch.setattr(intervals, "DEPLOYMENT_SPREAD", spread)
     judged, _ = judge_serving(table)
     return judged["measured"].between(judged["low"], judged["high"]).mean()

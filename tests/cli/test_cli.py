@@ -413,7 +413,7 @@ def test_times_are_typed_with_their_unit_or_in_seconds(run):
 @pytest.mark.parametrize("name", ["h200_sxm", "b300", "mi300x", "t4"])
 def test_shown_hardware_predicts_the_same(name, tmp_path, run, rows):
     path = tmp_path / "mine.toml"
-    path.write_text(run(f"show {name}"), encoding="utf-8")
+    path.write_text(run(f"list {name}"), encoding="utf-8")
     command = f"{PREDICT} --batch-size 1:64:x4 --hardware"
     assert rows(f"{command} {path}") == rows(f"{command} {name}")
 
@@ -423,7 +423,7 @@ def test_shown_hardware_predicts_the_same(name, tmp_path, run, rows):
 )
 def test_shown_architecture_predicts_the_same(name, tmp_path, run, rows):
     path = tmp_path / "mine.toml"
-    path.write_text(run(f"show {name}"), encoding="utf-8")
+    path.write_text(run(f"list {name}"), encoding="utf-8")
     for option in ("--target", f"--set drafter.vocabulary_size={VOCABULARY_SIZE} --drafter"):
         command = f"{PREDICT} --batch-size 1:64:x4 {option}"
         assert rows(f"{command} {path}") == rows(f"{command} {name}")
@@ -432,7 +432,7 @@ def test_shown_architecture_predicts_the_same(name, tmp_path, run, rows):
 def test_every_shown_architecture_loads_again(tmp_path, run):
     path = tmp_path / "mine.toml"
     for name in specmodel.list_architectures():
-        text = run(f"show {name}")
+        text = run(f"list {name}")
         path.write_text(text, encoding="utf-8")
         assert "[[layers]]" in text, name
         assert specmodel.load_architecture(path) == specmodel.load_architecture(name), name
@@ -440,9 +440,9 @@ def test_every_shown_architecture_loads_again(tmp_path, run):
 
 def test_shown_engine_predicts_the_same(tmp_path, run, rows):
     path = tmp_path / "mine.toml"
-    path.write_text(run("show ideal"), encoding="utf-8")
+    path.write_text(run("list ideal"), encoding="utf-8")
     assert rows(f"{PREDICT} --engine {path}") == rows(f"{PREDICT} --engine ideal")
-    assert run(f"show {path}") == run("show ideal")
+    assert run(f"list {path}") == run("list ideal")
 
 
 def test_model_configuration_by_path(tmp_path, run, rows):
@@ -457,7 +457,7 @@ def test_model_configuration_by_path(tmp_path, run, rows):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config), encoding="utf-8")
     saved = tmp_path / "mine.toml"
-    saved.write_text(run(f"show {path}"), encoding="utf-8")
+    saved.write_text(run(f"list {path}"), encoding="utf-8")
     assert "hidden_size = 1024" in saved.read_text(encoding="utf-8")
     command = f"{PREDICT} --drafter ngram --target"
     assert rows(f"{command} {path}") == rows(f"{command} {tmp_path}/") == rows(f"{command} {saved}")
@@ -467,8 +467,8 @@ def test_model_configuration_by_path(tmp_path, run, rows):
 def test_a_stack_of_any_name_is_shown_so_that_it_loads_again(stack, run, tmp_path):
     profile, shown = tmp_path / "odd.toml", tmp_path / "shown.toml"
     name = stack.replace('"', '\\"')
-    profile.write_text(run("show l40s").replace("[fitted.vllm", f'[fitted."{name}"'))
-    shown.write_text(run(f"show {profile}"), encoding="utf-8")
+    profile.write_text(run("list l40s").replace("[fitted.vllm", f'[fitted."{name}"'))
+    shown.write_text(run(f"list {profile}"), encoding="utf-8")
     first, again = specmodel.load_hardware(profile), specmodel.load_hardware(shown)
     assert again == first
     assert [*again.fitted] == [stack.replace("\\n", "\n")]
@@ -491,7 +491,7 @@ def test_list_names_all(kind, names, run):
 
 @pytest.mark.parametrize("name", [*specmodel.list_hardware(), *specmodel.list_architectures()])
 def test_every_record_is_shown(name, run):
-    shown = run(f"show {name}")
+    shown = run(f"list {name}")
     assert "schema_version = " in shown
     assert not {"ignored_config_keys", "reported_names"} & {*re.findall(r"^\w+", shown, re.M)}
 
@@ -504,7 +504,7 @@ def test_every_record_is_shown(name, run):
     ],
 )
 def test_a_shown_mixer_names_its_kind_first(name, kind, run):
-    assert f'[layers.mixer]\nkind = "{kind}"\n' in run(f"show {name}")
+    assert f'[layers.mixer]\nkind = "{kind}"\n' in run(f"list {name}")
 
 
 CONTEXT = click.Context(main_group)
@@ -562,7 +562,7 @@ def test_examples_of_the_help_run(command, run, folder, monkeypatch):
     if command.startswith("fit "):
         pytest.importorskip("pandas")
         pytest.importorskip("scipy")
-    if command.startswith("capacity ") or "--for-load" in command:
+    if command.startswith("load ") or "--for-load" in command:
         pytest.importorskip("numba")  # minutes without
     assert run(command)
     output = re.search(r"--output (\S+)", command)

@@ -223,7 +223,7 @@ def refuse(run, folder, tmp_path):
 
 
 KERNELS = "fit {folder}/gemm.csv --output out.toml"
-VALIDATE = "validate {folder}/plain/h200_sxm.toml {folder}/gemm.csv"
+VALIDATE = "fit check {folder}/plain/h200_sxm.toml {folder}/gemm.csv"
 
 FAULTS = [
     # tables of kernels
@@ -234,7 +234,7 @@ FAULTS = [
         for command in (
             "fit {{folder}}/{}.csv --output out.toml",
             "fit kernels {{folder}}/{}.csv --output out.toml",
-            "validate h200_sxm {{folder}}/{}.csv --figure out.toml",
+            "fit check h200_sxm {{folder}}/{}.csv --figure out.toml",
         )
         for table, *fragments in (
             ("empty", "measurements", "empty.csv"),
@@ -268,13 +268,13 @@ FAULTS = [
     (f"{KERNELS} --hardware h201 --measured-on h200_sxm", "--hardware", "'h201'", "h200_sxm"),
     (f"{KERNELS} --hardware {{folder}}/none/h200_sxm.toml", "--hardware", "No such file"),
     (f"{KERNELS} --hardware {{folder}}/second/h200_sxm.toml", "schema_version", "got 2", "1"),
-    # validate
-    ("validate", "Missing argument", "PROFILE"),
-    ("validate h200_sxm", "Missing argument", "MEASUREMENTS"),
-    ("validate h200_sxm {folder}/none.csv", "measurements", "none.csv", "No such file"),
-    ("validate h201 {folder}/gemm.csv", "error: profile: got 'h201'", "h200_sxm"),
+    # fit check
+    ("fit check", "Missing argument", "PROFILE"),
+    ("fit check h200_sxm", "Missing argument", "MEASUREMENTS"),
+    ("fit check h200_sxm {folder}/none.csv", "measurements", "none.csv", "No such file"),
+    ("fit check h201 {folder}/gemm.csv", "error: profile: got 'h201'", "h200_sxm"),
     (
-        "validate {folder}/second/h200_sxm.toml {folder}/gemm.csv",
+        "fit check {folder}/second/h200_sxm.toml {folder}/gemm.csv",
         *("error: profile ", "schema_version", "got 2"),
     ),
     (f"{VALIDATE} --stack nosuch", "--stack", "'nosuch'", "typical, datasheet"),
@@ -314,7 +314,8 @@ def test_one_line_names_what_is_wrong_and_the_output_stays(
     command, fragments, refuse, tmp_path
 ) -> None:
     (tmp_path / "out.toml").write_bytes(KEPT)
-    line = refuse(f"{command} --overwrite" if command.startswith("fit") else command)
+    fits = command.startswith("fit") and not command.startswith("fit check")
+    line = refuse(f"{command} --overwrite" if fits else command)
     for fragment in fragments:
         assert fragment in line
 
@@ -353,7 +354,7 @@ def test_fit_without_arguments_shows_help_and_fails(run) -> None:
     assert "Usage: specmodel fit" in out + err
 
 
-@pytest.mark.parametrize("command", ["fit", "fit kernels", "fit engine", "validate"])
+@pytest.mark.parametrize("command", ["fit", "fit kernels", "fit engine", "fit check"])
 def test_help_fits_80_columns(command, do) -> None:
     assert do(f"{command} --help").startswith(f"Usage: specmodel {command}")
 
@@ -493,7 +494,7 @@ def test_predictions_take_the_fitted_stack(run) -> None:
     assert status == [0, 0, 2]
 
 
-# validate
+# fit check
 
 
 @pytest.mark.parametrize(
@@ -509,7 +510,7 @@ def test_predictions_take_the_fitted_stack(run) -> None:
     ],
 )
 def test_validate_tells_by_its_status(options, status, run) -> None:
-    found, out, err = run(f"validate {{folder}}/fitted.toml {{folder}}/all.csv {options}")
+    found, out, err = run(f"fit check {{folder}}/fitted.toml {{folder}}/all.csv {options}")
     assert found == status
     assert len(err.splitlines()) == (status > 0)
     assert err.startswith("specmodel: " if status else "")
@@ -553,7 +554,7 @@ def test_a_figure_says_what_to_install(refuse, monkeypatch) -> None:
     assert "pip install '.[plots]'" in line
 
 
-@pytest.mark.parametrize("command", ["fit {} --output out.toml", "validate h200_sxm {}"])
+@pytest.mark.parametrize("command", ["fit {} --output out.toml", "fit check h200_sxm {}"])
 def test_parquet_says_what_to_install(command, refuse, monkeypatch) -> None:
     for name in ("pyarrow", "fastparquet"):
         monkeypatch.setitem(sys.modules, name, None)

@@ -139,8 +139,8 @@ def test_from_two_files_to_a_schedule_and_costs(do: Any) -> None:
               " --engine mine.toml --max-batch-size 64")  # fmt: skip
     assert "SGLang spec v1 (own runs)" in plan
     where = WHERE.replace("eagle3", "parallel")
-    costs = do(f"cost-table --for sglang {where} --draft-length 7 --engine mine.toml"
-               " --fragment-only")  # fmt: skip
+    costs = do(f"schedule --for sglang --format cost-table {where} --max-draft-length 7"
+               " --engine mine.toml --fragment-only")  # fmt: skip
     assert json.loads(costs)
 
 

@@ -6,7 +6,6 @@ import shlex
 import numpy as np
 import pytest
 
-from specmodel.cli.capacity import UNASKED
 from specmodel.cli.commands import carry_out
 
 LOAD = "qwen3-30b-a3b h100 --drafter eagle3 --prompt-length 100 --output-length 60"
@@ -22,14 +21,13 @@ def test_on_other_seeds_it_carries_no_less_than_single_lengths_and_none(
     capsys, monkeypatch, target
 ):
     """By more than two standard errors of the differences."""
-    monkeypatch.setattr("specmodel.cli.capacity._RUNS", dict.fromkeys((True, False), (2, 400)))
-    monkeypatch.setitem(UNASKED, "requests", 400)
+    monkeypatch.setattr("specmodel.serving.promises.RUNS", dict.fromkeys((True, False), (2, 400)))
     line = f"{LOAD} --tpot-target {target} --max-draft-length 3"
     carried = document(capsys, f"schedule {line} --max-batch-size 256 --for vllm --for-load")
     rows = {row["policy"]: row["capacity"] for row in carried["carried"]}
     chosen, found = max(rows, key=lambda name: rows[name]), []
     for seed in range(1, 5):
-        shown = f"capacity {line} --policy {','.join(rows)} --seed {seed} --requests 400"
+        shown = f"load {line} --policy {','.join(rows)} --seed {seed} --requests 400"
         found.append([row["capacity"] for row in document(capsys, shown)["rows"]])
     best = np.array(found)[:, [*rows].index(chosen)]
     for each in np.array(found).T:

@@ -94,7 +94,7 @@ def test_the_fuzz_starts_from_lines_that_work_and_reach_all_commands_and_readers
         assert (ended.status == 2) == (line in fuzzed_lines.REFUSED), (line, ended.err)
         assert not [*fuzzed_runs.faults(ended)]
         fuzzed_files.restore(tmp_path, kept)
-        if words[0] == "fit" and words[1] != "engine":
+        if words[0] == "fit" and words[1] not in ("engine", "check"):
             words.insert(1, "kernels")
         named |= {tuple(words[:1]), tuple(words[:2])}
         kinds |= {words[1].replace("-", "_")} if words[0] == "plot" else set()
@@ -133,7 +133,7 @@ FORGETTING = files._FORMS | {".csv": (*files._FORMS[".csv"][:2], lambda *_: [])}
 MENDS = [
     ("cli.commands._OTHER_OPTIONS", {}, lines("tool")),
     ("cli.commands._TAKING_MEMORY", (), lines("memory", of="predict", count=30)),
-    ("base.errors._FEW", 10**6, lines("plain", of="show")),
+    ("base.errors._FEW", 10**6, lines("plain", of="list")),
     ("base.files.followed", Path, lines("link", of="plot")),
     ("measure.kernels.rows._remove", str, lines("plain", of="calibrate")),
     ("answers.sweeps.files._FORMS", FORGETTING, lines("interrupted", of="swept.csv")),

@@ -21,12 +21,9 @@ COMMANDS = [
     f"compare{RATE} --batch-size 1",
     f"predict --view terms{RATE} --batch-size 1 --draft-length 3",
     f"schedule --for vllm{RATE} --max-batch-size 4",
-    f"cost-table --for vllm{WHERE} --batch-size 1 --draft-length 3",
     f"sensitivity{RATE} --batch-size 1 --draft-length 3 --samples 64",
     f"sweep{RATE} --batch-size 1 --draft-length 3",
-    f"serve{RATE} --request-rate 1 --policy none --prompt-length 100 --output-length 20",
-    f"capacity{RATE} --tpot-target 1s --request-rate 1 --replications 1 --policy none"
-    " --prompt-length 100 --output-length 20",
+    f"load{RATE} --request-rate 1 --policy none --prompt-length 100 --output-length 20",
     f"simulate{WHERE} --trace chat-eagle --requests 3 --output-tokens 40",
 ]
 

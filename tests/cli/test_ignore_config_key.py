@@ -27,11 +27,10 @@ COMMANDS = {
     "sweet-spot": f"predict --view peak {RANGE} --draft-length 2",
     "sensitivity": f"sensitivity {POINT}",
     "schedule": f"schedule --for vllm {WHERE} --acceptance-rate 0.5",
-    "cost-table": f"cost-table --for vllm {WHERE} --draft-length 2".replace("ngram", "parallel"),
     "sweep": f"sweep {POINT} --columns speedup",
-    "show": "show {path}",
+    "list": "list {path}",
 }
-SILENT = {"sweep", "cost-table", "schedule"}
+SILENT = {"sweep", "schedule"}
 """Their output is data that an engine or a program reads."""
 
 
@@ -61,7 +60,7 @@ def test_a_key_is_ignored_and_said(capsys, path, name):
 
 
 def test_a_shown_model_says_what_was_ignored(capsys, path):
-    _, out, _ = run(capsys, f"show {path} --ignore-config-key zeta_dense_every")
+    _, out, _ = run(capsys, f"list {path} --ignore-config-key zeta_dense_every")
     assert 'ignored_config_keys = ["zeta_dense_every"]' in out.splitlines()
 
 

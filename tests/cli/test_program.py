@@ -98,7 +98,7 @@ def test_an_interrupted_import_is_silent(module: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        *("{}", "list {}", "show {}", "predict {}", "predict --{}", "fit {} --output a.toml"),
+        *("{}", "list {}", "predict {}", "predict --{}", "fit {} --output a.toml"),
         *(f"{PREDICT} {{}}", f"{PREDICT} --tensor-parallel {{}}", f"{PREDICT} --set {{}}"),
         *(f"{PREDICT} --set target.{{}}=1", f"{PREDICT} --hardware {{}}", "acceptance {}"),
     ],

@@ -115,7 +115,7 @@ def test_a_list_says_which_there_are(capsys):
 
 @pytest.mark.parametrize("name", ["qwen3.5-397b-mtp", "deepseek-v3-mtp", "kimi-k3-dspark"])
 def test_what_is_listed_is_shown_with_its_source(capsys, name):
-    assert cli.main(["show", name]) == 0
+    assert cli.main(["list", name]) == 0
     shown = capsys.readouterr().out
     assert f"# as an option: --acceptance {name}" in shown
     told = tomllib.loads(shown)
@@ -129,8 +129,8 @@ def test_help_names_the_drafters_that_there_are(run):
 
 
 def test_what_a_model_usually_has_is_shown_with_it(run):
-    assert "# usual drafter: eagle3, draft length 7 (vLLM recipes" in run("show gpt-oss-120b")
-    assert "usual drafter" not in run("show mixtral-8x7b")
+    assert "# usual drafter: eagle3, draft length 7 (vLLM recipes" in run("list gpt-oss-120b")
+    assert "usual drafter" not in run("list mixtral-8x7b")
 
 
 @pytest.mark.parametrize(
@@ -150,4 +150,4 @@ def test_what_a_model_usually_has_is_shown_with_it(run):
     ],
 )
 def test_whose_use_of_a_drafter_it_is_stands_beside_it(run, target, told):
-    assert f"# usual drafter: {told}" in run(f"show {target}")
+    assert f"# usual drafter: {told}" in run(f"list {target}")

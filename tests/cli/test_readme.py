@@ -61,7 +61,7 @@ COMMANDS = [
 def test_the_commands_are_found() -> None:
     names = [command.split()[1] for command in COMMANDS if command.startswith("specmodel ")]
     assert len(names) == len(COMMANDS) >= 10
-    assert {"predict", "schedule", "simulate", "sweep", "show", "plot"} <= set(names)
+    assert {"predict", "schedule", "simulate", "sweep", "list", "plot"} <= set(names)
     assert f"`{NEEDS_A_GPU}`" in TEXT
 
 
@@ -77,7 +77,7 @@ def test_a_command_of_the_pages_runs_in_what_was_an_empty_folder(
 ) -> None:
     if " plot " in command:
         pytest.importorskip("matplotlib")
-    if " capacity " in command or "--for-load" in command:
+    if " load " in command or "--for-load" in command:
         pytest.importorskip("numba")  # minutes without
     monkeypatch.chdir(folder)
     words, to_file, file = command.partition(" > ")
@@ -92,7 +92,7 @@ def test_a_command_of_the_pages_runs_in_what_was_an_empty_folder(
     assert out
     if to_file:
         Path(file).write_text(out, encoding="utf-8")
-        assert not file.endswith(".toml") or cli.main(["show", f"./{file}"]) == 0
+        assert not file.endswith(".toml") or cli.main(["list", f"./{file}"]) == 0
     output = re.search(r"--output (\S+)", words)
     assert output is None or Path(output[1]).stat().st_size > 0
 

@@ -11,7 +11,9 @@ import sys
 
 import pytest
 
-from specmodel import cli
+from specmodel import answers, cli
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.cost.deploying import deploy
 
 WHERE = " --target qwen3-30b-a3b --hardware h200_sxm"
 EAGLE = WHERE + " --drafter eagle3 --acceptance-rate 0.7"
@@ -310,12 +312,12 @@ def test_an_engine_that_is_given_is_taken_whatever_the_schedule_is_for(document,
 
 
 def parse_name(run, engine):
-    return re.search(r'^name = "(.*)"', run(f"show {engine}"), re.MULTILINE)[1]
+    return re.search(r'^name = "(.*)"', run(f"list {engine}"), re.MULTILINE)[1]
 
 
 def test_engine_by_path(tmp_path, document, run):
     path = tmp_path / "mine.toml"
-    path.write_text(run("show sglang"), encoding="utf-8")
+    path.write_text(run("list sglang"), encoding="utf-8")
     own = document(f"{SMALL} --engine sglang")
     assert document(f"{SMALL} --engine {path}")["rows"] == own["rows"]
     assert document(SMALL)["rows"] != own["rows"]
@@ -704,7 +706,7 @@ def test_the_start_command_holds_the_schedule_and_the_layout(run, document):
 def test_the_schedule_for_a_load_carries_no_less_than_any_single_length_or_none(
     capsys, monkeypatch
 ):
-    monkeypatch.setattr("specmodel.cli.capacity._RUNS", dict.fromkeys((True, False), (1, 2000)))
+    monkeypatch.setattr("specmodel.serving.promises.RUNS", dict.fromkeys((True, False), (1, 2000)))
     words = "schedule --for vllm qwen3-30b-a3b h100 --max-batch-size 32 --max-draft-length 2"
     words += " --for-load --tpot-target 12ms --prompt-length 100 --output-length 40 --json"
     assert cli.main(shlex.split(words)) == 0
@@ -720,3 +722,25 @@ def test_targets_need_a_load(capsys):
     words = "schedule --for vllm qwen3-30b-a3b h100 --tpot-target 12ms"
     assert cli.main(shlex.split(words)) == 2
     assert "--for-load" in capsys.readouterr().err
+
+
+def test_python_plans_the_same_from_records(document):
+    deployment, assumed = deploy(
+        target="qwen3-30b-a3b", hardware="h200_sxm", drafter="eagle3", engine="sglang"
+    )
+    acceptance = Acceptance(acceptance_rate=0.7)
+    plan = answers.plan_schedule(
+        *(deployment, assumed, acceptance, answers.dialect("sglang")),
+        max_draft_length=10,
+        context_length=[1024, 8192],
+        max_batch_size=64,
+    )
+    told = document(CONTEXTS)
+    assert plan.rows() == told["rows"]
+    assert plan.fragment == told["fragment"]
+    assert plan.place == told["place"]
+    assert list(plan.warnings) == told["warnings"]
+    free = answers.plan_schedule(
+        deployment, assumed, acceptance, answers.dialect("sglang"), max_draft_length=10
+    )
+    assert free.rows() == document(SGLANG.replace(" --max-batch-size 64", ""))["rows"]

@@ -429,9 +429,8 @@ BAD = [
     ("predict h200 qwen3-30b", "expected the model first, then the GPU: qwen3-30b h200"),
     ("predict qwen3-30b", "--hardware: none given; expected a GPU, as in specmodel predict"),
     ("help", "command: got 'help'; expected specmodel --help, or specmodel COMMAND --help"),
-    ("list word", "kind: got 'word'; expected words"),
+    ("list word", "name: got 'word'; expected words, or another kind"),
     ("list", "kind: none given; expected acceptance, architectures, "),
-    ("show", "Missing argument 'NAME' (specmodel show --help)"),
     ("predict qwen3-30b h200 --tpot-target 20", "expected a time with its unit: 20ms or 20s"),
     ("predict qwen3-30b h200 --target mixtral-8x7b", "one of the word and the option"),
     ("predict qwen3-30b h200 b200", "words: got 'qwen3-30b h200 b200'; expected at most two"),
@@ -560,8 +559,8 @@ def test_lists_of_words_policies_and_heads_are_there(run):
 def test_every_policy_that_is_listed_can_be_chosen(run, tmp_path):
     for name, told in POLICIES.items():
         plain = name.replace("K", "3")
-        if told.startswith("serve, capacity: "):
-            line = f"serve qwen3-30b-a3b h100 --request-rate 1 --requests 50 --policy {name} --json"
+        if told.startswith("load: "):
+            line = f"load qwen3-30b-a3b h100 --request-rate 1 --requests 50 --policy {name} --json"
             assert json.loads(run(line))["rows"][0]["policy"] == name
         elif name not in ("table:FILE", "MODULE:CLASS", "best-fixed"):
             assert choose(plain, tmp_path).name == plain
@@ -585,10 +584,10 @@ def test_a_sweep_takes_two_words_in_front_of_its_lists(run, fail):
 
 
 def test_all_options_that_are_missing_are_named_at_once(fail):
-    missing = fail("cost-table qwen3-30b-a3b h100")
-    assert "'--for'" in missing
-    assert "; also --draft-length (specmodel cost-table --help)" in missing
-    assert "also" not in fail("cost-table qwen3-30b-a3b h100 --draft-length=3")
+    missing = fail("calibrate")
+    assert "'--device'" in missing
+    assert "; also --output (specmodel calibrate --help)" in missing
+    assert "also" not in fail("calibrate --output=mine.toml")
 
 
 def test_warnings_are_wrapped_where_a_person_watches(run, capsys, monkeypatch):

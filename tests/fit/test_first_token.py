@@ -119,7 +119,7 @@ def test_a_row_is_prefill_waiting_and_constant(table):
 def test_json_has_rows_and_errors_of_models_left_out(table, capsys):
     other = LONG | {"model": "Llama-3.1-8B", "gpus": 1, "measured_ttft_ms": 450.0}
     path = str(table(LONG, other, LONG | {"concurrency": 16}))
-    assert carry_out(["validate", "--serving", path, "--ttft", "--json"]) == 0
+    assert carry_out(["fit", "check", "--serving", path, "--ttft", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found["rows"]) == 2
     own = found["rows"][0]
@@ -129,7 +129,7 @@ def test_json_has_rows_and_errors_of_models_left_out(table, capsys):
     errors = [abs(row["left_out_error"]) for row in found["rows"]]
     assert found["left_out_median_error"] == pytest.approx(np.median(errors))
     assert found["not_taken"][0]["rows"] == ["2"]
-    assert carry_out(["validate", "--serving", path, "--ttft"]) == 0
+    assert carry_out(["fit", "check", "--serving", path, "--ttft"]) == 0
     assert "Models left out, with constants fitted to the others: mean" in capsys.readouterr().out
 
 
@@ -146,12 +146,12 @@ def test_json_has_rows_and_errors_of_models_left_out(table, capsys):
     ],
 )
 def test_a_table_without_first_tokens_is_refused_in_one_line(table, rows, words, capsys):
-    assert carry_out(["validate", "--serving", str(table(*rows)), "--ttft"]) == 2
+    assert carry_out(["fit", "check", "--serving", str(table(*rows)), "--ttft"]) == 2
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
 
 
 def test_first_tokens_are_of_whole_engines(capsys):
-    assert carry_out(["validate", "h100_sxm", "rows.csv", "--ttft"]) == 2
+    assert carry_out(["fit", "check", "h100_sxm", "rows.csv", "--ttft"]) == 2
     assert "ttft" in capsys.readouterr().err

@@ -116,7 +116,7 @@ def test_rows_can_be_fitted_and_judged_by_the_commands_for_any_table(
     fitted, refitted = (load_hardware(path).fitted["torch"] for path in (calibrated, again))
     for kind in ("experts", "gemm", "attention", "elementwise"):
         assert getattr(refitted, kind) == getattr(fitted, kind)
-    assert main(["validate", str(calibrated), str(rows)]) == 0
+    assert main(["fit", "check", str(calibrated), str(rows)]) == 0
     assert "elementwise" in capsys.readouterr().out
 
 

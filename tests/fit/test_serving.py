@@ -188,7 +188,7 @@ def test_kernels_of_another_engine_stand_in_where_there_are_none(table, capsys):
     path = table(ROW, ROW | {"backend": "vllm", "system": "mi300x"})
     judged, _ = judge_serving(read_serving(path))
     assert judged["stack"].tolist() == ["trtllm", "typical"]
-    assert carry_out(["validate", "--serving", str(path)]) == 0
+    assert carry_out(["fit", "check", "--serving", str(path)]) == 0
     assert "vllm on mi300x: typical" in capsys.readouterr().out
 
 
@@ -268,7 +268,7 @@ def test_a_row_that_cannot_be_predicted_ends_nothing(table, change, capsys):
     """Hosts too are told of the rows that are left, though two of them are of one host."""
     odd = PAIR | change | {"id": "odd", "host": "h"}
     path = table(PAIR | {"host": "h"}, odd, PAIR | {"id": "c", "host": "h"})
-    assert carry_out(["validate", "--serving", str(path), "--json"]) == 0
+    assert carry_out(["fit", "check", "--serving", str(path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["row"] for row in found["rows"]] == ["a", "c"]
     ((reason, rows),) = ((part["reason"], part["rows"]) for part in found["not_taken"])
@@ -372,7 +372,7 @@ def test_errors_and_coverage_are_those_of_the_rows(table):
 def test_rows_are_told_measured_beside_predicted_and_groups_only_where_they_differ(table, capsys):
     named = {"row": "slow", "model": "llama-3.1-70", "system": "h100", "measured_tpot_ms": 200.0}
     path = table(ROW, ROW | named)
-    assert carry_out(["validate", "--serving", str(path)]) == 0
+    assert carry_out(["fit", "check", "--serving", str(path)]) == 0
     page = capsys.readouterr().out
     rows = {line.split()[0]: line.split() for line in page.splitlines() if " to " in line}
     predicted = rows["0"][4]
@@ -382,13 +382,15 @@ def test_rows_are_told_measured_beside_predicted_and_groups_only_where_they_diff
     assert page.startswith("Predictions of TPOT are off by")
     assert "batch_size" not in page  # groups of one row would repeat rows
     assert "h100_sxm" not in page  # one GPU: the group would repeat the line above
-    assert carry_out(["validate", "--serving", str(table(*[ROW] * 21))]) == 0
+    assert carry_out(["fit", "check", "--serving", str(table(*[ROW] * 21))]) == 0
     assert " to " not in capsys.readouterr().out  # too many to tell one by one
 
 
 def test_json_has_rows_errors_coverage_and_what_is_not_taken(table, tmp_path, capsys):
     path, figure = table(ROW, ROW | {"mtp": "on"}), tmp_path / "engines.svg"
-    assert carry_out(["validate", "--serving", str(path), "--json", "--figure", str(figure)]) == 0
+    assert (
+        carry_out(["fit", "check", "--serving", str(path), "--json", "--figure", str(figure)]) == 0
+    )
     found = json.loads(capsys.readouterr().out)
     row = found["rows"][0]
     assert {"measured", "predicted", "low", "high", "error", "measured_tpot", "tpot"} <= row.keys()
@@ -397,7 +399,7 @@ def test_json_has_rows_errors_coverage_and_what_is_not_taken(table, tmp_path, ca
     assert found["coverage"] in (0.0, 1.0)
     assert found["not_taken"][0]["rows"] == ["1"]
     assert figure.exists()
-    assert carry_out(["validate", "--serving", str(table(PAIR)), "--json"]) == 0
+    assert carry_out(["fit", "check", "--serving", str(table(PAIR)), "--json"]) == 0
     pair = json.loads(capsys.readouterr().out)["rows"][0]
     assert pair["measured_speedup"] == 1.6
     assert pair["speedup"] == pair["predicted"]
@@ -419,7 +421,7 @@ def test_json_has_rows_errors_coverage_and_what_is_not_taken(table, tmp_path, ca
     ],
 )
 def test_a_table_that_cannot_be_is_refused_in_one_line(table, change, words, capsys):
-    assert carry_out(["validate", "--serving", str(table(ROW | change))]) == 2
+    assert carry_out(["fit", "check", "--serving", str(table(ROW | change))]) == 2
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
@@ -428,12 +430,12 @@ def test_a_table_that_cannot_be_is_refused_in_one_line(table, change, words, cap
 @pytest.mark.parametrize(
     "words",
     [
-        ["validate", "--json"],
-        ["validate"],
-        ["validate", "h100_sxm"],
-        ["validate", "h100_sxm", "rows.csv", "--serving", "rows.csv"],
-        ["validate", "--serving", "rows.csv", "--stack", "vllm"],
-        ["validate", "--serving", "no-such-file.csv"],
+        ["fit", "check", "--json"],
+        ["fit", "check"],
+        ["fit", "check", "h100_sxm"],
+        ["fit", "check", "h100_sxm", "rows.csv", "--serving", "rows.csv"],
+        ["fit", "check", "--serving", "rows.csv", "--stack", "vllm"],
+        ["fit", "check", "--serving", "no-such-file.csv"],
     ],
 )
 def test_validate_is_told_what_to_judge(words, capsys):
@@ -442,5 +444,5 @@ def test_validate_is_told_what_to_judge(words, capsys):
 
 
 def test_a_table_with_other_columns_is_refused(table, capsys):
-    assert carry_out(["validate", "--serving", str(table({"a": 1}))]) == 2
+    assert carry_out(["fit", "check", "--serving", str(table({"a": 1}))]) == 2
     assert "measured_tpot_ms" in capsys.readouterr().err

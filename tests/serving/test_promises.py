@@ -11,8 +11,9 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.serving.capacity import Targets, load_of
+from specmodel.serving.carried import capacities, capacity_row, check_alone
 from specmodel.serving.limits import Memory, Scheduler
-from specmodel.serving.promises import RESIDENCES, Trial, capacities, capacity_row, check_alone
+from specmodel.serving.promises import RESIDENCES, Trial
 from specmodel.serving.requests import Arrivals, Lengths, Requests
 from specmodel.serving.run import Service
 from specmodel.serving.study import Study

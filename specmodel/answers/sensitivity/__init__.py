@@ -19,6 +19,10 @@ from typing import TYPE_CHECKING
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
+    from specmodel.answers.sensitivity.analysed import (
+        Sensitivity as Sensitivity,
+        analyse as analyse,
+    )
     from specmodel.answers.sensitivity.analyses import (
         elasticities as elasticities,
         sobol as sobol,

@@ -34,7 +34,7 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     Parameters
     ----------
     table
-        As `specmodel capacity --csv` prints it: policy, request_rate, tpot_p90, ttft_p90 and
+        As `specmodel load --csv` prints it: policy, request_rate, tpot_p90, ttft_p90 and
         goodput; at most six policies.
     axes
         Three, that share the horizontal axis.
@@ -75,7 +75,7 @@ def steps(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     Parameters
     ----------
     table
-        As `specmodel serve --steps --csv` prints it: time, running, waiting, kv_use, draft_length.
+        As `specmodel load --steps --csv` prints it: time, running, waiting, kv_use, draft_length.
     axes
         Three, that share the horizontal axis.
     """

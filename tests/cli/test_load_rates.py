@@ -1,4 +1,4 @@
-"""The command serve: its page, JSON and CSV, and what it refuses."""
+"""The command load at given rates: its page, JSON and CSV, and what it refuses."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ WHERE = "qwen3-30b-a3b h100 --requests 200"
 
 
 def said(capsys, line):
-    status = carry_out(shlex.split(f"serve {line}"))
+    status = carry_out(shlex.split(f"load {line}"))
     captured = capsys.readouterr()
     return status, captured.out, captured.err
 
@@ -116,8 +116,8 @@ def test_columns_of_targets_are_kept(capsys):
         ("--request-rate 1 --policy cascade", "--policy", "--policy-state server"),
         ("--request-rate 1 --policy table:1-8=9", "--policy", "at most 7"),
         ("--request-rate 1 --policy none,none", "--policy", "each once"),
-        ("--request-rate 1 --prompt-length 10", "--output-length", "--prompt-length"),
-        ("--request-rate 1 --prompt-length 0 --output-length 5", "--prompt-length", "at least 1"),
+        ("--request-rate 1 --prompt-length 10", "--output-length", "as prompt_length is given"),
+        ("--request-rate 1 --prompt-length 0 --output-length 5", "--prompt-length", "from 1"),
         ("--request-rate 1 --workload essays", "--workload", "or a file"),
         ("--request-rate 1 --workload nowhere.csv", "--requests", "as the file has them"),
         ("--request-rate 1 --arrivals gamma:nan", "variation", "finite"),
@@ -175,3 +175,38 @@ def test_steps_are_of_one_run(capsys, more):
     assert status == 2
     assert "--steps" in err
     assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("load", ["--request-rate 1,40", "--users 2,100"])
+def test_given_loads_have_shares_within_targets_and_costs(capsys, load):
+    line = f"{WHERE} --prompt-length 100 --output-length 60 --tpot-target 9ms --gpu-hour-price 3"
+    line += f" --policy none,fixed:2 {load}"
+    found = rows(capsys, line)
+    assert [row["policy"] for row in found] == ["none", "fixed:2"] * 2
+    assert found[1]["goodput"] > 0.9
+    assert found[2]["goodput"] < 0.5
+    for row in found:
+        by_hand = 3 / 3600 / row["throughput"] * 1e6
+        assert row["cost_per_million_tokens"] == pytest.approx(by_hand)
+    _, page, _ = said(capsys, line)
+    assert "$/M" in page
+    assert max(map(len, page.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("more", ["--request-rate 1,4 --tpot-target 20ms", "--tpot-target 20ms"])
+def test_rates_are_drawn_as_a_load_or_as_a_capacity(capsys, tmp_path, more, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        "specmodel.show.plots.figures.save_figure", lambda kind, *_: drawn.append(kind)
+    )
+    pytest.importorskip("matplotlib")
+    line = f"{WHERE} --prompt-length 100 --output-length 20 --policy none {more}"
+    assert said(capsys, f"{line} --figure {tmp_path / 'drawn.svg'}")[0] == 0
+    assert drawn == ["load" if "rate" in more else "capacity"]
+
+
+@pytest.mark.parametrize("name", ["serve", "capacity"])
+def test_the_names_of_before_tell_the_new_one(capsys, name):
+    assert carry_out([name, "qwen3-30b-a3b", "h100"]) == 2
+    told = f"specmodel: error: command: got '{name}'; expected specmodel load ..., its new name\n"
+    assert capsys.readouterr().err == told

@@ -1,4 +1,4 @@
-"""What ``specmodel simulate`` tells people, and times as JSON has them."""
+"""Replays of policies in words and tables, and their times as JSON has them."""
 
 from __future__ import annotations
 

@@ -1,17 +1,11 @@
-"""``specmodel validate``: errors on timings of kernels, and on measurements of whole engines."""
+"""How wrong predictions are on what was measured, in words and tables."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import Any
 
-import click
-
-from specmodel import machines, measure
-from specmodel.base.errors import InputError
 from specmodel.base.text import listed, wrap
-from specmodel.cli.settings import command, own, refuse_given
 from specmodel.prediction.table import Form, Row, seconds, varies
 from specmodel.show import forms
 
@@ -51,85 +45,8 @@ _SPARE = ("model", "draft\nlength")
 _SHARES = {*_TITLES, "bias", "coverage"} - {"value"}
 
 
-@command()
-@click.argument("profile", required=False)
-@click.argument("measurements", required=False)
-@own("serving", "FILE", "Judge whole engines: a table of measured ones.")
-@own("ttft", bool, "Judge times to the first token, with --serving.")
-@own("json", bool, "Print JSON, with --serving.", to="as_json")
-@own("stack", "NAME", "Whose kernels.  [default: the table's]")
-@own("max_error", float, "Status 1 if a component's mean error is above.")
-@own("figure", "FILE", "Predicted against measured: PNG, PDF or SVG.")
-@own("with_fallbacks", bool, "Judge fallback kernels too.")
-def validate(profile: str | None, measurements: str | None, **options: Any) -> None:
-    """Judge a hardware profile by a table of timings, or whole engines.
-
-    Of timings, rows whose role is "judge" are judged; where a component has
-    none, those fitted.
-
-    With --serving, no profile and no timings are named. Its table has a row a
-    run: model, dtype, system (GPU), backend (engine), gpus, isl, osl,
-    concurrency and measured_tpot_ms of plain decoding; or, with and without
-    speculation, target, weight_dtype, gpu, engine, num_gpus, tensor_parallel,
-    drafter, draft_length, verify_tokens, batch_size_or_concurrency,
-    tokens_per_step and speedup or spec_step_ms. A model is a name or its
-    beginning, or the path of its config.json, a drafter a name such as eagle3,
-    or draft model: NAME. What is not taken is listed with its reason; bias is
-    the mean of signed errors. With --ttft, rows of plain decoding with
-    measured_ttft_ms, at most 4 requests at once and prompts of at least 4000
-    tokens are judged by that.
-    """
-    most = options["max_error"]
-    if most is not None and not 0 <= most < math.inf:
-        raise InputError("max_error", most, "a number of at least 0")
-    asked = options | {"profile": profile, "json": options["as_json"]}
-    asked = {name: value for name, value in asked.items() if value is not False}
-    if options["serving"] is not None:
-        refuse_given(asked, ["profile", "stack", "with_fallbacks"], "none with --serving")
-        error = _judge_engines(options)
-    else:
-        refuse_given(asked, ["json", "ttft"], "--serving FILE with it")
-        if profile is None or measurements is None:
-            missing = "PROFILE" if profile is None else "MEASUREMENTS"
-            raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")
-        error = _judge_kernels(profile, measurements, options)
-    if most is not None and error > most:
-        click.echo(f"specmodel: mean error {error:.3f} is above {most:g}", err=True)
-        raise click.exceptions.Exit(1)
-
-
-def _judge_kernels(profile: str, measurements: str, options: dict[str, Any]) -> float:
-    """Print how wrong a profile is on timings; return the largest mean error of a component [-]."""
-    from specmodel.fit.validation import ALL_ROWS, error_table, predict_measured
-    from specmodel.show.plots.figures import save_figure
-
-    hardware = machines.load_hardware(profile, "profile")
-    table = measure.read_measurements(measurements)
-    with_fallbacks = options["with_fallbacks"]
-    judged = predict_measured(table, hardware, options["stack"], with_fallbacks=with_fallbacks)
-    errors = error_table(judged)
-    if options["figure"] is not None:
-        save_figure("predicted_against_measured", judged, options["figure"])
-    text = _table(errors, left=["component", "dtype", "rows"])
-    click.echo(f"{hardware.name}\n\n{text}")
-    return float(errors[errors["rows"] == ALL_ROWS]["mean_error"].max())
-
-
-def _judge_engines(options: dict[str, Any]) -> float:
-    """Print how wrong predictions are on a table of engines; return their mean error [-]."""
-    from specmodel.show.plots.figures import save_figure
-
-    judged, answer = judged_engines(options["serving"], ttft=options["ttft"])
-    if options["figure"] is not None:
-        times = judged[judged["quantity"] != "speedup"]
-        drawn = times.rename(columns={"measured": "latency", "model": "component"})
-        save_figure("predicted_against_measured", drawn, options["figure"])
-    click.echo(forms.as_json(answer) if options["as_json"] else answer.page())
-    return float(judged["error"].abs().mean())
-
-
-def judged_engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Answer]:
-    """Return the judged rows of a table, and their errors as page and JSON.
+def engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Answer]:
+    """Return the judged rows of a table of measured engines, and their errors as page and JSON.
 
     With `ttft`, times to the first token are judged, else TPOT and speedups.
     """
@@ -157,7 +74,7 @@ def judged_engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Ans
         parts += [f"Assumed: {name} {value}." for name, value in table.assumed.items()]
         hosts = [forms.table(speeds, _SPEEDS, left=[*_SPEEDS][:1])] if speeds else []
         few = [_rows_table(judged)] if len(judged) <= _MOST_ROWS else []
-        told = _table(_told_apart(errors), left=["group", ""])
+        told = error_table(_told_apart(errors), left=["group", ""])
         headline = wrap(_headline(judged, errors))
         return "\n\n".join([headline, *few, told, *hosts, "\n".join(map(wrap, parts))])
 
@@ -257,7 +174,7 @@ def _row(row: Row) -> Row:
     return row | {f"measured_{name}": row["measured"], name: row["predicted"]}
 
 
-def _table(errors: forms.DataFrame, left: list[str]) -> str:
+def error_table(errors: forms.DataFrame, left: list[str]) -> str:
     """Return errors by what varies, shares in per cent."""
     columns = {
         _TITLES.get(n, n): f"{{{n}:.1%}}" if n in _SHARES else f"{{{n}}}" for n in map(str, errors)

@@ -1,4 +1,4 @@
-"""``specmodel cost-table``: what it prints in each form, and used wrong."""
+"""``specmodel schedule --format cost-table``: what it prints in each form, and used wrong."""
 
 import csv
 import io
@@ -10,9 +10,11 @@ import pytest
 from specmodel import cli
 from specmodel.answers.cost_tables import COLUMN_UNITS
 
-WHERE = " --target qwen3-30b-a3b --hardware h200_sxm --drafter parallel --draft-length 7"
-SGLANG = "cost-table --for sglang" + WHERE
-VLLM = "cost-table --for vllm" + WHERE
+WHERE = " --target qwen3-30b-a3b --hardware h200_sxm --drafter parallel --max-draft-length 7"
+TABLE = " --format cost-table"
+RATES = " --format rate-table"
+SGLANG = "schedule --for sglang" + TABLE + WHERE
+VLLM = "schedule --for vllm" + TABLE + WHERE
 SMALL = " --batch-size 1,4,16"
 
 
@@ -27,7 +29,7 @@ def run(capsys):
     return run
 
 
-@pytest.mark.parametrize("form", ["", " --form additive", " --form rates"])
+@pytest.mark.parametrize("form", ["", RATES])
 def test_all_forms_tell_the_same(run, form):
     status, fragment, err = run(SGLANG + SMALL + form + " --fragment-only")
     assert status == 0
@@ -37,7 +39,7 @@ def test_all_forms_tell_the_same(run, form):
     assert err.splitlines() == [f"specmodel: warning: {text}" for text in document["warnings"]]
     (fitted,) = document["warnings"]
     assert fitted.startswith("the engine SGLang was not fitted on ")
-    assert ("bias_seconds" in costs) == (form != " --form rates")
+    assert ("bias_seconds" in costs) == (form != RATES)
     assert document["units"] == COLUMN_UNITS | {"fits": "-"}
     table = list(csv.DictReader(io.StringIO(run(SGLANG + SMALL + form + " --csv")[1])))
     assert {row.pop("fits") for row in table} == {"True"}
@@ -53,12 +55,12 @@ def test_all_forms_tell_the_same(run, form):
 def test_what_was_not_given_is_told(run):
     told = " ".join(run(SGLANG)[1].split())
     assumed = told[told.index("Assumed:") :]
-    for words in ("batch_size 1:256:x2", "context_length 1024", "form additive"):
+    for words in ("batch_size 1:256:x2", "context_length 1024"):
         assert words in assumed
     assert "engine sglang (fit engine takes your own runs)" in assumed
     assert "host_speed 1 (mean of published hosts)" in assumed
-    given = " ".join(run(SGLANG + SMALL + " --context-length 9 --form rates")[1].split())
-    for name in ("batch_size", "context_length", "form "):
+    given = " ".join(run(SGLANG + SMALL + " --context-length 9")[1].split())
+    for name in ("batch_size", "context_length"):
         assert name not in given[given.index("Assumed:") :].replace("fits_at_bound", "")
 
 
@@ -90,22 +92,31 @@ def test_several_contexts_are_tables_but_no_file_of_sglang(run):
     ("command", "argument", "expected"),
     [
         (VLLM + " --fragment-only", "--fragment-only: got True", "--csv has it"),
-        (VLLM + " --form rates", "--form: got 'rates'", "reads no table"),
+        (VLLM + RATES, "--format: got 'rate-table'", "reads none"),
+        (VLLM + " --tolerance 0.1", "--tolerance: got 0.1", "none with --format cost-table"),
+        (VLLM + " --acceptance-rate 0.1", "--acceptance-rate: got 0.1", "none with --format"),
+        (VLLM + " --for-load --tpot-target 9ms", "--for-load", "no --format cost-table"),
+        (VLLM + " --tpot-target 9ms", "--tpot-target", "--for-load"),
+        (
+            SGLANG.replace(TABLE, "") + " --batch-size 4",
+            "--batch-size: got '4'",
+            "none of a schedule",
+        ),
         (SGLANG + " --context-length 1,2 --fragment-only", "--context-length", "expected one"),
-        (SGLANG + " --context-length 1,2 --form rates", "--context-length", "expected one"),
+        (SGLANG + RATES + " --context-length 1,2", "--context-length", "expected one"),
         (SGLANG + " --json --csv", "--csv: got True", "one of --json"),
         (SGLANG + " --json --fragment-only", "--fragment-only", "one of --json"),
-        (SGLANG + " --draft-length 2,3", "--draft-length: got '2,3'", "expected one"),
-        (SGLANG + " --draft-length 0", "--draft-length", "1"),
+        (SGLANG + " --max-draft-length 2,3", "--max-draft-length", "'2,3'"),
+        (SGLANG + " --max-draft-length 0", "--max-draft-length: got 0", "1"),
         (SGLANG + " --batch-size 0", "--batch-size", "1"),
         (SGLANG + " --batch-size 1:600", "--batch-size: got '600 of them'", "at most 512"),
         (SGLANG + " --batch-size 1:90000", "--batch-size", "at most 200000 points"),
         (SGLANG + " --context-length x", "--context-length", "x"),
         (SGLANG + " --drafter eagle3", "--drafter: got 'eagle3'", "DSPARK only"),
         (VLLM + " --drafter ngram", "--drafter", "a head or a model"),
-        (VLLM.replace("vllm", "tensorrt-llm"), "--for", "tensorrt-llm"),
-        ("cost-table" + WHERE, "--for", "Missing"),
-        (SGLANG.replace("--draft-length 7", ""), "--draft-length", "Missing"),
+        (VLLM.replace("vllm", "tensorrt-llm"), "--format", "tensorrt-llm"),
+        ("schedule" + TABLE + WHERE, "--for", "Missing"),
+        (SGLANG.replace("--max-draft-length 7", ""), "--max-draft-length", "none given"),
     ],
 )
 def test_used_wrong_it_says_so_in_one_line(run, command, argument, expected):
@@ -139,7 +150,7 @@ def test_a_longer_draft_hides_more_of_the_host(run):
 @pytest.mark.parametrize("dialect", ["sglang", "vllm"])
 def test_the_engine_of_the_dialect_is_taken_unless_another_is_given(run, dialect):
     def made(more=""):
-        return json.loads(run(f"cost-table --for {dialect}{WHERE}{SMALL}{more} --json")[1])
+        return json.loads(run(f"schedule --for {dialect}{TABLE}{WHERE}{SMALL}{more} --json")[1])
 
     table = made()
     assert table["deployment"]["stack"] == dialect

@@ -1,27 +1,38 @@
-"""What ``specmodel fit engine`` says of runs: measured beside predicted, what moved, and doubts."""
+"""Fits in words: kernels and their errors; of an engine runs, what moved, and doubts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING
 
-import click
-from click.core import ParameterSource
-
-from specmodel.base.naming import counted
-from specmodel.base.text import SCREEN, align, command_lines, table_width, wrap
-from specmodel.cli.acceptance import predict_options
+from specmodel.base.text import SCREEN, align, table_width, wrap
 from specmodel.prediction.table import seconds
 
 if TYPE_CHECKING:
     from specmodel.base.units import FloatArray
     from specmodel.cost.deployment import Deployment
-    from specmodel.fit import EngineUpdate
+    from specmodel.fit import EngineUpdate, KernelFitting
     from specmodel.fit.measured import Run
     from specmodel.fit.measured.tables import Served
+
+
+def kernels_text(fits: Mapping[tuple[str, str], KernelFitting]) -> str:
+    """Return fitted parameters, errors and warnings, a block for each kind and dtype."""
+    blocks = []
+    for (kind, dtype), fitting in fits.items():
+        found = fitting.fit
+        title = (
+            f"{kind} {dtype}: {found.num_points} points fitted, {found.num_judged} judged: error "
+            f"{found.mean_error:.1%} mean over shapes, {found.median_error:.1%} median, "
+            f"{found.percentile_90_error:.1%} 90th percentile"
+        )
+        values = fitting.result.parameters | {"sharpness": found.sharpness}
+        lines = [wrap(title), *(f"  {name} = {value:.4g}" for name, value in values.items())]
+        lines += [wrap(f"  Warning: {warning}.") for warning in fitting.result.warnings]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
 
 
 def runs_table(runs: Sequence[Run], update: EngineUpdate) -> str:
@@ -213,49 +224,3 @@ def _count_that_fits(rows: Sequence[Served]) -> str:
             low, high = ratios.min(), ratios.max()
             return f"; on {count}, {low:.2f} to {high:.2f} times what is predicted"
     return ""
-
-
-_NOT_TYPED_ON = (
-    *("measurements", "output", "overwrite", "name", "target", "hardware", "engine", "stack"),
-    *("draft_length", "tree_width", "verify_tokens", "source", "version", "force"),
-)
-"""What the next command does not take from the one typed, or takes in another form."""
-
-
-def next_command(runs: Sequence[Run], output: str, target: str, num_gpus: int | None) -> str:
-    """Return the command that predicts with an engine, for the place and acceptance of the runs."""
-    context = click.get_current_context()
-    _, gpu = counted(context.params["hardware"])
-    gpus = quote(f"{num_gpus}x{gpu}" if num_gpus else gpu)
-    words = [f"specmodel predict {quote(context.params['target'] or target)} {gpus}"]
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        typed = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
-        if typed and name not in _NOT_TYPED_ON:
-            values = context.params[name]
-            for value in values if isinstance(values, tuple) else [values]:
-                words.append(f"{parameter.opts[0]} {quote(str(value))}")
-    words.append(f"--engine {quote(output if '/' in output else f'./{output}')}")
-    words += [*_acceptance(runs), *_lengths(runs)]
-    return command_lines(words)
-
-
-def _acceptance(runs: Sequence[Run]) -> list[str]:
-    """Return the options that tell the acceptance of the runs with the longest draft."""
-    kinds = [(run.draft_length or 0, run.topk or 1, run.verify_tokens) for run in runs]
-    longest = max(kinds)
-    same = [run for run, kind in zip(runs, kinds, strict=True) if kind == longest]
-    return predict_options(same)[0] if longest[0] else []
-
-
-def _lengths(runs: Sequence[Run]) -> list[str]:
-    """Return the options that tell the lengths of the runs, if all have the same."""
-    from specmodel.fit.measured.runs import SAME_LOAD
-
-    found = []
-    for name in ("prompt_length", "output_length"):
-        lengths = [getattr(run, name) for run in runs]
-        if None in lengths or max(lengths) > SAME_LOAD * min(lengths):
-            return []
-        found.append(f"--{name.replace('_', '-')} {max(round(sum(lengths) / len(lengths)), 1)}")
-    return found

@@ -1,0 +1,236 @@
+"""The largest rates within targets: of policies, of schedules, of alternatives to compare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from specmodel.algebra.money import cost_per_million_tokens
+from specmodel.answers.sweeps.workers import dask_workers
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray, check, format_si
+from specmodel.replay.workers import spread
+from specmodel.serving.capacity import MEANS, NOTHING, Capacity, Load
+from specmodel.serving.promises import Trial
+from specmodel.serving.study import Row, add_costs
+
+if TYPE_CHECKING:
+    from specmodel.answers.schedule import Schedule
+
+_OF_POLICY = ("capacity", "simulated_low", "simulated_high", "predicted_low", "predicted_high")
+
+
+def largest_rates(
+    trial: Trial,
+    policies: Sequence[str],
+    *,
+    for_rate: float | None = None,
+    gpu_hour_price: float | None = None,
+    **how: Any,
+) -> tuple[list[Row], list[Row]]:
+    """Return a row for each policy with the largest rate that it carries, and one for each tried.
+
+    Parameters
+    ----------
+    trial, policies
+        The study and its targets, and the policies by name.
+    for_rate, gpu_hour_price
+        Requests a second for which replicas and GPUs are told, None for none [request/s]; price of
+        a GPU for an hour, where costs are wanted [-].
+    **how
+        Where it is computed, as `capacities` takes it.
+    """
+    if for_rate is not None:
+        check("for_rate", for_rate, above=0)
+    check("gpu_hour_price", gpu_hour_price or 0.0, minimum=0)
+    rows, tried = list[Row](), list[Row]()
+    every = capacities([(trial, name) for name in policies], **how)
+    for name, found in zip(policies, every, strict=True):
+        rows.append(capacity_row(trial, name, found))
+        ends = {key: rows[-1][key] for key in (*_OF_POLICY, "passes_again")}
+        tried += [{**_load_row(trial, name, load), **ends} for load in found.loads]
+    if not any(row["capacity"] for row in rows):
+        expected = "less: at no rate so many requests meet the targets"
+        raise InputError("attainment", trial.targets.attainment, expected)
+    for row in rows if for_rate is not None else ():
+        count = math.ceil(for_rate / row["capacity"]) if row["capacity"] else None
+        row["replicas"], row["gpus"] = count, count and count * trial.study.num_gpus
+    add_costs([*rows, *tried], gpu_hour_price, trial.study.num_gpus)
+    return rows, tried
+
+
+def with_single_lengths(schedule: Schedule, speedup: FloatArray) -> dict[str, Schedule]:
+    """Return a schedule, none and every single length, by the names of their policies.
+
+    Parameters
+    ----------
+    schedule, speedup
+        A schedule, and the speedups that it was made of: by context, batch size and draft length,
+        from 0 [-].
+    """
+    ranges = (f"{first}-{last}={length}" for first, last, length in schedule.ranges)
+    found = {":".join(["table", *ranges]): schedule}
+    if len(schedule.ranges) == 1:  # it is one of the others
+        found = {}
+    mean = np.exp(np.log(speedup).mean(axis=0))
+    mean[:, 0] = 1.0  # no drafter is loaded
+    for length in range(mean.shape[1]):
+        lengths = np.full_like(schedule.draft_length, length)
+        one = replace(schedule, draft_length=lengths, speedup=mean[:, length])
+        found[f"fixed:{length}" if length else "none"] = one
+    return found
+
+
+def best_schedule(
+    trial: Trial, schedules: Mapping[str, Schedule], **how: Any
+) -> tuple[Schedule, list[Row]]:
+    """Return which schedule carries most, and how much each does by the name of its policy.
+
+    Parameters
+    ----------
+    trial, schedules
+        The study and its targets, and schedules as `with_single_lengths` names them.
+    **how
+        Where it is computed, as `capacities` takes it.
+    """
+    every = capacities([(trial, name) for name in schedules], **how)
+    rows: list[Row] = [
+        {"policy": name, "capacity": each.rate, "simulated_interval": list(each.simulated)}
+        for name, each in zip(schedules, every, strict=True)
+    ]
+    return schedules[max(rows, key=lambda row: row["capacity"])["policy"]], rows
+
+
+def carried_by(
+    trials: Mapping[str, tuple[Trial, Sequence[str]]], prices: Mapping[str, float], **how: Any
+) -> list[Row]:
+    """Return what each alternative carries without drafts and at best, per GPU, and at what cost.
+
+    Parameters
+    ----------
+    trials
+        What is tried of each by its name, and under which policies, that without drafts first;
+        nothing is carried where nothing fits in memory.
+    prices
+        Of a GPU for an hour by the name of the alternative, where costs are wanted [-].
+    **how
+        Where it is computed, as `capacities` takes it.
+    """
+    pieces = [(trial, name) for trial, names in trials.values() for name in names]
+    found, rows = iter(capacities(pieces, **how)), list[Row]()
+    for alternative, (trial, names) in trials.items():
+        rates = [next(found).rate for _ in names]
+        most, gpus, cost = max(rates), trial.study.num_gpus, None
+        if alternative in prices and most:
+            made = most * trial.mean_output
+            cost = float(cost_per_million_tokens(prices[alternative], gpus, made))
+        rows.append(
+            {
+                "alternative": alternative,
+                "capacity_plain": rates[0],
+                "capacity": most,
+                "capacity_per_gpu": most / gpus,
+                "cost_per_million_tokens": cost,
+            }
+        )
+    return rows
+
+
+def capacities(
+    pieces: Sequence[tuple[Trial, str]],
+    *,
+    workers: int = 1,
+    client: Any = None,
+    progress: Callable[[int], object] = lambda done: None,
+) -> list[Capacity]:
+    """Return the capacity of a policy in each trial, the same whoever computes it.
+
+    Parameters
+    ----------
+    pieces
+        Trials, each with the name of a policy; `NOTHING` where memory holds no request.
+    workers, client
+        Processes, or a Dask cluster, by a client or the address of its scheduler [-].
+    progress
+        Is told how many rates were tried, about [-].
+    """
+    if client is None and workers == 1:
+        return [_capacity(piece, progress) for piece in pieces]
+
+    def told(results: Iterable[tuple[tuple[Trial, str], Capacity]]) -> list[Capacity]:
+        found = {}
+        for piece, result in results:
+            found[piece] = result
+            progress(len(result.loads))
+        return [found[piece] for piece in pieces]
+
+    if client is None:
+        return told(spread(_capacity, pieces, workers))
+    if workers != 1:
+        raise InputError("workers", workers, "none with a scheduler, which has its own")
+    with dask_workers(client) as (submit, _, wait):
+        futures = [submit(_capacity, piece) for piece in pieces]
+        return told(zip(pieces, map(wait, futures), strict=True))
+
+
+def _capacity(
+    piece: tuple[Trial, str], progress: Callable[[int], object] = lambda done: None
+) -> Capacity:
+    trial, name = piece
+    try:
+        return trial.capacity(name, progress)
+    except InputError as error:
+        if error.argument != "memory":
+            raise
+        return NOTHING
+
+
+def check_alone(trial: Trial, policies: Sequence[str]) -> None:
+    """Refuse targets that a request alone misses under all policies, and say its times."""
+    targets, found = trial.targets, {name: trial.alone(name) for name in policies}
+    best, (ttft, tpot) = min(found.items(), key=lambda item: item[1][::-1])
+    told = f"what a request alone takes with {best}"
+    if targets.tpot is not None and tpot > targets.tpot:
+        expected = f"at least {format_si(tpot, 's')}, {told}"
+        raise InputError("tpot_target", f"{targets.tpot:g} s", expected)
+    if targets.ttft is not None and ttft > targets.ttft:
+        expected = f"at least {format_si(ttft, 's')}, {told}"
+        raise InputError("ttft_target", f"{targets.ttft:g} s", expected)
+
+
+def capacity_row(trial: Trial, name: str, found: Capacity) -> Row:
+    """Return what a policy carries, how sure that is, and what requests then meet."""
+    met, (low, high) = found.promised, found.simulated
+    predicted: tuple[float | None, float | None] = (None, None)
+    if met is not None and trial.study.deployment.kernels.record is not None:
+        predicted = found.predicted(trial.factors(name, met))
+    means = met.means if met else dict.fromkeys(MEANS)
+    return {
+        "policy": name,
+        "capacity": found.rate,
+        "simulated_low": low,
+        "simulated_high": high,
+        "predicted_low": predicted[0],
+        "predicted_high": predicted[1],
+        "passes_again": found.passes_again,
+        "capacity_if_looser": found.if_looser,
+        **means,
+        "goodput": met.share() if met else None,
+        "throughput": found.rate * trial.mean_output,
+    }
+
+
+def _load_row(trial: Trial, name: str, load: Load) -> Row:
+    """Return what requests meet under a policy at one rate."""
+    return {
+        "request_rate": load.rate,
+        "policy": name,
+        **load.means,
+        "goodput": load.share(),
+        "is_steady": load.is_steady,
+        "meets_targets": load.passes(trial.targets.attainment),
+    }

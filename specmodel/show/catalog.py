@@ -1,0 +1,231 @@
+"""What ships with the package: listings of it, and single records as they are written."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import specmodel
+from specmodel.base.errors import InputError, nearest
+from specmodel.drafters.names import DRAFTERS
+from specmodel.replay import traces
+from specmodel.show.forms import table
+from specmodel.show.glossary import LIMITS, POLICIES, WORDS
+from specmodel.show.report import off_by
+
+if TYPE_CHECKING:
+    from specmodel.algebra.acceptance import Acceptance
+    from specmodel.base.records import Record
+
+
+Row = dict[str, str]
+"""A row of a listing: cells by title, the name of the record first."""
+
+
+def _hardware_row(name: str) -> Row:
+    from specmodel.base.units import format_si
+
+    profile = specmodel.load_hardware(name)
+    peaks = [f"{dtype} {peak.peak_flops_per_s / 1e12:.0f}" for dtype, peak in profile.dtype.items()]
+    return {
+        "name": name,
+        "memory": format_si(profile.memory.capacity_bytes, "B"),
+        "bandwidth": format_si(profile.memory.peak_bytes_per_s, "B/s"),
+        "peak TFLOP/s": ", ".join(peaks),
+    }
+
+
+def _architecture_row(name: str) -> Row:
+    model = specmodel.load_architecture(name)
+    experts = "dense"
+    if model.experts:
+        experts = f"{model.experts_per_token} of {model.num_experts}"
+        zero = model.experts.num_zero_experts
+        experts += f" and {zero} empty" if zero else ""
+    return {
+        "name": name,
+        "parameters": f"{model.total_parameters / 1e9:.4g}e9",
+        "active": f"{model.active_parameters / 1e9:.3g}e9",
+        "experts": experts,
+    }
+
+
+def _engine_rows() -> Iterable[Row]:
+    """Yield what each engine was fitted on and how wrong it is, wrapped over several rows."""
+    names = specmodel.list_engines()
+    for name in names:
+        engine = specmodel.load_engine(name)
+        what = engine.source
+        if engine.fit:
+            version = engine.fit.fitted_on.version if engine.fit.fitted_on else what
+            what = f"{version}: {off_by(engine.fit)}"
+        what += f"; code read: {engine.code_read}" if engine.code_read else ""
+        for at, line in enumerate(textwrap.wrap(what, 78 - max(map(len, names)))):
+            yield {"name": "" if at else name, "what": line}
+
+
+_LENGTHS = (1, 3, 5)
+_TOKENS = "tokens a step\nat 1, 3, 5 drafted"
+
+
+def _acceptance_rows() -> Iterable[Row]:
+    """Yield what is published of a target with a drafter, then what heads of each kind reach."""
+    from specmodel.drafters.typical import NAMES, acceptance_by_name, typical_heads
+
+    for name, published in sorted(acceptance_by_name().items()):
+        lengths = ", ".join(map(str, published.lengths))
+        shown = _reached(published.acceptance, max(published.lengths))
+        yield {"name": name, _TOKENS: shown, "measured at\ndraft length": lengths}
+    for found in filter(None, map(typical_heads, DRAFTERS)):
+        levels = zip(NAMES, found.acceptance, strict=True)
+        yield {
+            "heads\n(targets)": f"{found.drafter} ({found.num_targets})",
+            **{
+                f"--acceptance\n{name}": _reached(level, found.max_draft_length)
+                for name, level in levels
+            },
+            "low, high\nare": "extremes" if found.levels[0] == "lowest" else "quartiles",
+        }
+
+
+def _reached(acceptance: Acceptance, longest: int) -> str:
+    """Return the tokens a step at a few draft lengths up to the longest one measured."""
+    lengths = [length for length in _LENGTHS if length <= longest]
+    return ", ".join(f"{float(acceptance.expected_tokens_per_step(n)):.2f}" for n in lengths)
+
+
+def _policy_rows() -> Iterable[Row]:
+    """Yield policies by name, wrapped over several rows, and how to write one."""
+    for name, words in POLICIES.items():
+        for at, line in enumerate(textwrap.wrap(words, 78 - max(map(len, POLICIES)))):
+            yield {"name": "" if at else name, "what": line}
+
+
+def _word_rows() -> Iterable[Row]:
+    """Yield words of answers and what they mean, wrapped over several rows."""
+    words = WORDS | {f"limited by {name}": told for name, told in LIMITS.items() if name != "none"}
+    for word, told in words.items():
+        for at, line in enumerate(textwrap.wrap(told, 78 - max(map(len, words)))):
+            yield {"word": "" if at else word, "what it means": line}
+
+
+def _preset_rows() -> Iterable[Row]:
+    """Yield the figures of steps: tokens of a step by draft length, and how many steps propose."""
+    for name in traces.list_presets():
+        process = traces.load_preset(name)
+        row = {"name": name, "of": process.name}
+        if process.measured is not None:
+            shown = process.measured
+            tokens = dict(zip(shown.draft_lengths, shown.tokens_per_step, strict=True))
+            told = ", ".join(f"{tokens[n]:.2f}" for n in (1, 3, 7))
+            row["tokens a step\nat 1, 3, 7 drafted"] = told
+            row["steps that\npropose"] = f"{shown.proposing_steps or 0:.0%}"
+        yield row
+
+
+ROWS: dict[str, Callable[[], Iterable[Row]]] = {
+    "hardware": lambda: map(_hardware_row, specmodel.list_hardware()),
+    "architectures": lambda: map(_architecture_row, specmodel.list_architectures()),
+    "engines": _engine_rows,
+    "drafters": lambda: [
+        *({"name": name, "what": DRAFTERS[name].words} for name in specmodel.list_drafters()),
+        {"name": "NAME|PATH", "what": "any architecture, as a model of its own"},
+    ],
+    "acceptance": _acceptance_rows,
+    "policies": _policy_rows,
+    "presets": _preset_rows,
+    "words": _word_rows,
+}
+
+
+def listing(kind: str) -> str:
+    """Return a table of all that ships of one kind of `ROWS`."""
+    blocks = []
+    for names, alike in groupby(ROWS[kind](), key=tuple):
+        block = list(alike)
+        lists = [name for name in names if any(", " in row[name] for row in block)]
+        shown = {name: f"{{{name}}}" for name in names}
+        blocks.append(table(block, shown, left=[names[0], names[-1], *lists]))
+    return "\n\n".join([*blocks, *([f"GB: {WORDS['GB']}."] if kind == "hardware" else [])])
+
+
+def record_text(name: str) -> str:
+    """Return a record of any kind as TOML, by its name or path, below figures derived from it."""
+    from specmodel.base.records import is_path, toml_text
+
+    record: Any = _read(name) if is_path(name) else _find(name)
+    notes = [f"# {title}: {value}" for title, value in _notes(record).items()]
+    return "\n".join([*notes, toml_text(record)])
+
+
+def _read(path: str) -> Record:
+    """Return the record in a file; its kind follows from a key that only this kind has."""
+    from specmodel.base.records import read_mapping
+
+    keys: Any = read_mapping(Path(path), "name") if path.endswith(".toml") else ["hidden_size"]
+    if "memory" in keys:
+        return specmodel.load_hardware(path)
+    if "survival" in keys or "runs" in keys:
+        return traces.load_preset(path)
+    if "hidden_size" in keys:
+        return specmodel.load_architecture(path, "name")
+    return specmodel.load_engine(path)
+
+
+def _find(name: str) -> Any:
+    """Return the record that ships under a name, whichever kind it is."""
+    from specmodel.base.naming import known_name, spellings
+    from specmodel.drafters.typical import acceptance_by_name
+
+    kinds: list[tuple[Iterable[str], Callable[[str], Any]]] = [
+        (specmodel.list_hardware(), specmodel.load_hardware),
+        (specmodel.list_architectures(), specmodel.load_architecture),
+        (specmodel.list_engines(), specmodel.load_engine),
+        (traces.list_presets(), traces.load_preset),
+    ]
+    known = {shipped: load for names, load in kinds for shipped in names}
+    if {*spellings(name)} & {*specmodel.list_drafters()} and name not in known:
+        expected = f"a record; this drafter follows from its target: --drafter {name}"
+        raise InputError("name", name, expected)
+    published = acceptance_by_name()
+    found = next(filter(published.get, spellings(name)), None)
+    if found and found not in known:
+        return published[found]
+    found = known_name(name, known, "name")
+    if found:
+        return known[found](found)
+    every = nearest(name, [*ROWS, *known, *published])
+    expected = f"{every}, or another kind or name of specmodel list, or a path"
+    raise InputError("name", name, expected)
+
+
+def _notes(record: Any) -> Row:
+    """Return figures derived from a record, by title."""
+    from specmodel.drafters.published import PublishedAcceptance
+    from specmodel.drafters.typical import PublishedHead
+
+    if isinstance(record, specmodel.Architecture):
+        from specmodel.drafters.published import usual_drafter
+
+        active = f"{record.active_parameters:.4g} (LM head in, input embedding out)"
+        notes = {
+            "total parameters": f"{record.total_parameters:.4g}",
+            "active parameters": active,
+            "usual drafter": usual_drafter(record) or "",
+        }
+        return {title: note for title, note in notes.items() if note}
+    if isinstance(record, specmodel.HardwareProfile):
+        ridges = [f"{dtype} {record.ridge_point(dtype):.0f}" for dtype in record.dtype]
+        return {"ridge point [FLOP/B]": ", ".join(ridges)}
+    if isinstance(record, PublishedAcceptance | PublishedHead):
+        acceptance = record.acceptance
+        rates: Any = acceptance.acceptance_by_position
+        told = {"of": acceptance.source or "", "as an option": f"--acceptance {record.name}"}
+        if isinstance(rates[0], float):  # drafters of blocks have rates for each length
+            by_position = ",".join(f"{rate:.4g}" for rate in rates)
+            told["to change it"] = f"--acceptance-by-position {by_position}"
+        return told
+    return {}

@@ -1,0 +1,316 @@
+"""Servers under load in words and tables: what rates do, and the largest within targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from specmodel.base.text import listed, wrap
+from specmodel.prediction.table import Form, Row, seconds
+from specmodel.show import report
+from specmodel.show.forms import Answer, fitted_table
+
+if TYPE_CHECKING:
+    from specmodel.serving import Run, Study, Targets, Trial
+
+USUAL_POLICIES = (
+    "Policies: fixed:K drafts K tokens in each step, schedule as many as are best for the requests"
+    " that run, none never."
+)
+"""What is said where no policies were named."""
+_NINETY = "90 % of requests stay below the columns so named."
+_MOST_TOLD = 4
+"""Loads that the headline tells one by one [-]."""
+_STEEP = 1.2
+"""How much more is carried with targets a tenth longer, from which that is told [-]."""
+_TIMES = ("tpot", "tpot_p90", "ttft", "ttft_p50", "ttft_p90", "interval_p99")
+_UNITS = {
+    **dict.fromkeys((*_TIMES, "tpot_closed", "ttft_closed", "time", "step_time"), "s"),
+    **dict.fromkeys(("running", "running_closed", "users", "waiting", "decoding"), "request"),
+    **dict.fromkeys(("request_rate", "carried_rate", "largest_rate_closed"), "request/s"),
+    **dict.fromkeys(("tokens_per_step", "drafted_tokens_per_step"), "token"),
+    **dict.fromkeys(("draft_length", "emitted_tokens"), "token"),
+    "throughput": "token/s",
+    **dict.fromkeys(("capacity", "simulated_low", "simulated_high"), "request/s"),
+    **dict.fromkeys(("predicted_low", "predicted_high", "passes_again"), "request/s"),
+    "capacity_if_looser": "request/s",
+}
+
+
+def _time(name: str) -> Form:
+    return lambda row: "-" if row[name] is None else seconds(row[name])
+
+
+def _between(low: str, high: str) -> Form:
+    def cell(row: Row) -> str:
+        ends = row[low], row[high]
+        return "-" if None in ends or not row["capacity"] else "{:.3g}-{:.3g}".format(*ends)
+
+    return cell
+
+
+_PRICED: dict[str, tuple[Form, str]] = {
+    "$/M\ntokens": ("{cost_per_million_tokens:.3g}", "cost_per_million_tokens"),
+    "replicas": ("{replicas}", "replicas"),
+    "GPUs": ("{gpus}", "gpus"),
+    "$/h": ("{cost_per_hour:.4g}", "cost_per_hour"),
+}
+_AT_RATES: dict[str, tuple[Form, str]] = {
+    "requests\n/s": ("{request_rate:.3g}", "request_rate"),
+    "users": ("{users}", "users"),
+    "policy": ("{policy}", "policy"),
+    "running": ("{running:.1f}", "running"),
+    "\nTPOT": (_time("tpot"), "tpot"),
+    "TPOT by\nformula": (_time("tpot_closed"), "tpot_closed"),
+    "TPOT\n90 %": (_time("tpot_p90"), "tpot_p90"),
+    "TTFT\nmedian": (_time("ttft_p50"), "ttft_p50"),
+    "TTFT\n90 %": (_time("ttft_p90"), "ttft_p90"),
+    "meet\nboth": ("{goodput:.0%}", "goodput"),
+    "carried": (lambda row: "yes" if row["is_steady"] else "no", "is_steady"),
+    **_PRICED,
+}
+_LARGEST: dict[str, tuple[Form, str]] = {
+    "policy": ("{policy}", "policy"),
+    "requests\n/s": (
+        lambda row: f"{row['capacity']:.3g}" if row["capacity"] else "none",
+        "capacity",
+    ),
+    "80 % by\nsimulation": (_between("simulated_low", "simulated_high"), "capacity"),
+    "80 % by\nprediction": (_between("predicted_low", "predicted_high"), "predicted_low"),
+    "running": ("{running:.0f}", "running"),
+    "TPOT\n90 %": (_time("tpot_p90"), "tpot_p90"),
+    "TTFT\n90 %": (_time("ttft_p90"), "ttft_p90"),
+    **_PRICED,
+}
+"""Columns of tables for people, with the column of rows without which they are left out."""
+_SPARE = ("TPOT\n90 %", "TTFT\n90 %", "TPOT by\nformula")
+_SPARE_LARGEST = ("running", "TTFT\n90 %", "TPOT\n90 %", "80 % by\nsimulation")
+_INTERVALS = (
+    "80 % by simulation: of runs with other requests; by prediction: of what predicted times may be"
+    " off by, acceptance taken as exact."
+)
+
+
+def at_rates(
+    study: Study,
+    rows: list[Row],
+    targets: tuple[float | None, float | None],
+    assumed: Mapping[str, Any],
+    notes: Sequence[str] = (),
+) -> Answer:
+    """Return what requests meet at the loads asked for, in all forms."""
+    from specmodel.serving.study import not_carried
+
+    warnings = [_not_carried(rate, most) for rate, most in not_carried(rows).items()]
+    scheduler = asdict(study.scheduler(drafts=True))
+    del scheduler["chunked_prefill"]  # which nobody can turn off
+    told = {**assumed, **{n: v for n, v in scheduler.items() if n not in dict(study.limits)}}
+    if study.first_token_time:
+        added = f"{seconds(study.first_token_time)} (HTTP, tokenization, as fitted)"
+        told["first_token_time"] = added
+    asked = dict(zip(("TTFT\n90 %", "TPOT\n90 %"), targets, strict=True))
+    spare = sorted(_SPARE, key=lambda title: asked.get(title) is not None)
+    left_out = {"carried"} if all(row["is_steady"] for row in rows) else set()
+    shown = {title: form for title, form in _AT_RATES.items() if title not in left_out}
+    case = report.heading(study.deployment)
+    fields = {
+        "case": case,
+        "assumptions": told,
+        "warnings": warnings,
+        "scheduler": scheduler,
+        "units": _units(rows[0]),
+        "rows": rows,
+    }
+    table, notes = _table(rows, shown, spare), [f"TPOT counts each token once; {_NINETY}", *notes]
+    return Answer(
+        page=lambda: _page(study, told, _fastest(rows), table, notes, warnings),
+        fields=lambda: fields,
+        rows=lambda: rows,
+        warnings=warnings,
+        case=case,
+        figure="load",
+    )
+
+
+def _page(
+    study: Study,
+    assumed: Mapping[str, Any],
+    verdict: str,
+    table: str,
+    notes: Sequence[str],
+    warnings: Sequence[str] = (),
+) -> str:
+    title, behind = report.heading(study.deployment), report.behind(study.deployment)
+    return report.laid_out(title, behind, assumed, warnings, [verdict], [table], notes)
+
+
+def _units(columns: Iterable[str]) -> dict[str, str]:
+    return {name: _UNITS.get(name, "-") for name in columns}
+
+
+def _table(rows: list[Row], columns: Mapping[str, tuple[Form, str]], spare: Sequence[str]) -> str:
+    """Return rows as a table, without columns of which no row has a value."""
+    kept = [
+        (title, form)
+        for title, (form, name) in columns.items()
+        if any(row.get(name) is not None for row in rows)
+    ]
+    return fitted_table(rows, kept, spare, left=("policy",))
+
+
+def steps(study: Study, run: Run) -> Answer:
+    """Return the steps of one run; a page says how many, and the most of what ran."""
+    rows = run.step_rows
+    running, waiting, used = (max(r[n] for r in rows) for n in ("running", "waiting", "kv_use"))
+    told = f"{len(rows)} steps in {seconds(rows[-1]['time'])}, with at most {running:.0f} requests"
+    told += f" running, {waiting:.0f} waiting and {used:.0%} of KV blocks in use."
+    fields = {
+        "case": report.heading(study.deployment),
+        "units": _units(rows[0]),
+        "rows": rows,
+    }
+    page = wrap(f"{told} --csv has a row a step, which plot steps draws.")
+    return Answer(page=lambda: page, fields=lambda: fields, rows=lambda: rows, figure="steps")
+
+
+def _fastest(rows: list[Row]) -> str:
+    """Say which policies take the least time per token at each load, of many at three."""
+    key = "request_rate" if rows[0]["users"] is None else "users"
+    loads = [*dict.fromkeys(row[key] for row in rows)]
+    told, last = list[str](), ""
+    if len(loads) > _MOST_TOLD:
+        carried = [row[key] for row in rows if row["is_steady"]]
+        loads = [*dict.fromkeys((loads[0], *carried[-1:], loads[-1]))]
+    for load in loads:
+        own = [row for row in rows if row[key] == load]
+        steady = [row for row in own if row["is_steady"]]
+        where = _a_second(load) if key == "request_rate" else f"{load} users"
+        if not steady:
+            told, last = [*told, f"{where} are not carried"], ""
+            continue
+        least = min(row["tpot"] for row in steady)
+        best = [row["policy"] for row in steady if seconds(row["tpot"]) == seconds(least)]
+        fastest = f"{listed([*map(_named, best)])} {'is' if len(best) == 1 else 'are'} fastest"
+        text = f"at {where} {'likewise' if fastest == last else fastest}, {seconds(least)} a token"
+        plain = next((row for row in own if row["policy"] == "none"), None)
+        if plain is not None and "none" not in best:
+            how = f"{plain['tpot'] / least:.2f}x faster than without drafts"
+            text += f", {how if plain['is_steady'] else 'a load not carried without drafts'}"
+        told, last = [*told, text], fastest
+    text = "; ".join(told)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _not_carried(rate: float, most: float) -> str:
+    """Say that no policy carries a rate, and about how much is carried [request/s]."""
+    if rate >= most:
+        told = f"{_a_second(rate)} are not carried by any policy: at most about {most:.3g}"
+        return f"{told}, above which requests wait ever longer"
+    formula = f"though about {most:.3g} are carried by formula; more --requests tell"
+    return f"at {_a_second(rate)} requests wait ever longer under all policies here, {formula}"
+
+
+def _a_second(rate: float) -> str:
+    return f"{rate:.3g} request{'' if rate == 1 else 's'}/s"
+
+
+def _named(policy: str) -> str:
+    """Return a policy as a sentence names it."""
+    return "plain decoding" if policy == "none" else policy
+
+
+def largest(
+    trial: Trial,
+    rows: list[Row],
+    tried: list[Row],
+    assumed: Mapping[str, Any],
+    notes: Sequence[str] = (),
+) -> Answer:
+    """Return the largest rate of each policy and the rates that were tried, in all forms."""
+    again = [
+        f"{row['policy']} meets the targets again at {row['passes_again']:.3g} requests/s."
+        for row in rows
+        if row["passes_again"]
+    ]
+    study, notes = trial.study, [*again, *notes, _INTERVALS, _NINETY]
+    case = report.heading(study.deployment)
+    fields = {
+        "case": case,
+        "assumptions": assumed,
+        "units": _units({**rows[0], **tried[0]}),
+        "rows": rows,
+        "rates_tried": tried,
+    }
+    return Answer(
+        page=lambda: _page(
+            study,
+            assumed,
+            _carries_most(trial, rows) + _alike(rows),
+            _table(rows, _LARGEST, _SPARE_LARGEST),
+            notes,
+        ),
+        fields=lambda: fields,
+        rows=lambda: tried,
+        case=case,
+        figure="capacity",
+    )
+
+
+def within_targets(targets: Targets) -> str:
+    """Say the targets, and the share of requests that should meet them."""
+    told = {"a token": targets.tpot, "to the first": targets.ttft}
+    times = " and ".join(f"{seconds(t)} {what}" for what, t in told.items() if t is not None)
+    return f"{times} for {100 * targets.attainment:.4g} % of requests"
+
+
+def _best(rows: list[Row]) -> Row:
+    """Return the row of the policy that carries most; of plain decoding, if none carries more."""
+    best = max(rows, key=lambda row: row["capacity"])
+    alike = (r for r in rows if r["policy"] == "none" and best["capacity"] < 1.01 * r["capacity"])
+    return next(alike, best)
+
+
+def _alike(rows: list[Row]) -> str:
+    """Say which policies may carry as much as the best one."""
+    best = _best(rows)
+    names, name = report.alike(best, rows, "simulated"), _named(best["policy"])
+    return f" Runs with other requests do not tell {name} and {names} apart." if names else ""
+
+
+def _carries_most(trial: Trial, rows: list[Row]) -> str:
+    """Say what is carried without and with speculation, and which setting carries most."""
+    plain = next((row for row in rows if row["policy"] == "none"), None)
+    best = _best(rows)
+    ends = best["predicted_low"], best["predicted_high"]
+    sure = "" if None in ends else " (80 % interval {:.3g} to {:.3g})".format(*ends)
+    text = f"Within {within_targets(trial.targets)}, {_named(best['policy'])} carries most:"
+    text += f" {best['capacity']:.3g} requests/s{sure}"
+    if plain is None or best is plain:
+        others = [f"{row['policy']} {row['capacity']:.3g}" for row in rows if row is not best]
+        return f"{text}{'; ' * bool(others)}{', '.join(others)}."
+    if not plain["capacity"]:
+        time = seconds(trial.alone("none")[1])
+        return f"{text}; without speculation a request alone takes {time} a token."
+    gain = best["capacity"] / plain["capacity"]
+    text += f", {gain:.2g}x the {plain['capacity']:.3g} without speculation."
+    if plain["capacity_if_looser"] < _STEEP * plain["capacity"]:
+        return text
+    most, without = best["capacity_if_looser"], plain["capacity_if_looser"]
+    return (
+        f"{text} That holds for this target alone: with one a tenth longer it is"
+        f" {most / without:.2g}x, as {without:.3g} are carried without speculation."
+    )
+
+
+def of_schedules(targets: Targets, rows: Sequence[Row]) -> str:
+    """Say whether a schedule, a single length or none carries most, and what the others do."""
+    rates = {row["policy"]: row["capacity"] for row in rows}
+    best = max(rates, key=lambda name: rates[name])
+    single = max(rate for name, rate in rates.items() if name.startswith("fixed"))
+    kind, _, length = best.partition(":")
+    here = {"none": "no draft", "fixed": f"one length, {length},"}.get(kind, "this schedule")
+    return (
+        f"Within {within_targets(targets)}, {here} carries most: {rates[best]:.3g} requests/s;"
+        f" the best single length {single:.3g}, none {rates['none']:.3g}."
+    )

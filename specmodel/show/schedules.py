@@ -1,0 +1,352 @@
+"""Schedules in words, tables and the configuration of engines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from specmodel.base.ranges import ranges_text, spans
+from specmodel.base.text import Columns, align, command_lines, wrap
+from specmodel.prediction.table import Form, Row
+from specmodel.show import report
+from specmodel.show.forms import Answer, table
+from specmodel.show.operator import ends
+
+if TYPE_CHECKING:
+    from specmodel.answers import Plan, Schedule
+
+_ALONE = (
+    "Prompts of other requests are not counted; --prompt-length and --output-length count them."
+)
+_MOST_COLUMNS = 9
+"""Batch sizes beside each other in a table."""
+
+
+def answer(plan: Plan, served: str, load: str = "", carried: Sequence[Row] = ()) -> Answer:
+    """Return a schedule in all forms; `served` is what the start command calls the target.
+
+    `load` says what a simulated load decided, and `carried` has a row for each schedule tried.
+    """
+    caveats = (f"for {plan.format.name}, {plan.place}", f"made for {plan.limits}", *plan.caveats)
+
+    def page() -> str:
+        parts = [_for_engine(plan, served), _ranges_table(plan), _contexts_table(plan)]
+        return report.page(plan, _verdict(plan, load), *parts)
+
+    return Answer(
+        page=page,
+        fields=lambda: _fields(plan, carried),
+        rows=plan.rows,
+        warnings=_advice(plan),
+        case=report.heading(plan.deployment),
+        fragment=plan.fragment,
+        caveats=caveats if plan.fragment else (),
+    )
+
+
+def _verdict(plan: Plan, load: str) -> list[str]:
+    """Say whether and where speculation pays, and what the schedule loses."""
+    schedule, deployment = plan.schedule, plan.deployment
+    last = schedule.batch_size[-1]
+    where = _counted(plan) if plan.largest == last else ""
+    sizes = f"Batch sizes up to {last}, {plan.end}{where}."
+    if schedule.max_draft_length:
+        above = _tokens(schedule.draft_length[-1]) if plan.format.keeps_last else "no draft"
+        if not plan.format.start:  # whose printed command ends the batch
+            sizes = f"{sizes.removesuffix('.')}; above, {plan.format.name} goes on with {above}."
+        sizes += (
+            f" Against the best length at each, the schedule loses {schedule.mean_loss:.1%} on"
+            f" average, {schedule.loss.max():.1%} at most."
+        )
+    gain = _gain(plan, report.verbs(deployment)[0])
+    if plan.largest < last:
+        gain = report.if_it_fitted(gain, plan.largest, _counted(plan))
+    is_loaded = plan.evaluation.prefill is not None
+    words = [
+        load,
+        " ".join(filter(None, [gain, _graphs(plan), _losing(plan)])),
+        _single(schedule),
+        sizes,
+        _rule(plan),
+        _slowest(plan),
+        "" if is_loaded else _ALONE,
+    ]
+    return [*filter(None, words)]
+
+
+def _advice(plan: Plan) -> list[str]:
+    """Return the warnings, with the advice to leave speculation off where it does not pay."""
+    advice = [] if plan.schedule.max_draft_length else [_gain(plan, "pays").removesuffix(".")]
+    return [*plan.warnings, *advice]
+
+
+def _counted(plan: Plan) -> str:
+    """Say what the largest batch size that fits counts of each request."""
+    told = f" at context {max(plan.context_length)}"
+    if plan.deployment.recurrent_model and plan.schedule.max_draft_length:
+        told += f", with room for drafts of {plan.schedule.max_draft_length} in each request"
+    return told
+
+
+def _gain(plan: Plan, pays: str) -> str:
+    """Say where speculation pays and by how much, or that it should stay off."""
+    schedule, last = plan.schedule, plan.schedule.batch_size[-1]
+    if not schedule.max_draft_length:
+        return _nothing(plan)
+    most, least = int(schedule.speedup.argmax()), int(schedule.speedup.argmin())
+    top, bottom = plan.gains[most], plan.gains[least]
+    told = f"{schedule.speedup[most]:.2f}x at batch size {most + 1}"
+    if top and top.is_open:
+        return f"Speculation may pay or not; most is gained with {told} ({report.chances(top)})."
+    if last == 1:
+        return f"Speculation {pays}: {told}{ends(top)}."
+    extreme = f"most {schedule.speedup[most]:.2f}x at {most + 1}{ends(top)}"
+    if schedule.speedup[least] > 1:
+        is_open = " (may pay or not)" if bottom and bottom.is_open else ""
+        extreme += f", least {schedule.speedup[least]:.2f}x at {least + 1}{is_open}"
+    contexts = " and a geometric mean over contexts" if len(plan.context_length) > 1 else ""
+    return (
+        f"Speculation {_paying(plan, pays)}: {schedule.mean_speedup:.2f}x on average up to {last},"
+        f" with batch sizes equally likely on a logarithmic scale{contexts}; {extreme}."
+    )
+
+
+def _paying(plan: Plan, pays: str) -> str:
+    """Say at which batch sizes a gain is sure and at which it is open, by number if unknown."""
+    sizes, gaining = plan.schedule.batch_size.tolist(), (plan.schedule.speedup > 1).tolist()
+    drafts = zip(plan.gains, plan.schedule.draft_length, strict=True)
+    if any(length and gain is None for gain, length in drafts):
+        known = f"batch sizes {ranges_text(spans(sizes, gaining))}"
+        return f"{pays} at {'every batch size' if all(gaining) else known} by the central values"
+    if all(gain and gain.low > 1 for gain in plan.gains):
+        return f"{pays} at every batch size"
+    return report.paying(sizes, plan.gains)
+
+
+def _losing(plan: Plan) -> str:
+    """Say from where to the end no length pays, and what ends the batch before."""
+    speedup, most = (plan.whole or plan.schedule).speedup, plan.paying
+    if most == speedup.size:
+        return ""
+    told = "-".join(dict.fromkeys(f"{end(speedup[most:]):.2f}" for end in (min, max)))
+    why = ", as the loaded drafter takes its time without a draft too"
+    helps = plan.freed is not None and plan.freed.speedup[most:].min() > 1
+    each = most // plan.deployment.layout.replicas
+    return (
+        f"{'Without that, speculation' if helps else 'Speculation'} stops paying above batch size"
+        f" {most}: at {ranges_text([(most + 1, speedup.size)])} the best length gives"
+        f" {told}x{why if speedup[most:].max() < 1 else ''};"
+        f" {plan.format.most_requests} {each} ends there."
+    )
+
+
+def _graphs(plan: Plan) -> str:
+    """Say what larger CUDA graphs would gain, where the schedule ends drafts as none holds them."""
+    schedule, freed = plan.whole or plan.schedule, plan.freed
+    deployment = plan.deployment
+    limit = deployment.graph_limit
+    if not (freed and limit):
+        return ""
+    size = freed.batch_size * (freed.draft_length + 1 if limit.unit == "token" else 1)
+    count = -(-size.max() // deployment.layout.replicas)
+    place = int((freed.speedup / schedule.speedup).argmax())
+    here, more = schedule.speedup[place], freed.speedup[place]
+    lengths = {length for *_, length in freed.ranges}
+    one = f" one length, {lengths.pop()}, does at every batch size:" if len(lengths) == 1 else ""
+    up_to = f" up to {schedule.batch_size[-1]}" if plan.whole else ""
+    return (
+        f"With {limit.option} {count} (here --graph-limit {count})"
+        f"{one or ' a schedule gives'} {freed.mean_speedup:.2f}x on average{up_to}, and at batch"
+        f" size {place + 1} {more:.2f}x in place of {here:.2f}x."
+    )
+
+
+def _single(schedule: Schedule) -> str:
+    """Say what the schedule gains over the best single draft length."""
+    from specmodel.answers.schedule import mean_speedup
+
+    single, mean = schedule.single_draft_length, mean_speedup(schedule.single_speedup)
+    if not schedule.max_draft_length:
+        return ""
+    if len(schedule.ranges) == 1:
+        return "One length does at every batch size: the engine needs no schedule."
+    told = f"{single}, has {mean:.2f}x" if single else "0, has 1.00x"
+    more = f"{schedule.gain_over_single - 1:.1%}"
+    return f"The best single length, {told} on average: the schedule has {more} more."
+
+
+def _for_engine(plan: Plan, served: str) -> str:
+    """Return the fragment, where it goes, and its caveats."""
+    if not plan.fragment:
+        return ""
+    since = f" {plan.format.since} or newer" if plan.is_schedule and plan.format.since else ""
+    head = wrap(f"For {plan.format.name}{since}, {plan.place}:")
+    notes = [wrap(f"{'. '.join(plan.caveats)}.")] if plan.caveats else []
+    return "\n".join([head, _command(plan, served), *notes])
+
+
+def _command(plan: Plan, served: str) -> str:
+    """Return the fragment in the engine's start command, or alone where a file holds it."""
+    if not plan.format.start:
+        return plan.fragment
+    layout = plan.deployment.layout
+    degrees = {
+        "tensor-parallel-size": layout.tensor_parallel,
+        "data-parallel-size": layout.replicas,
+    }
+    words = [f"--{name} {degree}" for name, degree in degrees.items() if degree > 1]
+    words += ["--enable-expert-parallel"] if plan.deployment.expert_parallel > 1 else []
+    words += [plan.limits, "--speculative-config '"]
+    return f"{command_lines([f'{plan.format.start} {served}', *words])}\n{plan.fragment}'"
+
+
+def _nothing(plan: Plan) -> str:
+    """Say that speculation should stay off, and what it could gain at most."""
+    best, last = plan.schedule.best_speedup, plan.schedule.batch_size[-1]
+    if best.max() == 1:
+        return f"Speculation pays at no batch size up to {last}: leave it off."
+    gain = f"{best.max():.3f}x at batch size {best.argmax() + 1}"
+    if plan.unbound.max_draft_length:
+        return (
+            f"No schedule that {plan.format.name} takes is worth it: leave speculation off. The"
+            f" most it could gain is {gain}."
+        )
+    return f"Speculation gains at most {gain}, within the tolerance: leave it off."
+
+
+def _rule(plan: Plan) -> str:
+    """Say what the rule costs that the longest draft stands at batch size 1."""
+    schedule, unbound = plan.schedule, plan.unbound
+    if schedule.ranges == unbound.ranges or schedule.max_draft_length == 0:
+        return ""
+    here, free = schedule.draft_length[0], unbound.draft_length[0]
+    told = (
+        f"{schedule.speedup[0]:.2f}x there with {_tokens(here)} instead of"
+        f" {unbound.speedup[0]:.2f}x with {_tokens(free)}"
+    )
+    if here == free:
+        told = f"{_tokens(here)} at most, instead of {_tokens(unbound.max_draft_length)}"
+    return (
+        f"{plan.format.name} wants its longest draft at batch size 1: {told};"
+        f" {plan.cost_of_rule:.1%} over all batch sizes."
+    )
+
+
+def _slowest(plan: Plan) -> str:
+    """Say where one schedule for all contexts slows one of them down."""
+    least = plan.speedup.min()
+    if len(plan.context_length) == 1 or least >= 1:
+        return ""
+    context, size = divmod(int(plan.speedup.argmin()), plan.speedup.shape[1])
+    return (
+        f"One schedule for all contexts slows some down: {least:.2f}x at batch size"
+        f" {size + 1} and context {plan.context_length[context]}."
+    )
+
+
+def _tokens(count: int) -> str:
+    return {0: "no draft", 1: "1 token"}.get(count, f"{count} tokens")
+
+
+def _ranges_table(plan: Plan) -> str:
+    """Return a row for each range of batch sizes."""
+    ends = ("first_batch_size", "last_batch_size")
+    columns: dict[str, Form] = {
+        "batch\nsizes": lambda row: ranges_text([(row[ends[0]], row[ends[1]])]),
+        "draft\nlength": "{draft_length}",
+        # the least and the largest of a range, once if they read alike
+        "speedup": lambda row: "-".join(
+            dict.fromkeys(f"{row[f'{end}_speedup']:.2f}" for end in ("min", "max"))
+        ),
+        "80 %\ninterval": "{min_speedup_low:.2f}-{max_speedup_high:.2f}",
+        "at most\nlost": "{max_loss:.1%}",
+    }
+    rows = _ranges(plan)
+    if rows[0]["min_speedup_low"] is None:
+        del columns["80 %\ninterval"]
+    if not rows[-1]["fits"]:
+        columns["fits"] = lambda row: _fits(row, plan.largest)
+    return table(rows, columns)
+
+
+def _fits(row: Row, largest: int) -> str:
+    """Say whether a range of batch sizes fits in memory, or up to which."""
+    return "yes" if row["fits"] else "no" if row["first_batch_size"] > largest else f"to {largest}"
+
+
+def _contexts_table(plan: Plan) -> str:
+    """Return the best draft lengths by context, and the schedule's; empty for one context."""
+    if len(plan.context_length) == 1:
+        return ""
+    lengths = [*plan.best_draft_length, plan.schedule.draft_length]
+    columns: Columns = [("context", [*map(str, plan.context_length), "schedule"])]
+    largest = int(plan.schedule.batch_size[-1])
+    powers = [2**i for i in range(largest.bit_length()) if 2**i < largest]
+    stride = -(-len(powers) // _MOST_COLUMNS) or 1
+    for size in [*powers[::stride], largest]:
+        columns.append((f"{size}", [f"{by_size[size - 1]:.0f}" for by_size in lengths]))
+    return f"Best draft length by context and batch size:\n{align(columns)}"
+
+
+def _fields(plan: Plan, carried: Sequence[Row]) -> dict[str, Any]:
+    """Return the fields of JSON, in SI units."""
+    from specmodel.answers.schedule import COLUMN_UNITS, draft_ranges
+
+    schedule = plan.schedule
+    by_context = zip(plan.context_length, plan.best_draft_length, plan.speedup, strict=True)
+    return (
+        report.case_fields(plan)
+        | {
+            "warnings": _advice(plan),
+            "for": plan.format.name.lower(),
+            "fragment": plan.fragment or None,
+            "place": plan.place or None,
+            "caveats": plan.caveats,
+            "ranges": _ranges(plan),
+            "mean_speedup": schedule.mean_speedup,
+            "single_draft_length": schedule.single_draft_length,
+            "gain_over_single": schedule.gain_over_single,
+            "mean_loss": schedule.mean_loss,
+            "max_loss": float(schedule.loss.max()),
+            "loss_at_batch_size_1": float(schedule.loss[0]),
+            "cost_of_rule": plan.cost_of_rule,
+            "contexts": [
+                {
+                    "context_length": context,
+                    "best_ranges": draft_ranges(lengths),
+                    "min_speedup": float(gain.min()),
+                }
+                for context, lengths, gain in by_context
+            ],
+            "units": COLUMN_UNITS | {"speedup_low": "-", "speedup_high": "-", "fits": "-"},
+            "rows": plan.rows(),
+        }
+        | ({"carried": carried} if carried else {})
+    )
+
+
+def _ranges(plan: Plan) -> list[Row]:
+    """Return each range of batch sizes with its draft length, speedups, loss, and if it fits.
+
+    The interval reaches from the least to the largest end of those at its batch sizes.
+    """
+    schedule, rows = plan.schedule, plan.rows()
+    found = []
+    for first, last, length in schedule.ranges:
+        own = rows[first - 1 : last]
+        lows, highs = ([row[f"speedup_{end}"] for row in own] for end in ("low", "high"))
+        known = None not in lows
+        found.append(
+            {
+                "first_batch_size": first,
+                "last_batch_size": last,
+                "draft_length": length,
+                "min_speedup": min(row["speedup"] for row in own),
+                "max_speedup": max(row["speedup"] for row in own),
+                "min_speedup_low": min(lows) if known else None,
+                "max_speedup_high": max(highs) if known else None,
+                "max_loss": float(schedule.loss[first - 1 : last].max()),
+                "fits": last <= plan.largest,
+            }
+        )
+    return found
