@@ -163,6 +163,34 @@ def test_python_says_what_the_command_line_says(command, capsys):
     assert str(found) == run(capsys, command)
 
 
+COMPARED = {
+    "compare deepseek-v3 8xh200": ("deepseek-v3", "8xh200", {}),
+    "compare qwen3-30b-a3b h100,h200 --drafter ngram,eagle3 --acceptance-rate 0.4,0.7": (
+        "qwen3-30b-a3b",
+        ["h100_sxm", "h200_sxm"],
+        {"drafter": ["ngram", "eagle3"], "acceptance_rate": [0.4, 0.7]},
+    ),
+    "compare qwen3-30b-a3b h200 --set target.experts_per_token=2,8 --batch-size 1,64": (
+        "qwen3-30b-a3b",
+        "h200",
+        {"changes": ["target.experts_per_token=2,8"], "batch_size": [1, 64]},
+    ),
+    "compare qwen3-30b-a3b h200 --draft-length 1,3": (
+        *("qwen3-30b-a3b", "h200", {"draft_length": [1, 3]}),
+    ),
+}
+
+
+@pytest.mark.parametrize("command", COMPARED)
+def test_python_compares_as_the_command_line(command, capsys):
+    target, hardware, told = COMPARED[command]
+    found = specmodel.compare(target, hardware, **told).view()
+    document = json.loads(run(capsys, f"{command} --json"))
+    assert json.loads(json.dumps(found.to_dict()))["rows"] == document["rows"]
+    numbers = str(found).partition("Kernels:")[0], run(capsys, command).partition("Kernels:")[0]
+    assert numbers[0] == numbers[1]
+
+
 def test_the_first_answer_is_word_for_word_that_of_the_command(capsys):
     p = specmodel.predict("qwen3.5-397b", "h200")
     assert str(p) == run(capsys, "predict qwen3.5-397b h200")

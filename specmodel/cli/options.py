@@ -40,6 +40,11 @@ _PARSERS = {
 
 def case_from(options: dict[str, Any], requests: int = HELD_REQUESTS) -> Case:
     """Return the case that options ask about; so many requests must fit where GPUs are not told."""
+    return case_of(arguments_from(options), is_drafting=False, requests=requests)
+
+
+def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what options say of a case, by argument."""
     told = {n: options[n] for n in (*_OF_ACCEPTANCE, *_OF_DRAFTS) if options.get(n) is not None}
     if "acceptance_by_position" in told:
         text = told["acceptance_by_position"]
@@ -47,8 +52,7 @@ def case_from(options: dict[str, Any], requests: int = HELD_REQUESTS) -> Case:
             told["acceptance_by_position"] = [float(rate) for rate in text.split(",")]
         except ValueError:
             raise InputError("acceptance_by_position", text, "rates such as 0.8,0.7") from None
-    points = grid_from(options)
-    return case_of(_where(options) | told | points, is_drafting=False, requests=requests)
+    return _where(options) | told | grid_from(options)
 
 
 def _where(options: dict[str, Any]) -> dict[str, Any]:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from specmodel import answers
+from specmodel.base.errors import InputError
 from specmodel.base.ranges import among, ranges_text, runs, spans
 from specmodel.base.text import wrap
-from specmodel.prediction.table import Form, Row
+from specmodel.prediction.table import Form, Row, seconds
 from specmodel.show import forms, report
-from specmodel.show.assumed import FOR_PROGRAMS, assumed_text, what_if_text
+from specmodel.show.assumed import CHANGES, FOR_PROGRAMS, assumed_text, what_if_text
+from specmodel.show.views import case as case_of
+from specmodel.show.within import Within
+
+if TYPE_CHECKING:
+    from specmodel.answers.alternatives import Alternatives
 from specmodel.show.loads import within_targets
 
 if TYPE_CHECKING:
@@ -21,6 +29,8 @@ CLOSE = 0.1
 of published plain decode times of one model on one engine, of other GPUs or layouts, those that
 are predicted at least so far apart are in the predicted order in 97 %, the others in 69 %
 (`calibration/alternatives.py`, 2026-11-26)."""
+_MOST_SEARCHED = 1024
+"""Largest batch size among which one within a target is looked for, at least [request]."""
 _CELLS = "{tpot:s} {speedup:.2f} ({best_draft_length})"
 _FASTEST: dict[str, Form] = {
     "batch\nsize": "{batch_size}",
@@ -52,6 +62,110 @@ def _pair(row: Row, name: str, form: str) -> str:
     """Return what a row has without and with speculation, a dash for what it has not."""
     ends = (row[f"{name}_plain"], row[name])
     return ">".join("-" if end is None else format(end, form) for end in ends)
+
+
+def answer(
+    found: Alternatives,
+    *,
+    carried: tuple[list[Row], str, str] = ([], "", ""),
+) -> forms.Answer:
+    """Return a comparison in all forms.
+
+    `carried` are columns of what alternatives carry within targets, words and a table of them.
+    """
+    predictions, notes = found.predictions, found.notes
+    contexts = {context for p in predictions.values() for context in p.context_length.ravel()}
+    if len(contexts) > 1:
+        raise InputError("context_length", sorted(map(int, contexts)), "one context length")
+    cases = (p.case for p in predictions.values())
+    best = answers.compare(predictions, may_idle=all(c and c.draft_length is None for c in cases))
+    rows, told, part = carried
+    for column in (name for name in (rows or [{}])[0] if name != "alternative"):
+        best[column] = best["alternative"].map({r["alternative"]: r[column] for r in rows})
+    best = _with_gains(predictions, best)
+
+    def text() -> str:
+        ranking = Ranking(best)
+        counts = {p.deployment.layout.num_gpus for p in predictions.values()}
+        models = {
+            (p.deployment.target.name, p.assumptions.get(CHANGES)) for p in predictions.values()
+        }
+        kind = {"is_even": len(counts) == 1, "is_of_models": len(models) > 1}
+        words = [told, verdict(ranking, **kind), *notes]
+        rooms = {name: int(p.max_batch_size.max()) for name, p in predictions.items()}
+        parts = filter(None, [part, tables(ranking, rooms, _of_layouts(predictions))])
+        held = _held(predictions, best)
+        return page(predictions, " ".join(filter(None, words)), *parts, notes=held)
+
+    return report.comparison(predictions, best, text)
+
+
+def within_target(
+    found: Alternatives, target: float, prices: Mapping[str, float]
+) -> tuple[list[Row], str, str]:
+    """Return what each alternative carries within a time per token [s], and how to say it."""
+    rows = [
+        {"alternative": name} | _within(p, target).row(prices.get(name))
+        for name, p in found.predictions.items()
+    ]
+    return rows, *within_table(rows, seconds(target))
+
+
+def _within(prediction: report.Prediction, target: float) -> Within:
+    """Return the largest batches of an alternative that meet a time per token [s]."""
+    from specmodel.prediction.predicting import at_best_lengths, at_given_lengths
+
+    most = max(_MOST_SEARCHED, int(prediction.batch_size.max()))
+    case = case_of(prediction).at(batch_size=range(1, most + 1))
+    make = at_best_lengths if case.draft_length is None else at_given_lengths
+    return Within(target=target, prediction=make(case))
+
+
+def _held(predictions: Mapping[str, report.Prediction], best: forms.DataFrame) -> dict[str, str]:
+    """Say of each alternative where CUDA graphs, and not acceptance, end its drafts."""
+    found = {}
+    for name, p in predictions.items():
+        rows = report.fitting(best)
+        most = p.draft_length.max()
+        drafts = rows[(rows["alternative"] == name) & (rows["best_draft_length"] < most)]
+        sizes, lengths = (drafts[key].to_numpy() for key in ("batch_size", "best_draft_length"))
+        found[name] = p.deployment.graph_note(sizes, lengths + 1.0)
+    return found
+
+
+def _of_layouts(predictions: Mapping[str, report.Prediction]) -> list[str]:
+    """Say how vLLM is told of layouts, where they differ and it is vLLM."""
+    layouts = {(p.deployment.layout, p.deployment.expert_parallel) for p in predictions.values()}
+    engines = {p.deployment.engine.stack for p in predictions.values()}
+    told = (
+        "For vLLM, TP4 is -tp 4, DP2 -dp 2, EP8 --enable-expert-parallel. Batch sizes are of all"
+        " replicas together."
+    )
+    return [told] if len(layouts) > 1 and engines == {"vllm"} else []
+
+
+def _with_gains(
+    predictions: Mapping[str, report.Prediction], best: forms.DataFrame
+) -> forms.DataFrame:
+    """Return the rows with the 80 % interval of each speedup, where all alternatives know theirs.
+
+    None where nothing is drafted.
+    """
+    from specmodel.prediction.gains import gains_at
+
+    rows = forms.records(best)
+    ends: list[tuple[float, float] | None] = [None] * len(rows)
+    for name, prediction in predictions.items():
+        places = [
+            i for i, r in enumerate(rows) if r["alternative"] == name and r["best_draft_length"]
+        ]
+        points = [rows[i] | {"draft_length": rows[i]["best_draft_length"]} for i in places]
+        for i, gain in zip(places, gains_at(prediction, points), strict=True):
+            if gain is None:
+                return best
+            ends[i] = gain.low, gain.high
+    low, high = zip(*(pair or (math.nan, math.nan) for pair in ends), strict=True)
+    return best.assign(speedup_low=low, speedup_high=high)
 
 
 class Ranking:

@@ -51,9 +51,8 @@ def engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Answer]:
     With `ttft`, times to the first token are judged, else TPOT and speedups.
     """
     from specmodel.fit.measured.first_token import judge_first_tokens
-    from specmodel.fit.measured.judge import judge_serving, serving_errors
+    from specmodel.fit.measured.judge import judge_serving, own_speeds, serving_errors
     from specmodel.fit.measured.tables import read_serving
-    from specmodel.fit.own_speed import own_speeds
 
     table = read_serving(path)
     judged, refused = judge_first_tokens(table) if ttft else judge_serving(table)

@@ -302,7 +302,7 @@ def test_by_position_no_longer_length_is_claimed(run):
 
 
 BAD = [
-    (COMPARE + " --context-length 1,2", "--context-length: got '1,2'; expected one context"),
+    (COMPARE + " --context-length 1,2", "--context-length: got [1, 2]; expected one context"),
     (BEST.replace(RATE, "--acceptance-by-position 0.9,0.8") + " --max-draft-length 3", "covers"),
     (BEST.replace(RATE, "--tokens-per-step 2"), "--measured-draft-length"),
     (SWEET + " --draft-length 0", "--draft-length: got 0; expected at least 1"),

@@ -21,8 +21,8 @@ from specmodel.fit.measured import (
     read_serving,
     served_runs,
 )
+from specmodel.fit.measured.judge import own_speeds
 from specmodel.fit.measured.tables import Served
-from specmodel.fit.own_speed import own_speeds
 from specmodel.fit.speedup_errors import RUN_SPREAD, VERIFY_SPREAD
 from specmodel.fit.steps import measured_steps
 from specmodel.fit.update import HOST_SPREAD
