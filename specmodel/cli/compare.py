@@ -98,7 +98,7 @@ def _carried_load(
 ) -> tuple[list[Row], str, str]:
     """Return what each alternative carries under a simulated load, and how to say it."""
     from specmodel.cli.load import searching, trial_from
-    from specmodel.cli.options import longest_draft
+    from specmodel.cli.options import case_from
     from specmodel.serving import carried_by
 
     trials, none = {}, dict.fromkeys(("drafter", "host_speed", "proposal_rate", "num_gpus"))
@@ -106,7 +106,7 @@ def _carried_load(
         case = options | none | {key: told[key] for key in _OF_LOADS if key in told}
         length = told.get("draft_length")
         policies = ["none", "schedule" if length is None else f"fixed:{length}"]
-        longest = max(min(longest_draft(case), _LONGEST), length or 1)
+        longest = max(min(case_from(case).longest_draft(), _LONGEST), length or 1)
         trial, _ = trial_from(case | {"max_draft_length": longest}, policies, must_meet=False)
         trials[name] = trial, policies
     with searching(options, 2 * len(trials)) as how:

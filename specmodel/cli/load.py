@@ -221,12 +221,7 @@ def _study(
 ) -> tuple[Study, dict[str, Any]]:
     """Return what is compared, and what was assumed; lengths of a file may be drawn at random."""
     from specmodel.base.units import check
-    from specmodel.cli.options import (
-        acceptance_from,
-        deployment_from,
-        longest_draft,
-        longest_told,
-    )
+    from specmodel.cli.options import case_from
     from specmodel.serving import Study
 
     drafts = any(name != "none" for name in policies)
@@ -236,7 +231,8 @@ def _study(
     )
     if asked is not None:
         check("max_draft_length", asked, minimum=1, whole=True)
-    deployment, assumed = deployment_from(options)
+    case = case_from(options)
+    assumed = {**case.assumed}
     seed, acceptance = options.get("seed", 0), None
     trace = _trace(options["trace"], seed) if options.get("trace") else None
     if trace is not None:
@@ -246,14 +242,14 @@ def _study(
         is_open = asked is None and any(
             n != "none" and not _number_of("fixed", n) for n in policies
         )
-        longest = max(longest_draft(options) if is_open else asked or 1, longest)
-        longest_draft(options | {"max_draft_length": longest})  # refuses what is too long
-        assumed |= longest_told(options, longest) if is_open else {}
-        acceptance = acceptance_from(options)
+        longest = max(case.longest_draft() if is_open else asked or 1, longest)
+        case.longest_draft(longest)  # refuses what is too long
+        assumed |= case.longest_told(longest) if is_open else {}
+        acceptance = case.known_acceptance
         assumed |= {"acceptance": acceptance.source} if acceptance.source else {}
     lengths, told = _lengths(options, is_drawn=is_drawn)
     study = Study(
-        deployment=deployment,
+        deployment=case.deployment,
         acceptance=acceptance,
         max_draft_length=longest,
         lengths=lengths,
@@ -270,12 +266,13 @@ def _study(
 
 def _policies(options: dict[str, Any]) -> list[str]:
     """Return the policies typed, or none, a draft as long as is usual and known, and a schedule."""
-    from specmodel.cli.options import longest_draft
+    from specmodel.cli.options import case_from
 
     text = options["policy"]
     if text is None:
         is_known = options["trace"] is None
-        longest = longest_draft(options) if is_known else options["max_draft_length"] or _USUAL
+        longest = options["max_draft_length"] or _USUAL
+        longest = case_from(options).longest_draft() if is_known else longest
         text = f"none,fixed:{min(longest, _USUAL)},schedule"
     policies = [name.strip() for name in text.split(",")]
     if len({*policies}) < len(policies):

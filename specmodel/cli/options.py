@@ -20,8 +20,6 @@ from specmodel.cost.deployment import Deployment, state_slots_of
 from specmodel.cost.layouts import HELD_REQUESTS
 from specmodel.cost.usual import deployed, literal, what_ifs
 from specmodel.prediction.case import ACCEPTANCE, Case, case_of, given_form, of_unchanged
-from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import at_all_lengths, at_best_lengths, at_given_lengths
 
 MAX_POINTS = 200_000
 """Most operating points that one call prints [-]."""
@@ -72,21 +70,6 @@ def deployment_from(
     return deployed(_where(options), requests)
 
 
-def predict_from(options: dict[str, Any]) -> Prediction:
-    """Return the prediction asked for; axes are context, then draft length, then batch size."""
-    return at_given_lengths(case_from(options))
-
-
-def best_from(options: dict[str, Any]) -> Prediction:
-    """Return the prediction at the best draft length of each point that is asked for."""
-    return at_best_lengths(case_from(options | {"draft_length": None}))
-
-
-def lengths_from(options: dict[str, Any], shortest: int = 1) -> Prediction:
-    """Return the prediction asked for at all draft lengths up to the longest considered."""
-    return at_all_lengths(case_from(options | {"draft_length": None}), shortest)
-
-
 def grid_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the coordinates that were typed, each along its own axis."""
     axes = {
@@ -114,38 +97,22 @@ def with_its_engine(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
     return options | {"engine": name}, {"engine": f"{name} (fit engine takes your own runs)"}
 
 
-def with_its_states(options: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return options with recurrent states kept as by the engine of --for; and if they changed.
+def with_its_states(options: dict[str, Any]) -> tuple[Case, bool]:
+    """Return the case with recurrent states kept as by the engine of --for; and if they changed.
 
     --engine may name another one for the times. Nothing changes if nothing is recurrent, if both
     keep states alike, or if the engine's record says how.
     """
-    deployment, _ = deployment_from(options)
-    slots = state_slots_of(options["dialect"])
-    is_as_told = deployment.engine.state_slots or deployment.states.slots == slots
-    if deployment.recurrent_model is None or is_as_told:
-        return options, False
-    return options | {"implied": {"engine.state_slots": slots}}, True
-
-
-def acceptance_from(options: dict[str, Any]) -> Acceptance:
-    """Return the acceptance asked for, with its spread between tasks where that is asked for."""
-    return case_from(options).known_acceptance
+    case, slots = case_from(options), state_slots_of(options["dialect"])
+    d = case.deployment
+    if d.recurrent_model is None or d.engine.state_slots or d.states.slots == slots:
+        return case, False
+    return case_from(options | {"implied": {"engine.state_slots": slots}}), True
 
 
 def typed_acceptance(options: dict[str, Any]) -> bool:
     """Tell whether any form of acceptance was typed."""
     return bool(given(options, ACCEPTANCE))
-
-
-def longest_draft(options: dict[str, Any]) -> int:
-    """Return the longest draft to consider, typed or default [token]."""
-    return case_from(options).longest_draft()
-
-
-def longest_told(options: dict[str, Any], longest: int) -> dict[str, int | str]:
-    """Return what to say of the longest draft considered, where it was not typed."""
-    return case_from(options).longest_told(longest)
 
 
 def published_or_none(options: dict[str, Any]) -> Acceptance | None:
@@ -158,7 +125,7 @@ def published_or_none(options: dict[str, Any]) -> Acceptance | None:
         if "," in str(asked[name]):
             raise InputError(name, asked[name], "one, with the acceptance that is published")
     gpu = {"hardware": options["hardware"].split(",")[0], "tensor_parallel": 1}
-    return of_unchanged(acceptance_from(asked | gpu), options)
+    return of_unchanged(case_from(asked | gpu).known_acceptance, options)
 
 
 def axes_from(options: dict[str, Any], published: Acceptance | None) -> dict[str, Any]:

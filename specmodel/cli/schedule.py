@@ -98,24 +98,17 @@ def _plan(options: dict[str, Any]) -> tuple[Plan, str, list[dict[str, Any]]]:
     from specmodel.answers.plans import DEFAULT_MAX_BATCH_SIZE
     from specmodel.answers.schedule import DEFAULT_TOLERANCE
     from specmodel.base.units import check
-    from specmodel.cli.options import (
-        acceptance_from,
-        check_points,
-        deployment_from,
-        longest_draft,
-        with_its_engine,
-        with_its_states,
-    )
+    from specmodel.cli.options import check_points, with_its_engine, with_its_states
     from specmodel.cost.deploying import slots_text
     from specmodel.drafters.by_name import drafter_kind
 
     form = answers.dialect(options["dialect"], options["engine_version"])
     form.check_drafter(drafter_kind(options["drafter"], options["target"]), options["drafter"])
     options, told = with_its_engine(options)
-    options, is_of_dialect = with_its_states(options)
-    deployment, assumed = deployment_from(options)
+    case, is_of_dialect = with_its_states(options)
+    deployment, assumed = case.deployment, {**case.assumed}
     assumed |= {"state_slots": slots_text(deployment.states)} if is_of_dialect else {}
-    longest, typed = longest_draft(options), options["context_length"]
+    longest, typed = case.longest_draft(), options["context_length"]
     contexts = None if typed is None else parse_values("context_length", typed)
     last, several = options["max_batch_size"], len(contexts or [0])
     last = DEFAULT_MAX_BATCH_SIZE if last is None else last
@@ -127,7 +120,7 @@ def _plan(options: dict[str, Any]) -> tuple[Plan, str, list[dict[str, Any]]]:
     plan = answers.plan_schedule(
         deployment,
         told | assumed | {name: value for name, value in used.items() if options[name] is None},
-        acceptance_from(options),
+        case.known_acceptance,
         form,
         context_length=contexts,
         ends=not options["for_load"],

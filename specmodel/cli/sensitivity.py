@@ -49,26 +49,26 @@ def sensitivity(**options: Any) -> Answer:
     """
     from specmodel.answers.sensitivity import OperatingPoint, analyse
     from specmodel.base.units import check
-    from specmodel.cli.options import acceptance_from, best_from, deployment_from
-    from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH
+    from specmodel.cli.options import case_from
+    from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, at_best_lengths
 
     seed = int(check("seed", options["seed"], minimum=0, whole=True))
     given = _given_ranges(options["ranges"])
-    deployment, assumed = deployment_from(options)
+    case = case_from(options)
+    assumed, acceptance = {**case.assumed}, case.known_acceptance
     if options["context_length"] is None:
         assumed["context_length"] = DEFAULT_CONTEXT_LENGTH
-    acceptance = acceptance_from(options)
     if acceptance.source:
         assumed["acceptance"] = acceptance.source
     values = {name: assumed.get(name, options[name]) for name in _POINT}
     if options["draft_length"] is None:
-        best = int(best_from(options).draft_length.item())
+        best = int(at_best_lengths(case).draft_length.item())
         values["draft_length"] = best or 1
         told = "the best at this batch size" if best else "the shortest, as none pays here"
         assumed["draft_length"] = f"{best or 1} ({told})"
     point = OperatingPoint(**values, acceptance=acceptance)
     drawn = {"samples": options["samples"], "seed": seed}
-    return sensitivities.answer(analyse(deployment, assumed, point, given, **drawn))
+    return sensitivities.answer(analyse(case.deployment, assumed, point, given, **drawn))
 
 
 def _given_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:

@@ -94,6 +94,12 @@ class Case:
         return replace(self, points={**self.points, **points})
 
     @property
+    def alone(self) -> dict[str, Any]:
+        """What was assumed, also that steps carry no prefill where no lengths were given."""
+        is_alone = not {"prompt_length", "output_length"} & self.given.keys()
+        return {**({"prefill": "none carried"} if is_alone else {}), **self.assumed}
+
+    @property
     def heads(self) -> TypicalHeads | None:
         """What published heads of the drafter's kind reach, None where too few are published."""
         return typical_heads(kind_of(self.deployment))
@@ -110,12 +116,12 @@ class Case:
         """Whether any form of acceptance was given."""
         return any(self.given.get(name) is not None for name in ACCEPTANCE)
 
-    def longest_draft(self) -> int:
-        """Return the longest draft to consider, given or usual [token].
+    def longest_draft(self, asked: int | None = None) -> int:
+        """Return the longest draft to consider, the one asked for, given or usual [token].
 
         It is at most what acceptance is known for and what the drafter drafts at once.
         """
-        block, asked = self.deployment.drafter.block_size, self.given.get("max_draft_length")
+        block, asked = self.deployment.drafter.block_size, asked or self._asked_length
         acceptance = self.known_acceptance
         acceptance.measured_at([1, 2])  # with two lengths: refuses an unknown measured length
         known = int(acceptance.max_draft_length)
@@ -130,6 +136,10 @@ class Case:
             expected = f"at most {known}, the positions that acceptance_by_position covers"
             raise InputError("max_draft_length", asked, expected)
         return int(asked)
+
+    @property
+    def _asked_length(self) -> int | None:
+        return self.given.get("max_draft_length")
 
     def longest_told(self, longest: int) -> dict[str, int | str]:
         """Return what to say of the longest draft considered, where it was not given."""
@@ -176,8 +186,6 @@ def case_of(
         raise _unknown(given)
     where = {name: value for name, value in given.items() if name not in _OF_POINTS}
     deployment, assumed = deployed({**where, "is_drafting": is_drafting}, requests)
-    if "prompt_length" not in given and "output_length" not in given:
-        assumed = {"prefill": "none carried"} | assumed
     points = {"batch_size": DEFAULT_BATCH_SIZES}
     points |= {name: given[name] for name in POINTS if name in given}
     return Case(

@@ -136,7 +136,7 @@ def at_given_lengths(case: Case, **changes: Any) -> Prediction:
     acceptance = case.acceptance if case.deployment.has_drafter else 0.0
     if acceptance is None:
         acceptance = case.known_acceptance
-    found = predict_deployed(case.deployment, case.assumed, acceptance=acceptance, **told)
+    found = predict_deployed(case.deployment, case.alone, acceptance=acceptance, **told)
     return replace(found, case=case)
 
 
@@ -150,7 +150,7 @@ def at_best_lengths(case: Case) -> Prediction:
             expected = "--draft-length with it, as trees have no best length"
             raise InputError(name, case.given[name], expected)
     longest, acceptance = case.longest_draft(), case.known_acceptance
-    assumed = {**case.assumed, **case.longest_told(longest)}
+    assumed = {**case.alone, **case.longest_told(longest)}
     found = best_lengths(case.deployment, assumed, acceptance, longest, case.points)
     return replace(found, case=case)
 
