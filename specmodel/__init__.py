@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from specmodel.algebra.acceptance import Acceptance as Acceptance
     from specmodel.answers import sensitivity as sensitivity, sweeps as sweeps
     from specmodel.answers.alternatives import compare as compare
+    from specmodel.answers.plans import schedule as schedule
     from specmodel.base.errors import InputError as InputError
     from specmodel.cost.deploying import deploy as deploy
     from specmodel.cost.deployment import Deployment as Deployment

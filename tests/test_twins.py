@@ -191,6 +191,52 @@ def test_python_compares_as_the_command_line(command, capsys):
     assert numbers[0] == numbers[1]
 
 
+SCHEDULED = {
+    "qwen3-30b-a3b h200 --acceptance-rate 0.7": (*WORDS, "vllm", {"acceptance_rate": 0.7}),
+    "Qwen/Qwen3-30B-A3B h200 --drafter eagle3 --max-batch-size 64": (
+        *("Qwen/Qwen3-30B-A3B", "h200", "vllm", {"drafter": "eagle3", "max_batch_size": 64}),
+    ),
+    "qwen3.5-397b 8xb200 --acceptance typical": (
+        *("qwen3.5-397b", "8xb200", "sglang", {"acceptance": "typical"}),  # of recurrent states
+    ),
+    "gpt-oss-120b h100 --drafter eagle3 --acceptance-rate 0.6 --context-length 1024,8192": (
+        "gpt-oss-120b",
+        "h100",
+        "tensorrt-llm",
+        {"drafter": "eagle3", "acceptance_rate": 0.6, "context_length": [1024, 8192]},
+    ),
+    "qwen3-30b-a3b h200 --prompt-length 2000 --output-length 500 --tolerance 0.05": (
+        *(*WORDS, "vllm", {"prompt_length": 2000, "output_length": 500, "tolerance": 0.05}),
+    ),
+}
+
+
+@pytest.mark.parametrize("words", SCHEDULED)
+def test_python_schedules_as_the_command_line(words, capsys):
+    target, hardware, engine, told = SCHEDULED[words]
+    plan = specmodel.schedule(target, hardware, engine, **told)
+    command = f"schedule --for {engine} {words}"
+    found = json.loads(json.dumps(plan.view().to_dict()))
+    assert found["rows"] == json.loads(run(capsys, f"{command} --json"))["rows"]
+    assert str(plan) == run(capsys, command)
+    assert plan._repr_mimebundle_()["text/plain"] == str(plan)
+
+
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        ("dialect", {"dialect": "llama.cpp"}),
+        ("batch_size", {"batch_size": 8}),
+        ("draft_length", {"draft_length": 2}),
+        ("prompt_length", {"prompt_length": [1000, 2000], "output_length": 100}),
+        ("max_batch_size", {"max_batch_size": 0}),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused(argument, told):
+    with pytest.raises(specmodel.InputError, match=f"^{argument}: got "):
+        specmodel.schedule(*WORDS, **told)
+
+
 def test_the_first_answer_is_word_for_word_that_of_the_command(capsys):
     p = specmodel.predict("qwen3.5-397b", "h200")
     assert str(p) == run(capsys, "predict qwen3.5-397b h200")

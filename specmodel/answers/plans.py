@@ -5,23 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.answers.dialects import Dialect
+from specmodel.answers.dialects import DIALECTS, Dialect, dialect as dialect_of
 from specmodel.answers.schedule import DEFAULT_TOLERANCE, Schedule, draft_length_schedule
-from specmodel.base.ranges import MAX_VALUES
+from specmodel.base.errors import InputError
+from specmodel.base.naming import is_id
+from specmodel.base.ranges import MAX_VALUES, check_points
+from specmodel.base.text import mimebundle
 from specmodel.base.units import FloatArray, Numeric, check
+from specmodel.cost.deploying import slots_text
+from specmodel.cost.deployment import Deployment, state_slots_of
 from specmodel.cost.memory import MemoryUse
 from specmodel.drafters.by_name import drafter_kind
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.models.architecture import Architecture
+from specmodel.prediction.case import Case, case_of, kind_of
 from specmodel.prediction.cautions import warnings_of_times
 from specmodel.prediction.gains import gains_at
 from specmodel.prediction.predicting import plain_points, predict_deployed
 
 if TYPE_CHECKING:
-    from specmodel.algebra.acceptance import Acceptance
-    from specmodel.cost.deployment import Deployment
     from specmodel.prediction.evaluate import Evaluation
     from specmodel.prediction.gains import Gain
     from specmodel.prediction.outcome import Prediction
@@ -43,8 +51,9 @@ class Plan:
 
     Parameters
     ----------
-    format, path
-        How the engine takes it, and the path of the draft model, "" for a word in its place.
+    format, path, served
+        How the engine takes it, the path of the draft model, "" for a word in its place, and what
+        its start command calls the target.
     prediction, gain
         At all contexts, draft lengths and batch sizes; speedup by context, batch size and draft
         length, from 0 [-].
@@ -59,6 +68,7 @@ class Plan:
 
     format: Dialect
     path: str = ""
+    served: str = "MODEL"
     prediction: Prediction
     gain: FloatArray
     schedule: Schedule
@@ -66,6 +76,16 @@ class Plan:
     end: str
     whole: Schedule | None = None
     freed: Schedule | None = None
+
+    def view(self) -> Any:
+        """Return the schedule in all forms: ``print(plan.view())``, ``.to_frame()``."""
+        return import_module("specmodel.show.schedules").answer(self)
+
+    def __str__(self) -> str:
+        return str(self.view())
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return mimebundle(str(self))
 
     @property
     def deployment(self) -> Deployment:
@@ -222,60 +242,129 @@ class Plan:
         return max(0.0, 1 - self.schedule.mean_speedup / self.unbound.mean_speedup)
 
 
-def plan_schedule(  # noqa: PLR0913 - keyword-only but for what runs where
-    deployment: Deployment,
-    assumed: Mapping[str, Any],
-    acceptance: Acceptance,
+def schedule(
+    target: Architecture | str | Path,
+    hardware: HardwareProfile | str | Path,
+    dialect: str = "vllm",
+    *,
+    engine_version: str | None = None,
+    max_batch_size: int | None = None,
+    tolerance: float | None = None,
+    **arguments: Any,
+) -> Plan:
+    """Schedule draft lengths for an engine, as the command does.
+
+    Parameters
+    ----------
+    target, hardware
+        Model and GPU, as in `specmodel.predict`.
+    dialect, engine_version
+        Whose configuration is written, one of `DIALECTS`, and its version where that matters.
+    max_batch_size, tolerance
+        As in `plan_schedule`.
+    **arguments
+        Those of `specmodel.predict` but for draft lengths and batch sizes.
+
+    Examples
+    --------
+    >>> plan = schedule("qwen3-30b-a3b", "h200", acceptance=0.7, max_batch_size=8)
+    >>> plan.schedule.ranges
+    ((1, 4, 3), (5, 8, 5))
+    """
+    if dialect not in DIALECTS:
+        raise InputError("dialect", dialect, f"one of: {', '.join(DIALECTS)}")
+    form = dialect_of(dialect, engine_version)
+    case = engine_case(form, {**arguments, "target": target, "hardware": hardware})
+    plan = plan_schedule(case, form, max_batch_size=max_batch_size, tolerance=tolerance)
+    return replace(plan, served=str(target)) if is_id(str(target)) else plan
+
+
+def with_engine(name: str, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return arguments with an engine unless they name one, and what was assumed."""
+    if arguments.get("engine") is not None:
+        return {**arguments}, {}
+    return {**arguments, "engine": name}, {"engine": f"{name} (fit engine takes your own runs)"}
+
+
+def engine_case(form: Dialect, arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Case:
+    """Return the question of an engine: its times unless another is named, and its states.
+
+    States are kept as it does, whatever the times are of, unless an engine's record says how.
+    """
+    name = form.name.lower()
+    arguments, told = with_engine(name, arguments)
+    case, slots = case_of(arguments, is_drafting=is_drafting), state_slots_of(name)
+    d, kept = case.deployment, {}
+    if d.recurrent_model and not d.engine.state_slots and d.states.slots != slots:
+        case = case_of({**arguments, "engine.state_slots": slots}, is_drafting=is_drafting)
+        kept = {"state_slots": slots_text(case.deployment.states)}
+    return replace(case, assumed={**told, **case.assumed, **kept})
+
+
+def plan_schedule(
+    case: Case,
     dialect: Dialect,
     *,
-    max_draft_length: int,
     max_batch_size: int | None = None,
-    context_length: Numeric | None = None,
-    prompt_length: Numeric | None = None,
-    output_length: Numeric | None = None,
-    tolerance: float = DEFAULT_TOLERANCE,
+    tolerance: float | None = None,
     ends: bool = True,
 ) -> Plan:
     """Return the schedule of draft lengths that gains most, as an engine takes it.
 
     Parameters
     ----------
-    deployment, assumed, acceptance
-        What runs where and what was assumed of it, as `deploy` gives them, and how drafts fare.
+    case
+        What runs where and how drafts fare; its contexts count alike.
     dialect
         How the engine takes a schedule, as `dialect` gives it.
-    max_draft_length, max_batch_size
-        Longest draft considered [token]; last batch size, that which fits in memory if None, 512
-        at most [request].
-    context_length, prompt_length, output_length
-        As in `predict`; contexts count alike [token].
+    max_batch_size
+        Last batch size; that which fits in memory if None, 512 at most [request].
     tolerance, ends
-        Share of the best speedup that may be lost for fewer changes [-]; whether the schedule ends
-        where speculation stops paying, unless it has a last batch size.
+        Share of the best speedup that may be lost for fewer changes, 0.01 if None [-]; whether the
+        schedule ends where speculation stops paying, unless it has a last batch size.
     """
-    kind = drafter_kind(deployment.drafter, deployment.target)
+    deployment, kind = case.deployment, kind_of(case.deployment)
     dialect.check_drafter(kind, kind)
-    load = {"prompt_length": prompt_length, "output_length": output_length}
-    contexts = plain_points(1, context_length, **load)[0]["context_length"].ravel()
+    for name in ("draft_length", "batch_size"):
+        if name in case.given:
+            raise InputError(name, case.given[name], "none, as a schedule has all")
+    load = {name: _one(name, case.points.get(name)) for name in ("prompt_length", "output_length")}
+    typed = case.points.get("context_length")
+    contexts = plain_points(1, typed, **load)[0]["context_length"].ravel()
+    longest = case.longest_draft()
+    used: dict[str, Any] = {} if "max_draft_length" in case.given else {"max_draft_length": longest}
+    used |= {"tolerance": DEFAULT_TOLERANCE} if tolerance is None else {}
     asked = _Asked(
         deployment=deployment,
-        assumed=assumed,
+        assumed={**case.assumed, **used},
         dialect=dialect,
-        tolerance=tolerance,
+        tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
         has_end=max_batch_size is not None,
         points={
-            "acceptance": acceptance,
-            "context_length": None if context_length is None else contexts[:, None, None],
+            "acceptance": case.known_acceptance,
+            "context_length": None if typed is None else contexts[:, None, None],
             **load,
         },
     )
-    last, end = _last_batch(deployment, contexts.max(), max_draft_length, max_batch_size)
-    plan = _with_room(asked, asked.plan(last, end, max_draft_length))
+    most, end = _last_batch(deployment, contexts.max(), longest, max_batch_size)
+    check_points(
+        "max_batch_size",
+        {"--max-batch-size": most, "--max-draft-length": longest, "contexts": contexts.size},
+        of="",
+    )
+    plan = _with_room(asked, asked.plan(most, end, longest))
     plan = replace(plan, freed=_freed(asked, plan))
     if not ends or asked.has_end or plan.paying == plan.schedule.batch_size.size:
         return plan
-    ended = asked.plan(plan.paying, _STOPS, max_draft_length)
+    ended = asked.plan(plan.paying, _STOPS, longest)
     return replace(ended, whole=plan.schedule, freed=plan.freed)
+
+
+def _one(name: str, value: Numeric | None) -> Numeric | None:
+    """Return the one value of an argument that a schedule takes no list of."""
+    if value is not None and np.size(value) > 1:
+        raise InputError(name, value, "one, as a schedule is for one load")
+    return value if value is None else int(np.ravel(value)[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,8 +437,8 @@ def _last_batch(
 ) -> tuple[int, str]:
     """Return the last batch size of the schedule [request], and why it ends there."""
     if asked is not None:
-        check("max_batch_size", asked, minimum=1, whole=True)
-        return asked, "as asked"
+        most = check("max_batch_size", asked, minimum=1, maximum=MAX_VALUES, whole=True)
+        return int(most), "as asked"
     fits = int(MemoryUse(deployment, context, longest + 1).max_batch_size)
     if 1 <= fits <= DEFAULT_MAX_BATCH_SIZE:
         return fits, _IN_MEMORY

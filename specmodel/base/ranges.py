@@ -12,6 +12,8 @@ Value = TypeVar("Value")
 Number = TypeVar("Number", int, float)
 
 MAX_VALUES = 100_000
+MAX_POINTS = 200_000
+"""Most operating points that one call prints [-]."""
 """Most values that one list may have [-]."""
 
 _TOO_MANY = f"at most {MAX_VALUES} values"
@@ -30,6 +32,13 @@ def parse_values(argument: str, text: str) -> list[int]:
     [1, 4, 6, 8, 16, 32, 64, 128]
     """
     return _parse(argument, text, int, _EXPECTED)
+
+
+def check_points(argument: str, counts: dict[str, int], of: str = " in all") -> None:
+    """Refuse more points than one call prints, by the number of values along each axis."""
+    points = math.prod(counts.values())
+    if points > MAX_POINTS:
+        raise InputError(argument, counts, f"at most {MAX_POINTS} points{of}, not {points}")
 
 
 def parse_numbers(argument: str, text: str) -> list[float]:

@@ -4,7 +4,6 @@
 that cannot be used raises an `InputError` with its name.
 """
 
-import math
 import re
 from typing import Any, cast
 
@@ -12,17 +11,14 @@ import numpy as np
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
-from specmodel.base.ranges import parse_numbers, parse_values
+from specmodel.base.ranges import check_points, parse_numbers, parse_values
 from specmodel.base.units import parse_seconds
 from specmodel.cli.settings import OPTIONS, TIME, flag, given
 from specmodel.cost.deploying import NAMES
-from specmodel.cost.deployment import Deployment, state_slots_of
+from specmodel.cost.deployment import Deployment
 from specmodel.cost.layouts import HELD_REQUESTS
 from specmodel.cost.usual import deployed, literal, what_ifs
 from specmodel.prediction.case import ACCEPTANCE, Case, case_of, given_form, of_unchanged
-
-MAX_POINTS = 200_000
-"""Most operating points that one call prints [-]."""
 
 _AXES = ("prompt_length", "output_length", "context_length", "draft_length", "batch_size")
 _WHERE = (*NAMES, "num_gpus", "changes", "may_not_fit")
@@ -55,9 +51,9 @@ def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
 
 def _where(options: dict[str, Any]) -> dict[str, Any]:
     """Return what the options say of what runs where, by argument."""
-    told = {"told_names": "; ".join(options.get("taken") or ())}
-    told |= {"told_drafter": options.get("taken_drafter")} | options.get("implied", {})
-    return {n: options[n] for n in _WHERE if options.get(n) not in (None, ())} | told
+    named = {n: options[n] for n in _WHERE if options.get(n) not in (None, ())}
+    named["told_names"] = "; ".join(options.get("taken") or ())
+    return named | {"told_drafter": options.get("taken_drafter")}
 
 
 def deployment_from(
@@ -80,34 +76,6 @@ def grid_from(options: dict[str, Any]) -> dict[str, Any]:
     check_points("batch_size", {flag(name): len(values) for name, values in axes.items()})
     grid = np.meshgrid(*axes.values(), indexing="ij", sparse=True)
     return dict(zip(axes, cast(Any, grid), strict=True))
-
-
-def check_points(argument: str, counts: dict[str, int], of: str = " in all") -> None:
-    """Refuse more points than one call prints, by the number of values along each axis."""
-    points = math.prod(counts.values())
-    if points > MAX_POINTS:
-        raise InputError(argument, counts, f"at most {MAX_POINTS} points{of}, not {points}")
-
-
-def with_its_engine(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return options with the engine of --for unless --engine is typed, and what was assumed."""
-    name = options["dialect"]
-    if options["engine"] is not None:
-        return options, {}
-    return options | {"engine": name}, {"engine": f"{name} (fit engine takes your own runs)"}
-
-
-def with_its_states(options: dict[str, Any]) -> tuple[Case, bool]:
-    """Return the case with recurrent states kept as by the engine of --for; and if they changed.
-
-    --engine may name another one for the times. Nothing changes if nothing is recurrent, if both
-    keep states alike, or if the engine's record says how.
-    """
-    case, slots = case_from(options), state_slots_of(options["dialect"])
-    d = case.deployment
-    if d.recurrent_model is None or d.engine.state_slots or d.states.slots == slots:
-        return case, False
-    return case_from(options | {"implied": {"engine.state_slots": slots}}), True
 
 
 def typed_acceptance(options: dict[str, Any]) -> bool:

@@ -10,7 +10,7 @@ import click
 from specmodel import answers
 from specmodel.base.errors import InputError
 from specmodel.base.naming import is_id
-from specmodel.base.ranges import MAX_VALUES, parse_values
+from specmodel.base.ranges import check_points, parse_values
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.load import for_load_options, refuse_without_load
@@ -87,48 +87,27 @@ def schedule(**options: Any) -> Answer:
         return _table(options)
     refuse_given(options, ["batch_size"], "none of a schedule, which has all up to the largest")
     refuse_without_load(options)
-    plan, load, carried = _plan(options)
-    typed = click.get_current_context().params
-    served = next(filter(is_id, (typed["target"] or "", *typed["words"])), "MODEL")
-    return schedules.answer(plan, served, load, carried)
+    return schedules.answer(*_plan(options))
 
 
 def _plan(options: dict[str, Any]) -> tuple[Plan, str, list[dict[str, Any]]]:
     """Return the schedule asked for; of a load what is said of it, and what each tried carries."""
-    from specmodel.answers.plans import DEFAULT_MAX_BATCH_SIZE
-    from specmodel.answers.schedule import DEFAULT_TOLERANCE
-    from specmodel.base.units import check
-    from specmodel.cli.options import check_points, with_its_engine, with_its_states
-    from specmodel.cost.deploying import slots_text
+    from specmodel.answers.plans import engine_case
+    from specmodel.cli.options import arguments_from
     from specmodel.drafters.by_name import drafter_kind
 
     form = answers.dialect(options["dialect"], options["engine_version"])
     form.check_drafter(drafter_kind(options["drafter"], options["target"]), options["drafter"])
-    options, told = with_its_engine(options)
-    case, is_of_dialect = with_its_states(options)
-    deployment, assumed = case.deployment, {**case.assumed}
-    assumed |= {"state_slots": slots_text(deployment.states)} if is_of_dialect else {}
-    longest, typed = case.longest_draft(), options["context_length"]
-    contexts = None if typed is None else parse_values("context_length", typed)
-    last, several = options["max_batch_size"], len(contexts or [0])
-    last = DEFAULT_MAX_BATCH_SIZE if last is None else last
-    check("max_batch_size", last, minimum=1, maximum=MAX_VALUES, whole=True)
-    counts = {"--max-batch-size": last, "--max-draft-length": longest, "contexts": several}
-    check_points("max_batch_size", counts, of="")
-    used: dict[str, Any] = {"max_draft_length": longest, "tolerance": DEFAULT_TOLERANCE}
-    used |= settings.given(options, used)
-    plan = answers.plan_schedule(
-        deployment,
-        told | assumed | {name: value for name, value in used.items() if options[name] is None},
-        case.known_acceptance,
-        form,
-        context_length=contexts,
-        ends=not options["for_load"],
-        **{n: options[n] for n in ("max_batch_size", "prompt_length", "output_length")},
-        **used,
-    )
-    plan = replace(plan, path=options.get("draft_model", ""))
-    return _carrying_most(options | used, plan) if options["for_load"] else (plan, "", [])
+    case = engine_case(form, arguments_from(options), is_drafting=False)
+    ends = {n: options[n] for n in ("max_batch_size", "tolerance")}
+    plan = answers.plan_schedule(case, form, ends=not options["for_load"], **ends)
+    typed = click.get_current_context().params
+    served = next(filter(is_id, (typed["target"] or "", *typed["words"])), "MODEL")
+    plan = replace(plan, path=options.get("draft_model", ""), served=served)
+    if not options["for_load"]:
+        return plan, "", []
+    longest = {"max_draft_length": case.longest_draft(), "engine": case.given["engine"]}
+    return _carrying_most(options | longest, plan)
 
 
 def _carrying_most(options: dict[str, Any], plan: Plan) -> tuple[Plan, str, list[dict[str, Any]]]:
@@ -153,9 +132,11 @@ def _table(options: dict[str, Any]) -> Answer:
     """Return what steps take by tokens verified, and as SGLang reads it where one file can be."""
     from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
     from specmodel.answers.cost_tables import predicted, sglang_costs
+    from specmodel.answers.plans import with_engine
     from specmodel.base.units import check
-    from specmodel.cli.options import check_points, deployment_from, with_its_engine
+    from specmodel.cli.options import arguments_from
     from specmodel.drafters.by_name import drafter_kind, longest_block
+    from specmodel.prediction.case import case_of
     from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH
 
     dialect, form = options["dialect"], options["format"]
@@ -179,9 +160,11 @@ def _table(options: dict[str, Any]) -> Answer:
     grid = {name: parse_values(name, str(values)) for name, values in typed.items()}
     sizes, contexts = map(len, grid.values())
     check_points("batch_size", {"batch sizes": sizes, "contexts": contexts, "tokens": longest + 1})
-    options, told = with_its_engine(options)
-    deployment, assumed = deployment_from(options)
-    assumed = told | assumed | {n: value for n, value in usual.items() if options[n] is None}
+    arguments, told = with_engine(dialect, arguments_from(options))
+    case = case_of(arguments, is_drafting=False)
+    deployment = case.deployment
+    assumed = told | {**case.assumed}
+    assumed |= {n: value for n, value in usual.items() if options[n] is None}
     table = answers.cost_table(deployment, draft_length=longest, **grid)
     found = None
     is_asked = options["fragment_only"] or form == "rate-table"

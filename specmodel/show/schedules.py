@@ -22,15 +22,15 @@ _MOST_COLUMNS = 9
 """Batch sizes beside each other in a table."""
 
 
-def answer(plan: Plan, served: str, load: str = "", carried: Sequence[Row] = ()) -> Answer:
-    """Return a schedule in all forms; `served` is what the start command calls the target.
+def answer(plan: Plan, load: str = "", carried: Sequence[Row] = ()) -> Answer:
+    """Return a schedule in all forms.
 
     `load` says what a simulated load decided, and `carried` has a row for each schedule tried.
     """
     caveats = (f"for {plan.format.name}, {plan.place}", f"made for {plan.limits}", *plan.caveats)
 
     def page() -> str:
-        parts = [_for_engine(plan, served), _ranges_table(plan), _contexts_table(plan)]
+        parts = [_for_engine(plan), _ranges_table(plan), _contexts_table(plan)]
         return report.page(plan, _verdict(plan, load), *parts)
 
     return Answer(
@@ -175,17 +175,17 @@ def _single(schedule: Schedule) -> str:
     return f"The best single length, {told} on average: the schedule has {more} more."
 
 
-def _for_engine(plan: Plan, served: str) -> str:
+def _for_engine(plan: Plan) -> str:
     """Return the fragment, where it goes, and its caveats."""
     if not plan.fragment:
         return ""
     since = f" {plan.format.since} or newer" if plan.is_schedule and plan.format.since else ""
     head = wrap(f"For {plan.format.name}{since}, {plan.place}:")
     notes = [wrap(f"{'. '.join(plan.caveats)}.")] if plan.caveats else []
-    return "\n".join([head, _command(plan, served), *notes])
+    return "\n".join([head, _command(plan), *notes])
 
 
-def _command(plan: Plan, served: str) -> str:
+def _command(plan: Plan) -> str:
     """Return the fragment in the engine's start command, or alone where a file holds it."""
     if not plan.format.start:
         return plan.fragment
@@ -197,7 +197,7 @@ def _command(plan: Plan, served: str) -> str:
     words = [f"--{name} {degree}" for name, degree in degrees.items() if degree > 1]
     words += ["--enable-expert-parallel"] if plan.deployment.expert_parallel > 1 else []
     words += [plan.limits, "--speculative-config '"]
-    return f"{command_lines([f'{plan.format.start} {served}', *words])}\n{plan.fragment}'"
+    return f"{command_lines([f'{plan.format.start} {plan.served}', *words])}\n{plan.fragment}'"
 
 
 def _nothing(plan: Plan) -> str:

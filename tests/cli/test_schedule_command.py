@@ -11,9 +11,8 @@ import sys
 
 import pytest
 
-from specmodel import answers, cli
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.cost.deploying import deploy
+import specmodel
+from specmodel import cli
 
 WHERE = " --target qwen3-30b-a3b --hardware h200_sxm"
 EAGLE = WHERE + " --drafter eagle3 --acceptance-rate 0.7"
@@ -724,14 +723,11 @@ def test_targets_need_a_load(capsys):
     assert "--for-load" in capsys.readouterr().err
 
 
-def test_python_plans_the_same_from_records(document):
-    deployment, assumed = deploy(
-        target="qwen3-30b-a3b", hardware="h200_sxm", drafter="eagle3", engine="sglang"
-    )
-    acceptance = Acceptance(acceptance_rate=0.7)
-    plan = answers.plan_schedule(
-        *(deployment, assumed, acceptance, answers.dialect("sglang")),
-        max_draft_length=10,
+def test_python_plans_the_same(document):
+    words = {"drafter": "eagle3", "acceptance": 0.7}
+    plan = specmodel.schedule(
+        *("qwen3-30b-a3b", "h200_sxm", "sglang"),
+        **words,
         context_length=[1024, 8192],
         max_batch_size=64,
     )
@@ -740,7 +736,5 @@ def test_python_plans_the_same_from_records(document):
     assert plan.fragment == told["fragment"]
     assert plan.place == told["place"]
     assert list(plan.warnings) == told["warnings"]
-    free = answers.plan_schedule(
-        deployment, assumed, acceptance, answers.dialect("sglang"), max_draft_length=10
-    )
+    free = specmodel.schedule("qwen3-30b-a3b", "h200_sxm", "sglang", **words)
     assert free.rows() == document(SGLANG.replace(" --max-batch-size 64", ""))["rows"]
