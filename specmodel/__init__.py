@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from specmodel.prediction.decoding import decode as decode
     from specmodel.prediction.outcome import Prediction as Prediction
     from specmodel.prediction.predicting import predict as predict
+    from specmodel.serving.asked import load as load
     from specmodel.show import explorer as explorer, plots as plots
 
 __version__ = "1.0.0"

@@ -237,6 +237,74 @@ def test_a_schedule_that_cannot_be_is_refused(argument, told):
         specmodel.schedule(*WORDS, **told)
 
 
+LOADED = {
+    "qwen3-30b-a3b h200 --request-rate 1,4 --requests 100": (
+        *(*WORDS, {"request_rate": [1, 4], "requests": 100}),
+    ),
+    "qwen3-30b-a3b h200 --users 8 --requests 100 --acceptance-rate 0.6 --prompt-length 1000"
+    " --output-length 100 --policy none,fixed:2": (
+        *WORDS,
+        {
+            "users": 8,
+            "requests": 100,
+            "acceptance_rate": 0.6,
+            "prompt_length": 1000,
+            "output_length": 100,
+            "policy": ["none", "fixed:2"],
+        },
+    ),
+    "gpt-oss-120b 2xh100 --drafter eagle3 --acceptance typical --request-rate 2 --requests 100"
+    " --workload code --arrivals gamma:2 --tpot-target 12ms --ttft-target 1s": (
+        "gpt-oss-120b",
+        "2xh100",
+        {
+            "drafter": "eagle3",
+            "acceptance": "typical",
+            "request_rate": 2,
+            "requests": 100,
+            "workload": "code",
+            "arrivals": "gamma:2",
+            "tpot_target": 0.012,
+            "ttft_target": 1.0,
+        },
+    ),
+    "qwen3-30b-a3b h200 --tpot-target 10ms --requests 50 --replications 2 --policy none,fixed:1": (
+        *WORDS,
+        {"tpot_target": 0.01, "requests": 50, "replications": 2, "policy": "none,fixed:1"},
+    ),
+    "qwen3-30b-a3b h200 --request-rate 2 --requests 50 --policy fixed:2 --steps": (
+        *(*WORDS, {"request_rate": 2, "requests": 50, "policy": "fixed:2", "steps": True}),
+    ),
+}
+
+
+@pytest.mark.parametrize("words", LOADED)
+def test_python_loads_as_the_command_line(words, capsys):
+    target, hardware, told = LOADED[words]
+    found = specmodel.load(target, hardware, **told)
+    document = json.loads(json.dumps(found.view().to_dict()))
+    assert document["rows"] == json.loads(run(capsys, f"load {words} --json"))["rows"]
+    assert str(found) == run(capsys, f"load {words}")
+    assert found._repr_mimebundle_()["text/plain"] == str(found)
+
+
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        ("request_rate", {}),
+        ("request_rate", {"request_rate": [1, -1]}),
+        ("tpot_target", {"tpot_target": -0.01}),
+        ("ttft_target", {"ttft_target": "soon", "request_rate": 1}),
+        ("attainment", {"attainment": 0.5, "users": 2}),
+        ("requets", {"requets": 5, "users": 2}),
+        ("steps", {"steps": True, "users": [1, 2], "policy": ["none"]}),
+    ],
+)
+def test_a_load_that_cannot_be_is_refused(argument, told):
+    with pytest.raises(specmodel.InputError, match=f"^{argument}: got "):
+        specmodel.load(*WORDS, **told)
+
+
 def test_the_first_answer_is_word_for_word_that_of_the_command(capsys):
     p = specmodel.predict("qwen3.5-397b", "h200")
     assert str(p) == run(capsys, "predict qwen3.5-397b h200")

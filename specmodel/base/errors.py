@@ -1,6 +1,6 @@
 """The one exception that users can cause, and how it reads: argument, value, what would do."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -32,6 +32,18 @@ class InputError(ValueError):
 
     def __reduce__(self) -> tuple[type, tuple[str, object, str]]:
         return type(self), (self.argument, self.value, self.expected)
+
+
+def given(arguments: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return which of these arguments were given."""
+    found = {name: arguments.get(name) for name in names}
+    return {n: v for n, v in found.items() if not (v is None or (isinstance(v, tuple) and not v))}
+
+
+def refuse_given(arguments: Mapping[str, Any], names: Iterable[str], expected: str) -> None:
+    """Refuse the first of these arguments that was given, because it would be without effect."""
+    for name, value in given(arguments, names).items():
+        raise InputError(name, value, expected)
 
 
 def import_extra(package: str, extra: str, argument: str) -> Any:

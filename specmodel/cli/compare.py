@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.naming import counted
 from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.cli import settings
@@ -68,9 +68,9 @@ def compare(**options: Any) -> forms.Answer:
 
     refuse_without_load(options, "tpot_target")
     if not options["for_load"]:
-        settings.refuse_given(options, ["prefill"], "--for-load with it")
+        refuse_given(options, ["prefill"], "--for-load with it")
         if options["tpot_target"] is None:
-            settings.refuse_given(options, ["gpu_hour_price"], "--tpot-target with it")
+            refuse_given(options, ["gpu_hour_price"], "--tpot-target with it")
     lists = {name: _listed(name, options[name]) for name in (*_TEXTS, *_WHOLE, "prefill")}
     rates = options["acceptance_rate"]
     lists |= {"acceptance_rate": rates and parse_numbers("acceptance_rate", rates)}

@@ -14,14 +14,14 @@ import click
 from click.core import ParameterSource
 
 from specmodel import fit, machines, measure
-from specmodel.base.errors import InputError, in_one_line
+from specmodel.base.errors import InputError, in_one_line, refuse_given
 from specmodel.base.files import write_text
 from specmodel.base.naming import counted
 from specmodel.base.text import command_lines, wrap
 from specmodel.cli import settings
 from specmodel.cli.acceptance import predict_options
 from specmodel.cli.helping import GroupedCommand, WholeList
-from specmodel.cli.settings import check_free, overwrite_option, own, refuse_given, refuse_inputs
+from specmodel.cli.settings import check_free, overwrite_option, own, refuse_inputs
 from specmodel.cli.where import where_options
 from specmodel.fit import measured
 from specmodel.show import forms, judged, report

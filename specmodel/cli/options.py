@@ -10,10 +10,10 @@ from typing import Any, cast
 import numpy as np
 
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, given
 from specmodel.base.ranges import check_points, parse_numbers, parse_values
 from specmodel.base.units import parse_seconds
-from specmodel.cli.settings import OPTIONS, TIME, flag, given
+from specmodel.cli.settings import OPTIONS, TIME, flag
 from specmodel.cost.deploying import NAMES
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.layouts import HELD_REQUESTS

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmodel.base.errors import InputError, nearest
+from specmodel.base.errors import InputError, given, nearest, refuse_given
 from specmodel.base.ranges import parse_numbers, parse_values
-from specmodel.cli.settings import command, given, own, refuse_given
+from specmodel.cli.settings import command, own
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.naming import counted
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
@@ -96,7 +96,7 @@ def _how(view: str, options: dict[str, Any]) -> dict[str, Any]:
     known = _HOW.get(view, ())
     others = [name for name in _HOW["verdict"] if name not in known]
     typed = {name: options.pop(name) for name in _HOW["verdict"]}
-    settings.refuse_given({n: v for n, v in typed.items() if v}, others, f"none with --view {view}")
+    refuse_given({n: v for n, v in typed.items() if v}, others, f"none with --view {view}")
     return {name: typed[name] for name in known if typed[name] not in (None, False)} | (
         {"interval": False} if "interval" in known and typed["interval"] is False else {}
     )
@@ -114,7 +114,7 @@ def _plain(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
     drafts = ("draft_length", "verify_tokens", "tree_width", "max_draft_length", *ACCEPTANCE)
     drafts = (*drafts, "measured_draft_length", "acceptance_spread", "proposal_rate")
     drafts += () if options.pop("taken_drafter", None) else ("drafter",)
-    settings.refuse_given(options, drafts, "none, as plain decoding drafts nothing")
+    refuse_given(options, drafts, "none, as plain decoding drafts nothing")
     p = priced(decoded(case_from(options | {"drafter": None})), how.pop("gpu_hour_price", None))
     p = with_intervals(p) if how.pop("interval", False) else p
     return view(p, "plain", **how)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specmodel import answers
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.base.naming import is_id
 from specmodel.base.ranges import check_points, parse_values
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.load import for_load_options, refuse_without_load
-from specmodel.cli.settings import refuse_given
 from specmodel.cli.where import where_options
 from specmodel.show import costs, schedules
 from specmodel.show.forms import Answer
@@ -156,7 +155,7 @@ def _table(options: dict[str, Any]) -> Answer:
         raise InputError("max_draft_length", None, "tokens drafted in every step, such as 7")
     check("max_draft_length", longest, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
     usual = {"batch_size": _SIZES, "context_length": DEFAULT_CONTEXT_LENGTH}
-    typed = usual | settings.given(options, usual)
+    typed = usual | given(options, usual)
     grid = {name: parse_values(name, str(values)) for name, values in typed.items()}
     sizes, contexts = map(len, grid.values())
     check_points("batch_size", {"batch sizes": sizes, "contexts": contexts, "tokens": longest + 1})

@@ -269,21 +269,10 @@ def detail_options(*, has_drafter: bool = True, lists: Iterable[str] = ()) -> Ad
     return options(*(option(name, **listed.get(name, {})) for name in _DETAIL), changes)
 
 
-def given(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return which of these options were typed."""
-    return {name: options[name] for name in names if options.get(name) not in (None, ())}
-
-
 def taken_defaults(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return which of these options were not typed, but have their defaults."""
     source = click.get_current_context().get_parameter_source
     return {name: options[name] for name in names if source(name) == ParameterSource.DEFAULT}
-
-
-def refuse_given(options: Mapping[str, Any], names: Iterable[str], expected: str) -> None:
-    """Refuse the first of these options that was typed, because it would be without effect."""
-    for name, value in given(options, names).items():
-        raise InputError(name, value, expected)
 
 
 def overwrite_option() -> Add:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from specmodel import replay
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.cli import settings
 from specmodel.cli.answering import answering, progress_bar
-from specmodel.cli.settings import flag, given, own, refuse_given, refuse_inputs
+from specmodel.cli.settings import flag, own, refuse_inputs
 from specmodel.cli.where import where_options
 from specmodel.show import report
 from specmodel.show.forms import Answer, records
@@ -181,7 +181,7 @@ def _replay_from(
     options: dict[str, Any],
 ) -> tuple[replay.blocks.Source, replay.ReplayTimes, dict[str, Any], list[str]]:
     """Return requests, step times, their heading, assumptions and warnings, and what is behind."""
-    from specmodel.cli.trace import named_requests
+    from specmodel.replay.named import named_requests
     from specmodel.replay.traces import Trace
 
     if options["trace"] is None:

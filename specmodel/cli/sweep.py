@@ -14,11 +14,11 @@ import click
 from click.core import ParameterSource
 
 from specmodel.answers import sweeps
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.cli import settings
 from specmodel.cli.answering import echo_warnings, progress_bar
 from specmodel.cli.predict import BATCH_SIZES
-from specmodel.cli.settings import OPTIONS, given, option, own, refuse_given
+from specmodel.cli.settings import OPTIONS, option, own
 from specmodel.cli.taken import usual_drafter
 from specmodel.cli.words import two_words
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
+    from specmodel.serving.asked import Loaded as Loaded, load as load
     from specmodel.serving.capacity import Capacity as Capacity, Targets as Targets
     from specmodel.serving.carried import (
         best_schedule as best_schedule,

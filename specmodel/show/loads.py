@@ -12,7 +12,7 @@ from specmodel.show import report
 from specmodel.show.forms import Answer, fitted_table
 
 if TYPE_CHECKING:
-    from specmodel.serving import Run, Study, Targets, Trial
+    from specmodel.serving import Loaded, Study, Targets, Trial
 
 USUAL_POLICIES = (
     "Policies: fixed:K drafts K tokens in each step, schedule as many as are best for the requests"
@@ -92,7 +92,18 @@ _INTERVALS = (
 )
 
 
-def at_rates(
+def answer(loaded: Loaded) -> Answer:
+    """Return what was simulated of a load, in all forms."""
+    study, assumed = loaded.study, loaded.assumed
+    notes = [USUAL_POLICIES] if loaded.is_usual else []
+    if loaded.run is not None:
+        return _steps(study, loaded.rows)
+    if loaded.trial is not None:
+        return _largest(loaded.trial, loaded.rows, loaded.tried, assumed, notes)
+    return _at_rates(study, loaded.rows, loaded.targets, assumed, notes)
+
+
+def _at_rates(
     study: Study,
     rows: list[Row],
     targets: tuple[float | None, float | None],
@@ -159,9 +170,8 @@ def _table(rows: list[Row], columns: Mapping[str, tuple[Form, str]], spare: Sequ
     return fitted_table(rows, kept, spare, left=("policy",))
 
 
-def steps(study: Study, run: Run) -> Answer:
+def _steps(study: Study, rows: list[Row]) -> Answer:
     """Return the steps of one run; a page says how many, and the most of what ran."""
-    rows = run.step_rows
     running, waiting, used = (max(r[n] for r in rows) for n in ("running", "waiting", "kv_use"))
     told = f"{len(rows)} steps in {seconds(rows[-1]['time'])}, with at most {running:.0f} requests"
     told += f" running, {waiting:.0f} waiting and {used:.0%} of KV blocks in use."
@@ -220,10 +230,10 @@ def _named(policy: str) -> str:
     return "plain decoding" if policy == "none" else policy
 
 
-def largest(
+def _largest(
     trial: Trial,
     rows: list[Row],
-    tried: list[Row],
+    tried: Sequence[Row],
     assumed: Mapping[str, Any],
     notes: Sequence[str] = (),
 ) -> Answer:

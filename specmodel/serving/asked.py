@@ -1,0 +1,374 @@
+"""A question of load, resolved: which requests come, what serves them, and under which policies.
+
+The command and Python come through here alike. What was not given is taken as usual, and stands
+among what was assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
+from specmodel.base.errors import InputError, given, refuse_given
+from specmodel.base.ranges import parse_numbers, parse_values
+from specmodel.base.text import mimebundle
+from specmodel.base.units import check, parse_seconds
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.models.architecture import Architecture
+from specmodel.prediction.case import Case, case_of
+from specmodel.prediction.predicting import plain_points
+from specmodel.replay.blocks import Sample
+from specmodel.replay.chance import TRACE, stream
+from specmodel.replay.named import named_requests
+from specmodel.replay.traces import Trace, join_traces, sample_trace
+from specmodel.serving.capacity import Targets
+from specmodel.serving.carried import check_alone, largest_rates
+from specmodel.serving.outcome import Run
+from specmodel.serving.promises import RUNS, Trial
+from specmodel.serving.requests import Arrivals, Lengths, Requests, read_requests, workload
+from specmodel.serving.run import has_numba
+from specmodel.serving.study import Row, Study, under_load
+
+LIMITS = ("max_running", "token_budget", "block_size", "reserved_tokens", "prefill_interval")
+OF_SEARCH = ("for_rate", "replications", "attainment")
+"""What only a search for the largest rate takes."""
+OF_LOADS = (
+    *("request_rate", "users", "arrivals", "workload", "requests", "steps", "seed", "policy"),
+    *("policy_state", "trace", "prefill", "prefix_hit_rate", "tpot_target", "ttft_target"),
+    *("gpu_hour_price", *LIMITS, *OF_SEARCH),
+)
+"""Arguments of a question of load beside those of a case."""
+
+_USUAL = 3
+"""Draft length that is compared where none is given, and the longest with a trace [token]."""
+_TTFT, _SHARE = 1.0, 0.9
+"""What is taken where nothing is given [s] [-]."""
+_DRAWN, _DRAWN_TOKENS = 500, 1000
+"""Requests drawn from each preset of acceptance [request], and their tokens [token]."""
+_MOST_STEPS = 300_000
+"""Steps that are logged [-]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Loaded:
+    """What a server does at rates, the largest rates within targets, or the steps of one run.
+
+    Parameters
+    ----------
+    trial, study, targets
+        What was simulated: a trial where largest rates were searched; its targets of TTFT and TPOT,
+        None for any [s].
+    rows, tried
+        A row for each load and policy, or for each policy; and of a search for each rate tried.
+    assumed, is_usual
+        What was assumed, by argument; whether policies are the usual ones.
+    run
+        The one run whose steps were asked for.
+    """
+
+    study: Study
+    rows: list[Row]
+    assumed: Mapping[str, Any]
+    is_usual: bool
+    targets: tuple[float | None, float | None] = (None, None)
+    trial: Trial | None = None
+    tried: Sequence[Row] = ()
+    run: Run | None = None
+
+    def view(self) -> Any:
+        """Return it in all forms: ``print(found.view())``, ``.to_frame()``."""
+        return import_module("specmodel.show.loads").answer(self)
+
+    def __str__(self) -> str:
+        return str(self.view())
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return mimebundle(str(self))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LoadQuestion:
+    """What `load` is asked, resolved: as `Loaded`, before anything is simulated.
+
+    `loads` are none where largest rates are searched; `costs` are the price and the rate in all.
+    """
+
+    study: Study
+    policies: Sequence[str]
+    assumed: Mapping[str, Any]
+    is_usual: bool
+    targets: tuple[float | None, float | None]
+    costs: Mapping[str, Any]
+    loads: Sequence[Arrivals] = ()
+    trial: Trial | None = None
+    has_steps: bool = False
+
+    def answered(self, progress: Callable[[int], object] = lambda done: None, **how: Any) -> Loaded:
+        """Return the answer; `how` says where a search is computed, as `capacities` takes it."""
+        loaded = partial(
+            Loaded,
+            study=self.study,
+            assumed=self.assumed,
+            is_usual=self.is_usual,
+            targets=self.targets,
+        )
+        if self.trial is not None:
+            found = largest_rates(self.trial, self.policies, **self.costs, progress=progress, **how)
+            return loaded(trial=self.trial, rows=found[0], tried=found[1])
+        if self.has_steps:
+            run = self.study.run(self.policies[0], self.loads[0], log_steps=_MOST_STEPS)
+            return loaded(run=run, rows=run.step_rows)
+        simulated = partial(under_load, self.study, self.loads, self.policies, self.targets)
+        return loaded(rows=simulated(**self.costs, progress=progress))
+
+
+def load(
+    target: Architecture | str | Path,
+    hardware: HardwareProfile | str | Path,
+    *,
+    workers: int = 1,
+    client: Any = None,
+    **arguments: Any,
+) -> Loaded:
+    """Simulate a server under load, as the command does: what rates do, or the largest rate.
+
+    Parameters
+    ----------
+    target, hardware
+        Model and GPU, as in `specmodel.predict`.
+    workers, client
+        Where a search is computed, as `capacities` takes it [-].
+    **arguments
+        Those of `specmodel.predict` but for points, and `OF_LOADS`: options of the command, as
+        numbers, lists or its texts. A target (`tpot_target`, `ttft_target` [s]) without
+        `request_rate` [request/s] or `users` asks for the largest rate.
+
+    Examples
+    --------
+    >>> words = {"acceptance": 0.7, "requests": 50, "policy": "none,fixed:2"}
+    >>> found = load("qwen3-30b-a3b", "h200", request_rate=[1.0], **words)
+    >>> [row["policy"] for row in found.rows]
+    ['none', 'fixed:2']
+    """
+    question = load_question({**arguments, "target": target, "hardware": hardware})
+    how = {"workers": workers, "client": client} if question.trial else {}
+    return question.answered(**how)
+
+
+def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> LoadQuestion:
+    """Return the question that arguments by name ask, those of `load`; whole, or an InputError."""
+    asked, case = _resolved(arguments, is_drafting=is_drafting)
+    targets, policies = _targets(asked), _policies(asked, case)
+    has_steps = bool(asked.get("steps"))
+    question = partial(
+        LoadQuestion, policies=policies, is_usual="policy" not in asked, targets=targets
+    )
+    costs = given(asked, ("gpu_hour_price",))
+    if not (given(asked, ("request_rate", "users")) or has_steps) and targets != (None, None):
+        trial, assumed = _trial(asked, case, policies)
+        costs |= given(asked, ("for_rate",))
+        return question(study=trial.study, trial=trial, assumed=assumed, costs=costs)
+    study, assumed = _study(asked, case, policies)
+    loads = _arrivals(asked, study.lengths)
+    expected = "a target with it, and no rates or users, as it is for the largest rate"
+    refuse_given(asked, OF_SEARCH, expected)
+    if has_steps and len(policies) * len(loads) > 1:
+        raise InputError("steps", True, "one load, and one policy with --policy")
+    return question(study=study, loads=loads, assumed=assumed, costs=costs, has_steps=has_steps)
+
+
+def trial_of(
+    arguments: Mapping[str, Any],
+    policies: Sequence[str],
+    *,
+    is_drafting: bool = True,
+    must_meet: bool = True,
+) -> tuple[Trial, dict[str, Any]]:
+    """Return what is tried under policies for the largest rate, and what was assumed.
+
+    With `must_meet`, targets are refused that a request alone misses under all policies.
+    """
+    asked, case = _resolved(arguments, is_drafting=is_drafting)
+    return _trial(asked, case, policies, must_meet=must_meet)
+
+
+def _resolved(arguments: Mapping[str, Any], *, is_drafting: bool) -> tuple[dict[str, Any], Case]:
+    """Return what was given, and the case of what runs where."""
+    asked = given(arguments, arguments)
+    if "max_draft_length" in asked:
+        longest = asked["max_draft_length"]
+        check("max_draft_length", longest, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
+    where = {name: value for name, value in asked.items() if name not in OF_LOADS}
+    return asked, case_of(where, is_drafting=is_drafting)
+
+
+def _trial(
+    asked: Mapping[str, Any], case: Case, policies: Sequence[str], *, must_meet: bool = True
+) -> tuple[Trial, dict[str, Any]]:
+    (ttft, tpot), told = _targets(asked), dict[str, Any]()
+    if ttft is None and tpot is not None:
+        ttft, told["ttft_target"] = _TTFT, f"{_TTFT:g}s"
+    share = asked.get("attainment")
+    if share is None:
+        share = told["attainment"] = _SHARE
+    targets = Targets(ttft=ttft, tpot=tpot, attainment=share)
+    usual = dict(zip(("replications", "requests"), RUNS[has_numba()], strict=True))
+    runs, requests = (usual | given(asked, usual)).values()
+    study, assumed = _study({**asked, "requests": requests}, case, policies, is_drawn=True)
+    told["requests"] = f"{requests} and more, {runs} times"
+    law = Arrivals(request_rate=1.0, **_law(asked.get("arrivals")))
+    trial = Trial(study=study, targets=targets, replications=runs, arrivals=law)
+    if must_meet:
+        check_alone(trial, policies)
+    return trial, assumed | told
+
+
+def _study(
+    asked: Mapping[str, Any], case: Case, policies: Sequence[str], *, is_drawn: bool = False
+) -> tuple[Study, dict[str, Any]]:
+    """Return what is compared, and what was assumed; lengths of a file may be drawn at random."""
+    drafts = any(name != "none" for name in policies)
+    longest = max(_number_of("fixed", name) for name in policies)
+    typed, seed, acceptance = asked.get("max_draft_length"), asked.get("seed", 0), None
+    assumed, trace = {**case.assumed}, _trace(asked.get("trace"), seed)
+    if trace is not None:
+        refuse_given(asked, ("acceptance", "acceptance_rate", "tokens_per_step"), "no --trace")
+        longest = max(typed or _USUAL, longest) if drafts else longest
+    elif drafts:
+        are_open = (n != "none" and not _number_of("fixed", n) for n in policies)
+        is_open = typed is None and any(are_open)
+        longest = max(case.longest_draft() if is_open else typed or 1, longest)
+        case.longest_draft(longest)  # refuses what is too long
+        assumed |= case.longest_told(longest) if is_open else {}
+        acceptance = case.known_acceptance
+        assumed |= {"acceptance": acceptance.source} if acceptance.source else {}
+    lengths, told = _lengths(asked, is_drawn=is_drawn)
+    study = Study(
+        deployment=case.deployment,
+        acceptance=acceptance,
+        max_draft_length=longest,
+        lengths=lengths,
+        num_requests=asked.get("requests", 2000),
+        seed=seed,
+        limits=tuple(given(asked, LIMITS).items()),
+        policy_state=asked.get("policy_state", "request"),
+        trace=trace,
+        prefix_hit_rate=asked.get("prefix_hit_rate", 0.0),
+        prefill_servers=_servers(asked.get("prefill")),
+    )
+    return study, assumed | told | {"scheduling": "as vLLM 0.33"}
+
+
+def _policies(asked: Mapping[str, Any], case: Case) -> list[str]:
+    """Return the policies given, or none, a draft as long as is usual and known, and a schedule."""
+    found = asked.get("policy")
+    if found is None:
+        is_known = "trace" not in asked
+        longest = case.longest_draft() if is_known else asked.get("max_draft_length", _USUAL)
+        found = f"none,fixed:{min(longest, _USUAL)},schedule"
+    policies = [name.strip() for name in (found.split(",") if isinstance(found, str) else found)]
+    if len({*policies}) < len(policies):
+        raise InputError("policy", found, "policies, each once")
+    return policies
+
+
+def _number_of(kind: str, text: str) -> int:
+    """Return N of kind:N, 0 of any other text [-]."""
+    name, _, number = text.partition(":")
+    return int(number) if name == kind and number.isascii() and number.isdecimal() else 0
+
+
+def _servers(text: str | None) -> int:
+    """Return how many servers prefill apart, 0 if the same server does both."""
+    servers = _number_of("apart", text or "")
+    if not servers and text not in (None, "together"):
+        raise InputError("prefill", text, "together, or apart:N, such as apart:2")
+    return servers
+
+
+def _trace(name: Trace | str | None, seed: int) -> Trace | None:
+    """Return recorded acceptance, or requests drawn from presets."""
+    if name is None or isinstance(name, Trace):
+        return name
+    source, _, _ = named_requests(name, {})
+    if not isinstance(source, Sample):
+        return source
+    drawn = [
+        sample_trace(process, _DRAWN, _DRAWN_TOKENS, stream(seed, TRACE, i))
+        for i, process in enumerate(source.processes)
+    ]
+    return join_traces(drawn)
+
+
+def _lengths(
+    asked: Mapping[str, Any], *, is_drawn: bool
+) -> tuple[Lengths | Requests, dict[str, Any]]:
+    """Return lengths of requests, and what was assumed of them."""
+    typed, name = given(asked, ("prompt_length", "output_length")), asked.get("workload")
+    if typed:
+        refuse_given(asked, ("workload",), "either a workload or lengths")
+        both = [typed.get(n) for n in ("prompt_length", "output_length")]
+        plain_points(1, None, *both)  # refuses what is no length, or lacks
+        prompt, output = (int(n or 0) for n in both)
+        return Lengths(prompt_tokens=prompt, output_tokens=output, longest=max(prompt, output)), {}
+    if isinstance(name, Lengths | Requests):
+        return name, {}
+    if name is not None and Path(name).suffix:
+        alone = () if is_drawn else ("requests", "arrivals")
+        refuse_given(asked, alone, "none, as the file has them")
+        return read_requests(name), {}
+    return workload(name or "chat"), {} if name else {"workload": "chat"}
+
+
+def _arrivals(asked: Mapping[str, Any], lengths: Lengths | Requests) -> list[Arrivals]:
+    """Return the loads asked for."""
+    law = _law(asked.get("arrivals"))
+    users, rates = asked.get("users"), asked.get("request_rate")
+    if users is not None:
+        refuse_given(asked, ("request_rate", "arrivals"), "either rates or users")
+        users = parse_values("users", users) if isinstance(users, str) else np.ravel(users)
+        check("users", users, minimum=1, whole=True)
+        return [Arrivals(users=int(n)) for n in users]
+    if rates is not None:
+        rates = parse_numbers("request_rate", rates) if isinstance(rates, str) else np.ravel(rates)
+    elif isinstance(lengths, Requests):
+        rates = [lengths.rate]
+    else:
+        expected = "requests a second, such as 1,2,4, or --users, or for the largest --tpot-target"
+        raise InputError("request_rate", None, expected)
+    check("request_rate", rates, above=0, maximum=1e6)
+    return [Arrivals(request_rate=float(rate), **law) for rate in rates]
+
+
+def _law(text: str | None) -> dict[str, Any]:
+    """Return the process of arrivals: poisson, gamma:2 or bursts:8."""
+    name, has_number, number = (text or "poisson").partition(":")
+    field = {"gamma": ("variation", float), "bursts": ("burst", int)}.get(name)
+    expected = "poisson, gamma:CV or bursts:N, such as gamma:2"
+    if name == "poisson" and not has_number:
+        return {}
+    try:
+        if field is not None:
+            return {"process": name, field[0]: field[1](number)}
+    except ValueError:
+        pass
+    raise InputError("arrivals", text, expected)
+
+
+def _targets(asked: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the targets of TTFT and TPOT, None where none is given [s]."""
+    ttft, tpot = (_time(name, asked.get(name)) for name in ("ttft_target", "tpot_target"))
+    return ttft, tpot
+
+
+def _time(name: str, value: float | str | None) -> float | None:
+    if isinstance(value, str):
+        return parse_seconds(name, value)
+    return None if value is None else float(check(name, value, above=0))
