@@ -41,6 +41,16 @@ def test_every_file_that_is_named_is_there():
     assert not missing
 
 
+def test_every_function_that_is_named_is_there():
+    named = set(re.findall(r"`([a-z_]+/[a-z_/0-9]+)\.py:([\w.]+)`", PAGE))
+    assert len(named) > 20
+    for file, name in named:
+        found = import_module(f"specmodel.{file.replace('/', '.')}")
+        for part in name.split("."):
+            found = vars(found)[part] if isinstance(found, type) else getattr(found, part, None)
+        assert found is not None, f"{file}.py:{name}"
+
+
 def test_the_walk_of_an_answer_is_that_of_a_prediction():
     """The very files that it crosses, in the order in which they are first entered."""
     calls = crossed.crossed(crossed.CASES[-1]).calls

@@ -109,7 +109,8 @@ def test_python_of_the_readme_runs() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     found: dict[str, object] = {}
     exec(code, found)
-    assert found["p"].speedup.shape == (3, 128)
+    assert found["p"].speedup.shape == (9,)
+    assert "num_speculative_tokens" in found["plan"].fragment
 
 
 def test_every_extra_is_named_with_what_needs_it() -> None:

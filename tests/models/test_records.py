@@ -109,7 +109,7 @@ def test_a_table_becomes_the_record_that_code_builds():
          "expected a valid dictionary or instance of Square"),
         ({"parts": []}, ".parts: got []; expected Tuple should have at least 1 item after "
          "validation, not 0"),
-        ({"parts": {"side": 3}}, ".parts: got {'side': 3}; expected a valid tuple"),
+        ({"parts": {"side": 3}}, ".parts: got {'side': 3}; expected a list, in a file of its own"),
         ({"parts": [3]}, ".parts[0]: got 3; expected a valid dictionary or object to extract "
          "fields from"),
         ({"parts": [{"side": 3}]}, ".parts[0].kind: got None; expected disc or square"),
@@ -123,7 +123,7 @@ def test_a_table_becomes_the_record_that_code_builds():
         ({"origin": [1]}, ".origin: got [1]; expected at least 2 values"),
         ({"origin": [1, 2, 3]}, ".origin: got [1, 2, 3]; expected Tuple should have at most 2 "
          "items after validation, not 3"),
-        ({"origin": "ab"}, ".origin: got 'ab'; expected a valid tuple"),
+        ({"origin": "ab"}, ".origin: got 'ab'; expected a list, in a file of its own"),
         ({"widths": (1.0,)}, ".widths: got (1.0,); expected a valid list"),
         ({"widths": [1, 2, 3]}, ".widths: got [1, 2, 3]; expected List should have at most 2 "
          "items after validation, not 3"),
