@@ -40,8 +40,9 @@ def described() -> dict[str, str]:
     """Under which name the reference describes each public one: of a room, or a module's own."""
     values = exported()
     rooms = {id(value): name for name, value in values.items() if name.count(".") > 1}
+    rooms |= {id(value): value.__name__ for value in values.values() if inspect.ismodule(value)}
     return {
-        name: value.__name__ if inspect.ismodule(value) else rooms[id(value)]
+        name: rooms.get(id(value)) or f"{value.__module__}.{value.__qualname__}"
         for name, value in values.items()
     }
 
