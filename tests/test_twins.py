@@ -305,6 +305,35 @@ def test_a_load_that_cannot_be_is_refused(argument, told):
         specmodel.load(*WORDS, **told)
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--acceptance-rate 0.7 --draft-length 3", {"acceptance": 0.7, "draft_length": 3}),
+        (
+            "--batch-size 8 --range acceptance_rate=0.6:0.8 --acceptance-rate 0.7 --seed 2",
+            {
+                "batch_size": 8,
+                "ranges": {"acceptance_rate": (0.6, 0.8)},
+                "seed": 2,
+                "acceptance_rate": 0.7,
+            },
+        ),
+    ],
+)
+def test_python_tells_what_it_depends_on_as_the_command_line(words, told, capsys):
+    pytest.importorskip("scipy")
+    found = specmodel.sensitivity.analyse(*WORDS, samples=64, **told)
+    command = f"sensitivity {QWEN} --samples 64 {words}"
+    rows = json.loads(json.dumps(found.view().to_dict()))
+    assert rows == json.loads(run(capsys, f"{command} --json"))
+    assert str(found) == run(capsys, command)
+
+
+def test_one_point_is_analysed():
+    with pytest.raises(specmodel.InputError, match=r"^batch_size: got .*one value"):
+        specmodel.sensitivity.analyse(*WORDS, batch_size=[1, 8])
+
+
 def test_the_first_answer_is_word_for_word_that_of_the_command(capsys):
     p = specmodel.predict("qwen3.5-397b", "h200")
     assert str(p) == run(capsys, "predict qwen3.5-397b h200")

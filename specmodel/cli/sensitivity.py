@@ -14,7 +14,6 @@ from specmodel.show.forms import Answer
 
 _CONTEXT = "KV entries per sequence before the step.  [default: 1024]"
 _RANGE = "What is known of an input; uniform. Once for each."
-_POINT = ("batch_size", "draft_length", "context_length")
 
 
 @settings.command()
@@ -47,28 +46,12 @@ def sensitivity(**options: Any) -> Answer:
           --draft-length 3 --acceptance-rate 0.5 --proposal-rate 0.4 \\
           --range proposal_rate=0.2:0.6 --json
     """
-    from specmodel.answers.sensitivity import OperatingPoint, analyse
-    from specmodel.base.units import check
+    from specmodel.answers.sensitivity import analyse_case
     from specmodel.cli.options import case_from
-    from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, at_best_lengths
 
-    seed = int(check("seed", options["seed"], minimum=0, whole=True))
-    given = _given_ranges(options["ranges"])
-    case = case_from(options)
-    assumed, acceptance = {**case.assumed}, case.known_acceptance
-    if options["context_length"] is None:
-        assumed["context_length"] = DEFAULT_CONTEXT_LENGTH
-    if acceptance.source:
-        assumed["acceptance"] = acceptance.source
-    values = {name: assumed.get(name, options[name]) for name in _POINT}
-    if options["draft_length"] is None:
-        best = int(at_best_lengths(case).draft_length.item())
-        values["draft_length"] = best or 1
-        told = "the best at this batch size" if best else "the shortest, as none pays here"
-        assumed["draft_length"] = f"{best or 1} ({told})"
-    point = OperatingPoint(**values, acceptance=acceptance)
-    drawn = {"samples": options["samples"], "seed": seed}
-    return sensitivities.answer(analyse(case.deployment, assumed, point, given, **drawn))
+    drawn = {name: options[name] for name in ("samples", "seed")}
+    ranges = _given_ranges(options["ranges"])
+    return sensitivities.answer(analyse_case(case_from(options), ranges, **drawn))
 
 
 def _given_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from specmodel.answers.sensitivity.analysed import (
         Sensitivity as Sensitivity,
         analyse as analyse,
+        analyse_case as analyse_case,
     )
     from specmodel.answers.sensitivity.analyses import (
         elasticities as elasticities,

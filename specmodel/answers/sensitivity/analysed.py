@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from specmodel.answers.sensitivity.analyses import elasticities, sobol, tornado, varying_outputs
 from specmodel.answers.sensitivity.evaluation import evaluate
+from specmodel.answers.sensitivity.inputs import OperatingPoint
 from specmodel.answers.sensitivity.uncertainty import Range, uncertain_ranges
 from specmodel.base.errors import InputError
+from specmodel.base.text import mimebundle
+from specmodel.base.units import check
+from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.models.architecture import Architecture
+from specmodel.prediction.case import Case, case_of
+from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, at_best_lengths
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specmodel.answers.sensitivity.inputs import OperatingPoint
-    from specmodel.cost.deployment import Deployment
+_POINT = ("batch_size", "draft_length", "context_length")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -49,28 +58,85 @@ class Sensitivity:
     fits: bool
     warnings: tuple[str, ...]
 
+    def view(self) -> Any:
+        """Return it in all forms: ``print(found.view())``, ``.to_frame()``."""
+        return import_module("specmodel.show.sensitivities").answer(self)
+
+    def __str__(self) -> str:
+        return str(self.view())
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return mimebundle(str(self))
+
 
 def analyse(
-    deployment: Deployment,
-    assumed: Mapping[str, Any],
-    point: OperatingPoint,
+    target: Architecture | str | Path,
+    hardware: HardwareProfile | str | Path,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    *,
+    batch_size: int = 16,
+    samples: int = 1024,
+    seed: int = 0,
+    **arguments: Any,
+) -> Sensitivity:
+    """Return what the speedup of one point depends on most, as the command does.
+
+    Parameters
+    ----------
+    target, hardware
+        Model and GPU, as in `specmodel.predict`.
+    ranges
+        As `given` in `analyse_case` [-].
+    batch_size
+        Sequences decoded together [request].
+    samples, seed
+        Of the variance analysis, a power of two [-]; what decides all that is drawn [-].
+    **arguments
+        Those of `specmodel.predict`, each with one value.
+
+    Examples
+    --------
+    >>> found = analyse("qwen3-30b-a3b", "h200", acceptance=0.7, draft_length=3, samples=64)
+    >>> sorted(found.outcome)
+    ['speedup', 'target_efficiency']
+    """
+    where = {"target": target, "hardware": hardware, "batch_size": batch_size}
+    return analyse_case(case_of({**arguments, **where}), ranges or {}, samples=samples, seed=seed)
+
+
+def analyse_case(
+    case: Case,
     given: Mapping[str, tuple[float, float]],
     *,
     samples: int = 1024,
     seed: int = 0,
 ) -> Sensitivity:
-    """Return what speedup and target efficiency of a point depend on.
+    """Return what speedup and target efficiency of a case of one point depend on.
 
     Parameters
     ----------
-    deployment, assumed, point
-        What runs where and what was assumed of it, as `deploy` gives them, and the point.
+    case
+        One point; its draft length is the best there where none is given.
     given
         Both ends of what is known of inputs by name, in the units of each; others are as
         `uncertain_ranges` has them [-].
     samples, seed
-        Of the variance analysis, a power of two [-]; what decides all that is drawn [-].
+        As in `analyse` [-].
     """
+    seed = int(check("seed", seed, minimum=0, whole=True))
+    deployment, acceptance = case.deployment, case.known_acceptance
+    assumed, found = {**case.assumed}, {**case.points, "draft_length": case.draft_length}
+    values: dict[str, Any] = {name: _one(name, found.get(name)) for name in _POINT}
+    if values["context_length"] is None:
+        values["context_length"] = assumed["context_length"] = DEFAULT_CONTEXT_LENGTH
+    if acceptance.source:
+        assumed["acceptance"] = acceptance.source
+    if values["draft_length"] is None:
+        best = int(at_best_lengths(case).draft_length.item())
+        values["draft_length"] = best or 1
+        told = "the best at this batch size" if best else "the shortest, as none pays here"
+        assumed["draft_length"] = f"{best or 1} ({told})"
+    point = OperatingPoint(**values, acceptance=acceptance)
     is_known = "routing_correlation" not in assumed
     ranges = uncertain_ranges(deployment, point, given, routing_is_known=is_known)
     swings = tornado(deployment, point, ranges)
@@ -96,3 +162,10 @@ def analyse(
         fits=bool(np.all(size <= memory.max_batch_size)),
         warnings=(*memory.warnings(size), *deployment.warnings(size, length)),
     )
+
+
+def _one(name: str, value: Any) -> int | None:
+    """Return the one value of a point."""
+    if value is not None and np.size(value) != 1:
+        raise InputError(name, value, "one value, as one point is analysed")
+    return None if value is None else int(np.ravel(value)[0])
