@@ -334,6 +334,50 @@ def test_one_point_is_analysed():
         specmodel.sensitivity.analyse(*WORDS, batch_size=[1, 8])
 
 
+REPLAYED = {
+    f"{QWEN} --drafter eagle3 --trace code-eagle --requests 20 --output-tokens 64": (
+        *(WORDS, {"drafter": "eagle3", "trace": "code-eagle"}),
+    ),
+    f"{QWEN} --drafter eagle --trace code-eagle+chat-eagle --requests 20 --output-tokens 64"
+    " --fixed-context --policy none,fixed:2,goodput --max-draft-length 3 --seed 3": (
+        WORDS,
+        {
+            "drafter": "eagle",
+            "trace": "code-eagle+chat-eagle",
+            "fixed_context": True,
+            "policies": ["none", "fixed:2", "goodput"],
+            "max_draft_length": 3,
+            "seed": 3,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("words", REPLAYED)
+def test_python_replays_as_the_command_line(words, capsys):
+    named, told = REPLAYED[words]
+    found = specmodel.replay.replayed(*named, requests=20, output_tokens=64, **told)
+    document = json.loads(run(capsys, f"simulate {words} --json"))
+    assert json.loads(json.dumps(found.view().to_dict())) == document
+    assert str(found) == run(capsys, f"simulate {words}")
+
+
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        ("trace", {}),
+        ("target", {"trace": "code-eagle"}),
+        ("max_draft_length", {"trace": "code-eagle", "max_draft_length": 99, "named": WORDS}),
+        ("policy", {"trace": "code-eagle", "policies": ["fixd:1"], "named": WORDS}),
+        ("requests", {"trace": "code-eagle", "requests": 0, "named": WORDS}),
+    ],
+)
+def test_a_replay_that_cannot_be_is_refused(argument, told):
+    named = told.get("named", ())
+    with pytest.raises(specmodel.InputError, match=f"^{argument}: got "):
+        specmodel.replay.replayed(*named, **{n: v for n, v in told.items() if n != "named"})
+
+
 def test_the_first_answer_is_word_for_word_that_of_the_command(capsys):
     p = specmodel.predict("qwen3.5-397b", "h200")
     assert str(p) == run(capsys, "predict qwen3.5-397b h200")

@@ -46,10 +46,10 @@ def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
             told["acceptance_by_position"] = [float(rate) for rate in text.split(",")]
         except ValueError:
             raise InputError("acceptance_by_position", text, "rates such as 0.8,0.7") from None
-    return _where(options) | told | grid_from(options)
+    return where_from(options) | told | grid_from(options)
 
 
-def _where(options: dict[str, Any]) -> dict[str, Any]:
+def where_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return what the options say of what runs where, by argument."""
     named = {n: options[n] for n in _WHERE if options.get(n) not in (None, ())}
     named["told_names"] = "; ".join(options.get("taken") or ())
@@ -63,7 +63,7 @@ def deployment_from(
 
     GPUs are the fewest that hold it and some requests where no layout is typed.
     """
-    return deployed(_where(options), requests)
+    return deployed(where_from(options), requests)
 
 
 def grid_from(options: dict[str, Any]) -> dict[str, Any]:

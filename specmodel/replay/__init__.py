@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
+    from specmodel.replay.asked import Replayed as Replayed, replayed as replayed
     from specmodel.replay.blocks import Sample as Sample
     from specmodel.replay.chance import Variation as Variation
     from specmodel.replay.run import (

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specmodel import replay
 from specmodel.base.text import SCREEN, listed
 from specmodel.prediction.table import Form, Row
 from specmodel.show import report
-from specmodel.show.forms import fitted_table, plain_fields
+from specmodel.show.forms import Answer, fitted_table, plain_fields, records
+
+if TYPE_CHECKING:
+    from specmodel.replay.asked import Replayed, ReplayQuestion
 
 _CELLS: dict[str, Form] = {
     "speedup": "{speedup:.3f}",
@@ -39,6 +42,30 @@ _SPARE = (
 """Columns that are dropped where the table is too wide, in this order."""
 _TOLD = "told the requests beforehand, as no engine is; not among the best"
 """What is noted of policies of hindsight."""
+
+
+def heading(question: ReplayQuestion) -> str:
+    """Return what runs where, or whose times they are, and which requests are replayed."""
+    where = question.deployment and report.heading(question.deployment)
+    return f"{where or question.heading}; {question.requests}"
+
+
+def answer(found: Replayed) -> Answer:
+    """Return what policies made of the same requests, in all forms."""
+    question, case = found.question, heading(found.question)
+    known = {} if question.fits is None else {"fits": question.fits}  # unknown of measured times
+    assumed, rest = found.summary["assumed"], records(found.summary.drop(columns="assumed"))
+    rows = [{**row, **known, "assumed": told} for row, told in zip(rest, assumed, strict=True)]
+    warnings = [*question.warnings]
+    said = {"heading": case, "assumptions": {**question.assumed}, "warnings": warnings, **known}
+    behind = report.behind(question.deployment) if question.deployment else []
+    return Answer(
+        page=lambda: page(said, question.times, rows, behind),
+        fields=lambda: said | {"step_times": fields_of(question.times), "policies": rows},
+        rows=lambda: rows,
+        warnings=warnings,
+        case=case,
+    )
 
 
 def page(

@@ -1,0 +1,273 @@
+"""A question of policies, resolved: which requests are replayed, and what their steps take.
+
+The command and Python come through here alike. What was not given is taken as usual, and stands
+among what was assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from specmodel.base.errors import InputError, given, refuse_given
+from specmodel.base.text import mimebundle
+from specmodel.cost.deploying import NAMES
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.memory import MemoryUse
+from specmodel.cost.usual import deployed
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.models.architecture import Architecture
+from specmodel.replay.blocks import Sample, Source
+from specmodel.replay.chance import Variation
+from specmodel.replay.choices import choose
+from specmodel.replay.named import named_requests
+from specmodel.replay.policies.sglang import METHODS
+from specmodel.replay.run import assumed as assumed_of, simulate, summarise
+from specmodel.replay.times import (
+    DEFAULT_DRAFTER_UPKEEP,
+    ReplayTimes,
+    read_replay_times,
+    replay_times,
+)
+from specmodel.replay.traces import Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DEFAULT_MAX_DRAFT_LENGTH = 7
+DEFAULT_CONTEXT_LENGTH = 1024
+VARIATION = tuple(vars(Variation()))
+OF_REPLAYS = (
+    *("step_times", "trace", "requests", "output_tokens", "runaway_share", "max_draft_length"),
+    *("context_length", "drafter_upkeep", *VARIATION, "fixed_context", "policies", "policy_state"),
+    "seed",
+)
+"""Arguments of a question of policies beside those of a deployment."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReplayQuestion:
+    """What `replayed` is asked, resolved.
+
+    Parameters
+    ----------
+    source, requests
+        The requests, and what they are called.
+    times, deployment
+        What steps take, and what runs where; None where the times were given, which `heading` says.
+    policies, luck
+        Names of policies, and what decides what is drawn, as `simulate` takes it.
+    assumed, warnings, fits
+        What was assumed, what must be known, and whether a request fits; None where unknown.
+    """
+
+    source: Source
+    requests: str
+    times: ReplayTimes
+    deployment: Deployment | None
+    policies: Sequence[str]
+    luck: Mapping[str, Any]
+    assumed: Mapping[str, Any]
+    warnings: Sequence[str]
+    fits: bool | None = None
+    heading: str = ""
+
+    def answered(
+        self, *, workers: int = 1, progress: Callable[[int], None] | None = None
+    ) -> Replayed:
+        """Return what each policy makes of the requests; progress counts requests done."""
+        chosen = [choose(policy, Path.cwd()) for policy in self.policies]
+        run = partial(simulate, self.source, self.times, chosen, workers=workers)
+        records = run(progress=progress, **self.luck)
+        summary = summarise(records, np.random.default_rng(self.luck["seed"]))
+        told = [assumed_of(choice, self.luck["policy_state"]) for choice in chosen]
+        return Replayed(question=self, records=records, summary=summary.assign(assumed=told))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Replayed:
+    """What each policy made of the same requests.
+
+    Parameters
+    ----------
+    question
+        What was asked, resolved.
+    records, summary
+        Tables with a row for each policy and request, and for each policy.
+    """
+
+    question: ReplayQuestion
+    records: pd.DataFrame
+    summary: pd.DataFrame
+
+    def view(self) -> Any:
+        """Return it in all forms: ``print(found.view())``, ``.to_frame()``."""
+        return import_module("specmodel.show.replayed").answer(self)
+
+    def __str__(self) -> str:
+        return str(self.view())
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return mimebundle(str(self))
+
+
+def replayed(
+    target: Architecture | str | Path | None = None,
+    hardware: HardwareProfile | str | Path | None = None,
+    *,
+    workers: int = 1,
+    **arguments: Any,
+) -> Replayed:
+    """Replay policies over an acceptance trace at batch size 1, as ``specmodel simulate`` does.
+
+    Parameters
+    ----------
+    target, hardware
+        Model and GPU, as in `specmodel.predict`; none with `step_times`.
+    workers
+        Processes [-].
+    **arguments
+        What says what runs where, as in `specmodel.predict`, and `OF_REPLAYS`: options of the
+        command, as numbers or its texts; policies may be a list.
+
+    Examples
+    --------
+    >>> words = {"trace": "code-eagle", "requests": 20, "output_tokens": 64}
+    >>> found = replayed("qwen3-30b-a3b", "h200", policies=["none", "fixed:2"], **words)
+    >>> found.summary["policy"].tolist()
+    ['none', 'fixed:2']
+    """
+    where = {"target": target, "hardware": hardware}
+    return replay_question({**arguments, **where}).answered(workers=workers)
+
+
+def replay_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> ReplayQuestion:
+    """Return the question that arguments by name ask, those of `replayed`; whole, or an error."""
+    asked = given(arguments, arguments)
+    if "trace" not in asked:
+        raise InputError("trace", None, "a trace file or a preset (specmodel list presets)")
+    sizes = given(asked, ("requests", "output_tokens", "runaway_share"))
+    source, requests, presets = named_requests(asked["trace"], sizes)
+    if isinstance(source, Trace) and "context_length" in asked:
+        source = replace(source, prompt_tokens=None)  # all begin as given
+    found = _timed(asked, source, is_drafting=is_drafting)
+    times, deployment = found["times"], found["deployment"]
+    policies = _policies(asked, times)
+    warnings = [*found["warnings"], *_refusals(asked, policies)]
+    assumed = found["assumed"]
+    if "max_draft_length" not in asked:
+        assumed["max_draft_length"] = times.max_draft_length
+    is_lookup = deployment and deployment.drafter.is_lookup
+    others = [name for name in presets if name.endswith("-ngram") != is_lookup]
+    if others and deployment:
+        kind = "n-gram look-up" if is_lookup else "a model or head"
+        told = f"the drafter is {kind}, but the acceptance that of {', '.join(others)}"
+        warnings.append(told)
+    luck = {
+        "seed": asked.get("seed", 0),
+        "variation": _variation(asked, times, assumed),
+        "policy_state": asked.get("policy_state"),
+    }
+    found |= {"warnings": warnings, "policies": policies, "luck": luck}
+    return ReplayQuestion(source=source, requests=requests, **found)
+
+
+def _policies(asked: Mapping[str, Any], times: ReplayTimes) -> list[str]:
+    """Return the names of policies, the usual ones where none are given."""
+    typed = asked.get("policies")
+    if typed is None:
+        fixed = (f"fixed:{k}" for k in range(1, min(3, times.max_draft_length) + 1))
+        return ["none", *fixed, "best-fixed", "cascade", "oracle"]
+    return [name.strip() for name in (typed.split(",") if isinstance(typed, str) else typed)]
+
+
+def _refusals(asked: Mapping[str, Any], policies: Sequence[str]) -> list[str]:
+    """Return what engines would say to a policy of theirs with this drafter or layout."""
+    if not any(name.split(":")[0] == "sglang" for name in policies):
+        return []
+    reasons, drafter = [], asked.get("drafter")
+    if drafter is not None and drafter not in METHODS:
+        reasons.append(f"it adapts {', '.join(METHODS)} only, not {drafter}")
+    if asked.get("data_parallel", 1) > 1:
+        reasons.append("it does not adapt under data-parallel attention")
+    return [f"SGLang would keep a static draft length: {reason}" for reason in reasons]
+
+
+def _growth(asked: Mapping[str, Any], source: Source) -> tuple[float, float]:
+    """Return the context of the first step of all requests, and how much it may grow [token]."""
+    typed, is_fixed = asked.get("context_length"), bool(asked.get("fixed_context"))
+    if isinstance(source, Sample):
+        start, longest = DEFAULT_CONTEXT_LENGTH, source.longest_tokens
+    else:
+        start, longest = DEFAULT_CONTEXT_LENGTH, int(source.output_tokens.max())
+        prompts = source.prompt_tokens
+        if typed is None and prompts is not None and not is_fixed:
+            start = int(prompts.min())
+            longest = int((prompts + source.output_tokens).max()) - start
+    start = start if typed is None else typed
+    return start, 0 if is_fixed else longest
+
+
+def _variation(asked: Mapping[str, Any], times: ReplayTimes, assumed: dict[str, Any]) -> Variation:
+    """Return how much step times vary; add what was not given to what is assumed."""
+    names, variation = VARIATION, Variation(**given(asked, VARIATION))
+    if not times.expert_time.any():
+        refuse_given(asked, names[1:], "none, as no step time depends on experts")
+        names = names[:1]
+    assumed |= {name: getattr(variation, name) for name in names if name not in asked}
+    return variation
+
+
+def _timed(asked: Mapping[str, Any], source: Source, *, is_drafting: bool) -> dict[str, Any]:
+    """Return what a question says of step times, the deployment that they are of included."""
+    own = {"context_length": DEFAULT_CONTEXT_LENGTH, "drafter_upkeep": DEFAULT_DRAFTER_UPKEEP}
+    path = asked.get("step_times")
+    if path is not None:
+        for name in given(asked, (*NAMES, "num_gpus", "changes", *own, "fixed_context")):
+            typed = "set" if name == "changes" else name.replace("_", "-")
+            raise InputError("step_times", path, f"no --{typed} with it: the times are given")
+        times = read_replay_times(path)
+        longest = _longest(asked, min(times.max_draft_length, source.max_draft_length))
+        said = {"heading": f"Times of {Path(path).name}", "assumed": {}, "warnings": []}
+        return said | {"times": times.up_to(longest), "deployment": None}
+    needed = ("target", "hardware") if is_drafting else ("target", "drafter", "hardware")
+    for name in needed:
+        if name not in asked:
+            raise InputError(name, None, "a name or path, or --step-times in place of all three")
+    where = {name: value for name, value in asked.items() if name not in OF_REPLAYS}
+    deployment, assumed = deployed({**where, "is_drafting": is_drafting}, requests=1)
+    if deployment.drafter.is_lookup:
+        refuse_given(asked, ["drafter_upkeep"], "a model or head as drafter with it")
+        del own["drafter_upkeep"]
+        assumed.pop("proposal_rate", None)
+    longest = _longest(asked, source.max_draft_length, deployment.drafter.block_size)
+    own["context_length"], growth = _growth(asked, source)
+    values: dict[str, Any] = own | given(asked, own)
+    times = replay_times(deployment, max_draft_length=longest, growth=growth, **values)
+    assumed |= {name: value for name, value in own.items() if name not in asked}
+    if growth:
+        assumed["growth_of_context"] = growth
+    memory = MemoryUse(deployment, values["context_length"] + growth, longest + 1)
+    warnings = [
+        *memory.warnings(np.ones(1), longest),
+        *deployment.warnings(np.ones(1), np.array([1.0, longest])),
+    ]
+    found: dict[str, Any] = {"times": times, "deployment": deployment, "assumed": assumed}
+    return found | {"warnings": warnings, "fits": bool(memory.max_batch_size >= 1)}
+
+
+def _longest(asked: Mapping[str, Any], known: int, block: int | None = None) -> int:
+    """Return the longest draft considered, given or usual [token]."""
+    longest, known = asked.get("max_draft_length"), min(known, block or known)
+    if longest is None:
+        return min(DEFAULT_MAX_DRAFT_LENGTH, known)
+    if not 1 <= longest <= known:
+        expected = f"from 1 to {known}, the longest with acceptance and a step time"
+        raise InputError("max_draft_length", longest, expected)
+    return int(longest)
