@@ -4,68 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from shlex import quote
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from specmodel import measure
 from specmodel.base.errors import InputError
-from specmodel.base.text import command_lines, wrap
 from specmodel.cli.answering import answering
 from specmodel.cli.settings import command, own
-from specmodel.show.forms import Answer, plain_fields, table
-
-if TYPE_CHECKING:
-    from specmodel.fit.measured import Run
-
-_COLUMNS = {
-    "position": "{position}",
-    "accepted": "{accepted}",
-    "share of\nall drafts": "{share:.4f}",
-    "rate, if all\nbefore were": "{rate:.4f}",
-}
-_RUNS = {
-    "run": "{run}",
-    "batch\nsize": "{batch_size:.3g}",
-    "draft\nlength": "{draft_length}",
-    "tokens\na step": "{tokens_per_step:.4g}",
-    "acceptance\nrate": "{acceptance_rate:.4f}",
-    "accepted\nfraction": "{accepted_fraction:.4f}",
-}
-_LOOK_UP = (
-    "If the drafter is a look-up (ngram, suffix), steps without a draft are not counted here: give"
-    " predict the rates by position below and the --proposal-rate, as it reads --tokens-per-step"
-    " as a mean over all steps."
-)
-"""What is told where drafts differ in length, as those of look-ups do."""
-_LOGGED = 'what vLLM\'s log calls "draft acceptance rate"'
-_RUNNING = (
-    "--batch-size is the mean of the requests that ran at the scrapes; without it, all batch sizes"
-    " are predicted."
-)
-
-_TO_PREDICT = "To predict; words in capitals are yours to give, as no file tells them:"
-
-_HOW = """\
-Acceptance is how many drafted tokens the target keeps. Where to get it:
-
-1. A running vLLM with speculation counts it. Save its metrics twice, some
-   minutes of your traffic apart, and read them:
-     curl -s http://localhost:8000/metrics > before.prom
-     curl -s http://localhost:8000/metrics > after.prom
-     specmodel acceptance ./before.prom ./after.prom
-   It prints the predict command.
-2. Results of benchmarks have it: of vllm bench serve --save-result (from vLLM
-   0.14 on) and SGLang's bench_serving --output-file; of GuideLLM and AIPerf
-   where vLLM serves with --per-request-spec-decode-metrics summary:
-     specmodel acceptance ./eagle3.json
-   specmodel fit engine shows these runs beside what is predicted.
-3. SGLang logs "accept len" (tokens a step): --tokens-per-step 2.8, with the
-   draft length that it ran at: --measured-draft-length 3.
-4. Published values ship: specmodel list acceptance. Without any option predict
-   takes that of the very target and drafter, if there is one."""
-"""What the command says without a file."""
+from specmodel.show import accepted
+from specmodel.show.forms import Answer
 
 
 @command()
@@ -89,7 +36,7 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
       specmodel acceptance ./before.prom ./after.prom
     """
     if file is None:
-        return Answer(page=lambda: _HOW, fields=lambda: {"how": _HOW})
+        return Answer(page=lambda: accepted.HOW, fields=lambda: {"how": accepted.HOW})
     for path in (file, later):
         if path == "-" or (path and "://" in path):
             url = "http://localhost:8000" if path == "-" else path.rstrip("/").removesuffix("/v1")
@@ -97,8 +44,7 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
             raise InputError("file", path, f"a saved scrape: curl -s {url} > run.prom")
     if _is_result(file):
         return _of_benchmarks([file] if later is None else [file, later])
-    measured = measure.scraped_acceptance(file, later, model)
-    return Answer(page=lambda: _text(measured), fields=lambda: _fields(measured))
+    return accepted.of_scrape(measure.scraped_acceptance(file, later, model))
 
 
 def _is_result(path: str) -> bool:
@@ -122,154 +68,4 @@ def _of_benchmarks(paths: Sequence[str]) -> Answer:
         expected = "a run that counts drafts: of vLLM 0.14 or newer, of SGLang, or of GuideLLM or"
         expected += " AIPerf with vLLM's --per-request-spec-decode-metrics"
         raise InputError("file", ", ".join(paths), "; ".join([expected, *untold[:1]]))
-    rows = [_run_row(run) for run in drafted]
-    alike: dict[Any, list[Run]] = {}
-    for run in drafted:
-        alike.setdefault((run.draft_length, run.topk, run.verify_tokens), []).append(run)
-    told = [" ".join(words) for same in alike.values() for words in predict_options(same)]
-    commands = [_of_runs(same) for same in alike.values()]
-    files = " ".join(map(quote, paths if len(paths) > 1 else ["PLAIN.json", *paths]))
-    beside = f"Beside what is predicted: specmodel fit engine {files} \\\n"
-    beside += "    --drafter ... --hardware ..."
-    parts = [table(rows, _RUNS, ["run"]), f"{_TO_PREDICT}\n{commands[0]}", *commands[1:], beside]
-    return Answer(page=lambda: "\n\n".join(parts), fields=lambda: {"runs": rows, "predict": told})
-
-
-def _of_runs(runs: Sequence[Run]) -> str:
-    """Return the command that predicts runs with one draft length, and what goes further."""
-    from specmodel.fit.measured import named_model
-
-    counts = {run.num_gpus for run in runs}
-    gpus = f"{counts.pop()}xGPU" if len(counts) == 1 and None not in counts else "GPU"
-    sizes = sorted({max(round(run.batch_size), 1) for run in runs})
-    longest = runs[0].draft_length or 0
-    return _command(named_model(runs), gpus, sizes, predict_options(runs), longest)
-
-
-def _command(
-    model: str, gpus: str, sizes: Sequence[int], forms: Sequence[Sequence[str]], longest: int
-) -> str:
-    """Return a whole predict with the first form of an acceptance, and the form for longer drafts.
-
-    `longest` is the longest draft measured [token].
-    """
-    words = [f"specmodel predict {model or 'MODEL'} {gpus} --drafter DRAFTER"]
-    words += [f"--batch-size {','.join(map(str, sizes))}"] if sizes else []
-    further = (
-        f"Rates by position consider no draft longer than the {longest} measured; one rate"
-        " throughout, in their place, does:"
-    )
-    lines = [command_lines([*words, *forms[0]])]
-    for form in forms[1:]:
-        lines += [wrap(further), " ".join(form)]
-    return "\n".join(lines)
-
-
-def _run_row(run: Run) -> dict[str, Any]:
-    """Return the acceptance of one run; what its file does not tell is None."""
-    from specmodel.algebra.acceptance import Acceptance
-
-    rate = fraction = None
-    if run.draft_length is not None:
-        found = Acceptance(
-            tokens_per_step=run.tokens_per_step, measured_draft_length=run.draft_length
-        )
-        rate, fraction = float(found.rate()), (run.tokens_per_step - 1.0) / run.draft_length
-    return {
-        "run": Path(run.source).name,
-        "batch_size": run.batch_size,
-        "draft_length": run.draft_length,
-        "tokens_per_step": run.tokens_per_step,
-        "acceptance_rate": rate,
-        "accepted_fraction": fraction,
-    }
-
-
-def predict_options(runs: Sequence[Run]) -> list[list[str]]:
-    """Return forms of the acceptance of runs with one draft length, for ``specmodel predict``."""
-    first, tokens = runs[0], sum(run.tokens_per_step for run in runs) / len(runs)
-    rates = [run.acceptance_by_position for run in runs]
-    told = [f"--tokens-per-step {round(tokens, 4):g}"]
-    if first.draft_length is not None:
-        told.append(f"--measured-draft-length {first.draft_length}")
-    if first.topk is not None and first.topk > 1:
-        told += [f"--draft-length {first.draft_length}", f"--tree-width {first.topk}"]
-        told.append(f"--verify-tokens {first.verify_tokens}")
-    by_position = [sum(at) / len(runs) for at in zip(*rates, strict=True)] if all(rates) else []
-    return [[_by_position(by_position)], told] if by_position else [told]
-
-
-def _by_position(rates: Sequence[float]) -> str:
-    return f"--acceptance-by-position {','.join(f'{round(rate, 4):g}' for rate in rates)}"
-
-
-def _fields(measured: measure.MeasuredAcceptance) -> dict[str, Any]:
-    """Return the fields of JSON."""
-    figures = plain_fields(measured)
-    name = {"model_name": figures.pop("model_name")}
-    units = {f: "token" if "token" in f or f.endswith("length") else "-" for f in figures}
-    units["running_requests"] = "request"
-    warnings = list(filter(None, [_warning(measured)]))
-    return name | {"warnings": warnings, "units": units} | figures | {"predict": _options(measured)}
-
-
-def _text(measured: measure.MeasuredAcceptance) -> str:
-    name = measured.model_name if measured.model_name.isprintable() else repr(measured.model_name)
-    engines = f" of {measured.num_engines} engines" if measured.num_engines > 1 else ""
-    summary = [
-        ("acceptance rate", measured.acceptance_rate, "P(token accepted, all before it were)"),
-        ("tokens per step", measured.tokens_per_step, "of the steps that had a draft"),
-        ("accepted fraction", measured.accepted_fraction, _LOGGED),
-        ("mean draft length", measured.mean_draft_length, f"at most {measured.max_draft_length}"),
-    ]
-    lines = [f"{title:17}  {value:.4f}  {meaning}" for title, value, meaning in summary]
-    reached = zip(measured.accepted_by_position, measured.acceptance_by_position, strict=True)
-    rows = [
-        {"position": i, "accepted": count, "share": count / measured.num_drafts, "rate": rate}
-        for i, (count, rate) in enumerate(reached, 1)
-    ]
-    warning = _warning(measured)
-    sections = [
-        wrap(f"{name}: {measured.num_drafts} drafts{engines}"),
-        "\n".join(lines),
-        table(rows, _COLUMNS),
-        *([wrap(f"Warning: {warning}.")] if warning else []),
-        *([wrap(_LOOK_UP)] if warning else []),
-        f"{_TO_PREDICT}\n{_of_scrape(measured)}",
-    ]
-    return "\n\n".join(sections)
-
-
-def _of_scrape(measured: measure.MeasuredAcceptance) -> str:
-    """Return the command that predicts a running server, and what goes further."""
-    from specmodel.fit.measured.runs import shipped_name
-
-    running = measured.running_requests
-    sizes = [] if running is None else [max(round(running), 1)]
-    forms = [[line] for line in _options(measured)]
-    name = shipped_name(measured.model_name)
-    told = _command(name, "GPU", sizes, forms, measured.max_draft_length)
-    return "\n".join([told, *([wrap(_RUNNING)] if sizes else [])])
-
-
-def _warning(measured: measure.MeasuredAcceptance) -> str:
-    """Return how drafts shorter than the longest one bias the figures; empty if there are none."""
-    longest = measured.max_draft_length
-    if measured.num_draft_tokens >= measured.num_drafts * longest:
-        return ""
-    return (
-        f"the mean draft had {measured.mean_draft_length:.4g} tokens, of at most {longest}. The"
-        " acceptance rate, solved at the mean, and the rates from position 2 on, which count what"
-        " was not drafted as rejected, are too low. The lines below still give the tokens per step"
-        f" at draft length {longest}; predict charges each step for a draft of full length"
-    )
-
-
-def _options(measured: measure.MeasuredAcceptance) -> list[str]:
-    """Return what can be pasted behind ``specmodel predict``."""
-    # Not at the mean draft length: it need not be whole, and the engine is asked for the longest.
-    return [
-        _by_position(measured.acceptance_by_position.tolist()),
-        f"--tokens-per-step {round(measured.tokens_per_step, 4):g}"
-        f" --measured-draft-length {measured.max_draft_length}",
-    ]
+    return accepted.of_benchmarks(drafted, paths)

@@ -19,12 +19,11 @@ from specmodel.base.files import write_text
 from specmodel.base.naming import counted
 from specmodel.base.text import command_lines, wrap
 from specmodel.cli import settings
-from specmodel.cli.acceptance import predict_options
 from specmodel.cli.helping import GroupedCommand, WholeList
 from specmodel.cli.settings import check_free, overwrite_option, own, refuse_inputs
 from specmodel.cli.where import where_options
 from specmodel.fit import measured
-from specmodel.show import forms, judged, report
+from specmodel.show import accepted, forms, judged, report
 from specmodel.show.assumed import assumed_text, what_if_text
 from specmodel.show.fitted import (
     doubts_text,
@@ -294,7 +293,7 @@ def _acceptance(runs: Sequence[measured.Run]) -> list[str]:
     kinds = [(run.draft_length or 0, run.topk or 1, run.verify_tokens) for run in runs]
     longest = max(kinds)
     same = [run for run, kind in zip(runs, kinds, strict=True) if kind == longest]
-    return predict_options(same)[0] if longest[0] else []
+    return accepted.predict_options(same)[0] if longest[0] else []
 
 
 def _lengths(runs: Sequence[measured.Run]) -> list[str]:
