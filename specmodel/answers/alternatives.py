@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from specmodel.base.errors import InputError
 from specmodel.base.naming import counted
 from specmodel.base.records import is_path
-from specmodel.base.text import mimebundle
+from specmodel.base.text import Viewed
 from specmodel.cost.deploying import LOOKUP
 from specmodel.cost.layouts import layouts_of
 from specmodel.cost.usual import usually_deployed
@@ -41,7 +40,7 @@ _REPLICAS = ("tensor_parallel", "data_parallel")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Alternatives:
+class Alternatives(Viewed):
     """Predictions of alternatives by name, which says what differs between them.
 
     Parameters
@@ -54,19 +53,11 @@ class Alternatives:
         What to say of those left out, and of the number of GPUs.
     """
 
+    room = "compared"
+
     predictions: dict[str, Prediction]
     arguments: dict[str, dict[str, Any]]
     notes: list[str]
-
-    def view(self) -> Any:
-        """Return the comparison in all forms: ``print(found.view())``, ``.to_frame()``."""
-        return import_module("specmodel.show.compared").answer(self)
-
-    def __str__(self) -> str:
-        return str(self.view())
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return mimebundle(str(self))
 
 
 def compare(

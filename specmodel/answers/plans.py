@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from specmodel.answers.schedule import DEFAULT_TOLERANCE, Schedule, draft_length
 from specmodel.base.errors import InputError
 from specmodel.base.naming import is_id
 from specmodel.base.ranges import MAX_VALUES, check_points
-from specmodel.base.text import mimebundle
+from specmodel.base.text import Viewed
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deploying import slots_text
 from specmodel.cost.deployment import Deployment, state_slots_of
@@ -46,7 +45,7 @@ DEFAULT_MAX_BATCH_SIZE = 512
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Plan:
+class Plan(Viewed):
     """A schedule for an engine, and the prediction that it was made from.
 
     Parameters
@@ -66,6 +65,8 @@ class Plan:
         CUDA graphs, where it gains more.
     """
 
+    room = "schedules"
+
     format: Dialect
     path: str = ""
     served: str = "MODEL"
@@ -76,16 +77,6 @@ class Plan:
     end: str
     whole: Schedule | None = None
     freed: Schedule | None = None
-
-    def view(self) -> Any:
-        """Return the schedule in all forms: ``print(plan.view())``, ``.to_frame()``."""
-        return import_module("specmodel.show.schedules").answer(self)
-
-    def __str__(self) -> str:
-        return str(self.view())
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return mimebundle(str(self))
 
     @property
     def deployment(self) -> Deployment:

@@ -3,6 +3,8 @@
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from contextvars import ContextVar
+from importlib import import_module
+from typing import Any, ClassVar
 
 Columns = list[tuple[str, list[str]]]
 """Titles and cells."""
@@ -17,6 +19,22 @@ def mimebundle(text: str) -> dict[str, str]:
     from html import escape
 
     return {"text/plain": text, "text/html": f"<pre>{escape(text)}</pre>"}
+
+
+class Viewed:
+    """What prints as the command does, and shows the same in Jupyter; `room` makes its view."""
+
+    room: ClassVar[str]
+
+    def view(self) -> Any:
+        """Return it in all forms: ``print(found.view())``, ``.to_frame()``, ``.to_dict()``."""
+        return import_module(f"specmodel.show.{self.room}").answer(self)
+
+    def __str__(self) -> str:
+        return str(self.view())
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return mimebundle(str(self))
 
 
 def wrap(text: str, indent: str = "") -> str:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from specmodel.base.errors import InputError, given, refuse_given
-from specmodel.base.text import mimebundle
+from specmodel.base.text import Viewed
 from specmodel.cost.deploying import NAMES
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
@@ -91,7 +90,7 @@ class ReplayQuestion:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Replayed:
+class Replayed(Viewed):
     """What each policy made of the same requests.
 
     Parameters
@@ -102,19 +101,11 @@ class Replayed:
         Tables with a row for each policy and request, and for each policy.
     """
 
+    room = "replayed"
+
     question: ReplayQuestion
     records: pd.DataFrame
     summary: pd.DataFrame
-
-    def view(self) -> Any:
-        """Return it in all forms: ``print(found.view())``, ``.to_frame()``."""
-        return import_module("specmodel.show.replayed").answer(self)
-
-    def __str__(self) -> str:
-        return str(self.view())
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return mimebundle(str(self))
 
 
 def replayed(

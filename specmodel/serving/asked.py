@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.base.ranges import parse_numbers, parse_values
-from specmodel.base.text import mimebundle
+from specmodel.base.text import Viewed
 from specmodel.base.units import check, parse_seconds
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
@@ -57,7 +56,7 @@ _MOST_STEPS = 300_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Loaded:
+class Loaded(Viewed):
     """What a server does at rates, the largest rates within targets, or the steps of one run.
 
     Parameters
@@ -73,6 +72,8 @@ class Loaded:
         The one run whose steps were asked for.
     """
 
+    room = "loads"
+
     study: Study
     rows: list[Row]
     assumed: Mapping[str, Any]
@@ -81,16 +82,6 @@ class Loaded:
     trial: Trial | None = None
     tried: Sequence[Row] = ()
     run: Run | None = None
-
-    def view(self) -> Any:
-        """Return it in all forms: ``print(found.view())``, ``.to_frame()``."""
-        return import_module("specmodel.show.loads").answer(self)
-
-    def __str__(self) -> str:
-        return str(self.view())
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return mimebundle(str(self))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from specmodel.answers.sensitivity.evaluation import evaluate
 from specmodel.answers.sensitivity.inputs import OperatingPoint
 from specmodel.answers.sensitivity.uncertainty import Range, uncertain_ranges
 from specmodel.base.errors import InputError
-from specmodel.base.text import mimebundle
+from specmodel.base.text import Viewed
 from specmodel.base.units import check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
@@ -31,7 +30,7 @@ _POINT = ("batch_size", "draft_length", "context_length")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Sensitivity:
+class Sensitivity(Viewed):
     """Three analyses of one operating point, and what they rest on.
 
     Parameters
@@ -46,6 +45,8 @@ class Sensitivity:
         Of the variance analysis [-]; whether the point fits in memory, and what must be known.
     """
 
+    room = "sensitivities"
+
     deployment: Deployment
     assumptions: dict[str, Any]
     point: OperatingPoint
@@ -57,16 +58,6 @@ class Sensitivity:
     samples: int
     fits: bool
     warnings: tuple[str, ...]
-
-    def view(self) -> Any:
-        """Return it in all forms: ``print(found.view())``, ``.to_frame()``."""
-        return import_module("specmodel.show.sensitivities").answer(self)
-
-    def __str__(self) -> str:
-        return str(self.view())
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return mimebundle(str(self))
 
 
 def analyse(
