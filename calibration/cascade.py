@@ -20,7 +20,7 @@ from specmodel.base.text import Columns, align, wrap
 from specmodel.base.units import check
 from specmodel.cli.answering import answering, progress_bar
 from specmodel.cli.settings import SETTINGS
-from specmodel.cli.trace import MOST
+from specmodel.replay.named import MOST
 from specmodel.show.forms import Answer, records
 
 REQUESTS = 200

@@ -1,14 +1,16 @@
-"""Requests by name: of a trace, or drawn from presets of acceptance."""
+"""Requests by name: of a trace, or drawn from presets of acceptance. Imports nothing heavy."""
+
+from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from specmodel import replay
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.records import is_path
-from specmodel.base.units import check
 from specmodel.replay import traces
-from specmodel.replay.blocks import Sample, Source
-from specmodel.replay.traces.files import SUFFIXES
+
+if TYPE_CHECKING:
+    from specmodel.replay.blocks import Source
 
 DEFAULT_REQUESTS = 300
 DEFAULT_OUTPUT_TOKENS = 512
@@ -24,6 +26,9 @@ def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[
     Also return a heading, and which of the presets ship with the package. `sizes` are the requests
     and output_tokens to draw, and the share of runaways, if typed [request] [token] [-].
     """
+    from specmodel.base.units import check
+    from specmodel.replay.traces.files import SUFFIXES
+
     if Path(name).suffix in SUFFIXES:
         for option, size in sizes.items():
             raise InputError(option, size, "none, as the trace has its own")
@@ -39,7 +44,7 @@ def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[
         expected = f"at most {MOST_POSITIONS // length} of {length} tokens each"
         raise InputError("requests", requests, expected)
     processes = [_process(preset) for preset in presets]
-    sample = Sample(
+    sample = replay.Sample(
         processes=processes, num_requests=requests, output_tokens=length, runaway_share=runaways
     )
     heading = f"{' + '.join(presets)}, {requests} requests of {length} tokens"
@@ -50,6 +55,9 @@ def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[
 
 def _process(preset: str) -> traces.Process:
     """Return a preset by name or file; errors name the option --trace."""
+    from specmodel.base.records import is_path
+    from specmodel.replay.traces.files import SUFFIXES
+
     if preset not in traces.list_presets() and not is_path(preset):
         known = nearest(preset, traces.list_presets())
         expected = f"a {' or '.join(SUFFIXES)} file, or a preset such as {known}"
