@@ -20,8 +20,7 @@ def usual_drafter(command: Any) -> Any:
 
 def drafter_of(target: str) -> dict[str, Any]:
     """Return the drafter that is taken for a target, as options, with what to say of it."""
-    from specmodel.drafters.published import taken_drafter
-    from specmodel.models.architecture import load_architecture
+    from specmodel.cost.usual import with_usual_drafter
 
-    drafter, why = taken_drafter(load_architecture(target))
-    return {"drafter": drafter, "taken_drafter": f"{drafter} ({why})"}
+    found = with_usual_drafter({"target": target, "is_drafting": True})
+    return {"drafter": found["drafter"], "taken_drafter": found["told_drafter"]}
