@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specmodel import replay
 from specmodel.base.errors import InputError, nearest
 from specmodel.replay import traces
 
@@ -27,6 +26,7 @@ def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[
     and output_tokens to draw, and the share of runaways, if typed [request] [token] [-].
     """
     from specmodel.base.units import check
+    from specmodel.replay.blocks import Sample
     from specmodel.replay.traces.files import SUFFIXES
 
     if Path(name).suffix in SUFFIXES:
@@ -44,7 +44,7 @@ def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[
         expected = f"at most {MOST_POSITIONS // length} of {length} tokens each"
         raise InputError("requests", requests, expected)
     processes = [_process(preset) for preset in presets]
-    sample = replay.Sample(
+    sample = Sample(
         processes=processes, num_requests=requests, output_tokens=length, runaway_share=runaways
     )
     heading = f"{' + '.join(presets)}, {requests} requests of {length} tokens"
