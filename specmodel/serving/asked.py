@@ -28,7 +28,7 @@ from specmodel.replay.chance import TRACE, stream
 from specmodel.replay.named import named_requests
 from specmodel.replay.traces import Trace, join_traces, sample_trace
 from specmodel.serving.capacity import Targets
-from specmodel.serving.carried import check_alone, largest_rates
+from specmodel.serving.carried import check_alone, check_costs, largest_rates
 from specmodel.serving.outcome import Run
 from specmodel.serving.promises import RUNS, Trial
 from specmodel.serving.requests import Arrivals, Lengths, Requests, read_requests, workload
@@ -161,10 +161,10 @@ def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> 
     question = partial(
         LoadQuestion, policies=policies, is_usual="policy" not in asked, targets=targets
     )
-    costs = given(asked, ("gpu_hour_price",))
+    costs = given(asked, ("gpu_hour_price", "for_rate"))
+    check_costs(**costs)
     if not (given(asked, ("request_rate", "users")) or has_steps) and targets != (None, None):
         trial, assumed = _trial(asked, case, policies)
-        costs |= given(asked, ("for_rate",))
         return question(study=trial.study, trial=trial, assumed=assumed, costs=costs)
     study, assumed = _study(asked, case, policies)
     loads = _arrivals(asked, study.lengths)

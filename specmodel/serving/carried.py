@@ -44,9 +44,7 @@ def largest_rates(
     **how
         Where it is computed, as `capacities` takes it.
     """
-    if for_rate is not None:
-        check("for_rate", for_rate, above=0)
-    check("gpu_hour_price", gpu_hour_price or 0.0, minimum=0)
+    check_costs(for_rate=for_rate, gpu_hour_price=gpu_hour_price)
     rows, tried = list[Row](), list[Row]()
     every = capacities([(trial, name) for name in policies], **how)
     for name, found in zip(policies, every, strict=True):
@@ -61,6 +59,13 @@ def largest_rates(
         row["replicas"], row["gpus"] = count, count and count * trial.study.num_gpus
     add_costs([*rows, *tried], gpu_hour_price, trial.study.num_gpus)
     return rows, tried
+
+
+def check_costs(*, for_rate: float | None = None, gpu_hour_price: float | None = None) -> None:
+    """Refuse a rate in all or a price of a GPU that cannot be [request/s] [-]."""
+    if for_rate is not None:
+        check("for_rate", for_rate, above=0)
+    check("gpu_hour_price", gpu_hour_price or 0.0, minimum=0)
 
 
 def with_single_lengths(schedule: Schedule, speedup: FloatArray) -> dict[str, Schedule]:
