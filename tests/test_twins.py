@@ -387,3 +387,16 @@ def test_the_first_answer_is_word_for_word_that_of_the_command(capsys):
 def test_what_does_not_fit_is_told_first():
     p = specmodel.predict("deepseek-v3", "h100", tensor_parallel=1, batch_size=[1, 4])
     assert str(p).startswith("Nothing fits.")
+
+
+@pytest.mark.parametrize(
+    ("argument", "asked"),
+    [
+        ("batch_size", lambda: specmodel.sensitivity.analyse(*WORDS, batch_size=2.5)),
+        ("prompt_length", lambda: specmodel.schedule(*WORDS, prompt_length=9.5, output_length=9)),
+        ("dialect", lambda: specmodel.answers.dialect("llama.cpp")),
+    ],
+)
+def test_nothing_is_rounded_or_ends_as_another_error(argument, asked):
+    with pytest.raises(specmodel.InputError, match=f"^{argument}: got "):
+        asked()

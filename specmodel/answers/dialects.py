@@ -77,6 +77,8 @@ def dialect(name: str, version: str | None = None) -> Dialect:
     version
         Of TensorRT-LLM, which up to 1.2 takes the first batch size of each length, not the last.
     """
+    if name not in DIALECTS:
+        raise InputError("dialect", name, f"one of: {', '.join(DIALECTS)}")
     found = DIALECTS[name]
     if version is None:
         return found

@@ -27,6 +27,15 @@ NORMAL_80 = 1.2815515594
 _PREFIXES = {1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "u", 1e-9: "n"}
 
 
+def single(argument: str, value: Any, expected: str) -> Any:
+    """Return the one value of an argument that may be an array elsewhere, None where not given."""
+    if value is None:
+        return None
+    if np.size(value) != 1:
+        raise InputError(argument, value, expected)
+    return np.ravel(value)[0].item()
+
+
 def check(
     argument: str,
     value: Any,

@@ -14,7 +14,7 @@ from specmodel.cli.load import for_load_options, refuse_without_load
 from specmodel.cli.predict import BATCH_SIZES
 from specmodel.cli.where import where_options
 from specmodel.prediction.table import Row
-from specmodel.show import compared, forms
+from specmodel.show import carried, compared, forms
 
 if TYPE_CHECKING:
     from specmodel.answers.alternatives import Alternatives
@@ -90,7 +90,7 @@ def _carried(found: Alternatives, options: dict[str, Any]) -> tuple[list[Row], s
     from specmodel.base.units import parse_seconds
 
     target = parse_seconds("tpot_target", options["tpot_target"])
-    return compared.within_target(found, target, prices)
+    return carried.within_target(found, target, prices)
 
 
 def _carried_load(
@@ -111,7 +111,7 @@ def _carried_load(
         trials[name] = trial, policies
     with searching(options, 2 * len(trials)) as how:
         rows = carried_by(trials, prices, **how)
-    return rows, *compared.carried_table(rows, trial.targets, has_prices=bool(prices))
+    return rows, *carried.carried_table(rows, trial.targets, has_prices=bool(prices))
 
 
 def _listed(name: str, text: str | None) -> list[Any]:

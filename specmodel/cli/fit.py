@@ -210,12 +210,12 @@ def _from_runs(
     runs: Sequence[measured.Run], paths: Sequence[str], options: dict[str, Any]
 ) -> tuple[fit.EngineUpdate, str]:
     """Return a shipped profile updated by a user's runs, and what to print."""
-    from specmodel.cli.options import deployment_from
+    from specmodel.cli.options import where_from
     from specmodel.cost.deploying import DEGREES, resolve
-    from specmodel.cost.usual import what_ifs
+    from specmodel.cost.usual import deployed, what_ifs
 
     name, told = _start(runs, options)
-    laid_out, assumed = deployment_from(options | {"engine": name})
+    laid_out, assumed = deployed(where_from(options | {"engine": name}))
     degrees = {degree: getattr(laid_out, degree) for degree in DEGREES}
     values = options | what_ifs(options["changes"]) | degrees
     base = machines.load_engine(name)

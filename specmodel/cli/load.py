@@ -80,7 +80,6 @@ _LONGEST = (
     "Longest draft of any policy.  [default: as far as acceptance is known or is drafted at once,"
     " at most 10; with --trace 3]"
 )
-_FOR_LARGEST = "a target with it, and no rates or users, as it is for the largest rate"
 _RATES_TRIED = 11
 """Rates that are tried for a policy, about [-]."""
 
@@ -137,13 +136,13 @@ def load(**options: Any) -> Answer:
       specmodel load qwen3.5-397b 8xb200 --tpot-target 20ms \\
           --workload code --for-rate 40 --gpu-hour-price 4.5
     """
-    from specmodel.serving.asked import load_question
+    from specmodel.serving.asked import FOR_LARGEST, load_question
 
     question = load_question(_arguments(options), is_drafting=False)
     if question.trial is not None:
         with searching(options, len(question.policies)) as how:
             return loads.answer(question.answered(**how))
-    refuse_given(options, ("workers", "scheduler"), _FOR_LARGEST)
+    refuse_given(options, ("workers", "scheduler"), FOR_LARGEST)
     with told_progress(len(question.loads) * len(question.policies), "Serving", "runs") as tell:
         return loads.answer(question.answered(progress=tell))
 

@@ -15,9 +15,8 @@ from specmodel.base.ranges import check_points, parse_numbers, parse_values
 from specmodel.base.units import parse_seconds
 from specmodel.cli.settings import OPTIONS, TIME, flag
 from specmodel.cost.deploying import NAMES
-from specmodel.cost.deployment import Deployment
 from specmodel.cost.layouts import HELD_REQUESTS
-from specmodel.cost.usual import deployed, literal, what_ifs
+from specmodel.cost.usual import literal, what_ifs
 from specmodel.prediction.case import ACCEPTANCE, Case, case_of, given_form, of_unchanged
 
 _AXES = ("prompt_length", "output_length", "context_length", "draft_length", "batch_size")
@@ -54,16 +53,6 @@ def where_from(options: dict[str, Any]) -> dict[str, Any]:
     named = {n: options[n] for n in _WHERE if options.get(n) not in (None, ())}
     named["told_names"] = "; ".join(options.get("taken") or ())
     return named | {"told_drafter": options.get("taken_drafter")}
-
-
-def deployment_from(
-    options: dict[str, Any], requests: int = HELD_REQUESTS
-) -> tuple[Deployment, dict[str, Any]]:
-    """Return the deployment, and by argument what was assumed of it.
-
-    GPUs are the fewest that hold it and some requests where no layout is typed.
-    """
-    return deployed(where_from(options), requests)
 
 
 def grid_from(options: dict[str, Any]) -> dict[str, Any]:

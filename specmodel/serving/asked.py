@@ -38,6 +38,7 @@ from specmodel.serving.study import Row, Study, under_load
 LIMITS = ("max_running", "token_budget", "block_size", "reserved_tokens", "prefill_interval")
 OF_SEARCH = ("for_rate", "replications", "attainment")
 """What only a search for the largest rate takes."""
+FOR_LARGEST = "a target with it, and no rates or users, as it is for the largest rate"
 OF_LOADS = (
     *("request_rate", "users", "arrivals", "workload", "requests", "steps", "seed", "policy"),
     *("policy_state", "trace", "prefill", "prefix_hit_rate", "tpot_target", "ttft_target"),
@@ -168,8 +169,7 @@ def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> 
         return question(study=trial.study, trial=trial, assumed=assumed, costs=costs)
     study, assumed = _study(asked, case, policies)
     loads = _arrivals(asked, study.lengths)
-    expected = "a target with it, and no rates or users, as it is for the largest rate"
-    refuse_given(asked, OF_SEARCH, expected)
+    refuse_given(asked, OF_SEARCH, FOR_LARGEST)
     if has_steps and len(policies) * len(loads) > 1:
         raise InputError("steps", True, "one load, and one policy with --policy")
     return question(study=study, loads=loads, assumed=assumed, costs=costs, has_steps=has_steps)

@@ -104,11 +104,11 @@ def test_a_closed_loop_of_endless_outputs_is_a_batch(users: int, draft_length: i
 
 
 @pytest.mark.parametrize("form", [{"acceptance_rate": 0.6}, {"tokens_per_step": 1.3}])
-def test_a_lookup_emits_what_is_predicted(form: dict[str, float]) -> None:
+def test_a_lookup_emits_what_is_predicted(form: dict[str, Any]) -> None:
     where: dict[str, Any] = {"target": "mixtral-8x7b", "hardware": "h200", "tensor_parallel": 2}
     where["drafter"] = specmodel.ngram_drafter(proposal_rate=0.3)
     measured = {} if "acceptance_rate" in form else {"measured_draft_length": 3}
-    acceptance = Acceptance(**form, **measured)  # type: ignore[arg-type]
+    acceptance = Acceptance(**form, **measured)
     study = Study(
         deployment=deploy(**where)[0],
         acceptance=acceptance,

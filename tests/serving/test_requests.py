@@ -1,6 +1,7 @@
 """Requests: their laws, files, and what is refused."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +18,9 @@ MANY = 100_000
     [("poisson", {}, 1.0), ("gamma", {"variation": 2.0}, 2.0), ("gamma", {"variation": 0.3}, 0.3)],
 )
 def test_arrivals_have_their_rate_and_variation(
-    process: str, more: dict[str, float], variation: float
+    process: str, more: dict[str, Any], variation: float
 ) -> None:
-    arrivals = serving.Arrivals(request_rate=4.0, process=process, **more)  # type: ignore[arg-type]
+    arrivals = serving.Arrivals(request_rate=4.0, process=process, **more)
     intervals = np.diff(arrivals.times(MANY, 1), prepend=0.0)
     assert intervals.mean() == pytest.approx(1 / 4, rel=4 * variation / MANY**0.5)
     assert intervals.std() / intervals.mean() == pytest.approx(variation, rel=0.05)
@@ -94,6 +95,6 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, rows: str, culprit: s
         ({"users": 1.5}, "users"),
     ],
 )
-def test_bad_arrivals_are_refused(given: dict[str, float], culprit: str) -> None:
+def test_bad_arrivals_are_refused(given: dict[str, Any], culprit: str) -> None:
     with pytest.raises(InputError, match=culprit):
-        serving.Arrivals(**given)  # type: ignore[arg-type]
+        serving.Arrivals(**given)

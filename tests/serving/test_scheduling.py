@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,8 +80,8 @@ def cases(draw: st.DrawFn) -> tuple[Requests, dict[str, object]]:
     return requests, setting | {"acceptance": ACCEPTED, "seed": draw(st.integers(0, 9))}
 
 
-def ran(requests: Requests, setting: dict[str, object], compiled: bool = False) -> Run:
-    return simulate(requests, compiled=compiled, log_steps=20_000, **setting)  # type: ignore[arg-type]
+def ran(requests: Requests, setting: dict[str, Any], compiled: bool = False) -> Run:
+    return simulate(requests, compiled=compiled, log_steps=20_000, **setting)
 
 
 @settings(max_examples=150, deadline=None)
@@ -134,7 +135,7 @@ def test_numba_gives_the_same_event_by_event(policy: str, blocks: int) -> None:
         "times": times,
         "scheduler": Scheduler(max_running=24, token_budget=256, reserved_tokens=3),
         "memory": Memory(blocks=blocks),
-        "drafts": drafting(policy, times=times, **options),  # type: ignore[arg-type]
+        "drafts": drafting(policy, times=times, **options),
         "acceptance": ACCEPTED,
     }
     slow, fast = (ran(requests, setting, compiled) for compiled in (False, True))
@@ -260,6 +261,6 @@ def test_memory_that_holds_no_request_is_refused(longest: int) -> None:
 def test_policies_with_a_state_for_each_request_are_refused() -> None:
     options = {"acceptance": ACCEPTED, "max_draft_length": 3, "context": 50.0}
     with pytest.raises(InputError, match="policy-state server"):
-        drafting("cascade", times=growing_times(3, 4), **options)  # type: ignore[arg-type]
+        drafting("cascade", times=growing_times(3, 4), **options)
     with pytest.raises(InputError, match="at most 3"):
-        drafting("table:1-8=5", times=growing_times(3, 4), **options)  # type: ignore[arg-type]
+        drafting("table:1-8=5", times=growing_times(3, 4), **options)

@@ -15,7 +15,7 @@ from specmodel.answers.sensitivity.inputs import OperatingPoint
 from specmodel.answers.sensitivity.uncertainty import Range, uncertain_ranges
 from specmodel.base.errors import InputError
 from specmodel.base.text import Viewed
-from specmodel.base.units import check
+from specmodel.base.units import check, single
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
 from specmodel.machines.hardware import HardwareProfile
@@ -26,6 +26,7 @@ from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, at_best_leng
 if TYPE_CHECKING:
     import pandas as pd
 
+_ONE = "one value, as one point is analysed"
 _POINT = ("batch_size", "draft_length", "context_length")
 
 
@@ -117,7 +118,7 @@ def analyse_case(
     seed = int(check("seed", seed, minimum=0, whole=True))
     deployment, acceptance = case.deployment, case.known_acceptance
     assumed, found = {**case.assumed}, {**case.points, "draft_length": case.draft_length}
-    values: dict[str, Any] = {name: _one(name, found.get(name)) for name in _POINT}
+    values: dict[str, Any] = {name: single(name, found.get(name), _ONE) for name in _POINT}
     if values["context_length"] is None:
         values["context_length"] = assumed["context_length"] = DEFAULT_CONTEXT_LENGTH
     if acceptance.source:
@@ -153,10 +154,3 @@ def analyse_case(
         fits=bool(np.all(size <= memory.max_batch_size)),
         warnings=(*memory.warnings(size), *deployment.warnings(size, length)),
     )
-
-
-def _one(name: str, value: Any) -> int | None:
-    """Return the one value of a point."""
-    if value is not None and np.size(value) != 1:
-        raise InputError(name, value, "one value, as one point is analysed")
-    return None if value is None else int(np.ravel(value)[0])

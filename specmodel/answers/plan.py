@@ -1,0 +1,221 @@
+"""A schedule as an engine reads it, and the prediction that it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from specmodel.answers.dialects import Dialect
+from specmodel.answers.schedule import Schedule
+from specmodel.base.ranges import MAX_VALUES
+from specmodel.base.text import Viewed
+from specmodel.base.units import FloatArray
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.memory import MemoryUse
+from specmodel.drafters.by_name import drafter_kind
+from specmodel.prediction.cautions import warnings_of_times
+from specmodel.prediction.gains import gains_at
+
+if TYPE_CHECKING:
+    from specmodel.prediction.evaluate import Evaluation
+    from specmodel.prediction.gains import Gain
+    from specmodel.prediction.outcome import Prediction
+    from specmodel.prediction.table import Row
+
+_MOST_JUDGED = 1000
+"""Batch sizes that are told one by one as sure or open [-]."""
+_WORTH = 1.01
+"""Speedup above which a batch size that may pay or not is still worth a seat [-]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Plan(Viewed):
+    """A schedule for an engine, and the prediction that it was made from.
+
+    Parameters
+    ----------
+    format, path, served
+        How the engine takes it, the path of the draft model, "" for a word in its place, and what
+        its start command calls the target.
+    prediction, gain
+        At all contexts, draft lengths and batch sizes; speedup by context, batch size and draft
+        length, from 0 [-].
+    schedule, unbound
+        The schedule, and the one without the engine's own rule.
+    end
+        Why the batch sizes end where they do.
+    whole, freed
+        The schedule up to all batch sizes, where `schedule` ends before, and that one with larger
+        CUDA graphs, where it gains more.
+    """
+
+    room = "schedules"
+
+    format: Dialect
+    path: str = ""
+    served: str = "MODEL"
+    prediction: Prediction
+    gain: FloatArray
+    schedule: Schedule
+    unbound: Schedule
+    end: str
+    whole: Schedule | None = None
+    freed: Schedule | None = None
+
+    @property
+    def deployment(self) -> Deployment:
+        """What runs where."""
+        return self.prediction.deployment
+
+    @property
+    def assumptions(self) -> Mapping[str, Any]:
+        """What was assumed, by argument."""
+        return self.prediction.assumptions
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """What the speedups were computed from."""
+        return self.prediction.evaluation
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """The warnings, with the graphs and the memory that the schedule takes, not others."""
+        deployment, passed_over = self.deployment, warnings_of_times(self.prediction)
+        longest = self.schedule.max_draft_length
+        own = self._memory.warnings(self.prediction.batch_size, longest)
+        sizes = self.schedule.batch_size.astype(float)
+        lengths = self.schedule.draft_length.astype(float)
+        graphs = deployment.graph_warnings(sizes, lengths + 1)
+        others = (warning for warning in self.prediction.warnings if warning not in passed_over)
+        return (*own, *deployment.warnings(sizes, lengths), *graphs, *others)
+
+    @property
+    def _memory(self) -> MemoryUse:
+        """The memory of an engine with room for the longest draft in every request."""
+        longest = self.schedule.max_draft_length
+        return replace(self.evaluation.memory, verify_tokens=longest + 1)
+
+    @cached_property
+    def largest(self) -> int:
+        """The last batch size that fits in memory with the longest draft [request]."""
+        return int(self._memory.max_batch_size.min())
+
+    @property
+    def context_length(self) -> list[int]:
+        """Contexts that count alike [token]."""
+        contexts: list[int] = self.prediction.context_length[:, 0, 0].astype(int).tolist()
+        return contexts
+
+    @property
+    def best_draft_length(self) -> FloatArray:
+        """The best draft length by context and batch size [token]."""
+        return np.asarray(self.prediction.best_draft_length[:, 0])
+
+    @cached_property
+    def speedup(self) -> FloatArray:
+        """Speedup with the schedule by context and batch size; 1 where no drafter is loaded [-]."""
+        lengths = self.schedule.draft_length[None, :, None]
+        found = np.take_along_axis(self.gain, lengths, axis=-1)[..., 0]
+        return found if self.schedule.max_draft_length else np.ones_like(found)
+
+    @cached_property
+    def fragment(self) -> str:
+        """The schedule as the engine reads it; empty if speculation should be off."""
+        modules = max(len(self.deployment.drafter.parts), 1)
+        return self.format.fragment(self.schedule, self._kind, modules, self.path)
+
+    @property
+    def place(self) -> str:
+        """Where the fragment goes, and what else must be set."""
+        told = self.format.place(self.schedule, self._kind, self.path) if self.fragment else ""
+        return told if self.format.start or not told else f"{told}{self._graphs}"
+
+    @property
+    def limits(self) -> str:
+        """The engine's options that the schedule is made for, on each replica."""
+        requests = min(self.schedule.batch_size.size, self.largest or MAX_VALUES)
+        each = max(requests // self.deployment.layout.replicas, 1)
+        graphs = self._graphs if self.format.start else ""  # else in `place`
+        return f"{self.format.most_requests} {each}{graphs}"
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Cases in which the engine departs from the schedule; none from one length alone."""
+        return self.format.caveats if self.is_schedule else ()
+
+    @property
+    def is_schedule(self) -> bool:
+        """Whether the fragment is a schedule: vLLM takes one length alone without."""
+        return bool(self.fragment) and ("[" in self.fragment or not self.format.start)
+
+    @property
+    def _kind(self) -> str:
+        return drafter_kind(self.deployment.drafter, self.deployment.target)
+
+    @property
+    def _graphs(self) -> str:
+        """The engine's own option for CUDA graphs, where their size was given."""
+        limit, engine = self.deployment.graph_limit, self.deployment.engine
+        is_own = engine.graphs == self.format.name.lower()
+        return f" {limit.option} {limit.count}" if limit and is_own and not limit.default_of else ""
+
+    @cached_property
+    def gains(self) -> list[Gain | None]:
+        """How sure the gain at each batch size is; None over several contexts or without a draft.
+
+        Of very many batch sizes only those that gain most and least are judged.
+        """
+        speedup, lengths = self.schedule.speedup, self.schedule.draft_length.tolist()
+        found: list[Gain | None] = [None] * len(lengths)
+        if len(self.gain) > 1 or not any(lengths):
+            return found
+        are_many = len(lengths) > _MOST_JUDGED
+        ends = sorted({int(speedup.argmax()), int(speedup.argmin())})
+        places = ends if are_many else range(len(lengths))
+        rows = [{"batch_size": place + 1, "draft_length": lengths[place]} for place in places]
+        for place, gain in zip(places, gains_at(self.prediction, rows), strict=True):
+            found[place] = gain
+        return found
+
+    def rows(self) -> list[Row]:
+        """Return a row for each batch size, with its interval and whether it fits in memory."""
+        return [
+            row
+            | {"speedup_low": gain and gain.low, "speedup_high": gain and gain.high}
+            | {"fits": row["batch_size"] <= self.largest}
+            for row, gain in zip(self.schedule.rows(), self.gains, strict=True)
+        ]
+
+    @cached_property
+    def paying(self) -> int:
+        """The last batch size that is worth a seat [request].
+
+        Ranges at the end go that surely gain nowhere and little on average, and of the range before
+        what gains little. Where no draft costs nothing, the range without one stays.
+        """
+        schedule, most = self.schedule, self.schedule.batch_size.size
+        if self.whole or not schedule.max_draft_length:
+            return most
+        speedup = schedule.speedup
+        pays = (schedule.draft_length == 0) & (speedup >= 1)
+        pays |= [gain is not None and gain.low > 1 for gain in self.gains]
+        for first, last, _ in reversed(schedule.ranges):
+            most, own = last, slice(first - 1, last)
+            if pays[own].any() or speedup[own].mean() > _WORTH:
+                break
+            most = first - 1
+        pays |= speedup > _WORTH
+        while most and not pays[most - 1]:
+            most -= 1
+        while most < pays.size and pays[most]:
+            most += 1
+        return most or pays.size
+
+    @property
+    def cost_of_rule(self) -> float:
+        """Share of the mean speedup lost to the engine's own rule [-]."""
+        return max(0.0, 1 - self.schedule.mean_speedup / self.unbound.mean_speedup)
