@@ -27,6 +27,15 @@ SETTABLE = (
 )
 """Arguments that say how a model runs which the command line takes by --set alone."""
 
+SETTABLE_OF = {
+    "simulate": (
+        *("runaway_share", "drafter_upkeep", "timing_noise"),
+        *("request_expert_spread", "step_expert_spread"),
+    ),
+    "load": ("block_size", "reserved_tokens", "prefill_interval"),
+}
+"""Further ones by command."""
+
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _FILES = (".toml", ".json")
 _COUNTED = re.compile(r"(?P<count>\d{1,6})\s*[x*×]\s*(?P<name>\D.*)")

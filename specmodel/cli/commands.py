@@ -15,7 +15,7 @@ import click
 from specmodel import __version__
 from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, cut, in_one_line, nearest
-from specmodel.base.naming import SETTABLE
+from specmodel.base.naming import SETTABLE, SETTABLE_OF
 from specmodel.cli.helping import WholeList, first_sentence
 from specmodel.cli.settings import COMPARED, SETTINGS, flag
 
@@ -45,7 +45,7 @@ _OTHER_OPTIONS = {
     "--input-len": "--prompt-length",
     "--osl": "--output-length",
     "--output-len": "--output-length",
-    **{f"--{name.replace('_', '-')}": f"--set {name}=" for name in SETTABLE},
+    **{flag(name): f"--set {name}=" for name in (*SETTABLE, *sum(SETTABLE_OF.values(), ()))},
     "--num-speculative-tokens": "--draft-length",
     "--speculative-num-steps": "--draft-length",
 }
@@ -195,7 +195,7 @@ def _error_line(error: InputError, words: Sequence[str]) -> str:
         is_option = isinstance(parameter, click.Option)
         if is_option and (name == parameter.name or flag(name) in parameter.opts):
             return _told(error, f"{parameter.opts[0]} {rest}".strip())
-    if name in SETTABLE:
+    if name in SETTABLE or name in SETTABLE_OF.get(words[0], ()):
         return _told(error, f"--set {error.argument}")
     return _told(error, error.argument)
 

@@ -64,12 +64,6 @@ _SERVER: dict[str, tuple[Any, str]] = {
     "trace": ("FILE|PRESET", "Recorded acceptance of requests (specmodel list presets)."),
     "max_running": (int, "Most running requests: max_num_seqs.  [default: vLLM's for the GPU]"),
     "token_budget": (int, "Most tokens of a step: max_num_batched_tokens.  [default: vLLM's]"),
-    "block_size": (int, "KV entries of a block.  [default: 16]"),
-    "reserved_tokens": (
-        int,
-        "KV slots kept for drafts beyond a step's own.  [default: the longest draft]",
-    ),
-    "prefill_interval": (int, "Steps from one with prefill to the next.  [default: 1]"),
     "prefill": (
         "HOW",
         "together, or apart:N, N servers that prefill and hand on.  [default: together]",
@@ -107,7 +101,7 @@ def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
 @_added(_SEARCH | _SERVER)
 @settings.acceptance_options()
 @settings.option("max_draft_length", words=_LONGEST)
-@settings.detail_options()
+@settings.detail_options(of="load")
 @own("seed", int, "Of all that is drawn.", default=0)
 @own("steps", bool, "Tell of each step, the first 300,000, of one load and policy.")
 @answering(rows=": a row for each rate, those tried included", figure="load or capacity")

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 import specmodel
 from specmodel.base.errors import InputError
-from specmodel.base.naming import SETTABLE
+from specmodel.base.naming import SETTABLE, SETTABLE_OF
 from specmodel.cli.helping import GroupedCommand
 from specmodel.drafters.names import DRAFTERS
 
@@ -252,10 +252,10 @@ def acceptance_options(*, one_length: bool = True) -> Add:
     return options(*(option(name, more.get(name, "")) for name in _ACCEPTANCE))
 
 
-def detail_options(*, has_drafter: bool = True, lists: Iterable[str] = ()) -> Add:
+def detail_options(*, has_drafter: bool = True, lists: Iterable[str] = (), of: str = "") -> Add:
     """Add what says how the target runs: parallelism, dtypes, routing, --set.
 
-    `lists` names those that take a list, as text.
+    `lists` names those that take a list, as text; `of` is a command that --set has settings of.
     """
     listed: dict[str, Any] = {name: {"type": str, "metavar": "LIST"} for name in lists}
     records = "engine, target or drafter" if has_drafter else "engine or target"
@@ -263,10 +263,29 @@ def detail_options(*, has_drafter: bool = True, lists: Iterable[str] = ()) -> Ad
         f"What if: a field of hardware, {records} (specmodel list NAME has them), e.g."
         " hardware.memory.peak_bytes_per_s=6e12 or target.experts_per_token=4"
         + (",8, each an alternative" if listed else "")
-        + f". Also {', '.join(SETTABLE)}."
+        + f". Also {', '.join([*SETTABLE, *SETTABLE_OF.get(of, ())])}."
     )
     changes = own("set", "KEY=VALUE", words, to="changes", multiple=True)
-    return options(*(option(name, **listed.get(name, {})) for name in _DETAIL), changes)
+    detail = [option(name, **listed.get(name, {})) for name in _DETAIL]
+    return options(*detail, changes, _set_apart(SETTABLE_OF[of]) if of else lambda run: run)
+
+
+def _set_apart(names: tuple[str, ...]) -> Add:
+    """Give a command what --set says of its own settings as arguments by name."""
+
+    def add(command: Any) -> Any:
+        @wraps(command)
+        def run(*, changes: tuple[str, ...], **options: Any) -> Any:
+            from specmodel.cost.usual import literal
+
+            pairs = {text: text.partition("=") for text in changes}
+            own = {text: key.strip() for text, (key, _, _) in pairs.items() if key.strip() in names}
+            options |= {key: literal(pairs[text][2].strip()) for text, key in own.items()}
+            return command(changes=tuple(t for t in changes if t not in own), **options)
+
+        return run
+
+    return add
 
 
 def taken_defaults(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

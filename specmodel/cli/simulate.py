@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,30 +36,14 @@ _OPTIONS: dict[str, tuple[type | str, str]] = {
     ),
     "requests": (int, "Requests drawn from a preset.  [default: 300]"),
     "output_tokens": (int, "Output tokens of a request drawn from a preset.  [default: 512]"),
-    "runaway_share": (
-        float,
-        "Of requests drawn that repeat themselves until cut off; presets of code and chat know"
-        " such requests.  [default: 0]",
-    ),
     "max_draft_length": (int, "Longest draft considered.  [default: 7]"),
     "context_length": (
         int,
         "KV entries before the first step; each token adds one."
         "  [default: prompts that the trace has, or 1024]",
     ),
-    "drafter_upkeep": (
-        float,
-        "What a model drafter adds to a plain pass while it pauses.  [default: 0.025]",
-    ),
-    "timing_noise": (float, "Standard deviation of a step's time, relative.  [default: 0.02]"),
-    "request_expert_spread": (
-        float,
-        "Of the experts a verify pass adds, by request, relative.  [default: 0.05]",
-    ),
-    "step_expert_spread": (float, "The same by step.  [default: 0.05]"),
-    "timeline": ("FILE", "Draw one request: PNG, PDF or SVG."),
+    "timeline": ("FILE", "Draw one request, under cascade or the last policy: PNG, PDF or SVG."),
     "request": (int, "The one drawn.  [default: 0]"),
-    "timeline_policy": ("NAME", "Its policy.  [default: cascade, or the last]"),
     "records": ("FILE.csv", "Write a row for each policy and request."),
 }
 """By name: the type, or a metavar for text; and the help."""
@@ -77,7 +60,7 @@ _OPTIONS: dict[str, tuple[type | str, str]] = {
     "Who keeps what a policy learned: each request, or eight servers that requests are dealt to."
     "  [default: as its source: servers for goodput and sglang]",
 )
-@settings.detail_options()
+@settings.detail_options(of="simulate")
 @own("seed", int, "Of all that is drawn.", default=0)
 @own("workers", int, "Processes.", default=1)
 @answering()
@@ -117,7 +100,7 @@ def simulate(**options: Any) -> Answer:
 
     _check_files(options)
     if options["trace"] is not None and options["timeline"] is None:
-        refuse_given(options, ["request", "timeline_policy"], "--timeline FILE with it")
+        refuse_given(options, ["request"], "--timeline FILE with it")
     question = replay_question(where_from(options) | given(options, OF_REPLAYS), is_drafting=False)
     case = replayed.heading(question)
     if options["timeline"]:
@@ -161,16 +144,7 @@ def _steps(question: ReplayQuestion, options: dict[str, Any]) -> report.DataFram
     """Return the steps of the request to draw."""
     from specmodel.replay.choices import choose
 
-    chosen, policies = options["timeline_policy"], question.policies
-    if chosen is None:
-        single = [name for name in policies if name != "best-fixed"]
-        chosen = "cascade" if "cascade" in single else (single or policies)[-1]
-    try:
-        policy, source = choose(chosen, Path.cwd()), question.source
-        drawn = partial(replay.timeline, source, question.times, policy)
-        return drawn(request=options["request"] or 0, **question.luck)
-    except InputError as error:
-        if chosen in policies and chosen != "best-fixed":
-            raise
-        argument = re.sub(r"^policy\b", "timeline_policy", error.argument)
-        raise InputError(argument, error.value, error.expected) from None
+    single = [name for name in question.policies if name != "best-fixed"]
+    chosen = "cascade" if "cascade" in single else (single or question.policies)[-1]
+    drawn = partial(replay.timeline, question.source, question.times, choose(chosen, Path.cwd()))
+    return drawn(request=options["request"] or 0, **question.luck)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import click
 
+from specmodel.base.errors import InputError
 from specmodel.base.text import Columns, align, wrap
 from specmodel.cli.helping import WholeList
 from specmodel.cli.settings import SETTINGS, check_free, overwrite_option, own, refuse_inputs
@@ -44,13 +46,14 @@ def trace() -> None:
 @trace.command(context_settings=SETTINGS)
 @click.argument("input_", metavar="INPUT.jsonl")
 @own("output", "FILE", _OUTPUT, required=True)
-@own("min_ngram", int, "Fewest last tokens looked for.", default=3)
-@own("max_ngram", int, "Most, which are tried first.", default=5)
+@own("ngram", "FEWEST:MOST", "Last tokens looked for, the most first.", default="3:5")
 @own("match", ["first", "last"], "Which of several earlier occurrences is taken.", default="first")
 @own("max_proposal", int, "Longest proposal, in tokens.", default=20)
 @own("tokenizer", "FILE", "tokenizer.json that encodes texts.")
 @overwrite_option()
-def ngram(input_: str, output: str, tokenizer: str | None, overwrite: bool, **options: Any) -> None:
+def ngram(
+    input_: str, output: str, ngram: str, tokenizer: str | None, overwrite: bool, **options: Any
+) -> None:
     """Compute the exact trace of a prompt-lookup drafter.
 
     This needs no model and no GPU. Each line of INPUT.jsonl is a request with prompt_token_ids
@@ -61,7 +64,7 @@ def ngram(input_: str, output: str, tokenizer: str | None, overwrite: bool, **op
 
     \b
     Example:
-      specmodel trace ngram ./requests.jsonl --min-ngram 2 --match last \\
+      specmodel trace ngram ./requests.jsonl --ngram 2:5 --match last \\
           --output ./ngram.parquet
     """
     from specmodel.replay.traces.files import trace_suffix
@@ -69,6 +72,10 @@ def ngram(input_: str, output: str, tokenizer: str | None, overwrite: bool, **op
     refuse_inputs("output", output, {"the input": input_, "the tokenizer": tokenizer})
     trace_suffix(output, "output")
     check_free(output, overwrite=overwrite)
+    found = re.fullmatch(r"([1-9]\d{0,3}):([1-9]\d{0,3})", ngram)
+    if found is None or int(found[1]) > int(found[2]):
+        raise InputError("ngram", ngram, "two whole numbers from 1 on, the larger last, as 3:5")
+    options |= {"min_ngram": int(found[1]), "max_ngram": int(found[2])}
     prompts, outputs = traces.read_tokens(input_, tokenizer)
     made = traces.ngram_trace(prompts, outputs, metadata={"source": Path(input_).name}, **options)
     traces.write_trace(made, output)

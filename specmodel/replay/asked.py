@@ -221,7 +221,7 @@ def _timed(asked: Mapping[str, Any], source: Source, *, is_drafting: bool) -> di
     path = asked.get("step_times")
     if path is not None:
         for name in given(asked, (*NAMES, "num_gpus", "changes", *own, "fixed_context")):
-            typed = "set" if name == "changes" else name.replace("_", "-")
+            typed = "set" if name in ("changes", "drafter_upkeep") else name.replace("_", "-")
             raise InputError("step_times", path, f"no --{typed} with it: the times are given")
         times = read_replay_times(path)
         longest = _longest(asked, min(times.max_draft_length, source.max_draft_length))

@@ -251,6 +251,13 @@ POINTS = [
         )
     ),
     *(
+        (f"{command} {typed} 1", f"No such option '{typed}'. It is --set {name}= here.")
+        for command, typed, name in (
+            ("load qwen3-30b-a3b h100", "--block-size", "block_size"),
+            ("simulate", "--timing-noise", "timing_noise"),
+        )
+    ),
+    *(
         (f"{GOOD} {typed} fp8", f"No such option '{typed}'. {told}")
         for typed, told in (
             ("--draft-lm-head-quantization", "Here it is --set drafter.head_dtype=fp8, or fp4"),

@@ -724,7 +724,7 @@ def test_command_writes_the_trace_and_says_what_it_is(run, suffix):
 
 
 def test_options_of_the_command_reach_the_look_up(run):
-    options = "--min-ngram 1 --max-ngram 2 --match last --max-proposal 3"
+    options = "--ngram 1:2 --match last --max-proposal 3"
     assert run(f"trace ngram in.jsonl {options} --output out.jsonl")[0] == 0
     chosen = {"min_ngram": 1, "max_ngram": 2, "match": "last", "max_proposal": 3}
     trace = ngram_trace(*read_tokens("in.jsonl"), **chosen, metadata={"source": "in.jsonl"})
@@ -732,7 +732,7 @@ def test_options_of_the_command_reach_the_look_up(run):
 
 
 def test_command_without_a_hit_says_so(run):
-    assert run("trace ngram in.jsonl --min-ngram 6 --max-ngram 6 --output none.jsonl")[1] == (
+    assert run("trace ngram in.jsonl --ngram 6:6 --output none.jsonl")[1] == (
         "draft length           1     2     3     5     7    10    20\n"
         "tokens per step     1.00  1.00  1.00  1.00  1.00  1.00  1.00\n"
         "steps that propose  0.0%  0.0%  0.0%  0.0%  0.0%  0.0%  0.0%\n"
@@ -759,17 +759,15 @@ def test_command_takes_texts(run, tokenizer, tmp_path):
         ("--output in.jsonl", "--output: got 'in.jsonl'; expected another file than the input"),
         ("--output ./in.jsonl", "--output: got './in.jsonl'; expected another file than"),
         ("--output absent/out.jsonl", "--output: got 'absent/out.jsonl'; expected a file that can"),
-        (
-            "--output o.jsonl --min-ngram 0",
-            "--min-ngram: got 0; expected whole numbers of at least 1",
+        *(
+            (f"--output o.jsonl --ngram {wrong}", f"--ngram: got '{wrong}'; expected two whole")
+            for wrong in ("0:5", "3:2", "x", "3", "3:5:7", "99999:99999")
         ),
-        ("--output o.jsonl --max-ngram 2", "--max-ngram: got 2; expected at least min_ngram = 3"),
         (
             "--output o.jsonl --max-proposal 256",
             "--max-proposal: got 256; expected whole numbers from 1 to 255",
         ),
         ("--output o.jsonl --match any", "'any' is not one of 'first', 'last'"),
-        ("--output o.jsonl --min-ngram x", "'x' is not a valid integer"),
         ("--output o.jsonl --tokenizer o.jsonl", "--output: got 'o.jsonl'; expected another file"),
         ("", "Missing option '--output'"),
     ],

@@ -4,7 +4,7 @@ import re
 import shlex
 
 import pytest
-from simulated import HEAD, MEASURED, MINE, PREDICTED, check_refused, shown
+from simulated import HEAD, MEASURED, PREDICTED, check_refused, shown
 
 from specmodel import cli
 
@@ -86,7 +86,7 @@ STEP_TIMES = [
             *("--set embedding_dtype=fp8", "--set activation_dtype=bf16", "--kv-dtype fp8"),
             *("--routing-correlation 0", "--set popularity_exponent=0", "--set popularity=a.txt"),
             *("--set lookup_time=0", "--set engine.pass_time=0", "--context-length 0"),
-            "--drafter-upkeep 0",
+            "--set drafter_upkeep=0",
         )
     ),
 ]
@@ -120,24 +120,25 @@ NUMBERS = [
     (f"{MEASURED} --seed -1 --timeline a.png", "--seed: got -1;"),
     *((f"{MEASURED} --workers {value}", f"--workers: got {value};") for value in (0, -1)),
     *(
-        (f"{PREDICTED} {option} {value}", f"{option}: got {shown}", "finite numbers from 0 to")
-        for option in ("--timing-noise", "--request-expert-spread", "--step-expert-spread")
-        for value, shown in (("-1", "-1.0"), ("nan", "nan"), ("2", "2.0"), ("inf", "inf"))
+        (f"{PREDICTED} {option}={value}", f"{option}: got {value}", "finite numbers from 0 to")
+        for option in ("--set timing_noise", "--set request_expert_spread")
+        for value in ("-1", "nan", "2", "inf")
     ),
+    (f"{PREDICTED} --set timing_noise=few", "--set timing_noise: got 'few'", "a number"),
     *(
-        (f"{command} {option} 0.1", f"{option}: got 0.1;", "no step time depends on experts")
-        for option in ("--request-expert-spread", "--step-expert-spread")
+        (f"{command} {option}=0.1", f"{option}: got 0.1;", "no step time depends on experts")
+        for option in ("--set request_expert_spread", "--set step_expert_spread")
         for command in (MEASURED, PREDICTED + " --target llama-3.1-8b")
     ),
     *(
-        (f"{HEAD} --drafter-upkeep {value}", f"--drafter-upkeep: got {shown};", "from 0 to 100")
-        for value, shown in (("-1", "-1.0"), ("nan", "nan"), ("inf", "inf"), ("1e308", "1e+308"))
+        (f"{HEAD} --set drafter_upkeep={value}", f"--set drafter_upkeep: got {value};", "0 to 100")
+        for value in ("-1", "nan", "inf", "1e+308")
     ),
-    (f"{PREDICTED} --drafter-upkeep 0.1", "--drafter-upkeep: got 0.1;", "a model or head"),
+    (f"{PREDICTED} --set drafter_upkeep=0.1", "drafter_upkeep: got 0.1;", "a model or head"),
     (f"{HEAD} --set lookup_time=0.1", "--set lookup_time: got 0.1;", "ngram"),
     *(
         (f"{PREDICTED} {option} few", f"'{option}'", "'few'")
-        for option in ("--requests", "--max-draft-length", "--seed", "--workers", "--timing-noise")
+        for option in ("--requests", "--max-draft-length", "--seed", "--workers")
     ),
     *(
         (f"{PREDICTED} {option} nope", f"{option}: got 'nope'")
@@ -183,25 +184,10 @@ OUTPUTS = [
         (f"{MEASURED} --timeline x.png --request {value}", f"--request: got {value};", "0 to 11")
         for value in (12, -1)
     ),
-    *(
-        (
-            f"{MEASURED} --timeline x.png --timeline-policy {shlex.quote(policy)}",
-            f"--timeline-policy{setting}: got {given}",
-        )
-        for policy, setting, given in (
-            ("nope", "", "'nope'"),
-            ("", "", "''"),
-            ("fixed:99", "", "'fixed:99'"),
-            ("best-fixed", "", "'best-fixed'"),
-            ("cascade:max_trials=0", " cascade max_trials", "0"),
-            (f"{MINE}:Returns:what=9", " Returns", "9"),
-        )
-    ),
-    (f"{MEASURED} --timeline x.png --policy best-fixed", "--timeline-policy:", "such as fixed:3"),
+    (f"{MEASURED} --timeline x.png --policy best-fixed", "--policy:", "such as fixed:3"),
     (f"{MEASURED} --timeline x.png --policy fixed:99", "--policy: got 'fixed:99'"),
     (f"{MEASURED} --timeline x.png --policy nope,cascade", "--policy: got 'nope'"),
     (f"{MEASURED} --request 3", "--request: got 3;", "--timeline FILE with it"),
-    (f"{MEASURED} --timeline-policy none", "--timeline-policy: got 'none';", "--timeline FILE"),
     (f"{MEASURED} --json --csv", "csv: got True", "--json", "--csv"),
     (f"{MEASURED} two more words", "words: got 'two more words'"),
 ]  # fmt: skip

@@ -162,7 +162,7 @@ MAGIC = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
 def test_timeline_of_one_request(policy, suffix, run, tmp_path):
     pytest.importorskip("matplotlib")
     path = tmp_path / f"request.{suffix}"
-    assert "peedup" in run(f"{MEASURED} --timeline {path} --timeline-policy {policy} --request 11")
+    assert "peedup" in run(f"{MEASURED} --timeline {path} --policy {policy} --request 11")
     assert path.read_bytes().startswith(MAGIC[suffix])
     assert path.stat().st_size > 3000
 
@@ -179,7 +179,7 @@ def test_timeline_of_one_request(policy, suffix, run, tmp_path):
 )
 def test_the_policy_drawn_is_cascade_or_the_last(policies, chosen, run, drawn):
     run(f"{MEASURED} --policy {policies} --timeline a.png")
-    run(f"{MEASURED} --policy none --timeline a.png --timeline-policy {chosen}")
+    run(f"{MEASURED} --policy {chosen} --timeline a.png")
     assert drawn[0]["draft_length"].tolist() == drawn[1]["draft_length"].tolist()
 
 

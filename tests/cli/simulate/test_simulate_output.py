@@ -21,7 +21,7 @@ VARIETY = [
     HEAD,
     PREDICTED + " --policy none,fixed:0,greedy,goodput,bandit,bandit:method=thompson,oracle",
     HEAD + " --policy sglang,sglang:config=slots.json,goodput --policy-state request",
-    PREDICTED + " --runaway-share 0.1 --fixed-context --policy none,fixed:3",
+    PREDICTED + " --set runaway_share=0.1 --fixed-context --policy none,fixed:3",
     PREDICTED + f" --policy none,oracle,{LONG}",
     PREDICTED + f" --policy {LONG}",
     PREDICTED + " --policy oracle,best-fixed",
@@ -31,12 +31,12 @@ VARIETY = [
     PREDICTED + " --max-draft-length 20 --seed 3 --set engine.pass_time=1e-4",
     PREDICTED + " --max-draft-length 1 --policy none,best-fixed,cascade,oracle,greedy,goodput",
     PREDICTED + " --requests 1 --output-tokens 1",
-    PREDICTED + " --context-length 0 --timing-noise 0 --step-expert-spread 0.1",
+    PREDICTED + " --context-length 0 --set timing_noise=0 --set step_expert_spread=0.1",
     PREDICTED + " --context-length 131072 --tensor-parallel 2 --routing-correlation 0",
     PREDICTED + " --trace code-ngram+math-ngram+chat-ngram --requests 10",
     PREDICTED + " --trace ./preset.toml --set lookup_time=0.01",
     PREDICTED + " --target llama-3.1-8b --stack datasheet --set hardware.memory.l2_bytes=1e6",
-    HEAD + " --drafter-upkeep 0 --request-expert-spread 0.2 --target qwen1.5-moe-a2.7b",
+    HEAD + " --set drafter_upkeep=0 --set request_expert_spread=0.2 --target qwen1.5-moe-a2.7b",
     HEAD + " --drafter llama-3.2-1b --target llama-3.1-70b"
     " --hardware h200_sxm --policy none,cascade",
     MEASURED + " --step-times experts.csv --policy none,fixed:2,cascade:max_trials=3,oracle,greedy",
@@ -90,7 +90,7 @@ def test_defaults_are_those_of_the_help(run):
     given = " --policy " + ",".join(NAMES) + " --max-draft-length 7 --seed 0 --workers 1"
     document = parse(run(f"{PREDICTED} --json"))
     assert typed(row["policy"] for row in document["policies"]) == NAMES
-    again = parse(run(f"{PREDICTED} {given} --context-length 1024 --timing-noise 0.02 --json"))
+    again = parse(run(f"{PREDICTED} {given} --context-length 1024 --set timing_noise=0.02 --json"))
     assert again["policies"] == document["policies"]
     help_text = " ".join(run("simulate --help").split())
     assert "[default: prompts that the trace has, or 1024]" in help_text
@@ -209,11 +209,11 @@ def test_what_does_not_pay_or_cannot_be_deployed_is_said(run):
     [
         ("context_length", "--context-length 0"),
         ("routing_correlation", "--routing-correlation 0"),
-        ("drafter_upkeep", "--drafter-upkeep 0"),
+        ("drafter_upkeep", "--set drafter_upkeep=0"),
         ("max_draft_length", "--max-draft-length 7"),
-        ("timing_noise", "--timing-noise 0"),
-        ("request_expert_spread", "--request-expert-spread 0"),
-        ("step_expert_spread", "--step-expert-spread 0"),
+        ("timing_noise", "--set timing_noise=0"),
+        ("request_expert_spread", "--set request_expert_spread=0"),
+        ("step_expert_spread", "--set step_expert_spread=0"),
     ],
 )
 def test_assumed_unless_given(name, option, run):
@@ -278,9 +278,11 @@ def test_order_of_measured_rows_does_not_matter(run):
 
 
 def test_a_step_longer_by_experts_varies_with_them(run):
-    command = f"{MEASURED} --step-times experts.csv --policy fixed:2 --timing-noise 0 --csv"
-    still = " --request-expert-spread 0 --step-expert-spread 0"
-    assert len({run(command + option) for option in ("", still, " --step-expert-spread 0.1")}) == 3
+    command = f"{MEASURED} --step-times experts.csv --policy fixed:2 --set timing_noise=0 --csv"
+    still = " --set request_expert_spread=0 --set step_expert_spread=0"
+    assert (
+        len({run(command + option) for option in ("", still, " --set step_expert_spread=0.1")}) == 3
+    )
 
 
 def test_spaces_in_lists_are_left_out(run):

@@ -189,8 +189,12 @@ CASES = [
     policy_case("sglang:config=bare.json", "--policy sglang config 1: got [2, 4]", "an object"),
     (f"{MEASURED} --policy-state batch", "--policy-state", "'request', 'server'"),
     (f"{MEASURED} --fixed-context", "--step-times: got 'times.csv'", "no --fixed-context"),
-    (f"{PREDICTED} --trace math-ngram --runaway-share 0.1", "--runaway-share: got 0.1", "0, as"),
-    (f"{PREDICTED} --runaway-share 2", "--runaway-share: got 2"),
+    (
+        f"{PREDICTED} --trace math-ngram --set runaway_share=0.1",
+        "--set runaway_share: got 0.1",
+        "0, as",
+    ),
+    (f"{PREDICTED} --set runaway_share=2", "--set runaway_share: got 2"),
 ]
 
 
