@@ -18,9 +18,10 @@ from specmodel.cost.passes import MESSAGES
 from specmodel.layers.kinds import FITTED_KINDS
 from specmodel.machines.engine import FACTORS, Overheads
 from specmodel.machines.kernels import KernelFit, Kernels
-from specmodel.prediction.columns import COLUMNS, Column
+from specmodel.prediction.columns import COLUMNS
 from specmodel.prediction.draws import Draws, draws_of
 from specmodel.prediction.evaluate import Evaluation, evaluate
+from specmodel.prediction.table import Column
 
 DRAWS = 400
 """Number of draws [-]."""

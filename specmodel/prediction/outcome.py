@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.base.text import align, mimebundle
+from specmodel.base.text import mimebundle
 from specmodel.base.units import FloatArray
 from specmodel.cost.blocks import BlockedTimes
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import StepTimes
 from specmodel.drafters.typical import TypicalHeads
 from specmodel.prediction.case import Case
-from specmodel.prediction.columns import COLUMNS, Array, Column, interval_of, with_interval
+from specmodel.prediction.columns import COLUMNS, Array, interval_of, with_interval
 from specmodel.prediction.evaluate import Evaluation
 from specmodel.prediction.intervals import Interval
-from specmodel.prediction.table import Row, columns_of, fitted, left_out_told, varies
+from specmodel.prediction.table import Column, Row, text_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -205,25 +205,18 @@ class Prediction:
             points, the first ones, all if None [-].
         """
         rows = self.rows(most)
-        shown = [
-            column
-            for column in self._titled()
-            if column.is_shown(self.deployment)
-            and (not column.is_coordinate or varies(column.name, rows))
-        ]
-        forms = ((column.title, column.form or f"{{{column.name}}}") for column in shown)
-        spare = sorted((column.spare, column.title) for column in shown if column.spare)
-        titles = (title for _, title in spare)
-        columns, left_out = fitted(columns_of(rows, forms), titles, width)
-        return align(columns) + left_out_told(left_out, "to_frame(), --csv and --json have all")
+        remedy = "to_frame(), --csv and --json have all"
+        return text_table(rows, self._titled(), width=width, remedy=remedy)
 
     def _titled(self) -> list[Column]:
         """Return the columns with a title, words last, the interval behind its column."""
-        columns = sorted((c for c in self.shown if c.title), key=lambda c: bool(c.words))
+        lacking = () if self.deployment.target.is_moe else ("active_experts",)
+        titled = (column for column in self.shown if column.title and column.name not in lacking)
+        columns = sorted(titled, key=lambda column: bool(column.words))
         leading = "speedup" if "speedup" in self._by_name else "tpot"
         if leading in (self.intervals or {}):
             place = [column.name for column in columns].index(leading) + 1
-            columns.insert(place, interval_of(self._by_name[leading]))
+            columns.insert(place, interval_of(leading, is_time=leading == "tpot"))
         return columns
 
     def to_frame(self) -> pd.DataFrame:

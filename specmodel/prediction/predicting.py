@@ -22,10 +22,11 @@ from specmodel.models.architecture import Architecture
 from specmodel.prediction.at_best import at_best, warnings_at_best
 from specmodel.prediction.case import DEFAULT_MAX_DRAFT_LENGTH, Case, case_of
 from specmodel.prediction.cautions import plain_warnings, warnings_of, warnings_of_times
-from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS, Column
+from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS
 from specmodel.prediction.evaluate import LOAD, Evaluation, evaluate, lengths_considered
 from specmodel.prediction.intervals import MAX_POINTS, central_intervals, states_errors
 from specmodel.prediction.outcome import Prediction, Turned
+from specmodel.prediction.table import Column
 
 MOST = 1e9
 """Largest batch size [request] and context length [token] that are accepted."""

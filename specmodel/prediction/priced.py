@@ -5,8 +5,8 @@ from dataclasses import replace
 from specmodel.algebra.money import cost_per_million_tokens
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
-from specmodel.prediction.columns import Column
 from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.table import Column
 
 COST = Column(
     "cost_per_million_tokens",

@@ -1,12 +1,15 @@
-"""Tables of text from rows and columns. Imports nothing heavy at once."""
+"""Columns of answers, and tables of text from rows of them. Imports nothing heavy at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
 from string import Formatter
 from typing import Any
 
-from specmodel.base.text import Columns, table_width, wrap
+from specmodel.base.text import Columns, align, table_width, wrap
 
 Row = dict[str, Any]
 """Values by column."""
@@ -17,6 +20,81 @@ Form = str | Callable[[Row], str]
 or a function that makes a cell of a row."""
 
 _UNITS = ("s", "B")
+_FORMS = {"s": "s", "B": "B", "token/s": ".0f"}
+"""How numbers read by their unit; others with three digits."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of an answer, wherever columns appear: attributes, tables, JSON, CSV, sweeps.
+
+    In a column of `words`, values are indices into these. `title` heads it in tables; predictions
+    print those that have one. `form` is how a cell reads: as `Form` says, or the format of the
+    value alone, such as ``.2f``; by default by its unit. A coordinate is printed where it varies.
+    `spare` is when the column is dropped from a table that is too wide: 1 first, 0 never [-].
+    `source` is the formula of one of a prediction, of an `Evaluation`; by default the attribute.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+    title: str = ""
+    form: Form = ""
+    spare: int = 0
+    source: Callable[[Any], Any] | None = None
+    has_interval: bool = False
+    is_whole: bool = False
+    is_coordinate: bool = False
+    words: tuple[str, ...] = ()
+
+    @cached_property
+    def of(self) -> Callable[[Any], Any]:
+        """What gives its values of an evaluation."""
+        return self.source or attrgetter(self.name)
+
+    @property
+    def cell(self) -> Form:
+        """How a cell reads."""
+        form = self.form or _FORMS.get(self.unit, "")
+        if isinstance(form, str) and form and "{" not in form:
+            return f"{{{self.name}:{form}}}"
+        return form or (lambda row: _digits(row[self.name]))
+
+    @property
+    def heading(self) -> str:
+        """The title, or what the name gives for one."""
+        return self.title or "\n".join(self.name.rsplit("_", 1))
+
+
+def text_table(
+    rows: Sequence[Row],
+    columns: Iterable[Column],
+    *,
+    width: int = 80,
+    remedy: str = "--json has them",
+    left: Collection[str] = ("limited\nby",),
+) -> str:
+    """Return rows as a table of text, without coordinates that do not vary and empty columns.
+
+    Columns are dropped until it fits the width [-] and named below it, with the `remedy`; those
+    titled in `left` are aligned left.
+    """
+    shown = [
+        column
+        for column in columns
+        if any(row.get(column.name) is not None for row in rows)
+        and (not column.is_coordinate or varies(column.name, rows))
+    ]
+    cells = columns_of(rows, ((column.heading, column.cell) for column in shown))
+    spare = sorted((column.spare, column.heading) for column in shown if column.spare)
+    kept, dropped = fitted(cells, (title for _, title in spare), width)
+    return align(kept, left) + left_out_told(dropped, remedy)
+
+
+def _digits(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def columns_of(rows: Sequence[Row], forms: Iterable[tuple[str, Form]]) -> Columns:

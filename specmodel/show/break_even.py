@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from specmodel import answers
-from specmodel.prediction.table import Form, varies
+from specmodel.base.text import SCREEN
+from specmodel.prediction.table import text_table
 from specmodel.show import forms, report
+from specmodel.show.columns import chosen
 
 UNITS = {
     "tokens": ("Tokens a step", "tokens_per_step"),
@@ -14,20 +16,11 @@ UNITS = {
 _KINDS = {"break_even": "pays", "sure": "surely pays"}
 """What holds from there on, by the beginning of columns."""
 _SURE = "Surely: the 80 % interval of the speedup is above 1."
-_COLUMNS: tuple[tuple[str, str, Form], ...] = (
-    ("batch_size", "batch\nsize", "{batch_size}"),
-    ("context_length", "context", "{context_length}"),
-    ("break_even_tokens_per_step", "tokens a\nstep pay", "{break_even_tokens_per_step:.2f}"),
-    ("sure_tokens_per_step", "surely\npay", "{sure_tokens_per_step:.2f}"),
-    ("break_even_acceptance_rate", "or rate\npays", "{break_even_acceptance_rate:.2f}"),
-    ("sure_acceptance_rate", "surely\npays", "{sure_acceptance_rate:.2f}"),
-    (
-        "speedup_per_token",
-        "0.1 tokens\nmore add",
-        lambda row: f"+{row['speedup_per_token'] / 10:.3f}",
-    ),
+_COLUMNS = (
+    *("batch_size", "context_length", "break_even_tokens_per_step", "sure_tokens_per_step"),
+    *("break_even_acceptance_rate", "sure_acceptance_rate", "speedup_per_token"),
 )
-"""Of one draft length, columns with their titles."""
+"""Of one draft length."""
 
 
 _USUAL = 3
@@ -136,9 +129,8 @@ def _by_length(kept: forms.DataFrame, unit: str) -> str:
 
 
 def _of_one_length(kept: forms.DataFrame, published: float) -> str:
-    kept = kept.assign(speedup=published * kept["speedup_per_token"])
-    rows = forms.records(kept)
-    lacking = set() if varies("context_length", rows) else {"context_length"}
-    shown = {title: form for name, title, form in _COLUMNS if name in {*kept} - lacking}
-    shown |= {f"speedup\nat {published:.2f}": "{speedup:.2f}"} if published else {}
-    return forms.table(rows, shown)
+    rows = forms.records(kept.assign(speedup=published * kept["speedup_per_token"]))
+    names = [*_COLUMNS, *(["speedup"] if published else [])]
+    titles = {"break_even_acceptance_rate": "or rate\npays"}
+    columns = chosen(names, **titles, speedup=f"speedup\nat {published:.2f}")
+    return text_table(rows, columns, width=SCREEN.get())

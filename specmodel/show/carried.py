@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from specmodel.prediction.table import Form, Row, seconds
-from specmodel.show import forms, report
+from specmodel.prediction.table import Row, seconds, text_table
+from specmodel.show import report
+from specmodel.show.columns import ALTERNATIVES, chosen
 from specmodel.show.compared import CLOSE
 from specmodel.show.loads import within_targets
 from specmodel.show.views import case as case_of
@@ -19,25 +20,6 @@ if TYPE_CHECKING:
 _MOST_SEARCHED = 1024
 """Largest batch size among which one within a target is looked for, at least [request]."""
 _PRICE = "cost_per_million_tokens"
-_COST = f"{{{_PRICE}:.3g}}"
-_WITHIN: dict[str, Form] = {
-    "alternative": "{alternative}",
-    "largest batch\nplain>with": lambda row: _pair(row, "largest_batch_size", "d"),
-    "tokens/s per GPU\nplain>with": lambda row: _pair(row, "throughput_per_gpu_within", ".0f"),
-}
-
-_CARRIED: dict[str, Form] = {
-    "alternative": "{alternative}",
-    "requests/s\nplain": "{capacity_plain:.3g}",
-    "requests/s\nat best": "{capacity:.3g}",
-    "\nper GPU": "{capacity_per_gpu:.3g}",
-}
-
-
-def _pair(row: Row, name: str, form: str) -> str:
-    """Return what a row has without and with speculation, a dash for what it has not."""
-    ends = (row[f"{name}_plain"], row[name])
-    return ">".join("-" if end is None else format(end, form) for end in ends)
 
 
 def within_target(
@@ -78,13 +60,15 @@ def within_table(rows: Sequence[Row], target: str) -> tuple[str, str]:
         f"Within {target} a token, most per GPU: {best['alternative']}, {most:.0f} tokens/s with"
         f" {best['largest_batch_size']} requests at once{near}."
     )
-    columns = {**_WITHIN} | ({"$/M\ntokens": _COST} if _PRICE in rows[0] else {})
-    return told, f"Within {target} a token:\n{forms.table(rows, columns, left=['alternative'])}"
+    names = ("alternative", "largest_batch_size", "throughput_per_gpu_within", _PRICE)
+    table = text_table(rows, chosen(names, ALTERNATIVES), left=["alternative"])
+    return told, f"Within {target} a token:\n{table}"
 
 
 def carried_table(rows: Sequence[Row], targets: Targets, *, has_prices: bool) -> tuple[str, str]:
     """Return what alternatives carry under a simulated load, in a sentence and a table."""
     best = max(rows, key=lambda row: row["capacity_per_gpu"])
     told = f"Within {within_targets(targets)}, {best['alternative']} carries most per GPU."
-    columns = _CARRIED | ({"$/M\ntokens": _COST} if has_prices else {})
-    return told, forms.table(rows, columns, left=["alternative"])
+    names = ("alternative", "capacity_plain", "capacity", "capacity_per_gpu", _PRICE)
+    columns = chosen(names, ALTERNATIVES, capacity="requests/s\nat best")
+    return told, text_table(rows, columns, left=["alternative"])

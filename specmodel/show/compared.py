@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specmodel import answers
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import among, ranges_text, runs, spans
 from specmodel.base.text import wrap
-from specmodel.prediction.table import Form, Row
+from specmodel.prediction.table import Form, Row, text_table
 from specmodel.show import forms, report
 from specmodel.show.assumed import CHANGES, FOR_PROGRAMS, assumed_text, what_if_text
+from specmodel.show.columns import chosen
 
 if TYPE_CHECKING:
     from specmodel.answers.alternatives import Alternatives
@@ -23,17 +25,16 @@ CLOSE = 0.1
 of published plain decode times of one model on one engine, of other GPUs or layouts, those that
 are predicted at least so far apart are in the predicted order in 97 %, the others in 69 %
 (`calibration/alternatives.py`, 2026-11-26)."""
-_CELLS = "{tpot:s} {speedup:.2f} ({best_draft_length})"
-_FASTEST: dict[str, Form] = {
-    "batch\nsize": "{batch_size}",
-    "fastest": "[{fastest}]",
-    "as fast": "{as_fast}",
-    "TPOT\nplain>with": "{tpot_plain:s}>{tpot:s}",
-    "tokens/s\nper GPU": "{throughput_per_gpu:.0f}",
-    "speedup": "{speedup:.2f}",
-    "80 %\ninterval": "{speedup_low:.2f}-{speedup_high:.2f}",
-    "draft\nlength": lambda row: str(row["best_draft_length"] or "none"),
+_FORMS: dict[str, Form] = {
+    "tpot": "{tpot_plain:s}>{tpot:s}",
+    "best_draft_length": lambda row: str(row["best_draft_length"] or "none"),
 }
+"""How cells read here, where rows are of the best draft length."""
+_CELLS = "{tpot:s} {speedup:.2f} ({best_draft_length})"
+_FASTEST = (
+    *("batch_size", "fastest", "as_fast", "tpot", "throughput_per_gpu", "speedup", "speedup_low"),
+    "best_draft_length",
+)
 
 
 def answer(
@@ -302,10 +303,13 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
     ]
     is_close = any(row["as_fast"] for row in shown)
     lacking = set() if len(legend) > 1 else {"fastest"}
-    lacking |= set() if is_close else {"as fast"}
-    lacking |= set() if "speedup_low" in ranking.best else {"80 %\ninterval"}
-    columns = {title: form for title, form in _FASTEST.items() if title not in lacking}
-    told = forms.table(shown, columns, left=["as fast"])
+    lacking |= set() if is_close else {"as_fast"}
+    columns = [
+        replace(column, form=_FORMS.get(column.name, column.form), spare=0)
+        for column in chosen(_FASTEST, best_draft_length="draft\nlength")
+        if column.name not in lacking
+    ]
+    told = text_table(shown, columns, left=["as fast"])
     if is_close:
         note = f"As fast: less than {CLOSE:.0%} slower, which is too little to tell them apart."
         told += f"\n{wrap(note)}"

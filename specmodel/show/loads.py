@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from specmodel.base.text import listed, wrap
-from specmodel.prediction.table import Form, Row, seconds
+from specmodel.base.text import SCREEN, listed, wrap
+from specmodel.prediction.table import Row, seconds, text_table
 from specmodel.show import report
-from specmodel.show.forms import Answer, fitted_table
+from specmodel.show.columns import LOADS, chosen, units
+from specmodel.show.forms import Answer
 
 if TYPE_CHECKING:
     from specmodel.serving import Loaded, Study, Targets, Trial
@@ -24,68 +25,19 @@ _MOST_TOLD = 4
 """Loads that the headline tells one by one [-]."""
 _STEEP = 1.2
 """How much more is carried with targets a tenth longer, from which that is told [-]."""
-_TIMES = ("tpot", "tpot_p90", "ttft", "ttft_p50", "ttft_p90", "interval_p99")
-_UNITS = {
-    **dict.fromkeys((*_TIMES, "tpot_closed", "ttft_closed", "time", "step_time"), "s"),
-    **dict.fromkeys(("running", "running_closed", "users", "waiting", "decoding"), "request"),
-    **dict.fromkeys(("request_rate", "carried_rate", "largest_rate_closed"), "request/s"),
-    **dict.fromkeys(("tokens_per_step", "drafted_tokens_per_step"), "token"),
-    **dict.fromkeys(("draft_length", "emitted_tokens"), "token"),
-    "throughput": "token/s",
-    **dict.fromkeys(("capacity", "simulated_low", "simulated_high"), "request/s"),
-    **dict.fromkeys(("predicted_low", "predicted_high", "passes_again"), "request/s"),
-    "capacity_if_looser": "request/s",
-}
-
-
-def _time(name: str) -> Form:
-    return lambda row: "-" if row[name] is None else seconds(row[name])
-
-
-def _between(low: str, high: str) -> Form:
-    def cell(row: Row) -> str:
-        ends = row[low], row[high]
-        return "-" if None in ends or not row["capacity"] else "{:.3g}-{:.3g}".format(*ends)
-
-    return cell
-
-
-_PRICED: dict[str, tuple[Form, str]] = {
-    "$/M\ntokens": ("{cost_per_million_tokens:.3g}", "cost_per_million_tokens"),
-    "replicas": ("{replicas}", "replicas"),
-    "GPUs": ("{gpus}", "gpus"),
-    "$/h": ("{cost_per_hour:.4g}", "cost_per_hour"),
-}
-_AT_RATES: dict[str, tuple[Form, str]] = {
-    "requests\n/s": ("{request_rate:.3g}", "request_rate"),
-    "users": ("{users}", "users"),
-    "policy": ("{policy}", "policy"),
-    "running": ("{running:.1f}", "running"),
-    "\nTPOT": (_time("tpot"), "tpot"),
-    "TPOT by\nformula": (_time("tpot_closed"), "tpot_closed"),
-    "TPOT\n90 %": (_time("tpot_p90"), "tpot_p90"),
-    "TTFT\nmedian": (_time("ttft_p50"), "ttft_p50"),
-    "TTFT\n90 %": (_time("ttft_p90"), "ttft_p90"),
-    "meet\nboth": ("{goodput:.0%}", "goodput"),
-    "carried": (lambda row: "yes" if row["is_steady"] else "no", "is_steady"),
-    **_PRICED,
-}
-_LARGEST: dict[str, tuple[Form, str]] = {
-    "policy": ("{policy}", "policy"),
-    "requests\n/s": (
-        lambda row: f"{row['capacity']:.3g}" if row["capacity"] else "none",
-        "capacity",
-    ),
-    "80 % by\nsimulation": (_between("simulated_low", "simulated_high"), "capacity"),
-    "80 % by\nprediction": (_between("predicted_low", "predicted_high"), "predicted_low"),
-    "running": ("{running:.0f}", "running"),
-    "TPOT\n90 %": (_time("tpot_p90"), "tpot_p90"),
-    "TTFT\n90 %": (_time("ttft_p90"), "ttft_p90"),
-    **_PRICED,
-}
-"""Columns of tables for people, with the column of rows without which they are left out."""
-_SPARE = ("TPOT\n90 %", "TTFT\n90 %", "TPOT by\nformula")
-_SPARE_LARGEST = ("running", "TTFT\n90 %", "TPOT\n90 %", "80 % by\nsimulation")
+_PRICED = ("cost_per_million_tokens", "replicas", "gpus", "cost_per_hour")
+_AT_RATES = (
+    *("request_rate", "users", "policy", "running", "tpot", "tpot_closed", "tpot_p90"),
+    *("ttft_p50", "ttft_p90", "goodput", "is_steady", *_PRICED),
+)
+_LARGEST = (
+    *("policy", "capacity", "simulated_low", "predicted_low", "running", "tpot_p90", "ttft_p90"),
+    *_PRICED,
+)
+"""Columns of tables for people."""
+_SPARE = ("tpot_p90", "ttft_p90", "tpot_closed")
+_SPARE_LARGEST = ("running", "ttft_p90", "tpot_p90", "simulated_low")
+"""Those that are dropped from a table that is too wide, in this order."""
 _INTERVALS = (
     "80 % by simulation: of runs with other requests; by prediction: of what predicted times may be"
     " off by, acceptance taken as exact."
@@ -120,10 +72,10 @@ def _at_rates(
     if study.first_token_time:
         added = f"{seconds(study.first_token_time)} (HTTP, tokenization, as fitted)"
         told["first_token_time"] = added
-    asked = dict(zip(("TTFT\n90 %", "TPOT\n90 %"), targets, strict=True))
-    spare = sorted(_SPARE, key=lambda title: asked.get(title) is not None)
-    left_out = {"carried"} if all(row["is_steady"] for row in rows) else set()
-    shown = {title: form for title, form in _AT_RATES.items() if title not in left_out}
+    asked = dict(zip(("ttft_p90", "tpot_p90"), targets, strict=True))
+    spare = sorted(_SPARE, key=lambda name: asked.get(name) is not None)
+    all_carried = all(row["is_steady"] for row in rows)
+    shown = [name for name in _AT_RATES if name != "is_steady" or not all_carried]
     case = report.heading(study.deployment)
     fields = {
         "case": case,
@@ -157,17 +109,14 @@ def _page(
 
 
 def _units(columns: Iterable[str]) -> dict[str, str]:
-    return {name: _UNITS.get(name, "-") for name in columns}
+    return dict.fromkeys(columns, "-") | units(columns, LOADS)
 
 
-def _table(rows: list[Row], columns: Mapping[str, tuple[Form, str]], spare: Sequence[str]) -> str:
+def _table(rows: list[Row], names: Sequence[str], spare: Sequence[str]) -> str:
     """Return rows as a table, without columns of which no row has a value."""
-    kept = [
-        (title, form)
-        for title, (form, name) in columns.items()
-        if any(row.get(name) is not None for row in rows)
-    ]
-    return fitted_table(rows, kept, spare, left=("policy",))
+    ranks = {name: rank for rank, name in enumerate(spare, 1)}
+    columns = [replace(c, spare=ranks.get(c.name, 0)) for c in chosen(names, LOADS)]
+    return text_table(rows, columns, width=SCREEN.get(), left=("policy",))
 
 
 def _steps(study: Study, rows: list[Row]) -> Answer:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import among
-from specmodel.base.text import align
-from specmodel.prediction.table import (
-    Form,
-    Row,
-    columns_of,
-    filler,
-    fitted,
-    left_out_told,
-    seconds,
-    varies,
-)
+from specmodel.prediction.table import Column, Row, filler, seconds, text_table
 from specmodel.show import report
+from specmodel.show.columns import chosen
 
 if TYPE_CHECKING:
     from specmodel.prediction.gains import Gain
@@ -38,15 +29,10 @@ _MOST_JUDGED = 256
 """Points that the first line tells one by one; of more, how sure the best and the least are."""
 
 
-def _times(target: float | None, row: Row) -> str:
+def _times(target: float, row: Row) -> str:
     """Return a time per token without and with speculation, apart from a target that it is not."""
     is_near = seconds(row["tpot"]) != seconds(row["tpot"], target)
     return filler("{forward_time:s}>{tpot:s5}" if is_near else "{forward_time:s}>{tpot:s}")(row)
-
-
-def _throughputs(row: Row) -> str:
-    """Return the tokens a second of all requests, without and with speculation."""
-    return f"{row['batch_size'] / row['forward_time']:.0f}>{row['throughput']:.0f}"
 
 
 def _costs(row: Row) -> str:
@@ -55,29 +41,12 @@ def _costs(row: Row) -> str:
     return f"{cost * gain:.3g}>{cost:.3g}"
 
 
-def _yes(row: Row) -> str:
-    return "yes" if row["fits"] else "no"
-
-
-def _length(row: Row) -> str:
-    return str(row["draft_length"] or "none")
-
-
-CELLS: dict[str, tuple[str, Form, int]] = {
-    "batch_size": ("batch\nsize", "{batch_size}", 0),
-    "context_length": ("context", "{context_length}", 0),
-    "tpot": ("TPOT\nplain>with", partial(_times, None), 3),
-    "throughput": ("tokens/s\nplain>with", _throughputs, 2),
-    "cost_per_million_tokens": ("$/M tokens\nplain>with", _costs, 0),
-    "speedup": ("speedup", "{speedup:.2f}", 0),
-    "interval": ("80 %\ninterval", "{speedup_low:.2f}-{speedup_high:.2f}", 4),
-    "draft_length": ("draft\nlength", _length, 6),
-    "fits": ("fits", _yes, 5),
-    "limited_by": ("limited\nby", "{limited_by}", 1),
-}
-"""Columns in their order: title, cell, and when a column is dropped, 1 first and 0 never."""
-_COORDINATES = ("context_length",)
-_FORMS = {"s": "{{{}:s}}", "B": "{{{}:B}}", "token/s": "{{{}:.0f}}", "request": "{{{}:.0f}}"}
+_USUAL = (
+    *("batch_size", "context_length", "tpot", "throughput"),
+    Column("cost_per_million_tokens", "-", "", title="$/M tokens\nplain>with", form=_costs),
+    *("speedup", "speedup_low", "draft_length", "fits", "limited_by"),
+)
+"""Columns of the table in their order."""
 
 
 def gains_of(prediction: Prediction) -> list[Gain | None]:
@@ -121,16 +90,14 @@ def table(
 
     What has no room is named below. Times that would read as the `target` have more digits [s].
     """
-    names = _chosen(columns, rows) if columns else _usual(rows)
-    units = prediction.units()
-    shown = {name: CELLS[name] if name in CELLS else _plain(name, units) for name in names}
-    if "tpot" in shown:
-        title, _, rank = shown["tpot"]
-        shown["tpot"] = title, partial(_times, target), rank
-    forms = [(title, form) for title, form, _ in shown.values()]
-    spare = sorted((rank, title) for title, _, rank in shown.values() if rank and not columns)
-    kept, left_out = fitted(columns_of(rows, forms), (title for _, title in spare), width)
-    return align(kept) + left_out_told(left_out, "--columns chooses")
+    names = _chosen(columns, rows) if columns else _USUAL
+    shown = chosen(names)
+    if target is not None:
+        digits = partial(_times, target)
+        shown = [replace(c, form=digits) if c.name == "tpot" else c for c in shown]
+    if columns:
+        shown = [replace(c, spare=0, is_coordinate=False) for c in shown]
+    return text_table(rows, shown, width=width, remedy="--columns chooses")
 
 
 def chosen_rows(rows: Sequence[Row], columns: str | None) -> list[Row]:
@@ -139,16 +106,8 @@ def chosen_rows(rows: Sequence[Row], columns: str | None) -> list[Row]:
         return list(rows)
     names: list[str] = []
     for name in _chosen(columns, rows):
-        names += {"interval": ["speedup_low", "speedup_high"]}.get(name, [name])
+        names += ["speedup_low", "speedup_high"] if name == "speedup_low" else [name]
     return [{name: row[name] for name in names} for row in rows]
-
-
-def _usual(rows: Sequence[Row]) -> list[str]:
-    """Return the columns of these rows: coordinates that vary, an interval where it is known."""
-    lacking = set() if "speedup_low" in rows[0] else {"interval"}
-    lacking |= {"cost_per_million_tokens"} - rows[0].keys()
-    lacking |= {name for name in _COORDINATES if not varies(name, rows)}
-    return [name for name in CELLS if name not in lacking]
 
 
 def _chosen(columns: str, rows: Sequence[Row]) -> list[str]:
@@ -159,20 +118,7 @@ def _chosen(columns: str, rows: Sequence[Row]) -> list[str]:
             raise InputError("columns", name, f"columns such as {nearest(name, known)}")
     if len({*names}) < len(names):
         raise InputError("columns", columns, "columns, each once")
-    return names
-
-
-def _plain(name: str, units: Mapping[str, str]) -> tuple[str, Form, int]:
-    """Return title and cell of a column by its unit; numbers have three digits."""
-    title = "\n".join(name.rsplit("_", 1))
-    form = _FORMS.get(units.get(name, "-"), "")
-    return title, form.format(name) if form else lambda row: _digits(row[name]), 0
-
-
-def _digits(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return ["speedup_low" if name == "interval" else name for name in names]
 
 
 def verdict(prediction: Prediction, rows: list[Row], gains: Sequence[Gain | None]) -> list[str]:

@@ -8,38 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from specmodel import replay
 from specmodel.base.text import SCREEN, listed
-from specmodel.prediction.table import Form, Row
+from specmodel.prediction.table import Row, text_table
 from specmodel.show import report
-from specmodel.show.forms import Answer, fitted_table, plain_fields, records
+from specmodel.show.columns import REPLAYS, chosen
+from specmodel.show.forms import Answer, plain_fields, records
 
 if TYPE_CHECKING:
     from specmodel.replay.asked import Replayed, ReplayQuestion
 
-_CELLS: dict[str, Form] = {
-    "speedup": "{speedup:.3f}",
-    "95 %": "{speedup_low:.2f}-{speedup_high:.2f}",
-    "mean of\nrequests": "{mean_speedup:.2f}",
-    "5th\n%": "{speedup_p5:.2f}",
-    "\nworst": "{worst_speedup:.2f}",
-    "slower\nby": "{slowdown:.0%}",
-    "tokens\na step": "{tokens_per_step:.2f}",
-    "drafted\na step": "{drafted_tokens_per_step:.2f}",
-    "steps\ntesting": "{test_share:.0%}",
-    "TPOT\nmedian": lambda row: _seconds(row["tpot_p50"]),
-    "95th": lambda row: _seconds(row["tpot_p95"]),
-    "over\noracle": "{regret:.0%}",
-}
-"""Columns of the table for people."""
-_SPARE = (
-    "95th",
-    "mean of\nrequests",
-    "TPOT\nmedian",
-    "slower\nby",
-    "drafted\na step",
-    "steps\ntesting",
-    "tokens\na step",
-)
-"""Columns that are dropped where the table is too wide, in this order."""
 _TOLD = "told the requests beforehand, as no engine is; not among the best"
 """What is noted of policies of hindsight."""
 
@@ -132,16 +108,14 @@ def _gain(row: Row) -> str:
 
 def _table(rows: list[Row], labels: dict[str, str]) -> str:
     """Return a row for each policy, in at most 80 columns, and what labels stand for."""
-    forms: dict[str, Form] = {"policy": "{policy}", **_CELLS}
-    if all(row["regret"] is None for row in rows):
-        del forms["over\noracle"]
     notes = [_fill(f"{label}: {name}") for name, label in labels.items() if label != name]
     by_text: dict[str, list[str]] = {}
     for row in rows:
         if text := row["assumed"] or ("" if row["time_over_best"] is not None else _TOLD):
             by_text.setdefault(text, []).append(row["policy"])
     notes += [_fill(f"{', '.join(names)}: {text}.") for text, names in by_text.items()]
-    return "\n".join([fitted_table(rows, forms.items(), _SPARE, left=("policy",)), *notes])
+    columns = chosen(["policy", *(column.name for column in REPLAYS)], REPLAYS)
+    return "\n".join([text_table(rows, columns, width=SCREEN.get(), left=("policy",)), *notes])
 
 
 def _labels(names: Iterable[str], width: int = 20) -> dict[str, str]:

@@ -13,6 +13,7 @@ from specmodel.base.ranges import among, ranges_text, spans
 from specmodel.base.text import listed, wrap
 from specmodel.prediction.table import Form, Row, varies
 from specmodel.show.assumed import assumed_text, what_if_text
+from specmodel.show.columns import units
 from specmodel.show.forms import Answer, by_batch_size, records
 
 if TYPE_CHECKING:
@@ -36,22 +37,6 @@ _IDEAL_DRAFTS = " On the speedup, overhead of each pass acts up, of drafting and
 
 _WEIGHTS = {"weight_dtype": "weights", "expert_dtype": "experts", "attention_dtype": "attention"}
 """Words for fields of dtypes of weights."""
-
-_UNITS = {
-    **dict.fromkeys(("peak_batch_size", "near_peak_first", "near_peak_last"), "request"),
-    **dict.fromkeys(("peak_batch_size_low", "peak_batch_size_high"), "request"),
-    **dict.fromkeys(("largest_batch_size", "largest_batch_size_plain"), "request"),
-    **dict.fromkeys(("peak_speedup", "peak_speedup_low", "peak_speedup_high"), "-"),
-    **dict.fromkeys(("sure_acceptance_rate", "speedup_per_token"), "-"),
-    **dict.fromkeys(("break_even_tokens_per_step", "sure_tokens_per_step"), "token"),
-    "cost_per_million_tokens": "-",
-    "value": "-",
-    "tpot_plain": "s",
-    **dict.fromkeys(("capacity", "capacity_plain", "capacity_per_gpu"), "request/s"),
-    **dict.fromkeys(("throughput_plain", "throughput_per_gpu"), "token/s"),
-    **dict.fromkeys(("throughput_per_gpu_within_plain", "throughput_per_gpu_within"), "token/s"),
-}
-"""Units of columns of answers that a prediction does not have."""
 
 
 class _Case(Protocol):
@@ -314,12 +299,8 @@ def comparison(
     """Return a table found from several predictions by name, in all forms."""
 
     def fields() -> dict[str, Any]:
-        from specmodel.prediction.columns import COLUMN_UNITS
-
         cases = [{"alternative": name} | case_fields(p) for name, p in predictions.items()]
-        known = COLUMN_UNITS | _UNITS
-        units = {name: known[name] for name in found if name in known}
-        return {"cases": cases, "units": units, "rows": records(found)}
+        return {"cases": cases, "units": units(map(str, found)), "rows": records(found)}
 
     warnings = dict.fromkeys(warning for p in predictions.values() for warning in p.warnings)
     cases = [heading(p.deployment) for p in predictions.values()]

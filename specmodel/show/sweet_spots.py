@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from specmodel import answers
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
-from specmodel.prediction.table import Form, Row, varies
+from specmodel.base.text import SCREEN
+from specmodel.prediction.table import Row, text_table, varies
 from specmodel.show import compared, forms, operator, report
+from specmodel.show.columns import chosen
 from specmodel.show.views import case as case_of
 
 if TYPE_CHECKING:
@@ -218,13 +220,14 @@ def table(spots: forms.DataFrame) -> str:
     """Return a row for each curve, of one case or of several, which are numbered."""
     is_one = "case" not in spots
     rows = forms.records(spots) if is_one else _numbered(spots)
-    some = ("context_length",) if is_one else ("context_length", "drafter")
-    lacking = {name for name in some if not varies(name, rows)}
-    if not is_one:
-        lacking -= {"drafter"} if any(_typical(row["acceptance"]) for row in rows) else set()
-        lacking |= {"near_peak_first", "paying" if "surely_paying" in spots else ""}
-    shown = [(t, form) for name, t, form in _COLUMNS if name in rows[0] and name not in lacking]
-    return forms.fitted_table(rows, shown, [_DRAWN, _ABOVE, _SURELY, "drafter"], _LEFT)
+    is_typical = not is_one and any(_typical(row["acceptance"]) for row in rows)
+    lacking = {"name", "gpus", "drafter"} if is_one else {"near_peak_first"}
+    lacking |= {"paying"} if not is_one and "surely_paying" in spots else set()
+    columns = [
+        replace(c, spare=4, is_coordinate=not is_typical) if c.name == "drafter" else c
+        for c in chosen([name for name in _COLUMNS if name not in lacking])
+    ]
+    return text_table(rows, columns, width=SCREEN.get(), left=_LEFT)
 
 
 def _numbered(found: forms.DataFrame) -> list[Row]:
@@ -253,28 +256,8 @@ def _peak_ends(row: Row) -> str:
     return ranges_text([(int(low), int(high))]) if low and high else ""
 
 
-def _surely(row: Row) -> str:
-    sizes: str | None = row["surely_paying"]
-    return "?" if sizes is None else sizes or "-"
-
-
-_ABOVE, _SURELY, _DRAWN = "speedup\nabove 1 at", "surely\npays at", "80 % of\nbatch"
-_COLUMNS: tuple[tuple[str, str, Form], ...] = (
-    ("name", "model", "{name}"),
-    ("gpus", "GPUs", "{gpus}"),
-    ("drafter", "drafter", "{drafter}"),
-    ("context_length", "context", "{context_length}"),
-    ("peak_speedup", "peak", "{peak_speedup:.2f}"),
-    ("peak_speedup_low", "80 %\ninterval", "{peak_speedup_low:.2f}-{peak_speedup_high:.2f}"),
-    ("peak_batch_size", "at batch\n(length)", "{peak_batch_size} ({draft_length})"),
-    ("peak_batch_size_low", _DRAWN, lambda row: _peak_ends(row) or "-"),
-    (
-        "near_peak_first",
-        "0.71 of\npeak at",
-        lambda row: _near_peak(row) if row["peak_speedup"] > 1 else "-",
-    ),
-    ("paying", _ABOVE, lambda row: row["paying"] or "-"),
-    ("surely_paying", _SURELY, _surely),
+_COLUMNS = (
+    *("name", "gpus", "drafter", "context_length", "peak_speedup", "peak_speedup_low"),
+    *("peak_batch_size", "peak_batch_size_low", "near_peak_first", "paying", "surely_paying"),
 )
-"""Columns by what they need, with their titles."""
-_LEFT = ("model", "GPUs", "drafter", _ABOVE, _SURELY)
+_LEFT = ("model", "GPUs", "drafter", "speedup\nabove 1 at", "surely\npays at")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
-from specmodel.base.text import TABLE, align
+from specmodel.base.text import TABLE
 from specmodel.prediction.predicting import with_intervals, with_known_intervals
-from specmodel.prediction.table import Form, Row, columns_of, fitted, left_out_told, varies
+from specmodel.prediction.table import Column, Row, text_table
 from specmodel.show import forms, glossary, operator, report
+from specmodel.show.columns import chosen, units as units_of
 from specmodel.show.components import component_rows, component_tables, fields_of
-from specmodel.show.operator import CELLS, ends, place, places
+from specmodel.show.operator import ends, place, places
 from specmodel.show.views import case as case_of
 from specmodel.show.within import within_target
 
@@ -96,8 +98,6 @@ def _held(prediction: Prediction, rows: list[Row]) -> str:
     return prediction.deployment.graph_note(sizes, tokens)
 
 
-UNITS = {"break_even_tokens_per_step": "token", "break_even_draft_length": "token"}
-"""Units of columns of rows that a prediction does not have."""
 _TAKEN = ("batch_size", "draft_length", "context_length", "forward_time", "limited_by", "fits")
 
 
@@ -121,7 +121,7 @@ def turned_answer(
         table = turned_table(rows, _of(prediction), TABLE.get())
         return report.page(prediction, words, table)
 
-    units = prediction.units() | UNITS
+    units = prediction.units() | units_of(rows[0])
     return forms.Answer(
         page=page,
         fields=lambda: (
@@ -169,18 +169,24 @@ def _column(level: str) -> str:
 
 def turned_table(rows: Sequence[Row], turned: Turned, width: int = 80) -> str:
     """Return the table of a question turned round."""
-    of_heads = "best\nlength" if turned.heads else ""
     needed = "{break_even_tokens_per_step:.2f} of {break_even_draft_length:.0f}"
-    shown: list[tuple[str, Form]] = [CELLS["batch_size"][:2]]
-    shown += [CELLS["context_length"][:2]] if varies("context_length", rows) else []
-    shown += [("TPOT\nplain", "{forward_time:s}"), ("pays from\ntokens/step", needed)]
-    shown += [("or rate", "{break_even_acceptance_rate:.2f}")]
-    shown += [(title, f"{{{_column(level)}:.2f}}") for title, level in _short(turned).items()]
-    shown += [(of_heads, "{draft_length}")] if of_heads else []
-    shown += [CELLS[name][:2] for name in ("fits", "limited_by")]
-    spare = ["limited\nby", "or rate", "TPOT\nplain", of_heads, "fits", *_short(turned)]
-    kept, left_out = fitted(columns_of(rows, shown), spare, width)
-    return align(kept) + left_out_told(left_out, "--csv has all")
+    pays = Column("break_even_tokens_per_step", "", "", title="pays from\ntokens/step", form=needed)
+    heads = [
+        Column(_column(level), "-", "", title=title, form=f"{{{_column(level)}:.2f}}", spare=6 + i)
+        for i, (title, level) in enumerate(_short(turned).items())
+    ]
+    names = ("batch_size", "context_length", "forward_time", pays, "break_even_acceptance_rate")
+    length = ["draft_length"] if turned.heads else []
+    shown = chosen(
+        [*names, *heads, *length, "fits", "limited_by"],
+        forward_time="TPOT\nplain",
+        break_even_acceptance_rate="or rate",
+        draft_length="best\nlength",
+    )
+    ranks = ("limited_by", "break_even_acceptance_rate", "forward_time", "draft_length", "fits")
+    spare = {name: rank for rank, name in enumerate(ranks, 1)}
+    shown = [replace(c, spare=spare.get(c.name, c.spare)) for c in shown]
+    return text_table(rows, shown, width=width, remedy="--csv has all")
 
 
 def _short(turned: Turned) -> dict[str, str]:

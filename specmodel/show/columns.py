@@ -1,0 +1,269 @@
+"""The columns of answers beside those of predictions, and all of them by name.
+
+Each is declared once: name, unit, meaning, title, how a cell reads. Imports nothing heavy, as
+commands import it before they know whether only their help is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from specmodel.prediction.table import Column, Row
+
+
+def _per_cent(name: str, meaning: str, title: str, **shown: Any) -> Column:
+    return Column(name, "-", meaning, title, ".0%", **shown)
+
+
+def _between(low: str, high: str, row: Row) -> str:
+    ends = row[low], row[high]
+    return "-" if None in ends or not row["capacity"] else "{:.3g}-{:.3g}".format(*ends)
+
+
+def _either(name: str, row: Row, form: str) -> str:
+    """Return what a row has without and with speculation, a dash for what it has not."""
+    ends = (row[f"{name}_plain"], row[name])
+    return ">".join("-" if end is None else format(end, form) for end in ends)
+
+
+def _sizes(first: str, last: str, row: Row) -> str:
+    from specmodel.base.ranges import ranges_text
+
+    return ranges_text([(int(row[first]), int(row[last]))]) if row.get(first) else "-"
+
+
+ALTERNATIVES = (
+    Column("alternative", "-", "what is compared"),
+    Column("name", "-", "its model, numbered", "model"),
+    Column("gpus", "-", "how many of which GPU", "GPUs"),
+    Column("drafter", "-", "what drafts"),
+    Column("fastest", "-", "number of the fastest alternative", form="[{fastest}]"),
+    Column("as_fast", "-", "numbers of those not told apart from it", "as fast"),
+    Column("tpot_plain", "s", "tpot without speculation"),
+    Column("throughput_plain", "token/s", "throughput without speculation"),
+    Column("throughput_per_gpu", "token/s", "of each GPU", "tokens/s\nper GPU"),
+    Column("largest_batch_size_plain", "request", "that without speculation is within the target"),
+    Column(
+        "largest_batch_size",
+        "request",
+        "that is within the target",
+        "largest batch\nplain>with",
+        lambda row: _either("largest_batch_size", row, "d"),
+    ),
+    Column("throughput_per_gpu_within_plain", "token/s", "of that batch without speculation"),
+    Column(
+        "throughput_per_gpu_within",
+        "token/s",
+        "of each GPU at the largest batch within the target",
+        "tokens/s per GPU\nplain>with",
+        lambda row: _either("throughput_per_gpu_within", row, ".0f"),
+    ),
+    Column(
+        "cost_per_million_tokens",
+        "-",
+        "of output, in the currency of the price of a GPU",
+        "$/M\ntokens",
+    ),
+)
+"""Of comparisons."""
+
+BREAK_EVEN = (
+    Column(
+        "break_even_tokens_per_step",
+        "token",
+        "from which speculation pays",
+        "tokens a\nstep pay",
+        ".2f",
+    ),
+    Column(
+        "sure_tokens_per_step",
+        "token",
+        "from which the 80 % interval is above 1",
+        "surely\npay",
+        ".2f",
+    ),
+    Column("break_even_draft_length", "token", "that asks for the least acceptance"),
+    Column(
+        "sure_acceptance_rate",
+        "-",
+        "rate from which the 80 % interval is above 1",
+        "surely\npays",
+        ".2f",
+    ),
+    Column(
+        "speedup_per_token",
+        "-",
+        "speedup over tokens a step",
+        "0.1 tokens\nmore add",
+        lambda row: f"+{row['speedup_per_token'] / 10:.3f}",
+    ),
+)
+"""Of the acceptance that is needed."""
+
+PEAKS = (
+    Column("peak_speedup", "-", "largest of a curve", "peak", ".2f"),
+    Column(
+        "peak_speedup_low",
+        "-",
+        "ends of the 80 % interval of the peak",
+        "80 %\ninterval",
+        "{peak_speedup_low:.2f}-{peak_speedup_high:.2f}",
+    ),
+    Column("peak_speedup_high", "-", "its upper end"),
+    Column(
+        "peak_batch_size",
+        "request",
+        "at the peak, with the draft length there",
+        "at batch\n(length)",
+        "{peak_batch_size} ({draft_length})",
+    ),
+    Column(
+        "peak_batch_size_low",
+        "request",
+        "between which 80 % of draws peak",
+        "80 % of\nbatch",
+        lambda row: _sizes("peak_batch_size_low", "peak_batch_size_high", row),
+        spare=1,
+    ),
+    Column("peak_batch_size_high", "request", "its upper end"),
+    Column(
+        "near_peak_first",
+        "request",
+        "batch sizes with at least 0.71 of the peak",
+        "0.71 of\npeak at",
+        lambda row: (
+            _sizes("near_peak_first", "near_peak_last", row) if row["peak_speedup"] > 1 else "-"
+        ),
+    ),
+    Column("near_peak_last", "request", "the last of them"),
+    Column(
+        "paying",
+        "-",
+        "batch sizes with a speedup above 1",
+        "speedup\nabove 1 at",
+        lambda row: row["paying"] or "-",
+        spare=2,
+    ),
+    Column(
+        "surely_paying",
+        "-",
+        "batch sizes with an interval above 1; ? where too many to tell",
+        "surely\npays at",
+        lambda row: "?" if row["surely_paying"] is None else row["surely_paying"] or "-",
+        spare=3,
+    ),
+    Column("largest_batch_size", "request", "considered"),
+)
+"""Of sweet spots."""
+
+LOADS = (
+    Column("request_rate", "request/s", "asked for", "requests\n/s"),
+    Column("users", "request", "who each ask again when answered"),
+    Column("policy", "-", "of draft lengths"),
+    Column("running", "request", "decoded at once, in the mean", form=".1f", spare=4),
+    Column("tpot", "s", "time per output token, each token counted once", "TPOT"),
+    Column("tpot_closed", "s", "the same by formula", "TPOT by\nformula", spare=3),
+    Column("tpot_p90", "s", "that 90 % of requests stay below", "TPOT\n90 %", spare=1),
+    Column("ttft", "s", "time to the first token"),
+    Column("ttft_p50", "s", "its median", "TTFT\nmedian"),
+    Column("ttft_p90", "s", "that 90 % of requests stay below", "TTFT\n90 %", spare=2),
+    Column("ttft_closed", "s", "time to the first token by formula"),
+    Column("interval_p99", "s", "between tokens, that 99 % stay below"),
+    _per_cent("goodput", "share of requests within both targets", "meet\nboth"),
+    Column(
+        "is_steady",
+        "-",
+        "whether the load is carried",
+        "carried",
+        lambda row: "yes" if row["is_steady"] else "no",
+    ),
+    Column(
+        "capacity",
+        "request/s",
+        "largest rate within the targets",
+        "requests\n/s",
+        lambda row: f"{row['capacity']:.3g}" if row["capacity"] else "none",
+    ),
+    Column("capacity_plain", "request/s", "capacity without speculation", "requests/s\nplain"),
+    Column("capacity_per_gpu", "request/s", "capacity of each GPU", "\nper GPU"),
+    Column("capacity_if_looser", "request/s", "capacity with targets a tenth longer"),
+    Column("passes_again", "request/s", "rate at which the targets are met again"),
+    Column(
+        "simulated_low",
+        "request/s",
+        "80 % interval of runs with other requests",
+        "80 % by\nsimulation",
+        lambda row: _between("simulated_low", "simulated_high", row),
+        spare=4,
+    ),
+    Column("simulated_high", "request/s", "its upper end"),
+    Column(
+        "predicted_low",
+        "request/s",
+        "80 % interval of what predicted times may be off by",
+        "80 % by\nprediction",
+        lambda row: _between("predicted_low", "predicted_high", row),
+    ),
+    Column("predicted_high", "request/s", "its upper end"),
+    Column("carried_rate", "request/s", "carried"),
+    Column("largest_rate_closed", "request/s", "carried by formula"),
+    Column("running_closed", "request", "running by formula"),
+    Column("waiting", "request", "that wait"),
+    Column("decoding", "request", "that decode"),
+    Column("time", "s", "since the start"),
+    Column("step_time", "s", "of a step"),
+    Column("emitted_tokens", "token", "of a step"),
+    Column("replicas", "-", "that carry the rate asked for"),
+    Column("gpus", "-", "of these replicas", "GPUs"),
+    Column("cost_per_hour", "-", "of these GPUs", "$/h", ".4g"),
+)
+"""Of servers under load."""
+
+REPLAYS = (
+    Column("speedup", "-", "of the whole workload", "speedup", ".3f"),
+    Column(
+        "speedup_low",
+        "-",
+        "95 % interval over requests",
+        "95 %",
+        "{speedup_low:.2f}-{speedup_high:.2f}",
+    ),
+    Column("mean_speedup", "-", "mean of requests", "mean of\nrequests", ".2f", spare=2),
+    Column("speedup_p5", "-", "5th percentile of requests", "5th\n%", ".2f"),
+    Column("worst_speedup", "-", "of any request", "\nworst", ".2f"),
+    _per_cent("slowdown", "how much longer the workload takes than without", "slower\nby", spare=4),
+    Column("tokens_per_step", "token", "in the mean", "tokens\na step", ".2f", spare=7),
+    Column("drafted_tokens_per_step", "token", "in the mean", "drafted\na step", ".2f", spare=5),
+    _per_cent("test_share", "steps in which Cascade tries a length", "steps\ntesting", spare=6),
+    Column("tpot_p50", "s", "median of requests", "TPOT\nmedian", spare=3),
+    Column("tpot_p95", "s", "95th percentile of requests", "95th", spare=1),
+    _per_cent("regret", "how much more time than the oracle", "over\noracle"),
+)
+"""Of policies replayed."""
+
+_ROOMS = (ALTERNATIVES, BREAK_EVEN, PEAKS, LOADS, REPLAYS)
+
+
+def by_name(*first: tuple[Column, ...]) -> dict[str, Column]:
+    """Return all columns by name; of those that several answers have, those named first."""
+    from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS, interval_of
+
+    rooms = (*first, COLUMNS, LOAD_COLUMNS, (interval_of("speedup"),), *_ROOMS)
+    return {column.name: column for room in reversed(rooms) for column in room}
+
+
+def chosen(
+    names: Iterable[str | Column], *first: tuple[Column, ...], **titles: str
+) -> list[Column]:
+    """Return columns by name, under other titles where an answer has its own."""
+    known = by_name(*first)
+    columns = (known[name] if isinstance(name, str) else name for name in names)
+    return [replace(c, title=titles[c.name]) if c.name in titles else c for c in columns]
+
+
+def units(names: Iterable[str], *first: tuple[Column, ...]) -> dict[str, str]:
+    """Return the units of columns that are known."""
+    known = by_name(*first)
+    return {name: known[name].unit for name in names if name in known}
