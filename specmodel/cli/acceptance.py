@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from specmodel import measure
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, refuse_given
 from specmodel.cli.answering import answering
 from specmodel.cli.settings import command, own
 from specmodel.show import accepted
 from specmodel.show.forms import Answer
+
+_KNOWN = (
+    "a log with SpecDecoding metrics (vLLM) or accept len (SGLang), a printed benchmark result with"
+    " an acceptance length, a scrape with vllm:spec_decode_* or sglang:spec_accept_length, or JSON"
+)
 
 
 @command()
@@ -21,16 +27,19 @@ from specmodel.show.forms import Answer
 @own("model", "NAME", "Which model_name, where there are several.")
 @answering(rows=None)
 def acceptance(file: str | None, later: str | None, model: str | None, **_forms: bool) -> Answer:
-    """Read acceptance off a running vLLM or a benchmark's result, ready for predict.
+    """Read acceptance off a log, a benchmark's result or metrics, ready for predict.
 
-    FILE is what `vllm bench serve --save-result`, SGLang's `bench_serving --output-file`, GuideLLM
-    or AIPerf wrote, or a saved scrape of vLLM's metrics; with LATER, what was counted between two
-    scrapes. The counters hold steps that had a draft only: an n-gram look-up that proposes nothing
-    is not in them, so give predict its --proposal-rate as well.
+    FILE has log lines of vLLM, SGLang or llama.cpp, which are averaged, or the result that a
+    benchmark of vLLM or SGLang printed; or it is what `vllm bench serve --save-result`, SGLang's
+    `bench_serving --output-file`, GuideLLM or AIPerf wrote, or a saved scrape of the metrics of
+    vLLM or SGLang; - is standard input. With LATER, what was counted between two scrapes of vLLM.
+    Its counters hold steps that had a draft only: an n-gram look-up that proposes nothing is not in
+    them, so give predict its --proposal-rate as well.
 
     \b
     Examples:
       specmodel acceptance ./eagle3.json
+      grep "SpecDecoding metrics" server.log | specmodel acceptance -
       curl -s http://localhost:8000/metrics > before.prom
       curl -s http://localhost:8000/metrics > after.prom
       specmodel acceptance ./before.prom ./after.prom
@@ -38,21 +47,38 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
     if file is None:
         return Answer(page=lambda: accepted.HOW, fields=lambda: {"how": accepted.HOW})
     for path in (file, later):
-        if path == "-" or (path and "://" in path):
-            url = "http://localhost:8000" if path == "-" else path.rstrip("/").removesuffix("/v1")
-            url = f"{url.removesuffix('/metrics')}/metrics"
-            raise InputError("file", path, f"a saved scrape: curl -s {url} > run.prom")
-    if _is_result(file):
+        if path and "://" in path:
+            url = path.rstrip("/").removesuffix("/v1").removesuffix("/metrics")
+            raise InputError("file", path, f"a saved scrape: curl -s {url}/metrics > run.prom")
+    if file != "-" and _is_result(file):
         return _of_benchmarks([file] if later is None else [file, later])
+    text = _read(file)
+    found = measure.logged_acceptance(text, file) if later is None else None
+    if found is not None:
+        refuse_given({"model": model}, ["model"], "none, as this is no scrape of vLLM")
+        return accepted.of_log(found)
+    if "-" in (file, later):
+        raise InputError("file", "-", "lines of a log or a printed result with an acceptance")
+    if later is None and "\nvllm:" not in f"\n{text}":
+        raise InputError("file", file, _KNOWN)
     return accepted.of_scrape(measure.scraped_acceptance(file, later, model))
+
+
+def _read(path: str) -> str:
+    """Return the text of a file, or of standard input."""
+    if path == "-":
+        return sys.stdin.read()
+    from specmodel.base.records import read_text
+
+    return read_text(Path(path), "file", "text")
 
 
 def _is_result(path: str) -> bool:
     """Return whether a file is a benchmark's result: JSON, or a table by its name."""
     from specmodel.base.files import check_readable, refusing
 
-    check_readable(Path(path), "scrape", "text")
-    with refusing(path, "scrape", "a readable text file"), Path(path).open("rb") as file:
+    check_readable(Path(path), "file", "text")
+    with refusing(path, "file", "a readable text file"), Path(path).open("rb") as file:
         start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     return start in (b"{", b"[") or Path(path).suffix in (".csv", ".parquet")
 

@@ -6,6 +6,10 @@ from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
     from specmodel.measure import kernels as kernels
+    from specmodel.measure.logs import (
+        LoggedAcceptance as LoggedAcceptance,
+        logged_acceptance as logged_acceptance,
+    )
     from specmodel.measure.measurements import (
         check_measurements as check_measurements,
         read_measurements as read_measurements,

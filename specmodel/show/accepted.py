@@ -57,8 +57,9 @@ Acceptance is how many drafted tokens the target keeps. Where to get it:
    where vLLM serves with --per-request-spec-decode-metrics summary:
      specmodel acceptance ./eagle3.json
    specmodel fit engine shows these runs beside what is predicted.
-3. SGLang logs "accept len" (tokens a step): --tokens-per-step 2.8, with the
-   draft length that it ran at: --measured-draft-length 3.
+3. Logs tell it: "SpecDecoding metrics" of vLLM, "accept len" of SGLang. Lines
+   of them, the table that a benchmark printed, or SGLang's /metrics:
+     grep "SpecDecoding metrics" server.log | specmodel acceptance -
 4. Published values ship: specmodel list acceptance. Without any option predict
    takes that of the very target and drafter, if there is one."""
 """What the command says without a file."""
@@ -82,6 +83,31 @@ def of_benchmarks(drafted: Sequence[Run], paths: Sequence[str]) -> Answer:
 def of_scrape(measured: measure.MeasuredAcceptance) -> Answer:
     """Return the acceptance that a running server counted."""
     return Answer(page=lambda: _text(measured), fields=lambda: _fields(measured))
+
+
+def of_log(logged: measure.LoggedAcceptance) -> Answer:
+    """Return the acceptance that a log, a printed result or a gauge tells."""
+    from specmodel.algebra.acceptance import conditional_acceptance
+
+    reached, length = logged.accepted_by_position, logged.draft_length
+    rates = conditional_acceptance(sorted(reached, reverse=True)).tolist() if reached else []
+    mean = f"--tokens-per-step {round(logged.tokens_per_step, 4):g}"
+    options = [_by_position(rates)] if rates else []
+    options += [f"{mean} --measured-draft-length {length or 'STEPS'}"]
+    running = logged.running_requests
+    sizes = [] if running is None else [max(round(running), 1)]
+    lines = f", {logged.num_lines} lines" if logged.num_lines > 1 else ""
+    drafted = f" of {length} drafted" if length else ""
+    told = f"{logged.engine}{lines}: {logged.tokens_per_step:.2f} tokens a step{drafted}."
+    rows = [
+        {"position": i, "share": share, "rate": rate}
+        for i, (share, rate) in enumerate(zip(reached, rates, strict=True), 1)
+    ]
+    shown = {title: form for title, form in _COLUMNS.items() if title != "accepted"}
+    command = _command("", "GPU", sizes, [[option] for option in options], length or 0)
+    parts = [told, *([table(rows, shown)] if rows else []), f"{_TO_PREDICT}\n{command}"]
+    fields = plain_fields(logged) | {"acceptance_by_position": rates, "predict": options}
+    return Answer(page=lambda: "\n\n".join(parts), fields=lambda: fields)
 
 
 def _of_runs(runs: Sequence[Run]) -> str:

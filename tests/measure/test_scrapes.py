@@ -289,8 +289,8 @@ def without(pattern):
 
 BAD = {
     "off": (without("spec_decode"), r"^scrape: got '.*'; .*speculation may be off"),
-    "other": ("# TYPE up gauge\nup 1\n", r"^scrape: got '.*'; .*no vLLM scrape"),
-    "empty": ("", r"^scrape: got '.*'; .*no vLLM scrape"),
+    "other": ("# TYPE up gauge\nup 1\n", r"^file: got '.*'; .*vllm:spec_decode_"),
+    "empty": ("", r"^file: got '.*'; .*vllm:spec_decode_"),
     "one counter": (without(rf"^{DRAFTED}"), f"^scrape .*; expected its counter {DRAFTED} as well"),
     "no position": (without(rf"^{BY_POSITION}"), f"counter {BY_POSITION} position 0 as well"),
     "a gap": (without('position="1"'), f"counter {BY_POSITION} position 1 as well"),
@@ -346,7 +346,7 @@ def test_files_that_are_no_text(tmp_path, run, refused, monkeypatch):
         ".": "it is a directory",
     }.items():
         error = refused(f"acceptance {name}")
-        assert error.startswith(f"scrape: got '{name}'; expected ")
+        assert error.startswith(f"file: got '{name}'; expected ")
         assert reason in error
     assert "1000 drafts" in run("acceptance most")
 
