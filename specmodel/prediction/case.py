@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.algebra.acceptance import FORMS, Acceptance
+from specmodel.algebra.acceptance import FORMS, Acceptance, typed_rates
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.units import Numeric, check
@@ -242,6 +242,8 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
         return of_unchanged(found, given)
     if value is not None:
         typed = {"acceptance_rate": value}
+    if isinstance(rates := typed.get("acceptance_by_position"), str):
+        typed = {"acceptance_by_position": typed_rates(rates)[0]}
     return Acceptance(**typed, measured_draft_length=measured)
 
 

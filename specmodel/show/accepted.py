@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -175,7 +176,9 @@ def predict_options(runs: Sequence[Run]) -> list[list[str]]:
 
 
 def _by_position(rates: Sequence[float]) -> str:
-    return f"--acceptance-by-position {','.join(f'{round(rate, 4):g}' for rate in rates)}"
+    rises = any(later >= rate for rate, later in pairwise(rates))  # so that nothing is mistaken
+    told = ",".join(f"{round(rate, 4):g}" for rate in rates)
+    return f"--acceptance-by-position {'' if rises else 'conditional:'}{told}"
 
 
 def _fields(measured: measure.MeasuredAcceptance) -> dict[str, Any]:

@@ -256,14 +256,12 @@ def tasks_told(prediction: Prediction, rows: list[Row]) -> str:
 
 def _typed(prediction: Prediction) -> str:
     """Return the acceptance as it was typed, in brackets."""
-    import numpy as np  # slow to import, and not needed for help
-
     from specmodel.algebra.acceptance import mean_tokens_per_step
 
     given, rate = prediction.evaluation.acceptance, prediction.deployment.drafter.proposal_rate
     words = _FORMS_TYPED[given.form]
     if given.acceptance_by_position is not None:
-        told = words + ",".join(f"{each:g}" for each in np.ravel(given.acceptance_by_position))
+        told = words + _rates_told(prediction)
     else:
         value = float(getattr(given, given.form))
         if given.form == "tokens_per_step":  # of the steps with a proposal
@@ -273,6 +271,27 @@ def _typed(prediction: Prediction) -> str:
         told += f" at draft length {given.measured_draft_length:g}"
     share = f", a proposal in {100 * rate:g} % of steps" if rate < 1 else ""
     return f" ({told}{share})"
+
+
+def _rates_told(prediction: Prediction) -> str:
+    """Return rates by position as they were given, and what they are of where that may mislead."""
+    import numpy as np
+
+    from specmodel.algebra.acceptance import typed_rates
+
+    rates = np.atleast_1d(prediction.evaluation.acceptance.acceptance_by_position or 0.0)
+    given = prediction.case and prediction.case.given.get("acceptance_by_position")
+    if isinstance(given, str) and typed_rates(given)[1] == "cumulative":
+        return f"{given.rpartition(':')[2]}, of all drafts, as vLLM prints them"
+    told = ",".join(f"{rate:g}" for rate in rates.ravel())
+    is_named = given is None or (isinstance(given, str) and ":" in given)
+    if is_named or rates.ndim > 1 or len(rates) < 2 or (np.diff(rates) >= 0).any():
+        return told
+    tokens = 1 + sum(rates)
+    return (
+        f"{told}, each of the drafts that got there; if they are of all drafts, as vLLM prints"
+        f" them, give cumulative:{told}, which is {tokens:.2f} tokens a step"
+    )
 
 
 def room_told(prediction: Prediction, rows: list[Row]) -> str:

@@ -333,7 +333,7 @@ def test_acceptance_reads_the_same_files(do: Any) -> None:
     assert "eagle3.json" in lines[2]
     assert "plain.json  " not in text
     # 0.4074 / 0.7037, ...
-    assert "    --acceptance-by-position 0.7037,0.5789,0.4546" in lines
+    assert "    --acceptance-by-position conditional:0.7037,0.5789,0.4546" in lines
     assert "--tokens-per-step 2.2963 --measured-draft-length 3" in lines
     assert "--tokens-per-step 1.86 --measured-draft-length 3" in do("acceptance eagle3.jsonl")
     document = json.loads(do("acceptance eagle3.json --json"))
@@ -360,7 +360,9 @@ def test_files_of_other_tools_are_read_alike(
     rows = re.findall(r"^(?:plain|eagle3)\.json(?: entry 1)? +[\d.]+ +(.*)%$", out, re.M)
     first, second = (row.split() for row in rows)
     assert [first[:2], second[:4]] == [plain, drafting]
-    assert f"--acceptance-by-position {rates}" in do("acceptance eagle3.json")
+    assert re.search(
+        rf"--acceptance-by-position (conditional:)?{rates}", do("acceptance eagle3.json")
+    )
     assert "--per-request-spec-decode-metrics" in do("acceptance plain.json", 2)
 
 

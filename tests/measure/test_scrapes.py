@@ -395,7 +395,7 @@ def test_json_has_the_glossary_names_and_full_precision(write, run):
     assert expected == pytest.approx(2.2, rel=1e-12)
     assert set(document["units"]) < set(document)
     assert document["predict"] == [
-        "--acceptance-by-position 0.7,0.5,0.4286",
+        "--acceptance-by-position conditional:0.7,0.5,0.4286",
         "--tokens-per-step 2.2 --measured-draft-length 3",
     ]
 
@@ -412,7 +412,7 @@ def test_people_see_80_columns_and_what_to_paste_last(write, run):
     assert re.search(r"^ +3 +450 +0\.3000 +0\.5000$", out, re.M)
     assert lines[-7:] == [
         "specmodel predict qwen3-30b-a3b GPU --drafter DRAFTER --batch-size 3 \\",
-        "    --acceptance-by-position 0.8,0.75,0.5",
+        "    --acceptance-by-position conditional:0.8,0.75,0.5",
         "Rates by position consider no draft longer than the 3 measured; one rate",
         "throughout, in their place, does:",
         "--tokens-per-step 2.7 --measured-draft-length 3",

@@ -1,0 +1,82 @@
+"""Rates by position as people type and paste them: of all drafts, or of those that got there."""
+
+import pytest
+
+import specmodel
+from specmodel import cli
+from specmodel.algebra.acceptance import expected_tokens_per_step_by_position, typed_rates
+from specmodel.base.errors import InputError
+
+# lines that vLLM printed, with the mean acceptance length beside them
+PRINTED = {
+    "0.844,0.599,0.385,0.271": 3.10,
+    "0.8536,0.7703,0.7132,0.6727,0.6421,0.6143,0.5927,0.5744": 6.43,
+}
+
+
+@pytest.mark.parametrize(("text", "tokens"), PRINTED.items())
+def test_what_vllm_prints_gives_the_tokens_that_it_prints(text, tokens):
+    rates, kind = typed_rates(text)
+    assert kind == "cumulative"
+    found = expected_tokens_per_step_by_position(rates, len(rates))
+    assert found == pytest.approx(tokens, abs=0.005)
+    percent = ",".join(f"{100 * float(rate):.2f}" for rate in text.split(","))
+    for same in (f"cumulative:{text}", percent, percent.replace(",", "%, ") + "%"):
+        assert typed_rates(same)[0] == pytest.approx(rates)
+
+
+@pytest.mark.parametrize(
+    ("text", "rates"),
+    [
+        ("0.8,0.7,0.6", [0.8, 0.7, 0.6]),
+        ("0.8,0.7,0.6,0.5", [0.8, 0.7, 0.6, 0.5]),
+        ("0.801,0.702,0.753,0.604", [0.801, 0.702, 0.753, 0.604]),
+        ("conditional:0.844,0.599,0.385,0.271", [0.844, 0.599, 0.385, 0.271]),
+        ("cumulative:0.5,0.25,0", [0.5, 0.5, 0.0]),
+        ("0.7", [0.7]),
+        ("1,1,1,1", [1, 1, 1, 1]),
+    ],
+)
+def test_what_may_be_conditional_is_unless_it_is_named(text, rates):
+    assert typed_rates(text)[0] == pytest.approx(rates)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "0.8,", "0.8,-0.1", "cumulative:0.8,0.9", "mean:0.8,0.7", "101,50", "nan,0.5", "inf"],
+)
+def test_what_is_no_list_of_rates_is_refused(text):
+    with pytest.raises(InputError, match=r"^acceptance_by_position: got .*; expected "):
+        typed_rates(text)
+
+
+def told(capsys, rates):
+    words = f"predict qwen3-30b-a3b h100 --drafter eagle3 --batch-size 1 --draft-length 3 {rates}"
+    assert cli.main(words.split()) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    return out[out.index("Acceptance: ") :].partition(" Intervals")[0]
+
+
+def test_the_page_says_what_was_taken(capsys):
+    option = "--acceptance-by-position"
+    assert told(capsys, f"{option} 0.901,0.7,0.5,0.4") == (
+        "Acceptance: 3.10 tokens a step of 3 drafted (rates by position 0.901,0.7,0.5,0.4, of all"
+        " drafts, as vLLM prints them)."
+    )
+    assert told(capsys, f"{option} 0.8,0.7,0.6") == (
+        "Acceptance: 2.70 tokens a step of 3 drafted (rates by position 0.8,0.7,0.6, each of the"
+        " drafts that got there; if they are of all drafts, as vLLM prints them, give"
+        " cumulative:0.8,0.7,0.6, which is 3.10 tokens a step)."
+    )
+    assert told(capsys, f"{option} cumulative:0.8,0.7,0.6").startswith("Acceptance: 3.10 tokens")
+    for named in ("conditional:0.8,0.7,0.6", "0.8,0.8,0.8"):
+        assert "of all drafts" not in told(capsys, f"{option} {named}")
+
+
+def test_python_takes_the_same_words():
+    where = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3", "draft_length": 3}
+    found = specmodel.predict(**where, acceptance_by_position="cumulative:0.8,0.7,0.6")
+    assert found.tokens_per_step[0] == pytest.approx(3.1)
+    assert "of all drafts" in " ".join(str(found).split())
+    listed = specmodel.predict(**where, acceptance_by_position=[0.8, 0.7, 0.6])
+    assert listed.tokens_per_step[0] == pytest.approx(2.696)
