@@ -264,13 +264,14 @@ def best_draft_length(speedup: Numeric, draft_length: Numeric, axis: int = -1) -
     if gamma.shape != gain.shape[:1] or (np.diff(gamma) <= 0).any():
         expected = f"{gain.shape[0]} rising draft lengths, one for each speedup"
         raise InputError("draft_length", draft_length, expected)
-    return unwrap(np.append(gamma, 0.0)[first_of_largest(gain, 1.0, gain.shape[1:])])
+    place, _ = first_of_largest(gain, 1.0, gain.shape[1:])
+    return unwrap(np.append(gamma, 0.0)[place])
 
 
 def first_of_largest(
-    candidates: Iterable[FloatArray], floor: float, shape: tuple[int, ...]
-) -> NDArray[np.int16]:
-    """Return which of some candidates is the largest, element by element.
+    candidates: Iterable[FloatArray], floor: FloatArray | float, shape: tuple[int, ...]
+) -> tuple[NDArray[np.int16], FloatArray]:
+    """Return which of some candidates is the largest, element by element, and the largest.
 
     Parameters
     ----------
@@ -281,14 +282,15 @@ def first_of_largest(
 
     Returns
     -------
-    NDArray
-        Index of the largest, the first of equals; -1 where none exceeds the floor [-].
+    tuple of NDArray
+        Index of the largest, the first of equals, and its value; -1 and the floor where none
+        exceeds that [-].
     """
     most, first = np.full(shape, floor), np.full(shape, -1, dtype=np.int16)
     for index, candidate in enumerate(candidates):
         np.copyto(first, index, where=candidate > most)
         np.maximum(most, candidate, out=most)
-    return first
+    return first, most
 
 
 def check_draft_length(value: Numeric, *, minimum: float = 0, whole: bool = False) -> FloatArray:

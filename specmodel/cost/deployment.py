@@ -9,6 +9,7 @@ import numpy as np
 
 from specmodel.algebra.routing import check_popularity
 from specmodel.base.errors import InputError
+from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, check
 from specmodel.drafters.by_name import Drafter
 from specmodel.layers.batch import Layout
@@ -219,21 +220,21 @@ class Deployment:
         link = self.hardware.link if self.layout.tensor_parallel > 1 else None
         return link.spread_of_all_reduces(self.kernels.link_stack) if link else 0.0
 
-    def warnings(self, batch_size: FloatArray, draft_length: FloatArray) -> tuple[str, ...]:
-        """Return a sentence if the engine was not fitted on what is asked of it, else nothing."""
+    def warnings(self, batch_size: FloatArray, draft_length: FloatArray) -> tuple[Note, ...]:
+        """Return a note if the engine was not fitted on what is asked of it, else nothing."""
         names = self.hardware.name, self.drafter.kind
         return self.engine.outside(*names, batch_size, draft_length)
 
-    def graph_warnings(self, batch_size: FloatArray, verify_tokens: FloatArray) -> tuple[str, ...]:
-        """Return a sentence if some steps are larger than any captured graph, else nothing."""
+    def graph_warnings(self, batch_size: FloatArray, verify_tokens: FloatArray) -> tuple[Note, ...]:
+        """Return a note if some steps are larger than any captured graph, else nothing."""
         if self.graph_limit is None:
             return ()
         return self.graph_limit.warnings(batch_size, verify_tokens, *self._outside_graphs)
 
-    def graph_note(self, batch_size: FloatArray, verify_tokens: FloatArray) -> str:
-        """Return a sentence if a longer draft of some steps would need a larger graph, else ""."""
+    def graph_note(self, batch_size: FloatArray, verify_tokens: FloatArray) -> Note | None:
+        """Return a note if a longer draft of some steps would need a larger graph, else None."""
         if self.graph_limit is None:
-            return ""
+            return None
         return self.graph_limit.held(batch_size, verify_tokens, *self._outside_graphs)
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 
 from specmodel.base.errors import InputError
 from specmodel.base.naming import SETTABLE, counted
+from specmodel.base.notes import Note
 from specmodel.base.records import is_path
 from specmodel.base.units import parse_seconds
 from specmodel.cost.deploying import GPU_DEGREES, RECORDS, resolve
@@ -147,26 +148,22 @@ def with_usual_drafter(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _laid_out(
     deployment: Deployment, values: Mapping[str, Any], requests: int
-) -> tuple[Degrees, str]:
+) -> tuple[Degrees, Note | None]:
     """Return the degrees of the GPUs named, or of the fewest that hold it, and what to say then."""
     count = values.get("num_gpus")
     typed = {name: values[name] for name in GPU_DEGREES if values.get(name) is not None}
     if count is not None:
-        return _counted_degrees(deployment, count, typed), ""
+        return _counted_degrees(deployment, count, typed), None
     if typed or deployment.hardware.kind == "cpu":
-        return {}, ""
+        return {}, None
     try:
         degrees = smallest_layout(deployment, requests)
     except InputError:
         if values.get("may_not_fit"):
-            return {}, ""
+            return {}, None
         raise
-    count = num_gpus(degrees)
-    held = f"{requests} requests" if requests > 1 else "a request"
-    kept = "weights, drafter and" if deployment.has_drafter else "weights and"
-    others = "; compare tries other layouts of them" if count > 1 else ""
-    told = f"the fewest that hold {kept} {held} of {HELD_TOKENS:,} tokens"
-    return degrees, f"{count} ({told}{others})"
+    held = {"requests": requests, "tokens": HELD_TOKENS, "has_drafter": deployment.has_drafter}
+    return degrees, Note("gpus", {"count": num_gpus(degrees), **held})
 
 
 def _counted_degrees(deployment: Deployment, count: int, typed: Degrees) -> Degrees:

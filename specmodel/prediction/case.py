@@ -15,6 +15,7 @@ import numpy as np
 from specmodel.algebra.acceptance import FORMS, Acceptance
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.notes import Note
 from specmodel.base.units import Numeric, check
 from specmodel.cost.arguments import AskedArguments
 from specmodel.cost.deploying import NAMES
@@ -141,13 +142,13 @@ class Case:
     def _asked_length(self) -> int | None:
         return self.given.get("max_draft_length")
 
-    def longest_told(self, longest: int) -> dict[str, int | str]:
+    def longest_told(self, longest: int) -> dict[str, int | Note]:
         """Return what to say of the longest draft considered, where it was not given."""
         if self.given.get("max_draft_length") is not None:
             return {}
         is_measured = not self.is_typed_acceptance and longest < DEFAULT_MAX_DRAFT_LENGTH
-        further = _further(self.heads, longest) if is_measured else ""
-        told = f"{longest} (the longest measured; {further})" if further else longest
+        has_further = is_measured and _further(self.heads, longest)
+        told = Note("longest_measured", {"length": longest}) if has_further else longest
         return {"max_draft_length": told}
 
     def turned_lengths(self) -> Sequence[int]:

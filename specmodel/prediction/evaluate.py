@@ -5,6 +5,7 @@ Predictions, intervals, sensitivity, sweeps and long lists of points all come th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,8 +23,9 @@ from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import carried_prefill, draft_prefill_pass, prefill_pass
 from specmodel.layers.work import CAUSES
+from specmodel.prediction.best import Best, Held, best_of, held_by_memory, open_lengths
 
-LIMITS = (*CAUSES, "none")
+LIMITS = (*CAUSES, "none", "memory")
 """What `limited_by` may say."""
 
 LOAD = ("prompt_length", "output_length")
@@ -189,59 +191,95 @@ class Evaluation:
 
     @property
     def limit(self) -> np.ndarray:
-        """Index into `LIMITS` of what lengthens the step most [-]."""
-        growth = self.growth_by_cause()
-        largest = _largest(growth)
-        is_limited = (self.points["draft_length"] > 0) & (largest >= 0)
-        return np.where(is_limited, largest, LIMITS.index("none")).astype(np.int8)
+        """Index into `LIMITS` of what lengthens the step most; memory where it allows no draft [-].
+
+        Memory is told of the best draft lengths alone.
+        """
+        gamma = self.points["draft_length"]
+        largest = _largest(self.growth_by_cause())
+        found = np.where((gamma > 0) & (largest >= 0), largest, LIMITS.index("none"))
+        if self.chains and self.held:
+            is_held = (gamma == 0) & (self.held.draft_length > 0)
+            found = np.where(is_held, LIMITS.index("memory"), found)
+        return found.astype(np.int8)
+
+    def at_lengths(self, draft_length: FloatArray) -> Evaluation:
+        """Return the same points with drafts of other lengths, as chains."""
+        points = {name: self.points[name] for name in COORDINATES if name in self.points}
+        # a draft pass carries the width of a tree: then it is not that of a chain
+        times = self.times
+        return evaluate(
+            self.deployment,
+            points | {"draft_length": draft_length},
+            self.acceptance,
+            known=times if isinstance(times, StepTimes) and self.is_chain.all() else None,
+            max_draft_length=self.max_draft_length,
+            prefill=self.prefill,
+        )
 
     @cached_property
     def idle_speedup(self) -> FloatArray:
         """Speedup at a draft length of 0: below 1 where a loaded drafter runs all the same [-]."""
-        if not self.deployment.runs_idle_drafter:
-            return np.ones(())
-        points = {name: self.points[name] for name in COORDINATES if name in self.points}
-        points["draft_length"] = np.zeros(())
-        return evaluate(self.deployment, points, self.acceptance, prefill=self.prefill).speedup
+        is_idle = self.deployment.runs_idle_drafter
+        return self.at_lengths(np.zeros(())).speedup if is_idle else np.ones(())
 
     @cached_property
+    def best(self) -> Best:
+        """The best of the drafts considered at each point."""
+        shape = self._chain_shape
+        step = len(self.lengths) if self.chains else max(_AT_ONCE // max(math.prod(shape), 1), 1)
+        gains = (
+            gain
+            for start in range(0, len(self.lengths), step)
+            for gain in (self.chains or self.at_lengths(self.lengths[start : start + step])).speedup
+        )
+        none = next(gains) if self.deployment.runs_idle_drafter else 1.0
+        return best_of(gains, none, self._open, shape)
+
+    @property
     def best_draft_length(self) -> FloatArray:
         """Draft length with the largest speedup, 0 for none; NaN for trees [token].
 
         Where a loaded drafter runs without a draft too, none has what is left of a speedup of 1.
-        In recurrent layers each drafted token takes one more state: lengths that do not fit in
-        memory are left out where others do, or where a plain pass does.
         """
         if not self.is_chain.any():
             return np.full((), np.nan)
-        points = dict(self.points)
-        del points["draft_length"], points["verify_tokens"]
-        shape = np.broadcast_shapes(*map(np.shape, points.values()), self.acceptance.shape)
-        lengths = lengths_considered(self.deployment, self.max_draft_length, len(shape))
-        # a draft pass carries the width of a tree: then it is not that of a chain
-        times = self.times
-        known = times if isinstance(times, StepTimes) and self.is_chain.all() else None
-        room = self._room(points, lengths) if self.deployment.recurrent_model else None
-        most = np.full(shape, 0.0 if self.deployment.runs_idle_drafter else 1.0)
-        best = np.zeros(shape)
-        step = len(lengths) if self.chains else max(_AT_ONCE // most.size, 1)
-        for start in range(0, len(lengths), step):
-            part = slice(start, start + step)
-            points["draft_length"] = lengths[part]
-            chains = self.chains or evaluate(
-                self.deployment, points, self.acceptance, known=known, prefill=self.prefill
-            )
-            gains = chains.speedup if room is None else chains.speedup * room[part]
-            for length, gain in zip(lengths[part], gains, strict=True):
-                np.copyto(best, length, where=gain > most)  # the first of equals
-                np.maximum(most, gain, out=most)
+        best = np.append(self._drafts, 0.0)[self.best.place]
         return best if self.is_chain.all() else np.where(self.is_chain, best, np.nan)
 
-    def _room(self, points: Mapping[str, FloatArray], lengths: FloatArray) -> FloatArray:
-        """Return 0 where a draft of a length does not fit in memory but another would, else 1."""
-        memory = MemoryUse(self.deployment, points["context_length"], lengths + 1)
-        fits = points["batch_size"] <= memory.max_batch_size
-        return where_it_fits(np.ones(()), fits, self.plain_fits, axis=0)
+    @cached_property
+    def held(self) -> Held | None:
+        """Where memory ends drafts; None without recurrent layers, whose states drafts take."""
+        if self._open is None or not self.is_chain.all():
+            return None
+        chains = self.chains or self.at_lengths(self.lengths)
+        gains = np.broadcast_to(chains.speedup, chains.shape)[-len(self._drafts) :]
+        return held_by_memory(self._drafts, gains, self._open, self.best.speedup)
+
+    @property
+    def lengths(self) -> FloatArray:
+        """Draft lengths considered, along an axis before those of the points [token]."""
+        longest, axes = self.max_draft_length, len(self._chain_shape)
+        return lengths_considered(self.deployment, longest, axes)
+
+    @property
+    def _drafts(self) -> FloatArray:
+        """Lengths of the drafts considered [token]."""
+        return np.arange(1.0, self.max_draft_length + 1)
+
+    @property
+    def _chain_shape(self) -> tuple[int, ...]:
+        points = (np.shape(self.points[name]) for name in COORDINATES if name in self.points)
+        return np.broadcast_shapes(*points, self.acceptance.shape)
+
+    @cached_property
+    def _open(self) -> np.ndarray | None:
+        """Which drafts memory allows; None without recurrent layers, whose states drafts take."""
+        if not self.deployment.recurrent_model:
+            return None
+        lengths = self._drafts.reshape(-1, *(1,) * len(self._chain_shape))
+        memory = MemoryUse(self.deployment, self.points["context_length"], lengths + 1)
+        return open_lengths(self.points["batch_size"] <= memory.max_batch_size, self.plain_fits)
 
 
 def evaluate(
@@ -310,17 +348,6 @@ def lengths_considered(deployment: Deployment, longest: int, axes: int) -> Float
     return np.arange(first, longest + 1).reshape(-1, *(1,) * axes)
 
 
-def where_it_fits(
-    speedup: FloatArray, fits: np.ndarray, plain_fits: np.ndarray, *, axis: int
-) -> FloatArray:
-    """Return speedups by draft length, 0 where one does not fit in memory but others would [-].
-
-    `fits` says it of each length along the axis, `plain_fits` of a plain pass.
-    """
-    some_fit = fits.any(axis=axis, keepdims=True) | np.expand_dims(plain_fits, axis)
-    return np.where(fits | ~some_fit, speedup, 0.0)
-
-
 def is_chain(points: Mapping[str, FloatArray], deployment: Deployment) -> np.ndarray:
     """Return where drafts are chains, not trees."""
     has_branches = (deployment.tree_width > 1) & (points["draft_length"] > 0)
@@ -330,8 +357,8 @@ def is_chain(points: Mapping[str, FloatArray], deployment: Deployment) -> np.nda
 def _largest(parts: Mapping[str, FloatArray]) -> np.ndarray:
     """Return the index into `CAUSES` of the largest time above 0, -1 if none is [-]."""
     shape = np.broadcast_shapes(*(parts[cause].shape for cause in CAUSES))
-    largest = speculation.first_of_largest((parts[cause] for cause in CAUSES), 0.0, shape)
-    return largest.astype(np.int8)
+    largest, _ = speculation.first_of_largest((parts[cause] for cause in CAUSES), 0.0, shape)
+    return largest
 
 
 def _tokens_where_proposed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -19,9 +19,8 @@ from specmodel.cost.deployment import Deployment
 from specmodel.drafters.passes import Drafter
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
-from specmodel.prediction.at_best import at_best, warnings_at_best
 from specmodel.prediction.case import DEFAULT_MAX_DRAFT_LENGTH, Case, case_of
-from specmodel.prediction.cautions import plain_warnings, warnings_of, warnings_of_times
+from specmodel.prediction.cautions import notes_at_best
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS, Column
 from specmodel.prediction.evaluate import LOAD, Evaluation, evaluate, lengths_considered
 from specmodel.prediction.intervals import MAX_POINTS, central_intervals, states_errors
@@ -169,7 +168,10 @@ def best_lengths(
     shape = np.broadcast_shapes(*map(np.shape, points.values()), acceptance.shape)
     lengths = lengths_considered(deployment, longest, len(shape))
     told = {"acceptance": acceptance, "max_draft_length": longest, **points}
-    return at_best(predict_deployed(deployment, assumed, draft_length=lengths, **told))
+    each = predict_deployed(deployment, assumed, draft_length=lengths, **told)
+    chains = each.evaluation
+    best = replace(chains, chains=chains).best_draft_length
+    return replace(each, evaluation=replace(chains.at_lengths(best), chains=chains))
 
 
 def at_all_lengths(case: Case, shortest: int = 1) -> Prediction:
@@ -182,7 +184,7 @@ def at_all_lengths(case: Case, shortest: int = 1) -> Prediction:
     told = {"draft_length": np.arange(shortest, longest + 1)[:, None], **points}
     case = replace(case, assumed={**case.assumed, **case.longest_told(longest)})
     found = at_given_lengths(case, max_draft_length=longest, **told)
-    return replace(found, warn=warnings_at_best)
+    return replace(found, told=notes_at_best(found.evaluation, found.assumptions))
 
 
 def _with_axis(values: Numeric) -> Numeric:
@@ -234,7 +236,7 @@ def turned_round(case: Case) -> Prediction:
         },
     )
     # what a mean head would gain is no prediction of this one
-    return replace(found, case=asked, turned=turned, warn=warnings_of_times)
+    return replace(found, case=asked, turned=turned)
 
 
 def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
@@ -277,7 +279,7 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     acceptance = acceptance.measured_at(gamma).where_proposed(rate)
     known = min(int(longest), acceptance.max_draft_length, block or int(longest))
     evaluation = evaluate(deployment, points, acceptance, max_draft_length=int(known))
-    return as_prediction(evaluation, COLUMNS, assumed, interval=interval, warn=warnings_of)
+    return as_prediction(evaluation, COLUMNS, assumed, interval=interval)
 
 
 def as_prediction(
@@ -286,11 +288,10 @@ def as_prediction(
     assumed: Mapping[str, Any],
     *,
     interval: bool = False,
-    warn: Callable[[Prediction], tuple[str, ...]] = plain_warnings,
 ) -> Prediction:
     """Return columns of an evaluation, those of its load included, computed when they are read."""
     shown = (*columns, *LOAD_COLUMNS) if evaluation.points.keys() >= {*LOAD} else columns
-    found = Prediction(evaluation=evaluation, assumptions=dict(assumed), warn=warn, shown=shown)
+    found = Prediction(evaluation=evaluation, assumptions=dict(assumed), shown=shown)
     return with_intervals(found) if interval else found
 
 

@@ -10,6 +10,7 @@ from specmodel.base.text import listed, wrap
 from specmodel.prediction.table import Form, Row, seconds
 from specmodel.show import report
 from specmodel.show.forms import Answer, fitted_table
+from specmodel.show.notes import in_words
 
 if TYPE_CHECKING:
     from specmodel.serving import Loaded, Study, Targets, Trial
@@ -94,7 +95,7 @@ _INTERVALS = (
 
 def answer(loaded: Loaded) -> Answer:
     """Return what was simulated of a load, in all forms."""
-    study, assumed = loaded.study, loaded.assumed
+    study, assumed = loaded.study, in_words(loaded.assumed)
     notes = [USUAL_POLICIES] if loaded.is_usual else []
     if loaded.run is not None:
         return _steps(study, loaded.rows)

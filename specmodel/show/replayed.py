@@ -11,6 +11,7 @@ from specmodel.base.text import SCREEN, listed
 from specmodel.prediction.table import Form, Row
 from specmodel.show import report
 from specmodel.show.forms import Answer, fitted_table, plain_fields, records
+from specmodel.show.notes import in_words
 
 if TYPE_CHECKING:
     from specmodel.replay.asked import Replayed, ReplayQuestion
@@ -56,8 +57,13 @@ def answer(found: Replayed) -> Answer:
     known = {} if question.fits is None else {"fits": question.fits}  # unknown of measured times
     assumed, rest = found.summary["assumed"], records(found.summary.drop(columns="assumed"))
     rows = [{**row, **known, "assumed": told} for row, told in zip(rest, assumed, strict=True)]
-    warnings = [*question.warnings]
-    said = {"heading": case, "assumptions": {**question.assumed}, "warnings": warnings, **known}
+    warnings = [*map(str, question.warnings)]
+    said = {
+        "heading": case,
+        "assumptions": in_words(question.assumed),
+        "warnings": warnings,
+        **known,
+    }
     behind = report.behind(question.deployment) if question.deployment else []
     return Answer(
         page=lambda: page(said, question.times, rows, behind),
