@@ -180,20 +180,17 @@ class Acceptance:
     spread: float = 0.0
 
     def __post_init__(self) -> None:
-        given = self._given()
-        if len(given) != 1:
-            raise InputError("acceptance", given or None, "exactly one of " + ", ".join(FORMS))
-        if given[0] not in _MEASURED and self.measured_draft_length is not None:
-            expected = f"none, as {given[0]} holds at every draft length"
+        if self.form not in _MEASURED and self.measured_draft_length is not None:
+            expected = f"none, as {self.form} holds at every draft length"
             raise InputError("measured_draft_length", self.measured_draft_length, expected)
 
     @cached_property
     def form(self) -> str:
         """Name of the form that was given."""
-        return self._given()[0]
-
-    def _given(self) -> list[str]:
-        return [name for name in FORMS if getattr(self, name) is not None]
+        given = [name for name in FORMS if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise InputError("acceptance", given or None, "exactly one of " + ", ".join(FORMS))
+        return given[0]
 
     @property
     def max_draft_length(self) -> float:
@@ -264,7 +261,7 @@ class Acceptance:
                 expected = f"at most {most:g}, the longest measured: {self.source}"
                 raise InputError("draft_length", f"{longest:g}", expected)
             return expected_tokens_per_step_by_position(rates, draft_length)
-        return speculation.expected_tokens_per_step(self.rate(), draft_length)
+        return speculation.expected_tokens_per_step(self._rate, draft_length)
 
     def _measured_tokens(self) -> tuple[FloatArray, FloatArray]:
         """Return the measured tokens per step and their draft length [token]."""

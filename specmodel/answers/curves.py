@@ -163,8 +163,7 @@ def best_draft_lengths(prediction: Prediction, *, may_idle: bool = True) -> pd.D
     best = best_of(gains, idle, is_open, idle.shape)
     held = np.zeros(())
     if is_open is not None:
-        lengths = _curves(prediction.draft_length, axis)[0]
-        held = held_by_memory(lengths, gains, is_open, best.speedup).draft_length
+        held = held_by_memory(gains, is_open, best.speedup).draft_length
 
     def taken(name: str) -> np.ndarray[Any, Any]:
         column = _curves(getattr(prediction, name), axis)

@@ -57,10 +57,6 @@ class ComponentTime:
             hidden_time=self.hidden_time * factor,
         )
 
-    def overlapped(self, compute_time: FloatArray, memory_time: FloatArray) -> FloatArray:
-        """Return the time of computing and streaming together [s]."""
-        return smooth_maximum(compute_time, memory_time, self.sharpness)
-
     @property
     def total_time(self) -> FloatArray:
         """Time of the component [s]."""
@@ -130,18 +126,14 @@ def side_by_side(
     for place, stack in enumerate(timed):
         if second.keys() & set(stack.names):
             rows = np.array([name in second for name in stack.names], dtype=float)
-            found[place] = replace(stack, times=_hidden(stack.times, rows, share))
+            part = with_axes(rows, 1 + np.ndim(share)) * share
+            shown, hidden = stack.times.scaled(1 - part), stack.times.total_time * part
+            found[place] = replace(stack, times=replace(shown, hidden_time=hidden))
     return found
 
 
 def _row(values: Value, i: int) -> Value:
     return values[i] if isinstance(values, np.ndarray) and values.ndim else values
-
-
-def _hidden(times: ComponentTime, rows: FloatArray, share: FloatArray) -> ComponentTime:
-    """Return times of a stack in which a share of some rows is hidden."""
-    share = with_axes(rows, 1 + np.ndim(share)) * share
-    return replace(times.scaled(1 - share), hidden_time=times.total_time * share)
 
 
 def stacked(values: Sequence[Value]) -> FloatArray:
@@ -254,15 +246,16 @@ class PassTime:
         """Time of the pass: the host's adds to the GPU's [s]."""
         return np.asarray(self.gpu_time + self.host_time)
 
-    def waiting(self, share: FloatArray | float) -> "PassTime":
-        """Return it with only a share of its host time, the one it waits for [-]."""
+    def waiting(self, share: FloatArray | float | None = None) -> "PassTime":
+        """Return it with only a share of its host time, the one it waits for [-].
+
+        That is by default the share of a host that works beside the GPU.
+        """
+        if share is None:
+            share = exposed_share(self.gpu_time, self.host_time)
         waiting = replace(self, host_time=self.host_time * share)
         vars(waiting)["gpu_time"] = self.gpu_time  # which stays
         return waiting
-
-    def beside_host(self) -> "PassTime":
-        """Return it for a host that works beside the GPU."""
-        return self.waiting(exposed_share(self.gpu_time, self.host_time))
 
 
 def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
@@ -276,8 +269,8 @@ def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
     causes = after.causes | before.causes
     for name in dict.fromkeys((*before.components, *after.components)):
         old, new = _component(name, before, after), _component(name, after, before)
-        more_memory = old.overlapped(old.compute_time, new.memory_time)
-        more_compute = old.overlapped(new.compute_time, old.memory_time)
+        more_memory = smooth_maximum(old.compute_time, new.memory_time, old.sharpness)
+        more_compute = smooth_maximum(new.compute_time, old.memory_time, old.sharpness)
         moved = new.activation_time - old.activation_time
         grown = new.busy_time - old.busy_time - moved
         crossed = more_memory - more_compute
@@ -395,8 +388,8 @@ def time_on_gpu(
     reading = streamed / (k.memory_efficiency * bytes_per_s)
     streaming = k.walked(k.ramped(reading, part.kernels), part.depth, part.kernels)
     computed = part.flop / (k.compute_efficiency * flops_per_s)
-    computed = k.tiled_arithmetic(computed, part.rows, part.spread)
-    computed, streaming = np.asarray(k.grouped(computed, part.groups)), np.asarray(streaming)
+    computed = k.tiled_arithmetic(computed, part.rows, part.spread) + part.groups * k.group_time
+    computed, streaming = np.asarray(computed), np.asarray(streaming)
     return ComponentTime(
         compute_time=computed,
         memory_time=streaming,

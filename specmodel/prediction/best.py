@@ -3,7 +3,6 @@
 Arrays have draft lengths along their first axis.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -36,37 +35,31 @@ class Held(NamedTuple):
 
 
 def best_of(
-    gains: Iterable[FloatArray],
+    gains: FloatArray,
     none: FloatArray | float,
     is_open: np.ndarray | None,
     shape: tuple[int, ...],
 ) -> Best:
     """Return the best of drafts by their speedups, the first of equals; none where none gains.
 
-    Parameters
-    ----------
-    gains, none
-        Speedup of each length, one after the other, and that without a draft [-].
-    is_open, shape
-        Which lengths may be taken, all if None; shape of the points.
+    `none` is the speedup without a draft [-], `is_open` says which lengths may be taken, all if
+    None, and `shape` is that of the points.
     """
-    opened = gains if is_open is None else map(np.multiply, gains, is_open)
+    opened = gains if is_open is None else gains * is_open
     return Best(*first_of_largest(opened, none, shape))
 
 
 def open_lengths(fits: np.ndarray, plain_fits: np.ndarray) -> np.ndarray:
-    """Return which lengths may be taken: those that fit, or all where not even a plain pass does.
+    """Return which drafts may be taken: those that fit, or all where not even a plain pass does.
 
     In recurrent layers each drafted token takes one more state.
     """
     return np.asarray(fits | ~(fits.any(axis=0) | plain_fits))
 
 
-def held_by_memory(
-    lengths: FloatArray, gains: FloatArray, is_open: np.ndarray, best: FloatArray
-) -> Held:
-    """Return where drafts that may not be taken would gain more than the best that may."""
+def held_by_memory(gains: FloatArray, is_open: np.ndarray, best: FloatArray) -> Held:
+    """Return where drafts of 1, 2, ... that may not be taken would gain more than the best does."""
     is_more = ~is_open & (gains > np.maximum(MORE * best, 1.0))
     first = is_more.argmax(axis=0)
-    length = np.where(is_more.any(axis=0), np.ravel(lengths)[first], 0.0)
+    length = np.where(is_more.any(axis=0), first + 1.0, 0.0)
     return Held(length, np.take_along_axis(gains, first[None], axis=0)[0])

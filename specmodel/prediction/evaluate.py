@@ -5,7 +5,6 @@ Predictions, intervals, sensitivity, sweeps and long lists of points all come th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -48,7 +47,7 @@ class Evaluation:
     with a draft, for errors of an engine [-]. `max_draft_length` is the longest draft considered
     that acceptance is known for and the drafter makes [token]. `prefill` and `draft_prefill` are
     passes of one prompt on each replica. `chains` are the same points at all `lengths_considered`,
-    where these were evaluated.
+    where these were evaluated. `is_chain` says where drafts are chains, not trees.
     """
 
     deployment: Deployment
@@ -56,6 +55,7 @@ class Evaluation:
     acceptance: Acceptance
     times: StepTimes | BlockedTimes
     tokens_per_step: FloatArray
+    is_chain: np.ndarray
     step_error: FloatArray | float = 1.0
     max_draft_length: int = 1
     prefill: PassTime | None = None
@@ -133,7 +133,7 @@ class Evaluation:
     @cached_property
     def speedup(self) -> FloatArray:
         """Tokens per step over relative step time: the utility of speculation [-]."""
-        return speculation.utility(self.tokens_per_step, self.relative_step_time)
+        return self.tokens_per_step / self.relative_step_time
 
     @cached_property
     def memory(self) -> MemoryUse:
@@ -146,11 +146,6 @@ class Evaluation:
         """Whether batches fit in memory where the drafter is loaded but drafts nothing."""
         plain = replace(self.memory, verify_tokens=1.0)
         return np.asarray(self.points["batch_size"] <= plain.max_batch_size)
-
-    @cached_property
-    def is_chain(self) -> np.ndarray:
-        """Whether drafts are chains, not trees."""
-        return is_chain(self.points, self.deployment)
 
     @property
     def break_even_acceptance_rate(self) -> FloatArray:
@@ -225,16 +220,19 @@ class Evaluation:
 
     @cached_property
     def best(self) -> Best:
-        """The best of the drafts considered at each point."""
-        shape = self._chain_shape
-        step = len(self.lengths) if self.chains else max(_AT_ONCE // max(math.prod(shape), 1), 1)
-        gains = (
-            gain
-            for start in range(0, len(self.lengths), step)
-            for gain in (self.chains or self.at_lengths(self.lengths[start : start + step])).speedup
-        )
-        none = next(gains) if self.deployment.runs_idle_drafter else 1.0
-        return best_of(gains, none, self._open, shape)
+        """The best of the lengths considered at each point."""
+        lengths, shape = self.lengths, self._chain_shape
+        none = 0.0 if self.deployment.runs_idle_drafter else 1.0
+        best = Best(np.full(shape, -1), np.full(shape, none))
+        step = len(lengths) if self.chains else max(_AT_ONCE // max(best.place.size, 1), 1)
+        for start in range(0, len(lengths), step):
+            part = slice(start, start + step)
+            gains = (self.chains or self.at_lengths(lengths[part])).speedup
+            is_open = None if self._open is None else self._open[part]
+            found = best_of(gains, best.speedup, is_open, shape)
+            place = np.where(found.place < 0, best.place, found.place + start)
+            best = Best(place, found.speedup)
+        return best
 
     @property
     def best_draft_length(self) -> FloatArray:
@@ -244,7 +242,7 @@ class Evaluation:
         """
         if not self.is_chain.any():
             return np.full((), np.nan)
-        best = np.append(self._drafts, 0.0)[self.best.place]
+        best = np.append(np.ravel(self.lengths), 0.0)[self.best.place]
         return best if self.is_chain.all() else np.where(self.is_chain, best, np.nan)
 
     @cached_property
@@ -252,34 +250,33 @@ class Evaluation:
         """Where memory ends drafts; None without recurrent layers, whose states drafts take."""
         if self._open is None or not self.is_chain.all():
             return None
-        chains = self.chains or self.at_lengths(self.lengths)
-        gains = np.broadcast_to(chains.speedup, chains.shape)[-len(self._drafts) :]
-        return held_by_memory(self._drafts, gains, self._open, self.best.speedup)
+        chains, drafts = self.chains or self.at_lengths(self.lengths), -self.max_draft_length
+        gains = np.broadcast_to(chains.speedup, chains.shape)[drafts:]
+        return held_by_memory(gains, self._open[drafts:], self.best.speedup)
 
-    @property
-    def lengths(self) -> FloatArray:
-        """Draft lengths considered, along an axis before those of the points [token]."""
-        longest, axes = self.max_draft_length, len(self._chain_shape)
-        return lengths_considered(self.deployment, longest, axes)
-
-    @property
-    def _drafts(self) -> FloatArray:
-        """Lengths of the drafts considered [token]."""
-        return np.arange(1.0, self.max_draft_length + 1)
-
-    @property
+    @cached_property
     def _chain_shape(self) -> tuple[int, ...]:
-        points = (np.shape(self.points[name]) for name in COORDINATES if name in self.points)
+        """Shape of the points without their draft lengths."""
+        points = [np.shape(self.points[name]) for name in COORDINATES if name in self.points]
         return np.broadcast_shapes(*points, self.acceptance.shape)
 
     @cached_property
+    def lengths(self) -> FloatArray:
+        """Draft lengths considered, along an axis before those of the points [token]."""
+        axes = len(self._chain_shape)
+        return lengths_considered(self.deployment, self.max_draft_length, axes)
+
+    @cached_property
     def _open(self) -> np.ndarray | None:
-        """Which drafts memory allows; None without recurrent layers, whose states drafts take."""
+        """Which lengths memory allows; None without recurrent layers, whose states drafts take.
+
+        Where not even a plain pass fits, it allows all.
+        """
         if not self.deployment.recurrent_model:
             return None
-        lengths = self._drafts.reshape(-1, *(1,) * len(self._chain_shape))
-        memory = MemoryUse(self.deployment, self.points["context_length"], lengths + 1)
-        return open_lengths(self.points["batch_size"] <= memory.max_batch_size, self.plain_fits)
+        points = self.points
+        memory = MemoryUse(self.deployment, points["context_length"], self.lengths + 1)
+        return open_lengths(points["batch_size"] <= memory.max_batch_size, self.plain_fits)
 
 
 def evaluate(
@@ -327,7 +324,9 @@ def evaluate(
         draft_prefill = draft_prefill_pass(deployment, points["prompt_length"])
         if draft_prefill and errors:
             draft_prefill = draft_prefill.scaled(errors.draft, errors.deployment)
-    tokens = _tokens_where_proposed(points, acceptance, deployment)
+    has_branches = (deployment.tree_width > 1) & (points["draft_length"] > 0)
+    is_chain = np.asarray((points["verify_tokens"] == points["draft_length"] + 1) & ~has_branches)
+    tokens = _tokens_where_proposed(points, acceptance, deployment.tree_width, is_chain)
     rate = deployment.drafter.proposal_rate
     return Evaluation(
         deployment=deployment,
@@ -335,6 +334,7 @@ def evaluate(
         acceptance=acceptance,
         times=times,
         tokens_per_step=mean_tokens_per_step(tokens, rate),
+        is_chain=is_chain,
         step_error=step_error,
         max_draft_length=max_draft_length,
         prefill=prefill,
@@ -348,12 +348,6 @@ def lengths_considered(deployment: Deployment, longest: int, axes: int) -> Float
     return np.arange(first, longest + 1).reshape(-1, *(1,) * axes)
 
 
-def is_chain(points: Mapping[str, FloatArray], deployment: Deployment) -> np.ndarray:
-    """Return where drafts are chains, not trees."""
-    has_branches = (deployment.tree_width > 1) & (points["draft_length"] > 0)
-    return np.asarray((points["verify_tokens"] == points["draft_length"] + 1) & ~has_branches)
-
-
 def _largest(parts: Mapping[str, FloatArray]) -> np.ndarray:
     """Return the index into `CAUSES` of the largest time above 0, -1 if none is [-]."""
     shape = np.broadcast_shapes(*(parts[cause].shape for cause in CAUSES))
@@ -362,15 +356,15 @@ def _largest(parts: Mapping[str, FloatArray]) -> np.ndarray:
 
 
 def _tokens_where_proposed(
-    points: Mapping[str, FloatArray], acceptance: Acceptance, deployment: Deployment
+    points: Mapping[str, FloatArray], acceptance: Acceptance, tree_width: int, chains: np.ndarray
 ) -> FloatArray:
     """Return the tokens of a step with a proposal, which for trees must be measured [token]."""
-    gamma, chains = points["draft_length"], is_chain(points, deployment)
+    gamma = points["draft_length"]
     if chains.all():
         return acceptance.expected_tokens_per_step(gamma)
-    if acceptance.form != "tokens_per_step" and deployment.tree_width > 1:
+    if acceptance.form != "tokens_per_step" and tree_width > 1:
         expected = f"1, a chain, as {acceptance.form} holds for no tree: give tokens_per_step"
-        raise InputError("tree_width", deployment.tree_width, expected)
+        raise InputError("tree_width", tree_width, expected)
     if acceptance.form != "tokens_per_step":
         expected = f"draft_length + 1, as {acceptance.form} holds for no tree: give tokens_per_step"
         bad = np.broadcast_to(points["verify_tokens"], chains.shape)[~chains].item(0)

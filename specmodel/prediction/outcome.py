@@ -91,10 +91,11 @@ class Prediction:
 
     def value(self, name: str) -> Array:
         """Return a column by name, as indices into `Column.words` where these are words."""
-        if name not in self._known:
+        known: dict[str, Array] = vars(self).setdefault("_known", {})
+        if name not in known:
             found = self._by_name[name].of(self.evaluation)
-            self._known[name] = np.broadcast_to(found, self.evaluation.shape)
-        return self._known[name]
+            known[name] = np.broadcast_to(found, self.evaluation.shape)
+        return known[name]
 
     @property
     def values(self) -> dict[str, Array]:
@@ -116,10 +117,6 @@ class Prediction:
     def warnings(self) -> tuple[str, ...]:
         """What the reader must know, a sentence each."""
         return tuple(map(str, self.notes))
-
-    @cached_property
-    def _known(self) -> dict[str, Array]:
-        return {}
 
     def view(self, name: str = "", **how: Any) -> Any:
         """Return an answer that is a view of it, in all forms: ``print(p.view("peak"))``.
