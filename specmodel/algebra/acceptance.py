@@ -97,7 +97,9 @@ def acceptance_of_blocks(tokens_per_step: Numeric) -> FloatArray:
 def expected_tokens_per_step_by_position(
     acceptance_by_position: Numeric, draft_length: Numeric
 ) -> FloatArray:
-    """Return ``1 + Σ_j Π_{i<=j} a_i``, the tokens per step with acceptance by position [token].
+    r"""Return the tokens per step with acceptance by position [token].
+
+    .. math:: 1 + \sum_{j=1}^{\gamma} \prod_{i=1}^{j} a_i
 
     `acceptance_by_position` is one list, or a square table with the rates of drafts of n tokens in
     row n. Draft lengths are whole and not longer than the list.
@@ -119,8 +121,9 @@ def expected_tokens_per_step_by_position(
 def mean_tokens_per_step(tokens_where_proposed: Numeric, proposal_rate: Numeric) -> FloatArray:
     """Return the tokens per step over all steps, of which a share has a proposal [token].
 
-    A step in which a look-up proposes nothing is a plain pass and emits one token. This is
-    ``r x + (1 - r)``, written so that it is exact at x = 1.
+    .. math:: 1 + r (x - 1)
+
+    A step in which a look-up proposes nothing is a plain pass and emits one token.
     """
     return np.asarray(1 + np.asarray(proposal_rate) * (np.asarray(tokens_where_proposed) - 1))
 
@@ -128,9 +131,11 @@ def mean_tokens_per_step(tokens_where_proposed: Numeric, proposal_rate: Numeric)
 def proposals(
     proposal_rate: FloatArray | float, batch_size: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the chance that any sequence has a proposal, and the share that then has one [-].
+    r"""Return the chance that any sequence has a proposal, and the share that then has one [-].
 
-    Sequences propose independently: the chance is ``1 - (1 - r)^B``, the mean share r over that.
+    .. math:: 1 - (1 - r)^B, \qquad \frac{r}{1 - (1 - r)^B}
+
+    Sequences propose independently.
     """
     if np.ndim(proposal_rate) == 0 and proposal_rate == 1:
         return np.ones(()), np.ones(())

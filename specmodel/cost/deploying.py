@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack, cast, get_args
+from typing import Any, Unpack, get_args
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.notes import Note
 from specmodel.base.records import read_numbers
-from specmodel.base.units import NORMAL_80, FloatArray, check
+from specmodel.base.units import NORMAL_80, FloatArray, check, single
 from specmodel.cost.activations import with_usual_activations
 from specmodel.cost.arguments import DeploymentArguments
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
@@ -62,6 +62,9 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
+_ONE = "one number for the deployment"
+
+
 def deploy(**arguments: Unpack[DeploymentArguments]) -> tuple[Deployment, dict[str, Any]]:
     """Return a deployment from records, names or paths, and what was assumed in making it.
 
@@ -101,23 +104,29 @@ def resolve(
     names are passed over. Errors carry `prefix` before the name of a field. `lay_out` returns
     degrees for the deployment on one GPU, and what to say of them.
     """
-    changes = _changes(values)
+    dotted = [(*name.partition(".")[::2], value) for name, value in values.items() if "." in name]
+    changes = {record: {field: v for of, field, v in dotted if of == record} for record in RECORDS}
     given = {name: values[name] for name in NAMES if values.get(name) is not None}
     chosen = _DEFAULTS | given
     engine = _record(chosen["engine"], EngineProfile, load_engine)
     engine = engine.with_changes(f"{prefix}engine", changes["engine"])
     if "host_speed" in given:
-        engine = engine.on_host(_single("host_speed", given))
+        engine = engine.on_host(single("host_speed", given["host_speed"], _ONE))
     if "graph_limit" in given:
         engine = engine.with_graphs_of(_degree("graph_limit", given, LARGEST_GRAPH))
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
     if hardware.kind == "cpu":  # its host is the processor that computes, and has no second stream
         engine = replace(engine, hides_host="none", shared_beside=())
+    if chosen["state_rollback"] not in ROLLBACKS:
+        expected = f"one of: {', '.join(ROLLBACKS)}"
+        raise InputError("state_rollback", chosen["state_rollback"], expected)
     dtypes = {name: check_dtype(name, given[name]) for name in _ALL_DTYPES if name in given}
     load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
     target = _record(chosen["target"], Architecture, load)
-    target = _alike(target, dtypes)
+    if "attention_dtype" in dtypes:  # one for all layers
+        layers = (replace(group, mixer_dtype=None, output_dtype=None) for group in target.layers)
+        target = replace(target, layers=tuple(layers))
     target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
     kernels = choose_kernels(hardware, given.get("stack"), engine.stack)
     target = with_usual_activations(target, hardware, engine.stack or kernels.stack, dtypes)
@@ -129,9 +138,9 @@ def resolve(
         engine=engine,
         kernels=kernels,
         popularity=_popularity(given, target),
-        state_rollback=_rollback(chosen["state_rollback"]),
+        state_rollback=chosen["state_rollback"],
         tree_width=_degree("tree_width", {"tree_width": 1} | given, MAX_TOKENS_PER_SEQUENCE),
-        **{name: _single(name, chosen) for name in SHARES},
+        **{name: single(name, chosen[name], _ONE) for name in SHARES},
         **{name: _degree(name, chosen) for name in DEGREES if chosen[name] is not None},
     )
     degrees, told = lay_out(deployment) if lay_out else ({}, None)
@@ -142,28 +151,8 @@ def resolve(
     return deployment, ({"gpus": told} if told else {}) | _assumed(deployment, known)
 
 
-def _alike(target: Architecture, dtypes: Mapping[str, str]) -> Architecture:
-    """Return the target without dtypes of single layers' mixers, where one for all is given."""
-    if "attention_dtype" not in dtypes:
-        return target
-    layers = (replace(group, mixer_dtype=None, output_dtype=None) for group in target.layers)
-    return replace(target, layers=tuple(layers))
-
-
 def _degree(name: str, values: Mapping[str, Any], most: float = np.inf) -> Any:
-    return int(check(name, _single(name, values), minimum=1, maximum=most, whole=True))
-
-
-def _rollback(value: Any) -> Rollback:
-    if value not in ROLLBACKS:
-        raise InputError("state_rollback", value, f"one of: {', '.join(ROLLBACKS)}")
-    return cast(Rollback, value)
-
-
-def _single(name: str, values: Mapping[str, Any]) -> Any:
-    if np.ndim(np.asarray(values[name], dtype=object)):
-        raise InputError(name, values[name], "one number for the deployment")
-    return values[name]
+    return int(check(name, single(name, values[name], _ONE), minimum=1, maximum=most, whole=True))
 
 
 def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,7 +189,12 @@ def _defaults_taken(deployment: Deployment, given: Mapping[str, Any]) -> dict[st
     values |= {"stack": deployment.kernels.stack, "state_slots": state_slots(deployment.states)}
     if deployment.engine.is_of_mean_host:
         values["host_speed"] = Note("mean_host", {"speed": deployment.engine.host_speed})
-    told = _without_part(deployment).union(given)
+    told = {*given} if target.is_moe else {*given, "routing_correlation", "expert_parallel"}
+    is_on_target = deployment.drafter.is_lookup or deployment.drafter.is_head
+    told |= {"draft_tensor_parallel"} if is_on_target else set()
+    is_recurrent = deployment.recurrent_model is not None
+    told |= set() if is_recurrent else {"state_rollback", "state_slots"}
+    told |= {"state_slots"} if deployment.engine.state_slots else set()
     assumed = {n: value for n, value in values.items() if n not in told and value is not None}
     if "kv_dtype" in assumed and target.other_kv_dtype not in (None, target.kv_dtype):
         dtypes = {"dtype": assumed["kv_dtype"], "other": target.other_kv_dtype}
@@ -264,27 +258,8 @@ def _assumed_of_link(deployment: Deployment) -> dict[str, Any]:
     return assumed
 
 
-def _without_part(deployment: Deployment) -> set[str]:
-    """Return the arguments that decide nothing for these models."""
-    names = set() if deployment.target.is_moe else {"routing_correlation", "expert_parallel"}
-    is_on_target = deployment.drafter.is_lookup or deployment.drafter.is_head
-    names |= {"draft_tensor_parallel"} if is_on_target else set()
-    if deployment.recurrent_model is None:
-        return names | {"state_rollback", "state_slots"}
-    return names | ({"state_slots"} if deployment.engine.state_slots else set())
-
-
 def _record(value: Any, kind: type, load: Any) -> Any:
     return value if isinstance(value, kind) else load(value)
-
-
-def _changes(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    changes: dict[str, dict[str, Any]] = {record: {} for record in RECORDS}
-    for name, value in values.items():
-        record, dot, field = name.partition(".")
-        if dot and record in changes:
-            changes[record][field] = value
-    return changes
 
 
 def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:

@@ -1,6 +1,6 @@
 """What runs where: a target, its drafter, GPUs and an engine."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,6 @@ from specmodel.base.units import FloatArray, check
 from specmodel.drafters.by_name import Drafter
 from specmodel.layers.batch import Layout
 from specmodel.layers.engines import EngineCode, engine_code, has_code
-from specmodel.layers.group import Mixer
 from specmodel.layers.states import Rollback, Slots, StateKeeping
 from specmodel.machines.engine import EngineProfile, Overheads
 from specmodel.machines.graphs import GraphLimit, graph_limit
@@ -101,7 +100,7 @@ class Deployment:
     def wider_dtypes(self) -> dict[str, str]:
         """Dtypes without a peak on the GPU, and the wider ones they are computed in."""
         wider = {}
-        for model in (self.target, *self.drafter.architectures):
+        for model in self._models:
             for group, stored, dtype in model.arithmetic_dtypes:
                 try:
                     computed = self.hardware.compute_dtype(dtype)
@@ -192,12 +191,12 @@ class Deployment:
     @cached_property
     def recurrent_model(self) -> Architecture | None:
         """The first of target and draft models with recurrent layers, if any."""
-        return self._first_model(lambda mixer: mixer.is_recurrent)
+        return next((m for m in self._models if any(mix.is_recurrent for mix in m.mixers)), None)
 
     @cached_property
     def compressed_model(self) -> Architecture | None:
         """The first of target and draft models whose cache entries are made of several tokens."""
-        return self._first_model(lambda mixer: mixer.pools_tokens)
+        return next((m for m in self._models if any(mix.pools_tokens for mix in m.mixers)), None)
 
     @cached_property
     def layout(self) -> Layout:
@@ -247,9 +246,9 @@ class Deployment:
         names = self.hardware.name, self.drafter.kind
         return self.engine.is_outside(*names, batch_size, draft_length)
 
-    def _first_model(self, has_part: Callable[[Mixer], bool]) -> Architecture | None:
-        models = (self.target, *self.drafter.architectures)
-        return next((model for model in models if any(map(has_part, model.mixers))), None)
+    @property
+    def _models(self) -> tuple[Architecture, ...]:
+        return self.target, *self.drafter.architectures
 
     @property
     def _gpus_per_node(self) -> int:

@@ -171,8 +171,11 @@ def step_times(  # noqa: PLR0913 - all keyword-only but for the deployment
     only: Only = "all",
     prompts: Sequence[SequenceGroup] = (),
 ) -> StepTimes:
-    """Return the times of a draft-and-verify step (Eq. 2 of MoESD, with the drafter's own passes).
+    r"""Return the times of a draft-and-verify step.
 
+    .. math:: T_\mathrm{step} = \sum_j n_j T_{D,j} + T_T(B, \gamma + 1) + T_\mathrm{reject}
+
+    Eq. 2 of MoESD, with each kind of the drafter's own passes in place of γ alike ones.
     The host looks up drafts one sequence after another, on each replica its own. Where only a share
     r of the sequences has a proposal, some sequence has one with chance ``1 - (1 - r)^B``; the
     others then carry one token in the same pass. Host time adds to the GPU's, or is hidden behind
