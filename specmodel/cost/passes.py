@@ -69,6 +69,11 @@ class ComponentTime:
 
 
 _TIMES = tuple(field.name for field in fields(ComponentTime))
+_OF_KERNELS = (
+    *("compute_time", "memory_time", "activation_time"),
+    *("launch_time", "busy_time", "reading_time"),
+)
+"""Times that a factor on kernels scales."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,12 +129,27 @@ def side_by_side(
     hidden = few * (alone - two_streams_time(*streams))
     share = hidden / np.maximum(streams[1].time, np.finfo(float).tiny)
     for place, stack in enumerate(timed):
-        if second.keys() & set(stack.names):
-            rows = np.array([name in second for name in stack.names], dtype=float)
-            part = with_axes(rows, 1 + np.ndim(share)) * share
-            shown, hidden = stack.times.scaled(1 - part), stack.times.total_time * part
-            found[place] = replace(stack, times=replace(shown, hidden_time=hidden))
+        rows = [i for i, name in enumerate(stack.names) if name in second]
+        if rows:
+            found[place] = replace(stack, times=_partly_hidden(stack.times, rows, share))
     return found
+
+
+def _partly_hidden(times: ComponentTime, rows: Sequence[int], share: FloatArray) -> ComponentTime:
+    """Return times of a stack in which a share of some rows is hidden."""
+    shape = np.broadcast_shapes(np.shape(share), times.busy_time.shape[1:])
+    hidden, shown = np.zeros((len(times.busy_time), *shape)), dict[str, FloatArray]()
+    for name in _OF_KERNELS:
+        values = getattr(times, name)
+        if not isinstance(values, float):  # 0, where no component has any
+            shown[name] = np.empty_like(hidden)
+            shown[name][...] = values  # which takes less than a product of all rows
+    for i in rows:
+        total = times.busy_time[i] + (_row(times.link_time, i) + _row(times.launch_time, i))
+        hidden[i] = total * share
+        for values in shown.values():
+            values[i] *= 1 - share
+    return replace(times, hidden_time=hidden, **shown)
 
 
 def _row(values: Value, i: int) -> Value:

@@ -7,7 +7,6 @@ from typing import Any
 
 from specmodel.base.notes import Note
 from specmodel.base.ranges import ranges_text
-from specmodel.base.units import format_si
 
 Values = Mapping[str, Any]
 
@@ -35,6 +34,12 @@ def in_words(assumed: Mapping[str, Any]) -> dict[str, Any]:
     return {name: str(v) if isinstance(v, Note) else v for name, v in assumed.items()}
 
 
+def _si(value: float, unit: str) -> str:
+    from specmodel.base.units import format_si  # which imports NumPy
+
+    return format_si(value, unit)
+
+
 def _beyond_memory(v: Values) -> str:
     places = " and ".join(f"{name} {value}" for name, value in v["fewest_at"].items())
     at = f" at {places}" if places else ""
@@ -48,7 +53,7 @@ def _beyond_memory(v: Values) -> str:
     else:
         largest = "not even the weights fit"
     needed, usable, whole = (
-        format_si(v[name], "B") for name in ("needed_bytes", "usable_bytes", "capacity_bytes")
+        _si(v[name], "B") for name in ("needed_bytes", "usable_bytes", "capacity_bytes")
     )
     return (
         f"batch size {v['batch_size']} needs {needed} of the {usable} ({100 * v['share']:g} % of"
@@ -90,7 +95,7 @@ def _graphs_end_drafts(v: Values) -> str:
 
 def _memory_ends_drafts(v: Values) -> str:
     at = f"at {v['batch_size']:.0f}, " if v["are_several"] else ""
-    needed, usable = (format_si(v[name], "B") for name in ("needed_bytes", "usable_bytes"))
+    needed, usable = (_si(v[name], "B") for name in ("needed_bytes", "usable_bytes"))
     return (
         f"memory ends drafts at batch size {v['batch_sizes']}: {at}draft length"
         f" {v['draft_length']:.0f} would gain {v['speedup']:.2f}x, but needs {needed} of the"
@@ -101,7 +106,7 @@ def _memory_ends_drafts(v: Values) -> str:
 def _loaded_drafter(v: Values) -> str:
     spent = {"its pass": v["draft_time"], "the host's work": v["host_time"]}
     parts = [
-        f"{name} {format_si(time, 's')}"
+        f"{name} {_si(time, 's')}"
         for name, time in spent.items()
         if time > 0.1 * sum(spent.values())
     ]
