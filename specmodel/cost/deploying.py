@@ -74,7 +74,7 @@ def deploy(**arguments: Unpack[DeploymentArguments]) -> tuple[Deployment, dict[s
     Parameters
     ----------
     **arguments
-        What runs where: those of `PlainArguments` and `DeploymentArguments`.
+        What runs where: those of `RunArguments` and `DeploymentArguments`.
 
     Examples
     --------
