@@ -241,11 +241,6 @@ class Deployment:
         """The number of replicas, and what the host needs for a kernel outside graphs [s]."""
         return self.layout.replicas, float(np.mean(self.engine_seconds.eager_kernel_time))
 
-    def is_outside(self, batch_size: FloatArray, draft_length: FloatArray) -> np.ndarray:
-        """Return where the engine was not fitted on what is asked of it."""
-        names = self.hardware.name, self.drafter.kind
-        return self.engine.is_outside(*names, batch_size, draft_length)
-
     @property
     def _models(self) -> tuple[Architecture, ...]:
         return self.target, *self.drafter.architectures

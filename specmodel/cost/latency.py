@@ -87,7 +87,8 @@ class StepTimes:
     @cached_property
     def verify_time(self) -> FloatArray:
         """Mean target pass of a step [s]."""
-        return self._mean(self.forward.total_time, self.speculating.total_time)
+        plain = self.forward.total_time
+        return plain + self.speculating_chance * (self.speculating.total_time - plain)
 
     @cached_property
     def draft_time(self) -> FloatArray:
@@ -111,7 +112,8 @@ class StepTimes:
     @property
     def active_experts_verify(self) -> FloatArray:
         """Distinct experts per layer in the mean target pass of a step [-]."""
-        return self._mean(self.forward.active_experts, self.speculating.active_experts)
+        plain = self.forward.active_experts
+        return plain + self.speculating_chance * (self.speculating.active_experts - plain)
 
     @cached_property
     def step_time(self) -> FloatArray:
@@ -144,9 +146,6 @@ class StepTimes:
             gpu = gpu + part.passes.count * part.each.gpu_time
             host = host + part.passes.count * part.each.host_time
         return exposed_share(gpu, host)
-
-    def _mean(self, plain: FloatArray, speculating: FloatArray) -> FloatArray:
-        return plain + self.speculating_chance * (speculating - plain)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
