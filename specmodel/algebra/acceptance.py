@@ -135,7 +135,9 @@ def acceptance_of_blocks(tokens_per_step: Numeric) -> FloatArray:
 def expected_tokens_per_step_by_position(
     acceptance_by_position: Numeric, draft_length: Numeric
 ) -> FloatArray:
-    """Return ``1 + Σ_j Π_{i<=j} a_i``, the tokens per step with acceptance by position [token].
+    r"""Return the tokens per step with acceptance by position [token].
+
+    .. math:: 1 + \sum_{j=1}^{\gamma} \prod_{i=1}^{j} a_i
 
     `acceptance_by_position` is one list, or a square table with the rates of drafts of n tokens in
     row n. Draft lengths are whole and not longer than the list.
@@ -157,8 +159,9 @@ def expected_tokens_per_step_by_position(
 def mean_tokens_per_step(tokens_where_proposed: Numeric, proposal_rate: Numeric) -> FloatArray:
     """Return the tokens per step over all steps, of which a share has a proposal [token].
 
-    A step in which a look-up proposes nothing is a plain pass and emits one token. This is
-    ``r x + (1 - r)``, written so that it is exact at x = 1.
+    .. math:: 1 + r (x - 1)
+
+    A step in which a look-up proposes nothing is a plain pass and emits one token.
     """
     return np.asarray(1 + np.asarray(proposal_rate) * (np.asarray(tokens_where_proposed) - 1))
 
@@ -166,9 +169,11 @@ def mean_tokens_per_step(tokens_where_proposed: Numeric, proposal_rate: Numeric)
 def proposals(
     proposal_rate: FloatArray | float, batch_size: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the chance that any sequence has a proposal, and the share that then has one [-].
+    r"""Return the chance that any sequence has a proposal, and the share that then has one [-].
 
-    Sequences propose independently: the chance is ``1 - (1 - r)^B``, the mean share r over that.
+    .. math:: 1 - (1 - r)^B, \qquad \frac{r}{1 - (1 - r)^B}
+
+    Sequences propose independently.
     """
     if np.ndim(proposal_rate) == 0 and proposal_rate == 1:
         return np.ones(()), np.ones(())
@@ -218,20 +223,17 @@ class Acceptance:
     spread: float = 0.0
 
     def __post_init__(self) -> None:
-        given = self._given()
-        if len(given) != 1:
-            raise InputError("acceptance", given or None, "exactly one of " + ", ".join(FORMS))
-        if given[0] not in _MEASURED and self.measured_draft_length is not None:
-            expected = f"none, as {given[0]} holds at every draft length"
+        if self.form not in _MEASURED and self.measured_draft_length is not None:
+            expected = f"none, as {self.form} holds at every draft length"
             raise InputError("measured_draft_length", self.measured_draft_length, expected)
 
     @cached_property
     def form(self) -> str:
         """Name of the form that was given."""
-        return self._given()[0]
-
-    def _given(self) -> list[str]:
-        return [name for name in FORMS if getattr(self, name) is not None]
+        given = [name for name in FORMS if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise InputError("acceptance", given or None, "exactly one of " + ", ".join(FORMS))
+        return given[0]
 
     @property
     def max_draft_length(self) -> float:
@@ -302,7 +304,7 @@ class Acceptance:
                 expected = f"at most {most:g}, the longest measured: {self.source}"
                 raise InputError("draft_length", f"{longest:g}", expected)
             return expected_tokens_per_step_by_position(rates, draft_length)
-        return speculation.expected_tokens_per_step(self.rate(), draft_length)
+        return speculation.expected_tokens_per_step(self._rate, draft_length)
 
     def _measured_tokens(self) -> tuple[FloatArray, FloatArray]:
         """Return the measured tokens per step and their draft length [token]."""

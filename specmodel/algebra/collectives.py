@@ -39,9 +39,13 @@ def all_reduce_time(
     parameters: AllReduceParameters,
     count: Value = 1.0,
 ) -> FloatArray:
-    """Return the time of all-reduces of equal tensors, one after the other.
+    r"""Return the time of all-reduces of equal tensors, one after the other.
 
-    Engines choose between two algorithms (R. Thakur et al., "Optimization of collective
+    .. math:: \min\left(t_1 + (n - 1) \frac{b}{\beta_1},\;
+              t_2 + \frac{2 (n - 1)}{n} \frac{b}{\beta_2}\right)
+
+    Of n GPUs and b bytes, at the bandwidths β that are achieved and after latencies t, which grow
+    with n. Engines choose between two algorithms (R. Thakur et al., "Optimization of collective
     communication operations in MPICH," Int. J. High Performance Computing Applications, vol. 19,
     no. 1, 2005). One-shot, faster for small tensors: each GPU reads the whole tensor of every other
     one, ``n - 1`` times its bytes and one wait. Two-shot: each reduces a part and gathers the

@@ -49,9 +49,11 @@ logarithms of the factors beyond are integrated [token]."""
 def active_experts(
     num_tokens: Numeric, num_experts: Numeric, experts_per_token: Numeric
 ) -> FloatArray:
-    """Return the expected distinct experts that independently routed tokens activate in a layer.
+    r"""Return the expected distinct experts that independently routed tokens activate in a layer.
 
-    Eq. 8 of MoESD, ``E (1 - ((E - K)/E)^t)``. It is exact for uniformly random K-subsets.
+    .. math:: N(t) = E \left(1 - \left(\frac{E - k}{E}\right)^t\right)
+
+    Eq. 8 of MoESD [1]_. It is exact for uniformly random subsets of k.
 
     Parameters
     ----------
@@ -78,7 +80,11 @@ def active_experts(
 def tokens_per_expert(
     num_tokens: Numeric, num_experts: Numeric, experts_per_token: Numeric
 ) -> FloatArray:
-    """Return the mean number of tokens that each activated expert processes, Eq. 10 of MoESD.
+    r"""Return the mean number of tokens that each activated expert processes.
+
+    .. math:: T_\mathrm{exp} = \frac{t\,k}{N(t)}
+
+    Eq. 10 of MoESD [1]_.
 
     Parameters
     ----------
@@ -88,7 +94,7 @@ def tokens_per_expert(
     Returns
     -------
     FloatArray
-        T_exp, ``t k / N(t)``, at least 1 from one token on [token].
+        T_exp, at least 1 from one token on [token].
     """
     t = check("num_tokens", num_tokens, above=0)
     E, k = check_experts(num_experts, experts_per_token)
@@ -98,7 +104,12 @@ def tokens_per_expert(
 def saturation_tokens(
     num_experts: Numeric, experts_per_token: Numeric, share: Numeric = 0.95
 ) -> FloatArray:
-    """Return the tokens from which independently routed tokens activate a share of all experts.
+    r"""Return the tokens from which independently routed tokens activate a share of all experts.
+
+    .. math:: T_\mathrm{thres} = \left\lceil \log_{1-\rho} (1 - \tau) \right\rceil,
+              \qquad \rho = k / E
+
+    Eq. 9 of MoESD [1]_.
 
     Parameters
     ----------
@@ -108,7 +119,7 @@ def saturation_tokens(
     Returns
     -------
     FloatArray
-        T_thres of Eq. 9 of MoESD, ``ceil(log_{1-ρ}(1 - τ))`` [token].
+        T_thres [token].
 
     Examples
     --------
@@ -125,12 +136,13 @@ def saturation_tokens(
 def expert_use(
     tokens_per_sequence: Numeric, inclusion: Numeric, routing_correlation: Numeric
 ) -> FloatArray:
-    """Return the probability that an expert is used by the tokens of one sequence.
+    r"""Return the probability that an expert is used by the tokens of one sequence.
+
+    .. math:: 1 - \prod_{i=0}^{s-1} \frac{(1-p)(1-c) + i c}{(1-c) + i c}
 
     A beta-binomial law. Each sequence has its own chance X of using the expert, drawn from a Beta
     distribution with mean p; two of its tokens then correlate by ``c = 1 / (a + b + 1)``, so that
-    ``a = p (1 - c) / c`` and ``b = (1 - p) (1 - c) / c``. No token uses it with probability
-    ``E[(1 - X)^s] = Π_{i<s} (b + i) / (a + b + i) = Π_{i<s} ((1-p)(1-c) + ic) / ((1-c) + ic)``. A
+    ``a = p (1 - c) / c`` and ``b = (1 - p) (1 - c) / c``. The product is ``E[(1 - X)^s]``. A
     fraction of a token takes that power of the last factor. Factors beyond the 128th, which only
     prompts have, change slowly: their logarithms are summed by the Euler-Maclaurin formula, which
     misses the product by less than 1e-13.
@@ -260,7 +272,9 @@ def check_experts(
 
 
 def union(count: FloatArray, each: FloatArray, E: FloatArray) -> FloatArray:
-    """Return the union of independent draws of `each` of E: ``E (1 - (1 - each/E)^count)``.
+    r"""Return the union of independent draws of `each` of E members.
+
+    .. math:: E \left(1 - \left(1 - \frac{\mathrm{each}}{E}\right)^\mathrm{count}\right)
 
     Parameters
     ----------

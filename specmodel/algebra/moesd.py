@@ -52,9 +52,12 @@ class MoESDParameters:
 
 
 def growth(t: Numeric, threshold: Numeric, base: Numeric) -> FloatArray:
-    """Return MoESD's growth of time with tokens: exponential, then linear, smooth in between.
+    r"""Return MoESD's growth of time with tokens: exponential, then linear, smooth in between.
 
-    Eq. 11: ``s^t`` up to the threshold, then ``s^(λRP) (1 + ln(s) (t - λRP))``.
+    .. math:: G(t) = \begin{cases} s^t & t \le \lambda RP \\
+              s^{\lambda RP} (1 + \ln s\, (t - \lambda RP)) & t > \lambda RP \end{cases}
+
+    Eq. 11 of MoESD.
 
     Parameters
     ----------
@@ -90,7 +93,11 @@ def forward_time(
     num_experts: Numeric,
     experts_per_token: Numeric,
 ) -> FloatArray:
-    """Return the time of a target pass, ``bias + k1 G(t) + k2 N(t) + k3 G(T_exp)`` (Algorithm 1).
+    r"""Return the time of a target pass.
+
+    .. math:: T_T = \mathrm{bias} + k_1 G(t) + k_2 N(t) + k_3 G(T_\mathrm{exp})
+
+    Algorithm 1 of MoESD.
 
     Parameters
     ----------
@@ -120,7 +127,11 @@ def forward_time(
 def draft_pass_time(
     batch_size: Numeric, parameters: MoESDParameters, *, ridge_point: Numeric
 ) -> FloatArray:
-    """Return the time of one pass of the drafter: ``draft_bias + draft_k G(B)`` of Algorithm 1.
+    r"""Return the time of one pass of the drafter.
+
+    .. math:: T_D = \mathrm{draft\_bias} + \mathrm{draft\_k}\, G(B)
+
+    Algorithm 1 of MoESD.
 
     Parameters
     ----------
@@ -138,7 +149,11 @@ def draft_pass_time(
 
 
 def reject_time(batch_size: Numeric, parameters: MoESDParameters) -> FloatArray:
-    """Return the time of rejection sampling: ``reject_bias + reject_k B`` of Algorithm 1.
+    r"""Return the time of rejection sampling.
+
+    .. math:: T_\mathrm{reject} = \mathrm{reject\_bias} + \mathrm{reject\_k}\, B
+
+    Algorithm 1 of MoESD.
 
     Parameters
     ----------
@@ -164,7 +179,9 @@ def speedup(
     num_experts: Numeric,
     experts_per_token: Numeric,
 ) -> FloatArray:
-    """Return the speedup that MoESD's model predicts, ``σ (γ+1) ar / (γ draft + verify + reject)``.
+    r"""Return the speedup that MoESD's model predicts.
+
+    .. math:: \frac{\sigma (\gamma + 1)\, T_T(B)}{\gamma T_D + T_T(B \gamma) + T_\mathrm{reject}}
 
     This is Eq. 4. Line 11 of Algorithm 1 as printed has ``draft + ar + verify + reject`` below the
     line; that contradicts Eq. 4, which its own comment cites, and bounds the speedup by

@@ -8,13 +8,16 @@ from specmodel.base.units import FloatArray
 
 
 def exposed_share(gpu_time: FloatArray, host_time: FloatArray | float) -> FloatArray:
-    """Return the share of the host's time that a step waits for, from 0 (hidden) to 1 [-].
+    r"""Return the share of the host's time that a step waits for, from 0 (hidden) to 1 [-].
 
-    A step takes ``(gpu^2 + host^2)^(1/2)``: nearly the longer of the two where they differ, a
-    little more where they do not, as each waits for the other now and then. Beyond the GPU's time
-    it therefore takes ``host^2 / (step + gpu)``. The exponent 2 was chosen among 1 (the sum), 1.25,
-    1.5, 2, 3 and 4 on published speedups and step times of seven serving hosts, each left out in
-    turn: mean errors of 14.9, 13.1, 10.9, 9.6, 11.7 and 12.9 % (2026-11-22).
+    .. math:: \frac{h}{g + \sqrt{g^2 + h^2}}
+
+    A step takes ``(g^2 + h^2)^(1/2)`` of the GPU's and the host's time: nearly the longer of the
+    two where they differ, a little more where they do not, as each waits for the other now and
+    then. Beyond the GPU's time it therefore takes ``h^2 / (step + g)``. The exponent 2 was chosen
+    among 1 (the sum), 1.25, 1.5, 2, 3 and 4 on published speedups and step times of seven serving
+    hosts, each left out in turn: mean errors of 14.9, 13.1, 10.9, 9.6, 11.7 and 12.9 %
+    (2026-11-22).
     """
     # NumPy's hypot takes five times as long, for times that no square overflows
     step = np.sqrt(gpu_time * gpu_time + host_time * host_time)
@@ -36,12 +39,13 @@ class Demand(NamedTuple):
 
 
 def two_streams_time(first: Demand, second: Demand) -> FloatArray:
-    """Return the time of two streams of kernels that share a GPU [s].
+    r"""Return the time of two streams of kernels that share a GPU [s].
 
-    With both times T, readings m and arithmetic c, and L the longer T:
-    ``L + max(m1 m2, c1 c2) / L``. Streams cannot read at once: whatever both read takes its bytes
-    over the bandwidth. What is neither reading nor arithmetic hides behind the other stream, as far
-    as that is there.
+    .. math:: L + \frac{\max(m_1 m_2,\; c_1 c_2)}{L}, \qquad L = \max(T_1, T_2)
+
+    Times alone are T, readings m and arithmetic c. Streams cannot read at once: whatever both read
+    takes its bytes over the bandwidth. What is neither reading nor arithmetic hides behind the
+    other stream, as far as that is there.
 
     Two customers in a closed network have each resource between them, shared equally. One that
     comes to read finds the other reading as often as that does alone, ``m / T`` (the arrival

@@ -178,7 +178,9 @@ def rank_share(
     num_zero_experts: int = 0,
     groups: tuple[int, int] = (1, 1),
 ) -> float:
-    """Return the chance that a token uses any of a rank's experts, ``1 - C(E - E/r, k) / C(E, k)``.
+    r"""Return the chance that a token uses any of a rank's experts.
+
+    .. math:: 1 - \binom{E - E/r}{k} \bigg/ \binom{E}{k}
 
     Where routing is limited to some groups of experts, ranks hold experts in their order. A token
     then uses one expert of each group that it takes for sure, as groups are chosen by their best
@@ -218,7 +220,9 @@ def _missed(choices: int, own: int, drawn: int) -> float:
 
 
 def _maximum(mean: FloatArray, variance: FloatArray, third: FloatArray, ranks: int) -> FloatArray:
-    """Return the expected maximum over ranks, from the moments of one rank.
+    r"""Return the expected maximum over ranks, from the moments of one rank.
+
+    .. math:: \mu + z \sqrt{\frac{v\, r}{r - 1}} + \frac{z^2 - 1}{6} \frac{\mu_3}{v}
 
     `third` is the third central moment over the variance, which is standard deviation times
     skewness. The counts of r ranks have a fixed sum, so that two of them correlate by -1/(r - 1).

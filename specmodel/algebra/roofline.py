@@ -1,10 +1,8 @@
 """Time of kernels from FLOPs and bytes: the roofline and what bends it."""
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,15 +12,13 @@ SHARPNESS = 8.0
 """Exponent p of the smooth roofline where none was fitted [-]. At the ridge point, where both times
 are equal, it gives ``2^(1/8)`` of the textbook's time, 9 % more."""
 
-_BENDING = ("tile_rows", "tile_width", "group_time", "ramp_time", "depth_time")
+_BENDING = ("tile_rows", "tile_width", "ramp_time", "depth_time")
 
 Value: TypeAlias = FloatArray | float
 """A number, or an array of them."""
 
 _TINY = float(np.finfo(float).tiny)
-_NEGLIGIBLE = float(np.finfo(float).eps) / 4
 _FEWEST = 1e-9
-_FEW = 64
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,10 +81,6 @@ class KernelParameters:
         tiles = self.tile_rows * np.power(each, np.subtract(self.tile_growth, 1.0))
         return np.asarray(seconds * np.sqrt(1 + tiles * tiles))
 
-    def grouped(self, seconds: Value, groups: Value) -> Value:
-        """Return the time of arithmetic with what each of its `groups` adds [s]."""
-        return seconds if "group_time" not in self._bends else seconds + groups * self.group_time
-
     def tiled_weights(self, weight_bytes: Value, width: Value) -> Value:
         """Return the bytes of matrices `width` wide, with the padding that tiles read [B]."""
         if "tile_width" not in self._bends:
@@ -120,7 +112,9 @@ DATA_SHEET = KernelParameters()
 
 
 def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: Value) -> FloatArray:
-    """Return ``(a^p + b^p)^(1/p)``, a maximum without a kink, safe from overflow.
+    r"""Return a maximum without a kink, safe from overflow.
+
+    .. math:: t = \left(a^p + b^p\right)^{1/p}
 
     Compute and memory traffic overlap, so that the larger time decides; near the ridge point they
     overlap imperfectly, and the norm is up to ``2^(1/p)`` above the larger of the two.
@@ -128,8 +122,8 @@ def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: Value) -> F
     Parameters
     ----------
     first, second, sharpness
-        Times that overlap [s], and the exponent p; infinity gives the textbook roofline. An array
-        of exponents has one for each place along the first axis of the times [-].
+        Times that overlap [s], and the exponent p, which broadcasts with them; infinity gives the
+        textbook roofline [-].
 
     Returns
     -------
@@ -141,51 +135,6 @@ def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: Value) -> F
     >>> float(smooth_maximum(np.float64(3.0), np.float64(4.0), 2.0))
     5.0
     """
-    rows: Sequence[Any] | None = None
-    if not isinstance(sharpness, float) and np.ndim(sharpness):
-        exponents, axes = np.ravel(sharpness), max(np.ndim(first), np.ndim(second))
-        is_few = max(np.size(first), np.size(second)) <= _FEW
-        rows = _squarings(exponents.tobytes(), axes) if is_few else None
-        if rows is None:
-            return _by_exponent(first, second, exponents)
-    larger = np.asarray(np.maximum(first, second))
-    ratio = np.asarray(np.minimum(first, second) / (larger + _TINY))
-    if rows is None and (
-        math.isinf(sharpness)
-        or (ratio.size > _FEW and ratio.max() ** sharpness < _NEGLIGIBLE)  # saves most of the time
-    ):
-        return larger
-    # larger (1 + ratio^p)^(1/p), in place and by squaring where p allows: half the time of a pow
-    if rows is None and (squarings := math.log2(sharpness)).is_integer():
-        rows = [True] * int(squarings)
-    if rows is None:
-        np.power(1 + ratio**sharpness, 1 / sharpness, out=ratio)
-    else:
-        for row in rows:
-            np.multiply(ratio, ratio, out=ratio, where=row)
-        ratio += 1
-        for row in rows:
-            np.sqrt(ratio, out=ratio, where=row)
-    return np.asarray(np.multiply(ratio, larger, out=ratio))
-
-
-def _by_exponent(first: FloatArray, second: FloatArray, exponents: FloatArray) -> FloatArray:
-    """Return smooth maxima along the first axis, each with its exponent."""
-    distinct = set(exponents.tolist())
-    if len(distinct) == 1:
-        return smooth_maximum(first, second, distinct.pop())
-    first, second = np.broadcast_arrays(first, second)
-    found = np.empty_like(first)
-    for exponent in distinct:
-        rows = exponents == exponent
-        found[rows] = smooth_maximum(first[rows], second[rows], exponent)
-    return found
-
-
-@lru_cache(maxsize=256)
-def _squarings(exponents: bytes, axes: int) -> list[np.ndarray] | None:
-    """Return which rows are squared each time, None where exponents are no powers of two."""
-    powers = np.log2(np.frombuffer(exponents)).reshape(-1, *(1,) * (axes - 1))
-    if not np.isfinite(powers).all() or (powers != np.floor(powers)).any():
-        return None
-    return [powers > i for i in range(int(powers.max()))]
+    p, larger = np.asarray(sharpness), np.maximum(first, second)
+    ratio = np.minimum(first, second) / (larger + _TINY)
+    return np.asarray(larger * (1 + ratio**p) ** (1 / p))

@@ -20,7 +20,9 @@ MAX_POPULARITY_EXPONENT = 5.0
 
 
 def zipf_popularity(num_experts: int, experts_per_token: float, exponent: Numeric) -> FloatArray:
-    """Return popularities that fall with rank as a power, none above 1.
+    r"""Return popularities that fall with rank as a power, none above 1.
+
+    .. math:: p_i = \min(1,\; \lambda\, i^{-a})
 
     If the first m experts are clipped at 1, the others share the rest, ``k - m``, in proportion to
     their weights, which gives λ. The right m is the smallest that leaves no other above 1.
@@ -34,7 +36,7 @@ def zipf_popularity(num_experts: int, experts_per_token: float, exponent: Numeri
     Returns
     -------
     FloatArray
-        ``min(1, λ rank^-exponent)`` on a new last axis, summing to `experts_per_token` [-].
+        Popularities on a new last axis, summing to `experts_per_token` [-].
 
     Examples
     --------
@@ -81,7 +83,9 @@ def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: f
 
 
 def union_by_expert(batch_size: FloatArray, use: FloatArray) -> FloatArray:
-    """Return the expected distinct experts of a batch whose sequences are independent.
+    r"""Return the expected distinct experts of a batch whose sequences are independent.
+
+    .. math:: \sum_e 1 - (1 - \mathrm{use}_e)^B
 
     Points are taken in parts that keep the arrays at some megabytes; each is summed over experts as
     it would be alone, to the last digit.
@@ -95,7 +99,7 @@ def union_by_expert(batch_size: FloatArray, use: FloatArray) -> FloatArray:
     Returns
     -------
     FloatArray
-        ``Σ_e 1 - (1 - use_e)^B``, without the last axis [-].
+        Expected distinct experts, without the last axis [-].
     """
     shape, size = np.broadcast_shapes(batch_size.shape, use.shape[:-1]), use.shape[-1]
     axis = int(np.argmax(shape)) if shape else 0

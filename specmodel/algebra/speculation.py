@@ -27,9 +27,11 @@ MAX_DRAFT_LENGTH = 1000
 
 
 def expected_tokens_per_step(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArray:
-    """Return the expected number of tokens emitted per sequence and step, the target's own too.
+    r"""Return the expected number of tokens emitted per sequence and step, the target's own too.
 
-    Eq. 1 of Leviathan et al., ``(1 - α^(γ+1)) / (1 - α)``, accurate to rounding as α approaches 1.
+    .. math:: \frac{1 - \alpha^{\gamma+1}}{1 - \alpha}
+
+    Eq. 1 of Leviathan et al. [1]_, accurate to rounding as α approaches 1.
 
     Parameters
     ----------
@@ -52,7 +54,11 @@ def expected_tokens_per_step(acceptance_rate: Numeric, draft_length: Numeric) ->
 
 
 def step_efficiency(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArray:
-    """Return MoESD's σ (Eq. 5): tokens emitted per step as a share of the most that could be.
+    r"""Return MoESD's σ: tokens emitted per step as a share of the most that could be.
+
+    .. math:: \sigma = \frac{1 - \alpha^{\gamma+1}}{(1 - \alpha)(\gamma + 1)}
+
+    Eq. 5 of MoESD [2]_.
 
     Parameters
     ----------
@@ -62,7 +68,7 @@ def step_efficiency(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArr
     Returns
     -------
     FloatArray
-        ``tokens_per_step / (draft_length + 1)`` [-].
+        Step efficiency, from 1 / (draft_length + 1) to 1 [-].
 
     Examples
     --------
@@ -124,7 +130,9 @@ def solve_acceptance_rate(tokens_per_step: Numeric, draft_length: Numeric) -> Fl
 
 
 def target_efficiency(forward_time: Numeric, verify_time: Numeric) -> FloatArray:
-    """Return how cheap verification is: time of a plain pass over time of a verify pass.
+    r"""Return how cheap verification is: time of a plain pass over time of a verify pass.
+
+    .. math:: \frac{T_T(B, 1)}{T_T(B, \gamma + 1)}
 
     Parameters
     ----------
@@ -156,7 +164,9 @@ def relative_step_time(forward_time: Numeric, step_time: Numeric) -> FloatArray:
 
 
 def utility(tokens_per_step: Numeric, relative_step_time: Numeric) -> FloatArray:
-    """Return Cascade's utility, benefit over cost, which equals the speedup.
+    r"""Return Cascade's utility, benefit over cost, which equals the speedup [3]_.
+
+    .. math:: U = \frac{\mathrm{tokens\ per\ step}}{T_\mathrm{step} / T_T(B, 1)}
 
     Parameters
     ----------
@@ -179,9 +189,12 @@ def speedup(
     draft_time: Numeric = 0.0,
     reject_time: Numeric = 0.0,
 ) -> FloatArray:
-    """Return the time without speculation over the time with it, for the same tokens.
+    r"""Return the time without speculation over the time with it, for the same tokens.
 
-    Eq. 4 of MoESD with ``S/R`` written as tokens per step and ``γ T_D`` as the draft time.
+    .. math:: \frac{\sigma (\gamma + 1)\, T_T(B, 1)}
+              {\gamma T_D + T_T(B, \gamma + 1) + T_\mathrm{reject}}
+
+    Eq. 4 of MoESD [2]_, σ (γ + 1) being the tokens per step and γ T_D the draft time.
 
     Parameters
     ----------
@@ -209,7 +222,10 @@ def speedup(
 def break_even_acceptance_rate(
     relative_step_time: Numeric, draft_length: Numeric, proposal_rate: float = 1.0
 ) -> FloatArray:
-    """Return the acceptance rate from which speculation pays.
+    r"""Return the acceptance rate from which speculation pays, the root α of the utility less 1.
+
+    .. math:: 1 + r \left(\frac{1 - \alpha^{\gamma+1}}{1 - \alpha} - 1\right)
+              = \frac{T_\mathrm{step}}{T_T(B, 1)}
 
     Parameters
     ----------
@@ -264,13 +280,14 @@ def best_draft_length(speedup: Numeric, draft_length: Numeric, axis: int = -1) -
     if gamma.shape != gain.shape[:1] or (np.diff(gamma) <= 0).any():
         expected = f"{gain.shape[0]} rising draft lengths, one for each speedup"
         raise InputError("draft_length", draft_length, expected)
-    return unwrap(np.append(gamma, 0.0)[first_of_largest(gain, 1.0, gain.shape[1:])])
+    place, _ = first_of_largest(gain, 1.0, gain.shape[1:])
+    return unwrap(np.append(gamma, 0.0)[place])
 
 
 def first_of_largest(
-    candidates: Iterable[FloatArray], floor: float, shape: tuple[int, ...]
-) -> NDArray[np.int16]:
-    """Return which of some candidates is the largest, element by element.
+    candidates: Iterable[FloatArray], floor: FloatArray | float, shape: tuple[int, ...]
+) -> tuple[NDArray[np.int16], FloatArray]:
+    """Return which of some candidates is the largest, element by element, and the largest.
 
     Parameters
     ----------
@@ -281,14 +298,15 @@ def first_of_largest(
 
     Returns
     -------
-    NDArray
-        Index of the largest, the first of equals; -1 where none exceeds the floor [-].
+    tuple of NDArray
+        Index of the largest, the first of equals, and its value; -1 and the floor where none
+        exceeds that [-].
     """
     most, first = np.full(shape, floor), np.full(shape, -1, dtype=np.int16)
     for index, candidate in enumerate(candidates):
         np.copyto(first, index, where=candidate > most)
         np.maximum(most, candidate, out=most)
-    return first
+    return first, most
 
 
 def check_draft_length(value: Numeric, *, minimum: float = 0, whole: bool = False) -> FloatArray:

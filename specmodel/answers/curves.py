@@ -12,8 +12,7 @@ from specmodel.algebra.speculation import break_even_acceptance_rate
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.units import FloatArray, Numeric, check
-from specmodel.prediction.at_best import MEMORY, MORE
-from specmodel.prediction.evaluate import where_it_fits
+from specmodel.prediction.best import best_of, held_by_memory, open_lengths
 from specmodel.prediction.outcome import Prediction
 
 if TYPE_CHECKING:
@@ -157,19 +156,20 @@ def best_draft_lengths(prediction: Prediction, *, may_idle: bool = True) -> pd.D
     shape = prediction.speedup.shape
     idle = _curves(np.broadcast_to(prediction.evaluation.idle_speedup, shape), axis)[:, 0]
     idle = idle if may_idle else np.zeros_like(idle)
-    any_gain = gain = _curves(prediction.speedup, axis)
+    gains = _curves(prediction.speedup, axis).T
     plain_fits = _curves(np.broadcast_to(prediction.evaluation.plain_fits, shape), axis)[:, 0]
-    if prediction.deployment.recurrent_model:
-        fits = _curves(prediction.fits, axis)
-        gain = where_it_fits(gain, fits, plain_fits, axis=1)
-    best = gain.argmax(axis=1)
+    is_recurrent = prediction.deployment.recurrent_model is not None
+    is_open = open_lengths(_curves(prediction.fits, axis).T, plain_fits) if is_recurrent else None
+    best = best_of(gains, idle, is_open, idle.shape)
+    held = np.zeros(())
+    if is_open is not None:
+        held = held_by_memory(gains, is_open, best.speedup).draft_length
 
     def taken(name: str) -> np.ndarray[Any, Any]:
         column = _curves(getattr(prediction, name), axis)
-        return np.take_along_axis(column, best[:, None], axis=1)[:, 0]
+        return np.take_along_axis(column, best.place[:, None], axis=1)[:, 0]
 
-    pays = gain.max(axis=1) > idle
-    is_held = any_gain.max(axis=1) > np.maximum(MORE * idle, 1)
+    pays = best.place >= 0
     B, forward = taken("batch_size"), taken("forward_time")
     tpot = np.where(pays, taken("tpot"), forward / np.where(pays, 1, idle))
     return pd.DataFrame(
@@ -177,10 +177,10 @@ def best_draft_lengths(prediction: Prediction, *, may_idle: bool = True) -> pd.D
             "batch_size": B.astype(int),
             "context_length": taken("context_length").astype(int),
             "best_draft_length": np.where(pays, taken("draft_length"), 0).astype(int),
-            "speedup": np.where(pays, taken("speedup"), idle),
+            "speedup": best.speedup,
             "tpot": tpot,
             "throughput": B / tpot,
-            "limited_by": np.where(pays, taken("limited_by"), np.where(is_held, MEMORY, "none")),
+            "limited_by": np.where(pays, taken("limited_by"), np.where(held > 0, "memory", "none")),
             "tpot_plain": forward,
             "throughput_plain": B / forward,
             "fits": np.where(pays, taken("fits"), plain_fits),

@@ -11,13 +11,14 @@ import numpy as np
 
 from specmodel.answers.dialects import Dialect
 from specmodel.answers.schedule import Schedule
+from specmodel.base.notes import Note
 from specmodel.base.ranges import MAX_VALUES
 from specmodel.base.text import Viewed
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
 from specmodel.drafters.by_name import drafter_kind
-from specmodel.prediction.cautions import warnings_of_times
+from specmodel.prediction.cautions import notes_of_times
 from specmodel.prediction.gains import gains_at
 
 if TYPE_CHECKING:
@@ -81,16 +82,21 @@ class Plan(Viewed):
         """What the speedups were computed from."""
         return self.prediction.evaluation
 
-    @cached_property
+    @property
     def warnings(self) -> tuple[str, ...]:
-        """The warnings, with the graphs and the memory that the schedule takes, not others."""
-        deployment, passed_over = self.deployment, warnings_of_times(self.prediction)
+        """The notes, a sentence each."""
+        return tuple(map(str, self.notes))
+
+    @cached_property
+    def notes(self) -> tuple[Note, ...]:
+        """Those of the prediction, with the graphs and the memory that the schedule takes."""
+        deployment, passed_over = self.deployment, notes_of_times(self.evaluation)
         longest = self.schedule.max_draft_length
         own = self._memory.warnings(self.prediction.batch_size, longest)
         sizes = self.schedule.batch_size.astype(float)
         lengths = self.schedule.draft_length.astype(float)
         graphs = deployment.graph_warnings(sizes, lengths + 1)
-        others = (warning for warning in self.prediction.warnings if warning not in passed_over)
+        others = (note for note in self.prediction.notes if note not in passed_over)
         return (*own, *deployment.warnings(sizes, lengths), *graphs, *others)
 
     @property

@@ -17,7 +17,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.naming import is_id
 from specmodel.base.ranges import MAX_VALUES, check_points
 from specmodel.base.units import check, single
-from specmodel.cost.deploying import slots_text
+from specmodel.cost.deploying import state_slots
 from specmodel.cost.deployment import Deployment, state_slots_of
 from specmodel.cost.memory import MemoryUse
 from specmodel.machines.hardware import HardwareProfile
@@ -87,7 +87,7 @@ def engine_case(form: Dialect, arguments: Mapping[str, Any], *, is_drafting: boo
     d, kept = case.deployment, {}
     if d.recurrent_model and not d.engine.state_slots and d.states.slots != slots:
         case = case_of({**arguments, "engine.state_slots": slots}, is_drafting=is_drafting)
-        kept = {"state_slots": slots_text(case.deployment.states)}
+        kept = {"state_slots": state_slots(case.deployment.states)}
     return replace(case, assumed={**told, **case.assumed, **kept})
 
 

@@ -81,7 +81,7 @@ def _page(answer: Answer) -> str:
         TABLE.reset(wide)
 
 
-def echo_warnings(warnings: Iterable[str], kind: str = "warning") -> None:
+def echo_warnings(warnings: Iterable[object], kind: str = "warning") -> None:
     """Print warnings on standard error: a line each, wrapped where a person watches."""
     is_watched = sys.stderr.isatty()
     for warning in warnings:

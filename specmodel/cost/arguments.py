@@ -68,24 +68,13 @@ class RunArguments(TypedDict, total=False):
     state_rollback: str | None
 
 
-class PlainArguments(RunArguments, total=False):
-    """What runs where, without a drafter.
+class DeploymentArguments(RunArguments, total=False):
+    """What runs where, as arguments of `specmodel.deploy`.
 
     Parameters
     ----------
     target, hardware
         Records, names that ship with the package, or paths.
-    """
-
-    target: Required[Architecture | str | Path]
-    hardware: Required[HardwareProfile | str | Path]
-
-
-class DeploymentArguments(PlainArguments, total=False):
-    """What runs where, as arguments of `specmodel.deploy`.
-
-    Parameters
-    ----------
     drafter
         What drafts: a record, a name that ships with the package, or a path; nothing if None.
     tree_width
@@ -96,6 +85,8 @@ class DeploymentArguments(PlainArguments, total=False):
         GPUs that a draft model is cut over [-].
     """
 
+    target: Required[Architecture | str | Path]
+    hardware: Required[HardwareProfile | str | Path]
     drafter: Drafter | Architecture | str | Path | None
     tree_width: int | None
     mtp_dtype: str | None

@@ -1,11 +1,11 @@
 """From what people name to a deployment: records, dtypes, degrees, what-ifs of single fields."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack, cast, get_args
+from typing import Any, Unpack, get_args
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE, TYPICAL_ROUTING_C
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.notes import Note
 from specmodel.base.records import read_numbers
-from specmodel.base.units import NORMAL_80, FloatArray, check
+from specmodel.base.units import NORMAL_80, FloatArray, check, single
 from specmodel.cost.activations import with_usual_activations
 from specmodel.cost.arguments import DeploymentArguments
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
@@ -25,8 +26,7 @@ from specmodel.layers.kinds import FITTED_KINDS, KINDS, MAIN_KINDS
 from specmodel.layers.states import Rollback, StateKeeping
 from specmodel.machines.engine import LARGEST_GRAPH, EngineProfile, load_engine
 from specmodel.machines.hardware import HardwareProfile, choose_kernels, load_hardware
-from specmodel.machines.kernels import TYPICAL, FittedStack
-from specmodel.machines.stand_ins import words_of
+from specmodel.machines.kernels import TYPICAL
 from specmodel.models.architecture import Architecture, load_architecture
 
 RECORDS = ("hardware", "engine", "target", "drafter")
@@ -49,16 +49,6 @@ NAMES = (
 )
 """What `resolve` takes beside fields of records."""
 
-_SLOTS_OF = {"chain": "vLLM without prefix caching", "aligned": "vLLM", "scratch": "SGLang"}
-"""Who reserves states in each way."""
-
-_EXCHANGES = {
-    "gather": "all tokens to all GPUs",
-    "copies": "a copy for each expert, as by DeepEP",
-    "ranks": "a copy for each GPU",
-}
-"""How tokens get to whole experts of other GPUs; ``engine.exchange`` takes another."""
-
 DEFAULT_ENGINE = "vllm"
 """Whose host overheads and kernels are taken where nobody names an engine."""
 
@@ -72,6 +62,9 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
+_ONE = "one number for the deployment"
+
+
 def deploy(**arguments: Unpack[DeploymentArguments]) -> tuple[Deployment, dict[str, Any]]:
     """Return a deployment from records, names or paths, and what was assumed in making it.
 
@@ -81,7 +74,7 @@ def deploy(**arguments: Unpack[DeploymentArguments]) -> tuple[Deployment, dict[s
     Parameters
     ----------
     **arguments
-        What runs where: those of `PlainArguments` and `DeploymentArguments`.
+        What runs where: those of `RunArguments` and `DeploymentArguments`.
 
     Examples
     --------
@@ -102,7 +95,7 @@ def deploy(**arguments: Unpack[DeploymentArguments]) -> tuple[Deployment, dict[s
 def resolve(
     values: Mapping[str, Any],
     prefix: str = "",
-    lay_out: Callable[[Deployment], tuple[dict[str, Any], str]] | None = None,
+    lay_out: Callable[[Deployment], tuple[dict[str, Any], Note | None]] | None = None,
 ) -> tuple[Deployment, dict[str, Any]]:
     """Return a deployment from values by name, and what was assumed in making it.
 
@@ -111,23 +104,29 @@ def resolve(
     names are passed over. Errors carry `prefix` before the name of a field. `lay_out` returns
     degrees for the deployment on one GPU, and what to say of them.
     """
-    changes = _changes(values)
+    dotted = [(*name.partition(".")[::2], value) for name, value in values.items() if "." in name]
+    changes = {record: {field: v for of, field, v in dotted if of == record} for record in RECORDS}
     given = {name: values[name] for name in NAMES if values.get(name) is not None}
     chosen = _DEFAULTS | given
     engine = _record(chosen["engine"], EngineProfile, load_engine)
     engine = engine.with_changes(f"{prefix}engine", changes["engine"])
     if "host_speed" in given:
-        engine = engine.on_host(_single("host_speed", given))
+        engine = engine.on_host(single("host_speed", given["host_speed"], _ONE))
     if "graph_limit" in given:
         engine = engine.with_graphs_of(_degree("graph_limit", given, LARGEST_GRAPH))
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
     if hardware.kind == "cpu":  # its host is the processor that computes, and has no second stream
         engine = replace(engine, hides_host="none", shared_beside=())
+    if chosen["state_rollback"] not in ROLLBACKS:
+        expected = f"one of: {', '.join(ROLLBACKS)}"
+        raise InputError("state_rollback", chosen["state_rollback"], expected)
     dtypes = {name: check_dtype(name, given[name]) for name in _ALL_DTYPES if name in given}
     load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
     target = _record(chosen["target"], Architecture, load)
-    target = _alike(target, dtypes)
+    if "attention_dtype" in dtypes:  # one for all layers
+        layers = (replace(group, mixer_dtype=None, output_dtype=None) for group in target.layers)
+        target = replace(target, layers=tuple(layers))
     target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
     kernels = choose_kernels(hardware, given.get("stack"), engine.stack)
     target = with_usual_activations(target, hardware, engine.stack or kernels.stack, dtypes)
@@ -139,12 +138,12 @@ def resolve(
         engine=engine,
         kernels=kernels,
         popularity=_popularity(given, target),
-        state_rollback=_rollback(chosen["state_rollback"]),
+        state_rollback=chosen["state_rollback"],
         tree_width=_degree("tree_width", {"tree_width": 1} | given, MAX_TOKENS_PER_SEQUENCE),
-        **{name: _single(name, chosen) for name in SHARES},
+        **{name: single(name, chosen[name], _ONE) for name in SHARES},
         **{name: _degree(name, chosen) for name in DEGREES if chosen[name] is not None},
     )
-    degrees, told = lay_out(deployment) if lay_out else ({}, "")
+    degrees, told = lay_out(deployment) if lay_out else ({}, None)
     deployment = replace(deployment, **degrees) if degrees else deployment
     known = given | degrees | (dict.fromkeys(GPU_DEGREES) if told else {})
     known |= {"engine": None} if changes["engine"] else {}
@@ -152,28 +151,8 @@ def resolve(
     return deployment, ({"gpus": told} if told else {}) | _assumed(deployment, known)
 
 
-def _alike(target: Architecture, dtypes: Mapping[str, str]) -> Architecture:
-    """Return the target without dtypes of single layers' mixers, where one for all is given."""
-    if "attention_dtype" not in dtypes:
-        return target
-    layers = (replace(group, mixer_dtype=None, output_dtype=None) for group in target.layers)
-    return replace(target, layers=tuple(layers))
-
-
 def _degree(name: str, values: Mapping[str, Any], most: float = np.inf) -> Any:
-    return int(check(name, _single(name, values), minimum=1, maximum=most, whole=True))
-
-
-def _rollback(value: Any) -> Rollback:
-    if value not in ROLLBACKS:
-        raise InputError("state_rollback", value, f"one of: {', '.join(ROLLBACKS)}")
-    return cast(Rollback, value)
-
-
-def _single(name: str, values: Mapping[str, Any]) -> Any:
-    if np.ndim(np.asarray(values[name], dtype=object)):
-        raise InputError(name, values[name], "one number for the deployment")
-    return values[name]
+    return int(check(name, single(name, values[name], _ONE), minimum=1, maximum=most, whole=True))
 
 
 def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,18 +163,22 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     if target.is_moe and deployment.popularity is None:
         assumed["popularity"] = "equal"
     if len(target.kinds_of_experts) > 1:
-        assumed["active_experts"] = f"those of layers with {target.num_experts}, which most have"
+        most = {"num_experts": target.num_experts}
+        assumed["active_experts"] = Note("experts_of_most_layers", most)
     if target.ngram_memory and target.ngram_memory.host_bytes:
-        size = target.ngram_memory.host_bytes / 1e9
-        assumed["ngram_memory"] = f"{size:.0f} GB of tables on the host"
+        tables = {"bytes": target.ngram_memory.host_bytes}
+        assumed["ngram_memory"] = Note("tables_on_host", tables)
     if deployment.has_drafter:
         assumed |= _assumed_of_drafter(deployment.drafter, given)
+    dtypes: dict[str, list[Any]] = {}
     for field, dtype in target.own_dtypes:
-        if dtype == given.get(field):
-            continue
-        assumed[field] = f"{assumed[field]} and {dtype}" if field in assumed else dtype
+        if dtype != given.get(field):
+            dtypes.setdefault(field, [assumed[field]] if field in assumed else []).append(dtype)
+    for field, several in dtypes.items():
+        is_one = len(several) == 1
+        assumed[field] = several[0] if is_one else Note("dtypes", {"dtypes": several})
     for dtype, wider in deployment.wider_dtypes.items():
-        assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
+        assumed["arithmetic"] = Note("wider_arithmetic", {"dtype": wider, "lacking": dtype})
     return assumed | assumed_of_kernels(deployment)
 
 
@@ -203,22 +186,26 @@ def _defaults_taken(deployment: Deployment, given: Mapping[str, Any]) -> dict[st
     """Return the defaults taken for arguments that were not given, those of records included."""
     target = deployment.target
     values = _DEFAULTS | {name: getattr(target, name) for name in DTYPES}
-    values |= {"stack": deployment.kernels.stack, "state_slots": slots_text(deployment.states)}
+    values |= {"stack": deployment.kernels.stack, "state_slots": state_slots(deployment.states)}
     if deployment.engine.is_of_mean_host:
-        values["host_speed"] = f"{deployment.engine.host_speed:g} (mean of published hosts)"
-    told = _without_part(deployment).union(given)
+        values["host_speed"] = Note("mean_host", {"speed": deployment.engine.host_speed})
+    told = {*given} if target.is_moe else {*given, "routing_correlation", "expert_parallel"}
+    is_on_target = deployment.drafter.is_lookup or deployment.drafter.is_head
+    told |= {"draft_tensor_parallel"} if is_on_target else set()
+    is_recurrent = deployment.recurrent_model is not None
+    told |= set() if is_recurrent else {"state_rollback", "state_slots"}
+    told |= {"state_slots"} if deployment.engine.state_slots else set()
     assumed = {n: value for n, value in values.items() if n not in told and value is not None}
     if "kv_dtype" in assumed and target.other_kv_dtype not in (None, target.kv_dtype):
-        assumed["kv_dtype"] += f" ({target.other_kv_dtype} by hf_quant_config.json, not taken)"
+        dtypes = {"dtype": assumed["kv_dtype"], "other": target.other_kv_dtype}
+        assumed["kv_dtype"] = Note("other_kv_dtype", dtypes)
     return assumed
 
 
-def slots_text(states: StateKeeping) -> str:
-    """Say how many states a request has reserved by drafted tokens, and which engine does so."""
-    one, two = states.states(np.array([2.0, 3.0])).tolist()
-    count = f"{one:g}" if one == two else f"draft_length + {one - 1:g}"
-    noun = "state" if one == two == 1 else "states"
-    return f"{count} {noun} a request, as {_SLOTS_OF[states.slots]}"
+def state_slots(states: StateKeeping) -> Note:
+    """Return how many states a request has reserved with one and with two drafted tokens."""
+    reserved = states.states(np.array([2.0, 3.0])).tolist()
+    return Note("state_slots", {"states": reserved, "slots": states.slots})
 
 
 def _assumed_of_drafter(drafter: Drafter, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,13 +223,23 @@ def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
     if record is None:
         return {}
     places = {kind: record.place(kind, *run[kind]) for kind in FITTED_KINDS if kind in run}
-    typical = deployment.kernels.typical
-    said = {kind: _said_of_fit(kind, place, typical) for kind, place in places.items()}
-    assumed: dict[str, Any] = {kind: text for kind, text in said.items() if text}
+    typical, assumed = deployment.kernels.typical, dict[str, Any]()
+    for kind, place in places.items():
+        taken = place[0] if place and place[0] != kind and KINDS[place[0]].assumption else ""
+        is_typical = place[0] in typical if taken and place else kind in typical
+        if taken or (is_typical and kind in MAIN_KINDS):
+            assumed[kind] = Note("kernels", {"taken": taken, "is_typical": is_typical})
     assumed |= _assumed_of_link(deployment)
-    bounds = _fits_at_bound(record, filter(None, places.values()))
-    assumed |= _stand_ins(deployment)
-    return assumed | ({"fits_at_bound": " and ".join(bounds)} if bounds else {})
+    said = deployment.kernels.stand_ins
+    for place in places_taken(deployment.kernels, deployment.target):
+        if place in said:
+            assumed["_".join(place)] = Note("stand_in", {"of": said[place]})
+    fits = [
+        (kind, record.of_kind(kind)[dtype])
+        for kind, dtype in dict.fromkeys(filter(None, places.values()))
+    ]
+    bounds = [(kind, name, getattr(fit, name)) for kind, fit in fits for name in fit.at_bound]
+    return assumed | ({"fits_at_bound": Note("fits_at_bound", {"fits": bounds})} if bounds else {})
 
 
 def _assumed_of_link(deployment: Deployment) -> dict[str, Any]:
@@ -253,58 +250,16 @@ def _assumed_of_link(deployment: Deployment) -> dict[str, Any]:
     assumed: dict[str, Any] = {"link_efficiency": 1.0} if link.efficiency == 1 else {}
     is_whole = layout.replicas > 1 and not layout.gathers_tokens
     if is_whole and deployment.target.is_moe and not deployment.engine.exchange:
-        assumed["exchange"] = _EXCHANGES[deployment.code.exchange]
+        assumed["exchange"] = Note("exchange", {"exchange": deployment.code.exchange})
     stack = deployment.kernels.link_stack
     if layout.tensor_parallel > 1 and link.taken_all_reduce(stack) == TYPICAL:
         factor = math.exp(NORMAL_80 * deployment.message_spread)
-        within = f", 80 % within a factor of {factor:.1f}" if factor > 1 else ""
-        assumed["all_reduce"] = f"typical of other stacks or GPUs{within}"
+        assumed["all_reduce"] = Note("typical_all_reduce", {"factor": factor})
     return assumed
-
-
-def _stand_ins(deployment: Deployment) -> dict[str, str]:
-    """Say whose kernels stand in for each kind and dtype that the stack was not fitted at."""
-    kernels = deployment.kernels
-    said = kernels.stand_ins
-    taken = [place for place in places_taken(kernels, deployment.target) if place in said]
-    return {f"{kind}_{dtype}": words_of(said[kind, dtype]) for kind, dtype in taken}
-
-
-def _said_of_fit(kind: str, place: tuple[str, str] | None, typical: Collection[str]) -> str:
-    """Say which kernels a kind takes the fit of, nothing if its own."""
-    assumption = KINDS[place[0]].assumption if place and place[0] != kind else ""
-    if place and assumption:
-        return assumption + (", typical kernels" if place[0] in typical else "")
-    return "typical kernels" if kind in typical and kind in MAIN_KINDS else ""
-
-
-def _fits_at_bound(record: FittedStack, places: Iterable[tuple[str, str]]) -> list[str]:
-    """Name the parameters at a bound of each fit that is taken, once."""
-    fits = [(kind, record.of_kind(kind)[dtype]) for kind, dtype in dict.fromkeys(places)]
-    return [f"{kind} {n} {getattr(fit, n):.3g}" for kind, fit in fits for n in fit.at_bound]
-
-
-def _without_part(deployment: Deployment) -> set[str]:
-    """Return the arguments that decide nothing for these models."""
-    names = set() if deployment.target.is_moe else {"routing_correlation", "expert_parallel"}
-    is_on_target = deployment.drafter.is_lookup or deployment.drafter.is_head
-    names |= {"draft_tensor_parallel"} if is_on_target else set()
-    if deployment.recurrent_model is None:
-        return names | {"state_rollback", "state_slots"}
-    return names | ({"state_slots"} if deployment.engine.state_slots else set())
 
 
 def _record(value: Any, kind: type, load: Any) -> Any:
     return value if isinstance(value, kind) else load(value)
-
-
-def _changes(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    changes: dict[str, dict[str, Any]] = {record: {} for record in RECORDS}
-    for name, value in values.items():
-        record, dot, field = name.partition(".")
-        if dot and record in changes:
-            changes[record][field] = value
-    return changes
 
 
 def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:

@@ -1,6 +1,6 @@
 """What runs where: a target, its drafter, GPUs and an engine."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -9,11 +9,11 @@ import numpy as np
 
 from specmodel.algebra.routing import check_popularity
 from specmodel.base.errors import InputError
+from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, check
 from specmodel.drafters.by_name import Drafter
 from specmodel.layers.batch import Layout
 from specmodel.layers.engines import EngineCode, engine_code, has_code
-from specmodel.layers.group import Mixer
 from specmodel.layers.states import Rollback, Slots, StateKeeping
 from specmodel.machines.engine import EngineProfile, Overheads
 from specmodel.machines.graphs import GraphLimit, graph_limit
@@ -100,7 +100,7 @@ class Deployment:
     def wider_dtypes(self) -> dict[str, str]:
         """Dtypes without a peak on the GPU, and the wider ones they are computed in."""
         wider = {}
-        for model in (self.target, *self.drafter.architectures):
+        for model in self._models:
             for group, stored, dtype in model.arithmetic_dtypes:
                 try:
                     computed = self.hardware.compute_dtype(dtype)
@@ -191,12 +191,12 @@ class Deployment:
     @cached_property
     def recurrent_model(self) -> Architecture | None:
         """The first of target and draft models with recurrent layers, if any."""
-        return self._first_model(lambda mixer: mixer.is_recurrent)
+        return next((m for m in self._models if any(mix.is_recurrent for mix in m.mixers)), None)
 
     @cached_property
     def compressed_model(self) -> Architecture | None:
         """The first of target and draft models whose cache entries are made of several tokens."""
-        return self._first_model(lambda mixer: mixer.pools_tokens)
+        return next((m for m in self._models if any(mix.pools_tokens for mix in m.mixers)), None)
 
     @cached_property
     def layout(self) -> Layout:
@@ -219,21 +219,21 @@ class Deployment:
         link = self.hardware.link if self.layout.tensor_parallel > 1 else None
         return link.spread_of_all_reduces(self.kernels.link_stack) if link else 0.0
 
-    def warnings(self, batch_size: FloatArray, draft_length: FloatArray) -> tuple[str, ...]:
-        """Return a sentence if the engine was not fitted on what is asked of it, else nothing."""
+    def warnings(self, batch_size: FloatArray, draft_length: FloatArray) -> tuple[Note, ...]:
+        """Return a note if the engine was not fitted on what is asked of it, else nothing."""
         names = self.hardware.name, self.drafter.kind
         return self.engine.outside(*names, batch_size, draft_length)
 
-    def graph_warnings(self, batch_size: FloatArray, verify_tokens: FloatArray) -> tuple[str, ...]:
-        """Return a sentence if some steps are larger than any captured graph, else nothing."""
+    def graph_warnings(self, batch_size: FloatArray, verify_tokens: FloatArray) -> tuple[Note, ...]:
+        """Return a note if some steps are larger than any captured graph, else nothing."""
         if self.graph_limit is None:
             return ()
         return self.graph_limit.warnings(batch_size, verify_tokens, *self._outside_graphs)
 
-    def graph_note(self, batch_size: FloatArray, verify_tokens: FloatArray) -> str:
-        """Return a sentence if a longer draft of some steps would need a larger graph, else ""."""
+    def graph_note(self, batch_size: FloatArray, verify_tokens: FloatArray) -> Note | None:
+        """Return a note if a longer draft of some steps would need a larger graph, else None."""
         if self.graph_limit is None:
-            return ""
+            return None
         return self.graph_limit.held(batch_size, verify_tokens, *self._outside_graphs)
 
     @property
@@ -241,14 +241,9 @@ class Deployment:
         """The number of replicas, and what the host needs for a kernel outside graphs [s]."""
         return self.layout.replicas, float(np.mean(self.engine_seconds.eager_kernel_time))
 
-    def is_outside(self, batch_size: FloatArray, draft_length: FloatArray) -> np.ndarray:
-        """Return where the engine was not fitted on what is asked of it."""
-        names = self.hardware.name, self.drafter.kind
-        return self.engine.is_outside(*names, batch_size, draft_length)
-
-    def _first_model(self, has_part: Callable[[Mixer], bool]) -> Architecture | None:
-        models = (self.target, *self.drafter.architectures)
-        return next((model for model in models if any(map(has_part, model.mixers))), None)
+    @property
+    def _models(self) -> tuple[Architecture, ...]:
+        return self.target, *self.drafter.architectures
 
     @property
     def _gpus_per_node(self) -> int:

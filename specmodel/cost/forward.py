@@ -106,12 +106,7 @@ def pass_components(
     )
     work_of = _WORKS[part] if isinstance(part, str) else part
     components = work_of(architecture, run)
-    return {name: work for name, work in components.items() if _runs(work)}
-
-
-def _runs(work: Work) -> bool:
-    """Tell whether a component may launch kernels."""
-    return isinstance(work.kernels, Form) or bool(work.kernels)
+    return {n: w for n, w in components.items() if isinstance(w.kernels, Form) or w.kernels}
 
 
 def _whole(a: Architecture, run: Pass) -> dict[str, Work]:

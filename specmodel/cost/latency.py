@@ -13,7 +13,7 @@ from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_components
 from specmodel.cost.passes import PassTime, growth_by_cause, time_by_cause
-from specmodel.cost.programs import Only, PassProgram, pass_program
+from specmodel.cost.programs import Only, pass_program
 from specmodel.drafters.passes import DraftPasses, Part
 from specmodel.layers.batch import (
     Layout,
@@ -31,11 +31,6 @@ class DraftTime:
 
     passes: DraftPasses
     each: PassTime
-
-    @property
-    def total_time(self) -> FloatArray:
-        """Time of all such passes of a step [s]."""
-        return self.passes.count * self.each.total_time
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -68,18 +63,18 @@ class StepTimes:
     @cached_property
     def forward(self) -> PassTime:
         """Plain pass, with the host time it waits for."""
-        hides = self.hides_host != "none"
-        return self.plain_pass.beside_host() if hides else self.plain_pass
+        return self.plain_pass if self.hides_host == "none" else self.plain_pass.waiting()
 
     @cached_property
     def speculating(self) -> PassTime:
         """Verify pass of a batch with some proposal, with the host time it waits for."""
-        return self.verify_pass.waiting(self._share) if self._hides else self.verify_pass
+        hides = self.hides_host == "all"
+        return self.verify_pass.waiting(self._share) if hides else self.verify_pass
 
     @cached_property
     def drafting(self) -> tuple[DraftTime, ...]:
         """Passes of the drafter, with the host time they wait for."""
-        if not self._hides:
+        if self.hides_host != "all":
             return self.draft_passes
         parts = self.draft_passes
         return tuple(replace(part, each=part.each.waiting(self._share)) for part in parts)
@@ -92,20 +87,22 @@ class StepTimes:
     @cached_property
     def verify_time(self) -> FloatArray:
         """Mean target pass of a step [s]."""
-        return self._mean(self.forward.total_time, self.speculating.total_time)
+        plain = self.forward.total_time
+        return plain + self.speculating_chance * (self.speculating.total_time - plain)
 
     @cached_property
     def draft_time(self) -> FloatArray:
         """All drafting [s]."""
         total = self.lookup_time + self.tree_time
         for part in self.drafting:
-            total = total + part.total_time
+            total = total + part.passes.count * part.each.total_time
         return np.asarray(total)
 
     @property
     def reject_time(self) -> FloatArray:
         """Rejection sampling, and whatever else the host does once a draft [s]."""
-        return self.rejection_time * self._share if self._hides else self.rejection_time
+        hides = self.hides_host == "all"
+        return self.rejection_time * self._share if hides else self.rejection_time
 
     @property
     def active_experts(self) -> FloatArray:
@@ -115,7 +112,8 @@ class StepTimes:
     @property
     def active_experts_verify(self) -> FloatArray:
         """Distinct experts per layer in the mean target pass of a step [-]."""
-        return self._mean(self.forward.active_experts, self.speculating.active_experts)
+        plain = self.forward.active_experts
+        return plain + self.speculating_chance * (self.speculating.active_experts - plain)
 
     @cached_property
     def step_time(self) -> FloatArray:
@@ -139,10 +137,6 @@ class StepTimes:
         """Return what a plain pass takes, by cause [s]."""
         return time_by_cause(self.forward)
 
-    @property
-    def _hides(self) -> bool:
-        return self.hides_host == "all"
-
     @cached_property
     def _share(self) -> FloatArray:
         """Share of the host's time that a step with a draft waits for [-]."""
@@ -152,9 +146,6 @@ class StepTimes:
             gpu = gpu + part.passes.count * part.each.gpu_time
             host = host + part.passes.count * part.each.host_time
         return exposed_share(gpu, host)
-
-    def _mean(self, plain: FloatArray, speculating: FloatArray) -> FloatArray:
-        return plain + self.speculating_chance * (speculating - plain)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -179,8 +170,11 @@ def step_times(  # noqa: PLR0913 - all keyword-only but for the deployment
     only: Only = "all",
     prompts: Sequence[SequenceGroup] = (),
 ) -> StepTimes:
-    """Return the times of a draft-and-verify step (Eq. 2 of MoESD, with the drafter's own passes).
+    r"""Return the times of a draft-and-verify step.
 
+    .. math:: T_\mathrm{step} = \sum_j n_j T_{D,j} + T_T(B, \gamma + 1) + T_\mathrm{reject}
+
+    Eq. 2 of MoESD, with each kind of the drafter's own passes in place of γ alike ones.
     The host looks up drafts one sequence after another, on each replica its own. Where only a share
     r of the sequences has a proposal, some sequence has one with chance ``1 - (1 - r)^B``; the
     others then carry one token in the same pass. Host time adds to the GPU's, or is hidden behind
@@ -229,11 +223,14 @@ def step_times(  # noqa: PLR0913 - all keyword-only but for the deployment
     is_tree = (gamma > 0) & ((verify_tokens != gamma + 1) | (deployment.tree_width > 1))
     tokens = verified.tokens_per_sequence
     speculating = _launched(d, target_pass(d, (verified, *prompts), only), B, B * tokens)
-    drafting = []
-    for place, part in enumerate(drafter.passes(gamma, verify_tokens)):
-        tokens, before = part.tokens_per_sequence, known.draft_passes[place] if known else None
-        if before and np.array_equal(tokens, before.passes.tokens_per_sequence):
-            drafting.append(DraftTime(part, before.each))
+    is_idle, parts = gamma == 0, [*drafter.passes(gamma, verify_tokens)]
+    if d.runs_idle_drafter and is_idle.any():
+        parts.append(replace(drafter.idle_pass, count=np.asarray(is_idle, dtype=float)))
+    before, drafting = list(known.draft_passes) if known else [], []
+    for place, part in enumerate(parts):
+        tokens, same = part.tokens_per_sequence, before[place] if place < len(before) else None
+        if same and np.array_equal(tokens, same.passes.tokens_per_sequence):
+            drafting.append(DraftTime(part, same.each))
             continue
         sequences = replace(
             plain,
@@ -243,11 +240,7 @@ def step_times(  # noqa: PLR0913 - all keyword-only but for the deployment
         )
         model, host = part.architecture, part.host_passes
         each = draft_pass(deployment, model, sequences, part.part, host, only)
-        each = _launched(d, each, B, B * tokens)
-        drafting.append(DraftTime(part, each))
-    is_idle = gamma == 0
-    if is_idle.any():
-        drafting += _idle(deployment, plain, is_idle, only)
+        drafting.append(DraftTime(part, _launched(d, each, B, B * tokens)))
     if errors:
         common = errors.deployment
         forward = forward.scaled(errors.forward, common)
@@ -279,19 +272,6 @@ def _launched(
         return time
     launches = is_beyond * time.kernels() * deployment.engine_seconds.eager_kernel_time
     return replace(time, host_time=np.asarray(time.host_time + launches))
-
-
-def _idle(
-    deployment: Deployment, sequences: SequenceGroup, is_idle: FloatArray, only: Only
-) -> list[DraftTime]:
-    """Return the pass of a drafter that is loaded, at points that draft nothing."""
-    if not deployment.runs_idle_drafter:
-        return []
-    part = replace(deployment.drafter.idle_pass, count=np.asarray(is_idle, dtype=float))
-    one = replace(sequences, logits_per_sequence=part.logits_per_sequence, is_causal=part.is_causal)
-    each = draft_pass(deployment, part.architecture, one, part.part, part.host_passes, only)
-    size = sequences.batch_size
-    return [DraftTime(part, _launched(deployment, each, size, size))]
 
 
 def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numeric) -> None:
@@ -359,34 +339,16 @@ def _timed(
     only: Only = "all",
 ) -> PassTime:
     """Time a pass by the program of its model, which the deployment keeps."""
-    routing = Routing(np.asarray(deployment.routing_correlation, dtype=float), popularity)
+    d, routing = deployment, Routing(np.asarray(deployment.routing_correlation, float), popularity)
     carried = carried_by(sequences, layout, routing)
-    program = _program(deployment, model, layout, carried.taken_by, part)
-    time, factor = program.time(carried, overheads, only), overheads.gpu_time_factor
-    return time if isinstance(factor, float) and factor == 1 else time.scaled({}, factor)
-
-
-def _program(
-    deployment: Deployment,
-    model: Architecture,
-    layout: Layout,
-    taken_by: tuple[str, ...],
-    part: Part,
-) -> PassProgram:
-    key = id(model), layout, taken_by, part
-    if key not in deployment.programs:
-        gpu = deployment.hardware
+    key = id(model), layout, carried.taken_by, part
+    if key not in d.programs:
+        gpu, split = d.hardware, d.split_tokens
         works = pass_components(
-            model,
-            layout,
-            deployment.states,
-            gpu.compute_capability,
-            taken_by,
-            part,
-            deployment.split_tokens,
-            deployment.code,
+            model, layout, d.states, gpu.compute_capability, carried.taken_by, part, split, d.code
         )
-        program = pass_program(works, gpu, deployment.kernels, model.experts)
-        deployment.programs[key] = model, program  # which keeps the model, and so its id
-    found: PassProgram = deployment.programs[key][1]
-    return found
+        program = pass_program(works, gpu, d.kernels, model.experts)
+        d.programs[key] = model, program  # which keeps the model, and so its id
+    time: PassTime = d.programs[key][1].time(carried, overheads, only)
+    factor = overheads.gpu_time_factor
+    return time if isinstance(factor, float) and factor == 1 else time.scaled({}, factor)

@@ -1,7 +1,6 @@
 """How many GPUs a deployment needs: the fewest that hold it and some requests, as degrees."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +37,8 @@ def smallest_layout(deployment: Deployment, requests: int = HELD_REQUESTS) -> De
     {'tensor_parallel': 2}
     """
     sizes: list[int] = []
-    for count, degrees in _layouts(deployment):
+    for count in (*_SIZES, *(8 * nodes for nodes in _NODES)):
+        degrees = _degrees(deployment, count)
         try:
             laid = replace(deployment, **(_ONE_GPU | degrees))
         except InputError:  # not a degree that cuts this model, or that its links allow
@@ -98,11 +98,6 @@ def num_gpus(degrees: Degrees) -> int:
 
 
 _ONE_GPU: Degrees = {"tensor_parallel": 1, "data_parallel": None, "expert_parallel": 1}
-
-
-def _layouts(deployment: Deployment) -> Iterator[tuple[int, Degrees]]:
-    for count in (*_SIZES, *(8 * nodes for nodes in _NODES)):
-        yield count, _degrees(deployment, count)
 
 
 def _degrees(deployment: Deployment, num_gpus: int) -> Degrees:

@@ -5,7 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
-from specmodel.base.units import FloatArray, Numeric, check, format_si
+from specmodel.base.notes import Note
+from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.layers.batch import Layout
 from specmodel.layers.forms import Form, Measure
@@ -80,33 +81,31 @@ class MemoryUse:
 
     def warnings(
         self, batch_size: FloatArray, draft_length: Numeric | None = None
-    ) -> tuple[str, ...]:
-        """Return a sentence with figures if some batch does not fit, else nothing.
+    ) -> tuple[Note, ...]:
+        """Return a note with figures if some batch does not fit, else nothing.
 
         The largest batch that fits is told with the draft length that it holds for [token].
         """
-        if (batch_size <= self.max_batch_size).all():
+        largest = self.max_batch_size
+        if (batch_size <= largest).all():
             return ()
-        needed = format_si(float(self.total_bytes(batch_size).max()), "B")
-        fits = int(np.min(self.max_batch_size))
-        own = int(np.where(batch_size <= self.max_batch_size, batch_size, 0).max())
-        if own > fits and self._is_of_each(batch_size, draft_length):
-            longest = int(np.max(np.asarray(draft_length)))
-            throughout = f"with drafts of {longest} throughout, {fits} fit"
-            largest = f"the largest of these that fits with its own draft is {own}; {throughout}"
-        elif fits:
-            largest = f"the largest batch that fits is {fits}{self._of_least(draft_length)}"
-        elif self.weight_bytes > self.capacity_bytes:
-            largest = "not even the weights fit"
-        else:
-            largest = f"the weights fit, but not one request{self._of_least(draft_length)}"
-        gpu, share = self.deployment.hardware, self.deployment.memory_utilization
-        usable = format_si(self.capacity_bytes, "B")
-        whole = format_si(gpu.memory.capacity_bytes, "B")
-        return (
-            f"batch size {int(batch_size.max())} needs {needed} of the {usable} ({100 * share:g} %"
-            f" of {whole}) that an engine uses of a GPU ({gpu.name}); {largest}",
-        )
+        gpu, fewest = self.deployment.hardware, int(np.min(largest))
+        own = int(np.where(batch_size <= largest, batch_size, 0).max())
+        has_own = own > fewest and self._is_of_each(batch_size, draft_length)
+        values = {
+            "batch_size": int(batch_size.max()),
+            "needed_bytes": float(self.total_bytes(batch_size).max()),
+            "usable_bytes": self.capacity_bytes,
+            "capacity_bytes": gpu.memory.capacity_bytes,
+            "share": self.deployment.memory_utilization,
+            "hardware": gpu.name,
+            "largest": fewest,
+            "largest_of_own": own if has_own else None,
+            "longest": None if draft_length is None else int(np.max(draft_length)),
+            "fewest_at": self._fewest_at(draft_length),
+            "do_weights_fit": bool(self.weight_bytes <= self.capacity_bytes),
+        }
+        return (Note("beyond_memory", values),)
 
     def _is_of_each(self, batch_size: FloatArray, draft_length: Numeric | None) -> bool:
         """Tell whether each batch size has a draft length of its own, at one context."""
@@ -114,15 +113,14 @@ class MemoryUse:
             return False
         return np.broadcast(batch_size, draft_length).size == np.size(draft_length)
 
-    def _of_least(self, draft_length: Numeric | None) -> str:
-        """Say at which draft length, and context if they differ, the fewest requests fit."""
-        told = {"draft length": draft_length} if draft_length is not None else {}
+    def _fewest_at(self, draft_length: Numeric | None) -> dict[str, int]:
+        """Return the draft length, and context if they differ, at which the fewest requests fit."""
+        varied = {"draft length": draft_length} if draft_length is not None else {}
         if np.size(self.context_length) > 1:
-            told["context"] = self.context_length
-        most, *values = np.broadcast_arrays(self.max_batch_size, *told.values())
+            varied["context"] = self.context_length
+        most, *values = np.broadcast_arrays(self.max_batch_size, *varied.values())
         place = int(most.argmin())
-        found = (f"{name} {int(at.flat[place])}" for name, at in zip(told, values, strict=True))
-        return f" at {' and '.join(found)}" if told else ""
+        return {name: int(at.flat[place]) for name, at in zip(varied, values, strict=True)}
 
 
 def _of_request(_: object, name: str) -> FloatArray:

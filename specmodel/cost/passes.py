@@ -57,10 +57,6 @@ class ComponentTime:
             hidden_time=self.hidden_time * factor,
         )
 
-    def overlapped(self, compute_time: FloatArray, memory_time: FloatArray) -> FloatArray:
-        """Return the time of computing and streaming together [s]."""
-        return smooth_maximum(compute_time, memory_time, self.sharpness)
-
     @property
     def total_time(self) -> FloatArray:
         """Time of the component [s]."""
@@ -73,6 +69,11 @@ class ComponentTime:
 
 
 _TIMES = tuple(field.name for field in fields(ComponentTime))
+_OF_KERNELS = (
+    *("compute_time", "memory_time", "activation_time"),
+    *("launch_time", "busy_time", "reading_time"),
+)
+"""Times that a factor on kernels scales."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,20 +129,31 @@ def side_by_side(
     hidden = few * (alone - two_streams_time(*streams))
     share = hidden / np.maximum(streams[1].time, np.finfo(float).tiny)
     for place, stack in enumerate(timed):
-        if second.keys() & set(stack.names):
-            rows = np.array([name in second for name in stack.names], dtype=float)
-            found[place] = replace(stack, times=_hidden(stack.times, rows, share))
+        rows = [i for i, name in enumerate(stack.names) if name in second]
+        if rows:
+            found[place] = replace(stack, times=_partly_hidden(stack.times, rows, share))
     return found
+
+
+def _partly_hidden(times: ComponentTime, rows: Sequence[int], share: FloatArray) -> ComponentTime:
+    """Return times of a stack in which a share of some rows is hidden."""
+    shape = np.broadcast_shapes(np.shape(share), times.busy_time.shape[1:])
+    hidden, shown = np.zeros((len(times.busy_time), *shape)), dict[str, FloatArray]()
+    for name in _OF_KERNELS:
+        values = getattr(times, name)
+        if not isinstance(values, float):  # 0, where no component has any
+            shown[name] = np.empty_like(hidden)
+            shown[name][...] = values  # which takes less than a product of all rows
+    for i in rows:
+        total = times.busy_time[i] + (_row(times.link_time, i) + _row(times.launch_time, i))
+        hidden[i] = total * share
+        for values in shown.values():
+            values[i] *= 1 - share
+    return replace(times, hidden_time=hidden, **shown)
 
 
 def _row(values: Value, i: int) -> Value:
     return values[i] if isinstance(values, np.ndarray) and values.ndim else values
-
-
-def _hidden(times: ComponentTime, rows: FloatArray, share: FloatArray) -> ComponentTime:
-    """Return times of a stack in which a share of some rows is hidden."""
-    share = with_axes(rows, 1 + np.ndim(share)) * share
-    return replace(times.scaled(1 - share), hidden_time=times.total_time * share)
 
 
 def stacked(values: Sequence[Value]) -> FloatArray:
@@ -207,11 +219,6 @@ class PassTime:
         return {name: rows[name] for name in self.names}
 
     @cached_property
-    def kinds(self) -> dict[str, str]:
-        """Kinds of the kernels of each component."""
-        return {n: kind for s in self.timed for n, kind in zip(s.names, s.kinds, strict=True)}
-
-    @cached_property
     def causes(self) -> dict[str, str]:
         """What to name when the traffic of a component grows."""
         return {n: cause for s in self.timed for n, cause in zip(s.names, s.causes, strict=True)}
@@ -254,15 +261,16 @@ class PassTime:
         """Time of the pass: the host's adds to the GPU's [s]."""
         return np.asarray(self.gpu_time + self.host_time)
 
-    def waiting(self, share: FloatArray | float) -> "PassTime":
-        """Return it with only a share of its host time, the one it waits for [-]."""
+    def waiting(self, share: FloatArray | float | None = None) -> "PassTime":
+        """Return it with only a share of its host time, the one it waits for [-].
+
+        That is by default the share of a host that works beside the GPU.
+        """
+        if share is None:
+            share = exposed_share(self.gpu_time, self.host_time)
         waiting = replace(self, host_time=self.host_time * share)
         vars(waiting)["gpu_time"] = self.gpu_time  # which stays
         return waiting
-
-    def beside_host(self) -> "PassTime":
-        """Return it for a host that works beside the GPU."""
-        return self.waiting(exposed_share(self.gpu_time, self.host_time))
 
 
 def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
@@ -276,8 +284,8 @@ def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
     causes = after.causes | before.causes
     for name in dict.fromkeys((*before.components, *after.components)):
         old, new = _component(name, before, after), _component(name, after, before)
-        more_memory = old.overlapped(old.compute_time, new.memory_time)
-        more_compute = old.overlapped(new.compute_time, old.memory_time)
+        more_memory = smooth_maximum(old.compute_time, new.memory_time, old.sharpness)
+        more_compute = smooth_maximum(new.compute_time, old.memory_time, old.sharpness)
         moved = new.activation_time - old.activation_time
         grown = new.busy_time - old.busy_time - moved
         crossed = more_memory - more_compute
@@ -395,8 +403,8 @@ def time_on_gpu(
     reading = streamed / (k.memory_efficiency * bytes_per_s)
     streaming = k.walked(k.ramped(reading, part.kernels), part.depth, part.kernels)
     computed = part.flop / (k.compute_efficiency * flops_per_s)
-    computed = k.tiled_arithmetic(computed, part.rows, part.spread)
-    computed, streaming = np.asarray(k.grouped(computed, part.groups)), np.asarray(streaming)
+    computed = k.tiled_arithmetic(computed, part.rows, part.spread) + part.groups * k.group_time
+    computed, streaming = np.asarray(computed), np.asarray(streaming)
     return ComponentTime(
         compute_time=computed,
         memory_time=streaming,

@@ -41,7 +41,7 @@ def _prompts(deployment: Deployment, tokens: Numeric) -> SequenceGroup:
 
 def waiting(deployment: Deployment, time: PassTime) -> PassTime:
     """Return a pass with the host time it waits for."""
-    return time if deployment.engine.hides_host == "none" else time.beside_host()
+    return time if deployment.engine.hides_host == "none" else time.waiting()
 
 
 def carried_prefill(

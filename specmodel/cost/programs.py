@@ -168,16 +168,12 @@ class Stack:
     @cached_property
     def _least_axes(self) -> int:
         """Axes of the parameters, which may be draws [-]."""
-        arrays = (*(getattr(self.parameters, name) for name in _PARAMETERS), *self.peaks)
-        return max(map(np.ndim, (*arrays, *(array[None] for array in self._of_links))))
-
-    @cached_property
-    def _of_links(self) -> list[FloatArray]:
-        """Arrays of draws in what is known of the links."""
+        values = [*(getattr(self.parameters, name) for name in _PARAMETERS), *self.peaks]
         links = self.links
-        parts = (links.link, links.network, links.all_reduce) if links else ()
-        values = [value for part in parts if part for value in vars(part).values()]
-        return [value for value in values if isinstance(value, np.ndarray)]
+        for part in (links.link, links.network, links.all_reduce) if links else ():
+            drawn = [] if part is None else vars(part).values()
+            values += [value[None] for value in drawn if isinstance(value, np.ndarray)]
+        return max(map(np.ndim, values))
 
 
 class _Asked:

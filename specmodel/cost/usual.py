@@ -9,6 +9,7 @@ from typing import Any
 
 from specmodel.base.errors import InputError
 from specmodel.base.naming import SETTABLE, counted
+from specmodel.base.notes import Note
 from specmodel.base.records import is_path
 from specmodel.base.units import parse_seconds
 from specmodel.cost.deploying import GPU_DEGREES, RECORDS, resolve
@@ -70,21 +71,26 @@ def usually_deployed(
     requests
         Requests that must fit [request].
     """
-    values = with_usual_drafter(with_counted_gpus(with_changes(values)))
+    values = _with_changes(values)
+    if isinstance(values.get("hardware"), str):
+        count, values["hardware"] = counted(values["hardware"])
+        values |= {"num_gpus": count} if count else {}
+    values = with_usual_drafter(values)
     lay_out = partial(_laid_out, values=values, requests=requests)
     deployment, assumed = resolve(values, "changes ", lay_out)
     told = {name: values.get(f"told_{name}") for name in ("changes", "names", "drafter")}
     return deployment, {name: value for name, value in told.items() if value} | assumed
 
 
-def with_changes(values: Mapping[str, Any]) -> dict[str, Any]:
+def _with_changes(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values with what `changes` replace, by dotted field, and what to say of it."""
     changes = values.get("changes")
     if not changes:
         return dict(values)
     found = what_ifs(changes)
-    if "lookup_time" in found:
-        found["lookup_time"] = _short_time("lookup_time", found["lookup_time"])
+    short = found.get("lookup_time")
+    if short is not None and not (isinstance(short, int | float) and not short >= 1):
+        found["lookup_time"] = parse_seconds("lookup_time", str(short))
     told = [f"{k}={v}" for k, v in changes.items()] if isinstance(changes, Mapping) else changes
     told = [text for text in told if "." in text.partition("=")[0]]  # others are plain arguments
     return {**values, **found, "told_changes": ", ".join(told)}
@@ -106,12 +112,6 @@ def what_ifs(changes: Mapping[str, object] | Sequence[str]) -> dict[str, object]
     return found
 
 
-def _short_time(name: str, value: object) -> float:
-    """Return a time in seconds, or with its unit, as from one second on [s]."""
-    is_short = isinstance(value, int | float) and not value >= 1
-    return float(str(value)) if is_short else parse_seconds(name, str(value))
-
-
 def literal(text: str) -> object:
     """Return a typed value as bool, int or float if it reads as one, else as text."""
     if text in ("true", "false"):
@@ -122,15 +122,6 @@ def literal(text: str) -> object:
         except ValueError:
             continue
     return text
-
-
-def with_counted_gpus(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with the count of a GPU's name, such as ``8xh200``, as `num_gpus`."""
-    hardware = values.get("hardware")
-    if not isinstance(hardware, str):
-        return dict(values)
-    count, name = counted(hardware)
-    return {**values, "hardware": name} | ({"num_gpus": count} if count else {})
 
 
 def with_usual_drafter(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,26 +138,22 @@ def with_usual_drafter(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _laid_out(
     deployment: Deployment, values: Mapping[str, Any], requests: int
-) -> tuple[Degrees, str]:
+) -> tuple[Degrees, Note | None]:
     """Return the degrees of the GPUs named, or of the fewest that hold it, and what to say then."""
     count = values.get("num_gpus")
     typed = {name: values[name] for name in GPU_DEGREES if values.get(name) is not None}
     if count is not None:
-        return _counted_degrees(deployment, count, typed), ""
+        return _counted_degrees(deployment, count, typed), None
     if typed or deployment.hardware.kind == "cpu":
-        return {}, ""
+        return {}, None
     try:
         degrees = smallest_layout(deployment, requests)
     except InputError:
         if values.get("may_not_fit"):
-            return {}, ""
+            return {}, None
         raise
-    count = num_gpus(degrees)
-    held = f"{requests} requests" if requests > 1 else "a request"
-    kept = "weights, drafter and" if deployment.has_drafter else "weights and"
-    others = "; compare tries other layouts of them" if count > 1 else ""
-    told = f"the fewest that hold {kept} {held} of {HELD_TOKENS:,} tokens"
-    return degrees, f"{count} ({told}{others})"
+    held = {"requests": requests, "tokens": HELD_TOKENS, "has_drafter": deployment.has_drafter}
+    return degrees, Note("gpus", {"count": num_gpus(degrees), **held})
 
 
 def _counted_degrees(deployment: Deployment, count: int, typed: Degrees) -> Degrees:

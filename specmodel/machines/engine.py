@@ -8,7 +8,7 @@ import numpy as np
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
-from specmodel.base.ranges import ranges_text
+from specmodel.base.notes import Note
 from specmodel.base.records import Record
 from specmodel.base.schemas import FROM_LIST, Day, Setting
 from specmodel.base.units import FloatArray, check
@@ -264,8 +264,8 @@ class EngineProfile(Record):
 
     def outside(
         self, hardware: str, drafter: str, batch_size: FloatArray, draft_length: FloatArray
-    ) -> tuple[str, ...]:
-        """Return a sentence if these lie outside of what the engine was fitted on, else nothing.
+    ) -> tuple[Note, ...]:
+        """Return a note if these lie outside of what the engine was fitted on, else nothing.
 
         `hardware` is the name of a GPU and `drafter` a kind; a draft length of 0 drafts nothing;
         where all are 0 the drafter does not count.
@@ -274,20 +274,18 @@ class EngineProfile(Record):
             return ()
         known = self.fit.fitted_on
         if known is None:
-            return (f"what the engine {self.name} was fitted on is not recorded in its profile",)
+            return (Note("fit_not_recorded", {"engine": self.name}),)
         lengths = np.extract(draft_length > 0, draft_length)
-        found = [hardware] if hardware not in known.hardware else []
-        found += [drafter] if lengths.size and drafter not in known.drafters else []
-        for name, asked, ends in (
-            ("batch size", batch_size, known.batch_size),
-            ("draft length", lengths, known.draft_length),
-        ):
-            sides = (asked[asked < ends[0]], asked[asked > ends[1]])
-            beyond = [ranges_text([(int(s.min()), int(s.max()))]) for s in sides if s.size]
-            found += [f"{name} {' and '.join(beyond)}"] if beyond else []
-        if not found:
+        names = [hardware] if hardware not in known.hardware else []
+        names += [drafter] if lengths.size and drafter not in known.drafters else []
+        found = {
+            "names": names,
+            "batch_sizes": _beyond(batch_size, known.batch_size),
+            "draft_lengths": _beyond(lengths, known.draft_length),
+        }
+        if not any(found.values()):
             return ()
-        return (f"the engine {self.name} was not fitted on {', '.join(found)}",)
+        return (Note("not_fitted_on", {"engine": self.name, **found}),)
 
     def is_outside(
         self, hardware: str, drafter: str, batch_size: FloatArray, draft_length: FloatArray
@@ -300,6 +298,12 @@ class EngineProfile(Record):
         ends = ((batch_size, known.batch_size), (draft_length, known.draft_length))
         inside = [(low <= asked) & (asked <= high) for asked, (low, high) in ends]
         return np.asarray(is_drafting & ~(inside[0] & inside[1]))
+
+
+def _beyond(asked: FloatArray, ends: Ends) -> list[tuple[int, int]]:
+    """Return the least and the largest number below and above both ends, nothing for none."""
+    sides = (asked[asked < ends[0]], asked[asked > ends[1]])
+    return [(int(side.min()), int(side.max())) for side in sides if side.size]
 
 
 def load_engine(name: str | Path) -> EngineProfile:

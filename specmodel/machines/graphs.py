@@ -1,11 +1,12 @@
 """How large a pass may be that an engine runs from a captured CUDA graph."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from specmodel.base.ranges import ranges_text
+from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray
 from specmodel.machines.engine import EngineProfile
 from specmodel.machines.hardware import HardwareProfile
@@ -49,8 +50,8 @@ class GraphLimit:
 
     def warnings(
         self, batch_size: FloatArray, verify_tokens: FloatArray, replicas: int, seconds: float
-    ) -> tuple[str, ...]:
-        """Return a sentence if some steps are larger.
+    ) -> tuple[Note, ...]:
+        """Return a note if some steps are larger.
 
         `batch_size` are requests of all replicas [request], `verify_tokens` of each request
         [token], `seconds` what the host is taken to need for a kernel [s].
@@ -62,18 +63,18 @@ class GraphLimit:
             return ()
         size = tokens if self.unit == "token" else requests
         most = int(np.ceil(size.max() / replicas))
-        drafts = _drafts(requests, of_each, is_beyond)
-        return (
-            f"at batch size {_span(requests[is_beyond])} steps{drafts} are larger than"
-            f" {self._largest}, so that the host launches each kernel, here taken as"
-            f" {1e3 * seconds:.2g} ms each: {self.option} {most} avoids that,"
-            f" here --graph-limit {most}",
-        )
+        told = {
+            "drafts": _drafts(requests, of_each, is_beyond),
+            "needed": most,
+            "unit": self.unit,
+            "default_of": self.default_of,
+        }
+        return (self._note("beyond_graphs", requests[is_beyond], seconds, told),)
 
     def held(
         self, batch_size: FloatArray, verify_tokens: FloatArray, replicas: int, seconds: float
-    ) -> str:
-        """Return a sentence if a graph holds all tokens of some steps, and none more of a request.
+    ) -> Note | None:
+        """Return a note if a graph holds all tokens of some steps, and none more of a request.
 
         Arguments are as in `warnings`.
         """
@@ -81,33 +82,32 @@ class GraphLimit:
         room = self.count * replicas / sizes
         is_held = (tokens <= room) & (tokens + 1 > room)
         if self.unit == "request" or not is_held.any():
-            return ""
-        return (
-            f"At batch size {_span(sizes[is_held])} longer drafts lose: CUDA graphs end at"
-            f" {self.count} tokens, and the host then takes {1e3 * seconds:.2g} ms a kernel:"
-            f" {self.option} raises that."
-        )
+            return None
+        return self._note("graphs_end_drafts", sizes[is_held], seconds, {})
 
-    @property
-    def _largest(self) -> str:
-        default = f", {self.default_of}'s default" if self.default_of else ""
-        return f"any CUDA graph ({self.count} {self.unit}s{default})"
+    def _note(
+        self, kind: str, requests: FloatArray, seconds: float, told: Mapping[str, object]
+    ) -> Note:
+        """Return a note on steps of so many requests."""
+        sizes = int(requests.min()), int(requests.max())
+        own = {"count": self.count, "option": self.option, "kernel_time": seconds}
+        return Note(kind, {"batch_sizes": sizes, **own, **told})
 
 
-def _drafts(requests: FloatArray, tokens: FloatArray, is_beyond: np.ndarray) -> str:
-    """Say from which drafts on steps are larger, if shorter ones of these batches are not."""
+def _drafts(
+    requests: FloatArray, tokens: FloatArray, is_beyond: np.ndarray
+) -> tuple[float, float] | None:
+    """Return from which drafts on steps of the smallest and of the largest batch are larger.
+
+    None where shorter drafts of these batches are larger too [token].
+    """
     sizes = requests[is_beyond]
     if not np.isin(requests[~is_beyond], sizes).any():
-        return ""
+        return None
     first, last = (
-        tokens[is_beyond & (requests == end)].min() for end in (sizes.min(), sizes.max())
+        float(tokens[is_beyond & (requests == end)].min()) - 1 for end in (sizes.min(), sizes.max())
     )
-    told = f" with drafts of {first - 1:.0f} or more tokens"
-    return told if first == last else f"{told}, {last - 1:.0f} at {sizes.max():.0f},"
-
-
-def _span(requests: FloatArray) -> str:
-    return ranges_text([(int(requests.min()), int(requests.max()))])
+    return first, last
 
 
 def graph_limit(

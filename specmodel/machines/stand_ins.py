@@ -68,11 +68,6 @@ def load_stand_ins() -> StandIns:
     return records.load(StandIns, "stand_ins", _DATA, "stand_ins")
 
 
-def words_of(name: str) -> str:
-    """Say whose kernels stand in, by the name of a stack or of typical ones."""
-    return "typical kernels" if name == TYPICAL else f"kernels of {name}, on the same GPU"
-
-
 def candidates(
     kind: str,
     dtype: str,

@@ -15,6 +15,7 @@ import numpy as np
 from specmodel.algebra.acceptance import FORMS, Acceptance, typed_rates
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.notes import Note
 from specmodel.base.units import Numeric, check
 from specmodel.cost.arguments import AskedArguments
 from specmodel.cost.deploying import NAMES
@@ -34,6 +35,7 @@ POINTS = ("batch_size", "context_length", "prompt_length", "output_length", "ver
 DEFAULT_BATCH_SIZES = tuple(2**i for i in range(9))
 """Batch sizes where none are given [request]."""
 DEFAULT_MAX_DRAFT_LENGTH = 10
+_LONGEST = "max_draft_length"
 _OF_POINTS = {*POINTS, *ACCEPTANCE, "draft_length", "max_draft_length", "measured_draft_length"}
 _OF_POINTS |= {"acceptance_spread"}
 _KNOWN = {*_OF_POINTS, *NAMES, *AskedArguments.__annotations__}
@@ -111,48 +113,37 @@ class Case:
             raise _no_acceptance(self.deployment, self.given, self.heads)
         return self.acceptance
 
-    @property
-    def is_typed_acceptance(self) -> bool:
-        """Whether any form of acceptance was given."""
-        return any(self.given.get(name) is not None for name in ACCEPTANCE)
-
     def longest_draft(self, asked: int | None = None) -> int:
         """Return the longest draft to consider, the one asked for, given or usual [token].
 
         It is at most what acceptance is known for and what the drafter drafts at once.
         """
-        block, asked = self.deployment.drafter.block_size, asked or self._asked_length
+        block, asked = self.deployment.drafter.block_size, asked or self.given.get(_LONGEST)
         acceptance = self.known_acceptance
         acceptance.measured_at([1, 2])  # with two lengths: refuses an unknown measured length
         known = int(acceptance.max_draft_length)
         if asked is None:
             return min(DEFAULT_MAX_DRAFT_LENGTH, known, block or known)
-        check("max_draft_length", asked, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
+        check(_LONGEST, asked, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
         if block is not None and asked > block:
-            raise InputError(
-                "max_draft_length", asked, f"at most {block}, which is drafted at once"
-            )
+            raise InputError(_LONGEST, asked, f"at most {block}, which is drafted at once")
         if asked > known:
             expected = f"at most {known}, the positions that acceptance_by_position covers"
-            raise InputError("max_draft_length", asked, expected)
+            raise InputError(_LONGEST, asked, expected)
         return int(asked)
 
-    @property
-    def _asked_length(self) -> int | None:
-        return self.given.get("max_draft_length")
-
-    def longest_told(self, longest: int) -> dict[str, int | str]:
+    def longest_told(self, longest: int) -> dict[str, int | Note]:
         """Return what to say of the longest draft considered, where it was not given."""
-        if self.given.get("max_draft_length") is not None:
+        if self.given.get(_LONGEST) is not None:
             return {}
-        is_measured = not self.is_typed_acceptance and longest < DEFAULT_MAX_DRAFT_LENGTH
-        further = _further(self.heads, longest) if is_measured else ""
-        told = f"{longest} (the longest measured; {further})" if further else longest
-        return {"max_draft_length": told}
+        is_typed = any(self.given.get(name) is not None for name in ACCEPTANCE)
+        is_measured = not is_typed and longest < DEFAULT_MAX_DRAFT_LENGTH
+        has_further = is_measured and _further(self.heads, longest)
+        return {_LONGEST: Note("longest_measured", {"length": longest}) if has_further else longest}
 
     def turned_lengths(self) -> Sequence[int]:
         """Return the draft lengths that may be taken where acceptance is not known [token]."""
-        lengths, asked = self.given.get("draft_length"), self.given.get("max_draft_length")
+        lengths, asked = self.given.get("draft_length"), self.given.get(_LONGEST)
         heads, block = self.heads, self.deployment.drafter.block_size
         known = heads.max_draft_length if heads else block or 8
         if lengths is None:

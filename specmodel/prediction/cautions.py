@@ -1,50 +1,53 @@
-"""What the reader of a prediction must know, a sentence each."""
+"""What the reader of a prediction must know, a note each."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
+from specmodel.base.notes import Note
+from specmodel.base.ranges import among
 from specmodel.base.units import FloatArray
 from specmodel.prediction.evaluate import Evaluation
-from specmodel.prediction.outcome import Prediction
 
-_EVERY_STEP = (
-    "the look-up is assumed to find a proposal in every step, which is optimistic: on measured"
-    " traces it does in 15 to 32 % of the steps (proposal_rate)"
-)
+Assumed = Mapping[str, Any]
 
 
-def warnings_of(predicted: Prediction) -> tuple[str, ...]:
+def notes_with_drafts(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
     """Return what the reader of a prediction with drafts must know."""
-    evaluation = predicted.evaluation
-    return (
-        *warnings_of_times(predicted),
-        *_beyond_measured(evaluation, predicted.best_draft_length),
-        *_between_modules(evaluation, predicted.best_draft_length),
-        *([_EVERY_STEP] if predicted.assumptions.get("proposal_rate") == 1 else []),
-    )
+    at_best = (*_of_memory(e), *_of_idle(e)) if e.chains else ()
+    best = e.best_draft_length
+    found = (*at_best, *notes_of_times(e), *_beyond_measured(e, best), *_between_modules(e, best))
+    every_step = assumed.get("proposal_rate") == 1
+    return (*found, Note("every_step_proposes")) if every_step else found
 
 
-def plain_warnings(predicted: Prediction) -> tuple[str, ...]:
+def notes_at_best(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
+    """Return what the reader must know of the best draft length of each point, not of others."""
+    best = e.at_lengths(e.best_draft_length)
+    return notes_with_drafts(replace(best, chains=e.at_lengths(e.lengths)), assumed)
+
+
+def plain_notes(e: Evaluation) -> tuple[Note, ...]:
     """Return what the reader of plain decoding must know."""
-    e, deployment = predicted.evaluation, predicted.deployment
     batch_size, none = e.points["batch_size"], np.zeros(())
     return (
         *e.memory.warnings(batch_size),
-        *deployment.warnings(batch_size, none),
-        *deployment.graph_warnings(batch_size, none + 1),
+        *e.deployment.warnings(batch_size, none),
+        *e.deployment.graph_warnings(batch_size, none + 1),
     )
 
 
-def warnings_of_times(predicted: Prediction) -> tuple[str, ...]:
+def notes_of_times(e: Evaluation) -> tuple[Note, ...]:
     """Return what the reader must know of memory and times, whatever is accepted."""
-    evaluation, deployment = predicted.evaluation, predicted.deployment
-    batch_size, gamma = evaluation.points["batch_size"], evaluation.points["draft_length"]
-    sizes, lengths, tokens = _that_fit(evaluation, "batch_size", "draft_length", "verify_tokens")
+    sizes, lengths, tokens = _that_fit(e, "batch_size", "draft_length", "verify_tokens")
     return (
-        *evaluation.memory.warnings(batch_size, gamma),
-        *deployment.warnings(sizes, lengths),
-        *deployment.graph_warnings(sizes, tokens),
+        *e.memory.warnings(e.points["batch_size"], e.points["draft_length"]),
+        *e.deployment.warnings(sizes, lengths),
+        *e.deployment.graph_warnings(sizes, tokens),
     )
 
 
@@ -58,8 +61,64 @@ def _that_fit(evaluation: Evaluation, *names: str) -> list[FloatArray]:
     return [values[fits] for values in found]
 
 
-def _beyond_measured(evaluation: Evaluation, best: FloatArray) -> list[str]:
-    """Say so if a draft asked for, or the best one, is longer than what was measured."""
+def _of_memory(e: Evaluation) -> list[Note]:
+    """Return where memory ends drafts, and what it costs where it costs most."""
+    held = e.held
+    if held is None or not held.draft_length.any():
+        return []
+    needed = replace(e.memory, verify_tokens=held.draft_length + 1)
+    size, length, gain, taken, total = np.broadcast_arrays(
+        e.points["batch_size"],
+        held.draft_length,
+        held.speedup,
+        e.speedup,
+        needed.total_bytes(e.points["batch_size"]),
+    )
+    is_held = length > 0
+    most = np.where(is_held, gain / taken, 0).argmax()
+    values = {
+        "batch_sizes": _ranges(size, is_held),
+        "are_several": bool(np.ptp(size[is_held])),
+        "batch_size": float(size.flat[most]),
+        "draft_length": float(length.flat[most]),
+        "speedup": float(gain.flat[most]),
+        "needed_bytes": float(total.flat[most]),
+        "usable_bytes": needed.capacity_bytes,
+    }
+    return [Note("memory_ends_drafts", values)]
+
+
+def _of_idle(e: Evaluation) -> list[Note]:
+    """Return where the drafter that stays loaded makes all steps lose, without a draft by what."""
+    size, length, gain, draft, host = np.broadcast_arrays(
+        e.points["batch_size"],
+        e.points["draft_length"],
+        e.speedup,
+        e.times.draft_time,
+        e.times.reject_time,
+    )
+    fits = size <= e.memory.max_batch_size
+    is_losing = (gain < 0.995) & (fits | ~fits.any())
+    found = []
+    for kind, where in (
+        ("loaded_drafter", is_losing & (length == 0)),
+        ("losing_drafts", is_losing & (length > 0)),
+    ):
+        if where.any():
+            worst = np.where(where, gain, np.inf).argmin()
+            parts = {"speedup": gain, "draft_time": draft, "host_time": host}
+            values = {name: float(part.flat[worst]) for name, part in parts.items()}
+            found.append(Note(kind, {"batch_sizes": _ranges(size, where), **values}))
+    return found
+
+
+def _ranges(size: FloatArray, holds: np.ndarray) -> str:
+    """Return the batch sizes of points where something holds, neighbours together."""
+    return among(map(int, size.flat), map(int, size[holds]))
+
+
+def _beyond_measured(evaluation: Evaluation, best: FloatArray) -> list[Note]:
+    """Return a note if a draft asked for, or the best one, is longer than what was measured."""
     lengths = evaluation.points["draft_length"], best
     longest = max(np.max(length, where=~np.isnan(length), initial=0) for length in lengths)
     measured = evaluation.acceptance.measured_draft_length
@@ -68,24 +127,16 @@ def _beyond_measured(evaluation: Evaluation, best: FloatArray) -> list[str]:
     by_position = evaluation.acceptance.acceptance_by_position is not None
     if by_position or known is None or longest <= known:
         return []
-    of_what = "the head is trained for" if measured is None else "acceptance was measured at"
-    return [
-        f"{of_what} {known:g} drafted token{'s' if known > 1 else ''}; up to {longest:g} the same"
-        " rate is assumed at each position, where it usually falls: acceptance by position tells"
-    ]
+    values = {"known": float(known), "longest": float(longest)}
+    return [Note("beyond_measured", {"is_measured": measured is not None, **values})]
 
 
-def _between_modules(evaluation: Evaluation, best: FloatArray) -> list[str]:
-    """Say so if an engine refuses a draft length asked for, or the best one."""
+def _between_modules(evaluation: Evaluation, best: FloatArray) -> list[Note]:
+    """Return a note if an engine refuses a draft length asked for, or the best one."""
     modules = len(evaluation.deployment.drafter.parts)
-    if modules < 2:
-        return []
     asked = np.concatenate([np.ravel(evaluation.points["draft_length"]), np.ravel(best)])
-    refused = np.unique(asked[(asked > modules) & (asked % modules > 0)])
-    if not refused.size:
+    refused = np.unique(asked[(asked > modules) & (asked % modules > 0)]) if modules > 1 else asked
+    if modules < 2 or not refused.size:
         return []
-    lengths = ", ".join(f"{length:g}" for length in refused)
-    return [
-        f"with {modules} modules vLLM takes a draft length of at most {modules}, or a multiple of"
-        f" it, and not {lengths}"
-    ]
+    values = {"modules": modules, "draft_lengths": refused.tolist()}
+    return [Note("between_modules", values)]

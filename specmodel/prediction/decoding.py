@@ -16,10 +16,10 @@ from specmodel.cost.deployment import Deployment
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.prediction.case import Case, case_of
-from specmodel.prediction.columns import DECODE_COLUMNS
+from specmodel.prediction.columns import DECODE_COLUMNS, LOAD_COLUMNS
 from specmodel.prediction.evaluate import evaluate
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import as_prediction, plain_points, with_intervals
+from specmodel.prediction.predicting import plain_points, with_intervals
 
 
 def decode(
@@ -88,4 +88,6 @@ def decode_deployed(
     points, told = plain_points(batch_size, context_length, prompt_length, output_length)
     points["draft_length"] = np.zeros(())
     evaluation = evaluate(deployment, points, Acceptance(acceptance_rate=0.0))
-    return as_prediction(evaluation, DECODE_COLUMNS, {**assumed, **told}, interval=interval)
+    shown = (*DECODE_COLUMNS, *LOAD_COLUMNS) if "prompt_length" in points else DECODE_COLUMNS
+    found = Prediction(evaluation=evaluation, assumptions={**assumed, **told}, shown=shown)
+    return with_intervals(found) if interval else found

@@ -22,8 +22,9 @@ from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import carried_prefill, draft_prefill_pass, prefill_pass
 from specmodel.layers.work import CAUSES
+from specmodel.prediction.best import Best, Held, best_of, held_by_memory, open_lengths
 
-LIMITS = (*CAUSES, "none")
+LIMITS = (*CAUSES, "none", "memory")
 """What `limited_by` may say."""
 
 LOAD = ("prompt_length", "output_length")
@@ -46,7 +47,7 @@ class Evaluation:
     with a draft, for errors of an engine [-]. `max_draft_length` is the longest draft considered
     that acceptance is known for and the drafter makes [token]. `prefill` and `draft_prefill` are
     passes of one prompt on each replica. `chains` are the same points at all `lengths_considered`,
-    where these were evaluated.
+    where these were evaluated. `is_chain` says where drafts are chains, not trees.
     """
 
     deployment: Deployment
@@ -54,6 +55,7 @@ class Evaluation:
     acceptance: Acceptance
     times: StepTimes | BlockedTimes
     tokens_per_step: FloatArray
+    is_chain: np.ndarray
     step_error: FloatArray | float = 1.0
     max_draft_length: int = 1
     prefill: PassTime | None = None
@@ -131,7 +133,7 @@ class Evaluation:
     @cached_property
     def speedup(self) -> FloatArray:
         """Tokens per step over relative step time: the utility of speculation [-]."""
-        return speculation.utility(self.tokens_per_step, self.relative_step_time)
+        return self.tokens_per_step / self.relative_step_time
 
     @cached_property
     def memory(self) -> MemoryUse:
@@ -144,11 +146,6 @@ class Evaluation:
         """Whether batches fit in memory where the drafter is loaded but drafts nothing."""
         plain = replace(self.memory, verify_tokens=1.0)
         return np.asarray(self.points["batch_size"] <= plain.max_batch_size)
-
-    @cached_property
-    def is_chain(self) -> np.ndarray:
-        """Whether drafts are chains, not trees."""
-        return is_chain(self.points, self.deployment)
 
     @property
     def break_even_acceptance_rate(self) -> FloatArray:
@@ -189,59 +186,97 @@ class Evaluation:
 
     @property
     def limit(self) -> np.ndarray:
-        """Index into `LIMITS` of what lengthens the step most [-]."""
-        growth = self.growth_by_cause()
-        largest = _largest(growth)
-        is_limited = (self.points["draft_length"] > 0) & (largest >= 0)
-        return np.where(is_limited, largest, LIMITS.index("none")).astype(np.int8)
+        """Index into `LIMITS` of what lengthens the step most; memory where it allows no draft [-].
+
+        Memory is told of the best draft lengths alone.
+        """
+        gamma = self.points["draft_length"]
+        largest = _largest(self.growth_by_cause())
+        found = np.where((gamma > 0) & (largest >= 0), largest, LIMITS.index("none"))
+        if self.chains and self.held:
+            is_held = (gamma == 0) & (self.held.draft_length > 0)
+            found = np.where(is_held, LIMITS.index("memory"), found)
+        return found.astype(np.int8)
+
+    def at_lengths(self, draft_length: FloatArray) -> Evaluation:
+        """Return the same points with drafts of other lengths, as chains."""
+        points = {name: self.points[name] for name in COORDINATES if name in self.points}
+        # a draft pass carries the width of a tree: then it is not that of a chain
+        times = self.times
+        return evaluate(
+            self.deployment,
+            points | {"draft_length": draft_length},
+            self.acceptance,
+            known=times if isinstance(times, StepTimes) and self.is_chain.all() else None,
+            max_draft_length=self.max_draft_length,
+            prefill=self.prefill,
+        )
 
     @cached_property
     def idle_speedup(self) -> FloatArray:
         """Speedup at a draft length of 0: below 1 where a loaded drafter runs all the same [-]."""
-        if not self.deployment.runs_idle_drafter:
-            return np.ones(())
-        points = {name: self.points[name] for name in COORDINATES if name in self.points}
-        points["draft_length"] = np.zeros(())
-        return evaluate(self.deployment, points, self.acceptance, prefill=self.prefill).speedup
+        is_idle = self.deployment.runs_idle_drafter
+        return self.at_lengths(np.zeros(())).speedup if is_idle else np.ones(())
 
     @cached_property
+    def best(self) -> Best:
+        """The best of the lengths considered at each point."""
+        lengths, shape = self.lengths, self._chain_shape
+        none = 0.0 if self.deployment.runs_idle_drafter else 1.0
+        best = Best(np.full(shape, -1), np.full(shape, none))
+        step = len(lengths) if self.chains else max(_AT_ONCE // max(best.place.size, 1), 1)
+        for start in range(0, len(lengths), step):
+            part = slice(start, start + step)
+            gains = (self.chains or self.at_lengths(lengths[part])).speedup
+            is_open = None if self._open is None else self._open[part]
+            found = best_of(gains, best.speedup, is_open, shape)
+            place = np.where(found.place < 0, best.place, found.place + start)
+            best = Best(place, found.speedup)
+        return best
+
+    @property
     def best_draft_length(self) -> FloatArray:
         """Draft length with the largest speedup, 0 for none; NaN for trees [token].
 
         Where a loaded drafter runs without a draft too, none has what is left of a speedup of 1.
-        In recurrent layers each drafted token takes one more state: lengths that do not fit in
-        memory are left out where others do, or where a plain pass does.
         """
         if not self.is_chain.any():
             return np.full((), np.nan)
-        points = dict(self.points)
-        del points["draft_length"], points["verify_tokens"]
-        shape = np.broadcast_shapes(*map(np.shape, points.values()), self.acceptance.shape)
-        lengths = lengths_considered(self.deployment, self.max_draft_length, len(shape))
-        # a draft pass carries the width of a tree: then it is not that of a chain
-        times = self.times
-        known = times if isinstance(times, StepTimes) and self.is_chain.all() else None
-        room = self._room(points, lengths) if self.deployment.recurrent_model else None
-        most = np.full(shape, 0.0 if self.deployment.runs_idle_drafter else 1.0)
-        best = np.zeros(shape)
-        step = len(lengths) if self.chains else max(_AT_ONCE // most.size, 1)
-        for start in range(0, len(lengths), step):
-            part = slice(start, start + step)
-            points["draft_length"] = lengths[part]
-            chains = self.chains or evaluate(
-                self.deployment, points, self.acceptance, known=known, prefill=self.prefill
-            )
-            gains = chains.speedup if room is None else chains.speedup * room[part]
-            for length, gain in zip(lengths[part], gains, strict=True):
-                np.copyto(best, length, where=gain > most)  # the first of equals
-                np.maximum(most, gain, out=most)
+        best = np.append(np.ravel(self.lengths), 0.0)[self.best.place]
         return best if self.is_chain.all() else np.where(self.is_chain, best, np.nan)
 
-    def _room(self, points: Mapping[str, FloatArray], lengths: FloatArray) -> FloatArray:
-        """Return 0 where a draft of a length does not fit in memory but another would, else 1."""
-        memory = MemoryUse(self.deployment, points["context_length"], lengths + 1)
-        fits = points["batch_size"] <= memory.max_batch_size
-        return where_it_fits(np.ones(()), fits, self.plain_fits, axis=0)
+    @cached_property
+    def held(self) -> Held | None:
+        """Where memory ends drafts; None without recurrent layers, whose states drafts take."""
+        if self._open is None or not self.is_chain.all():
+            return None
+        chains, drafts = self.chains or self.at_lengths(self.lengths), -self.max_draft_length
+        gains = np.broadcast_to(chains.speedup, chains.shape)[drafts:]
+        return held_by_memory(gains, self._open[drafts:], self.best.speedup)
+
+    @cached_property
+    def _chain_shape(self) -> tuple[int, ...]:
+        """Shape of the points without their draft lengths."""
+        points = [np.shape(self.points[name]) for name in COORDINATES if name in self.points]
+        return np.broadcast_shapes(*points, self.acceptance.shape)
+
+    @cached_property
+    def lengths(self) -> FloatArray:
+        """Draft lengths considered, along an axis before those of the points [token]."""
+        axes = len(self._chain_shape)
+        return lengths_considered(self.deployment, self.max_draft_length, axes)
+
+    @cached_property
+    def _open(self) -> np.ndarray | None:
+        """Which lengths memory allows; None without recurrent layers, whose states drafts take.
+
+        Where not even a plain pass fits, it allows all.
+        """
+        if not self.deployment.recurrent_model:
+            return None
+        points = self.points
+        memory = MemoryUse(self.deployment, points["context_length"], self.lengths + 1)
+        return open_lengths(points["batch_size"] <= memory.max_batch_size, self.plain_fits)
 
 
 def evaluate(
@@ -289,7 +324,9 @@ def evaluate(
         draft_prefill = draft_prefill_pass(deployment, points["prompt_length"])
         if draft_prefill and errors:
             draft_prefill = draft_prefill.scaled(errors.draft, errors.deployment)
-    tokens = _tokens_where_proposed(points, acceptance, deployment)
+    has_branches = (deployment.tree_width > 1) & (points["draft_length"] > 0)
+    is_chain = np.asarray((points["verify_tokens"] == points["draft_length"] + 1) & ~has_branches)
+    tokens = _tokens_where_proposed(points, acceptance, deployment.tree_width, is_chain)
     rate = deployment.drafter.proposal_rate
     return Evaluation(
         deployment=deployment,
@@ -297,6 +334,7 @@ def evaluate(
         acceptance=acceptance,
         times=times,
         tokens_per_step=mean_tokens_per_step(tokens, rate),
+        is_chain=is_chain,
         step_error=step_error,
         max_draft_length=max_draft_length,
         prefill=prefill,
@@ -310,40 +348,23 @@ def lengths_considered(deployment: Deployment, longest: int, axes: int) -> Float
     return np.arange(first, longest + 1).reshape(-1, *(1,) * axes)
 
 
-def where_it_fits(
-    speedup: FloatArray, fits: np.ndarray, plain_fits: np.ndarray, *, axis: int
-) -> FloatArray:
-    """Return speedups by draft length, 0 where one does not fit in memory but others would [-].
-
-    `fits` says it of each length along the axis, `plain_fits` of a plain pass.
-    """
-    some_fit = fits.any(axis=axis, keepdims=True) | np.expand_dims(plain_fits, axis)
-    return np.where(fits | ~some_fit, speedup, 0.0)
-
-
-def is_chain(points: Mapping[str, FloatArray], deployment: Deployment) -> np.ndarray:
-    """Return where drafts are chains, not trees."""
-    has_branches = (deployment.tree_width > 1) & (points["draft_length"] > 0)
-    return np.asarray((points["verify_tokens"] == points["draft_length"] + 1) & ~has_branches)
-
-
 def _largest(parts: Mapping[str, FloatArray]) -> np.ndarray:
     """Return the index into `CAUSES` of the largest time above 0, -1 if none is [-]."""
     shape = np.broadcast_shapes(*(parts[cause].shape for cause in CAUSES))
-    largest = speculation.first_of_largest((parts[cause] for cause in CAUSES), 0.0, shape)
-    return largest.astype(np.int8)
+    largest, _ = speculation.first_of_largest((parts[cause] for cause in CAUSES), 0.0, shape)
+    return largest
 
 
 def _tokens_where_proposed(
-    points: Mapping[str, FloatArray], acceptance: Acceptance, deployment: Deployment
+    points: Mapping[str, FloatArray], acceptance: Acceptance, tree_width: int, chains: np.ndarray
 ) -> FloatArray:
     """Return the tokens of a step with a proposal, which for trees must be measured [token]."""
-    gamma, chains = points["draft_length"], is_chain(points, deployment)
+    gamma = points["draft_length"]
     if chains.all():
         return acceptance.expected_tokens_per_step(gamma)
-    if acceptance.form != "tokens_per_step" and deployment.tree_width > 1:
+    if acceptance.form != "tokens_per_step" and tree_width > 1:
         expected = f"1, a chain, as {acceptance.form} holds for no tree: give tokens_per_step"
-        raise InputError("tree_width", deployment.tree_width, expected)
+        raise InputError("tree_width", tree_width, expected)
     if acceptance.form != "tokens_per_step":
         expected = f"draft_length + 1, as {acceptance.form} holds for no tree: give tokens_per_step"
         bad = np.broadcast_to(points["verify_tokens"], chains.shape)[~chains].item(0)

@@ -8,7 +8,6 @@ import numpy as np
 
 from specmodel.algebra.acceptance import FORMS, Acceptance
 from specmodel.prediction.columns import COLUMNS
-from specmodel.prediction.evaluate import Evaluation
 from specmodel.prediction.intervals import (
     Interval,
     central_intervals,
@@ -81,12 +80,16 @@ def _points_at(
     prediction: Prediction, rows: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[str, Any], Acceptance]:
     """Return coordinates and acceptance of some rows."""
-    evaluation = prediction.evaluation
-    places = [_place(prediction, row) for row in rows]
-    points = {
-        name: _taken(values, evaluation, places) for name, values in evaluation.points.items()
-    }
-    return points, _acceptance_at(evaluation, places)
+    e, places = prediction.evaluation, [_place(prediction, row) for row in rows]
+
+    def taken(values: Any) -> Any:
+        return np.broadcast_to(values, e.shape).ravel()[places]
+
+    points = {name: taken(values) for name, values in e.points.items()}
+    told = {name: getattr(e.acceptance, name) for name in ("measured_draft_length", *FORMS)}
+    told.pop("acceptance_by_position")  # which is one for all points
+    changed = {name: taken(values) for name, values in told.items() if np.ndim(values)}
+    return points, replace(e.acceptance, **changed)
 
 
 def _place(prediction: Prediction, row: Mapping[str, Any]) -> int:
@@ -96,19 +99,3 @@ def _place(prediction: Prediction, row: Mapping[str, Any]) -> int:
         if row.get(name) is not None:
             is_there &= prediction.value(name) == row[name]
     return int(np.flatnonzero(is_there)[0])
-
-
-def _taken(values: Any, evaluation: Evaluation, places: list[int]) -> Any:
-    return np.broadcast_to(values, evaluation.shape).ravel()[places]
-
-
-def _acceptance_at(evaluation: Evaluation, places: list[int]) -> Acceptance:
-    """Return the acceptance of some points."""
-    acceptance = evaluation.acceptance
-    by_point = ("measured_draft_length", *FORMS)
-    changed = {
-        name: _taken(getattr(acceptance, name), evaluation, places)
-        for name in by_point
-        if name != "acceptance_by_position" and np.ndim(getattr(acceptance, name))
-    }
-    return replace(acceptance, **changed)

@@ -280,8 +280,9 @@ def _spread_outside(
     fit = deployment.engine.fit
     if fit is None or not fit.outside_spread:
         return overheads
+    names = deployment.hardware.name, deployment.drafter.kind
     asked = points["batch_size"], points["draft_length"]
-    is_outside = deployment.is_outside(*asked)
+    is_outside = deployment.engine.is_outside(*names, *asked)
     if not is_outside.any():
         return overheads
     factor = np.exp(fit.outside_spread * is_outside * normal)

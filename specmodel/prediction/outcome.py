@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specmodel.base.notes import Note
 from specmodel.base.text import mimebundle
 from specmodel.base.units import FloatArray
 from specmodel.cost.blocks import BlockedTimes
@@ -16,6 +16,7 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import StepTimes
 from specmodel.drafters.typical import TypicalHeads
 from specmodel.prediction.case import Case
+from specmodel.prediction.cautions import notes_of_times, notes_with_drafts, plain_notes
 from specmodel.prediction.columns import COLUMNS, Array, interval_of, with_interval
 from specmodel.prediction.evaluate import Evaluation
 from specmodel.prediction.intervals import Interval
@@ -61,8 +62,8 @@ class Prediction:
     ----------
     evaluation, shown
         What the columns are computed from when they are read, and the columns in their order.
-    assumptions, warn
-        What was assumed as it was not given, by argument; what finds the `warnings`.
+    assumptions, told
+        What was assumed as it was not given, by argument; the `notes` if these are known.
     intervals
         Central 80 % intervals by column, where they were asked for.
     case, turned
@@ -72,7 +73,7 @@ class Prediction:
 
     evaluation: Evaluation
     assumptions: dict[str, Any]
-    warn: Callable[[Prediction], tuple[str, ...]]
+    told: tuple[Note, ...] | None = None
     intervals: dict[str, Interval] | None = None
     shown: tuple[Column, ...] = COLUMNS
     case: Case | None = None
@@ -90,10 +91,11 @@ class Prediction:
 
     def value(self, name: str) -> Array:
         """Return a column by name, as indices into `Column.words` where these are words."""
-        if name not in self._known:
+        known: dict[str, Array] = vars(self).setdefault("_known", {})
+        if name not in known:
             found = self._by_name[name].of(self.evaluation)
-            self._known[name] = np.broadcast_to(found, self.evaluation.shape)
-        return self._known[name]
+            known[name] = np.broadcast_to(found, self.evaluation.shape)
+        return known[name]
 
     @property
     def values(self) -> dict[str, Array]:
@@ -101,13 +103,20 @@ class Prediction:
         return {name: self.value(name) for name in self._by_name}
 
     @cached_property
+    def notes(self) -> tuple[Note, ...]:
+        """What the reader must know."""
+        if self.told is not None:
+            return self.told
+        if "draft_length" not in self._by_name:
+            return plain_notes(self.evaluation)
+        if self.turned:  # what a mean head would gain is no prediction of this one
+            return notes_of_times(self.evaluation)
+        return notes_with_drafts(self.evaluation, self.assumptions)
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What the reader must know, a sentence each."""
-        return self.warn(self)
-
-    @cached_property
-    def _known(self) -> dict[str, Array]:
-        return {}
+        return tuple(map(str, self.notes))
 
     def view(self, name: str = "", **how: Any) -> Any:
         """Return an answer that is a view of it, in all forms: ``print(p.view("peak"))``.

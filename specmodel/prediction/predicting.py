@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -19,14 +19,14 @@ from specmodel.cost.deployment import Deployment
 from specmodel.drafters.passes import Drafter
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
-from specmodel.prediction.at_best import at_best, warnings_at_best
 from specmodel.prediction.case import DEFAULT_MAX_DRAFT_LENGTH, Case, case_of
-from specmodel.prediction.cautions import plain_warnings, warnings_of, warnings_of_times
+from specmodel.prediction.cautions import (
+    notes_at_best,
+)
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS
-from specmodel.prediction.evaluate import LOAD, Evaluation, evaluate, lengths_considered
+from specmodel.prediction.evaluate import LOAD, evaluate, lengths_considered
 from specmodel.prediction.intervals import MAX_POINTS, central_intervals, states_errors
 from specmodel.prediction.outcome import Prediction, Turned
-from specmodel.prediction.table import Column
 
 MOST = 1e9
 """Largest batch size [request] and context length [token] that are accepted."""
@@ -170,7 +170,10 @@ def best_lengths(
     shape = np.broadcast_shapes(*map(np.shape, points.values()), acceptance.shape)
     lengths = lengths_considered(deployment, longest, len(shape))
     told = {"acceptance": acceptance, "max_draft_length": longest, **points}
-    return at_best(predict_deployed(deployment, assumed, draft_length=lengths, **told))
+    each = predict_deployed(deployment, assumed, draft_length=lengths, **told)
+    chains = each.evaluation
+    best = replace(chains, chains=chains).best_draft_length
+    return replace(each, evaluation=replace(chains.at_lengths(best), chains=chains))
 
 
 def at_all_lengths(case: Case, shortest: int = 1) -> Prediction:
@@ -183,7 +186,7 @@ def at_all_lengths(case: Case, shortest: int = 1) -> Prediction:
     told = {"draft_length": np.arange(shortest, longest + 1)[:, None], **points}
     case = replace(case, assumed={**case.assumed, **case.longest_told(longest)})
     found = at_given_lengths(case, max_draft_length=longest, **told)
-    return replace(found, warn=warnings_at_best)
+    return replace(found, told=notes_at_best(found.evaluation, found.assumptions))
 
 
 def _with_axis(values: Numeric) -> Numeric:
@@ -235,7 +238,7 @@ def turned_round(case: Case) -> Prediction:
         },
     )
     # what a mean head would gain is no prediction of this one
-    return replace(found, case=asked, turned=turned, warn=warnings_of_times)
+    return replace(found, case=asked, turned=turned)
 
 
 def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
@@ -278,20 +281,8 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     acceptance = acceptance.measured_at(gamma).where_proposed(rate)
     known = min(int(longest), acceptance.max_draft_length, block or int(longest))
     evaluation = evaluate(deployment, points, acceptance, max_draft_length=int(known))
-    return as_prediction(evaluation, COLUMNS, assumed, interval=interval, warn=warnings_of)
-
-
-def as_prediction(
-    evaluation: Evaluation,
-    columns: tuple[Column, ...],
-    assumed: Mapping[str, Any],
-    *,
-    interval: bool = False,
-    warn: Callable[[Prediction], tuple[str, ...]] = plain_warnings,
-) -> Prediction:
-    """Return columns of an evaluation, those of its load included, computed when they are read."""
-    shown = (*columns, *LOAD_COLUMNS) if evaluation.points.keys() >= {*LOAD} else columns
-    found = Prediction(evaluation=evaluation, assumptions=dict(assumed), warn=warn, shown=shown)
+    shown = (*COLUMNS, *LOAD_COLUMNS) if "prompt_length" in points else COLUMNS
+    found = Prediction(evaluation=evaluation, assumptions=assumed, shown=shown)
     return with_intervals(found) if interval else found
 
 
@@ -318,10 +309,20 @@ def plain_points(
 
     Under load the assumed context is the mean of a request.
     """
-    load = _load(prompt_length, output_length)
+    lengths = dict(zip(LOAD, (prompt_length, output_length), strict=True))
+    given = [name for name, value in lengths.items() if value is not None]
+    if len(given) == 1:
+        missing = next(name for name in LOAD if name not in given)
+        raise InputError(missing, None, f"a length, as {given[0]} is given")
+    bounds: dict[str, Any] = {"minimum": 1, "maximum": MOST_PROMPT, "whole": True}
+    load = {name: check(name, lengths[name], **bounds) for name in given}
     told: dict[str, int | str] = {}
-    if context_length is None:
-        context_length, told["context_length"] = _default_context(load)
+    if context_length is None and load:
+        mean = np.asarray(load["prompt_length"] + np.floor(load["output_length"] / 2))
+        told["context_length"] = int(mean.item()) if mean.size == 1 else "prompt + output / 2"
+        context_length = mean
+    elif context_length is None:
+        context_length = told["context_length"] = DEFAULT_CONTEXT_LENGTH
     points = {
         "batch_size": check("batch_size", batch_size, minimum=1, maximum=MOST, whole=True),
         "context_length": check(
@@ -330,27 +331,6 @@ def plain_points(
         **load,
     }
     return points, told
-
-
-def _load(prompt_length: Numeric | None, output_length: Numeric | None) -> dict[str, FloatArray]:
-    """Return the lengths of prompts and outputs, nothing if neither is given [token]."""
-    given = dict(zip(LOAD, (prompt_length, output_length), strict=True))
-    missing = [name for name, value in given.items() if value is None]
-    if len(missing) == len(given):
-        return {}
-    if missing:
-        other = next(name for name in LOAD if name not in missing)
-        raise InputError(missing[0], None, f"a length, as {other} is given")
-    most = MOST_PROMPT
-    return {n: check(n, v, minimum=1, maximum=most, whole=True) for n, v in given.items()}
-
-
-def _default_context(load: Mapping[str, FloatArray]) -> tuple[Numeric, int | str]:
-    """Return the context where none is given [token], and the number or what it is."""
-    if not load:
-        return DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH
-    mean = np.asarray(load["prompt_length"] + np.floor(load["output_length"] / 2))
-    return mean, int(mean.item()) if mean.size == 1 else "prompt + output / 2"
 
 
 def _check_shapes(points: dict[str, FloatArray], acceptance: Acceptance) -> None:

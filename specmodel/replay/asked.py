@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specmodel.base.errors import InputError, given, refuse_given
+from specmodel.base.notes import Note
 from specmodel.base.text import Viewed
 from specmodel.cost.deploying import NAMES
 from specmodel.cost.deployment import Deployment
@@ -73,7 +74,7 @@ class ReplayQuestion:
     policies: Sequence[str]
     luck: Mapping[str, Any]
     assumed: Mapping[str, Any]
-    warnings: Sequence[str]
+    warnings: Sequence[Note | str]
     fits: bool | None = None
     heading: str = ""
 

@@ -81,7 +81,7 @@ def _held(predictions: Mapping[str, report.Prediction], best: forms.DataFrame) -
         most = p.draft_length.max()
         drafts = rows[(rows["alternative"] == name) & (rows["best_draft_length"] < most)]
         sizes, lengths = (drafts[key].to_numpy() for key in ("batch_size", "best_draft_length"))
-        found[name] = p.deployment.graph_note(sizes, lengths + 1.0)
+        found[name] = str(p.deployment.graph_note(sizes, lengths + 1.0) or "")
     return found
 
 

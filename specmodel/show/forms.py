@@ -32,7 +32,7 @@ class Answer:
     page: Callable[[], str]
     fields: Callable[[], Mapping[str, Any]]
     rows: Callable[[], Sequence[Row]] = list
-    warnings: Collection[str] = ()
+    warnings: Collection[object] = ()
     fragment: str = ""
     caveats: Collection[str] = ()
     case: str = ""

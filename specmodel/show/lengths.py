@@ -33,7 +33,7 @@ def _held(best: forms.DataFrame, prediction: report.Prediction) -> str:
     """Say where a CUDA graph, and not acceptance, ends the drafts."""
     shorter = best[best["draft_length"] < prediction.max_draft_length]
     sizes, lengths = (shorter[name].to_numpy() for name in ("batch_size", "draft_length"))
-    return wrap(prediction.deployment.graph_note(sizes, lengths + 1.0))
+    return wrap(str(prediction.deployment.graph_note(sizes, lengths + 1.0) or ""))
 
 
 def verdict(best: forms.DataFrame, prediction: report.Prediction) -> str:

@@ -11,6 +11,7 @@ from specmodel.prediction.table import Row, seconds, text_table
 from specmodel.show import report
 from specmodel.show.columns import LOADS, chosen, units
 from specmodel.show.forms import Answer
+from specmodel.show.notes import in_words
 
 if TYPE_CHECKING:
     from specmodel.serving import Loaded, Study, Targets, Trial
@@ -46,7 +47,7 @@ _INTERVALS = (
 
 def answer(loaded: Loaded) -> Answer:
     """Return what was simulated of a load, in all forms."""
-    study, assumed = loaded.study, loaded.assumed
+    study, assumed = loaded.study, in_words(loaded.assumed)
     notes = [USUAL_POLICIES] if loaded.is_usual else []
     if loaded.run is not None:
         return _steps(study, loaded.rows)

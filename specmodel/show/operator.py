@@ -228,8 +228,7 @@ def with_tokens(prediction: Prediction, rows: list[Row], *, at_best: bool) -> Pr
         told = f"{best['tokens_per_step']:.2f} tokens a step of {length} drafted"
         source = f", {assumed['acceptance']}" if "acceptance" in assumed else _typed(prediction)
         assumed["acceptance"] = told + source
-    # what is assumed changes no warning
-    return replace(prediction, assumptions=assumed, warn=lambda _: prediction.warnings)
+    return replace(prediction, assumptions=assumed, told=prediction.notes)
 
 
 def tasks_told(prediction: Prediction, rows: list[Row]) -> str:

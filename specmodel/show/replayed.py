@@ -12,6 +12,7 @@ from specmodel.prediction.table import Row, text_table
 from specmodel.show import report
 from specmodel.show.columns import REPLAYS, chosen
 from specmodel.show.forms import Answer, plain_fields, records
+from specmodel.show.notes import in_words
 
 if TYPE_CHECKING:
     from specmodel.replay.asked import Replayed, ReplayQuestion
@@ -32,8 +33,13 @@ def answer(found: Replayed) -> Answer:
     known = {} if question.fits is None else {"fits": question.fits}  # unknown of measured times
     assumed, rest = found.summary["assumed"], records(found.summary.drop(columns="assumed"))
     rows = [{**row, **known, "assumed": told} for row, told in zip(rest, assumed, strict=True)]
-    warnings = [*question.warnings]
-    said = {"heading": case, "assumptions": {**question.assumed}, "warnings": warnings, **known}
+    warnings = [*map(str, question.warnings)]
+    said = {
+        "heading": case,
+        "assumptions": in_words(question.assumed),
+        "warnings": warnings,
+        **known,
+    }
     behind = report.behind(question.deployment) if question.deployment else []
     return Answer(
         page=lambda: page(said, question.times, rows, behind),

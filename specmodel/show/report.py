@@ -15,6 +15,7 @@ from specmodel.prediction.table import Form, Row, varies
 from specmodel.show.assumed import assumed_text, what_if_text
 from specmodel.show.columns import units
 from specmodel.show.forms import Answer, by_batch_size, records
+from specmodel.show.notes import in_words
 
 if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame
@@ -49,7 +50,7 @@ class _Case(Protocol):
     def assumptions(self) -> Mapping[str, Any]: ...
 
     @property
-    def warnings(self) -> Sequence[str]: ...
+    def warnings(self) -> Sequence[object]: ...
 
 
 def heading(deployment: Deployment) -> str:
@@ -242,7 +243,7 @@ def laid_out(
     title: str,
     behind: Iterable[str],
     assumptions: Mapping[str, Any],
-    warnings: Iterable[str],
+    warnings: Iterable[object],
     words: Iterable[str],
     parts: Iterable[str],
     notes: Iterable[str] = (),
@@ -340,8 +341,8 @@ def case_fields(case: _Case) -> dict[str, Any]:
     """Return deployment, assumptions and warnings for JSON."""
     return {
         "deployment": deployment_fields(case.deployment),
-        "assumptions": case.assumptions,
-        "warnings": list(case.warnings),
+        "assumptions": in_words(case.assumptions),
+        "warnings": [*map(str, case.warnings)],
     }
 
 

@@ -46,8 +46,7 @@ def _without_misfits(p: report.Prediction) -> report.Prediction:
     if not p.fits.any():
         return p
     unfit = p.evaluation.memory.warnings(p.batch_size, p.evaluation.points["draft_length"])
-    kept = tuple(warning for warning in p.warnings if warning not in unfit)
-    return replace(p, warn=lambda _: kept)
+    return replace(p, told=tuple(note for note in p.notes if note not in unfit))
 
 
 def _warning_where_it_pays(p: report.Prediction) -> report.Prediction:
@@ -57,8 +56,7 @@ def _warning_where_it_pays(p: report.Prediction) -> report.Prediction:
     paying = p.fits & (p.speedup > 1)
     last = p.batch_size[paying if paying.any() else p.fits].max()
     sizes = sorted({int(size) for size in p.batch_size[p.batch_size <= last]})
-    told = _without_misfits(predicted(case_of(p).at(batch_size=sizes))).warnings
-    return replace(p, warn=lambda _: told)
+    return replace(p, told=_without_misfits(predicted(case_of(p).at(batch_size=sizes))).notes)
 
 
 def side_by_side(

@@ -95,7 +95,7 @@ def _held(prediction: Prediction, rows: list[Row]) -> str:
     drafts = [row for row in kept if row["draft_length"] < prediction.max_draft_length]
     names = ("batch_size", "verify_tokens")
     sizes, tokens = (array([row[name] for row in drafts]) for name in names)
-    return prediction.deployment.graph_note(sizes, tokens)
+    return str(prediction.deployment.graph_note(sizes, tokens) or "")
 
 
 _TAKEN = ("batch_size", "draft_length", "context_length", "forward_time", "limited_by", "fits")

@@ -152,11 +152,7 @@ def test_narrow_matrices_are_padded_by_hand() -> None:
     assert k.tiled_weights(7.0, np.inf) == 7.0
 
 
-# groups and all together
-
-
-def test_groups_add_their_times() -> None:
-    assert KernelParameters(group_time=2e-7).grouped(1e-6, 5.0) == pytest.approx(2e-6, rel=1e-12)
+# all together
 
 
 def test_the_data_sheet_adds_nothing() -> None:
@@ -165,7 +161,6 @@ def test_the_data_sheet_adds_nothing() -> None:
     assert k.walked(time, 1e4, 3.0) == time
     assert k.tiled_arithmetic(time, 1.0, 1.0) == time
     assert k.tiled_weights(1e6, 1.0) == 1e6
-    assert k.grouped(time, 9.0) == time
 
 
 @pytest.mark.parametrize("sharpness", [1.0, 1.5, 2.0, 3.0, 8.0, 10.0])

@@ -15,7 +15,7 @@ import specmodel
 from specmodel import predict
 
 PACKAGE = f"{Path(specmodel.__file__).parent}/"
-BOUNDS = {"functions": 165, "files": 25, "depth": 16, "calls": 1000}
+BOUNDS = {"functions": 155, "files": 26, "depth": 17, "calls": 920}
 COMMON = {"engine": "vllm", "hardware": "h100_sxm", "draft_length": 3, "acceptance": 0.7}
 CASES = (
     {"target": "qwen3-30b-a3b", "drafter": "ngram"},

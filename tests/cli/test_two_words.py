@@ -13,7 +13,6 @@ from specmodel import Acceptance, cli, predict
 from specmodel.base.units import parse_seconds
 from specmodel.cli.commands import main_group
 from specmodel.cli.helping import GROUPS
-from specmodel.prediction.at_best import MEMORY
 from specmodel.prediction.evaluate import LIMITS as ALL_LIMITS
 from specmodel.prediction.table import seconds
 from specmodel.replay.choices import choose
@@ -603,7 +602,7 @@ def test_warnings_are_wrapped_where_a_person_watches(run, capsys, monkeypatch):
 
 
 def test_limits_of_the_glossary_are_those_of_answers():
-    assert {*LIMITS} == {*ALL_LIMITS, MEMORY}
+    assert {*LIMITS} == {*ALL_LIMITS}
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

@@ -183,7 +183,7 @@ def test_a_tied_head_has_the_dtype_of_the_embedding():
 def test_what_has_a_dtype_of_its_own_is_told():
     target = model(*MIXED, **DTYPES)
     deployment, assumed = deploy(target=target, hardware="h200_sxm", drafter="ngram")
-    assert assumed["attention_dtype"] == "fp8 and bf16"
+    assert str(assumed["attention_dtype"]) == "fp8 and bf16"
     told = {name: assumed[name] for name in ("output_dtype", "ffn_dtype", "head_dtype")}
     assert told == {"output_dtype": "fp4", "ffn_dtype": "mxfp8", "head_dtype": "fp8"}
     held = MemoryUse(deployment, 100, 1).weight_bytes

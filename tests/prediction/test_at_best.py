@@ -1,10 +1,12 @@
 """Where memory ends drafts, and what a loaded drafter costs: against each length alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from specmodel import Acceptance, deploy, predict
-from specmodel.prediction.at_best import held_by_memory, warnings_at_best
+from specmodel.prediction.cautions import notes_at_best
 from specmodel.prediction.predicting import best_lengths
 
 WHERE = {"target": "qwen3.5-397b-a17b", "drafter": "mtp", "hardware": "h200_sxm"}
@@ -40,8 +42,9 @@ def test_the_shortest_draft_that_would_gain_more_is_found(rate, is_grid):
         p = predict(**WHERE, **LAYOUT, draft_length=lengths, **told)
     else:
         p = best_lengths(*deployment, acceptance, LONGEST, points)
-    held = held_by_memory(p.evaluation)
+    held = p.evaluation.held
     gain, fits, needed = each_length(rate)
+    memory = replace(p.evaluation.memory, verify_tokens=held.draft_length + 1).total_bytes(SIZES)
     taken = np.where(fits, gain, 0).max(axis=0)
     would = ~fits & (gain > np.maximum(1.01 * taken, 1)) & (taken > 0)
     first = would.argmax(axis=0)  # length 0 is never one
@@ -49,10 +52,11 @@ def test_the_shortest_draft_that_would_gain_more_is_found(rate, is_grid):
     for place in np.argwhere(first):
         at = (first[tuple(place)], *place)
         assert held.speedup[tuple(place)] == pytest.approx(gain[at], rel=1e-12)
-        assert held.memory.total_bytes(SIZES)[tuple(place)] == pytest.approx(needed[at], rel=1e-12)
+        assert memory[tuple(place)] == pytest.approx(needed[at], rel=1e-12)
     assert (rate == 0.02) == (not first.any())
-    told = p.warnings[0] if not is_grid else warnings_at_best(p)[0]
-    assert told.startswith("memory ends drafts at batch size ") == bool(first.any())
+    told = p.notes[0] if not is_grid else notes_at_best(p.evaluation, {})[0]
+    assert (told.kind == "memory_ends_drafts") == bool(first.any())
+    assert str(told).startswith("memory ends drafts at batch size ") == bool(first.any())
     if not is_grid:
         is_idle = p.draft_length == 0
         assert ((p.limited_by == "memory") == (is_idle & (first > 0))).all()
@@ -61,7 +65,7 @@ def test_the_shortest_draft_that_would_gain_more_is_found(rate, is_grid):
 def test_without_states_memory_ends_no_drafts():
     deployment = deploy(target="mixtral-8x7b", drafter="eagle3", hardware="h100_sxm")
     p = best_lengths(*deployment, Acceptance(acceptance_rate=0.7), 4, {"batch_size": SIZES})
-    assert held_by_memory(p.evaluation) is None
+    assert p.evaluation.held is None
     assert "memory" not in p.limited_by
 
 

@@ -39,7 +39,7 @@ def test_a_host_that_is_given_is_known() -> None:
     """Of published hosts' mean, which is said, intervals hold the spread between hosts."""
     assumed = predicted(interval=True)
     given = predicted(host_speed=1, interval=True)
-    assert assumed.assumptions["host_speed"] == "1 (mean of published hosts)"
+    assert str(assumed.assumptions["host_speed"]) == "1 (mean of published hosts)"
     assert "host_speed" not in given.assumptions
     assert "host_speed" not in predicted(engine="ideal").assumptions
     assert "host_speed" not in predicted(engine="vllm-moesd-2025").assumptions

@@ -14,6 +14,7 @@ from specmodel.answers.sensitivity.evaluation import evaluate
 from specmodel.answers.sensitivity.inputs import OperatingPoint
 from specmodel.answers.sensitivity.uncertainty import Range, uncertain_ranges
 from specmodel.base.errors import InputError
+from specmodel.base.notes import Note
 from specmodel.base.text import Viewed
 from specmodel.base.units import check, single
 from specmodel.cost.deployment import Deployment
@@ -58,7 +59,7 @@ class Sensitivity(Viewed):
     indices: pd.DataFrame
     samples: int
     fits: bool
-    warnings: tuple[str, ...]
+    warnings: tuple[Note, ...]
 
 
 def analyse(

@@ -10,7 +10,6 @@ import numpy as np
 from specmodel.answers.sweeps.parameters import POINT_AXES
 from specmodel.answers.sweeps.plan import Part, Plan
 from specmodel.base.units import FloatArray
-from specmodel.prediction.at_best import MEMORY
 from specmodel.prediction.columns import COLUMNS, with_interval
 from specmodel.prediction.evaluate import LIMITS
 from specmodel.prediction.outcome import Prediction
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 Column = np.ndarray[Any, np.dtype[Any]]
 
 CODED = {column.name: column.words for column in COLUMNS if column.words}
-CODED["limited_by"] = (*LIMITS, MEMORY)
+CODED["limited_by"] = LIMITS
 """Columns that hold places in a list of words."""
 
 

@@ -23,6 +23,7 @@ from specmodel.answers.sweeps.parameters import (
     ordered,
 )
 from specmodel.base.errors import InputError
+from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deploying import resolve
 from specmodel.cost.deployment import Deployment
@@ -167,9 +168,9 @@ class Plan:
         """
         is_small = len(self.deployments) <= 100 and self.num_points <= PART
         told = self._graphs_of_rows() if is_small else self._graphs_of_axes()
-        return tuple(dict.fromkeys(filter(None, told)))
+        return tuple(dict.fromkeys(str(note) for note in told if note))
 
-    def _graphs_of_rows(self) -> Iterator[str]:
+    def _graphs_of_rows(self) -> Iterator[Note | None]:
         for part in self.parts():
             e = part.predict(interval=False).evaluation
             sizes, tokens, fits, may_be_longer = np.broadcast_arrays(
@@ -181,7 +182,7 @@ class Plan:
             held = fits & may_be_longer & ("draft_length" not in self.points)
             yield part.deployment.graph_note(sizes[held], tokens[held])
 
-    def _graphs_of_axes(self) -> Iterator[str]:
+    def _graphs_of_axes(self) -> Iterator[Note]:
         sizes, lengths = self.points["batch_size"], self.points.get("draft_length", np.zeros(0))
         tokens = self.points.get("verify_tokens", lengths + 1)
         if sizes.size * tokens.size <= PART:

@@ -1,0 +1,205 @@
+"""The words of each kind of note: warnings, a sentence each, and values that were assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from specmodel.base.notes import Note
+from specmodel.base.ranges import ranges_text
+
+Values = Mapping[str, Any]
+
+_AVOIDED = "which an engine started without speculation avoids"
+
+_SLOTS_OF = {"chain": "vLLM without prefix caching", "aligned": "vLLM", "scratch": "SGLang"}
+"""Who reserves states in each way."""
+
+_EXCHANGES = {
+    "gather": "all tokens to all GPUs",
+    "copies": "a copy for each expert, as by DeepEP",
+    "ranks": "a copy for each GPU",
+}
+"""How tokens get to whole experts of other GPUs; ``engine.exchange`` takes another."""
+
+
+def words(note: Note) -> str:
+    """Return the words of a note."""
+    form = _WORDS[note.kind]
+    return form.format_map(note.values) if isinstance(form, str) else form(note.values)
+
+
+def in_words(assumed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was assumed as JSON has it, notes in words."""
+    return {name: str(v) if isinstance(v, Note) else v for name, v in assumed.items()}
+
+
+def _si(value: float, unit: str) -> str:
+    from specmodel.base.units import format_si  # which imports NumPy
+
+    return format_si(value, unit)
+
+
+def _beyond_memory(v: Values) -> str:
+    places = " and ".join(f"{name} {value}" for name, value in v["fewest_at"].items())
+    at = f" at {places}" if places else ""
+    if v["largest_of_own"]:
+        largest = f"the largest of these that fits with its own draft is {v['largest_of_own']}"
+        largest += f"; with drafts of {v['longest']} throughout, {v['largest']} fit"
+    elif v["largest"]:
+        largest = f"the largest batch that fits is {v['largest']}{at}"
+    elif v["do_weights_fit"]:
+        largest = f"the weights fit, but not one request{at}"
+    else:
+        largest = "not even the weights fit"
+    needed, usable, whole = (
+        _si(v[name], "B") for name in ("needed_bytes", "usable_bytes", "capacity_bytes")
+    )
+    return (
+        f"batch size {v['batch_size']} needs {needed} of the {usable} ({100 * v['share']:g} % of"
+        f" {whole}) that an engine uses of a GPU ({v['hardware']}); {largest}"
+    )
+
+
+def _not_fitted_on(v: Values) -> str:
+    asked = (
+        f"{name} {' and '.join(ranges_text([ends]) for ends in v[key])}"
+        for name, key in (("batch size", "batch_sizes"), ("draft length", "draft_lengths"))
+        if v[key]
+    )
+    return f"the engine {v['engine']} was not fitted on {', '.join([*v['names'], *asked])}"
+
+
+def _beyond_graphs(v: Values) -> str:
+    drafts = ""
+    if v["drafts"]:
+        first, last = v["drafts"]
+        drafts = f" with drafts of {first:.0f} or more tokens"
+        drafts += "" if first == last else f", {last:.0f} at {v['batch_sizes'][1]},"
+    default = f", {v['default_of']}'s default" if v["default_of"] else ""
+    return (
+        f"at batch size {ranges_text([v['batch_sizes']])} steps{drafts} are larger than any CUDA"
+        f" graph ({v['count']} {v['unit']}s{default}), so that the host launches each kernel, here"
+        f" taken as {1e3 * v['kernel_time']:.2g} ms each: {v['option']} {v['needed']} avoids that,"
+        f" here --graph-limit {v['needed']}"
+    )
+
+
+def _graphs_end_drafts(v: Values) -> str:
+    return (
+        f"At batch size {ranges_text([v['batch_sizes']])} longer drafts lose: CUDA graphs end at"
+        f" {v['count']} tokens, and the host then takes {1e3 * v['kernel_time']:.2g} ms a kernel:"
+        f" {v['option']} raises that."
+    )
+
+
+def _memory_ends_drafts(v: Values) -> str:
+    at = f"at {v['batch_size']:.0f}, " if v["are_several"] else ""
+    needed, usable = (_si(v[name], "B") for name in ("needed_bytes", "usable_bytes"))
+    return (
+        f"memory ends drafts at batch size {v['batch_sizes']}: {at}draft length"
+        f" {v['draft_length']:.0f} would gain {v['speedup']:.2f}x, but needs {needed} of the"
+        f" {usable} that an engine uses of a GPU"
+    )
+
+
+def _loaded_drafter(v: Values) -> str:
+    spent = {"its pass": v["draft_time"], "the host's work": v["host_time"]}
+    parts = [
+        f"{name} {_si(time, 's')}"
+        for name, time in spent.items()
+        if time > 0.1 * sum(spent.values())
+    ]
+    return (
+        f"at batch size {v['batch_sizes']} nothing is drafted, and the drafter, which stays loaded,"
+        f" takes its time in each step all the same ({' and '.join(parts)}): down to"
+        f" {v['speedup']:.2f}x, {_AVOIDED}"
+    )
+
+
+def _beyond_measured(v: Values) -> str:
+    of_what = "acceptance was measured at" if v["is_measured"] else "the head is trained for"
+    return (
+        f"{of_what} {v['known']:g} drafted token{'s' if v['known'] > 1 else ''}; up to"
+        f" {v['longest']:g} the same rate is assumed at each position, where it usually falls:"
+        " acceptance by position tells"
+    )
+
+
+def _between_modules(v: Values) -> str:
+    lengths = ", ".join(f"{length:g}" for length in v["draft_lengths"])
+    return (
+        f"with {v['modules']} modules vLLM takes a draft length of at most {v['modules']}, or a"
+        f" multiple of it, and not {lengths}"
+    )
+
+
+def _gpus(v: Values) -> str:
+    held = f"{v['requests']} requests" if v["requests"] > 1 else "a request"
+    kept = "weights, drafter and" if v["has_drafter"] else "weights and"
+    others = "; compare tries other layouts of them" if v["count"] > 1 else ""
+    return f"{v['count']} (the fewest that hold {kept} {held} of {v['tokens']:,} tokens{others})"
+
+
+def _state_slots(v: Values) -> str:
+    """Say how many states a request has reserved by drafted tokens, and which engine does so."""
+    first, second = v["states"]
+    count = f"{first:g}" if first == second else f"draft_length + {first - 1:g}"
+    noun = "state" if first == second == 1 else "states"
+    return f"{count} {noun} a request, as {_SLOTS_OF[v['slots']]}"
+
+
+def _kernels(v: Values) -> str:
+    """Say which kernels a kind takes the fit of, and that these are typical ones."""
+    from specmodel.layers.kinds import KINDS
+
+    taken = [KINDS[v["taken"]].assumption] if v["taken"] else []
+    return ", ".join([*taken, *(["typical kernels"] if v["is_typical"] else [])])
+
+
+def _stand_in(v: Values) -> str:
+    """Say whose kernels stand in, by the name of a stack or of typical ones."""
+    from specmodel.machines.kernels import TYPICAL
+
+    return "typical kernels" if v["of"] == TYPICAL else f"kernels of {v['of']}, on the same GPU"
+
+
+def _typical_all_reduce(v: Values) -> str:
+    within = f", 80 % within a factor of {v['factor']:.1f}" if v["factor"] > 1 else ""
+    return f"typical of other stacks or GPUs{within}"
+
+
+def _fits_at_bound(v: Values) -> str:
+    return " and ".join(f"{kind} {name} {value:.3g}" for kind, name, value in v["fits"])
+
+
+_WORDS: dict[str, str | Callable[[Values], str]] = {
+    "beyond_memory": _beyond_memory,
+    "fit_not_recorded": "what the engine {engine} was fitted on is not recorded in its profile",
+    "not_fitted_on": _not_fitted_on,
+    "beyond_graphs": _beyond_graphs,
+    "graphs_end_drafts": _graphs_end_drafts,
+    "memory_ends_drafts": _memory_ends_drafts,
+    "loaded_drafter": _loaded_drafter,
+    "losing_drafts": "at batch size {batch_sizes} the best draft loses, though less than none"
+    f" would, as the drafter stays loaded: down to {{speedup:.2f}}x, {_AVOIDED}",
+    "beyond_measured": _beyond_measured,
+    "between_modules": _between_modules,
+    "every_step_proposes": "the look-up is assumed to find a proposal in every step, which is"
+    " optimistic: on measured traces it does in 15 to 32 % of the steps (proposal_rate)",
+    "gpus": _gpus,
+    "longest_measured": "{length} (the longest measured; --acceptance typical goes further)",
+    "mean_host": "{speed:g} (mean of published hosts)",
+    "other_kv_dtype": "{dtype} ({other} by hf_quant_config.json, not taken)",
+    "dtypes": lambda v: " and ".join(map(str, v["dtypes"])),
+    "wider_arithmetic": "{dtype} (no {lacking} peak)",
+    "experts_of_most_layers": "those of layers with {num_experts}, which most have",
+    "tables_on_host": lambda v: f"{v['bytes'] / 1e9:.0f} GB of tables on the host",
+    "state_slots": _state_slots,
+    "kernels": _kernels,
+    "stand_in": _stand_in,
+    "exchange": lambda v: _EXCHANGES[v["exchange"]],
+    "typical_all_reduce": _typical_all_reduce,
+    "fits_at_bound": _fits_at_bound,
+}
+"""Words by the kind of a note: a template of its values, or a function of these."""
