@@ -24,9 +24,9 @@ from specmodel.drafters.by_name import Drafter, load_drafter, model_drafter
 from specmodel.layers.kinds import FITTED_KINDS, KINDS, MAIN_KINDS
 from specmodel.layers.states import Rollback, StateKeeping
 from specmodel.machines.engine import LARGEST_GRAPH, EngineProfile, load_engine
-from specmodel.machines.hardware import HardwareProfile, choose_kernels, load_hardware
-from specmodel.machines.kernels import TYPICAL, FittedStack
-from specmodel.machines.stand_ins import words_of
+from specmodel.machines.fallbacks import choose_kernels
+from specmodel.machines.hardware import HardwareProfile, load_hardware
+from specmodel.machines.kernels import TYPICAL, Kernels
 from specmodel.models.architecture import Architecture, load_architecture
 
 RECORDS = ("hardware", "engine", "target", "drafter")
@@ -232,16 +232,14 @@ def _assumed_of_drafter(drafter: Drafter, given: Mapping[str, Any]) -> dict[str,
 
 def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
     """Return what no measurement decides: bounds of fits, kernels and links taken for others."""
-    record, run = deployment.kernels.record, kernels_of(deployment.target)
-    if record is None:
+    kernels, run = deployment.kernels, kernels_of(deployment.target)
+    if kernels.record is None:
         return {}
-    places = {kind: record.place(kind, *run[kind]) for kind in FITTED_KINDS if kind in run}
-    typical = deployment.kernels.typical
-    said = {kind: _said_of_fit(kind, place, typical) for kind, place in places.items()}
+    places = {kind: kernels.place(kind, *run[kind]) for kind in FITTED_KINDS if kind in run}
+    said = {kind: _said_of_fit(kind, place, kernels.typical) for kind, place in places.items()}
     assumed: dict[str, Any] = {kind: text for kind, text in said.items() if text}
-    assumed |= _assumed_of_link(deployment)
-    bounds = _fits_at_bound(record, filter(None, places.values()))
-    assumed |= _stand_ins(deployment)
+    assumed |= _assumed_of_link(deployment) | _borrowed(deployment)
+    bounds = _fits_at_bound(kernels, filter(None, places.values()))
     return assumed | ({"fits_at_bound": " and ".join(bounds)} if bounds else {})
 
 
@@ -262,12 +260,16 @@ def _assumed_of_link(deployment: Deployment) -> dict[str, Any]:
     return assumed
 
 
-def _stand_ins(deployment: Deployment) -> dict[str, str]:
-    """Say whose kernels stand in for each kind and dtype that the stack was not fitted at."""
-    kernels = deployment.kernels
-    said = kernels.stand_ins
-    taken = [place for place in places_taken(kernels, deployment.target) if place in said]
-    return {f"{kind}_{dtype}": words_of(said[kind, dtype]) for kind, dtype in taken}
+def _borrowed(deployment: Deployment) -> dict[str, str]:
+    """Say whose fit is taken for each kind and dtype that the stack was not fitted at."""
+    kernels, owners = deployment.kernels, deployment.kernels.borrowed
+    return {
+        f"{kind}_{dtype}": "typical kernels"
+        if (owner := owners[kind, dtype]) == TYPICAL
+        else f"kernels of {owner}, on the same GPU"
+        for kind, dtype in places_taken(kernels, deployment.target)
+        if (kind, dtype) in owners
+    }
 
 
 def _said_of_fit(kind: str, place: tuple[str, str] | None, typical: Collection[str]) -> str:
@@ -278,9 +280,9 @@ def _said_of_fit(kind: str, place: tuple[str, str] | None, typical: Collection[s
     return "typical kernels" if kind in typical and kind in MAIN_KINDS else ""
 
 
-def _fits_at_bound(record: FittedStack, places: Iterable[tuple[str, str]]) -> list[str]:
+def _fits_at_bound(kernels: Kernels, places: Iterable[tuple[str, str]]) -> list[str]:
     """Name the parameters at a bound of each fit that is taken, once."""
-    fits = [(kind, record.of_kind(kind)[dtype]) for kind, dtype in dict.fromkeys(places)]
+    fits = [(kind, kernels.fits[kind][dtype]) for kind, dtype in dict.fromkeys(places)]
     return [f"{kind} {n} {getattr(fit, n):.3g}" for kind, fit in fits for n in fit.at_bound]
 
 

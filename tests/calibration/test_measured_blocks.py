@@ -11,7 +11,8 @@ from specmodel.base.errors import InputError
 from specmodel.fit import fit_kernels
 from specmodel.fit.kernels import ON_CPU, predicted_time
 from specmodel.fit.timed_work import work_of
-from specmodel.machines.hardware import choose_kernels, load_hardware
+from specmodel.machines.fallbacks import choose_kernels
+from specmodel.machines.hardware import load_hardware
 from specmodel.machines.kernels import load_typical
 from specmodel.measure.measurements import check_measurements
 from specmodel.models.architecture import load_architecture
