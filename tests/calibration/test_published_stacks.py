@@ -108,8 +108,7 @@ def recorded_errors_are_of_what_ships(
     table: pd.DataFrame, stack: FittedStack, errors: pd.DataFrame
 ) -> None:
     for kind, dtype, rows in groups(table):
-        fit, row = stack.fit(kind, dtype), errors.loc[kind, dtype, "all"]
-        assert fit is not None, (kind, dtype)
+        fit, row = stack.of_kind(kind)[dtype], errors.loc[kind, dtype, "all"]
         assert fit.num_points == (rows["role"] == "fit").sum()
         assert fit.num_judged == row["points"]
         for error in ("mean_error", "median_error", "percentile_90_error"):
@@ -121,8 +120,7 @@ def no_step_from_what_ships_costs_less(
 ) -> None:
     """Steps of 3 % of each parameter that is not at a bound, by the loss that the fit states."""
     for kind, dtype, rows in groups(table):
-        fit, fitted = stack.fit(kind, dtype), rows[rows["role"] == "fit"]
-        assert fit is not None
+        fit, fitted = stack.of_kind(kind)[dtype], rows[rows["role"] == "fit"]
         least = cost(kind, fitted, device, stack, dtype)
         for name in set(fit.varied) - set(fit.at_bound):
             low, high, _ = PARAMETERS[kind][name]
@@ -141,8 +139,7 @@ def cost(
     **moved: float,
 ) -> float:
     """Soft-L1 loss of log errors, which counts errors beyond 5 % in proportion [-]."""
-    fit = stack.fit(kind, dtype)
-    assert fit is not None
+    fit = stack.of_kind(kind)[dtype]
     parameters = fit.with_changes("fit", moved).parameters if moved else fit.parameters
     error = np.log(predicted_time(kind, rows, device, parameters) / rows["latency"].to_numpy())
     return float(np.sum(2 * (np.sqrt(1 + (error / 0.05) ** 2) - 1)))
@@ -152,7 +149,7 @@ def the_fit_gives_what_ships(
     table: pd.DataFrame, device: HardwareProfile, stack: FittedStack
 ) -> None:
     for (kind, dtype), fitting in fit_kernels(table, device).items():
-        shipped = stack.fit(kind, dtype)
+        shipped = stack.of_kind(kind)[dtype]
         assert shipped is not None
         assert fitting.fit.num_points == shipped.num_points
         assert fitting.fit.sharpness == shipped.sharpness
@@ -241,7 +238,7 @@ def differences() -> dict[tuple[str, int], list[tuple[float, float]]]:
         judged["missed"] = np.log(judged["latency"] / judged["predicted"])
         names = ["shape", "expert_size", "distribution"]
         for kind, rows in judged.groupby("component"):
-            spread = device.fitted[stack].fit(kind, "bf16").row_spread
+            spread = device.fitted[stack].of_kind(kind)["bf16"].row_spread
             filled = rows.fillna({"expert_size": 0, "distribution": ""})
             missed = filled.pivot_table(index=names, columns="num_tokens", values="missed")
             for q in (2, 4, 8, 16):

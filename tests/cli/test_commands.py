@@ -371,7 +371,7 @@ def test_fit_writes_a_profile_that_predicts_what_was_planted(word, do) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", stack.date)
     for kind in KINDS:
         assert f"{kind} {DTYPES[kind]}: " in out
-        fit = stack.fit(kind, DTYPES[kind])
+        fit = stack.of_kind(kind)[DTYPES[kind]]
         predicted = predicted_time(kind, points(kind), H200, fit.parameters)
         table = together().query("component == @kind")
         np.testing.assert_allclose(predicted, table["latency"], rtol=1e-4)
