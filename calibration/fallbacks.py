@@ -18,8 +18,9 @@ from published.datasets import source_name
 from published.tables import STACKS
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
-from specmodel.fit.kernels import judge, normal_spreads
+from specmodel.fit.kernels import normal_spreads
 from specmodel.fit.result import rounded
+from specmodel.fit.timed_work import judge
 from specmodel.machines.fallbacks import CANDIDATES, Ranking, Rankings, candidates
 from specmodel.machines.hardware import load_hardware
 from specmodel.machines.kernels import FittedStack, KernelFit, fitted_dtype

@@ -12,8 +12,7 @@ from strategies import pass_of
 from published import datasets
 from published.mixers import KIMI_RECURRENCES, kimi_recurrence, recurrence
 from specmodel.cost.passes import component_time
-from specmodel.fit.kernels import judge
-from specmodel.fit.timed_work import work_of
+from specmodel.fit.timed_work import judge, work_of
 from specmodel.machines.fallbacks import stack_kernels
 from specmodel.machines.hardware import load_hardware
 from specmodel.measure.measurements import check_measurements

@@ -9,7 +9,8 @@ import pytest
 from published import datasets
 from published.tables import NORMS, STACKS, published_measurements
 from specmodel.fit import fit_kernels
-from specmodel.fit.kernels import PARAMETERS, predicted_time
+from specmodel.fit.kernels import KIND_FITS
+from specmodel.fit.timed_work import predicted_time
 from specmodel.fit.validation import error_table, predict_measured
 from specmodel.layers.kinds import MAIN_KINDS
 from specmodel.machines.hardware import HardwareProfile, load_hardware
@@ -123,7 +124,7 @@ def no_step_from_what_ships_costs_less(
         fit, fitted = stack.of_kind(kind)[dtype], rows[rows["role"] == "fit"]
         least = cost(kind, fitted, device, stack, dtype)
         for name in set(fit.varied) - set(fit.at_bound):
-            low, high, _ = PARAMETERS[kind][name]
+            low, high, _ = KIND_FITS[kind].bounds[name]
             for factor in (1 / 1.03, 1.03):
                 moved = float(np.clip(factor * getattr(fit, name), low, high))
                 cost_there = cost(kind, fitted, device, stack, dtype, **{name: moved})

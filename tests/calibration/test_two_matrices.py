@@ -6,7 +6,7 @@ import pytest
 
 from published import datasets
 from published.roles import cold_rows, fastest_kernels, stored_bytes
-from specmodel.fit.kernels import predicted_time
+from specmodel.fit.timed_work import predicted_time
 from specmodel.machines.fallbacks import choose_kernels
 from specmodel.machines.hardware import load_hardware
 

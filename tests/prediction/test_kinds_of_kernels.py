@@ -13,7 +13,7 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.cost.deploying import Deployment
 from specmodel.cost.forward import pass_work
 from specmodel.cost.kinds import kernels_of
-from specmodel.fit.kernels import predicted_time
+from specmodel.fit.timed_work import predicted_time
 from specmodel.layers.batch import sequence_group
 from specmodel.layers.kinds import KINDS
 from specmodel.machines.fallbacks import stack_kernels
