@@ -9,18 +9,11 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError
+from specmodel.base.tables import as_number
 from specmodel.base.units import LARGEST_NUMBER
 
 LEAST_MILLISECONDS = 0.2  # no engine makes a token of a large model in less: such are seconds
 PLAUSIBLE = (1e-3, 1e6)  # least and most of a measured time in milliseconds, and of a speedup [-]
-
-
-def as_number(value: Any) -> float:
-    """Return the number that a cell holds, NaN where it holds none."""
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return np.nan
 
 
 def number_in(

@@ -11,8 +11,8 @@ import numpy as np
 
 from specmodel.algebra.acceptance import conditional_acceptance
 from specmodel.base.errors import InputError
+from specmodel.base.tables import as_number
 from specmodel.fit.measured.cells import (
-    as_number,
     check_milliseconds,
     number_in,
     positive_in,

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError
-from specmodel.base.tables import need_columns, read_table
-from specmodel.fit.measured.cells import PLAUSIBLE, as_number, check_milliseconds, number_in
+from specmodel.base.tables import as_number, need_columns, read_table
+from specmodel.fit.measured.cells import PLAUSIBLE, check_milliseconds, number_in
 from specmodel.fit.measured.spellings import (
     drafter_of,
     dtypes_of,
