@@ -249,7 +249,7 @@ def _from_runs(
 def _start(runs: Sequence[measured.Run], options: dict[str, Any]) -> tuple[str, str]:
     """Return the profile to start from, and why it was chosen."""
     from specmodel.cost.deploying import DEFAULT_ENGINE
-    from specmodel.fit.measured.spellings import profile_of
+    from specmodel.fit.measured.aliases import profile_of
 
     if options["engine"]:
         return options["engine"], "which --engine names"

@@ -134,7 +134,7 @@ def _reasons(not_taken: dict[str, str]) -> dict[str, list[str]]:
 
 def _stood_in(judged: forms.DataFrame) -> list[str]:
     """Say whose kernels stood in for those of engines that have none."""
-    from specmodel.fit.measured.spellings import stack_of
+    from specmodel.fit.measured.aliases import stack_of
 
     rows = judged[judged["stack"] != judged["engine"].map(stack_of)]
     if rows.empty:

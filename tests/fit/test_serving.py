@@ -10,7 +10,7 @@ import specmodel
 from specmodel.cli.commands import carry_out
 from specmodel.cost.deploying import resolve
 from specmodel.fit.measured import judge_serving, read_serving, serving_errors
-from specmodel.fit.measured.spellings import dtypes_of, profile_of, shipped_gpu, shipped_model
+from specmodel.fit.measured.aliases import dtypes_of, profile_of, shipped_gpu, shipped_model
 from specmodel.models.architecture import load_architecture
 
 ROW = {

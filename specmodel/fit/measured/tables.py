@@ -13,8 +13,7 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.tables import as_number, need_columns, read_table
-from specmodel.fit.measured.cells import PLAUSIBLE, check_milliseconds, number_in
-from specmodel.fit.measured.spellings import (
+from specmodel.fit.measured.aliases import (
     drafter_of,
     dtypes_of,
     model_of,
@@ -22,6 +21,7 @@ from specmodel.fit.measured.spellings import (
     shipped_gpu,
     stack_of,
 )
+from specmodel.fit.measured.parse_cells import PLAUSIBLE, Cells, check_milliseconds
 from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
 
@@ -296,7 +296,7 @@ def _number(
     values: Mapping[str, Any], name: str, default: float | None = None, *, strict: bool = True
 ) -> float:
     """Return a number of a row, the default where the cell is empty or there is no column."""
-    number = number_in(values, name, f"serving.{name}", strict=strict)
+    number = Cells(values, "serving.").number(name, strict=strict)
     if number is not None:
         return number
     if default is None:
