@@ -161,7 +161,6 @@ def test_rows_that_are_not_taken_are_counted_and_named(table):
     judged, refused = judge_serving(read)
     assert len(judged) == 2
     assert len(read.not_taken) + len(refused) == len(odd)
-    assert sum(read.reasons.values()) == len(read.not_taken)
     assert [*read.not_taken, *refused] == [str(place) for place in range(1, 10)]
 
 

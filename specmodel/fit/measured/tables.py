@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -78,11 +77,6 @@ class ServingTable:
     rows: tuple[Served, ...]
     not_taken: Mapping[str, str]
     assumed: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def reasons(self) -> dict[str, int]:
-        """How many rows are not taken for each reason, the most frequent first [-]."""
-        return dict(Counter(self.not_taken.values()).most_common())
 
 
 class _NotTaken(Exception):  # noqa: N818 - no error: the row is counted

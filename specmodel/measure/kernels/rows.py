@@ -101,11 +101,9 @@ class RowFile:
                 stack.callback(_remove, lock)  # while it is held: no one else has just taken it
                 self.read()
                 self._prepare()
-                self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
-                stack.callback(os.close, self._file)
+                self._file = stack.enter_context(self.path.open("ab", buffering=0))
                 text = _whole_lines(self.path)
-                os.ftruncate(self._file, len(text.encode()))
-                os.lseek(self._file, 0, os.SEEK_END)
+                self._file.truncate(len(text.encode()))
             except Timeout:
                 raise self.error("one run at a time; another one is writing to it") from None
             except OSError as error:
@@ -117,7 +115,7 @@ class RowFile:
 
     def __exit__(self, *_: object) -> None:
         with self._opened, contextlib.suppress(OSError):
-            os.fsync(self._file)
+            os.fsync(self._file.fileno())
 
     def has(self, point: str, repeat: int) -> bool:
         """Return whether a timing is there, or is noted as one that cannot be taken."""
@@ -177,17 +175,16 @@ class RowFile:
     def _write(self, text: str) -> None:
         """Write text as a whole, or take back what was written of it."""
         data = text.encode()
-        start = os.lseek(self._file, 0, os.SEEK_CUR)
+        start = self.path.stat().st_size
         try:
-            if os.write(self._file, data) < len(data):
+            if self._file.write(data) < len(data):
                 raise OSError(28, "No space left on device")
             now = time.monotonic()
             if now - self._synced > SYNC_INTERVAL:
-                os.fsync(self._file)
+                os.fsync(self._file.fileno())
                 self._synced = now
         except OSError as error:
-            os.ftruncate(self._file, start)
-            os.lseek(self._file, start, os.SEEK_SET)
+            self._file.truncate(start)
             expected = f"room to write ({error.strerror}); rows so far are kept: run again"
             raise self.error(expected) from None
 
