@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dataset import write_dataset
+from fallbacks import write_rankings
 from links import fit_links
 from overheads import main as fit_overheads
 from program import carry_out
@@ -25,11 +26,11 @@ from sparse_attention import OPERATIONS, add_sparse_attention
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
 from specmodel.cli import main as command
+from specmodel.machines.fallbacks import stack_kernels
 from specmodel.machines.hardware import load_hardware
-from specmodel.machines.kernels import KernelFit, load_typical
+from specmodel.machines.kernels import TYPICAL, KernelFit, load_typical
 from specmodel.machines.profiles import with_stack
 from specmodel.measure.measurements import read_measurements
-from stand_ins import write_stand_ins
 from typical import KIMI_IS, NORMS_ARE, RECURRENCES_ARE, Fitted, typical_stack
 
 ROOT = Path(__file__).parents[1]
@@ -83,11 +84,12 @@ def fit_profile(folder: Path, hardware: str, stack: str, version: str) -> Fitted
 
 def lend_kernels(hardware: str, owner: str) -> None:
     """Write the stacks of a device into the profile of one that runs the same kernels."""
-    path, typical = PROFILES / f"{hardware}.toml", load_typical()
+    path, typical = PROFILES / f"{hardware}.toml", stack_kernels(TYPICAL, load_typical())
     for name, stack in load_hardware(PROFILES / f"{owner}.toml").fitted.items():
         lent: dict[str, dict[str, KernelFit]] = {}
         for kind, dtype, fit in stack.fits():
-            elsewhere = typical.fit(kind, dtype) or fit
+            place = typical.place(kind, dtype)
+            elsewhere = typical.fits[place[0]][place[1]] if place else fit
             errors = {name: max(getattr(fit, name), getattr(elsewhere, name)) for name in ERRORS}
             lent.setdefault(kind, {})[dtype] = fit.with_changes("fit", errors)
         source = f"{stack.source}; measured on {owner}, whose kernels run here"
@@ -109,7 +111,7 @@ def main(folder: Path) -> None:
         fitted = list(itertools.chain.from_iterable(of_devices))
     typical = typical_stack(fitted, date.today().isoformat())
     write_text(RECORDS / "stacks/typical.toml", toml_text(typical) + "\n")
-    write_stand_ins(fitted)
+    write_rankings(fitted)
     add_sparse_attention(*OPERATIONS)
     for hardware, owner in SAME_KERNELS.items():
         lend_kernels(hardware, owner)

@@ -48,7 +48,7 @@ def held_of(judged: pd.DataFrame, stack: FittedStack) -> dict[str, float]:
     missed, found = (judged["latency"] / judged["predicted"]).map(np.log).abs(), {}
     for kind in MAIN_KINDS:
         own = (judged["component"] == kind) & (judged["dtype"] == fitted_dtype(kind))
-        fit = stack.fit(kind, fitted_dtype(kind))
+        fit = stack.of_kind(kind).get(fitted_dtype(kind))
         if own.any() and fit is not None:
             half = PER_CENT_80 * np.hypot(fit.shape_spread, fit.row_spread)
             found[kind] = 100 * float((missed[own] <= half).mean())

@@ -77,7 +77,7 @@ def judge(folder: Path, engine: str) -> str:
 def _unlike_known(update: EngineUpdate) -> str:
     """Return lines on what known hosts do not explain, if anything."""
     taken = 1e3 * update.profile.overheads.on_host().reject_time_per_request
-    lines = "".join(f"\ndoubted: {doubt.found}" for doubt in update.doubts[:1])
+    lines = "".join(f"\nwarning: {told.found}" for told in update.fit_warnings[:1])
     if update.is_unlike_known:
         lines += f"\na request of a step with a draft: {taken:.2g} ms, unlike on known hosts"
     if excess := update.excess_speedup:

@@ -54,12 +54,12 @@ def row_of(model: str, hardware: str, engine: str) -> dict[str, Any]:
         low, high = within[size]
         room = "" if fits[size] else ", no room"
         row[f"batch {size}"] = f"{ms[size]:.3g} ({low:.3g} to {high:.3g}){room}"
-    row["note"] = stand_ins(asked)
+    row["note"] = other_kernels(asked)
     row["published (predicted)"] = ", ".join(f"{n}: {t} ({ms[n]:.3g})" for n, t in told)
     return row
 
 
-def stand_ins(asked: dict[str, Any]) -> str:
+def other_kernels(asked: dict[str, Any]) -> str:
     """Say which kernels are not the engine's own."""
     _, assumed = deploy(**asked)
     others = [name.partition("_")[0] for name, said in assumed.items() if "kernels" in str(said)]

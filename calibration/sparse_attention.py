@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from fallbacks import KEY, ranking
 from published import block_sparse_modules as msa, compressed_modules as v4, sparse_modules as dsa
 from published.datasets import list_tables, source_name
 from published.layers import predicted_time
@@ -27,11 +28,10 @@ from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
 from specmodel.fit.kernels import KernelFitting
+from specmodel.machines.fallbacks import Ranking, load_rankings
 from specmodel.machines.hardware import HardwareProfile, load_hardware
 from specmodel.machines.kernels import FITTED_DTYPE, FittedStack, KernelFit, load_typical
 from specmodel.machines.profiles import hardware_text, with_stack
-from specmodel.machines.stand_ins import Ranking, load_stand_ins
-from stand_ins import KEY, ranking
 from typical import geometric_means, judged_elsewhere
 
 ROOT = Path(__file__).parents[1]
@@ -150,8 +150,8 @@ def fit_all(layers: Layers) -> list[Fitted]:
     return found
 
 
-def rank_stand_ins(found: list[Fitted]) -> Ranking:
-    """Return what stands in best for an engine's layers of a kind, each table left out in turn."""
+def ranking_of_layers(found: list[Fitted]) -> Ranking:
+    """Return what serves best for an engine's layers of a kind, each table left out in turn."""
     layers, rows = found[0].layers, []
     for entry in found:
         others = [e for e in found if e.device == entry.device and e.engine != entry.engine]
@@ -285,16 +285,16 @@ def kv_dtypes(fits: dict[tuple[str, str], KernelFitting]) -> list[str]:
 
 def add_sparse_attention(*operations: str) -> None:
     """Fit all tables of some kinds of layers, and write profiles and typical kernels."""
-    typical, rule = load_typical(), load_stand_ins()
+    typical, rule = load_typical(), load_rankings()
     for layers in KINDS:
         if layers.operation in operations:
             found = fit_all(layers)
             add_to_profiles(found)
             typical = with_typical(typical, found)
-            ranked = dict.fromkeys(layers.of_kind, rank_stand_ins(found))
+            ranked = dict.fromkeys(layers.of_kind, ranking_of_layers(found))
             rule = replace(rule, kinds={**rule.kinds, **ranked})
             print(layers.operation, "stands in:", *ranked.values(), flush=True)
-    write_text(RECORDS / "stand_ins.toml", toml_text(rule) + "\n")
+    write_text(RECORDS / "fallbacks.toml", toml_text(rule) + "\n")
     typical = replace(typical, date=date.today().isoformat())
     write_text(RECORDS / "stacks/typical.toml", toml_text(typical) + "\n")
 

@@ -3,7 +3,7 @@
 Usage: python calibration/two_runs.py [TABLE] [--first-plain]. The engines are fitted without any
 row of the host, or, for hosts of another TABLE than our own, are those that ship; then each row
 with a speedup is chosen in turn, its two runs move the engine as `specmodel fit engine` does (runs
-that it doubts are told and left out), and the speedups of the host's other rows are predicted.
+that it warns of are told and left out), and the speedups of the host's other rows are predicted.
 Prints for each host the mean error with its first row chosen, and the least, mean and largest over
 all choices; how many of the others are on the right side of 1 under every choice, and how many
 lose. --first-plain: the plain run of a target is that of its first row, of another batch size
@@ -51,8 +51,8 @@ def others_judged(
         base = base if isinstance(base, EngineProfile) else load_engine(base)
         runs = two_runs(row, first[row.labels["model"]] if first_plain else row)
         update = update_engine(runs, base, date=date.today().isoformat())
-        if update.doubts:
-            print(f"{host}, {row.row}: {update.doubts[0].found}")
+        if update.fit_warnings:
+            print(f"{host}, {row.row}: {update.fit_warnings[0].found}")
             continue
         others = [
             replace(other, deployment={**other.deployment, "engine": update.profile})

@@ -11,8 +11,9 @@ import pandas as pd
 from published.mixers import RECURRENCES
 from published.tables import NORMS
 from specmodel.algebra.roofline import KernelParameters
-from specmodel.fit.kernels import PARAMETERS, judge, normal_spreads, shape_errors
+from specmodel.fit.kernels import KIND_FITS, normal_spreads
 from specmodel.fit.result import rounded
+from specmodel.fit.timed_work import judge, shape_errors
 from specmodel.layers.kinds import FITTED_KINDS
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import FITTED_DTYPE, FittedStack, KernelFit
@@ -131,7 +132,7 @@ def means(kind: str, dtype: str, fitted: list[Fitted]) -> dict[str, float]:
     """
     fits = [getattr(entry.stack, kind)[dtype] for entry in fitted]
     devices = [entry.hardware.name for entry in fitted]
-    found = geometric_means(fits, [*PARAMETERS[kind], "sharpness"], devices)
+    found = geometric_means(fits, [*KIND_FITS[kind].bounds, "sharpness"], devices)
     return found | {"sharpness": 2.0 ** round(math.log2(found["sharpness"]))}
 
 

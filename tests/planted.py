@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from specmodel.algebra.roofline import KernelParameters
-from specmodel.fit.kernels import predicted_time
+from specmodel.fit.timed_work import predicted_time
 from specmodel.machines.hardware import load_hardware
 
 H200 = load_hardware("h200_sxm")

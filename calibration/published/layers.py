@@ -18,8 +18,9 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import build
 from specmodel.base.units import FloatArray
 from specmodel.cost.passes import component_time
-from specmodel.fit.kernels import KernelFitting, normal_spreads, shape_errors
+from specmodel.fit.kernels import KernelFitting, normal_spreads
 from specmodel.fit.result import FitResult, best_of_sharpnesses, log_fit_result, rounded
+from specmodel.fit.timed_work import shape_errors
 from specmodel.layers.batch import SINGLE_GPU, Batch, Carried, Layout, sequence_group
 from specmodel.layers.parts import TokenMixer
 from specmodel.layers.run import Pass

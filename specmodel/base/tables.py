@@ -130,6 +130,14 @@ def need_columns(
         raise InputError(argument, of or list(table.columns), expected)
 
 
+def as_number(value: Any) -> float:
+    """Return the number that a cell holds, NaN where it holds none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return np.nan
+
+
 def as_numbers(column: "pd.Series[Any]") -> "pd.Series[float]":
     """Return a column as numbers, NaN where there is none."""
     try:

@@ -26,7 +26,7 @@ from specmodel.fit import measured
 from specmodel.show import accepted, forms, judged, report
 from specmodel.show.assumed import assumed_text, what_if_text
 from specmodel.show.fitted import (
-    doubts_text,
+    fit_warnings_text,
     kernels_text,
     moved_text,
     run_notes,
@@ -151,7 +151,7 @@ def engine(
     runs, options = _read(measurements, options)
     update, page = _from_runs(runs, measurements, options)
     click.echo(page)
-    refused = next((doubt for doubt in update.doubts if doubt.is_refused), None)
+    refused = next((told for told in update.fit_warnings if told.is_refused), None)
     if output is None:
         click.echo("\nNot written: --output ./mine.toml writes the engine.")
         return
@@ -239,8 +239,8 @@ def _from_runs(
         runs_table(runs, update),
         speedups_text(update, rows),
         "\n".join(map(wrap, [*run_notes(runs, rows), *unlike_texts(update)])),
-        doubts_text(update, deployment, runs, rows),
-        "" if any(doubt.is_refused for doubt in update.doubts) else moved_text(update),
+        fit_warnings_text(update, deployment, runs, rows),
+        "" if any(told.is_refused for told in update.fit_warnings) else moved_text(update),
         assumed_text({n: v for n, v in assumed.items() if n not in ("engine", "host_speed")}),
     ]
     return update, "\n\n".join(filter(None, parts))
@@ -249,7 +249,7 @@ def _from_runs(
 def _start(runs: Sequence[measured.Run], options: dict[str, Any]) -> tuple[str, str]:
     """Return the profile to start from, and why it was chosen."""
     from specmodel.cost.deploying import DEFAULT_ENGINE
-    from specmodel.fit.measured.spellings import profile_of
+    from specmodel.fit.measured.aliases import profile_of
 
     if options["engine"]:
         return options["engine"], "which --engine names"

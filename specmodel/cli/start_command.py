@@ -154,7 +154,7 @@ def _json(text: str) -> dict[str, Any]:
 def _drafter(method: str, model: str) -> str:
     """Return the drafter that a method and a model stand for."""
     from specmodel.drafters.names import DRAFTERS
-    from specmodel.fit.measured.spellings import drafter_of
+    from specmodel.fit.measured.aliases import drafter_of
 
     if method.endswith("-mtp") or method in ("nextn", "mtp"):
         return "mtp"

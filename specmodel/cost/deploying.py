@@ -25,7 +25,8 @@ from specmodel.drafters.by_name import Drafter, load_drafter, model_drafter
 from specmodel.layers.kinds import FITTED_KINDS, KINDS, MAIN_KINDS
 from specmodel.layers.states import Rollback, StateKeeping
 from specmodel.machines.engine import LARGEST_GRAPH, EngineProfile, load_engine
-from specmodel.machines.hardware import HardwareProfile, choose_kernels, load_hardware
+from specmodel.machines.fallbacks import choose_kernels
+from specmodel.machines.hardware import HardwareProfile, load_hardware
 from specmodel.machines.kernels import TYPICAL
 from specmodel.models.architecture import Architecture, load_architecture
 
@@ -219,23 +220,22 @@ def _assumed_of_drafter(drafter: Drafter, given: Mapping[str, Any]) -> dict[str,
 
 def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
     """Return what no measurement decides: bounds of fits, kernels and links taken for others."""
-    record, run = deployment.kernels.record, kernels_of(deployment.target)
-    if record is None:
+    kernels, run = deployment.kernels, kernels_of(deployment.target)
+    if kernels.record is None:
         return {}
-    places = {kind: record.place(kind, *run[kind]) for kind in FITTED_KINDS if kind in run}
-    typical, assumed = deployment.kernels.typical, dict[str, Any]()
+    places = {kind: kernels.place(kind, *run[kind]) for kind in FITTED_KINDS if kind in run}
+    typical, assumed = kernels.typical, dict[str, Any]()
     for kind, place in places.items():
         taken = place[0] if place and place[0] != kind and KINDS[place[0]].assumption else ""
         is_typical = place[0] in typical if taken and place else kind in typical
         if taken or (is_typical and kind in MAIN_KINDS):
             assumed[kind] = Note("kernels", {"taken": taken, "is_typical": is_typical})
     assumed |= _assumed_of_link(deployment)
-    said = deployment.kernels.stand_ins
-    for place in places_taken(deployment.kernels, deployment.target):
-        if place in said:
-            assumed["_".join(place)] = Note("stand_in", {"of": said[place]})
+    for place in places_taken(kernels, deployment.target):
+        if place in kernels.borrowed:
+            assumed["_".join(place)] = Note("borrowed", {"of": kernels.borrowed[place]})
     fits = [
-        (kind, record.of_kind(kind)[dtype])
+        (kind, kernels.fits[kind][dtype])
         for kind, dtype in dict.fromkeys(filter(None, places.values()))
     ]
     bounds = [(kind, name, getattr(fit, name)) for kind, fit in fits for name in fit.at_bound]

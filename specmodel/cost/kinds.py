@@ -8,7 +8,6 @@ from specmodel.layers.group import Stored
 from specmodel.layers.kinds import MAIN_KINDS
 from specmodel.layers.run import Pass
 from specmodel.machines.kernels import FITTED_DTYPE, KernelFit, Kernels
-from specmodel.machines.stand_ins import taken_fit
 from specmodel.models.architecture import Architecture
 
 
@@ -29,7 +28,7 @@ def places_taken(kernels: Kernels, model: Architecture) -> list[tuple[str, str]]
     dtypes = [run for part in model.parts for run in _kernels_of_part(part)]
     if model.residuals and model.residuals.kernel_kind in MAIN_KINDS:
         dtypes.append((model.residuals.kernel_kind, FITTED_DTYPE, FITTED_DTYPE))
-    places = [kernels.taken(*run) for run in dtypes]
+    places = [kernels.place(*run) for run in dtypes]
     return list(dict.fromkeys(place for place in places if place))
 
 
@@ -37,7 +36,7 @@ def fits_taken(deployment: Deployment, model: Architecture) -> dict[str, KernelF
     """Return the fits a model takes, by `Kernels.kind_of_errors`; none on the data sheet."""
     kernels, found = deployment.kernels, dict[str, KernelFit]()
     for kind, dtypes in kernels_of(model).items():
-        fit = taken_fit(kernels, kind, *dtypes)
+        fit = kernels.fit(kind, *dtypes)
         if fit and kind in MAIN_KINDS:
             found.setdefault(kernels.kind_of_errors(kind), fit)
     return found

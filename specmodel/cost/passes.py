@@ -200,6 +200,20 @@ class PassTime:
     common: FloatArray | float = 1.0
     beside: FloatArray | float = 0.0
 
+    @classmethod
+    def of(cls, gpu_time: FloatArray, host_time: FloatArray | float) -> "PassTime":
+        """Return a pass of which only the times on GPU and host are known [s]."""
+        work = PassWork({}, np.zeros(()))
+        return cls(
+            names=(),
+            timed=(),
+            host_time=host_time,
+            loaded=lambda: work.active_experts,
+            work=lambda: work,
+            kernels=lambda: 0.0,
+            beside=gpu_time,
+        )
+
     @property
     def active_experts(self) -> FloatArray:
         """Distinct experts that the pass loads per layer [-]."""

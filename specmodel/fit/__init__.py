@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
-    from specmodel.fit.doubts import Doubt as Doubt
+    from specmodel.fit.fit_warnings import FitWarning as FitWarning
     from specmodel.fit.kernels import (
         KernelFitting as KernelFitting,
         fit_kernels as fit_kernels,

@@ -1,8 +1,8 @@
 """Fit of the roofline's parameters to measured kernels, one kind and dtype at a time."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -14,81 +14,135 @@ from specmodel.base.records import build
 from specmodel.base.units import NORMAL_80, FloatArray
 from specmodel.cost.passes import component_time
 from specmodel.fit.result import FitResult, best_of_sharpnesses, log_fit_result, rounded
-from specmodel.fit.timed_work import check_plausible, work_of
+from specmodel.fit.timed_work import check_plausible, judge, predicted_time, shape_errors, work_of
 from specmodel.layers.work import Work
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import FITTED_DTYPE, FittedStack, KernelFit
 from specmodel.measure.kernels.device import STACK
 from specmodel.measure.measurements import groups, judged_rows
 
-PARAMETERS = {
-    "experts": {
-        "launch_time": (1e-7, 1e-4, 4e-6),
-        "memory_efficiency": (0.2, 1.0, 0.8),
-        "compute_efficiency": (0.05, 1.0, 0.6),
-        "activation_efficiency": (0.02, 5.0, 0.5),
-        "tile_rows": (1.0, 32.0, 16.0),
-        "tile_growth": (0.01, 0.9, 0.3),
-        "tile_width": (1.0, 256.0, 30.0),
-        "depth_time": (1e-9, 1e-5, 2e-7),
-    },
-    "gemm": {
-        "launch_time": (1e-7, 1e-4, 4e-6),
-        "memory_efficiency": (0.2, 1.0, 0.8),
-        "compute_efficiency": (0.05, 1.0, 0.7),
-        "activation_efficiency": (0.02, 20.0, 0.5),
-        "depth_time": (1e-13, 1e-7, 1e-9),
-        "depth_limit": (100.0, 1e6, 2e4),
-    },
-    "attention": {
-        "launch_time": (1e-7, 1e-4, 8e-6),
-        "memory_efficiency": (0.2, 1.0, 0.85),
-        "group_time": (1e-11, 1e-6, 2e-8),
-        "ramp_time": (1e-8, 1e-4, 5e-6),
-    },
-    "elementwise": {
-        "launch_time": (1e-7, 1e-4, 3e-6),
-        "activation_efficiency": (0.02, 20.0, 0.6),
-        "depth_time": (1e-13, 1e-8, 1e-10),
-    },
-    "latent_attention": {
-        "launch_time": (1e-7, 1e-4, 1e-5),
-        "memory_efficiency": (0.02, 1.0, 0.85),
-        "compute_efficiency": (0.05, 1.0, 0.6),
-        "group_time": (1e-11, 1e-6, 2e-8),
-        "ramp_time": (1e-8, 1e-4, 5e-6),
-    },
-    "recurrence": {"launch_time": (1e-6, 1e-4, 4e-6), "memory_efficiency": (0.2, 1.0, 0.8)},
-    "prompt_attention": {
+Bounds = Mapping[str, tuple[float, float, float]]
+"""Lower bound, upper bound and start of parameters [s] [-]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KindFit:
+    """How the kernels of one kind are fitted.
+
+    Parameters
+    ----------
+    bounds
+        Bounds and starts of what is fitted beside the sharpness.
+    on_cpu, not_on_cpu
+        Bounds and starts that differ on a CPU, and parameters that are not fitted there.
+    dense
+        What the compute efficiency of GEMMs of the same arithmetic says of that of this kind: the
+        "most" it can be; what is "taken" for it, unless several query tokens were timed; nothing.
+    needed
+        Column whose rows of the largest value are in every fit, as the others do not tell how fast
+        these kernels compute; none if empty.
+    least_gain
+        Error of a fit without `depth_time` over that of one with it, up to which the former is
+        taken; 0 where it is only tried if the points do not determine `depth_time` [-].
+    """
+
+    bounds: Bounds
+    on_cpu: Bounds = field(default_factory=dict)
+    not_on_cpu: tuple[str, ...] = ()
+    dense: Literal["most", "taken", ""] = ""
+    needed: str = ""
+    least_gain: float = 0.0
+
+    def bounds_on(self, hardware: HardwareProfile) -> dict[str, tuple[float, float, float]]:
+        """Return bounds and starts on a device; a CPU takes longer to launch a kernel."""
+        if hardware.kind != "cpu":
+            return dict(self.bounds)
+        own = {**self.bounds, "launch_time": (1e-7, 1e-3, 4e-5), **self.on_cpu}
+        return {name: bound for name, bound in own.items() if name not in self.not_on_cpu}
+
+
+_PROMPTS = KindFit(
+    bounds={
         "launch_time": (1e-7, 1e-4, 1.5e-5),
         "compute_efficiency": (0.05, 1.0, 0.6),
         "activation_efficiency": (0.02, 5.0, 0.25),
         "tile_rows": (1.0, 4096.0, 250.0),
         "group_time": (1e-11, 1e-6, 4e-9),
-    },
+    }
+)
+_RECURRENCE: Bounds = {"launch_time": (1e-6, 1e-4, 4e-6), "memory_efficiency": (0.2, 1.0, 0.8)}
+
+KIND_FITS = {
+    "experts": KindFit(
+        bounds={
+            "launch_time": (1e-7, 1e-4, 4e-6),
+            "memory_efficiency": (0.2, 1.0, 0.8),
+            "compute_efficiency": (0.05, 1.0, 0.6),
+            "activation_efficiency": (0.02, 5.0, 0.5),
+            "tile_rows": (1.0, 32.0, 16.0),
+            "tile_growth": (0.01, 0.9, 0.3),
+            "tile_width": (1.0, 256.0, 30.0),
+            "depth_time": (1e-9, 1e-5, 2e-7),
+        },
+        # Experts run one after another there: what each takes beyond its bytes and arithmetic is
+        # fitted in place of `tile_width`.
+        on_cpu={"group_time": (1e-7, 1e-3, 5e-5)},
+        not_on_cpu=("tile_width", "depth_time"),
+        dense="most",
+        least_gain=1.5,
+    ),
+    "gemm": KindFit(
+        bounds={
+            "launch_time": (1e-7, 1e-4, 4e-6),
+            "memory_efficiency": (0.2, 1.0, 0.8),
+            "compute_efficiency": (0.05, 1.0, 0.7),
+            "activation_efficiency": (0.02, 20.0, 0.5),
+            "depth_time": (1e-13, 1e-7, 1e-9),
+            "depth_limit": (100.0, 1e6, 2e4),
+        }
+    ),
+    "attention": KindFit(
+        bounds={
+            "launch_time": (1e-7, 1e-4, 8e-6),
+            "memory_efficiency": (0.2, 1.0, 0.85),
+            "group_time": (1e-11, 1e-6, 2e-8),
+            "ramp_time": (1e-8, 1e-4, 5e-6),
+        },
+        on_cpu={"group_time": (1e-11, 1e-4, 1e-6)},
+        dense="taken",
+    ),
+    "elementwise": KindFit(
+        bounds={
+            "launch_time": (1e-7, 1e-4, 3e-6),
+            "activation_efficiency": (0.02, 20.0, 0.6),
+            "depth_time": (1e-13, 1e-8, 1e-10),
+        },
+        # Norms read from memory there; on a GPU their rows stay in its cache.
+        on_cpu={"memory_efficiency": (0.02, 1.0, 0.5)},
+        not_on_cpu=("activation_efficiency",),
+    ),
+    "latent_attention": KindFit(
+        bounds={
+            "launch_time": (1e-7, 1e-4, 1e-5),
+            "memory_efficiency": (0.02, 1.0, 0.85),
+            "compute_efficiency": (0.05, 1.0, 0.6),
+            "group_time": (1e-11, 1e-6, 2e-8),
+            "ramp_time": (1e-8, 1e-4, 5e-6),
+        },
+        dense="most",
+        needed="num_heads",
+    ),
+    "recurrence": KindFit(bounds=_RECURRENCE),
+    "prompt_attention": _PROMPTS,
+    "latent_prompt_attention": _PROMPTS,
+    "kimi_recurrence": KindFit(bounds={**_RECURRENCE, "depth_time": (1e-8, 1e-4, 1e-6)}),
 }
-PARAMETERS["latent_prompt_attention"] = PARAMETERS["prompt_attention"]
-PARAMETERS["kimi_recurrence"] = PARAMETERS["recurrence"] | {"depth_time": (1e-8, 1e-4, 1e-6)}
-"""Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-].
+"""The kinds that are fitted.
 
 Kernels compute whole tiles of T rows. Kernels of different T are mixed in a table, and averaged
 over them the steps of ``ceil(r / T) T`` are the smooth ``(r^2 + T^2)^(1/2)``: T for few rows, r for
 many. Where streaming hides arithmetic, T is known from above only: on few rows kernels use tiles of
 16 or 32, and a larger value would make devices of a lower ridge point falsely slow."""
-
-ON_CPU = {kind: {"launch_time": (1e-7, 1e-3, 4e-5)} for kind in PARAMETERS}
-ON_CPU["experts"]["group_time"] = (1e-7, 1e-3, 5e-5)
-ON_CPU["attention"]["group_time"] = (1e-11, 1e-4, 1e-6)
-ON_CPU["elementwise"]["memory_efficiency"] = (0.02, 1.0, 0.5)
-"""What differs on a CPU. Experts run one after another there: what each takes beyond its bytes and
-arithmetic is fitted in place of `tile_width`. Norms read from memory; on a GPU their rows stay in
-its cache."""
-
-NOT_ON_CPU = {
-    "experts": ("tile_width", "depth_time"),
-    "elementwise": ("activation_efficiency",),
-}
-"""Parameters that are not fitted there."""
 
 ATTENTION_ARITHMETIC = (0.005, 1.0, 0.1)
 """Bounds and start of attention's compute efficiency, where several query tokens were timed [-]."""
@@ -99,11 +153,11 @@ of FlashAttention-2 where it splits caches (``run_mha_fwd_splitkv_dispatch``) [-
 
 SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)  # exponents tried: powers of two are cheap to take [-]
 _ALWAYS = ("memory_efficiency", "compute_efficiency", "tile_rows")  # recorded though held
-_UNCUT = "depth_limit"  # no limit if it is at its upper bound: kernels do not cut depths
-_WALK = ("depth_time", _UNCUT)
+_NESTED = {"depth_limit": ("depth_limit",), "depth_time": ("depth_time", "depth_limit")}
+"""What may be left out of a fit, in this order, and all that then goes: kernels that do not cut the
+depth that they walk, and those that do not walk one."""
 _FEWEST_DEPTHS = 3  # two parameters beside the launch say what products of a depth take at least
 _NO_WORSE = 1.01  # error over that of the fit with what points do not determine
-_WALKS_EXPERTS = 1.5  # the same from which kernels are taken to walk their list of experts
 _FOLDS = 4
 
 
@@ -163,7 +217,7 @@ def fit_kernels(
         arithmetic = work_of(kind, rows).dtype
         bounds = _bounds(kind, rows, hardware, computed.get(arithmetic, 1.0))
         held = KernelParameters()
-        if kind == "attention":
+        if KIND_FITS[kind].dense == "taken":
             held = replace(held, compute_efficiency=computed.get(FITTED_DTYPE, 1.0))
             if hardware.kind == "gpu" and (rows["stack"] == STACK).all():
                 held = replace(held, tile_rows=FLASH_ROWS)
@@ -193,31 +247,6 @@ def fitted_stack(
     return build(FittedStack, data, "fitted")
 
 
-def predicted_time(
-    kind: str, table: pd.DataFrame, hardware: HardwareProfile, parameters: KernelParameters
-) -> FloatArray:
-    """Return the predicted time of a component's rows, which are of one dtype [s]."""
-    return component_time(work_of(kind, table), hardware, parameters).total_time
-
-
-def judge(
-    kind: str, rows: pd.DataFrame, hardware: HardwareProfile, parameters: KernelParameters
-) -> pd.DataFrame:
-    """Return a component's rows with their ``predicted`` time [s] and its ``error`` [-]."""
-    predicted = predicted_time(kind, rows, hardware, parameters)
-    return rows.assign(predicted=predicted, error=predicted / rows["latency"] - 1)
-
-
-def shape_errors(judged: pd.DataFrame) -> dict[str, float]:
-    """Return mean (each shape counting once), median and 90th percentile of absolute errors [-]."""
-    error = judged["error"].abs()
-    return {
-        "mean_error": rounded(error.groupby(judged["shape"]).mean().mean()),
-        "median_error": rounded(error.median()),
-        "percentile_90_error": rounded(error.quantile(0.9)),
-    }
-
-
 @dataclass(frozen=True, eq=False)
 class _Problem:
     """What is fitted: parameters of one kind within bounds, the others held."""
@@ -225,7 +254,7 @@ class _Problem:
     kind: str
     hardware: HardwareProfile
     held: KernelParameters
-    bounds: Mapping[str, tuple[float, float, float]]
+    bounds: Bounds
 
     def without(self, *names: str) -> "_Problem":
         """Return the problem with some parameters held at their defaults."""
@@ -247,39 +276,42 @@ class _Problem:
         work, log_time = work_of(self.kind, rows), np.log(rows["latency"].to_numpy())
         return best_of_sharpnesses(self.errors, self.bounds, sharpnesses, work, log_time)
 
+    def fit(self, rows: pd.DataFrame) -> tuple[FitResult, KernelParameters]:
+        """Return the best fit to rows over all sharpnesses, and its parameters."""
+        best, sharpness = self.solve(rows, SHARPNESSES)
+        log_time = np.log(rows["latency"].to_numpy())
+        errors = self.errors(best.x, work_of(self.kind, rows), log_time, sharpness)
+        result = log_fit_result(list(self.bounds), best, errors, _series(rows))
+        return result, self.parameters(best.x, sharpness)
+
+    def no_worse(self, name: str, result: FitResult) -> float:
+        """Return up to how many times the error a fit without a parameter is taken; 0 if never."""
+        if name in result.at_bound:
+            return np.inf
+        if name != "depth_time" or name not in self.bounds:
+            return 0.0
+        unsure = _NO_WORSE if name in result.undetermined else 0.0
+        return KIND_FITS[self.kind].least_gain or unsure
+
 
 def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
-    kind, hardware, names = problem.kind, problem.hardware, list(problem.bounds)
-    fitted = rows[rows["role"] == "fit"]
-    if len(fitted) <= len(names):
-        expected = f"more than {len(names)}, one a parameter, with role 'fit'"
+    """Return the fit of one kind and dtype, with its errors on the rows that judge it."""
+    kind, hardware, fitted = problem.kind, problem.hardware, rows[rows["role"] == "fit"]
+    if len(fitted) <= len(problem.bounds):
+        expected = f"more than {len(problem.bounds)}, one a parameter, with role 'fit'"
         raise InputError("measurements", f"{len(fitted)} points of {kind}", expected)
-    best, sharpness = problem.solve(fitted, SHARPNESSES)
-    work = work_of(kind, fitted)
-    errors = problem.errors(best.x, work, np.log(fitted["latency"].to_numpy()), sharpness)
-    result = log_fit_result(names, best, errors, _series(fitted))
-    if _UNCUT in result.at_bound:
-        return _fit(problem.without(_UNCUT), rows)
-    if _WALK[0] in result.at_bound:
-        return _fit(problem.without(*_WALK), rows)
-    is_unsure = kind == "experts" or _WALK[0] in result.undetermined
-    if _WALK[0] in names and is_unsure:
-        simpler = _fit(problem.without(*_WALK), rows)
-        no_worse = _WALKS_EXPERTS if kind == "experts" else _NO_WORSE
-        if simpler.result.mean_error <= no_worse * result.mean_error:
-            return simpler
+    problem, result, parameters = _simplest(problem, fitted)
     if fitted["shape"].nunique() == 1:
         note = "one shape was fitted: errors and intervals say nothing of others"
         result = replace(result, warnings=(*result.warnings, note))
-    parameters = problem.parameters(best.x, sharpness)
     judged = judge(kind, judged_rows(rows), hardware, parameters)
     told = rows[rows["role"].isin(["fit", "spread"])]
-    shape_spread, row_spread = _spreads(problem, told, sharpness)
+    shape_spread, row_spread = _spreads(problem, told, float(parameters.sharpness))
     record = {
         **{name: rounded(value) for name, value in result.parameters.items()},
         **{n: rounded(value) for n in _ALWAYS if (value := float(getattr(parameters, n)))},
-        "sharpness": sharpness,
-        "arithmetic_dtype": work.dtype,
+        "sharpness": parameters.sharpness,
+        "arithmetic_dtype": work_of(kind, fitted).dtype,
         "num_points": len(fitted),
         "num_judged": len(judged),
         "is_held_out": bool((rows["role"] == "judge").any()),
@@ -293,30 +325,38 @@ def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
     return KernelFitting(fit=fit, result=result)
 
 
-def _bounds(
-    kind: str, rows: pd.DataFrame, hardware: HardwareProfile, computed: float
-) -> dict[str, tuple[float, float, float]]:
-    """Return lower bound, upper bound and start of what is fitted.
+def _simplest(
+    problem: _Problem, rows: pd.DataFrame
+) -> tuple[_Problem, FitResult, KernelParameters]:
+    """Return the fit with the fewest parameters that is hardly worse, and its problem."""
+    result, parameters = problem.fit(rows)
+    for name, left_out in _NESTED.items():
+        if most := problem.no_worse(name, result):
+            simpler = problem.without(*left_out)
+            found = simpler.fit(rows)
+            if found[0].mean_error <= most * result.mean_error:
+                problem, (result, parameters) = simpler, found
+    return problem, result, parameters
+
+
+def _bounds(kind: str, rows: pd.DataFrame, hardware: HardwareProfile, computed: float) -> Bounds:
+    """Return bounds and starts of what is fitted to these rows.
 
     A GEMM's launch takes at most as long as the shortest fifth of those measured, as large products
-    do not tell it from other constant time. Neither experts nor latent attention exceed the compute
-    efficiency of dense products, `computed` [-].
+    do not tell it from other constant time. `computed` is the compute efficiency of GEMMs [-].
     """
-    bounds = dict(PARAMETERS[kind])
-    if hardware.kind == "cpu":
-        bounds |= ON_CPU[kind]
-        bounds = {n: bound for n, bound in bounds.items() if n not in NOT_ON_CPU.get(kind, ())}
+    how, bounds = KIND_FITS[kind], KIND_FITS[kind].bounds_on(hardware)
     if kind == "gemm":
         low, high, start = bounds["launch_time"]
         shortest = float(rows["latency"].quantile(0.2))
         bounds["launch_time"] = (low, min(max(shortest, low * 1.001), high), start)
         if rows.loc[rows["role"] == "fit", "input_size"].nunique() < _FEWEST_DEPTHS:
-            bounds = {name: bound for name, bound in bounds.items() if name not in _WALK}
-    if kind in ("experts", "latent_attention"):
+            return {n: bound for n, bound in bounds.items() if n not in _NESTED["depth_time"]}
+    if how.dense == "most":
         low, high, start = bounds["compute_efficiency"]
         high = max(min(high, computed), low * 1.001)
         bounds["compute_efficiency"] = (low, high, min(start, high))
-    if kind == "attention" and "query_tokens" in rows and (rows["query_tokens"] > 1).any():
+    if how.dense == "taken" and "query_tokens" in rows and (rows["query_tokens"] > 1).any():
         bounds["compute_efficiency"] = ATTENTION_ARITHMETIC
     return bounds
 
@@ -326,10 +366,14 @@ def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[f
 
     Fitted points err too little, and points of one shape err alike, so that leaving out single
     points would show neither. Whole shapes are left out in turn, in up to four parts, and predicted
-    by a fit to the others. Latent attention with the most heads is never left out: it alone
-    computes for as long as it streams, and the others do not tell how fast.
+    by a fit to the others, and to the rows that each fit needs (`KindFit.needed`): latent attention
+    of the most heads alone computes for as long as it streams.
     """
-    told, kept_always = _parted(problem.kind, told)
+    needed = KIND_FITS[problem.kind].needed
+    is_needed = told[needed] == told[needed].max() if needed else np.zeros(len(told), bool)
+    if is_needed.all():
+        is_needed = ~is_needed
+    told, kept_always = told[~is_needed], told[is_needed]
     shapes = np.sort(told["shape"].unique())
     part = told["shape"].map({shape: i % _FOLDS for i, shape in enumerate(shapes)}).to_numpy()
     missed, is_fitted = np.empty(len(told)), (told["role"] == "fit").to_numpy()
@@ -342,14 +386,6 @@ def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[f
         predicted = predicted_time(problem.kind, left, problem.hardware, parameters)
         missed[part == fold] = np.log(left["latency"] / predicted)
     return normal_spreads(pd.Series(missed), pd.Series(_series(told)))
-
-
-def _parted(kind: str, told: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows that may be left out of a fit, and those that every fit needs."""
-    is_needed = told["num_heads"] == told["num_heads"].max() if kind == "latent_attention" else None
-    if is_needed is None or is_needed.all():
-        return told, told.head(0)
-    return told[~is_needed], told[is_needed]
 
 
 def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
 import numpy as np
 
-from specmodel.algebra.overlap import exposed_share
 from specmodel.base.units import FloatArray
 from specmodel.cost.deploying import resolve
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import step_times
+from specmodel.cost.latency import StepTimes, step_times
+from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import carried_prefill, draft_prefill_pass, prefill_pass
 from specmodel.fit.measured.tables import Served
-from specmodel.machines.engine import EngineProfile, Overheads, load_engine
+from specmodel.machines.engine import EngineProfile, Hiding, Overheads, load_engine
 
 HOST_SECONDS = (
     *("pass_time", "draft_pass_time", "reject_time", "reject_time_per_request"),
@@ -40,8 +40,7 @@ class MeasuredSteps:
     requests: FloatArray  # of one replica [request]
     tokens_per_step: FloatArray
     is_tree: np.ndarray
-    hides_plain: np.ndarray  # whether the host works beside the GPU in plain steps
-    hides_draft: np.ndarray  # and in steps with a draft
+    hides_host: np.ndarray  # in which steps the host works beside the GPU, as engines name it
     is_ratio: np.ndarray  # whether a speedup was measured, and not the time of a step
     measured: FloatArray  # time of a step, plain where nothing is drafted [s], or speedup [-]
 
@@ -52,26 +51,37 @@ class MeasuredSteps:
 
         Steps with a draft take `verify_factor` times as long, for errors of their kernels [-].
         """
-        engine, gpu = overheads.on_host(), overheads.gpu_time_factor
-        launches = self.plain_launches / overheads.host_speed
-        plain = _together(gpu * self.plain_time, engine.pass_time + launches, self.hides_plain)
-        rejection = engine.rejection_time(self.draft_length, self.requests)
-        host = engine.pass_time + engine.draft_pass_time * self.draft_passes + rejection
-        host = host + self.draft_launches / overheads.host_speed
-        tree = engine.tree_time * self.is_tree
-        busy = gpu * verify_factor * (self.verify_time + self.draft_time + tree)
-        prefill = _together(gpu * self.prefill_time, engine.pass_time, self.hides_plain)
-        carried = self.prefills * prefill
-        plain = plain + carried
-        step = _together(busy, host, self.hides_draft) + self.tokens_per_step * carried
+        found = np.zeros(self.measured.shape)
+        for hides in get_args(Hiding):
+            if (is_so := self.hides_host == hides).any():
+                found = np.where(is_so, self._predicted(overheads, verify_factor, hides), found)
+        return found
+
+    def _predicted(
+        self, overheads: Overheads, verify_factor: FloatArray | float, hides: Hiding
+    ) -> FloatArray:
+        """Return what is predicted if the host works beside the GPU in these steps."""
+        engine, gpu, speed = overheads.on_host(), overheads.gpu_time_factor, overheads.host_speed
+        plain_host = engine.pass_time + self.plain_launches / speed
+        host = engine.pass_time + self.draft_launches / speed
+        host = host + engine.draft_pass_time * self.draft_passes
+        busy = gpu * verify_factor
+        times = StepTimes(
+            plain_pass=PassTime.of(gpu * self.plain_time, plain_host),
+            verify_pass=PassTime.of(busy * (self.verify_time + self.draft_time), host),
+            draft_passes=(),
+            speculating_chance=np.ones(()),
+            tree_time=np.asarray(busy * engine.tree_time * self.is_tree),
+            lookup_time=np.zeros(()),
+            rejection_time=engine.rejection_time(self.draft_length, self.requests),
+            hides_host=hides,
+        )
+        prefill = PassTime.of(gpu * self.prefill_time, engine.pass_time)
+        carried = self.prefills * replace(times, plain_pass=prefill).forward_time
+        plain = times.forward_time + carried
+        step = times.step_time + self.tokens_per_step * carried
         ratio = self.tokens_per_step * plain / step
-        times = np.where(self.draft_length > 0, step, plain)
-        return np.where(self.is_ratio, ratio, times)
-
-
-def _together(gpu: FloatArray, host: FloatArray | float, hides: np.ndarray) -> FloatArray:
-    share = np.where(hides, exposed_share(gpu, host), 1.0)
-    return np.asarray(gpu + host * share)
+        return np.where(self.is_ratio, ratio, np.where(self.draft_length > 0, step, plain))
 
 
 def measured_steps(rows: Sequence[Served]) -> MeasuredSteps:
@@ -108,8 +118,7 @@ def _alone(row: Served) -> dict[str, Any]:
         "requests": float(deployment.layout.requests_of_replica(points["batch_size"])),
         "tokens_per_step": row.tokens_per_step or 1.0,
         "is_tree": bool(gamma) and bool(deployment.tree_width > 1 or verified != gamma + 1),
-        "hides_plain": hides != "none",
-        "hides_draft": hides == "all",
+        "hides_host": hides,
         "is_ratio": row.quantity == "speedup",
         "measured": row.measured,
     }

@@ -8,9 +8,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
+from specmodel.cost.passes import component_time
+from specmodel.fit.result import rounded
 from specmodel.layers import blocks
 from specmodel.layers.cores import prompt_attention, with_keys_and_values
 from specmodel.layers.residuals import norms
@@ -209,3 +212,28 @@ def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
                 f"a median of {median:.3g} times the data sheet's for {kind} {dtype}",
                 f"seconds on {hardware.name}, {low:g} to {high:g} times it; is it in {unit}?",
             )
+
+
+def predicted_time(
+    kind: str, table: pd.DataFrame, hardware: HardwareProfile, parameters: KernelParameters
+) -> FloatArray:
+    """Return the predicted time of a component's rows, which are of one dtype [s]."""
+    return component_time(work_of(kind, table), hardware, parameters).total_time
+
+
+def judge(
+    kind: str, rows: pd.DataFrame, hardware: HardwareProfile, parameters: KernelParameters
+) -> pd.DataFrame:
+    """Return a component's rows with their ``predicted`` time [s] and its ``error`` [-]."""
+    predicted = predicted_time(kind, rows, hardware, parameters)
+    return rows.assign(predicted=predicted, error=predicted / rows["latency"] - 1)
+
+
+def shape_errors(judged: pd.DataFrame) -> dict[str, float]:
+    """Return mean (each shape counting once), median and 90th percentile of absolute errors [-]."""
+    error = judged["error"].abs()
+    return {
+        "mean_error": rounded(error.groupby(judged["shape"]).mean().mean()),
+        "median_error": rounded(error.median()),
+        "percentile_90_error": rounded(error.quantile(0.9)),
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +11,7 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
-from specmodel.cost.deploying import resolve
-from specmodel.fit.doubts import MOST_UNLIKE, Doubt, doubts
+from specmodel.fit.fit_warnings import MOST_UNLIKE, FitWarning, fit_warnings
 from specmodel.fit.measured.tables import Served
 from specmodel.fit.result import rounded, rounded_rows
 from specmodel.fit.speedup_errors import (
@@ -22,7 +21,7 @@ from specmodel.fit.speedup_errors import (
     worst_excess,
     worst_score,
 )
-from specmodel.fit.steps import HOST_SECONDS, MeasuredSteps, fitted_on, measured_steps
+from specmodel.fit.steps import MeasuredSteps, fitted_on, measured_steps
 from specmodel.machines.engine import FACTORS, EngineProfile
 from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
 
@@ -77,11 +76,11 @@ class EngineUpdate:
     is_unlike_known
         Whether a step with a draft takes a time for each request that is unlike that of all known
         hosts, with which these runs are explained less well.
-    doubts
+    fit_warnings
         What speaks against the fit, mostly nothing: no known host is like it, or no server can be.
     widened
         By how much what the runs told is taken to be less certain, as they contradict what is known
-        of hosts; 1 without doubts [-].
+        of hosts; 1 without warnings [-].
     """
 
     profile: EngineProfile
@@ -91,7 +90,7 @@ class EngineUpdate:
     measured: FloatArray
     excess_speedup: float
     is_unlike_known: bool
-    doubts: tuple[Doubt, ...] = ()
+    fit_warnings: tuple[FitWarning, ...] = ()
     widened: float = 1.0
 
 
@@ -148,7 +147,7 @@ def update_engine(
     start = [getattr(base, name) for name in names]
     numbers = {name: rounded(value) for name, value in zip(names, found.values, strict=True)}
     before = steps.predicted(base.overheads)
-    doubtful = tuple(_doubts(rows, steps, base, before, found))
+    warnings = tuple(fit_warnings(rows, steps, base, found.predicted, found.unlike))
     widened = found.unlike**0.5 if found.unlike > MOST_UNLIKE else 1.0
     covariance = widened**2 * found.covariance
     record: dict[str, Any] = {
@@ -181,7 +180,7 @@ def update_engine(
         measured=steps.measured,
         excess_speedup=found.excess,
         is_unlike_known=is_unlike_known,
-        doubts=doubtful,
+        fit_warnings=warnings,
         widened=widened,
     )
 
@@ -254,25 +253,6 @@ def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
     for place, name in enumerate(added, size):
         covariance[place, place] = FACTOR_SPREADS[name] ** 2
     return (*names, *added), covariance
-
-
-def _doubts(
-    rows: Sequence[Served],
-    steps: MeasuredSteps,
-    base: EngineProfile,
-    before: FloatArray,
-    found: _Posterior,
-) -> Iterator[Doubt]:
-    """Yield what speaks against a fit, where `before` is what the base predicts."""
-    kernels = replace(base.overheads, **dict.fromkeys(HOST_SECONDS, 0.0), gpu_time_factor=1.0)
-    tokens, is_time = steps.tokens_per_step, ~steps.is_ratio
-    names = [row.row for row in rows]
-    times = zip(names, steps.measured / tokens, steps.predicted(kernels) / tokens, strict=True)
-    timed = [run for run, has_time in zip(times, is_time, strict=True) if has_time]
-    errors = zip(names, found.predicted / steps.measured - 1, strict=True)
-    ratios = np.where(is_time, steps.measured / before, before / steps.measured)
-    deployment, _ = resolve(rows[0].deployment)
-    return doubts(timed, errors, ratios, found.unlike, deployment.hardware.kind)
 
 
 def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:

@@ -4,14 +4,9 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError
-from specmodel.fit.kernels import judge, shape_errors
-from specmodel.fit.timed_work import check_plausible, is_streamed, work_of
-from specmodel.machines.hardware import (
-    HardwareProfile,
-    choose_kernels,
-    list_hardware,
-    load_hardware,
-)
+from specmodel.fit.timed_work import check_plausible, is_streamed, judge, shape_errors, work_of
+from specmodel.machines.fallbacks import choose_kernels
+from specmodel.machines.hardware import HardwareProfile, list_hardware, load_hardware
 from specmodel.measure.measurements import COLUMNS, groups, judged_rows
 
 ALL_ROWS = "all"  # label of the errors of a component as a whole

@@ -21,39 +21,41 @@ summed. Two steps published at 44k entries (p26-336 and 337, in sight when this 
 class KernelKind:
     """One kind of kernels.
 
-    `name` is what `Work.kind`, tables of measurements and profiles call it; fits go by the dtype of
-    what it `follows`, "" for what has no parameters of kernels, as messages. Where neither the
-    stack nor typical kernels have fits of it, those of `stand_in` are taken, without which it must
-    be fitted; with `takes_own_first`, the stack's own fits of `stand_in` precede typical ones of
-    this kind. Errors are those of the kind `errors_of` where this one has too few points. Nobody
-    timed a kind that has `untimed`: by these its errors grow where fits of `stand_in` are taken,
-    the mean error, and the standard deviations of ln(measured / predicted) that a table has in
-    common and between decoding and verifying [-]; `assumption` says in words what is assumed. With
-    `computes_as_fitted`, arithmetic runs in the dtype that was fitted, whatever a cache has. No
-    `marker` in plots is for what is never timed alone. Fits that ship have a standard deviation of
-    ln(measured / predicted) of at most `largest_spread`, and 80 % intervals that hold a share
-    within `held_share` of points not fitted [-]. One block of threads reads `walked_bytes_per_s`
-    where its kernels do not spread what a sequence reads, which its depth tells [B/s].
+    Parameters
+    ----------
+    name
+        What `Work.kind`, tables of measurements and profiles call it.
+    follows
+        What has the dtype that its fits are named by; "" for what has no fits, as messages.
+    fallback
+        Kind whose fits are taken where neither the stack nor typical kernels have one of this kind;
+        without it this kind must be fitted.
+    own_fallback_first
+        Whether the stack's own fits of `fallback` are taken before typical ones of this kind.
+    errors_of
+        Kind whose errors it has, where it has too few points for its own.
+    untimed
+        Of a kind that nobody timed, what its errors grow by where it takes the fits of `fallback`:
+        least mean error, and the standard deviations of ln(measured / predicted) that a table has
+        in common and between decoding and verifying [-].
+    computes_as_fitted
+        Whether arithmetic runs in the dtype that was fitted, whatever a cache has.
+    assumption
+        What is assumed of kernels of another kind that take the fits of this one, in words.
+    walked_bytes_per_s
+        At which one block of threads reads what a sequence has, where kernels do not spread that
+        over blocks, as the depth of work tells [B/s].
     """
 
     name: str
     follows: Literal["weights", "cache", "state", "activations", ""] = "cache"
-    stand_in: str = ""
+    fallback: str = ""
+    own_fallback_first: bool = False
     errors_of: str = ""
     untimed: tuple[float, float, float] | None = None
-    takes_own_first: bool = False
     computes_as_fitted: bool = False
     assumption: str = ""
-    largest_spread: float = 0.25
-    held_share: tuple[float, float] = (0.70, 0.90)
     walked_bytes_per_s: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.stand_in and not self.follows:
-            expected = (
-                f"what fits of {self.name} go by, such as cache, as {self.stand_in} stands in"
-            )
-            raise InputError("follows", self.follows, expected)
 
     @property
     def words(self) -> str:
@@ -72,38 +74,34 @@ _ROWS = (
     KernelKind(name="elementwise", follows="activations", errors_of="gemm"),
     KernelKind(
         name="latent_attention",
-        stand_in="attention",
-        takes_own_first=True,
+        fallback="attention",
+        own_fallback_first=True,
         assumption="as fast as latent attention",
-        largest_spread=0.30,  # Triton's kernels on L40S
-        held_share=(0.64, 0.96),
     ),
-    KernelKind(name="sparse_attention", stand_in="latent_attention"),
+    KernelKind(name="sparse_attention", fallback="latent_attention"),
     KernelKind(  # timed within the layers of sparse attention that it is part of
-        name="indexer", stand_in="sparse_attention", errors_of="sparse_attention"
+        name="indexer", fallback="sparse_attention", errors_of="sparse_attention"
     ),
     KernelKind(  # of DeepSeek-V4
-        name="compressed_attention", stand_in="sparse_attention"
+        name="compressed_attention", fallback="sparse_attention"
     ),
     KernelKind(  # timed within the layers of compressed attention
-        name="compressed_indexer", stand_in="indexer", errors_of="compressed_attention"
+        name="compressed_indexer", fallback="indexer", errors_of="compressed_attention"
     ),
-    KernelKind(name="block_sparse_attention", stand_in="attention"),
+    KernelKind(name="block_sparse_attention", fallback="attention"),
     KernelKind(  # timed within the layers of block-sparse attention
-        name="block_indexer", stand_in="block_sparse_attention", errors_of="block_sparse_attention"
+        name="block_indexer", fallback="block_sparse_attention", errors_of="block_sparse_attention"
     ),
     KernelKind(  # several residual streams
         name="hyper_connections",
         follows="activations",
-        stand_in="elementwise",
-        largest_spread=0.30,  # streams of TensorRT-LLM on Hopper
+        fallback="elementwise",
     ),
     KernelKind(  # streams its state as a product streams its weights
         name="recurrence",
         follows="state",
-        stand_in="gemm",
+        fallback="gemm",
         assumption="as fast as other recurrences by bytes of state, timed by nobody",
-        held_share=(0.64, 0.96),
     ),
     KernelKind(
         # Mamba-2. Errors are those of vLLM's law of recurrences on the kernels of SGLang and
@@ -111,7 +109,7 @@ _ROWS = (
         # decoding and verifying (2026-11-24).
         name="state_space",
         follows="state",
-        stand_in="recurrence",
+        fallback="recurrence",
         untimed=(0.165, 0.225, 0.187),
     ),
     KernelKind(
@@ -129,8 +127,7 @@ _ROWS = (
         # those of other recurrences.
         name="kimi_recurrence",
         follows="state",
-        stand_in="recurrence",
-        held_share=(0.64, 1.0),  # shapes differ by their heads alone, of which three are left out
+        fallback="recurrence",
     ),
     KernelKind(name="message", follows=""),
 )

@@ -1,7 +1,7 @@
 """Hardware profiles: data-sheet peaks of one GPU (or CPU), each with its source."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,15 +13,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import HIDDEN, Record
 from specmodel.base.schemas import Setting
 from specmodel.base.units import LARGEST_NUMBER, LARGEST_RATE
-from specmodel.machines.kernels import (
-    DATA_SHEET_KERNELS,
-    TYPICAL,
-    FittedStack,
-    Kernels,
-    load_typical,
-    stack_kernels,
-)
-from specmodel.machines.stand_ins import load_stand_ins, with_stand_ins
+from specmodel.machines.kernels import TYPICAL, FittedStack
 
 _PACKAGED = Path(__file__).parent / "data/hardware"
 FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "hw_profiles"
@@ -273,37 +265,6 @@ def load_hardware(name: str | Path, argument: str = "hardware") -> HardwareProfi
     4800000000000.0
     """
     return records.load(HardwareProfile, name, FOLDER, argument)
-
-
-def choose_kernels(
-    hardware: HardwareProfile, stack: str | None = None, preferred: str | None = None
-) -> Kernels:
-    """Return how the kernels of a stack use a device; an InputError names a stack it has not.
-
-    A stack is one that the profile has fitted, "typical" or "datasheet". Where none is named, it is
-    the one preferred, the default of the profile, or typical kernels; all-reduces are those of the
-    stack preferred where the link has them, whatever else it lacks. For dtypes that a stack was not
-    fitted at, others stand in (`stand_ins.with_stand_ins`).
-    """
-    if stack is None:
-        taken = preferred in (*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack)
-        chosen = preferred if preferred and taken else hardware.default_stack or TYPICAL
-        kernels = choose_kernels(hardware, chosen)
-        is_timed = hardware.link is not None and preferred in hardware.link.all_reduce
-        return replace(kernels, all_reduces=preferred) if is_timed else kernels
-    if stack == DATA_SHEET_KERNELS.stack:
-        return DATA_SHEET_KERNELS
-    if stack == TYPICAL:
-        return stack_kernels(TYPICAL, load_typical())
-    if stack not in hardware.fitted:
-        known = ", ".join([*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack])
-        raise InputError("stack", stack, f"one of {known}, as fitted for {hardware.name}")
-    if hardware.kind == "cpu":  # whose kernels nothing here stands for
-        return stack_kernels(stack, hardware.fitted[stack])
-    others = {name: fits for name, fits in hardware.fitted.items() if name != stack}
-    own, rule = hardware.fitted[stack], load_stand_ins()
-    filled, stand_ins = with_stand_ins(own, others, load_typical(), rule)
-    return stack_kernels(stack, filled, {place: one.name for place, one in stand_ins.items()})
 
 
 @cache

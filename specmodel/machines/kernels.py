@@ -20,19 +20,20 @@ Spread = Annotated[float, Setting(ge=0, le=10)]
 Points = Annotated[int, Setting(ge=0, le=10**9)]
 
 TYPICAL = "typical"
-"""Name of the stack that stands in where nothing was fitted."""
+"""Name of the stack that is taken where nothing was fitted."""
 
-_AS = {"fp16": "bf16"}
+_AS: Mapping[str | None, str] = {"fp16": "bf16"}
+"""Arithmetic that runs as fast as one that was fitted, and that one."""
 
 FITTED_DTYPE: Literal["bf16"] = "bf16"
-"""Dtype whose parameters stand in for dtypes that were not fitted."""
+"""Standard dtype: its fit is taken for dtypes that were not fitted."""
 
 STATE_DTYPE: Literal["fp32"] = "fp32"
-"""The same of recurrences, whose state engines keep in 32 bits."""
+"""The standard dtype of recurrences, whose state engines keep in 32 bits."""
 
 
 def fitted_dtype(kind: str) -> StorageDtype:
-    """Return the dtype whose fit stands in for dtypes of a kind that were not fitted."""
+    """Return the standard dtype of a kind: its fit is taken for dtypes that were not fitted."""
     return STATE_DTYPE if kernel_kind(kind).follows == "state" else FITTED_DTYPE
 
 
@@ -94,7 +95,7 @@ class KernelFit(Record):
             raise InputError("at_bound", self.at_bound, f"some of {', '.join(self.varied)}")
 
     def with_errors(self, error: float, shape: float, row: float = 0.0) -> Self:
-        """Return a fit that stands in for another, which misses that by so much more [-]."""
+        """Return it as taken for another fit: with at least this mean error, more spread [-]."""
         return replace(
             self,
             mean_error=max(self.mean_error, error),
@@ -162,41 +163,6 @@ class FittedStack(_FitsByKind):
         kinds: dict[str, Any] = {**fits}
         return replace(self, **kinds)
 
-    def dtype_of_fit(self, kind: str, stored: str, arithmetic: str | None = None) -> str | None:
-        """Return the dtype whose fit is taken: the first of `names_of_fits`, else `fitted_dtype`.
-
-        `stored` is the dtype of weights, cache or state, and `arithmetic` that of the arithmetic on
-        them, None for whatever was fitted. A fit to weights holds for its own arithmetic only; what
-        reads a cache or a state computes alike whatever that holds.
-        """
-        fits, follows = self.of_kind(kind), kernel_kind(kind).follows
-        is_same = follows in ("cache", "state") or arithmetic is None
-        for name in names_of_fits(stored, arithmetic):
-            own = fits.get(name)
-            if own and (is_same or own.arithmetic_dtype == _AS.get(str(arithmetic), arithmetic)):
-                return name
-        standard = fitted_dtype(kind)
-        return standard if standard in fits else None
-
-    def place(
-        self, kind: str, stored: str, arithmetic: str | None = None
-    ) -> tuple[str, str] | None:
-        """Return kind and dtype of the fit that is taken: of the kind, or of what stands in."""
-        while kind:
-            dtype = self.dtype_of_fit(kind, stored, arithmetic)
-            if dtype:
-                return kind, dtype
-            kind = kernel_kind(kind).stand_in
-        return None
-
-    def fit(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelFit | None:
-        """Return the fit of `place`, with larger errors if nobody timed this kind."""
-        place = self.place(kind, stored, arithmetic)
-        if not place:
-            return None
-        fit, untimed = self.of_kind(place[0])[place[1]], kernel_kind(kind).untimed
-        return fit.with_errors(*untimed) if untimed and place[0] != kind else fit
-
     def fits(self) -> Iterator[tuple[str, str, KernelFit]]:
         """Yield kind, dtype and fit of all there are."""
         for kind in FITTED_KINDS:
@@ -212,56 +178,83 @@ class Kernels:
     ----------
     stack
         Whose kernels: a fitted stack, "typical" or "datasheet".
-    fits, record
-        Parameters by kind and dtype of weights or KV, and the fits that they were taken from, with
-        errors; None for the data sheet.
+    fits
+        By kind and dtype of weights, cache or state: the stack's own fits, and those of others that
+        it takes where it has none (`fallbacks.stack_kernels`); empty for the data sheet.
+    record
+        The stack as its profile has it; None for the data sheet.
     typical
         Kinds that the stack has no fit of, so that typical ones were taken.
     all_reduces
         Stack whose all-reduces run, if not of the same.
-    stand_ins
-        By kind and dtype that the stack has no fit of: whose stands in.
+    borrowed
+        By kind and dtype: the stack whose fit is taken, or "typical".
+    standard_errors
+        By kind: least mean error of the fit at the standard dtype where it serves another dtype,
+        and what that adds to the spread of shapes [-].
     """
 
     stack: str
-    fits: Mapping[str, Mapping[str, KernelParameters]]
+    fits: Mapping[str, Mapping[str, KernelFit]] = field(default_factory=dict)
     record: FittedStack | None = None
     typical: tuple[str, ...] = ()
     all_reduces: str | None = None
-    stand_ins: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    borrowed: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    standard_errors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def link_stack(self) -> str:
         """Stack whose all-reduces run."""
         return self.all_reduces or self.stack
 
-    def taken(
+    def place(
         self, kind: str, stored: str, arithmetic: str | None = None
     ) -> tuple[str, str] | None:
-        """Return kind and dtype of the fit that is taken for a kind and dtypes, if there is one."""
-        return self.record.place(kind, stored, arithmetic) if self.record else None
+        """Return kind and dtype of the fit that kernels take; None on the data sheet.
 
-    def kind_of_errors(self, kind: str) -> str:
-        """Return the kind whose errors kernels of a kind have: that of the fits they take."""
-        kind = kernel_kind(kind).errors_of or kind
-        while self.record and not self.record.of_kind(kind):
-            row = kernel_kind(kind)
-            if row.untimed or not row.stand_in:
-                break
-            kind = row.stand_in
-        return kind
+        It is the fit of the first of `names_of_fits`, else that of the standard dtype, else the one
+        of the kind that this kind falls back to. `stored` is the dtype of weights, cache or state,
+        `arithmetic` that of the arithmetic on them, None for whatever was fitted. A fit to weights
+        holds for its own arithmetic only; what reads a cache or a state computes alike whatever
+        that holds.
+        """
+        row, fits = kernel_kind(kind), self.fits.get(kind, {})
+        is_any = row.follows in ("cache", "state") or arithmetic is None
+        computed = _AS.get(arithmetic, arithmetic)
+        for name in names_of_fits(stored, arithmetic):
+            if name in fits and (is_any or fits[name].arithmetic_dtype == computed):
+                return kind, name
+        if fitted_dtype(kind) in fits:
+            return kind, fitted_dtype(kind)
+        return self.place(row.fallback, stored, arithmetic) if row.fallback else None
+
+    def fit(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelFit | None:
+        """Return the fit of `place`, with larger errors where it serves another dtype or kind.
+
+        What was borrowed from another stack has its larger errors already.
+        """
+        place = self.place(kind, stored, arithmetic)
+        if place is None:
+            return None
+        fit, untimed = self.fits[place[0]][place[1]], kernel_kind(kind).untimed
+        if untimed and place[0] != kind:
+            fit = fit.with_errors(*untimed)
+        is_standard = place[1] == fitted_dtype(place[0]) and stored not in (place[1], "fp16")
+        if is_standard and place[0] in self.standard_errors:
+            fit = fit.with_errors(*self.standard_errors[place[0]])
+        return fit
 
     def parameters(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelParameters:
         """Return the parameters of the fit for a kind and dtypes, or the data sheet's.
 
-        An InputError names a kind that the table has not, or that a stack has no fit of where
-        nothing stands in: kernels that nobody timed do not run at the speed of the data sheet.
+        An InputError names a kind that the table has not, or that a stack has no fit of and no
+        fallback for: kernels that nobody timed do not run at the speed of the data sheet.
         """
-        place = self.taken(kind, stored, arithmetic)
+        place = self.place(kind, stored, arithmetic)
         if place:
-            return self.fits[place[0]][place[1]]
+            return self.fits[place[0]][place[1]].parameters
         if kernel_kind(kind).follows and self.record:
-            remedy = "give it a stand-in in specmodel/layers/kinds.py, or fit it"
+            remedy = "give it a fallback in specmodel/layers/kinds.py, or fit it"
             raise InputError("kind", kind, f"one that {self.stack} has a fit of: {remedy}")
         return DATA_SHEET
 
@@ -272,38 +265,21 @@ class Kernels:
         gain from 8 bits is what their own fit would have said.
         """
         follows_fit = kernel_kind(kind).computes_as_fitted
-        fit = self.record.fit(kind, stored) if self.record and follows_fit else None
-        return fit.arithmetic_dtype if fit else arithmetic
+        place = self.place(kind, stored) if follows_fit else None
+        return self.fits[place[0]][place[1]].arithmetic_dtype if place else arithmetic
+
+    def kind_of_errors(self, kind: str) -> str:
+        """Return the kind whose errors kernels of a kind have: that of the fits they take."""
+        kind = kernel_kind(kind).errors_of or kind
+        while self.record and not self.fits.get(kind):
+            row = kernel_kind(kind)
+            if row.untimed or not row.fallback:
+                break
+            kind = row.fallback
+        return kind
 
 
-DATA_SHEET_KERNELS = Kernels("datasheet", {})
-
-
-def stack_kernels(
-    name: str, stack: FittedStack, stand_ins: Mapping[tuple[str, str], str] | None = None
-) -> Kernels:
-    """Return the kernels of a stack by its fits, and typical ones of kinds that it has no fit of.
-
-    `stand_ins` says by kind and dtype whose those of its fits are that are others'.
-    """
-    filled: dict[str, dict[str, KernelFit]] = {}
-    if name != TYPICAL:
-        typical = load_typical()
-        missing = [kind for kind in FITTED_KINDS if _takes_typical(stack, kind)]
-        filled = {kind: {**typical.of_kind(kind), **stack.of_kind(kind)} for kind in missing}
-        stack = stack.with_fits(filled)
-    fits: dict[str, dict[str, KernelParameters]] = {}
-    for kind, dtype, fit in stack.fits():
-        fits.setdefault(kind, {})[dtype] = fit.parameters
-    typical_kinds = tuple(kind for kind in filled if filled[kind])
-    return Kernels(name, fits, stack, typical_kinds, stand_ins=stand_ins or {})
-
-
-def _takes_typical(stack: FittedStack, kind: str) -> bool:
-    """Return whether typical fits fill in for a kind that the stack has none of."""
-    row = kernel_kind(kind)
-    is_fitted = fitted_dtype(kind) in stack.of_kind(kind)
-    return not is_fitted and not (row.takes_own_first and stack.of_kind(row.stand_in))
+DATA_SHEET_KERNELS = Kernels("datasheet")
 
 
 def load_typical() -> FittedStack:

@@ -1,4 +1,4 @@
-"""Fits in words: kernels and their errors; of an engine runs, what moved, and doubts."""
+"""Fits in words: kernels and their errors; of an engine runs, what moved, and warnings."""
 
 from __future__ import annotations
 
@@ -177,13 +177,13 @@ _NEAR = 0.15  # logarithm of times over those predicted, below which GPUs may be
 _WIDE = ("bf16", "fp16", "fp32")  # dtypes than which hardly any weights are wider
 
 
-def doubts_text(
+def fit_warnings_text(
     update: EngineUpdate, deployment: Deployment, runs: Sequence[Run], rows: Sequence[Served]
 ) -> str:
     """Return what speaks against a fit, and what may be behind it; empty if nothing does."""
-    if not update.doubts:
+    if not update.fit_warnings:
         return ""
-    first, target = update.doubts[0], deployment.target
+    first, target = update.fit_warnings[0], deployment.target
     who = "no server seems able to make these runs" if first.is_refused else "like no known host"
     wider = f" The fit counts as {update.widened:.1f} times as uncertain."
     text = f"Warning: {who}: {first.found}, expected {first.expected}."

@@ -51,13 +51,13 @@ def engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Answer]:
     With `ttft`, times to the first token are judged, else TPOT and speedups.
     """
     from specmodel.fit.measured.first_token import judge_first_tokens
-    from specmodel.fit.measured.judge import judge_serving, own_speeds, serving_errors
+    from specmodel.fit.measured.judge import host_speeds, judge_serving, serving_errors
     from specmodel.fit.measured.tables import read_serving
 
     table = read_serving(path)
     judged, refused = judge_first_tokens(table) if ttft else judge_serving(table)
     taken = [] if ttft else [row for row in table.rows if row.row not in refused]
-    speeds = forms.records(own_speeds(taken))
+    speeds = forms.records(host_speeds(taken))
     errors = serving_errors(judged)
     not_taken, left_out = _reasons({**table.not_taken, **refused}), _left_out(judged)
 
@@ -134,7 +134,7 @@ def _reasons(not_taken: dict[str, str]) -> dict[str, list[str]]:
 
 def _stood_in(judged: forms.DataFrame) -> list[str]:
     """Say whose kernels stood in for those of engines that have none."""
-    from specmodel.fit.measured.spellings import stack_of
+    from specmodel.fit.measured.aliases import stack_of
 
     rows = judged[judged["stack"] != judged["engine"].map(stack_of)]
     if rows.empty:

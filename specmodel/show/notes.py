@@ -157,8 +157,8 @@ def _kernels(v: Values) -> str:
     return ", ".join([*taken, *(["typical kernels"] if v["is_typical"] else [])])
 
 
-def _stand_in(v: Values) -> str:
-    """Say whose kernels stand in, by the name of a stack or of typical ones."""
+def _borrowed(v: Values) -> str:
+    """Say whose kernels are taken, by the name of a stack or of typical ones."""
     from specmodel.machines.kernels import TYPICAL
 
     return "typical kernels" if v["of"] == TYPICAL else f"kernels of {v['of']}, on the same GPU"
@@ -197,7 +197,7 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "tables_on_host": lambda v: f"{v['bytes'] / 1e9:.0f} GB of tables on the host",
     "state_slots": _state_slots,
     "kernels": _kernels,
-    "stand_in": _stand_in,
+    "borrowed": _borrowed,
     "exchange": lambda v: _EXCHANGES[v["exchange"]],
     "typical_all_reduce": _typical_all_reduce,
     "fits_at_bound": _fits_at_bound,

@@ -191,18 +191,17 @@ def _kernels(deployment: Deployment) -> str:
     from specmodel.cost.kinds import kernels_of
     from specmodel.layers.kinds import KINDS, MAIN_KINDS
     from specmodel.machines.kernels import TYPICAL
-    from specmodel.machines.stand_ins import taken_fit
 
     kernels, record = deployment.kernels, deployment.kernels.record
     if record is None:
         return "Kernels: the data sheet's peaks, which none reaches."
     told, is_held_out, run = dict[str, str](), True, kernels_of(deployment.target)
     for kind in (kind for kind in MAIN_KINDS if kind in run):
-        place, fit = record.place(kind, *run[kind]), taken_fit(kernels, kind, *run[kind])
+        place, fit = kernels.place(kind, *run[kind]), kernels.fit(kind, *run[kind])
         if place and fit:
             (taken, dtype), stored = place, run[kind][0]
-            stand_in = f" (as {dtype})" if dtype != stored and stored != "fp16" else ""
-            told.setdefault(taken, f"{KINDS[taken].words}{stand_in} {fit.mean_error:.0%}")
+            other = f" (as {dtype})" if dtype != stored and stored != "fp16" else ""
+            told.setdefault(taken, f"{KINDS[taken].words}{other} {fit.mean_error:.0%}")
             is_held_out &= fit.is_held_out
     errors, name = ", ".join(told.values()), f"{kernels.stack} {record.version}"
     if kernels.stack == TYPICAL or record.lent_by:

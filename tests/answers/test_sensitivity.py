@@ -119,7 +119,7 @@ def changed_prediction(case, name, value):
         given[table] = engine.with_changes("engine", {field: value})
     else:
         kernels, (kind, dtype, parameter) = deployed(case).kernels, field.split(".")
-        fits = {name: as_table(fit) for name, fit in getattr(kernels.record, kind).items()}
+        fits = {name: as_table(fit) for name, fit in kernels.fits[kind].items()}
         fits[dtype][parameter] = value
         place = f"fitted.{kernels.stack}.{kind}"
         given["hardware"] = hardware.with_changes("hardware", {place: fits})
@@ -456,7 +456,7 @@ def test_factors_of_passes_correlate_as_measured_errors_do(engine):
         (np.log(found[name].ends[1]) / stats.norm.ppf(0.9)) ** 2 if name in found else 0.0
         for name in names
     )
-    fit = deployment.kernels.record.attention["bf16"]
+    fit = deployment.kernels.fits["attention"]["bf16"]
     likeness = 0.5 if engine == "ideal" else 1.0
     row = fit.row_spread**2
     assert common + apart / 4 == pytest.approx(fit.shape_spread**2 + row)

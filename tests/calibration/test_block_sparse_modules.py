@@ -11,7 +11,8 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploying import resolve
 from specmodel.cost.latency import target_pass
 from specmodel.layers.batch import sequence_group
-from specmodel.machines.hardware import choose_kernels, load_hardware
+from specmodel.machines.fallbacks import choose_kernels
+from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
 
 pd = pytest.importorskip("pandas")

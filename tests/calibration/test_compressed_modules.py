@@ -11,8 +11,8 @@ from specmodel.base.records import as_table
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import target_pass
 from specmodel.layers.batch import sequence_group
-from specmodel.machines.hardware import choose_kernels, load_hardware
-from specmodel.machines.stand_ins import load_stand_ins
+from specmodel.machines.fallbacks import choose_kernels, load_rankings
+from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
 
 pd = pytest.importorskip("pandas")
@@ -120,11 +120,11 @@ def test_profiles_have_what_was_published():
 def test_a_stack_without_takes_typical_layers():
     kernels = choose_kernels(load_hardware("h200_sxm"), "trtllm")
     places = ("compressed_attention", "fp8"), ("compressed_indexer", "fp8")
-    assert {kernels.stand_ins[place] for place in places} == {"typical"}
-    assert ("hyper_connections", "fp8") not in kernels.stand_ins
+    assert {kernels.borrowed[place] for place in places} == {"typical"}
+    assert ("hyper_connections", "fp8") not in kernels.borrowed
     assert kernels.kind_of_errors("compressed_indexer") == "compressed_attention"
-    fit = kernels.record.compressed_attention["fp8"]
-    left_out = load_stand_ins().kinds["compressed_attention"]
+    fit = kernels.fits["compressed_attention"]["fp8"]
+    left_out = load_rankings().kinds["compressed_attention"]
     assert fit.mean_error >= left_out.error["typical"]
     assert fit.shape_spread > left_out.spread["typical"]
     flash = {"target": "deepseek-v4-flash", "stack": "trtllm"}

@@ -12,10 +12,9 @@ from strategies import pass_of
 from published import datasets
 from published.mixers import KIMI_RECURRENCES, kimi_recurrence, recurrence
 from specmodel.cost.passes import component_time
-from specmodel.fit.kernels import judge
-from specmodel.fit.timed_work import work_of
+from specmodel.fit.timed_work import judge, work_of
+from specmodel.machines.fallbacks import stack_kernels
 from specmodel.machines.hardware import load_hardware
-from specmodel.machines.kernels import stack_kernels
 from specmodel.measure.measurements import check_measurements
 
 TIMES = pd.read_csv(Path(__file__).parents[1] / "data/kda_verify_times.csv", comment="#")
@@ -59,7 +58,7 @@ def test_vllm_takes_as_long_as_published(hardware):
     table = TIMES[TIMES.hardware == hardware].reset_index(drop=True)
     device = load_hardware(hardware)
     kernels = stack_kernels("vllm", device.fitted["vllm"])
-    assert kernels.taken(KIND, *DTYPES) == ("recurrence", "fp32")
+    assert kernels.place(KIND, *DTYPES) == ("recurrence", "fp32")
     work = work_of(KIND, rows_of(table))
     times = component_time(work, device, kernels.parameters(KIND, *DTYPES)).total_time
     error = np.abs(times / table.latency - 1)
@@ -75,8 +74,8 @@ def test_only_sglang_has_a_fit_of_its_own(hardware):
     own = {name for name, stack in device.fitted.items() if stack.kimi_recurrence}
     assert own == set(KIMI_RECURRENCES)
     kernels = stack_kernels("sglang", device.fitted["sglang"])
-    assert kernels.taken(KIND, *DTYPES) == (KIND, "fp32")
-    assert kernels.taken("recurrence", *DTYPES) == ("recurrence", "fp32")
+    assert kernels.place(KIND, *DTYPES) == (KIND, "fp32")
+    assert kernels.place("recurrence", *DTYPES) == ("recurrence", "fp32")
     assert KIND not in kernels.typical
 
 

@@ -9,9 +9,10 @@ from strategies import pass_of
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
 from specmodel.fit import fit_kernels
-from specmodel.fit.kernels import ON_CPU, predicted_time
-from specmodel.fit.timed_work import work_of
-from specmodel.machines.hardware import choose_kernels, load_hardware
+from specmodel.fit.kernels import KIND_FITS
+from specmodel.fit.timed_work import predicted_time, work_of
+from specmodel.machines.fallbacks import choose_kernels
+from specmodel.machines.hardware import load_hardware
 from specmodel.machines.kernels import load_typical
 from specmodel.measure.measurements import check_measurements
 from specmodel.models.architecture import load_architecture
@@ -117,7 +118,7 @@ def test_a_fit_on_a_cpu_recovers_what_was_planted(kind: str, more: dict[str, flo
     fitting = fit_kernels(check_measurements(table), CPU)[kind, "bf16"]
     assert fitting.fit.mean_error < 1e-3
     assert fitting.fit.sharpness == planted_parameters.sharpness
-    assert set(ON_CPU[kind]) <= set(fitting.fit.varied)
+    assert set(KIND_FITS[kind].on_cpu) <= set(fitting.fit.varied)
     assert "tile_width" not in fitting.fit.varied
     for name in more:
         assert fitting.result.parameters[name] == pytest.approx(

@@ -8,8 +8,8 @@ from strategies import pass_of
 
 from published import datasets
 from published.mixers import RECURRENCES, core_of_modules, latent_attention, recurrences
-from specmodel.fit.kernels import fit_kernels, judge, predicted_time
-from specmodel.fit.timed_work import work_of
+from specmodel.fit.kernels import fit_kernels
+from specmodel.fit.timed_work import judge, predicted_time, work_of
 from specmodel.layers.attention import latent_arithmetic
 from specmodel.machines.hardware import HardwareProfile, load_hardware
 from specmodel.measure.measurements import check_measurements

@@ -14,12 +14,13 @@ from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import target_pass
-from specmodel.fit.kernels import fit_kernels, predicted_time
-from specmodel.fit.timed_work import work_of
+from specmodel.fit.kernels import fit_kernels
+from specmodel.fit.timed_work import predicted_time, work_of
 from specmodel.fit.validation import error_table, predict_measured
 from specmodel.layers.batch import sequence_group
+from specmodel.machines.fallbacks import stack_kernels
 from specmodel.machines.hardware import load_hardware
-from specmodel.machines.kernels import load_typical, stack_kernels
+from specmodel.machines.kernels import load_typical
 from specmodel.measure.measurements import check_measurements
 
 H200 = load_hardware("h200_sxm")

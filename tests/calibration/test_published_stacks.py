@@ -9,9 +9,10 @@ import pytest
 from published import datasets
 from published.tables import NORMS, STACKS, published_measurements
 from specmodel.fit import fit_kernels
-from specmodel.fit.kernels import PARAMETERS, predicted_time
+from specmodel.fit.kernels import KIND_FITS
+from specmodel.fit.timed_work import predicted_time
 from specmodel.fit.validation import error_table, predict_measured
-from specmodel.layers.kinds import KINDS, MAIN_KINDS
+from specmodel.layers.kinds import MAIN_KINDS
 from specmodel.machines.hardware import HardwareProfile, load_hardware
 from specmodel.machines.kernels import FittedStack, fitted_dtype
 from specmodel.measure.measurements import check_measurements, groups
@@ -44,13 +45,21 @@ BALANCED = {
 """Largest mean and median error of experts, bf16, balanced, shapes not fitted [-]. On Hopper,
 Triton's kernels in SGLang take 1.4 times as long on many tokens of shapes that nobody tuned."""
 
+HELD = {
+    "latent_attention": (0.64, 0.96),
+    "recurrence": (0.64, 0.96),
+    "kimi_recurrence": (0.64, 1.0),
+}
+"""Least and most share of points not fitted that 80 % intervals hold; 0.70 and 0.90 of other kinds
+[-]. Shapes of Kimi's recurrence differ by their heads alone, of which three are left out."""
+
 HELD_APART = {
     ("h200_sxm", "vllm", "experts"): (0.66, 0.90),
     ("h200_sxm", "sglang", "experts"): (0.66, 0.90),
     **{("gb200", stack, "recurrence"): (0.64, 1.0) for stack in ("trtllm", "vllm", "sglang")},
 }
-"""Shares of points not fitted that 80 % intervals may hold, bf16 [-], where those of the table of
-kinds do not describe what was timed. On H200, Triton's experts of these two take
+"""Shares of points not fitted that 80 % intervals may hold, bf16 [-], where `HELD` does not
+describe what was timed. On H200, Triton's experts of these two take
 15 and 30 % longer than predicted from a thousand tokens on, shapes of it that were not fitted more
 than those left out of the fit; passes of decoding hold (`FEW_TOKENS`). All engines run the same
 recurrence, of which 16 shapes are judged and differ by their heads alone: on GB200, leaving out
@@ -100,8 +109,7 @@ def recorded_errors_are_of_what_ships(
     table: pd.DataFrame, stack: FittedStack, errors: pd.DataFrame
 ) -> None:
     for kind, dtype, rows in groups(table):
-        fit, row = stack.fit(kind, dtype), errors.loc[kind, dtype, "all"]
-        assert fit is not None, (kind, dtype)
+        fit, row = stack.of_kind(kind)[dtype], errors.loc[kind, dtype, "all"]
         assert fit.num_points == (rows["role"] == "fit").sum()
         assert fit.num_judged == row["points"]
         for error in ("mean_error", "median_error", "percentile_90_error"):
@@ -113,11 +121,10 @@ def no_step_from_what_ships_costs_less(
 ) -> None:
     """Steps of 3 % of each parameter that is not at a bound, by the loss that the fit states."""
     for kind, dtype, rows in groups(table):
-        fit, fitted = stack.fit(kind, dtype), rows[rows["role"] == "fit"]
-        assert fit is not None
+        fit, fitted = stack.of_kind(kind)[dtype], rows[rows["role"] == "fit"]
         least = cost(kind, fitted, device, stack, dtype)
         for name in set(fit.varied) - set(fit.at_bound):
-            low, high, _ = PARAMETERS[kind][name]
+            low, high, _ = KIND_FITS[kind].bounds[name]
             for factor in (1 / 1.03, 1.03):
                 moved = float(np.clip(factor * getattr(fit, name), low, high))
                 cost_there = cost(kind, fitted, device, stack, dtype, **{name: moved})
@@ -133,8 +140,7 @@ def cost(
     **moved: float,
 ) -> float:
     """Soft-L1 loss of log errors, which counts errors beyond 5 % in proportion [-]."""
-    fit = stack.fit(kind, dtype)
-    assert fit is not None
+    fit = stack.of_kind(kind)[dtype]
     parameters = fit.with_changes("fit", moved).parameters if moved else fit.parameters
     error = np.log(predicted_time(kind, rows, device, parameters) / rows["latency"].to_numpy())
     return float(np.sum(2 * (np.sqrt(1 + (error / 0.05) ** 2) - 1)))
@@ -144,7 +150,7 @@ def the_fit_gives_what_ships(
     table: pd.DataFrame, device: HardwareProfile, stack: FittedStack
 ) -> None:
     for (kind, dtype), fitting in fit_kernels(table, device).items():
-        shipped = stack.fit(kind, dtype)
+        shipped = stack.of_kind(kind)[dtype]
         assert shipped is not None
         assert fitting.fit.num_points == shipped.num_points
         assert fitting.fit.sharpness == shipped.sharpness
@@ -207,11 +213,10 @@ def intervals_hold(judged: pd.DataFrame, place: tuple[str, str], stack: FittedSt
     missed = np.log(judged["latency"] / judged["predicted"])
     for kind in set(judged["component"]) & set(MAIN_KINDS):
         dtype = fitted_dtype(kind)
-        fit = stack.fit(kind, dtype)
-        assert fit is not None
+        fit = stack.of_kind(kind)[dtype]
         half = PER_CENT_80 * np.hypot(fit.shape_spread, fit.row_spread)
         is_kind = (judged["component"] == kind) & (judged["dtype"] == dtype)
-        least, most = HELD_APART.get((*place, kind), KINDS[kind].held_share)
+        least, most = HELD_APART.get((*place, kind), HELD.get(kind, (0.70, 0.90)))
         assert least <= (np.abs(missed[is_kind]) <= half).mean() <= most, kind
         if kind == "experts":
             few = is_kind & (judged["tokens"] <= FEW_TOKENS)
@@ -234,7 +239,7 @@ def differences() -> dict[tuple[str, int], list[tuple[float, float]]]:
         judged["missed"] = np.log(judged["latency"] / judged["predicted"])
         names = ["shape", "expert_size", "distribution"]
         for kind, rows in judged.groupby("component"):
-            spread = device.fitted[stack].fit(kind, "bf16").row_spread
+            spread = device.fitted[stack].of_kind(kind)["bf16"].row_spread
             filled = rows.fillna({"expert_size": 0, "distribution": ""})
             missed = filled.pivot_table(index=names, columns="num_tokens", values="missed")
             for q in (2, 4, 8, 16):

@@ -16,7 +16,8 @@ from specmodel.cost.latency import target_pass
 from specmodel.layers.batch import sequence_group
 from specmodel.layers.group import LayerGroup
 from specmodel.layers.sparse import SparseAttention
-from specmodel.machines.hardware import choose_kernels, load_hardware
+from specmodel.machines.fallbacks import choose_kernels
+from specmodel.machines.hardware import load_hardware
 from specmodel.machines.kernels import KernelFit
 from specmodel.models.architecture import load_architecture
 
@@ -152,8 +153,8 @@ def test_layers_launched_one_by_one_are_not_taken() -> None:
         for stack in slow:
             assert not load_hardware(name).fitted[stack].sparse_attention
             kernels = choose_kernels(load_hardware(name), stack)
-            assert kernels.stand_ins["sparse_attention", "bf16"] == "typical"
-            assert kernels.stand_ins["indexer", "bf16"] == "typical"
+            assert kernels.borrowed["sparse_attention", "bf16"] == "typical"
+            assert kernels.borrowed["indexer", "bf16"] == "typical"
 
 
 def judged(name: str, stack: str, kv_dtype: str) -> tuple["pd.DataFrame", KernelFit]:
@@ -254,7 +255,7 @@ def test_gpu_without_fits_takes_typical_layers() -> None:
     kernels = choose_kernels(hardware)
     assert {"sparse_attention", "indexer"} <= set(kernels.typical)
     assert kernels.kind_of_errors("indexer") == "sparse_attention"
-    assert kernels.taken("sparse_attention", "bf16", "bf16") == ("sparse_attention", "bf16")
+    assert kernels.place("sparse_attention", "bf16", "bf16") == ("sparse_attention", "bf16")
     p = predict(
         target=_model(128), hardware=hardware, drafter="ngram", draft_length=2, acceptance=0.5,
         batch_size=4, tensor_parallel=8,

@@ -6,7 +6,8 @@ import pytest
 
 from published import datasets
 from published.roles import cold_rows, fastest_kernels, stored_bytes
-from specmodel.fit.kernels import predicted_time
+from specmodel.fit.timed_work import predicted_time
+from specmodel.machines.fallbacks import choose_kernels
 from specmodel.machines.hardware import load_hardware
 
 GPUS = ("h100_sxm", "h200_sxm", "b200", "b300", "gb200", "rtx_pro_6000")
@@ -31,7 +32,7 @@ def error(rows: pd.DataFrame, hardware: str, stack: str) -> float:
     """Median error of the fit of experts of three matrices."""
     device = load_hardware(hardware)
     (dtypes,) = set(zip(rows["weight_dtype"], rows["activation_dtype"], strict=True))
-    parameters = device.fitted[stack].fit("experts", *dtypes).parameters
+    parameters = choose_kernels(device, stack).parameters("experts", *dtypes)
     times = predicted_time("experts", rows.reset_index(drop=True), device, parameters)
     return float(np.median(np.abs(times / rows["latency"].to_numpy() - 1)))
 

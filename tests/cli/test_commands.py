@@ -13,7 +13,8 @@ from planted import DTYPES, H200, KINDS, PLANTED, planted, points
 from specmodel import cli
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.fit import fit_kernels
-from specmodel.fit.kernels import PARAMETERS, SHARPNESSES, predicted_time
+from specmodel.fit.kernels import KIND_FITS, SHARPNESSES
+from specmodel.fit.timed_work import predicted_time
 from specmodel.fit.validation import predict_measured
 from specmodel.machines.hardware import FOLDER, load_hardware
 from specmodel.measure.measurements import check_measurements
@@ -49,7 +50,7 @@ def test_planted_kernels_are_predicted_on_unseen_shapes(kind: str, sharpness: fl
     assert np.abs(fitting.result.residuals).max() < 1e-6
     assert fitting.fit.num_points + fitting.fit.num_judged == len(points(kind))
     for name, value in fitting.result.parameters.items():
-        low, high, _ = PARAMETERS[kind][name]
+        low, high, _ = KIND_FITS[kind].bounds[name]
         assert low <= value <= high
         assert value == pytest.approx(PLANTED[kind][name], rel=1e-4)
 
@@ -371,13 +372,13 @@ def test_fit_writes_a_profile_that_predicts_what_was_planted(word, do) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", stack.date)
     for kind in KINDS:
         assert f"{kind} {DTYPES[kind]}: " in out
-        fit = stack.fit(kind, DTYPES[kind])
+        fit = stack.of_kind(kind)[DTYPES[kind]]
         predicted = predicted_time(kind, points(kind), H200, fit.parameters)
         table = together().query("component == @kind")
         np.testing.assert_allclose(predicted, table["latency"], rtol=1e-4)
         assert fit.mean_error < 1e-6
         is_walked = kind != "experts"  # theirs are taken to walk only where they do
-        assert fit.varied == [n for n in PARAMETERS[kind] if is_walked or n != "depth_time"]
+        assert fit.varied == [n for n in KIND_FITS[kind].bounds if is_walked or n != "depth_time"]
         assert np.shape(fit.covariance) == (len(fit.varied),) * 2
         for name, value in PLANTED[kind].items():
             assert f"{name} = {value:.4g}" in out

@@ -5,7 +5,7 @@ import pytest
 
 from specmodel import load_engine, predict
 from specmodel.base.errors import InputError
-from specmodel.fit.measured.spellings import profile_of
+from specmodel.fit.measured.aliases import profile_of
 from specmodel.layers.kinds import WALKED_BYTES_PER_S
 
 GEMMA = {"target": "gemma-4-26b-a4b", "drafter": "ngram", "hardware": "a100_sxm_80gb"}

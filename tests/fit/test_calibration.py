@@ -14,12 +14,17 @@ from published.tables import STACKS
 from specmodel import predict
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
-from specmodel.layers.kinds import KINDS, MAIN_KINDS
+from specmodel.layers.kinds import MAIN_KINDS
 from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import list_hardware, load_hardware
 from specmodel.machines.kernels import fitted_dtype, load_typical
 
 TABLES = Path(__file__).parents[2] / "calibration" / "tables"
+
+
+LARGEST_SPREAD = {"latent_attention": 0.30, "hyper_connections": 0.30}
+"""Largest standard deviation of ln(measured / predicted) of fits that ship: of Triton's kernels on
+L40S and of TensorRT-LLM's residual streams on Hopper; 0.25 of other kinds [-]."""
 
 
 def test_every_fitted_profile_has_all_kinds_and_one_default() -> None:
@@ -35,7 +40,7 @@ def test_every_fitted_profile_has_all_kinds_and_one_default() -> None:
                 if name != "torch":  # whose suite says what is judged
                     assert fit.num_judged >= fit.num_points  # equal where a table has two shapes
                 spread = np.hypot(fit.shape_spread, fit.row_spread)
-                assert 0.01 < spread < KINDS[kind].largest_spread
+                assert 0.01 < spread < LARGEST_SPREAD.get(kind, 0.25)
 
 
 IMPOSSIBLE = [

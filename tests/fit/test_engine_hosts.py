@@ -21,7 +21,7 @@ from specmodel.fit.measured import (
     read_serving,
     served_runs,
 )
-from specmodel.fit.measured.judge import own_speeds
+from specmodel.fit.measured.judge import host_speeds
 from specmodel.fit.measured.tables import Served
 from specmodel.fit.speedup_errors import RUN_SPREAD, VERIFY_SPREAD
 from specmodel.fit.steps import measured_steps
@@ -289,7 +289,7 @@ def test_no_fit_to_a_published_host_is_doubted() -> None:
         for target in {str(run.deployment["target"]) for run in rows}:
             own_rows = [run for run in rows if run.deployment["target"] == target]
             for few in (rows, own_rows, own_rows[:2]):
-                assert not update_engine(few, engine_of(few), date="2026-11-24").doubts
+                assert not update_engine(few, engine_of(few), date="2026-11-24").fit_warnings
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_what_no_known_host_takes_is_doubted(
         for run in published(host)
     ]
     update = update_engine(rows, engine_of(rows), date="2026-11-24")
-    first = update.doubts[0]
+    first = update.fit_warnings[0]
     assert found in first.found
     assert (first.is_refused, first.is_slow) == (is_refused, not is_refused)
 
@@ -328,7 +328,7 @@ def test_a_run_that_no_fit_meets_is_refused() -> None:
     runs, base = of_known_host(1.0)
     runs[2] = replace(runs[2], row="slow.json", measured=2.5 * runs[2].measured)
     runs[3] = replace(runs[3], row="slow.json")  # as a row that holds both runs
-    first = update_engine(runs, base, date="2026-11-24").doubts[0]
+    first = update_engine(runs, base, date="2026-11-24").fit_warnings[0]
     assert re.match(r"slow\.json: -5\d% off after the fit", first.found)
     assert first.is_refused
     assert first.is_slow
@@ -353,7 +353,7 @@ def test_two_runs_of_a_known_host_are_doubted_in_one_of_twenty() -> None:
         times = times * np.exp(generator.normal(0, RUN_SPREAD, 2))
         own = [replace(run, measured=time) for run, time in zip(runs, times.tolist(), strict=True)]
         update = update_engine(own, base, date="2026-11-26")
-        doubted += any(not doubt.is_refused for doubt in update.doubts)
+        doubted += any(not told.is_refused for told in update.fit_warnings)
     expected = 0.05
     assert abs(doubted / draws - expected) < 4 * (expected * (1 - expected) / draws) ** 0.5
 
@@ -533,13 +533,13 @@ def test_own_files_say_their_version_and_so_the_profile() -> None:
 
 def test_hosts_at_their_own_speed_are_met_and_planted_ones_found() -> None:
     table = read_serving(PAIRS)
-    found = own_speeds(table.rows).set_index("host")
+    found = host_speeds(table.rows).set_index("host")
     assert found.loc["specbundle", "rows"] == 20
     assert found.loc["specbundle", "mean_error"] <= 0.05
     assert (found["mean_error"] <= 0.13).all()
     base = load_engine("sglang-v1")
     runs = runs_of(base.with_changes("engine", {"host_speed": 0.5}))
     labels = {"model": "qwen3-30b-a3b", "host": "slow"}
-    (slow,) = own_speeds([replace(run, labels=labels) for run in runs]).to_dict("records")
+    (slow,) = host_speeds([replace(run, labels=labels) for run in runs]).to_dict("records")
     assert slow["host_speed"] == pytest.approx(0.5, rel=0.012)  # the grid's steps
     assert slow["mean_error"] < 0.01

@@ -83,8 +83,8 @@ def test_projections_of_a_pass_by_hand():
 def test_nobody_timed_it_so_that_errors_are_larger():
     point = {"target": "minimax-text-01", "hardware": "h200_sxm", "drafter": "ngram"}
     deployment, said = deploy(**point, tensor_parallel=8, stack="vllm")
-    own = deployment.kernels.record.fit("recurrence", "fp32")
-    taken = deployment.kernels.record.fit("state_space", "fp32")
+    own = deployment.kernels.fit("recurrence", "fp32")
+    taken = deployment.kernels.fit("state_space", "fp32")
     assert taken.parameters.launch_time == own.parameters.launch_time
     assert taken.mean_error > own.mean_error
     assert "state_space" in said

@@ -9,8 +9,9 @@ from specmodel.base.errors import InputError
 from specmodel.cost.passes import pass_time
 from specmodel.layers import kinds
 from specmodel.layers.work import PassWork, Work
-from specmodel.machines.hardware import choose_kernels, load_hardware
-from specmodel.machines.kernels import DATA_SHEET_KERNELS, FittedStack, load_typical, stack_kernels
+from specmodel.machines.fallbacks import choose_kernels, stack_kernels
+from specmodel.machines.hardware import load_hardware
+from specmodel.machines.kernels import DATA_SHEET_KERNELS, FittedStack, load_typical
 
 H200 = load_hardware("h200_sxm")
 
@@ -28,7 +29,7 @@ def test_a_kind_that_the_table_has_not_is_refused_in_one_line(stack):
         pass_time(work, H200, kernels)
     if kernels.record:
         with pytest.raises(InputError, match=expected):
-            kernels.record.place("lattention", "bf16")
+            kernels.place("lattention", "bf16")
 
 
 def with_row(monkeypatch, **fields) -> str:
@@ -38,11 +39,11 @@ def with_row(monkeypatch, **fields) -> str:
     return row.name
 
 
-def test_a_kind_without_fit_and_stand_in_is_refused_in_one_line(monkeypatch):
+def test_a_kind_without_fit_and_fallback_is_refused_in_one_line(monkeypatch):
     kind = with_row(monkeypatch)
     expected = (
         r"^kind: got 'made_up_attention'; expected one that {} has a fit of: "
-        r"give it a stand-in in specmodel/layers/kinds\.py, or fit it$"
+        r"give it a fallback in specmodel/layers/kinds\.py, or fit it$"
     )
     for stack in ("vllm", "typical"):
         with pytest.raises(InputError, match=expected.format(stack)):
@@ -51,12 +52,12 @@ def test_a_kind_without_fit_and_stand_in_is_refused_in_one_line(monkeypatch):
     assert parameters == DATA_SHEET_KERNELS.parameters("gemm", "bf16", "bf16")
 
 
-def test_a_kind_of_the_table_takes_the_fits_of_its_stand_in(monkeypatch):
-    kind = with_row(monkeypatch, stand_in="latent_attention")
+def test_a_kind_of_the_table_takes_the_fits_of_its_fallback(monkeypatch):
+    kind = with_row(monkeypatch, fallback="latent_attention")
     kernels = choose_kernels(H200, "vllm")
-    assert kernels.taken(kind, "fp8", "bf16") == kernels.taken("latent_attention", "fp8", "bf16")
-    taken = kernels.parameters("latent_attention", "fp8", "bf16")
-    assert kernels.parameters(kind, "fp8", "bf16") is taken
+    assert kernels.place(kind, "fp8", "bf16") == kernels.place("latent_attention", "fp8", "bf16")
+    taken = kernels.fit("latent_attention", "fp8", "bf16")
+    assert kernels.fit(kind, "fp8", "bf16") is taken
     assert kernels.kind_of_errors(kind) == kernels.kind_of_errors("latent_attention")
 
 
@@ -66,13 +67,14 @@ def test_messages_run_at_the_speed_of_the_link_whatever_was_fitted():
 
 
 def test_the_table_is_closed():
-    """What stands in or lends its errors has a row of its own, and nothing stands in for itself."""
+    """What a kind falls back to has a row and fits of its own, and no kind falls back to itself."""
     for row in kinds.KINDS.values():
-        assert {row.stand_in, row.errors_of} <= {"", *kinds.FITTED_KINDS}
+        assert {row.fallback, row.errors_of} <= {"", *kinds.FITTED_KINDS}
         chain = [row.name]
-        while stand_in := kinds.KINDS[chain[-1]].stand_in:
-            assert stand_in not in chain
-            chain.append(stand_in)
+        while fallback := kinds.KINDS[chain[-1]].fallback:
+            assert fallback not in chain
+            chain.append(fallback)
+        assert row.follows or not row.fallback
         if row.errors_of:
             assert row.errors_of in kinds.MAIN_KINDS
 
@@ -91,10 +93,3 @@ def test_a_stack_with_typical_kernels_of_other_kinds_has_all_that_must_be_fitted
     kernels = stack_kernels("mine", stack)
     for kind in kinds.FITTED_KINDS:
         assert dataclasses.is_dataclass(kernels.parameters(kind, "bf16", "bf16"))
-
-
-def test_a_stand_in_needs_fits_to_go_by_something():
-    """A row that follows nothing would lose the errors and intervals of its stand-in."""
-    expected = "^follows: got ''; expected what fits of toy_core go by, such as cache, as attention"
-    with pytest.raises(InputError, match=expected):
-        kinds.KernelKind(name="toy_core", follows="", stand_in="attention")

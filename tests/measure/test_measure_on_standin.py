@@ -237,10 +237,6 @@ def test_points_and_arenas_larger_than_memory(gpu: Gpu) -> None:
     bench = Bench(find_device("cuda"), [*POINTS, large])
     assert bench.measure(large)["note"] == OUT_OF_MEMORY
     assert "latency" in bench.measure(of("gemm"))
-    before, gpu.total = gpu.total, gpu.reserved + 100
-    assert bench.measure(of("attention"))["note"] == OUT_OF_MEMORY
-    gpu.total = before
-    assert "latency" in bench.measure(of("attention"))
     bench.close()
     gpu.total = 2**24
     with pytest.raises(InputError, match=r"device: .*GB of memory that nothing else holds"):

@@ -12,8 +12,8 @@ from strategies import one_layer, pass_of
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
 from specmodel.fit import fit_kernels
-from specmodel.fit.kernels import PARAMETERS, predicted_time
-from specmodel.fit.timed_work import check_plausible, work_of
+from specmodel.fit.kernels import KIND_FITS
+from specmodel.fit.timed_work import check_plausible, predicted_time, work_of
 from specmodel.machines.hardware import load_hardware
 from specmodel.measure.measurements import (
     COLUMNS,
@@ -363,7 +363,7 @@ def test_one_slow_component_is_found_among_good_ones() -> None:
 def test_more_points_than_parameters_are_needed(kind: str, depths: int | None) -> None:
     """Products of one depth, as the first of the table are, do not tell how it is walked."""
     table = check_measurements(planted(kind).assign(role="fit"))
-    parameters = len(PARAMETERS[kind])
+    parameters = len(KIND_FITS[kind].bounds)
     if kind == "gemm" and not depths:
         table = table.sort_values("num_tokens", kind="stable")
     elif depths:

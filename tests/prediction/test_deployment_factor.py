@@ -37,12 +37,11 @@ def deployed(**changes):
 def exact(deployment):
     """Return it with kernels whose times are known."""
     known = {"shape_spread": 0.0, "row_spread": 0.0}
-    record = deployment.kernels.record
     fits = {
-        kind: {dtype: replace(fit, **known) for dtype, fit in getattr(record, kind).items()}
-        for kind in ("experts", "gemm", "attention", "latent_attention")
+        kind: {dtype: replace(fit, **known) for dtype, fit in own.items()}
+        for kind, own in deployment.kernels.fits.items()
     }
-    kernels = dataclasses.replace(deployment.kernels, record=replace(record, **fits))
+    kernels = dataclasses.replace(deployment.kernels, fits=fits)
     return dataclasses.replace(deployment, kernels=kernels)
 
 

@@ -60,13 +60,11 @@ def with_known_host(name="vllm", spread=0.1):
 def with_exact_kernels(p):
     """A prediction whose kernels have no errors."""
     deployment = p.deployment
-    record = deployment.kernels.record
     exact = {
         kind: {d: replace(fit, shape_spread=0.0, row_spread=0.0) for d, fit in fits.items()}
-        for kind, fits in vars(record).items()
-        if kind in ("experts", "gemm", "attention", "elementwise") and isinstance(fits, dict)
+        for kind, fits in deployment.kernels.fits.items()
     }
-    kernels = replace(deployment.kernels, record=replace(record, **exact))
+    kernels = replace(deployment.kernels, fits=exact)
     return replace(
         p, evaluation=replace(p.evaluation, deployment=replace(deployment, kernels=kernels))
     )

@@ -13,16 +13,12 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.cost.deploying import Deployment
 from specmodel.cost.forward import pass_work
 from specmodel.cost.kinds import kernels_of
-from specmodel.fit.kernels import predicted_time
+from specmodel.fit.timed_work import predicted_time
 from specmodel.layers.batch import sequence_group
 from specmodel.layers.kinds import KINDS
+from specmodel.machines.fallbacks import stack_kernels
 from specmodel.machines.hardware import load_hardware
-from specmodel.machines.kernels import (
-    FittedStack,
-    KernelFit,
-    Kernels,
-    stack_kernels,
-)
+from specmodel.machines.kernels import DATA_SHEET_KERNELS, FittedStack, KernelFit
 from specmodel.prediction import intervals
 from specmodel.show.report import behind
 
@@ -63,24 +59,23 @@ def deployed(record: FittedStack | None, target: str = "deepseek-v3") -> Deploym
 def test_latent_attention_takes_the_attention_of_its_stack_and_then_its_own():
     record = stack(attention={"memory_efficiency": 0.5})
     kernels = stack_kernels("made", record)
-    assert kernels.taken("latent_attention", "bf16", "bf16") == ("attention", "bf16")
+    assert kernels.place("latent_attention", "bf16", "bf16") == ("attention", "bf16")
     assert kernels.parameters("latent_attention", "bf16").memory_efficiency == 0.5
     assert kernels.kind_of_errors("latent_attention") == "attention"
     own = stack(attention={"memory_efficiency": 0.5}, latent_attention={"memory_efficiency": 0.7})
     kernels = stack_kernels("made", own)
-    assert kernels.taken("latent_attention", "fp8", "bf16") == ("latent_attention", "bf16")
+    assert kernels.place("latent_attention", "fp8", "bf16") == ("latent_attention", "bf16")
     assert kernels.parameters("latent_attention", "bf16").memory_efficiency == 0.7
     assert kernels.kind_of_errors("latent_attention") == "latent_attention"
 
 
-def test_a_recurrence_without_any_fit_streams_as_a_matrix_does(monkeypatch):
-    monkeypatch.setattr("specmodel.machines.kernels.load_typical", lambda: stack(gemm={}))
-    kernels = stack_kernels("made", stack(gemm={"memory_efficiency": 0.6}))
+def test_a_recurrence_without_any_fit_streams_as_a_matrix_does():
+    own = stack(gemm={"memory_efficiency": 0.6})
+    kernels = stack_kernels("made", own, typical=stack(gemm={}))
     assert kernels.parameters("recurrence", "fp32", "bf16").memory_efficiency == 0.6
     assert kernels.kind_of_errors("recurrence") == "gemm"
     typical = stack(gemm={}, recurrence={"memory_efficiency": 0.9})
-    monkeypatch.setattr("specmodel.machines.kernels.load_typical", lambda: typical)
-    kernels = stack_kernels("made", stack(gemm={"memory_efficiency": 0.6}))
+    kernels = stack_kernels("made", own, typical=typical)
     assert kernels.parameters("recurrence", "fp32", "bf16").memory_efficiency == 0.9
     assert kernels.parameters("recurrence", "bf16", "bf16").memory_efficiency == 0.9
     assert "recurrence" in kernels.typical
@@ -88,10 +83,10 @@ def test_a_recurrence_without_any_fit_streams_as_a_matrix_does(monkeypatch):
 
 
 def test_data_sheets_have_kinds_of_their_own_and_no_fits():
-    kernels = Kernels("datasheet", {})
+    kernels = DATA_SHEET_KERNELS
     assert kernels.kind_of_errors("latent_attention") == "latent_attention"
     assert kernels.kind_of_errors("elementwise") == "gemm"
-    assert kernels.taken("latent_attention", "bf16") is None
+    assert kernels.place("latent_attention", "bf16") is None
 
 
 def ends(deployment: Deployment, **changes: float) -> tuple[float, float]:
@@ -164,16 +159,16 @@ def test_typical_kernels_that_stand_in_are_said():
 def test_nobody_timed_state_spaces_so_that_recurrences_stand_in_with_larger_errors():
     record = stack(gemm={}, recurrence={"memory_efficiency": 0.7, "mean_error": 0.02})
     kernels = stack_kernels("made", record)
-    assert kernels.taken("state_space", "bf16", "bf16") == ("recurrence", "fp32")
+    assert kernels.place("state_space", "bf16", "bf16") == ("recurrence", "fp32")
     assert kernels.parameters("state_space", "fp32", "bf16").memory_efficiency == 0.7
     assert kernels.kind_of_errors("state_space") == "state_space"
-    fit, same = (kernels.record.fit(kind, "fp32") for kind in ("state_space", "recurrence"))
+    fit, same = (kernels.fit(kind, "fp32") for kind in ("state_space", "recurrence"))
     error, of_shape, of_row = KINDS["state_space"].untimed
     assert (fit.mean_error, fit.shape_spread) == (error, pytest.approx(np.hypot(0.1, of_shape)))
     assert fit.row_spread == pytest.approx(np.hypot(0.1, of_row))
     assert (same.mean_error, same.shape_spread) == (0.02, 0.1)
     own = stack_kernels("made", stack(recurrence={}, state_space={"mean_error": 0.03}))
-    assert own.record.fit("state_space", "bf16").mean_error == 0.03
+    assert own.fit("state_space", "bf16").mean_error == 0.03
 
 
 def test_what_stands_in_for_state_spaces_is_said_and_widens_intervals(monkeypatch):

@@ -50,11 +50,11 @@ def timed(hardware, stack, target, degree, dtype):
         target=target, hardware=hardware, stack=stack, tensor_parallel=degree, engine="ideal",
         batch_size=SIZES, context_length=1024, **options,
     )  # fmt: skip
-    record, forward = plain.deployment.kernels.record, plain.times.forward
+    kernels, forward = plain.deployment.kernels, plain.times.forward
     works, error = forward.work().components, np.zeros(len(SIZES))
     for name, time in forward.components.items():
         work = works[name]
-        fit = record.fit(work.kind, work.stored_dtype, work.dtype)
+        fit = kernels.fit(work.kind, work.stored_dtype, work.dtype)
         error += (fit.mean_error if fit else MESSAGE_ERROR) * time.total_time
     return plain.tpot, error / plain.tpot
 

@@ -482,13 +482,13 @@ def test_intervals_are_those_of_errors_left_out_and_count_nothing_twice(monkeypa
     deployment = deploy(
         target="llama-3.1-8b", drafter="ngram", hardware="h200_sxm", engine="ideal"
     )[0]
-    record = deployment.kernels.record
-    known = replace(record.attention["bf16"], shape_spread=0.0, row_spread=0.0)
-    wide = record.gemm["bf16"]
+    fits = deployment.kernels.fits
+    known = replace(fits["attention"]["bf16"], shape_spread=0.0, row_spread=0.0)
+    wide = fits["gemm"]["bf16"]
     loose = {"covariance": (0.2 * np.eye(len(wide.varied))).tolist()}
     wide = replace(wide, **{"shape_spread": 0.3, "row_spread": 0.4} | loose)
-    record = replace(record, gemm={"bf16": wide}, attention={"bf16": known})
-    kernels = dataclasses.replace(deployment.kernels, record=record)
+    fits = {**fits, "gemm": {"bf16": wide}, "attention": {"bf16": known}}
+    kernels = dataclasses.replace(deployment.kernels, fits=fits)
     point = {"batch_size": 4.0, "draft_length": 0.0, "verify_tokens": 1.0, "context_length": 512.0}
     points = {name: np.asarray(value) for name, value in point.items()}
     found = intervals.central_intervals(

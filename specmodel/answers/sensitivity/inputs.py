@@ -230,7 +230,7 @@ def _of_engine(deployment: Deployment) -> list[Input]:
 
 def _of_kernels(kernels: Kernels, works: list[Work]) -> list[Input]:
     """Return the parameters of the kernels that components take, each once."""
-    taken = [kernels.taken(work.kind, work.stored_dtype, work.dtype) for work in works]
+    taken = [kernels.place(work.kind, work.stored_dtype, work.dtype) for work in works]
     return [
         item
         for kind, dtype in dict.fromkeys(filter(None, taken))

@@ -15,7 +15,7 @@ import pandas as pd
 from specmodel.base.errors import InputError
 from specmodel.base.files import check_readable
 from specmodel.base.tables import need_columns, parse_csv, read_table
-from specmodel.fit.measured.cells import check_milliseconds, number_in, text_of
+from specmodel.fit.measured.parse_cells import Cells, check_milliseconds
 from specmodel.fit.measured.results import FORMATS, json_run
 from specmodel.fit.measured.runs import MOST_APART, Run, mean_range, seen_batch, with_repeats
 
@@ -154,7 +154,8 @@ def _table_runs(table: pd.DataFrame, path: Path) -> list[Run]:
         values = {str(column): value for column, value in row.items()}
         if str(values.get("usable")).lower() == "false":
             continue
-        for run in _row_runs(values, f"{path} row {number}"):
+        source = f"{path} row {number}"
+        for run in _row_runs(Cells(values, f"{source} "), source):
             runs.setdefault(run if run.is_speculative else replace(run, source="", noise=0.0), run)
     if not runs:
         raise InputError(str(path), "no usable row", "at least one")
@@ -177,71 +178,65 @@ def _checked(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     return table
 
 
-def _row_runs(values: Mapping[str, Any], source: str) -> Iterator[Run]:
+def _row_runs(row: Cells, source: str) -> Iterator[Run]:
     """Yield a row's plain run, its speculative one, and a speedup unless both of them tell it."""
     own: dict[str, Any] = {
         "source": source,
-        "engine": text_of(values.get("engine")),
-        "version": text_of(values.get("engine_version")),
-        "model": text_of(values.get("model")),
-        "concurrency": _cell(values, "concurrency", source),
-        "prompt_length": number_in(values, "prompt_length", source, strict=False),
-        "output_length": number_in(values, "output_length", source, strict=False),
-        "noise": _noise(values, source),
+        "engine": row.text("engine"),
+        "version": row.text("engine_version"),
+        "model": row.text("model"),
+        "concurrency": row.number("concurrency"),
+        "prompt_length": row.number("prompt_length", strict=False),
+        "output_length": row.number("output_length", strict=False),
+        "noise": _noise(row),
     }
+    length, tokens = row.number("draft_length"), row.number("tokens_per_step")
+    speculates = bool(length) or tokens not in (None, 1.0)
     # columns that name neither kind are of the one that the row is
-    of_plain, of_drafts = ["base_"], ["spec_"]
-    (of_drafts if _speculates(values, source) else of_plain).append("")
-    base = _measured(values, source, of_plain)
-    drafted = _measured(values, source, of_drafts)
-    speedup = _cell(values, "speedup", source)
+    base = _measured(row, ["base_"] if speculates else ["", "base_"])
+    drafted = _measured(row, ["", "spec_"] if speculates else ["spec_"])
+    speedup = row.number("speedup")
     if not base and not drafted and speedup is None:
         raise InputError(source, "no measured number", FORMATS)
-    batch = _cell(values, "step_batch", source)
+    batch = row.number("step_batch")
     if base:
         yield _timed(base, own, batch)
     if drafted or speedup is not None:
-        own |= _row_drafting(values, source)
+        own |= _row_drafting(row)
     if drafted:
         yield _timed(drafted, own, batch)
     if speedup is not None and not (base and drafted):
         yield Run(**own, quantity="speedup", value=speedup, batch_size=_nominal(own))
 
 
-def _noise(values: Mapping[str, Any], source: str) -> float:
+def _noise(row: Cells) -> float:
     """Return the standard error of a row's runs by how far repeats differ; 0 if unknown [-]."""
-    spread, repeats = (_cell(values, name, source) or 0.0 for name in ("step_spread", "repeats"))
+    spread, repeats = (row.number(name) or 0.0 for name in ("step_spread", "repeats"))
     if not 0.0 <= spread <= MOST_SPREAD:
         expected = f"(largest - smallest) / median of repeats, from 0 to {MOST_SPREAD:g}"
-        raise InputError(f"{source} step_spread", spread, expected)
+        raise InputError(f"{row.prefix}step_spread", spread, expected)
     return spread / mean_range(repeats) / repeats**0.5 if repeats >= 2.0 else 0.0
 
 
-def _speculates(values: Mapping[str, Any], source: str) -> bool:
-    """Return whether a row names a draft length or an acceptance."""
-    length, tokens = (_cell(values, name, source) for name in ("draft_length", "tokens_per_step"))
-    return bool(length) or (tokens is not None and tokens != 1.0)
-
-
-def _measured(values: Mapping[str, Any], source: str, kinds: Sequence[str]) -> dict[str, float]:
+def _measured(row: Cells, kinds: Sequence[str]) -> dict[str, float]:
     """Return what a row measured of one run, by the names of columns without base_ and spec_."""
     found = {}
-    for kind, name in product(reversed(kinds), _MEASURED):
-        number = _cell(values, f"{kind}{name}", source)
+    for kind, name in product(kinds, _MEASURED):
+        number = row.number(f"{kind}{name}")
         if number is not None and number <= 0.0:
-            raise InputError(f"{source} {kind}{name}", number, "a positive number")
+            raise InputError(f"{row.prefix}{kind}{name}", number, "a positive number")
         if number is not None:
             found[name] = number
     return found
 
 
-def _row_drafting(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+def _row_drafting(row: Cells) -> dict[str, Any]:
     """Return acceptance, draft length and tree of a row; None where it has no draft length."""
-    length, tokens = (_cell(values, name, source) for name in ("draft_length", "tokens_per_step"))
+    names = ("draft_length", "tokens_per_step", "topk", "verify_tokens")
+    length, tokens, topk, verified = map(row.number, names)
     if tokens is None:
         expected = "tokens per request and step, accepted and one more"
-        raise InputError(f"{source} tokens_per_step", None, expected)
-    topk, verified = (_cell(values, name, source) for name in ("topk", "verify_tokens"))
+        raise InputError(f"{row.prefix}tokens_per_step", None, expected)
     if length is None:
         topk = verified = None
     else:
@@ -287,10 +282,6 @@ def _nominal(own: Mapping[str, Any]) -> float:
     if own["concurrency"] is None:
         raise InputError(f"{own['source']} concurrency", None, "requests at once (or batch_size)")
     return float(own["concurrency"])
-
-
-def _cell(values: Mapping[str, Any], name: str, source: str) -> float | None:
-    return number_in(values, name, f"{source} {name}")
 
 
 def _as_whole(number: float | None) -> Any:

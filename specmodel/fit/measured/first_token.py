@@ -12,9 +12,9 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deploying import resolve
 from specmodel.cost.prefill import prefill_pass
-from specmodel.fit.measured.cells import check_milliseconds
+from specmodel.fit.measured.aliases import stack_of
 from specmodel.fit.measured.judge import described, told_of
-from specmodel.fit.measured.spellings import stack_of
+from specmodel.fit.measured.parse_cells import check_milliseconds
 from specmodel.fit.measured.tables import Served, ServingTable
 from specmodel.machines.engine import first_token_constants
 from specmodel.prediction.decoding import decode_deployed

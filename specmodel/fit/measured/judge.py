@@ -161,7 +161,7 @@ def _errors(part: pd.DataFrame) -> dict[str, Any]:
 SPEEDS = np.geomspace(0.1, 10.0, 401)  # factors tried on the host speed of the profile [-]
 
 
-def own_speeds(rows: Sequence[Served]) -> pd.DataFrame:
+def host_speeds(rows: Sequence[Served]) -> pd.DataFrame:
     """Return the host speed, beside the profile's, that meets each host's rows best, with errors.
 
     Hosts with a single row are left out: any speed meets it.

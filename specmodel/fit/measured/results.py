@@ -11,13 +11,8 @@ import numpy as np
 
 from specmodel.algebra.acceptance import conditional_acceptance
 from specmodel.base.errors import InputError
-from specmodel.fit.measured.cells import (
-    as_number,
-    check_milliseconds,
-    number_in,
-    positive_in,
-    text_of,
-)
+from specmodel.base.tables import as_number
+from specmodel.fit.measured.parse_cells import Cells, check_milliseconds
 from specmodel.fit.measured.runs import Run, seen_batch
 
 NEAR_WHOLE = 0.05  # how far a run's mean draft length may be from a whole number [token]
@@ -41,7 +36,7 @@ class _Format:
     throughput: str  # output tokens of all requests [token/s]
     tpot: str  # mean time per output token after the first [ms]
     event: str = ""  # mean time from one event of a stream to the next [ms]
-    own: Callable[[Mapping[str, Any], str], dict[str, Any]]  # what was asked, and what drafted
+    own: Callable[[Cells], dict[str, Any]]  # what was asked, and what drafted
 
 
 def json_run(values: Any, source: str) -> Run:
@@ -49,29 +44,29 @@ def json_run(values: Any, source: str) -> Run:
     keys = list(values) if isinstance(values, dict) else []
     for form in _TOOLS:
         if form.marks <= set(keys):
-            return _run(values, source, form)
+            return _run(Cells(values, f"{source} "), source, form)
     raise InputError(source, ", ".join(keys[:8]) or values, FORMATS)
 
 
-def _run(values: Mapping[str, Any], source: str, form: _Format) -> Run:
+def _run(found: Cells, source: str, form: _Format) -> Run:
     """Return the run of a result of this form."""
-    completed = _positive(values, form.completed, source, "at least one finished request")
+    completed = found.positive(form.completed, "at least one finished request")
     expected = "milliseconds above 0: of streams with more than one token (AIPerf: --streaming;"
     expected += " vLLM: TPOT among --percentile-metrics)"
-    tpot = _positive(values, form.tpot, source, expected)
+    tpot = found.positive(form.tpot, expected)
     check_milliseconds([tpot], f"{source} {form.tpot}")
     prompt, output = (
-        _positive(values, name, source, "a positive number of tokens")
+        found.positive(name, "a positive number of tokens")
         for name in (form.prompt_tokens, form.output_tokens)
     )
-    rate = _positive(values, form.throughput, source, "tokens a second above 0")
-    event = _number(values, form.event, source) or tpot
+    rate = found.positive(form.throughput, "tokens a second above 0")
+    event = found.number(form.event, strict=False) or tpot
     own: dict[str, Any] = {
         "concurrency": None,
         "tokens_per_step": 1.0,
         "tokens_per_event": event / tpot,
     }
-    own |= form.own(values, source)
+    own |= form.own(found)
     decoding = rate * max(1.0 - completed / output, 0.0) * tpot / 1e3
     return Run(
         **own,
@@ -84,39 +79,20 @@ def _run(values: Mapping[str, Any], source: str, form: _Format) -> Run:
     )
 
 
-def _inside(values: Any, path: str) -> Any:
-    """Return what a path leads to, in lists by the last entry; None where it leads nowhere."""
-    for key in path.split("."):
-        values = values[-1] if isinstance(values, list) and values else values
-        values = values.get(key) if isinstance(values, dict) else None
-    return values
-
-
-def _positive(values: Any, path: str, source: str, expected: str) -> float:
-    """Return the positive number that a path leads to; refuse anything else."""
-    return positive_in({path: _inside(values, path)}, path, source, expected)
-
-
-def _number(values: Any, path: str, source: str) -> float | None:
-    """Return the number that a path leads to, None where there is none."""
-    return number_in({path: _inside(values, path)}, path, f"{source} {path}", strict=False)
-
-
-def _asked(values: Any, path: str, source: str) -> float | None:
+def _asked(found: Cells, path: str) -> float | None:
     """Return the requests at once that were asked for; None without a limit."""
-    if _inside(values, path) is None:
-        return None
-    return _positive(values, path, source, "requests at once, or null")
+    has_limit = found.find(path) is not None
+    return found.positive(path, "requests at once, or null") if has_limit else None
 
 
-def _drafting(values: Any, paths: Sequence[str], source: str) -> dict[str, Any]:
+def _drafting(found: Cells, paths: Sequence[str]) -> dict[str, Any]:
     """Return acceptance and draft length by counts of drafts, drafted tokens and tokens a step."""
-    drafts, drafted, tokens = (_positive(values, p, source, "a positive number") for p in paths)
+    drafts, drafted, tokens = (found.positive(path, "a positive number") for path in paths)
     mean = drafted / drafts
     length = max(round(mean), 1)
     if abs(mean - length) > NEAR_WHOLE:
         expected = "one draft length in a run: no schedule of lengths, no n-gram drafter"
-        raise InputError(f"{source} {paths[1]}", f"{mean:.3g} a draft", expected)
+        raise InputError(f"{found.prefix}{paths[1]}", f"{mean:.3g} a draft", expected)
     return {"tokens_per_step": tokens, "draft_length": length, "verify_tokens": length + 1}
 
 
@@ -138,40 +114,40 @@ def _reached(histogram: Iterable[Any]) -> list[float]:
 # vLLM
 
 
-def _vllm(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+def _vllm(found: Cells) -> dict[str, Any]:
     """Return engine, model, and drafts as vLLM counted them, if it did."""
-    own: dict[str, Any] = {"engine": "vllm", "model": text_of(values["model_id"])}
-    own["concurrency"] = _asked(values, "max_concurrency", source)
-    if "spec_decode_num_drafts" not in values:
+    own: dict[str, Any] = {"engine": "vllm", "model": found.text("model_id")}
+    own["concurrency"] = _asked(found, "max_concurrency")
+    if "spec_decode_num_drafts" not in found.values:
         return own
     counts = ("num_drafts", "draft_tokens", "acceptance_length")
-    drafting = _drafting(values, [f"spec_decode_{name}" for name in counts], source)
-    rates = values.get("spec_decode_per_position_acceptance_rates")
+    drafting = _drafting(found, [f"spec_decode_{name}" for name in counts])
+    rates = found.find("spec_decode_per_position_acceptance_rates")
     return own | drafting | _by_position(rates, drafting["draft_length"])
 
 
 # SGLang
 
 
-def _sglang(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+def _sglang(found: Cells) -> dict[str, Any]:
     """Return engine, model, acceptance, and what the server said of its draft length."""
-    backend = text_of(values.get("backend", ""))
+    backend = found.text("backend")
     if not backend.startswith("sglang"):
         expected = "a backend sglang...: of others the file does not tell whether they speculate"
-        raise InputError(f"{source} backend", backend, expected)
-    info = _server_info(values)
-    own: dict[str, Any] = {"engine": "sglang", "model": text_of(info.get("model_path"))}
-    own |= {"version": text_of(info.get("version")), "num_gpus": _num_gpus(info)}
-    own["concurrency"] = _asked(values, "max_concurrency", source)
-    if not values["accept_length"] and not info.get("speculative_algorithm"):
+        raise InputError(f"{found.prefix}backend", backend, expected)
+    info = _server_info(found)
+    own: dict[str, Any] = {"engine": "sglang", "model": info.text("model_path")}
+    own |= {"version": info.text("version"), "num_gpus": _num_gpus(info.values)}
+    own["concurrency"] = _asked(found, "max_concurrency")
+    if not found.find("accept_length") and not info.find("speculative_algorithm"):
         return own
-    if info.get("speculative_adaptive"):
+    if info.find("speculative_adaptive"):
         expected = "one draft length in a run: --speculative-adaptive left out"
-        raise InputError(f"{source} speculative_adaptive", True, expected)
+        raise InputError(f"{found.prefix}speculative_adaptive", True, expected)
     expected = "tokens per request and step (a run of some 40 steps at least)"
-    own["tokens_per_step"] = positive_in(values, "accept_length", source, expected)
+    own["tokens_per_step"] = found.positive("accept_length", expected)
     names = ("num_steps", "eagle_topk", "num_draft_tokens")
-    told: list[Any] = [info.get(f"speculative_{name}") for name in names]
+    told: list[Any] = [info.find(f"speculative_{name}") for name in names]
     if not all(isinstance(number, int) for number in told):
         return own | dict.fromkeys(("draft_length", "topk", "verify_tokens"))
     steps, topk, verified = told
@@ -188,36 +164,35 @@ def _num_gpus(info: Mapping[str, Any]) -> int | None:
     return math.prod(degrees) if known else None
 
 
-def _server_info(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _server_info(found: Cells) -> Cells:
     """Return what SGLang's server said of itself; with separate servers, the one that decodes."""
-    info = values.get("server_info")
-    servers = info.get("decode") if isinstance(info, dict) else None
+    info, servers = found.find("server_info"), found.find("server_info.decode")
     first = servers[0] if isinstance(servers, list) and servers else info
-    return first if isinstance(first, dict) else {}
+    return Cells(first if isinstance(first, dict) else {}, found.prefix)
 
 
 # GuideLLM
 
 
-def _guidellm(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+def _guidellm(found: Cells) -> dict[str, Any]:
     """Return the model, and drafts as the server counted them request by request, if it did."""
-    own: dict[str, Any] = {"model": text_of(_inside(values, "config.backend.model"))}
-    if _inside(values, "config.strategy.rate") is None:  # beside a rate, the limit is a default
-        own["concurrency"] = _asked(values, "config.strategy.max_concurrency", source)
+    own: dict[str, Any] = {"model": found.text("config.backend.model")}
+    if found.find("config.strategy.rate") is None:  # beside a rate, the limit is a default
+        own["concurrency"] = _asked(found, "config.strategy.max_concurrency")
     path = "metrics.iter_tokens_per_iteration.successful.mean"
-    own["tokens_per_event"] = _number(values, path, source) or 1.0
-    requests = _inside(values, "requests.successful")
-    found = [
-        _inside(request, "response_metrics.speculative_decoding")
+    own["tokens_per_event"] = found.number(path, strict=False) or 1.0
+    requests = found.find("requests.successful")
+    told = [
+        Cells({"request": request}, "").find("request.response_metrics.speculative_decoding")
         for request in (requests if isinstance(requests, list) else [])
     ]
-    counted = [counts for counts in found if isinstance(counts, dict)]
+    counted = [counts for counts in told if isinstance(counts, dict)]
     if not counted:
         return own
     names = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
     steps, drafted, accepted = (sum(as_number(one.get(n)) for one in counted) for n in names)
     sums = {names[0]: steps, names[1]: drafted, "tokens_per_step": 1.0 + accepted / (steps or 1.0)}
-    drafting = _drafting(sums, [*sums], source)
+    drafting = _drafting(Cells(sums, found.prefix), [*sums])
     lists = [one.get("acceptance_histogram") for one in counted]
     columns = zip(*(one for one in lists if isinstance(one, list)), strict=False)
     reached = _reached(sum(map(as_number, column)) for column in columns)
@@ -227,19 +202,19 @@ def _guidellm(values: Mapping[str, Any], source: str) -> dict[str, Any]:
 # AIPerf
 
 
-def _aiperf(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+def _aiperf(found: Cells) -> dict[str, Any]:
     """Return the model, and drafts as AIPerf summed them over requests, if the server told them."""
-    if values.get("is_complete") is False:
-        raise InputError(f"{source} is_complete", False, "a run that went on to its end")
-    own: dict[str, Any] = {"model": text_of(_inside(values, "input_config.models.items.name"))}
-    own["concurrency"] = _asked(values, "input_config.phases.concurrency", source)
-    if "total_spec_decode_steps" not in values:
+    if found.find("is_complete") is False:
+        raise InputError(f"{found.prefix}is_complete", False, "a run that went on to its end")
+    own: dict[str, Any] = {"model": found.text("input_config.models.items.name")}
+    own["concurrency"] = _asked(found, "input_config.phases.concurrency")
+    if "total_spec_decode_steps" not in found.values:
         return own
     counts = ["total_spec_decode_steps", "total_draft_tokens"]
     counts += ["spec_decode_token_weighted_acceptance_length"]
-    drafting = _drafting(values, [f"{name}.avg" for name in counts], source)
+    drafting = _drafting(found, [f"{name}.avg" for name in counts])
     length, path = drafting["draft_length"], "pooled_spec_decode_acceptance_histogram"
-    reached = _reached(_inside(values, f"{path}.{i}") or 0 for i in range(length + 1))
+    reached = _reached(found.find(f"{path}.{i}") or 0 for i in range(length + 1))
     return own | drafting | _by_position(reached, length)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import LARGEST_NUMBER
-from specmodel.fit.measured.spellings import shipped_model
+from specmodel.fit.measured.aliases import shipped_model
 from specmodel.fit.measured.tables import DEFAULT_CONTEXT, Served
 
 MOST_APART = 0.1  # share by which the batch may differ from the one asked for without a note [-]

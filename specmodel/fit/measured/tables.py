@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,9 +11,8 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError
-from specmodel.base.tables import need_columns, read_table
-from specmodel.fit.measured.cells import PLAUSIBLE, as_number, check_milliseconds, number_in
-from specmodel.fit.measured.spellings import (
+from specmodel.base.tables import as_number, need_columns, read_table
+from specmodel.fit.measured.aliases import (
     drafter_of,
     dtypes_of,
     model_of,
@@ -22,6 +20,7 @@ from specmodel.fit.measured.spellings import (
     shipped_gpu,
     stack_of,
 )
+from specmodel.fit.measured.parse_cells import PLAUSIBLE, Cells, check_milliseconds
 from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
 
@@ -78,11 +77,6 @@ class ServingTable:
     rows: tuple[Served, ...]
     not_taken: Mapping[str, str]
     assumed: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def reasons(self) -> dict[str, int]:
-        """How many rows are not taken for each reason, the most frequent first [-]."""
-        return dict(Counter(self.not_taken.values()).most_common())
 
 
 class _NotTaken(Exception):  # noqa: N818 - no error: the row is counted
@@ -296,7 +290,7 @@ def _number(
     values: Mapping[str, Any], name: str, default: float | None = None, *, strict: bool = True
 ) -> float:
     """Return a number of a row, the default where the cell is empty or there is no column."""
-    number = number_in(values, name, f"serving.{name}", strict=strict)
+    number = Cells(values, "serving.").number(name, strict=strict)
     if number is not None:
         return number
     if default is None:

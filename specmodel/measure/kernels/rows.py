@@ -20,7 +20,7 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.files import check_readable, parsed_json, write_text
-from specmodel.base.tables import read_table
+from specmodel.base.tables import as_number, read_table
 
 SYNC_INTERVAL = 1.0
 """Longest time until rows reach the disk, even if the machine stops [s]."""
@@ -35,14 +35,6 @@ COLUMNS = (
 )  # fmt: skip
 """Columns of a file of timings; a component leaves the columns of others blank."""
 _HEADER = ",".join(COLUMNS) + "\n"
-
-_TIMED = ("repeat", "latency", "reference_latency")  # in every row, times unless there is a note
-_FROM_0 = ("elapsed", "routing_correlation", "includes_router", "graphs")
-_NAMES = (
-    *("point", "group", "component", "role", "hardware", "stack", "distribution"),
-    *("weight_dtype", "activation_dtype", "kv_dtype"),
-)
-"""Columns of words; those besides version and note are numbers, of which few may be 0."""
 
 
 def read_rows(path: str | Path) -> pd.DataFrame:
@@ -109,11 +101,9 @@ class RowFile:
                 stack.callback(_remove, lock)  # while it is held: no one else has just taken it
                 self.read()
                 self._prepare()
-                self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
-                stack.callback(os.close, self._file)
+                self._file = stack.enter_context(self.path.open("ab", buffering=0))
                 text = _whole_lines(self.path)
-                os.ftruncate(self._file, len(text.encode()))
-                os.lseek(self._file, 0, os.SEEK_END)
+                self._file.truncate(len(text.encode()))
             except Timeout:
                 raise self.error("one run at a time; another one is writing to it") from None
             except OSError as error:
@@ -125,7 +115,7 @@ class RowFile:
 
     def __exit__(self, *_: object) -> None:
         with self._opened, contextlib.suppress(OSError):
-            os.fsync(self._file)
+            os.fsync(self._file.fileno())
 
     def has(self, point: str, repeat: int) -> bool:
         """Return whether a timing is there, or is noted as one that cannot be taken."""
@@ -185,17 +175,16 @@ class RowFile:
     def _write(self, text: str) -> None:
         """Write text as a whole, or take back what was written of it."""
         data = text.encode()
-        start = os.lseek(self._file, 0, os.SEEK_CUR)
+        start = self.path.stat().st_size
         try:
-            if os.write(self._file, data) < len(data):
+            if self._file.write(data) < len(data):
                 raise OSError(28, "No space left on device")
             now = time.monotonic()
             if now - self._synced > SYNC_INTERVAL:
-                os.fsync(self._file)
+                os.fsync(self._file.fileno())
                 self._synced = now
         except OSError as error:
-            os.ftruncate(self._file, start)
-            os.lseek(self._file, start, os.SEEK_SET)
+            self._file.truncate(start)
             expected = f"room to write ({error.strerror}); rows so far are kept: run again"
             raise self.error(expected) from None
 
@@ -220,29 +209,12 @@ def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _damage(row: Mapping[Any, Any]) -> str | None:
-    """Return the cell of a row that was not written here, as a cut or joined row has; or None."""
+    """Return what shows that a row was cut off or joined with another; None if nothing does."""
     if None in row or row["note"] is None:
         return "its number of cells"
-    for name, text in row.items():
-        number = _number(text)
-        if name in _NAMES:
-            is_sound = number is None and (bool(text) or name not in _NAMES[:3])
-        elif name in ("version", "note") or (not text and name not in _TIMED):
-            continue
-        elif name == "repeat":
-            is_sound = text.isdigit()
-        else:
-            least = 0.0 if name in _FROM_0 else 1e-30
-            is_sound = number is not None and least <= number < math.inf
-            is_sound |= name in _TIMED and bool(row["note"])
-        if not is_sound:
-            return f"{name} {text!r}"
+    if not row["repeat"].isdigit():
+        return f"repeat {row['repeat']!r}"
+    for name in () if row["note"] else ("latency", "reference_latency"):
+        if not 0.0 < as_number(row[name]) < math.inf:
+            return f"{name} {row[name]!r}"
     return None
-
-
-def _number(text: str) -> float | None:
-    """Return the number in a cell, which may be NaN; None where there is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return None

@@ -67,30 +67,11 @@ _WEIGHTS: dict[str, Callable[[Sizes], float]] = {
         2 * s["batch_size"] * s["context_length"] * s["num_kv_heads"] * s["head_dim"]
     ),
 }
-_ACTIVATIONS: dict[str, Callable[[Sizes], float]] = {
-    "experts": lambda s: (
-        s["num_tokens"] * s["experts_per_token"] * (2 * s["hidden_size"] + 3 * s["expert_size"])
-    ),
-    "gemm": lambda s: s["num_tokens"] * (s["input_size"] + s["output_size"]),
-    "attention": lambda s: (
-        s["batch_size"]
-        * s["query_tokens"]
-        * s["num_heads"]
-        * (3 * s["head_dim"] + s["context_length"] / s["num_kv_heads"])
-    ),
-    "elementwise": lambda s: 4 * s["num_tokens"] * s["hidden_size"],
-}
 
 
 def weight_bytes(component: str, sizes: Sizes, dtype: str) -> float:
     """Return the weights or KV of a point, which the arena must hold [B]."""
     return _WEIGHTS[component](sizes) * DTYPES[dtype] if component in _WEIGHTS else 0.0
-
-
-def needed_bytes(component: str, sizes: Sizes, dtype: str) -> float:
-    """Return the memory that a point takes beside the arena: four times its activations [B]."""
-    count = _ACTIVATIONS[component](sizes) if component in _ACTIVATIONS else 0.0
-    return 4 * count * DTYPES[dtype]
 
 
 def prepare(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:

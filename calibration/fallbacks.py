@@ -1,8 +1,8 @@
-"""Test which fit stands in best where a stack lacks a table, by leaving each table out in turn.
+"""Test which fit serves best where a stack lacks a table, by leaving each table out in turn.
 
-Usage: python calibration/stand_ins.py FOLDER, with the tables that `all_published.py` wrote there,
-which runs this too. Prints the errors of each candidate, writes the rule that ships, and takes fits
-out of profiles that are worse than what stands in for them.
+Usage: python calibration/fallbacks.py FOLDER, with the tables that `all_published.py` wrote there,
+which runs this too. Prints the errors of each candidate, writes the rankings that ship, and takes
+fits out of profiles that are worse than what would be taken for them.
 """
 
 import sys
@@ -18,12 +18,13 @@ from published.datasets import source_name
 from published.tables import STACKS
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
-from specmodel.fit.kernels import judge, normal_spreads
+from specmodel.fit.kernels import normal_spreads
 from specmodel.fit.result import rounded
+from specmodel.fit.timed_work import judge
+from specmodel.machines.fallbacks import CANDIDATES, Ranking, Rankings, candidates
 from specmodel.machines.hardware import load_hardware
 from specmodel.machines.kernels import FittedStack, KernelFit, fitted_dtype
 from specmodel.machines.profiles import hardware_text, with_stack
-from specmodel.machines.stand_ins import CANDIDATES, Ranking, StandIns, candidates
 from specmodel.measure.measurements import groups, judged_rows, read_measurements
 from typical import Fitted, is_judged, means
 
@@ -34,7 +35,7 @@ MOST_ROWS = 1500
 OF_ONE_STACK = ("recurrence", "kimi_recurrence", "elementwise")
 """Kinds whose timings are those of one stack, for all of a device or for its own kernels."""
 WORSE = 1.1
-"""A fit that errs by more than this multiple of what stands in for it is taken out [-]."""
+"""A fit that errs by more than this multiple of what would be taken for it is taken out [-]."""
 KEY = ["device", "stack", "kind", "dtype"]
 
 
@@ -87,9 +88,9 @@ def left_out(table: Table, fitted: list[Fitted]) -> list[dict[str, Any]]:
     }
     shared: dict[str, Any] = {kind: common}
     typical = FittedStack(version="-", source="other devices", date="2026-01-01", **shared)
-    found = {"fitted": (getattr(own, kind)[dtype], "")}
-    for one in candidates(kind, dtype, lacking, stacks, typical):
-        found[one.candidate] = (one.fit, one.name)
+    found: dict[str, tuple[KernelFit, str]] = {"fitted": (getattr(own, kind)[dtype], "")}
+    for candidate, one in candidates(kind, dtype, lacking, stacks, typical).items():
+        found[candidate] = one
     if dtype != fitted_dtype(kind) and fitted_dtype(kind) in common:
         found["typical_standard"] = (common[fitted_dtype(kind)], "typical")
     place = dict(zip(KEY, (table.device, table.stack, kind, dtype), strict=True))
@@ -128,13 +129,13 @@ def ranking(rows: pd.DataFrame) -> Ranking:
     )
 
 
-def worse_than_stand_in(found: pd.DataFrame, rule: StandIns) -> list[tuple[str, ...]]:
-    """Return the fits that err by far more than what would stand in for them, the worst first.
+def worse_than_fallback(found: pd.DataFrame, rankings: Rankings) -> list[tuple[str, ...]]:
+    """Return the fits that err by far more than what would be taken for them, the worst first.
 
-    What stands in for another stays, and so does the standard dtype of a stack.
+    What is taken for another stays, and so does the standard dtype of a stack.
     """
     lost: list[tuple[float, tuple[str, ...], tuple[str, ...]]] = []
-    orders = {str(kind): ranked.order for kind, ranked in rule.kinds.items()}
+    orders = {str(kind): ranked.order for kind, ranked in rankings.kinds.items()}
     for names, rows in found.groupby(KEY):
         device, _, kind, dtype = key = tuple(map(str, names))
         by_name = rows.set_index("candidate")
@@ -161,16 +162,16 @@ def take_out(device: str, stack: str, kind: str, dtype: str) -> None:
     write_text(path, with_stack(hardware_text(path), stack, record.with_fits({kind: kept})))
 
 
-def write_stand_ins(fitted: list[Fitted]) -> pd.DataFrame:
-    """Write the rule, take out what is worse than what it gives, and return all errors."""
+def write_rankings(fitted: list[Fitted]) -> pd.DataFrame:
+    """Write the rankings, take out what is worse than what they give, and return all errors."""
     found = pd.DataFrame([row for table in tables(fitted) for row in left_out(table, fitted)])
-    rankings: dict[Any, Ranking] = {kind: ranking(rows) for kind, rows in found.groupby("kind")}
+    by_kind: dict[Any, Ranking] = {kind: ranking(rows) for kind, rows in found.groupby("kind")}
     source = f"tables of {source_name()} left out in turn, {len(fitted)} stacks"
-    rule = StandIns(source=source, date=date.today().isoformat(), kinds=rankings)
-    write_text(RECORDS / "stand_ins.toml", toml_text(rule) + "\n")
+    rankings = Rankings(source=source, date=date.today().isoformat(), kinds=by_kind)
+    write_text(RECORDS / "fallbacks.toml", toml_text(rankings) + "\n")
     print(found.pivot(index=KEY, columns="candidate", values="error").round(3).to_string())
-    for key in worse_than_stand_in(found, rule):
-        print("worse than what stands in:", *key, flush=True)
+    for key in worse_than_fallback(found, rankings):
+        print("worse than what is taken for it:", *key, flush=True)
         take_out(*key)
     return found
 
@@ -181,7 +182,7 @@ def main(folder: Path) -> None:
         hardware = load_hardware(PROFILES / f"{device}.toml")
         table = read_measurements(folder / f"{device}_{stack}.csv")
         fitted.append(Fitted(hardware, table, hardware.fitted[stack]))
-    write_stand_ins(fitted).to_csv(folder / "stand_ins.csv", index=False)
+    write_rankings(fitted).to_csv(folder / "fallbacks.csv", index=False)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,126 @@
+"""Whose fit is taken where a stack lacks one."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from specmodel.cost.deploying import deploy
+from specmodel.machines.fallbacks import (
+    Ranking,
+    Rankings,
+    choose_kernels,
+    load_rankings,
+    stack_kernels,
+)
+from specmodel.machines.hardware import list_hardware, load_hardware
+from specmodel.machines.kernels import FittedStack, KernelFit, Kernels
+
+FIT = {
+    "launch_time": 5e-6,
+    "memory_efficiency": 0.8,
+    "sharpness": 4.0,
+    "arithmetic_dtype": "fp8",
+    "num_points": 10,
+    "num_judged": 10,
+    "is_held_out": True,
+    "mean_error": 0.1,
+    "median_error": 0.1,
+    "percentile_90_error": 0.2,
+    "shape_spread": 0.03,
+    "row_spread": 0.1,
+    "varied": [],
+    "covariance": [],
+}
+
+
+def stack(**gemm: float) -> FittedStack:
+    """A stack with fits of GEMM of the dtypes named, each with a mean error."""
+    fits = {dtype: KernelFit(**(FIT | {"mean_error": error})) for dtype, error in gemm.items()}
+    return FittedStack(version="1", source="made up", date="2026-11-22", gemm=fits)
+
+
+OWN, TYPICAL = stack(bf16=0.05, fp8=0.05), stack(bf16=0.1, fp8_block=0.1, fp4=0.1)
+OTHERS = {"a": stack(bf16=0.01, fp8=0.01, fp8_block=0.3), "b": stack(fp8_block=0.2)}
+
+
+def filled(*order: str, own: FittedStack = OWN, others: dict[str, FittedStack] = OTHERS) -> Kernels:
+    """The kernels of a stack where GEMMs fall back to candidates in this order."""
+    numbers = dict.fromkeys(order, 0.04)
+    ranking = Ranking(order=list(order), error=numbers, spread=numbers, num_tables=9)
+    rankings = Rankings(source="made up", date="2026-11-22", kinds={"gemm": ranking})
+    return stack_kernels("mine", own, others, typical=TYPICAL, rankings=rankings)
+
+
+def test_the_best_of_other_stacks_is_taken_and_nothing_that_was_fitted_is_replaced():
+    kernels = filled("other_stack", "typical", "own")
+    assert kernels.borrowed == {("gemm", "fp8_block"): "b", ("gemm", "fp4"): "typical"}
+    assert kernels.fits["gemm"]["fp8"] == OWN.gemm["fp8"]
+    assert kernels.fits["gemm"]["bf16"] == OWN.gemm["bf16"]
+    assert kernels.record is OWN
+
+
+def test_what_is_borrowed_has_the_spread_of_tables_left_out():
+    fit = filled("other_stack", "typical", "own").fits["gemm"]["fp8_block"]
+    assert fit.shape_spread == pytest.approx(math.hypot(0.03, 0.04))
+    assert fit.mean_error == 0.2
+
+
+def test_the_order_of_the_ranking_decides():
+    kernels = filled("typical", "other_stack", "own")
+    assert kernels.borrowed["gemm", "fp8_block"] == "typical"
+    assert kernels.fits["gemm"]["fp8_block"].mean_error == 0.1
+    kernels = filled("own", "other_stack", "typical")
+    assert not kernels.borrowed
+    assert kernels.fits["gemm"] == OWN.gemm
+    assert kernels.place("gemm", "fp8_block", "fp8") == ("gemm", "fp8")
+
+
+def test_of_a_kind_that_no_stack_of_the_gpu_has_all_is_typical():
+    kernels = filled("other_stack", "typical", "own", own=replace(OWN, gemm={}), others={})
+    assert not kernels.borrowed
+    assert kernels.typical == ("gemm",)
+    assert kernels.fits["gemm"] == TYPICAL.gemm
+
+
+def test_the_rankings_that_ship_put_the_smaller_error_first():
+    kinds = load_rankings().kinds
+    assert {"experts", "gemm", "attention", "latent_attention"} <= set(kinds)
+    for ranking in kinds.values():
+        errors = [ranking.error[name] for name in ranking.order]
+        assert errors == sorted(errors)
+        assert set(ranking.spread) == set(ranking.order)
+
+
+def test_assumptions_name_what_is_borrowed():
+    where = {"target": "minimax-m2.5", "drafter": "ngram", "hardware": "h200_sxm"}
+    _, assumed = deploy(**where, tensor_parallel=4, stack="vllm")
+    taken = choose_kernels(load_hardware("h200_sxm"), "vllm").borrowed["gemm", "fp8_block"]
+    assert assumed["gemm_fp8_block"].startswith(f"{taken} kernels")
+    _, assumed = deploy(**where, tensor_parallel=4, stack="sglang")
+    assert "gemm_fp8_block" not in assumed
+
+
+@pytest.mark.parametrize("name", list_hardware())
+def test_intervals_are_as_wide_or_wider_where_a_fit_is_borrowed(name):
+    hardware = load_hardware(name)
+    for stack_name in hardware.fitted:
+        kernels = choose_kernels(hardware, stack_name)
+        for kind, dtype in kernels.borrowed:
+            fit = kernels.fits[kind][dtype]
+            assert fit.shape_spread >= min(load_rankings().kinds[kind].spread.values())
+            assert dtype not in getattr(hardware.fitted[stack_name], kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "is_other"),
+    [("attention", "bf16", False), ("attention", "fp4", True), ("attention", "fp8", False),
+     ("experts", "int8", True), ("gemm", "fp16", False)],
+)  # fmt: skip
+def test_kernels_of_a_dtype_that_nobody_timed_have_wider_errors(kind, stored, is_other):
+    kernels = choose_kernels(load_hardware("h200_sxm"), "vllm")
+    fit, own = kernels.fit(kind, stored), kernels.fits[kind][kernels.place(kind, stored)[1]]
+    left_out = load_rankings().kinds[kind]
+    more = left_out.spread["own"] if is_other else 0.0
+    assert fit.shape_spread == pytest.approx(math.hypot(own.shape_spread, more))
+    assert fit.mean_error == max(own.mean_error, left_out.error["own"] if is_other else 0.0)
