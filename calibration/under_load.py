@@ -40,7 +40,7 @@ from specmodel.serving.outcome import Run
 from specmodel.serving.policies import fixed
 from specmodel.serving.requests import WORKLOADS, Arrivals, Lengths, Requests, draw_requests
 from specmodel.serving.run import prepare
-from specmodel.serving.state import RUNNING_NOW
+from specmodel.serving.state import Engine
 from specmodel.serving.study import Study
 from specmodel.serving.times import mixed_step_time
 
@@ -116,14 +116,13 @@ def watched_steps(study: Study, policy: str, rate: float) -> list[Step]:
     """Return all steps of a run in plain Python, with their groups as they were."""
     steps, advance = list[Step](), loop.advance
 
-    def watched(tables: Any, own: Any, records: Any, length: int) -> float:
-        seconds, running = advance(tables, own, records, length), records.wholes[RUNNING_NOW]
-        rows = zip(own.context, own.needed, own.granted, strict=True)
-        taken = [row for row, _ in zip(rows, range(running), strict=False) if row[2] > 0]
-        contexts = tuple(context for context, needed, _ in taken if needed == 0)
-        chunks = tuple((granted, context) for context, needed, granted in taken if needed > 0)
-        steps.append(Step(seconds, length, contexts, chunks))
-        return seconds
+    def watched(tables: Any, engine: Engine, step: Any) -> None:
+        advance(tables, engine, step)
+        own = [engine.requests[place] for place in engine.running[: engine.state.running]]
+        own = [request for request in own if request.scheduled_tokens > 0]
+        contexts = tuple(request.context for request in own if request.prefill_tokens == 0)
+        chunks = tuple((r.scheduled_tokens, r.context) for r in own if r.prefill_tokens > 0)
+        steps.append(Step(step.step_time, step.draft_length, contexts, chunks))
 
     vars(loop).update(advance=watched)
     try:
@@ -162,7 +161,7 @@ def speed() -> None:
         for _ in range(7 if compiled else 3):
             begun = time.process_time()
             run = service.run(requests, fixed(3), acceptance, compiled=compiled)
-            paces.append(run.request_steps / (time.process_time() - begun) / 1e6)
+            paces.append(run.state.request_steps / (time.process_time() - begun) / 1e6)
         how = "numba" if compiled else "plain Python"
         listed = ", ".join(f"{pace:.2f}" for pace in paces)
         print(f"{how}: {listed} million request-steps a second")
@@ -170,9 +169,8 @@ def speed() -> None:
     service = prepare(deployment, usual_scheduler(deployment, 3), requests, 3)
     run = service.run(requests, fixed(3), acceptance)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    print(
-        f"{run.requests.count} requests, {run.request_steps} request-steps: {most:.0f} MB at most"
-    )
+    told = f"{run.requests.count} requests, {run.state.request_steps} request-steps"
+    print(f"{told}: {most:.0f} MB at most")
 
 
 def forms() -> None:

@@ -36,8 +36,6 @@ class Scheduler:
     prefill_interval
         Steps from one with prefill to the next while others decode: ``prefill_schedule_interval``,
         1 for none between [-].
-    chunked_prefill
-        Whether a prompt is cut where the budget ends; else it waits for a step that takes all.
     """
 
     max_running: int = 1024
@@ -45,7 +43,6 @@ class Scheduler:
     block_size: int = 16
     reserved_tokens: int = 0
     prefill_interval: int = 1
-    chunked_prefill: bool = True
 
     def __post_init__(self) -> None:
         for name in ("max_running", "token_budget", "block_size", "prefill_interval"):
@@ -121,7 +118,6 @@ def limits_of(
         fixed_blocks=memory.fixed_blocks,
         reserve=scheduler.reserved_tokens,
         interval=scheduler.prefill_interval,
-        chunked=scheduler.chunked_prefill,
     )
     longest = requests.longest + max_draft_length + 1 + scheduler.reserved_tokens
     if blocks_for(limits, longest) > memory.blocks:
@@ -130,7 +126,4 @@ def limits_of(
         if held:
             expected = f"requests of at most {held} tokens with their draft, which is what fits"
         raise InputError("memory", f"{longest} tokens of the longest request", expected)
-    if not scheduler.chunked_prefill and requests.longest > scheduler.token_budget:
-        expected = f"at least the longest request, {requests.longest}, without chunks"
-        raise InputError("token_budget", scheduler.token_budget, expected)
     return limits

@@ -9,30 +9,29 @@ from numpy.typing import NDArray
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray, check
+from specmodel.base.units import check
 from specmodel.cost.deployment import Deployment
 from specmodel.replay.traces import Trace
-from specmodel.serving import state
 from specmodel.serving.apart import Apart, ready_times
 from specmodel.serving.limits import Memory, Scheduler, limits_of, memory_for
 from specmodel.serving.loop import compiled_serve, serve
 from specmodel.serving.outcome import EDGES, Run
 from specmodel.serving.policies import Drafting, no_drafts, survival
 from specmodel.serving.requests import Requests
-from specmodel.serving.state import Asked, Limits, Outcomes, Records, Slots
+from specmodel.serving.state import (
+    Engine,
+    Outcomes,
+    Request,
+    State,
+    Step,
+    as_array,
+    records,
+)
 from specmodel.serving.times import TabulatedTimes, tabulate
 
 WORTH_COMPILING = 1_000_000
 """Output tokens from which numba is imported, where it is installed: Python takes some 3 seconds
 for them, and numba half of one to be ready, 20 the very first time [token]."""
-
-_LOG = [
-    name.lower()
-    for name in (
-        *("TIME", "SECONDS", "DECODING", "DRAFT", "CONTEXT", "TOKENS"),
-        *("CHUNKS", "EMITTED", "FREE", "RUNNING", "WAITING"),
-    )
-]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -174,47 +173,72 @@ def simulate(  # noqa: PLR0913 - all keyword-only but for the requests
     run = compiled_serve() if wants else None
     if compiled and run is None:
         raise InputError("compiled", compiled, "numba, which is not installed (the extra fast)")
-    for_python = run is None
-    asked = _asked(requests, prefix_hit_rate, memory.block_size, seed)
-    outcomes = _outcomes(acceptance, drafts.max_draft_length)
-    slots, records = _slots(limits.requests, requests.count), _records(requests.count, log_steps)
-    order, until = np.arange(requests.count), until or requests.count
-    asked = asked._replace(until=until)
+    order, columns = np.arange(requests.count), _columns(requests, prefix_hit_rate, memory, seed)
     if apart is not None:
         ready = ready_times(apart, requests, times, scheduler.token_budget)
         order = np.argsort(ready, kind="stable")
-        asked, records = _prefilled(asked, records, ready, order)
-        asked = asked._replace(until=int(np.argsort(order)[:until].max()) + 1)
-    parts: list[Any] = [asked, outcomes, slots, records]
-    if for_python:
+        columns |= {"arrival": ready, "first_token": ready}
+        columns |= {"cached_tokens": requests.prompt_tokens, "emitted_tokens": np.ones_like(order)}
+    places = np.argsort(order)[:until]  # where the first requests stand
+    columns = {name: values[order] for name, values in columns.items()}
+    is_record, slots = run is not None, min(limits.requests, requests.count)
+    states = records(State, 1, {}, compiled=is_record)
+    parts: list[Any] = [
+        _outcomes(acceptance, drafts.max_draft_length),
+        times.flat(),
+        Engine(
+            requests=records(Request, requests.count, columns, compiled=is_record),
+            emitted_before=int(apart is not None),
+            users=requests.users,
+            until=int(places.max()) + 1,
+            running=np.zeros(slots, np.int64),
+            preempted=np.zeros(requests.count, np.int64),
+            state=states[0],
+            log=records(Step, log_steps + 1, {}, compiled=is_record),
+            intervals=np.zeros(len(EDGES), np.int64),
+            edges=EDGES,
+        ),
+    ]
+    if run is None:
         parts = [_as_lists(part) for part in parts]
-    asked, outcomes, slots, records = parts
-    tables, server = times.flat(for_python=for_python), drafts.fresh(for_python=for_python)
-    (run or serve)(asked, outcomes, limits, tables, server, slots, records)
-    return _run(requests, asked, records, limits, np.argsort(order)[:until])
-
-
-def _prefilled(
-    asked: Asked, records: Records, ready: FloatArray, order: NDArray[np.int64]
-) -> tuple[Asked, Records]:
-    """Return requests in the order in which they are prefilled, with their first tokens."""
-    moved = {n: getattr(asked, n)[order] for n in ("prompt", "output", "key")}
-    asked = asked._replace(arrival=ready[order], cached=moved["prompt"], ready=1, **moved)
-    return asked, records._replace(first=ready[order], emitted=records.emitted + np.int32(1))
-
-
-def _asked(requests: Requests, hit_rate: float, block: int, seed: int) -> Asked:
-    hits = np.floor(hit_rate * requests.prompt_tokens / block).astype(np.int64) * block
-    return Asked(
-        arrival=np.array(requests.arrival_time, dtype=float),
-        prompt=requests.prompt_tokens,
-        cached=np.minimum(hits, requests.prompt_tokens - 1),
-        output=requests.output_tokens,
-        key=requests.keys(seed),
-        ready=0,
-        users=requests.users,
-        until=requests.count,
+    outcomes, tables, engine = parts
+    server = drafts.fresh(for_python=run is None)
+    (run or serve)(limits, outcomes, tables, server, engine)
+    found = as_array(Request, engine.requests)
+    state = State(*as_array(State, states)[0].item())
+    own = found[places]
+    return Run(
+        requests=replace(requests.first(len(own)), arrival_time=own["arrival"])
+        if requests.users
+        else requests.first(len(own)),
+        started=own["started"],
+        first=own["first_token"],
+        last=own["last_token"],
+        drafted_tokens=own["drafted_tokens"],
+        accepted_tokens=own["accepted_tokens"],
+        intervals=np.asarray(engine.intervals),
+        state=state,
+        all_emitted=int(found["emitted_tokens"].sum()),
+        all_drafted=int(found["drafted_tokens"].sum()),
+        begun=int((found["emitted_tokens"] > 0).sum()),
+        log=as_array(Step, engine.log)[: min(state.steps, log_steps)],
+        limits=limits,
     )
+
+
+def _columns(
+    requests: Requests, hit_rate: float, memory: Memory, seed: int
+) -> dict[str, NDArray[Any]]:
+    """Return what requests ask, by the names of `Request`."""
+    block = memory.block_size
+    hits = np.floor(hit_rate * requests.prompt_tokens / block).astype(np.int64) * block
+    return {
+        "arrival": requests.arrival_time,
+        "prompt_tokens": requests.prompt_tokens,
+        "cached_tokens": np.minimum(hits, requests.prompt_tokens - 1),
+        "output_tokens": requests.output_tokens,
+        "key": requests.keys(seed),
+    }
 
 
 def _outcomes(acceptance: Acceptance | Trace | None, longest: int) -> Outcomes:
@@ -234,62 +258,7 @@ def _outcomes(acceptance: Acceptance | Trace | None, longest: int) -> Outcomes:
     return Outcomes(levels.ravel(), levels.shape[1], nothing, nothing, nothing)
 
 
-def _slots(most: int, count: int) -> Slots:
-    """Return empty slots of running requests; any number may have been preempted."""
-    sizes = [min(most, count)] * (len(Slots._fields) - 1)
-    return Slots(*(np.zeros(size, np.int64) for size in (*sizes, count)))
-
-
-def _records(count: int, log_steps: int) -> Records:
-    """Return empty records; four bytes a count, as there may be many requests."""
-    started, first, last = (np.zeros(count) for _ in range(3))
-    drafted, accepted, emitted = (np.zeros(count, np.int32) for _ in range(3))
-    return Records(
-        started=started,
-        first=first,
-        last=last,
-        drafted=drafted,
-        accepted=accepted,
-        emitted=emitted,
-        intervals=np.zeros(len(EDGES), np.int64),
-        edges=EDGES,
-        log=np.zeros((log_steps, state.LOG_COLUMNS)),
-        wholes=np.zeros(state.WHOLES, np.int64),
-        sums=np.zeros(state.SUMS),
-    )
-
-
 def _as_lists(part: Any) -> Any:
     return part._replace(
         **{n: v.tolist() for n, v in part._asdict().items() if isinstance(v, np.ndarray)}
-    )
-
-
-def _run(
-    requests: Requests,
-    asked: Asked,
-    records: Records,
-    limits: Limits,
-    own: NDArray[np.int64],
-) -> Run:
-    """Return what was recorded of the requests at some places, in the order in which they came."""
-    counts, emitted = np.zeros(state.BEGUN + 1, np.int64), np.asarray(records.emitted)
-    counts[: state.WHOLES] = records.wholes
-    counts[state.ALL_EMITTED :] = emitted.sum(), np.sum(records.drafted), (emitted > 0).sum()
-    log = np.asarray(records.log, dtype=float)[: counts[state.LOGGED]]
-    requests = requests.first(len(own))
-    if requests.users:
-        requests = replace(requests, arrival_time=np.asarray(asked.arrival)[: len(own)])
-    return Run(
-        requests=requests,
-        started=np.asarray(records.started)[own],
-        first=np.asarray(records.first)[own],
-        last=np.asarray(records.last)[own],
-        drafted_tokens=np.asarray(records.drafted)[own],
-        accepted_tokens=np.asarray(records.accepted)[own],
-        intervals=np.asarray(records.intervals),
-        counts=counts,
-        sums=np.asarray(records.sums),
-        log={name: log[:, i] for i, name in enumerate(_LOG)} if len(log) else {},
-        limits=limits,
     )

@@ -278,7 +278,7 @@ def _row(
         "goodput": None
         if targets == (None, None)
         else run.goodput(*targets, study.first_token_time),
-        "preemptions": run.preemptions,
+        "preemptions": run.state.preemptions,
         "is_steady": run.is_steady,
     }
     return row | dict(_closed(study, load, name))

@@ -105,15 +105,14 @@ class TabulatedTimes:
             total = total + weight * table[i + di, j + dj, k + dk]
         return np.asarray(total)
 
-    def flat(self, *, for_python: bool) -> Tables:
-        """Return the tables as the loop reads them, as lists for Python."""
+    def flat(self) -> Tables:
+        """Return the tables as the loop reads them."""
         _, requests, rows = self.base.shape
-        arrays = [self.base.ravel(), self.more.ravel()]
-        nodes = [self.at_requests, self.at_tokens, self.at_seen]
-        base, more, *at = [
-            each.tolist() if for_python else np.ascontiguousarray(each, float)
-            for each in (*arrays, *nodes)
-        ]
+        nodes = (self.at_requests, self.at_tokens, self.at_seen)
+        base, more, *at = (
+            np.ascontiguousarray(each, float)
+            for each in (self.base.ravel(), self.more.ravel(), *nodes)
+        )
         return Tables(base, requests, rows, 1 / self.context_step, more, *at)
 
 

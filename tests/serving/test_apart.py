@@ -5,7 +5,6 @@ import pytest
 from constant_steps import constant_times
 
 from specmodel.base.errors import InputError
-from specmodel.serving import state
 from specmodel.serving.apart import Apart
 from specmodel.serving.limits import Memory, Scheduler
 from specmodel.serving.outcome import Run
@@ -33,9 +32,9 @@ def test_prompts_wait_for_a_server_and_their_entries_are_handed_on() -> None:
     )
     run = ran(requests, 2)
     assert run.ttft.tolist() == [1.25, 1.25, 2.25, 1.25]
-    assert run.sums[state.PREFILLED] == 0, "steps carry no prefill"
+    assert run.state.prefilled_tokens == 0, "steps carry no prefill"
     assert run.tpot[[0, 1, 3]] == pytest.approx([0.001] * 3)
-    assert run.counts[state.FREE_BLOCKS] == 10_000
+    assert run.state.free_blocks == 10_000
 
 
 def test_one_server_waits_as_pollaczek_and_khinchine_say_of_fixed_work() -> None:

@@ -94,8 +94,8 @@ def test_a_closed_loop_of_endless_outputs_is_a_batch(users: int, draft_length: i
         context_length=700,
         acceptance=0.7,
     )
-    emitted = run.log["emitted"][full].sum() / full.sum() / users
-    assert run.log["seconds"][full] == pytest.approx(float(predicted.step_time), rel=2e-3)
+    emitted = run.log["emitted_tokens"][full].sum() / full.sum() / users
+    assert run.log["step_time"][full] == pytest.approx(float(predicted.step_time), rel=2e-3)
     noise = 4 * 1.2 / (full.sum() * users) ** 0.5
     assert emitted == pytest.approx(
         float(predicted.tokens_per_step), abs=noise if draft_length else 0

@@ -90,7 +90,7 @@ def test_runs_are_long_and_others_come_until_the_measured_have_left(monkeypatch)
         for each in runs:
             arrival = each.requests.arrival_time
             assert each.requests.count == own.stop < len(asked[each])
-            assert each.last.max() <= each.end <= asked[each][-1]
+            assert each.last.max() <= each.state.now <= asked[each][-1]
             stay = (each.last - arrival)[own].mean()
             assert arrival[own.stop - 1] - arrival[own.start] >= 0.9 * RESIDENCES * stay
 

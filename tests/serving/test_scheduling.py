@@ -14,7 +14,6 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.memory import MemoryUse
-from specmodel.serving import state
 from specmodel.serving.limits import Memory, Scheduler, memory_for
 from specmodel.serving.outcome import Run
 from specmodel.serving.policies import Drafting, drafting, fixed, no_drafts
@@ -90,15 +89,17 @@ def test_invariants_of_every_run(case: tuple[Requests, dict[str, object]]) -> No
     requests, setting = case
     run = ran(requests, setting)
     present = (run.last - run.requests.arrival_time).sum()
-    assert run.area == pytest.approx(present, rel=1e-9, abs=1e-9), "Little's law"
-    if run.steps <= 20_000:
-        assert run.log["emitted"].sum() == requests.output_tokens.sum(), "tokens are conserved"
+    assert run.state.request_time == pytest.approx(present, rel=1e-9, abs=1e-9), "Little's law"
+    if run.state.steps <= 20_000:
+        assert run.log["emitted_tokens"].sum() == requests.output_tokens.sum(), (
+            "tokens are conserved"
+        )
         assert (run.log["running"] <= run.limits.requests).all()
-        assert (run.log["free"] >= 0).all()
+        assert (run.log["free_blocks"] >= 0).all()
         assert (np.diff(run.log["time"]) >= 0).all()
-    assert run.counts[state.DONE] == requests.count, "nobody is starved"
-    assert run.counts[state.LEAST_FREE] >= 0, "memory is never exceeded"
-    assert run.counts[state.FREE_BLOCKS] == run.limits.blocks, "all blocks come back"
+    assert run.state.finished == requests.count, "nobody is starved"
+    assert run.state.least_free_blocks >= 0, "memory is never exceeded"
+    assert run.state.free_blocks == run.limits.blocks, "all blocks come back"
     assert (run.requests.arrival_time <= run.started).all()
     assert (run.started < run.first).all()
     assert (run.first <= run.last).all()
@@ -117,10 +118,10 @@ def test_a_full_memory_preempts_and_all_are_served() -> None:
         "acceptance": ACCEPTED,
     }
     run = ran(requests, setting)
-    assert run.preemptions > 10
+    assert run.state.preemptions > 10
     roomy = ran(requests, setting | {"memory": Memory(blocks=10_000)})
-    assert roomy.preemptions == 0
-    assert roomy.end < run.end
+    assert roomy.state.preemptions == 0
+    assert roomy.state.now < run.state.now
 
 
 @pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
@@ -139,12 +140,11 @@ def test_numba_gives_the_same_event_by_event(policy: str, blocks: int) -> None:
         "acceptance": ACCEPTED,
     }
     slow, fast = (ran(requests, setting, compiled) for compiled in (False, True))
-    names = ("started", "first", "last", "drafted_tokens", "accepted_tokens", "intervals", "sums")
-    for name in (*names, "counts"):
+    names = ("started", "first", "last", "drafted_tokens", "accepted_tokens", "intervals", "log")
+    for name in names:
         np.testing.assert_array_equal(getattr(slow, name), getattr(fast, name))
-    for name, column in slow.log.items():
-        np.testing.assert_array_equal(column, fast.log[name])
-    assert (slow.preemptions > 0) == (blocks == 60)
+    assert slow.state == fast.state
+    assert (slow.state.preemptions > 0) == (blocks == 60)
 
 
 def test_luck_is_of_a_position_and_not_of_the_order_of_steps() -> None:
@@ -192,7 +192,7 @@ def test_recorded_acceptance_is_met_position_by_position() -> None:
     # the first token comes with prefill; steps at positions 1, 2, 3, 5 accept 0, 0, 1 and 3 tokens
     # and reach 2, 3, 5 and 9; the last, at 9, accepts none and ends the output
     assert run.accepted_tokens.tolist() == [4]
-    assert run.steps == 6
+    assert run.state.steps == 6
     assert run.last.tolist() == [6.0]
 
 
@@ -203,8 +203,8 @@ def test_a_step_takes_the_draft_length_of_the_batch_before() -> None:
     setting |= {"times": growing_times(2, 8), "memory": Memory(blocks=10_000)}
     run = ran(requests, setting | {"scheduler": Scheduler(max_running=8, reserved_tokens=2)})
     batch = run.log["decoding"] + run.log["chunks"]
-    expected = np.array(by_batch.by_batch)[batch[:-1].astype(int)]
-    np.testing.assert_array_equal(run.log["draft"][1:], expected)
+    expected = np.array(by_batch.by_batch)[batch[:-1]]
+    np.testing.assert_array_equal(run.log["draft_length"][1:], expected)
 
 
 def test_prompts_found_in_the_cache_are_not_prefilled() -> None:
@@ -213,7 +213,7 @@ def test_prompts_found_in_the_cache_are_not_prefilled() -> None:
     setting |= {"memory": Memory(blocks=10_000), "scheduler": Scheduler()}
     for share, prefilled in ((0.0, 1600), (0.5, 800), (1.0, 10)):
         run = ran(requests, setting | {"prefix_hit_rate": share})
-        assert run.sums[state.PREFILLED] == prefilled
+        assert run.state.prefilled_tokens == prefilled
 
 
 @pytest.mark.parametrize(("load", "is_steady"), [(0.7, True), (1.4, False)])

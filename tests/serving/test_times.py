@@ -68,7 +68,7 @@ def test_the_loop_reads_the_table_as_it_stands() -> None:
         mean_context=500,
         token_budget=2048,
     )
-    flat = table.flat(for_python=True)
+    flat = table.flat()
     random = np.random.default_rng(0)
     for _ in range(50):
         k, n, c = int(random.integers(3)), int(random.integers(1, 41)), random.uniform(0, 2900)
