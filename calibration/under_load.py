@@ -152,22 +152,21 @@ def table_error(study: Study, step: Step) -> float:
 
 def speed() -> None:
     deployment, _ = deploy(**CASES["Qwen3-30B-A3B, H100"][0])
-    acceptance = Acceptance(acceptance_rate=0.7)
+    options: dict[str, Any] = {"drafts": fixed(3), "acceptance": Acceptance(acceptance_rate=0.7)}
     scheduler = Scheduler(max_running=64, reserved_tokens=3)
     for compiled, count in ((False, 300), (True, 50_000)):
         requests = draw_requests(Arrivals(users=64), WORKLOADS["chat"], count, 1)
-        service = prepare(deployment, scheduler, requests, 3)
+        service = prepare(deployment, scheduler, requests, 3, **options)
         paces = []
         for _ in range(7 if compiled else 3):
             begun = time.process_time()
-            run = service.run(requests, fixed(3), acceptance, compiled=compiled)
+            run = service.run(requests, compiled=compiled)
             paces.append(run.state.request_steps / (time.process_time() - begun) / 1e6)
         how = "numba" if compiled else "plain Python"
         listed = ", ".join(f"{pace:.2f}" for pace in paces)
         print(f"{how}: {listed} million request-steps a second")
     requests = draw_requests(Arrivals(request_rate=9.0), WORKLOADS["code"], 10**6, 1)
-    service = prepare(deployment, usual_scheduler(deployment, 3), requests, 3)
-    run = service.run(requests, fixed(3), acceptance)
+    run = prepare(deployment, usual_scheduler(deployment, 3), requests, 3, **options).run(requests)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     told = f"{run.requests.count} requests, {run.state.request_steps} request-steps"
     print(f"{told}: {most:.0f} MB at most")
@@ -227,8 +226,8 @@ def _open(deployment: Any, row: Any) -> Run:
         token_budget=int(row["token_budget"]),
     )
     acceptance = _lengthened(load_acceptance(row["target"], "eagle3")) if length else None
-    service = prepare(deployment, scheduler, requests, length)
-    return service.run(requests, fixed(length), acceptance)
+    how = {"drafts": fixed(length), "acceptance": acceptance}
+    return prepare(deployment, scheduler, requests, length, **how).run(requests)
 
 
 def pairs() -> None:

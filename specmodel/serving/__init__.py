@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         draw_requests as draw_requests,
         read_requests as read_requests,
     )
-    from specmodel.serving.run import prepare as prepare, simulate as simulate
+    from specmodel.serving.run import Service as Service, prepare as prepare
     from specmodel.serving.study import Study as Study, under_load as under_load
 
 __getattr__, __dir__ = front(__name__)

@@ -73,7 +73,7 @@ def learn(server: Server, tables: Tables, step: Step) -> None:
 
 def blocks_for(limits: Limits, tokens: int) -> int:
     """Return the KV blocks of a request with so many entries, its fixed state included."""
-    return (tokens + limits.block - 1) // limits.block + limits.fixed_blocks
+    return (tokens + limits.block_size - 1) // limits.block_size + limits.fixed_blocks
 
 
 def arrive(engine: Engine) -> None:
@@ -105,7 +105,7 @@ def add_to_step(step: Step, request: Request, tokens: int) -> None:
 def defers_prefill(limits: Limits, engine: Engine) -> bool:
     """Return whether the step leaves prefill out, as the last one is not long enough ago."""
     state = engine.state
-    if limits.interval > 1 and state.steps - state.last_prefill < limits.interval:
+    if limits.prefill_interval > 1 and state.steps - state.last_prefill < limits.prefill_interval:
         for i in range(state.running):
             if engine.requests[engine.running[i]].prefill_tokens == 0:
                 return True
@@ -115,7 +115,7 @@ def defers_prefill(limits: Limits, engine: Engine) -> bool:
 def allocate(limits: Limits, engine: Engine, i: int, tokens: int) -> bool:
     """Give a running request more slots, preempting the last ones; tell whether it still runs."""
     state = engine.state
-    blocks = (tokens + limits.block - 1) // limits.block
+    blocks = (tokens + limits.block_size - 1) // limits.block_size
     while blocks > state.free_blocks and state.running > i:
         preempt(engine)
     if state.running == i:
@@ -123,7 +123,7 @@ def allocate(limits: Limits, engine: Engine, i: int, tokens: int) -> bool:
     request = engine.requests[engine.running[i]]
     state.free_blocks -= blocks
     request.blocks += blocks
-    request.free_slots += blocks * limits.block
+    request.free_slots += blocks * limits.block_size
     return True
 
 
@@ -152,7 +152,7 @@ def schedule_running(
             tokens = 0
         if tokens > step.budget:
             tokens = step.budget
-        short = tokens + limits.reserve - request.free_slots
+        short = tokens + limits.reserved_tokens - request.free_slots
         if tokens > 0 and short > 0 and not allocate(limits, engine, i, short):
             return
         request.scheduled_tokens = 0
@@ -166,7 +166,7 @@ def schedule_waiting(
 ) -> None:
     """Admit waiting requests, the preempted ones first, as long as tokens and blocks are left."""
     state = engine.state
-    while step.budget > 0 and state.running < limits.requests:
+    while step.budget > 0 and state.running < limits.max_running:
         if state.preempted > 0:
             place = engine.preempted[state.preempted - 1]
         elif state.admitted < state.arrived:
@@ -183,7 +183,7 @@ def schedule_waiting(
         tokens = verified if rest == 0 else rest
         if tokens > step.budget:
             tokens = step.budget
-        blocks = blocks_for(limits, cached + tokens + limits.reserve)
+        blocks = blocks_for(limits, cached + tokens + limits.reserved_tokens)
         if blocks > state.free_blocks or blocks_for(limits, whole) > state.free_blocks:
             return
         if state.preempted > 0:
@@ -193,7 +193,7 @@ def schedule_waiting(
             request.started = state.now
         state.free_blocks -= blocks
         request.blocks, request.context, request.prefill_tokens = blocks, cached, rest
-        request.free_slots = (blocks - limits.fixed_blocks) * limits.block - cached
+        request.free_slots = (blocks - limits.fixed_blocks) * limits.block_size - cached
         engine.running[state.running] = place
         state.running += 1
         add_to_step(step, request, tokens)
@@ -201,7 +201,7 @@ def schedule_waiting(
 
 def schedule(limits: Limits, engine: Engine, step: Step, length: int) -> None:
     """Say what each request has in the step; none is admitted where one was preempted."""
-    step.draft_length, step.budget = length, limits.tokens
+    step.draft_length, step.budget = length, limits.token_budget
     step.batch = step.decoding = step.context = step.chunks = step.prompt_tokens = 0
     step.accepted_tokens = step.emitted_tokens = 0
     is_deferred, preemptions = defers_prefill(limits, engine), engine.state.preemptions
@@ -348,7 +348,7 @@ def serve(
     """Serve requests until those that are asked for have left; record when each began and ended."""
     state, log = engine.state, engine.log
     state.free_blocks = state.least_free_blocks = limits.blocks
-    state.last_batch, state.last_prefill = 1, -limits.interval
+    state.last_batch, state.last_prefill = 1, -limits.prefill_interval
     state.arrived = min(engine.users, len(engine.requests))
     while state.finished < engine.until:
         step = log[min(state.steps, len(log) - 1)]

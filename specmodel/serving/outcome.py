@@ -34,9 +34,11 @@ class Run:
         Of each request [token].
     intervals
         How many chunks of tokens came so long after the chunk before, by bin of `EDGES` [-].
-    state, all_emitted, all_drafted, begun
-        Of the server at the end; of all requests, those that are not recorded among them, tokens
-        emitted and drafted [token], and how many emitted any [request].
+    throughput, tokens_per_step, drafted_per_step
+        Output tokens a second [token/s]; mean tokens that a request emits, and that are drafted for
+        it, in a step that decodes it [token]. Of all requests, also of those not recorded.
+    state
+        Of the server at the end.
     log
         The first steps, as many as were asked for, with the fields of `Step`.
     limits
@@ -50,10 +52,10 @@ class Run:
     drafted_tokens: NDArray[np.int64]
     accepted_tokens: NDArray[np.int64]
     intervals: NDArray[np.int64]
+    throughput: float
+    tokens_per_step: float
+    drafted_per_step: float
     state: State = field(repr=False)
-    all_emitted: int
-    all_drafted: int
-    begun: int
     log: NDArray[Any] = field(repr=False)
     limits: Limits = field(repr=False)
 
@@ -101,23 +103,6 @@ class Run:
             return float(self.state.running_time / self.state.now)
         inside = np.clip(self.last, since, until) - np.clip(self.started, since, until)
         return float(inside.sum() / (until - since))
-
-    @property
-    def throughput(self) -> float:
-        """Output tokens a second over the whole run [token/s]."""
-        return float(self.all_emitted / self.state.now)
-
-    @property
-    def tokens_per_step(self) -> float:
-        """Mean tokens that a request emits in a step that decodes it [token]."""
-        chunks = self.intervals.sum()
-        return float((self.all_emitted - self.begun) / chunks) if chunks else 1.0
-
-    @property
-    def drafted_per_step(self) -> float:
-        """Mean tokens drafted for a request in a step that decodes it [token]."""
-        chunks = self.intervals.sum()
-        return float(self.all_drafted / chunks) if chunks else 0.0
 
     def interval_quantile(self, share: float) -> float:
         """Return the time between chunks of tokens that a share of them stay below [s]."""

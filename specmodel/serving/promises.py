@@ -22,7 +22,6 @@ from specmodel.serving.capacity import (
 )
 from specmodel.serving.closed_forms import LoadCurves, fluid_state
 from specmodel.serving.outcome import WARM_UP, Run
-from specmodel.serving.policies import Drafting
 from specmodel.serving.requests import LENGTHS, Arrivals, Lengths, Requests, Whole
 from specmodel.serving.run import Service, is_worth_compiling
 from specmodel.serving.study import Study
@@ -84,7 +83,7 @@ class Trial:
 
         In all replications, or in as many as make clear whether the targets are met.
         """
-        policy = self.study.policy(name)
+        service = self.study.service(name)
         tpot, residence = self._edge(self.curves(name))
         present = load.users or load.request_rate * residence
         measured = int(max(self.study.num_requests, np.ceil(RESIDENCES * present)))
@@ -94,7 +93,7 @@ class Trial:
         rate, added = load.request_rate or load.users, self.study.first_token_time
         while True:
             i = len(runs)
-            runs.append(self._run(policy, self._requests(i, load, own, tpot), i, own.stop))
+            runs.append(self._run(service, self._requests(i, load, own, tpot), i, own.stop))
             if in_all and i + 1 < self.replications:
                 continue
             found = load_of(rate, runs, own, self.targets, added)
@@ -105,7 +104,7 @@ class Trial:
         """Return TTFT and TPOT within which enough requests are where each is alone [s]."""
         rare = Arrivals(request_rate=1e-5 / self.curves(name).residence[0])
         requests = self._requests(0, rare, slice(0, _ALONE), 0.0)
-        run = self._run(self.study.policy(name), requests, 0, _ALONE)
+        run = self._run(self.study.service(name), requests, 0, _ALONE)
         share = self.targets.attainment
         ttft, tpot = (float(np.quantile(times[:_ALONE], share)) for times in (run.ttft, run.tpot))
         return ttft + self.study.first_token_time, tpot
@@ -131,13 +130,12 @@ class Trial:
 
     def factors(self, name: str, load: Load) -> tuple[float, float]:
         """Return the ends of the 80 % interval of the time per token, over the time itself [-]."""
-        service, drafts = self.study.policy(name)
         where: dict[str, Any] = {
             "batch_size": np.array([max(round(load.means["running"]), 1)]),
-            "context_length": round(service.context),
+            "context_length": round(self.study.typical.mean_context),
             "interval": True,
         }
-        if drafts.max_draft_length:
+        if self.study.service(name).drafts.max_draft_length:
             predicted = predict_deployed(
                 self.study.deployment,
                 {},
@@ -222,13 +220,11 @@ class Trial:
             )
         return self._blocks[place]
 
-    def _run(
-        self, policy: tuple[Service, Drafting], requests: Requests, place: int, until: int
-    ) -> Run:
+    def _run(self, service: Service, requests: Requests, place: int, until: int) -> Run:
         seed = int(stream(self.study.seed, LENGTHS, place).integers(2**31))
         searched = _RATES * self.replications * until * self.mean_output
         compiled = is_worth_compiling(searched)
-        return self.study.serve(policy, requests, seed=seed, until=until, compiled=compiled)
+        return service.run(requests, seed=seed, until=until, compiled=compiled)
 
 
 def _cut(prompts: Whole, outputs: Whole, longest: int) -> tuple[Whole, Whole]:

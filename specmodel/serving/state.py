@@ -141,15 +141,19 @@ class Outcomes(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Limits of the scheduler; `reserve` are slots beyond those of a step's tokens [token]."""
+    """Fields of `limits.Scheduler`, and what memory holds.
 
-    requests: int
-    tokens: int
-    block: int
+    These are KV blocks in all, and those of one request's recurrent states and full windows [-]. A
+    block is so large that it holds any request where nothing grows [token].
+    """
+
     blocks: int
-    fixed_blocks: int
-    reserve: int
-    interval: int
+    fixed_blocks: int = 0
+    block_size: int = 16
+    max_running: int = 1024
+    token_budget: int = 8192
+    reserved_tokens: int = 0
+    prefill_interval: int = 1
 
 
 class Server(NamedTuple):

@@ -12,10 +12,10 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.serving.capacity import Targets, load_of
 from specmodel.serving.carried import capacities, capacity_row, check_alone
-from specmodel.serving.limits import Memory, Scheduler
 from specmodel.serving.promises import RESIDENCES, Trial
 from specmodel.serving.requests import Arrivals, Lengths, Requests
 from specmodel.serving.run import Service
+from specmodel.serving.state import Limits
 from specmodel.serving.study import Study
 
 DEPLOYMENT, _ = deploy(target="qwen3-30b-a3b", hardware="h100", drafter="eagle3")
@@ -43,7 +43,7 @@ def test_one_server_with_constant_work_has_the_capacity_of_its_waits():
     """
     lengths = Lengths(prompt_tokens=5, output_tokens=2)
     tried = trial(lengths, targets=Targets(ttft=1.0 + 1e-9, attainment=0.7), replications=4)
-    tried = on_constant_times(tried, Scheduler(max_running=1), requests=3000)
+    tried = on_constant_times(tried, Limits(blocks=10**6, max_running=1), requests=3000)
     found = tried.capacity("none")
     assert found.rate == pytest.approx(0.15, rel=0.04)
     low, high = found.simulated
@@ -51,10 +51,10 @@ def test_one_server_with_constant_work_has_the_capacity_of_its_waits():
     assert high > 0.15 * 0.96
 
 
-def on_constant_times(tried: Trial, scheduler: Scheduler, requests: int) -> Trial:
+def on_constant_times(tried: Trial, limits: Limits, requests: int) -> Trial:
     """Return a trial on a server whose steps take a second, whatever they carry."""
-    times = constant_times(1.0, 1.0, scheduler.max_running)
-    own = Service(times=times, scheduler=scheduler, memory=Memory(blocks=10**6))
+    times = constant_times(1.0, 1.0, limits.max_running)
+    own = Service(times=times, limits=limits)
     fixed = {"plain_service": own, "first_token_time": 0.0, "num_requests": requests}
     tried.study.__dict__.update(fixed)
     return tried
@@ -63,7 +63,9 @@ def on_constant_times(tried: Trial, scheduler: Scheduler, requests: int) -> Tria
 def test_where_only_slots_limit_the_capacity_is_that_at_which_requests_wait_ever_longer():
     """Steps of a second in 16 slots, one with the prompt and 19 more a request: 16/20 a s."""
     tried = trial(Lengths(prompt_tokens=5, output_tokens=20), targets=Targets(tpot=3.0))
-    tried = on_constant_times(tried, Scheduler(max_running=16, token_budget=10**5), requests=3000)
+    tried = on_constant_times(
+        tried, Limits(blocks=10**6, max_running=16, token_budget=10**5), requests=3000
+    )
     tried.study.plain_service.times.more[:] = 0.0
     found = tried.capacity("none")
     assert found.rate == pytest.approx(0.8, rel=0.06)
@@ -76,8 +78,8 @@ def test_runs_are_long_and_others_come_until_the_measured_have_left(monkeypatch)
         seen.append((rate, list(runs), own))
         return load_of(rate, runs, own, targets, added)
 
-    def run(self, policy, requests, place, until):
-        found = run_one(self, policy, requests, place, until)
+    def run(self, service, requests, place, until):
+        found = run_one(self, service, requests, place, until)
         asked[found] = requests.arrival_time
         return found
 
@@ -101,7 +103,7 @@ def test_few_requests_are_compiled_where_runs_last_many_residences(monkeypatch):
     monkeypatch.setattr("specmodel.serving.run.WORTH_COMPILING", 30 * 300 * 200)
     monkeypatch.setattr("specmodel.serving.run.find_spec", lambda name: True)
     monkeypatch.setattr(
-        Study, "serve", lambda self, *given, compiled, **rest: seen.append(compiled) or given
+        Service, "run", lambda self, *given, compiled, **rest: seen.append(compiled) or given
     )
     monkeypatch.setattr("specmodel.serving.promises.load_of", lambda *given: given)
     tried = trial(Lengths(prompt_tokens=50, output_tokens=200), replications=1)
