@@ -57,39 +57,20 @@ _MOST_STEPS = 300_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Loaded(Viewed):
-    """What a server does at rates, the largest rates within targets, or the steps of one run.
+class LoadQuestion:
+    """What `load` is asked, resolved, before anything is simulated.
 
     Parameters
     ----------
-    trial, study, targets
-        What was simulated: a trial where largest rates were searched; its targets of TTFT and TPOT,
-        None for any [s].
-    rows, tried
-        A row for each load and policy, or for each policy; and of a search for each rate tried.
+    study, policies, loads
+        What is simulated, under which policies, and at which loads; none of these, but a trial,
+        where largest rates are searched.
+    trial, targets
+        The study in replications; its targets of TTFT and TPOT, None for any [s].
     assumed, is_usual
         What was assumed, by argument; whether policies are the usual ones.
-    run
-        The one run whose steps were asked for.
-    """
-
-    room = "loads"
-
-    study: Study
-    rows: list[Row]
-    assumed: Mapping[str, Any]
-    is_usual: bool
-    targets: tuple[float | None, float | None] = (None, None)
-    trial: Trial | None = None
-    tried: Sequence[Row] = ()
-    run: Run | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LoadQuestion:
-    """What `load` is asked, resolved: as `Loaded`, before anything is simulated.
-
-    `loads` are none where largest rates are searched; `costs` are the price and the rate in all.
+    costs, has_steps
+        The price and the rate in all, as far as given; whether the steps of one run are asked for.
     """
 
     study: Study
@@ -98,27 +79,40 @@ class LoadQuestion:
     is_usual: bool
     targets: tuple[float | None, float | None]
     costs: Mapping[str, Any]
-    loads: Sequence[Arrivals] = ()
-    trial: Trial | None = None
-    has_steps: bool = False
+    loads: Sequence[Arrivals]
+    trial: Trial | None
+    has_steps: bool
 
     def answered(self, progress: Callable[[int], object] = lambda done: None, **how: Any) -> Loaded:
         """Return the answer; `how` says where a search is computed, as `capacities` takes it."""
-        loaded = partial(
-            Loaded,
-            study=self.study,
-            assumed=self.assumed,
-            is_usual=self.is_usual,
-            targets=self.targets,
-        )
+        answer = partial(Loaded, **vars(self))
         if self.trial is not None:
             found = largest_rates(self.trial, self.policies, **self.costs, progress=progress, **how)
-            return loaded(trial=self.trial, rows=found[0], tried=found[1])
+            return answer(rows=found[0], tried=found[1])
         if self.has_steps:
             run = self.study.run(self.policies[0], self.loads[0], log_steps=_MOST_STEPS)
-            return loaded(run=run, rows=run.step_rows)
+            return answer(run=run, rows=run.step_rows)
         simulated = partial(under_load, self.study, self.loads, self.policies, self.targets)
-        return loaded(rows=simulated(**self.costs, progress=progress))
+        return answer(rows=simulated(**self.costs, progress=progress))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Loaded(LoadQuestion, Viewed):
+    """What a server does at rates, the largest rates within targets, or the steps of one run.
+
+    Parameters
+    ----------
+    rows, tried
+        A row for each load and policy, or for each policy; and of a search for each rate tried.
+    run
+        The one run whose steps were asked for.
+    """
+
+    room = "loads"
+
+    rows: list[Row]
+    tried: Sequence[Row] = ()
+    run: Run | None = None
 
 
 def load(
@@ -158,21 +152,29 @@ def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> 
     """Return the question that arguments by name ask, those of `load`; whole, or an InputError."""
     asked, case = _resolved(arguments, is_drafting=is_drafting)
     targets, policies = _targets(asked), _policies(asked, case)
-    has_steps = bool(asked.get("steps"))
-    question = partial(
-        LoadQuestion, policies=policies, is_usual="policy" not in asked, targets=targets
-    )
-    costs = given(asked, ("gpu_hour_price", "for_rate"))
+    costs, has_steps = given(asked, ("gpu_hour_price", "for_rate")), bool(asked.get("steps"))
     check_costs(**costs)
+    trial, loads = None, list[Arrivals]()
     if not (given(asked, ("request_rate", "users")) or has_steps) and targets != (None, None):
         trial, assumed = _trial(asked, case, policies)
-        return question(study=trial.study, trial=trial, assumed=assumed, costs=costs)
-    study, assumed = _study(asked, case, policies)
-    loads = _arrivals(asked, study.lengths)
-    refuse_given(asked, OF_SEARCH, FOR_LARGEST)
+        study = trial.study
+    else:
+        study, assumed = _study(asked, case, policies)
+        loads = _arrivals(asked, study.lengths)
+        refuse_given(asked, OF_SEARCH, FOR_LARGEST)
     if has_steps and len(policies) * len(loads) > 1:
         raise InputError("steps", True, "one load, and one policy with --policy")
-    return question(study=study, loads=loads, assumed=assumed, costs=costs, has_steps=has_steps)
+    return LoadQuestion(
+        study=study,
+        policies=policies,
+        assumed=assumed,
+        is_usual="policy" not in asked,
+        targets=targets,
+        costs=costs,
+        loads=loads,
+        trial=trial,
+        has_steps=has_steps,
+    )
 
 
 def trial_of(
@@ -247,12 +249,10 @@ def _study(
         max_draft_length=longest,
         lengths=lengths,
         num_requests=asked.get("requests", 2000),
-        seed=seed,
         limits=tuple(given(asked, LIMITS).items()),
-        policy_state=asked.get("policy_state", "request"),
         trace=trace,
-        prefix_hit_rate=asked.get("prefix_hit_rate", 0.0),
         prefill_servers=_servers(asked.get("prefill")),
+        **given(asked, ("seed", "policy_state", "prefix_hit_rate")),
     )
     return study, assumed | told | {"scheduling": "as vLLM 0.33"}
 
