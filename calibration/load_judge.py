@@ -24,9 +24,9 @@ from specmodel.cost.deploying import deploy
 from specmodel.serving.capacity import Capacity, Targets
 from specmodel.serving.closed_forms import chain_state, fluid_state
 from specmodel.serving.outcome import COOL_DOWN, WARM_UP
-from specmodel.serving.promises import Trial
 from specmodel.serving.requests import Arrivals, Lengths, Requests
 from specmodel.serving.study import Study
+from specmodel.serving.trial import Trial
 
 LENGTHS = Lengths(
     prompt_tokens=24, output_tokens=24, prompt_spread=0.3, output_spread=0.3, longest=64

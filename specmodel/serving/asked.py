@@ -30,10 +30,10 @@ from specmodel.replay.traces import Trace, join_traces, sample_trace
 from specmodel.serving.capacity import Targets
 from specmodel.serving.carried import check_alone, check_costs, largest_rates
 from specmodel.serving.outcome import Run
-from specmodel.serving.promises import RUNS, Trial
 from specmodel.serving.requests import Arrivals, Lengths, Requests, read_requests, workload
 from specmodel.serving.run import has_numba
 from specmodel.serving.study import Row, Study, under_load
+from specmodel.serving.trial import RUNS, Trial
 
 LIMITS = ("max_running", "token_budget", "block_size", "reserved_tokens", "prefill_interval")
 OF_SEARCH = ("for_rate", "replications", "attainment")

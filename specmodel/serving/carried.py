@@ -15,8 +15,8 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check, format_si
 from specmodel.replay.workers import spread
 from specmodel.serving.capacity import MEANS, NOTHING, Capacity, Load
-from specmodel.serving.promises import Trial
 from specmodel.serving.study import Row, add_costs
+from specmodel.serving.trial import Trial
 
 if TYPE_CHECKING:
     from specmodel.answers.schedule import Schedule

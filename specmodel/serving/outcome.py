@@ -1,5 +1,6 @@
 """What a run of the simulator recorded, and what follows from that."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -140,14 +141,10 @@ class Run:
     def is_steady(self) -> bool:
         """Whether waiting times do not grow over the run: else the rate is more than is carried.
 
-        They grow if their slope is clear of its error and adds more than half a residence. Users
-        wait for their answers, so that theirs cannot grow.
+        Users wait for their answers, so that theirs cannot grow.
         """
-        if self.requests.users or self.requests.count < 2 * BATCHES:
-            return True
-        slope, error = self.growth
-        residence = float((self.last - self.started)[self.measured].mean())
-        return slope <= max(3 * error, 0.5 * residence)
+        is_short = self.requests.count < 2 * BATCHES
+        return bool(self.requests.users) or is_short or are_steady([self])
 
     @property
     def carried_rate(self) -> float:
@@ -160,3 +157,14 @@ class Run:
             if until > since
             else self.requests.count / self.state.now
         )
+
+
+def are_steady(runs: Sequence[Run]) -> bool:
+    """Tell whether waiting times do not grow, in the mean over runs.
+
+    They grow if their slope is clear of its error and adds more than half a residence.
+    """
+    slopes, errors = np.array([run.growth for run in runs]).T
+    residences = [(run.last - run.started)[run.measured].mean() for run in runs]
+    error = np.hypot.reduce(errors) / len(runs)
+    return bool(slopes.mean() <= max(3 * error, 0.5 * np.mean(residences)))

@@ -12,11 +12,11 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.serving.capacity import Targets, load_of
 from specmodel.serving.carried import capacities, capacity_row, check_alone
-from specmodel.serving.promises import RESIDENCES, Trial
 from specmodel.serving.requests import Arrivals, Lengths, Requests
 from specmodel.serving.run import Service
 from specmodel.serving.state import Limits
 from specmodel.serving.study import Study
+from specmodel.serving.trial import RESIDENCES, Trial
 
 DEPLOYMENT, _ = deploy(target="qwen3-30b-a3b", hardware="h100", drafter="eagle3")
 SHORT = Lengths(prompt_tokens=120, output_tokens=40, output_spread=0.3)
@@ -83,7 +83,7 @@ def test_runs_are_long_and_others_come_until_the_measured_have_left(monkeypatch)
         asked[found] = requests.arrival_time
         return found
 
-    monkeypatch.setattr("specmodel.serving.promises.load_of", note)
+    monkeypatch.setattr("specmodel.serving.trial.load_of", note)
     monkeypatch.setattr(Trial, "_run", run)
     found = trial(SHORT).capacity("fixed:3")
     promised = [(runs, own) for rate, runs, own in seen if rate <= found.rate]
@@ -105,7 +105,7 @@ def test_few_requests_are_compiled_where_runs_last_many_residences(monkeypatch):
     monkeypatch.setattr(
         Service, "run", lambda self, *given, compiled, **rest: seen.append(compiled) or given
     )
-    monkeypatch.setattr("specmodel.serving.promises.load_of", lambda *given: given)
+    monkeypatch.setattr("specmodel.serving.trial.load_of", lambda *given: given)
     tried = trial(Lengths(prompt_tokens=50, output_tokens=200), replications=1)
     tried = replace(tried, study=replace(tried.study, num_requests=20))
     for rate in (0.01, 10.0):
