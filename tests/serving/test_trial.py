@@ -10,7 +10,7 @@ from constant_steps import constant_times
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
-from specmodel.serving.capacity import Targets, load_of
+from specmodel.serving.capacity import Load, Targets, load_of
 from specmodel.serving.carried import capacities, capacity_row, check_alone
 from specmodel.serving.requests import Arrivals, Lengths, Requests
 from specmodel.serving.run import Service
@@ -105,7 +105,8 @@ def test_few_requests_are_compiled_where_runs_last_many_residences(monkeypatch):
     monkeypatch.setattr(
         Service, "run", lambda self, *given, compiled, **rest: seen.append(compiled) or given
     )
-    monkeypatch.setattr("specmodel.serving.trial.load_of", lambda *given: given)
+    nothing = Load(rate=1.0, slowness=(np.zeros(1),))
+    monkeypatch.setattr("specmodel.serving.trial.load_of", lambda *given: nothing)
     tried = trial(Lengths(prompt_tokens=50, output_tokens=200), replications=1)
     tried = replace(tried, study=replace(tried.study, num_requests=20))
     for rate in (0.01, 10.0):
@@ -137,7 +138,7 @@ def test_the_work_of_a_run_is_what_rate_and_mean_output_make_of_it():
     """So that the luck of lengths and arrivals does not pass for load."""
     tried = trial(Lengths(prompt_tokens=50, output_tokens=60, output_spread=1.0))
     for seed in range(3):
-        found = tried._requests(seed, Arrivals(request_rate=7.0), slice(0, 400), 0.01).first(400)
+        found = tried._requests(seed, Arrivals(request_rate=7.0), 400, 0.01).first(400)
         work = found.output_tokens.sum() / found.arrival_time[-1]
         assert work == pytest.approx(7.0 * tried.mean_output)
     assert tried.mean_output == pytest.approx(60, rel=0.03)  # the longest are cut
@@ -145,9 +146,7 @@ def test_the_work_of_a_run_is_what_rate_and_mean_output_make_of_it():
 
 def test_higher_rates_have_the_same_requests_and_more():
     tried = trial()
-    few, many = (
-        tried._requests(1, Arrivals(request_rate=rate), slice(0, 500), 0.01) for rate in (1.0, 50.0)
-    )
+    few, many = (tried._requests(1, Arrivals(request_rate=rate), 500, 0.01) for rate in (1.0, 50.0))
     assert few.count < many.count
     for name in ("prompt_tokens", "output_tokens"):
         assert (getattr(few, name) == getattr(many, name)[: few.count]).all()
@@ -188,7 +187,7 @@ def test_recorded_requests_are_drawn_from():
         prompt_tokens=np.array([50, 60, 70]),
         output_tokens=np.array([40, 50, 90]),
     )
-    drawn = trial(recorded)._requests(0, Arrivals(request_rate=2.0), slice(0, 300), 0.01)
+    drawn = trial(recorded)._requests(0, Arrivals(request_rate=2.0), 300, 0.01)
     pairs = set(zip(drawn.prompt_tokens.tolist(), drawn.output_tokens.tolist(), strict=True))
     assert pairs == {(50, 40), (60, 50), (70, 90)}
 
