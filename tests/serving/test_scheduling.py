@@ -36,9 +36,7 @@ def growing_times(longest: int, most: int) -> TabulatedTimes:
         base=base,
         context_step=10.0,
         more=np.broadcast_to(more, (longest + 1, *more.shape)),
-        at_requests=sizes,
-        at_tokens=tokens,
-        at_seen=seen,
+        nodes=(sizes, tokens, seen),
     )
 
 
