@@ -7,6 +7,7 @@ among what was assumed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -277,7 +278,7 @@ def _number_of(kind: str, text: str) -> int:
 
 
 def _servers(text: str | None) -> int:
-    """Return how many servers prefill apart, 0 if the same server does both."""
+    """Return how many servers prefill for others, 0 if the same server does both."""
     servers = _number_of("apart", text or "")
     if not servers and text not in (None, "together"):
         raise InputError("prefill", text, "together, or apart:N, such as apart:2")
@@ -340,17 +341,15 @@ def _arrivals(asked: Mapping[str, Any], lengths: Lengths | Requests) -> list[Arr
 
 def _law(text: str | None) -> dict[str, Any]:
     """Return the process of arrivals: poisson, gamma:2 or bursts:8."""
-    name, has_number, number = (text or "poisson").partition(":")
-    field = {"gamma": ("variation", float), "bursts": ("burst", int)}.get(name)
-    expected = "poisson, gamma:CV or bursts:N, such as gamma:2"
-    if name == "poisson" and not has_number:
+    if text in (None, "poisson"):
         return {}
-    try:
-        if field is not None:
-            return {"process": name, field[0]: field[1](number)}
-    except ValueError:
-        pass
-    raise InputError("arrivals", text, expected)
+    name, _, number = text.partition(":")
+    with suppress(ValueError):
+        if name == "gamma":
+            return {"process": name, "variation": float(number)}
+        if name == "bursts":
+            return {"process": name, "burst": int(number)}
+    raise InputError("arrivals", text, "poisson, gamma:CV or bursts:N, such as gamma:2")
 
 
 def _targets(asked: Mapping[str, Any]) -> tuple[float | None, float | None]:

@@ -19,7 +19,7 @@ from specmodel.serving.outcome import Run, are_steady
 GROWTH = 1.25
 """From one rate of the grid to the next, of which all policies share the rates [-]."""
 WIDTH = GROWTH ** (2.0**-5)
-"""From the rate that is promised to the first found to fail, at most [-]."""
+"""From the capacity to the first rate found to fail, at most [-]."""
 _CLEAR = 0.85, 1.6
 """A slowness up to which a rate passes clearly, and one from which it fails clearly, if two
 replications agree: no other is run [-]."""
@@ -133,8 +133,8 @@ class Capacity:
     loads: tuple[Load, ...]
 
     @property
-    def promised(self) -> Load | None:
-        """What requests met at the rate that can be promised, None if none can."""
+    def met(self) -> Load | None:
+        """What requests met at the capacity, None if no rate passes."""
         return next((load for load in self.loads if load.rate == self.rate), None)
 
     @property

@@ -1,7 +1,7 @@
 """Steady states in closed form: the running batch, TPOT and TTFT that follow from a rate.
 
-A step that the simulator runs carries prefill; here passes are without, and the prefill of the
-others is added once: each of the B - 1 others is prefilled once while a request makes its tokens.
+Chunked-prefill interference is added once: steps here are without prefill, and each of the B - 1
+others is prefilled once while a request makes its tokens.
 """
 
 from dataclasses import dataclass

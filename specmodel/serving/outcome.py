@@ -29,8 +29,8 @@ class Run:
     requests
         What was asked; of users, with the arrivals that followed.
     started, first, last
-        When each request was first scheduled, where it decodes if it is prefilled apart, and
-        emitted its first and last token [s].
+        When each request was first scheduled, on the server that decodes it, and emitted its first
+        and last token [s].
     drafted_tokens, accepted_tokens
         Of each request [token].
     intervals

@@ -50,8 +50,8 @@ class Study:
     trace
         Recorded acceptance in place of chances by position; closed forms then take its means.
     prefix_hit_rate, prefill_servers
-        Share of every prompt that is found in the prefix cache [-]; servers that prefill apart, 0
-        for none [-].
+        Share of every prompt that is found in the prefix cache [-]; servers of
+        disaggregated prefill, 0 for none [-].
     """
 
     deployment: Deployment
@@ -90,7 +90,7 @@ class Study:
 
     @property
     def num_gpus(self) -> int:
-        """GPUs of a server, those that prefill apart included [-]."""
+        """GPUs of a server, those of disaggregated prefill included [-]."""
         return self.deployment.layout.num_gpus * (1 + self.prefill_servers)
 
     @cached_property

@@ -122,9 +122,9 @@ class Trial:
 
         start = 0.6 * self._guess(self.curves(name))
         found = search(try_rate, self.targets.attainment, start)
-        if found.promised is None or self.study.deployment.kernels.record is None:
+        if found.met is None or self.study.deployment.kernels.record is None:
             return found
-        return widened(found, try_rate, self.factors(name, found.promised))
+        return widened(found, try_rate, self.factors(name, found.met))
 
     def factors(self, name: str, load: Load) -> tuple[float, float]:
         """Return the ends of the 80 % interval of the time per token, over the time itself [-]."""

@@ -78,7 +78,7 @@ def test_no_lower_rate_is_tried_where_times_no_longer_fall_and_the_low_end_is_no
     assert 1 <= len(lower) <= 12  # falls by less than 0.5 % a step from a rate of 0.22
 
 
-def test_a_rate_that_passes_again_is_told_and_not_promised():
+def test_a_rate_that_passes_again_is_told_and_not_taken():
     def slowness(rate, share):
         return share * 0 + (1.5 if 2 < rate < 2.6 or rate > 8 else 0.5)
 

@@ -86,9 +86,9 @@ def test_runs_are_long_and_others_come_until_the_measured_have_left(monkeypatch)
     monkeypatch.setattr("specmodel.serving.trial.load_of", note)
     monkeypatch.setattr(Trial, "_run", run)
     found = trial(SHORT).capacity("fixed:3")
-    promised = [(runs, own) for rate, runs, own in seen if rate <= found.rate]
-    assert len(promised) >= 3
-    for runs, own in promised:
+    passing = [(runs, own) for rate, runs, own in seen if rate <= found.rate]
+    assert len(passing) >= 3
+    for runs, own in passing:
         for each in runs:
             arrival = each.requests.arrival_time
             assert each.requests.count == own.stop < len(asked[each])
@@ -135,7 +135,7 @@ def test_workers_give_the_same_records():
 
 
 def test_the_work_of_a_run_is_what_rate_and_mean_output_make_of_it():
-    """So that the luck of lengths and arrivals does not pass for load."""
+    """So that the noise of lengths and arrivals does not pass for load."""
     tried = trial(Lengths(prompt_tokens=50, output_tokens=60, output_spread=1.0))
     for seed in range(3):
         found = tried._requests(seed, Arrivals(request_rate=7.0), 400, 0.01).first(400)
@@ -204,9 +204,9 @@ def test_slower_steps_carry_what_the_interval_says_of_their_factor(factor):
     assert found.scaled(factor) == pytest.approx(other.capacity("none").rate, rel=0.03)
 
 
-def test_nine_in_ten_requests_stay_within_each_target_at_what_is_promised():
+def test_nine_in_ten_requests_stay_within_each_target_at_the_capacity():
     tried = trial(SHORT)
-    met = tried.capacity("fixed:3").promised
+    met = tried.capacity("fixed:3").met
     assert tried.targets.attainment == 0.9
     for name in ("ttft", "tpot"):
         target = getattr(tried.targets, name)
