@@ -24,9 +24,9 @@ from specmodel.cost.deploying import deploy
 from specmodel.serving.capacity import Capacity, Targets
 from specmodel.serving.closed_forms import chain_state, fluid_state
 from specmodel.serving.outcome import COOL_DOWN, WARM_UP
-from specmodel.serving.promises import Trial
 from specmodel.serving.requests import Arrivals, Lengths, Requests
 from specmodel.serving.study import Study
+from specmodel.serving.trial import Trial
 
 LENGTHS = Lengths(
     prompt_tokens=24, output_tokens=24, prompt_spread=0.3, output_spread=0.3, longest=64
@@ -97,9 +97,9 @@ def requests_of(rows: pd.DataFrame) -> Requests:
 
 def simulated(case: Study, draft_length: int, requests: Requests) -> pd.DataFrame:
     """Return when each request would have its first and last token, one draw after the other."""
-    policy, found = case.policy(policy_of(draft_length)), []
+    service, found = case.service(policy_of(draft_length)), []
     for seed in range(LUCKS if draft_length else 1):
-        run = case.serve(policy, requests, seed=seed)
+        run = service.run(requests, seed=seed)
         times = {"first_token": run.first + case.first_token_time, "last_token": run.last}
         own = {"arrival_time": requests.arrival_time, "output_tokens": requests.output_tokens}
         found.append(pd.DataFrame(own | times | {"draw": seed}))

@@ -40,7 +40,7 @@ from specmodel.serving.outcome import Run
 from specmodel.serving.policies import fixed
 from specmodel.serving.requests import WORKLOADS, Arrivals, Lengths, Requests, draw_requests
 from specmodel.serving.run import prepare
-from specmodel.serving.state import RUNNING_NOW
+from specmodel.serving.state import Engine
 from specmodel.serving.study import Study
 from specmodel.serving.times import mixed_step_time
 
@@ -116,14 +116,13 @@ def watched_steps(study: Study, policy: str, rate: float) -> list[Step]:
     """Return all steps of a run in plain Python, with their groups as they were."""
     steps, advance = list[Step](), loop.advance
 
-    def watched(tables: Any, own: Any, records: Any, length: int) -> float:
-        seconds, running = advance(tables, own, records, length), records.wholes[RUNNING_NOW]
-        rows = zip(own.context, own.needed, own.granted, strict=True)
-        taken = [row for row, _ in zip(rows, range(running), strict=False) if row[2] > 0]
-        contexts = tuple(context for context, needed, _ in taken if needed == 0)
-        chunks = tuple((granted, context) for context, needed, granted in taken if needed > 0)
-        steps.append(Step(seconds, length, contexts, chunks))
-        return seconds
+    def watched(tables: Any, engine: Engine, step: Any) -> None:
+        advance(tables, engine, step)
+        own = [engine.requests[place] for place in engine.running[: engine.state.running]]
+        own = [request for request in own if request.scheduled_tokens > 0]
+        contexts = tuple(request.context for request in own if request.prefill_tokens == 0)
+        chunks = tuple((r.scheduled_tokens, r.context) for r in own if r.prefill_tokens > 0)
+        steps.append(Step(step.step_time, step.draft_length, contexts, chunks))
 
     vars(loop).update(advance=watched)
     try:
@@ -153,26 +152,24 @@ def table_error(study: Study, step: Step) -> float:
 
 def speed() -> None:
     deployment, _ = deploy(**CASES["Qwen3-30B-A3B, H100"][0])
-    acceptance = Acceptance(acceptance_rate=0.7)
+    options: dict[str, Any] = {"drafts": fixed(3), "acceptance": Acceptance(acceptance_rate=0.7)}
     scheduler = Scheduler(max_running=64, reserved_tokens=3)
     for compiled, count in ((False, 300), (True, 50_000)):
         requests = draw_requests(Arrivals(users=64), WORKLOADS["chat"], count, 1)
-        service = prepare(deployment, scheduler, requests, 3)
+        service = prepare(deployment, scheduler, requests, 3, **options)
         paces = []
         for _ in range(7 if compiled else 3):
             begun = time.process_time()
-            run = service.run(requests, fixed(3), acceptance, compiled=compiled)
-            paces.append(run.request_steps / (time.process_time() - begun) / 1e6)
+            run = service.run(requests, compiled=compiled)
+            paces.append(run.state.request_steps / (time.process_time() - begun) / 1e6)
         how = "numba" if compiled else "plain Python"
         listed = ", ".join(f"{pace:.2f}" for pace in paces)
         print(f"{how}: {listed} million request-steps a second")
     requests = draw_requests(Arrivals(request_rate=9.0), WORKLOADS["code"], 10**6, 1)
-    service = prepare(deployment, usual_scheduler(deployment, 3), requests, 3)
-    run = service.run(requests, fixed(3), acceptance)
+    run = prepare(deployment, usual_scheduler(deployment, 3), requests, 3, **options).run(requests)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    print(
-        f"{run.requests.count} requests, {run.request_steps} request-steps: {most:.0f} MB at most"
-    )
+    told = f"{run.requests.count} requests, {run.state.request_steps} request-steps"
+    print(f"{told}: {most:.0f} MB at most")
 
 
 def forms() -> None:
@@ -229,8 +226,8 @@ def _open(deployment: Any, row: Any) -> Run:
         token_budget=int(row["token_budget"]),
     )
     acceptance = _lengthened(load_acceptance(row["target"], "eagle3")) if length else None
-    service = prepare(deployment, scheduler, requests, length)
-    return service.run(requests, fixed(length), acceptance)
+    how = {"drafts": fixed(length), "acceptance": acceptance}
+    return prepare(deployment, scheduler, requests, length, **how).run(requests)
 
 
 def pairs() -> None:

@@ -13,6 +13,4 @@ def constant_times(
     base[:, 0] = 0.0
     more = np.full((max_draft_length + 1, 2, 2, 2), prompt_time)
     ends = np.array([0.0, 1e9])
-    return TabulatedTimes(
-        base=base, context_step=1e9, more=more, at_requests=ends, at_tokens=ends, at_seen=ends
-    )
+    return TabulatedTimes(base=base, context_step=1e9, more=more, nodes=(ends, ends, ends))

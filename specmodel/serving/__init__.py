@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     )
     from specmodel.serving.limits import Scheduler as Scheduler
     from specmodel.serving.outcome import Run as Run
-    from specmodel.serving.promises import Trial as Trial
     from specmodel.serving.requests import (
         Arrivals as Arrivals,
         Lengths as Lengths,
@@ -31,7 +30,8 @@ if TYPE_CHECKING:
         draw_requests as draw_requests,
         read_requests as read_requests,
     )
-    from specmodel.serving.run import prepare as prepare, simulate as simulate
+    from specmodel.serving.run import Service as Service, prepare as prepare
     from specmodel.serving.study import Study as Study, under_load as under_load
+    from specmodel.serving.trial import Trial as Trial
 
 __getattr__, __dir__ = front(__name__)

@@ -7,6 +7,7 @@ among what was assumed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,10 +31,10 @@ from specmodel.replay.traces import Trace, join_traces, sample_trace
 from specmodel.serving.capacity import Targets
 from specmodel.serving.carried import check_alone, check_costs, largest_rates
 from specmodel.serving.outcome import Run
-from specmodel.serving.promises import RUNS, Trial
 from specmodel.serving.requests import Arrivals, Lengths, Requests, read_requests, workload
 from specmodel.serving.run import has_numba
 from specmodel.serving.study import Row, Study, under_load
+from specmodel.serving.trial import RUNS, Trial
 
 LIMITS = ("max_running", "token_budget", "block_size", "reserved_tokens", "prefill_interval")
 OF_SEARCH = ("for_rate", "replications", "attainment")
@@ -57,39 +58,20 @@ _MOST_STEPS = 300_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Loaded(Viewed):
-    """What a server does at rates, the largest rates within targets, or the steps of one run.
+class LoadQuestion:
+    """What `load` is asked, resolved, before anything is simulated.
 
     Parameters
     ----------
-    trial, study, targets
-        What was simulated: a trial where largest rates were searched; its targets of TTFT and TPOT,
-        None for any [s].
-    rows, tried
-        A row for each load and policy, or for each policy; and of a search for each rate tried.
+    study, policies, loads
+        What is simulated, under which policies, and at which loads; none of these, but a trial,
+        where largest rates are searched.
+    trial, targets
+        The study in replications; its targets of TTFT and TPOT, None for any [s].
     assumed, is_usual
         What was assumed, by argument; whether policies are the usual ones.
-    run
-        The one run whose steps were asked for.
-    """
-
-    room = "loads"
-
-    study: Study
-    rows: list[Row]
-    assumed: Mapping[str, Any]
-    is_usual: bool
-    targets: tuple[float | None, float | None] = (None, None)
-    trial: Trial | None = None
-    tried: Sequence[Row] = ()
-    run: Run | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LoadQuestion:
-    """What `load` is asked, resolved: as `Loaded`, before anything is simulated.
-
-    `loads` are none where largest rates are searched; `costs` are the price and the rate in all.
+    costs, has_steps
+        The price and the rate in all, as far as given; whether the steps of one run are asked for.
     """
 
     study: Study
@@ -98,27 +80,40 @@ class LoadQuestion:
     is_usual: bool
     targets: tuple[float | None, float | None]
     costs: Mapping[str, Any]
-    loads: Sequence[Arrivals] = ()
-    trial: Trial | None = None
-    has_steps: bool = False
+    loads: Sequence[Arrivals]
+    trial: Trial | None
+    has_steps: bool
 
     def answered(self, progress: Callable[[int], object] = lambda done: None, **how: Any) -> Loaded:
         """Return the answer; `how` says where a search is computed, as `capacities` takes it."""
-        loaded = partial(
-            Loaded,
-            study=self.study,
-            assumed=self.assumed,
-            is_usual=self.is_usual,
-            targets=self.targets,
-        )
+        answer = partial(Loaded, **vars(self))
         if self.trial is not None:
             found = largest_rates(self.trial, self.policies, **self.costs, progress=progress, **how)
-            return loaded(trial=self.trial, rows=found[0], tried=found[1])
+            return answer(rows=found[0], tried=found[1])
         if self.has_steps:
             run = self.study.run(self.policies[0], self.loads[0], log_steps=_MOST_STEPS)
-            return loaded(run=run, rows=run.step_rows)
+            return answer(run=run, rows=run.step_rows)
         simulated = partial(under_load, self.study, self.loads, self.policies, self.targets)
-        return loaded(rows=simulated(**self.costs, progress=progress))
+        return answer(rows=simulated(**self.costs, progress=progress))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Loaded(LoadQuestion, Viewed):
+    """What a server does at rates, the largest rates within targets, or the steps of one run.
+
+    Parameters
+    ----------
+    rows, tried
+        A row for each load and policy, or for each policy; and of a search for each rate tried.
+    run
+        The one run whose steps were asked for.
+    """
+
+    room = "loads"
+
+    rows: list[Row]
+    tried: Sequence[Row] = ()
+    run: Run | None = None
 
 
 def load(
@@ -158,21 +153,29 @@ def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> 
     """Return the question that arguments by name ask, those of `load`; whole, or an InputError."""
     asked, case = _resolved(arguments, is_drafting=is_drafting)
     targets, policies = _targets(asked), _policies(asked, case)
-    has_steps = bool(asked.get("steps"))
-    question = partial(
-        LoadQuestion, policies=policies, is_usual="policy" not in asked, targets=targets
-    )
-    costs = given(asked, ("gpu_hour_price", "for_rate"))
+    costs, has_steps = given(asked, ("gpu_hour_price", "for_rate")), bool(asked.get("steps"))
     check_costs(**costs)
+    trial, loads = None, list[Arrivals]()
     if not (given(asked, ("request_rate", "users")) or has_steps) and targets != (None, None):
         trial, assumed = _trial(asked, case, policies)
-        return question(study=trial.study, trial=trial, assumed=assumed, costs=costs)
-    study, assumed = _study(asked, case, policies)
-    loads = _arrivals(asked, study.lengths)
-    refuse_given(asked, OF_SEARCH, FOR_LARGEST)
+        study = trial.study
+    else:
+        study, assumed = _study(asked, case, policies)
+        loads = _arrivals(asked, study.lengths)
+        refuse_given(asked, OF_SEARCH, FOR_LARGEST)
     if has_steps and len(policies) * len(loads) > 1:
         raise InputError("steps", True, "one load, and one policy with --policy")
-    return question(study=study, loads=loads, assumed=assumed, costs=costs, has_steps=has_steps)
+    return LoadQuestion(
+        study=study,
+        policies=policies,
+        assumed=assumed,
+        is_usual="policy" not in asked,
+        targets=targets,
+        costs=costs,
+        loads=loads,
+        trial=trial,
+        has_steps=has_steps,
+    )
 
 
 def trial_of(
@@ -247,12 +250,10 @@ def _study(
         max_draft_length=longest,
         lengths=lengths,
         num_requests=asked.get("requests", 2000),
-        seed=seed,
         limits=tuple(given(asked, LIMITS).items()),
-        policy_state=asked.get("policy_state", "request"),
         trace=trace,
-        prefix_hit_rate=asked.get("prefix_hit_rate", 0.0),
         prefill_servers=_servers(asked.get("prefill")),
+        **given(asked, ("seed", "policy_state", "prefix_hit_rate")),
     )
     return study, assumed | told | {"scheduling": "as vLLM 0.33"}
 
@@ -277,7 +278,7 @@ def _number_of(kind: str, text: str) -> int:
 
 
 def _servers(text: str | None) -> int:
-    """Return how many servers prefill apart, 0 if the same server does both."""
+    """Return how many servers prefill for others, 0 if the same server does both."""
     servers = _number_of("apart", text or "")
     if not servers and text not in (None, "together"):
         raise InputError("prefill", text, "together, or apart:N, such as apart:2")
@@ -340,17 +341,15 @@ def _arrivals(asked: Mapping[str, Any], lengths: Lengths | Requests) -> list[Arr
 
 def _law(text: str | None) -> dict[str, Any]:
     """Return the process of arrivals: poisson, gamma:2 or bursts:8."""
-    name, has_number, number = (text or "poisson").partition(":")
-    field = {"gamma": ("variation", float), "bursts": ("burst", int)}.get(name)
-    expected = "poisson, gamma:CV or bursts:N, such as gamma:2"
-    if name == "poisson" and not has_number:
+    if text in (None, "poisson"):
         return {}
-    try:
-        if field is not None:
-            return {"process": name, field[0]: field[1](number)}
-    except ValueError:
-        pass
-    raise InputError("arrivals", text, expected)
+    name, _, number = text.partition(":")
+    with suppress(ValueError):
+        if name == "gamma":
+            return {"process": name, "variation": float(number)}
+        if name == "bursts":
+            return {"process": name, "burst": int(number)}
+    raise InputError("arrivals", text, "poisson, gamma:CV or bursts:N, such as gamma:2")
 
 
 def _targets(asked: Mapping[str, Any]) -> tuple[float | None, float | None]:

@@ -6,20 +6,20 @@ long at the same loads of the machine are the same runs at 1/f of the rate, with
 runs at several rates tell the capacity under any common factor of the predicted times.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property
 
 import numpy as np
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
-from specmodel.serving.outcome import Run
+from specmodel.serving.outcome import Run, are_steady
 
 GROWTH = 1.25
 """From one rate of the grid to the next, of which all policies share the rates [-]."""
 WIDTH = GROWTH ** (2.0**-5)
-"""From the rate that is promised to the first found to fail, at most [-]."""
+"""From the capacity to the first rate found to fail, at most [-]."""
 _CLEAR = 0.85, 1.6
 """A slowness up to which a rate passes clearly, and one from which it fails clearly, if two
 replications agree: no other is run [-]."""
@@ -122,39 +122,39 @@ class Capacity:
 
     Parameters
     ----------
-    rate, fails
-        The rate that can be promised, 0 if none passes, and the least one found to fail
-        [request/s].
-    passes_again
-        A higher rate that passes again, None if none of those tried does [request/s].
+    rate
+        The largest one that passes below all that fail, 0 if none does [request/s].
     attainment, loads
         Share of the requests that should meet the targets [-]; rates tried, rising.
     """
 
     rate: float
-    fails: float
-    passes_again: float | None
     attainment: float
     loads: tuple[Load, ...]
 
     @property
-    def promised(self) -> Load | None:
-        """What requests met at the rate that can be promised, None if none can."""
+    def met(self) -> Load | None:
+        """What requests met at the capacity, None if no rate passes."""
         return next((load for load in self.loads if load.rate == self.rate), None)
+
+    @property
+    def passes_again(self) -> float | None:
+        """A higher rate that passes again, None if none of those tried does [request/s]."""
+        higher = (load for load in self.loads if load.rate > self.rate)
+        return next((load.rate for load in higher if load.passes(self.attainment)), None)
 
     def scaled(self, factor: float) -> float:
         """Return the capacity if all times were so many times as long [request/s].
 
         Between rates that were tried by a straight line in logarithms, 0 if all of them then fail.
         """
-        every = np.array([load.quantile(self.attainment) for load in self.loads])
+        every = self._slowness
         return self._crossing(every, 1 / factor) / factor if every[0] * factor <= 1 else 0.0
 
     @property
     def if_looser(self) -> float:
         """The rate that passes with targets `LOOSER` times as long, of those tried [request/s]."""
-        every = [load.quantile(self.attainment) for load in self.loads]
-        return max(self.rate, self._crossing(np.array(every), LOOSER)) if self.rate else 0.0
+        return max(self.rate, self._crossing(self._slowness, LOOSER)) if self.rate else 0.0
 
     @property
     def simulated(self) -> tuple[float, float]:
@@ -162,7 +162,7 @@ class Capacity:
         count = max((len(load.slowness) for load in self.loads), default=0) if self.rate else 0
         if count < 2:
             return self.rate, self.rate
-        own = np.log([self._crossing(self._quantiles(i), 1.0) for i in range(count)])
+        own = np.log([self._crossing(self._slowness_of(i), 1.0) for i in range(count)])
         half = _T80[min(count - 2, len(_T80) - 1)] * own.std(ddof=1) / count**0.5
         return float(self.rate * np.exp(-half)), float(self.rate * np.exp(half))
 
@@ -174,8 +174,13 @@ class Capacity:
         low, high = (self.rate * self.scaled(f) / base for f in sorted(factors, reverse=True))
         return low, high
 
-    def _quantiles(self, replication: int) -> FloatArray:
-        """Return the quantiles of a replication; of another where clear rates lack it [-]."""
+    @cached_property
+    def _slowness(self) -> FloatArray:
+        """Slowness that is not exceeded by the share of requests at each rate [-]."""
+        return np.array([load.quantile(self.attainment) for load in self.loads])
+
+    def _slowness_of(self, replication: int) -> FloatArray:
+        """Return that of a replication; of another where clear rates lack it [-]."""
         own = [load.slowness[replication % len(load.slowness)] for load in self.loads]
         return np.array([quantile(each, self.attainment) for each in own])
 
@@ -210,20 +215,13 @@ def search(try_rate: Callable[[float, bool], Load], attainment: float, start: fl
     start
         About where to begin; if that fails, the grid is gone down first [request/s].
     """
-    tried, whole = dict[float, Load](), set[float]()
-
-    def passes(rate: float, *, in_all: bool = False) -> bool:
-        if rate not in tried or (in_all and rate not in whole):
-            tried[rate] = try_rate(rate, in_all)
-            whole.update({rate} if in_all else ())
-        return tried[rate].passes(attainment)
-
-    narrowed = partial(_narrowed, partial(passes, in_all=True), tried, attainment)
+    found = _Search(try_rate, attainment)
+    passes, tried = found.passes, found.tried
     first = round(np.log(start) / np.log(GROWTH))
     while not passes(GROWTH**first):
         first -= 1
         if len(tried) > _MOST_STEPS:
-            return _found(tried, 0.0, GROWTH ** (first + 1), attainment)
+            return found.capacity(0.0)
     last = first
     while passes(GROWTH ** (last + 1)):
         last += 1
@@ -232,37 +230,50 @@ def search(try_rate: Callable[[float, bool], Load], attainment: float, start: fl
             raise InputError("request_rate", float(f"{GROWTH**last:.3g}"), expected)
     for step in range(2, BEYOND + 2):
         passes(GROWTH ** (last + step))
-    low, high = narrowed(GROWTH**last, GROWTH ** (last + 1))
+    low = found.narrowed(GROWTH**last, GROWTH ** (last + 1))
     while not passes(low, in_all=True) and len(tried) <= _MOST_STEPS:
         below = [rate for rate in tried if rate < low and passes(rate)]
-        low, high = narrowed(max(below), low) if below else (low / GROWTH, low)
-    return _found(tried, low if passes(low) else 0.0, high, attainment)
+        low = found.narrowed(max(below), low) if below else low / GROWTH
+    return found.capacity(low if passes(low) else 0.0)
 
 
-def _narrowed(
-    passes: Callable[[float], bool],
-    tried: Mapping[float, Load],
-    attainment: float,
-    low: float,
-    high: float,
-) -> tuple[float, float]:
-    """Return a rate that passes and one that fails beside it, from two that were tried.
+class _Search:
+    """Rates tried, and whether enough requests met the targets at each."""
 
-    By where a straight line in logarithms meets the targets; halved where that helped less.
-    """
-    is_curved = False
-    while (span := np.log(high / low)) > np.log(WIDTH) * (1 + 1e-9):
-        before, after = (
-            np.log(max(tried[rate].quantile(attainment), 1e-9)) for rate in (low, high)
-        )
-        part, margin = 0.5, 0.5 * np.log(WIDTH) / span
-        if not is_curved and after < 1:
-            part = before / (before - after)
-            part = np.clip(part + (margin if part < 0.5 else -margin), margin, 1 - margin)
-        middle = float(low * (high / low) ** part)
-        low, high = (middle, high) if passes(middle) else (low, middle)
-        is_curved = np.log(high / low) > span / 2
-    return low, high
+    def __init__(self, try_rate: Callable[[float, bool], Load], attainment: float) -> None:
+        self.try_rate, self.attainment = try_rate, attainment
+        self.tried: dict[float, Load] = {}
+        self.whole: set[float] = set()
+
+    def passes(self, rate: float, *, in_all: bool = False) -> bool:
+        """Tell whether a rate passes, in all replications or in as many as make it clear."""
+        if rate not in self.tried or (in_all and rate not in self.whole):
+            self.tried[rate] = self.try_rate(rate, in_all)
+            self.whole.update({rate} if in_all else ())
+        return self.tried[rate].passes(self.attainment)
+
+    def narrowed(self, low: float, high: float) -> float:
+        """Return a rate that passes less than `WIDTH` below one that fails, from two such rates.
+
+        By where a straight line in logarithms meets the targets; halved where that helped less.
+        """
+        is_curved = False
+        while (span := np.log(high / low)) > np.log(WIDTH) * (1 + 1e-9):
+            ends = (self.tried[rate].quantile(self.attainment) for rate in (low, high))
+            before, after = (np.log(max(end, 1e-9)) for end in ends)
+            part, margin = 0.5, 0.5 * np.log(WIDTH) / span
+            if not is_curved and after < 1:
+                part = before / (before - after)
+                part = np.clip(part + (margin if part < 0.5 else -margin), margin, 1 - margin)
+            middle = float(low * (high / low) ** part)
+            low, high = (middle, high) if self.passes(middle, in_all=True) else (low, middle)
+            is_curved = np.log(high / low) > span / 2
+        return low
+
+    def capacity(self, rate: float) -> Capacity:
+        """Return a rate that passes, 0 if none does, with all that were tried."""
+        loads = tuple(self.tried[each] for each in sorted(self.tried))
+        return Capacity(rate=rate, attainment=self.attainment, loads=loads)
 
 
 def widened(
@@ -282,60 +293,36 @@ def widened(
     return replace(found, loads=tuple(loads))
 
 
-def _found(tried: dict[float, Load], rate: float, fails: float, attainment: float) -> Capacity:
-    again = [r for r, load in tried.items() if r > fails and load.passes(attainment)]
-    return Capacity(
-        rate=rate,
-        fails=fails,
-        passes_again=min(again, default=None),
-        attainment=attainment,
-        loads=tuple(tried[r] for r in sorted(tried)),
-    )
-
-
 MEANS = (
     *("running", "tpot", "tpot_p90", "ttft", "ttft_p90"),
     *("throughput", "tokens_per_step", "drafted_tokens_per_step"),
 )
 """What is told of a load, as in the rows of `serving.study`."""
-NOTHING = Capacity(rate=0.0, fails=0.0, passes_again=None, attainment=1.0, loads=())
+NOTHING = Capacity(rate=0.0, attainment=1.0, loads=())
 """Of a server on which a request alone misses the targets."""
 
 
 def load_of(rate: float, runs: Sequence[Run], own: slice, targets: Targets, added: float) -> Load:
-    """Return what the measured requests of replications met; `added` to first tokens [s]."""
-    slowness, rows = [], []
-    for run in runs:
-        ttft, tpot = run.ttft[own], run.tpot[own]
-        slowness.append(np.sort(targets.slowness(ttft, tpot, added)))
-        weights = np.maximum(run.requests.output_tokens[own] - 1, 1e-9)
-        rows.append(
-            {
-                "running": run.running,
-                "tpot": float(np.average(tpot, weights=weights)),
-                "ttft": float(ttft.mean()) + added,
-                "throughput": run.throughput,
-                "tokens_per_step": run.tokens_per_step,
-                "drafted_tokens_per_step": run.drafted_per_step,
-            }
-        )
-    means = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
-    for name in ("tpot", "ttft"):  # of all requests together, as the share that meets targets
-        every = np.concatenate([getattr(run, name)[own] for run in runs])
-        means[f"{name}_p90"] = float(np.quantile(every, 0.9)) + (added if name == "ttft" else 0.0)
+    """Return what the measured requests of replications met; `added` to first tokens [s].
+
+    Quantiles are of all requests together, as the share that meets targets.
+    """
+    ttft, tpot = ([run.ttft[own] for run in runs], [run.tpot[own] for run in runs])
+    weights = [np.maximum(run.requests.output_tokens[own] - 1, 1e-9) for run in runs]
+    means = (
+        np.mean([run.running for run in runs]),
+        np.mean([np.average(t, weights=w) for t, w in zip(tpot, weights, strict=True)]),
+        np.quantile(np.concatenate(tpot), 0.9),
+        np.mean([each.mean() + added for each in ttft]),
+        np.quantile(np.concatenate(ttft), 0.9) + added,
+        np.mean([run.throughput for run in runs]),
+        np.mean([run.tokens_per_step for run in runs]),
+        np.mean([run.drafted_per_step for run in runs]),
+    )
+    slowness = (targets.slowness(*each, added) for each in zip(ttft, tpot, strict=True))
     return Load(
         rate=rate,
-        slowness=tuple(slowness),
-        is_steady=_are_steady(runs),
-        means={name: means[name] for name in MEANS},
+        slowness=tuple(map(np.sort, slowness)),
+        is_steady=all(run.is_steady for run in runs) or are_steady(runs),
+        means=dict(zip(MEANS, map(float, means), strict=True)),
     )
-
-
-def _are_steady(runs: Sequence[Run]) -> bool:
-    """Tell whether waiting times do not grow, as `Run.is_steady` of one run, by their mean."""
-    if all(run.is_steady for run in runs):
-        return True
-    growths = np.array([run.growth for run in runs])
-    slope, error = growths[:, 0].mean(), float(np.hypot.reduce(growths[:, 1])) / len(runs)
-    stays = [float((run.last - run.started)[run.measured].mean()) for run in runs]
-    return bool(slope <= max(3 * error, 0.5 * np.mean(stays)))

@@ -15,13 +15,16 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check, format_si
 from specmodel.replay.workers import spread
 from specmodel.serving.capacity import MEANS, NOTHING, Capacity, Load
-from specmodel.serving.promises import Trial
 from specmodel.serving.study import Row, add_costs
+from specmodel.serving.trial import Trial
 
 if TYPE_CHECKING:
     from specmodel.answers.schedule import Schedule
 
-_OF_POLICY = ("capacity", "simulated_low", "simulated_high", "predicted_low", "predicted_high")
+_OF_POLICY = (
+    *("capacity", "simulated_low", "simulated_high", "predicted_low", "predicted_high"),
+    "passes_again",
+)
 
 
 def largest_rates(
@@ -49,7 +52,7 @@ def largest_rates(
     every = capacities([(trial, name) for name in policies], **how)
     for name, found in zip(policies, every, strict=True):
         rows.append(capacity_row(trial, name, found))
-        ends = {key: rows[-1][key] for key in (*_OF_POLICY, "passes_again")}
+        ends = {key: rows[-1][key] for key in _OF_POLICY}
         tried += [{**_load_row(trial, name, load), **ends} for load in found.loads]
     if not any(row["capacity"] for row in rows):
         expected = "less: at no rate so many requests meet the targets"
@@ -196,20 +199,18 @@ def _capacity(
 
 def check_alone(trial: Trial, policies: Sequence[str]) -> None:
     """Refuse targets that a request alone misses under all policies, and say its times."""
-    targets, found = trial.targets, {name: trial.alone(name) for name in policies}
+    found = {name: trial.alone(name) for name in policies}
     best, (ttft, tpot) = min(found.items(), key=lambda item: item[1][::-1])
-    told = f"what a request alone takes with {best}"
-    if targets.tpot is not None and tpot > targets.tpot:
-        expected = f"at least {format_si(tpot, 's')}, {told}"
-        raise InputError("tpot_target", f"{targets.tpot:g} s", expected)
-    if targets.ttft is not None and ttft > targets.ttft:
-        expected = f"at least {format_si(ttft, 's')}, {told}"
-        raise InputError("ttft_target", f"{targets.ttft:g} s", expected)
+    for name, time in (("tpot", tpot), ("ttft", ttft)):
+        target = getattr(trial.targets, name)
+        if target is not None and time > target:
+            expected = f"at least {format_si(time, 's')}, what a request alone takes with {best}"
+            raise InputError(f"{name}_target", f"{target:g} s", expected)
 
 
 def capacity_row(trial: Trial, name: str, found: Capacity) -> Row:
     """Return what a policy carries, how sure that is, and what requests then meet."""
-    met, (low, high) = found.promised, found.simulated
+    met, (low, high) = found.met, found.simulated
     predicted: tuple[float | None, float | None] = (None, None)
     if met is not None and trial.study.deployment.kernels.record is not None:
         predicted = found.predicted(trial.factors(name, met))

@@ -1,7 +1,7 @@
 """Steady states in closed form: the running batch, TPOT and TTFT that follow from a rate.
 
-A step that the simulator runs carries prefill; here passes are without, and the prefill of the
-others is added once: each of the B - 1 others is prefilled once while a request makes its tokens.
+Chunked-prefill interference is added once: steps here are without prefill, and each of the B - 1
+others is prefilled once while a request makes its tokens.
 """
 
 from dataclasses import dataclass
@@ -9,13 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
-from specmodel.serving.limits import Memory
-from specmodel.serving.policies import Drafting
 from specmodel.serving.requests import Requests
+from specmodel.serving.run import Service
 from specmodel.serving.state import BY_BATCH
-from specmodel.serving.times import TabulatedTimes
 
 _PROMPTS = 400
 """Prompts over which their time is averaged [request]."""
@@ -75,31 +72,26 @@ class SteadyState:
 
 
 def load_curves(
-    times: TabulatedTimes,
-    requests: Requests,
-    *,
-    memory: Memory,
-    max_running: int,
-    drafts: Drafting,
-    acceptance: Acceptance | None = None,
-) -> LoadCurves:
+    service: Service, requests: Requests, acceptance: Acceptance | None = None
+) -> LoadCurves | None:
     """Return what a request takes by how many run, from step times without prefill.
+
+    None where the policy learns, which the closed forms do not.
 
     Parameters
     ----------
-    times, requests
-        Seconds of a step, and requests whose lengths are averaged over.
-    memory, max_running
-        Which bound how many run [request].
-    drafts, acceptance
-        A draft length, fixed or by batch, and how drafts fare.
+    service
+        A server, whose limits bound how many run.
+    requests, acceptance
+        Requests whose lengths are averaged over, and how drafts fare at each position.
     """
+    times, limits, drafts = service.times, service.limits, service.drafts
     if drafts.kind != BY_BATCH:
-        raise InputError("policy", drafts.name, "fixed:K or a schedule: closed forms learn nothing")
+        return None
     context = requests.mean_context
-    held = -(-int(context + drafts.max_draft_length + 1) // memory.block_size)
-    fitting = memory.blocks // (held + memory.fixed_blocks)
-    limit = max(min(max_running, times.max_requests, fitting), 1)
+    held = -(-int(context + drafts.max_draft_length + 1) // limits.block_size)
+    fitting = limits.blocks // (held + limits.fixed_blocks)
+    limit = max(min(limits.max_running, times.max_requests, fitting), 1)
     sizes = np.arange(1, limit + 1)
     by_batch = np.array(drafts.by_batch)
     lengths = by_batch[np.minimum(sizes, len(by_batch) - 1)]

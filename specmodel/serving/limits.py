@@ -36,8 +36,6 @@ class Scheduler:
     prefill_interval
         Steps from one with prefill to the next while others decode: ``prefill_schedule_interval``,
         1 for none between [-].
-    chunked_prefill
-        Whether a prompt is cut where the budget ends; else it waits for a step that takes all.
     """
 
     max_running: int = 1024
@@ -45,7 +43,6 @@ class Scheduler:
     block_size: int = 16
     reserved_tokens: int = 0
     prefill_interval: int = 1
-    chunked_prefill: bool = True
 
     def __post_init__(self) -> None:
         for name in ("max_running", "token_budget", "block_size", "prefill_interval"):
@@ -68,27 +65,10 @@ def usual_scheduler(deployment: Deployment, max_draft_length: int) -> Scheduler:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Memory:
-    """KV blocks of a server, and how many of them stand for what every request keeps.
-
-    Parameters
-    ----------
-    blocks, fixed_blocks
-        Blocks in all, and those of the recurrent states and full windows of one request [-].
-    block_size
-        Entries of a block; so many that one holds any request, where nothing grows [token].
-    """
-
-    blocks: int
-    fixed_blocks: int = 0
-    block_size: int = 16
-
-
-def memory_for(
+def limits_for(
     deployment: Deployment, scheduler: Scheduler, max_draft_length: int, requests: Requests
-) -> Memory:
-    """Return the blocks that are left beside the weights, what a drafter keeps counted.
+) -> Limits:
+    """Return what is scheduled in memory beside the weights, what a drafter keeps counted.
 
     Bytes of a request are taken as linear between the mean and the largest number of its entries.
     """
@@ -106,31 +86,16 @@ def memory_for(
     else:
         block_bytes = by_entry * size
     blocks = int(max(free, 0.0) // block_bytes) * deployment.layout.replicas
-    return Memory(blocks=blocks, fixed_blocks=int(np.ceil(fixed / block_bytes)), block_size=size)
+    held = {"blocks": blocks, "fixed_blocks": int(np.ceil(fixed / block_bytes))}
+    return Limits(**vars(scheduler) | held | {"block_size": size})
 
 
-def limits_of(
-    scheduler: Scheduler, memory: Memory, max_draft_length: int, requests: Requests
-) -> Limits:
-    """Return the limits as the loop reads them; refuse what could never be served."""
-    limits = Limits(
-        requests=scheduler.max_running,
-        tokens=scheduler.token_budget,
-        block=memory.block_size,
-        blocks=memory.blocks,
-        fixed_blocks=memory.fixed_blocks,
-        reserve=scheduler.reserved_tokens,
-        interval=scheduler.prefill_interval,
-        chunked=scheduler.chunked_prefill,
-    )
-    longest = requests.longest + max_draft_length + 1 + scheduler.reserved_tokens
-    if blocks_for(limits, longest) > memory.blocks:
-        held = max(memory.blocks - memory.fixed_blocks, 0) * memory.block_size
+def check_fits(limits: Limits, max_draft_length: int, requests: Requests) -> None:
+    """Refuse requests that could never be served."""
+    longest = requests.longest + max_draft_length + 1 + limits.reserved_tokens
+    if blocks_for(limits, longest) > limits.blocks:
+        held = max(limits.blocks - limits.fixed_blocks, 0) * limits.block_size
         expected = "more GPUs, fewer bytes or shorter requests: not one request fits"
         if held:
             expected = f"requests of at most {held} tokens with their draft, which is what fits"
         raise InputError("memory", f"{longest} tokens of the longest request", expected)
-    if not scheduler.chunked_prefill and requests.longest > scheduler.token_budget:
-        expected = f"at least the longest request, {requests.longest}, without chunks"
-        raise InputError("token_budget", scheduler.token_budget, expected)
-    return limits

@@ -20,8 +20,17 @@ from specmodel.replay.policies.goodput import STEP_TIMES, next_length, take_in
 from specmodel.replay.policies.kinds import react
 from specmodel.replay.policies.policy import ASKED
 from specmodel.replay.policies.sglang import adapt
-from specmodel.serving import state as s
-from specmodel.serving.state import Asked, Limits, Outcomes, Records, Server, Slots
+from specmodel.serving.state import (
+    BY_BATCH,
+    SHARED,
+    SLOTS,
+    Engine,
+    Limits,
+    Outcomes,
+    Request,
+    Server,
+    Step,
+)
 from specmodel.serving.times import LOOKUPS, Tables, decode_time, prompt_time
 
 GOLDEN, FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B9, 0x7FEB352D, 0x846CA68B
@@ -29,7 +38,7 @@ GOLDEN, FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B9, 0x7FEB352D, 0x846CA68B
 LOW = 0xFFFFFFFF
 
 
-def lucky(key: int, position: int) -> int:
+def uniform_hash(key: int, position: int) -> int:
     """Return a number below 2^32 that is random in key and position, and depends on nothing else.
 
     Products stay right in 64 bits, as only their low 32 bits are kept.
@@ -43,196 +52,205 @@ def lucky(key: int, position: int) -> int:
 def draft_length(server: Server, batch: int) -> int:
     """Return the draft length after a step of so many requests [token]."""
     at = batch if batch < len(server.by_batch) else len(server.by_batch) - 1
-    if server.kind == s.BY_BATCH:
+    if server.kind == BY_BATCH:
         return int(server.by_batch[at])
     return int(server.whole[server.by_batch[at]][ASKED])
 
 
-def learn(
-    server: Server, tables: Tables, batch: int, decoding: int, accepted: int, context: float
-) -> None:
+def learn(server: Server, tables: Tables, step: Step) -> None:
     """Let the policy take in a step: how many requests decoded, and what they had accepted."""
-    at = batch if batch < len(server.by_batch) else len(server.by_batch) - 1
+    at = step.batch if step.batch < len(server.by_batch) else len(server.by_batch) - 1
     whole, real = server.whole[server.by_batch[at]], server.real[server.by_batch[at]]
-    if server.kind == s.SLOTS:
-        adapt(whole, real, accepted / decoding)
+    if server.kind == SLOTS:
+        adapt(whole, real, step.accepted_tokens / step.decoding)
         return
     if server.rule == kinds.GOODPUT:
+        context = step.context / step.decoding
         for k in range(len(real) - STEP_TIMES):
-            real[STEP_TIMES + k] = decode_time(tables, k, decoding, context)
+            real[STEP_TIMES + k] = decode_time(tables, k, step.decoding, context)
         next_length(whole, real)
 
 
 def blocks_for(limits: Limits, tokens: int) -> int:
     """Return the KV blocks of a request with so many entries, its fixed state included."""
-    return (tokens + limits.block - 1) // limits.block + limits.fixed_blocks
+    return (tokens + limits.block_size - 1) // limits.block_size + limits.fixed_blocks
 
 
-def arrive(asked: Asked, at: Any, sums: Any) -> None:
+def arrive(engine: Engine) -> None:
     """Let requests come that came until now; an idle server goes on to the next."""
-    arrival, total = asked.arrival, len(asked.prompt)
-    if asked.users > 0:
+    requests, state = engine.requests, engine.state
+    if engine.users > 0:
         return
-    if at[s.RUNNING_NOW] == 0 and at[s.FRONT] == 0 and at[s.HEAD] == at[s.ARRIVED]:
-        nothing_came = at[s.ARRIVED] == total or arrival[at[s.ARRIVED]] > sums[s.NOW]
-        if nothing_came:
-            sums[s.NOW] = arrival[at[s.ARRIVED]]
-    while at[s.ARRIVED] < total and arrival[at[s.ARRIVED]] <= sums[s.NOW]:
-        sums[s.AREA] += sums[s.NOW] - arrival[at[s.ARRIVED]]
-        at[s.ARRIVED] += 1
+    is_idle = state.running == 0 and state.preempted == 0 and state.admitted == state.arrived
+    if is_idle and requests[state.arrived].arrival > state.now:
+        state.now = requests[state.arrived].arrival
+    while state.arrived < len(requests) and requests[state.arrived].arrival <= state.now:
+        state.request_time += state.now - requests[state.arrived].arrival
+        state.arrived += 1
 
 
-def carry(at: Any, context: int, needed: int, granted: int) -> None:
-    """Count what the step carries for a request [token]."""
-    at[s.BUDGET] -= granted
-    at[s.BATCH] += 1
-    if needed == 0:
-        at[s.DECODERS] += 1
-        at[s.ENTRIES] += context
+def add_to_step(step: Step, request: Request, tokens: int) -> None:
+    """Schedule so many tokens of a request in the step [token]."""
+    request.scheduled_tokens = tokens
+    step.budget -= tokens
+    step.batch += 1
+    if request.prefill_tokens == 0:
+        step.decoding += 1
+        step.context += request.context
     else:
-        at[s.PARTS_OF_PROMPTS] += 1
-        at[s.PROMPT_TOKENS] += granted
+        step.chunks += 1
+        step.prompt_tokens += tokens
 
 
-def defers(limits: Limits, slots: Slots, at: Any) -> bool:
+def defers_prefill(limits: Limits, engine: Engine) -> bool:
     """Return whether the step leaves prefill out, as the last one is not long enough ago."""
-    if limits.interval == 1 or at[s.STEPS] - at[s.LAST_PREFILL] >= limits.interval:
-        return False
-    decoding = 0
-    for i in range(at[s.RUNNING_NOW]):
-        decoding += slots.needed[i] == 0
-    return decoding > 0
+    state = engine.state
+    if limits.prefill_interval > 1 and state.steps - state.last_prefill < limits.prefill_interval:
+        for i in range(state.running):
+            if engine.requests[engine.running[i]].prefill_tokens == 0:
+                return True
+    return False
 
 
-def make_room(limits: Limits, slots: Slots, records: Records, i: int, short: int) -> bool:
-    """Give a running request blocks, preempting the last ones; tell whether it still runs."""
-    at = records.wholes
-    more = (short + limits.block - 1) // limits.block
-    while more > at[s.FREE_BLOCKS] and at[s.RUNNING_NOW] > i:
-        at[s.RUNNING_NOW] -= 1
-        last = at[s.RUNNING_NOW]
-        at[s.FREE_BLOCKS] += slots.blocks[last]
-        slots.front[at[s.FRONT]] = slots.request[last]
-        at[s.FRONT] += 1
-        at[s.PREEMPTIONS] += 1
-        records.last[slots.request[last]] = records.sums[s.NOW]
-    if at[s.RUNNING_NOW] == i:
+def allocate(limits: Limits, engine: Engine, i: int, tokens: int) -> bool:
+    """Give a running request more slots, preempting the last ones; tell whether it still runs."""
+    state = engine.state
+    blocks = (tokens + limits.block_size - 1) // limits.block_size
+    while blocks > state.free_blocks and state.running > i:
+        preempt(engine)
+    if state.running == i:
         return False
-    at[s.FREE_BLOCKS] -= more
-    slots.blocks[i] += more
-    slots.room[i] += more * limits.block
+    request = engine.requests[engine.running[i]]
+    state.free_blocks -= blocks
+    request.blocks += blocks
+    request.free_slots += blocks * limits.block_size
     return True
 
 
-def grant(limits: Limits, slots: Slots, records: Records, verified: int) -> None:
-    """Give running requests their tokens of the step."""
-    at = records.wholes
-    needed, room, reserve = slots.needed, slots.room, limits.reserve
-    i = 0
-    while i < at[s.RUNNING_NOW]:
-        wanted = needed[i]
-        if wanted == 0:
-            wanted = verified
-        elif at[s.DEFERRED] > 0:
-            wanted = 0
-        if wanted > at[s.BUDGET]:
-            wanted = at[s.BUDGET]
-        short = wanted + reserve - room[i]
-        if wanted > 0 and short > 0 and not make_room(limits, slots, records, i, short):
+def preempt(engine: Engine) -> None:
+    """Take the blocks of the running request that was admitted last, to compute it anew."""
+    state = engine.state
+    state.running -= 1
+    place = engine.running[state.running]
+    request = engine.requests[place]
+    state.free_blocks += request.blocks
+    request.last_token = state.now
+    engine.preempted[state.preempted] = place
+    state.preempted += 1
+    state.preemptions += 1
+
+
+def schedule_running(
+    limits: Limits, engine: Engine, step: Step, verified: int, is_deferred: bool
+) -> None:
+    """Schedule the running requests, in order of admission."""
+    state, i = engine.state, 0
+    while i < state.running:
+        request = engine.requests[engine.running[i]]
+        tokens = verified if request.prefill_tokens == 0 else request.prefill_tokens
+        if is_deferred and request.prefill_tokens > 0:
+            tokens = 0
+        if tokens > step.budget:
+            tokens = step.budget
+        short = tokens + limits.reserved_tokens - request.free_slots
+        if tokens > 0 and short > 0 and not allocate(limits, engine, i, short):
             return
-        slots.granted[i] = wanted
-        if wanted > 0:
-            carry(at, slots.context[i], needed[i], wanted)
+        request.scheduled_tokens = 0
+        if tokens > 0:
+            add_to_step(step, request, tokens)
         i += 1
 
 
-def admit(asked: Asked, limits: Limits, slots: Slots, records: Records, verified: int) -> None:
+def schedule_waiting(
+    limits: Limits, engine: Engine, step: Step, verified: int, is_deferred: bool
+) -> None:
     """Admit waiting requests, the preempted ones first, as long as tokens and blocks are left."""
-    at, sums = records.wholes, records.sums
-    while at[s.BUDGET] > 0 and at[s.RUNNING_NOW] < limits.requests:
-        if at[s.FRONT] > 0:
-            r = slots.front[at[s.FRONT] - 1]
-        elif at[s.HEAD] < at[s.ARRIVED]:
-            r = at[s.HEAD]
+    state = engine.state
+    while step.budget > 0 and state.running < limits.max_running:
+        if state.preempted > 0:
+            place = engine.preempted[state.preempted - 1]
+        elif state.admitted < state.arrived:
+            place = state.admitted
         else:
             return
-        made = records.emitted[r]
-        is_new = made <= asked.ready
-        ahead = asked.cached[r] if is_new else 0
-        whole = asked.prompt[r] + (0 if is_new else made)
-        rest = whole - ahead
-        if (at[s.DEFERRED] > 0 and rest > 1) or (rest > at[s.BUDGET] and not limits.chunked):
+        request = engine.requests[place]
+        is_new = request.emitted_tokens <= engine.emitted_before
+        cached = request.cached_tokens if is_new else 0
+        whole = request.prompt_tokens + (0 if is_new else request.emitted_tokens)
+        rest = whole - cached
+        if is_deferred and rest > 1:
             return
-        wanted = verified if rest == 0 else rest
-        if wanted > at[s.BUDGET]:
-            wanted = at[s.BUDGET]
-        blocks = blocks_for(limits, ahead + wanted + limits.reserve)
-        if blocks > at[s.FREE_BLOCKS] or blocks_for(limits, whole) > at[s.FREE_BLOCKS]:
+        tokens = verified if rest == 0 else rest
+        if tokens > step.budget:
+            tokens = step.budget
+        blocks = blocks_for(limits, cached + tokens + limits.reserved_tokens)
+        if blocks > state.free_blocks or blocks_for(limits, whole) > state.free_blocks:
             return
-        if at[s.FRONT] > 0:
-            at[s.FRONT] -= 1
+        if state.preempted > 0:
+            state.preempted -= 1
         else:
-            at[s.HEAD] += 1
-            records.started[r] = sums[s.NOW]
-        at[s.FREE_BLOCKS] -= blocks
-        n = at[s.RUNNING_NOW]
-        slots.request[n], slots.key[n], slots.blocks[n] = r, asked.key[r], blocks
-        slots.context[n], slots.needed[n], slots.granted[n] = ahead, rest, wanted
-        slots.left[n] = asked.output[r] - made
-        slots.room[n] = (blocks - limits.fixed_blocks) * limits.block - ahead
-        at[s.RUNNING_NOW] += 1
-        carry(at, ahead, rest, wanted)
+            state.admitted += 1
+            request.started = state.now
+        state.free_blocks -= blocks
+        request.blocks, request.context, request.prefill_tokens = blocks, cached, rest
+        request.free_slots = (blocks - limits.fixed_blocks) * limits.block_size - cached
+        engine.running[state.running] = place
+        state.running += 1
+        add_to_step(step, request, tokens)
 
 
-def schedule(asked: Asked, limits: Limits, slots: Slots, records: Records, verified: int) -> None:
+def schedule(limits: Limits, engine: Engine, step: Step, length: int) -> None:
     """Say what each request has in the step; none is admitted where one was preempted."""
-    at, preempted = records.wholes, records.wholes[s.PREEMPTIONS]
-    at[s.BUDGET], at[s.BATCH], at[s.DECODERS], at[s.PARTS_OF_PROMPTS] = limits.tokens, 0, 0, 0
-    at[s.PROMPT_TOKENS], at[s.ENTRIES] = 0, 0
-    at[s.DEFERRED] = 1 if defers(limits, slots, at) else 0
-    grant(limits, slots, records, verified)
-    if at[s.PREEMPTIONS] == preempted:
-        admit(asked, limits, slots, records, verified)
+    step.draft_length, step.budget = length, limits.token_budget
+    step.batch = step.decoding = step.context = step.chunks = step.prompt_tokens = 0
+    step.accepted_tokens = step.emitted_tokens = 0
+    is_deferred, preemptions = defers_prefill(limits, engine), engine.state.preemptions
+    schedule_running(limits, engine, step, length + 1, is_deferred)
+    if engine.state.preemptions == preemptions:
+        schedule_waiting(limits, engine, step, length + 1, is_deferred)
 
 
-def prompts_time(tables: Tables, slots: Slots, at: Any, length: int) -> float:
+def prefill_time(tables: Tables, engine: Engine, step: Step) -> float:
     """Return what chunks of prompts add to a step: each as if all tokens were its own, in part.
 
     Those that prefill were admitted last, so that they are looked for from the end.
     """
-    seconds, left, i, tokens = 0.0, at[s.PARTS_OF_PROMPTS], at[s.RUNNING_NOW], at[s.PROMPT_TOKENS]
+    seconds, left, i = 0.0, step.chunks, engine.state.running
     while left > 0:
         i -= 1
-        part = slots.granted[i]
-        if slots.needed[i] > 0 and part > 0:
+        request = engine.requests[engine.running[i]]
+        part = request.scheduled_tokens
+        if request.prefill_tokens > 0 and part > 0:
             left -= 1
-            seen = slots.context[i] + 0.5 * (part + 1)
-            added = prompt_time(tables, length, at[s.DECODERS], tokens, seen)
-            seconds += added * part / tokens
+            seen = request.context + 0.5 * (part + 1)
+            added = prompt_time(tables, step.draft_length, step.decoding, step.prompt_tokens, seen)
+            seconds += added * part / step.prompt_tokens
     return seconds
 
 
-def advance(tables: Tables, slots: Slots, records: Records, length: int) -> float:
-    """Let the step run with a draft length, and return its time [s]."""
-    at, sums = records.wholes, records.sums
-    decoders, tokens, seconds = at[s.DECODERS], at[s.PROMPT_TOKENS], 0.0
-    if decoders > 0:
-        seconds = decode_time(tables, length, decoders, at[s.ENTRIES] / decoders)
-    if tokens > 0:
-        seconds += prompts_time(tables, slots, at, length)
-        sums[s.PREFILLED] += tokens
-        at[s.LAST_PREFILL] = at[s.STEPS]
-    sums[s.AREA] += (at[s.RUNNING_NOW] + at[s.FRONT] + at[s.ARRIVED] - at[s.HEAD]) * seconds
-    sums[s.RUNNING_AREA] += at[s.RUNNING_NOW] * seconds
-    sums[s.NOW] += seconds
-    at[s.STEPS] += 1
-    at[s.REQUEST_STEPS] += at[s.BATCH]
-    if at[s.FREE_BLOCKS] < at[s.LEAST_FREE]:
-        at[s.LEAST_FREE] = at[s.FREE_BLOCKS]
-    if decoders > 0:
-        at[s.BIN] = bin_of(records.edges, seconds, at[s.BIN])
-        records.intervals[at[s.BIN]] += decoders
-    return seconds
+def advance(tables: Tables, engine: Engine, step: Step) -> None:
+    """Let the step run, and time go on."""
+    state, seconds = engine.state, 0.0
+    if step.decoding > 0:
+        context = step.context / step.decoding
+        seconds = decode_time(tables, step.draft_length, step.decoding, context)
+    if step.prompt_tokens > 0:
+        seconds += prefill_time(tables, engine, step)
+        state.prefilled_tokens += step.prompt_tokens
+        state.last_prefill = state.steps
+    waiting = state.preempted + state.arrived - state.admitted
+    state.request_time += (state.running + waiting) * seconds
+    state.running_time += state.running * seconds
+    state.now += seconds
+    state.steps += 1
+    state.last_batch = step.batch
+    state.request_steps += step.batch
+    if state.free_blocks < state.least_free_blocks:
+        state.least_free_blocks = state.free_blocks
+    if step.decoding > 0:
+        state.bin = bin_of(engine.edges, seconds, state.bin)
+        engine.intervals[state.bin] += step.decoding
+    step.time, step.step_time = state.now, seconds
 
 
 def bin_of(edges: Any, seconds: float, near: int) -> int:
@@ -251,128 +269,95 @@ def accepted_tokens(outcomes: Outcomes, key: int, request: int, position: int, l
         own = request % len(outcomes.first)
         found = trace[outcomes.first[own] + position % outcomes.lengths[own]]
         return int(found) if found < length else length
-    luck, held, first = lucky(key, position), 0, length * outcomes.longest
+    noise, held, first = uniform_hash(key, position), 0, length * outcomes.longest
     for j in range(first, first + length):
-        held += luck < outcomes.thresholds[j]
+        held += noise < outcomes.thresholds[j]
     return held
 
 
-def prefilled(slots: Slots, records: Records, i: int) -> int:
+def prefill(engine: Engine, request: Request) -> int:
     """Take in a chunk of a prompt; return the tokens emitted, one after the last chunk [token]."""
-    r, now = slots.request[i], records.sums[s.NOW]
-    slots.needed[i] -= slots.granted[i]
-    slots.context[i] += slots.granted[i]
-    slots.room[i] -= slots.granted[i]
-    if slots.needed[i] > 0:
+    now = engine.state.now
+    request.prefill_tokens -= request.scheduled_tokens
+    request.context += request.scheduled_tokens
+    request.free_slots -= request.scheduled_tokens
+    if request.prefill_tokens > 0:
         return 0
-    if records.emitted[r] == 0:
-        records.first[r] = now
+    if request.emitted_tokens == 0:
+        request.first_token = now
     else:  # after a preemption
-        records.intervals[bin_of(records.edges, now - records.last[r], 0)] += 1
+        engine.intervals[bin_of(engine.edges, now - request.last_token, 0)] += 1
     return 1
 
 
-def finish(asked: Asked, slots: Slots, records: Records, i: int) -> None:
+def verify(outcomes: Outcomes, server: Server, request: Request, place: int, step: Step) -> int:
+    """Let a request accept what it can of its draft; return the tokens emitted [token]."""
+    drafted, position = request.scheduled_tokens - 1, request.emitted_tokens
+    held = accepted_tokens(outcomes, request.key, place, position, drafted)
+    left = request.output_tokens - position
+    made = held + 1 if held < left else left
+    request.context += made
+    request.free_slots -= made
+    request.drafted_tokens += drafted
+    request.accepted_tokens += held
+    step.accepted_tokens += held
+    if server.kind == SHARED and server.rule != kinds.GOODPUT:
+        react(server.rule, server.whole[0], server.real[0], held + 1, step.step_time, drafted)
+    elif server.kind == SHARED and drafted > 0:
+        take_in(server.whole[0], drafted, held)
+    return made
+
+
+def finish(engine: Engine, request: Request, place: int) -> None:
     """Let a request leave; a user sends the next one."""
-    at, now = records.wholes, records.sums[s.NOW]
-    records.last[slots.request[i]] = now
-    at[s.FREE_BLOCKS] += slots.blocks[i]
-    at[s.DONE] += 1 if slots.request[i] < asked.until else 0
-    if asked.users > 0 and at[s.ARRIVED] < len(asked.prompt):
-        asked.arrival[at[s.ARRIVED]] = now
-        at[s.ARRIVED] += 1
+    state = engine.state
+    request.last_token = state.now
+    state.free_blocks += request.blocks
+    state.finished += 1 if place < engine.until else 0
+    if engine.users > 0 and state.arrived < len(engine.requests):
+        engine.requests[state.arrived].arrival = state.now
+        state.arrived += 1
 
 
-def move(slots: Slots, i: int, to: int) -> None:
-    """Move a running request to the place of one that left."""
-    slots.request[to], slots.context[to], slots.needed[to] = (
-        slots.request[i], slots.context[i], slots.needed[i]
-    )  # fmt: skip
-    slots.left[to], slots.key[to], slots.room[to] = slots.left[i], slots.key[i], slots.room[i]
-    slots.blocks[to] = slots.blocks[i]
-
-
-def emit(
-    asked: Asked,
-    outcomes: Outcomes,
-    server: Server,
-    slots: Slots,
-    records: Records,
-    length: int,
-    seconds: float,
-) -> None:
+def emit(outcomes: Outcomes, server: Server, engine: Engine, step: Step) -> None:
     """Let requests emit what the step gave them; those that are done leave."""
-    at, kept, hits, gained = records.wholes, 0, 0, 0
-    request, granted, needed, left = slots.request, slots.granted, slots.needed, slots.left
-    context, room, key = slots.context, slots.room, slots.key
-    emitted, drafted, accepted = records.emitted, records.drafted, records.accepted
-    for i in range(at[s.RUNNING_NOW]):
-        wanted, made = granted[i], 0
-        if needed[i] > 0:
-            made = prefilled(slots, records, i) if wanted > 0 else 0
-            emitted[request[i]] += made
-        elif wanted > 0:
-            r, offered = request[i], wanted - 1
-            position = emitted[r]
-            held = accepted_tokens(outcomes, key[i], r, position, offered)
-            made = held + 1 if held < left[i] else left[i]
-            hits += held
-            context[i] += made
-            room[i] -= made
-            emitted[r] = position + made
-            drafted[r] += offered
-            accepted[r] += held
-            if server.kind == s.SHARED and server.rule != kinds.GOODPUT:
-                react(server.rule, server.whole[0], server.real[0], held + 1, seconds, offered)
-            elif server.kind == s.SHARED and offered > 0:
-                take_in(server.whole[0], offered, held)
-        gained += made
-        left[i] -= made
-        if left[i] == 0:
-            finish(asked, slots, records, i)
+    requests, running, state, kept = engine.requests, engine.running, engine.state, 0
+    for i in range(state.running):
+        place = running[i]
+        request, made = requests[place], 0
+        if request.scheduled_tokens > 0:
+            if request.prefill_tokens > 0:
+                made = prefill(engine, request)
+            else:
+                made = verify(outcomes, server, request, place, step)
+        request.emitted_tokens += made
+        step.emitted_tokens += made
+        if request.emitted_tokens == request.output_tokens:
+            finish(engine, request, place)
         else:
-            if kept != i:
-                move(slots, i, kept)
+            running[kept] = place
             kept += 1
-    at[s.RUNNING_NOW], at[s.HITS], at[s.GAINED] = kept, hits, gained
-
-
-def log_step(records: Records, seconds: float, length: int) -> None:
-    """Record a step, while there is room."""
-    at, row = records.wholes, records.log[records.wholes[s.LOGGED]]
-    row[s.TIME], row[s.SECONDS] = records.sums[s.NOW], seconds
-    row[s.DECODING], row[s.DRAFT], row[s.CONTEXT] = at[s.DECODERS], length, at[s.ENTRIES]
-    row[s.TOKENS], row[s.CHUNKS] = at[s.PROMPT_TOKENS], at[s.PARTS_OF_PROMPTS]
-    row[s.EMITTED], row[s.FREE] = at[s.GAINED], at[s.FREE_BLOCKS]
-    row[s.RUNNING], row[s.WAITING] = at[s.RUNNING_NOW], at[s.FRONT] + at[s.ARRIVED] - at[s.HEAD]
-    at[s.LOGGED] += 1
+    state.running = step.running = kept
+    step.waiting = state.preempted + state.arrived - state.admitted
+    step.free_blocks = state.free_blocks
 
 
 def serve(
-    asked: Asked,
-    outcomes: Outcomes,
-    limits: Limits,
-    tables: Tables,
-    server: Server,
-    slots: Slots,
-    records: Records,
+    limits: Limits, outcomes: Outcomes, tables: Tables, server: Server, engine: Engine
 ) -> None:
     """Serve requests until those that are asked for have left; record when each began and ended."""
-    at, sums, logs = records.wholes, records.sums, len(records.log)
-    at[s.FREE_BLOCKS] = at[s.LEAST_FREE] = limits.blocks
-    at[s.BATCH], at[s.LAST_PREFILL] = 1, -limits.interval
-    at[s.ARRIVED] = min(asked.users, len(asked.prompt))
-    while at[s.DONE] < asked.until:
-        arrive(asked, at, sums)
-        length = draft_length(server, at[s.BATCH])
-        schedule(asked, limits, slots, records, length + 1)
-        seconds = advance(tables, slots, records, length)
-        emit(asked, outcomes, server, slots, records, length, seconds)
-        if server.kind != s.BY_BATCH and at[s.DECODERS] > 0:
-            mean = at[s.ENTRIES] / at[s.DECODERS]
-            learn(server, tables, at[s.BATCH], at[s.DECODERS], at[s.HITS], mean)
-        if at[s.LOGGED] < logs:
-            log_step(records, seconds, length)
+    state, log = engine.state, engine.log
+    state.free_blocks = state.least_free_blocks = limits.blocks
+    state.last_batch, state.last_prefill = 1, -limits.prefill_interval
+    state.arrived = min(engine.users, len(engine.requests))
+    while state.finished < engine.until:
+        step = log[min(state.steps, len(log) - 1)]
+        arrive(engine)
+        schedule(limits, engine, step, draft_length(server, state.last_batch))
+        advance(tables, engine, step)
+        emit(outcomes, server, engine, step)
+        if server.kind != BY_BATCH and step.decoding > 0:
+            learn(server, tables, step)
 
 
 @cache
@@ -383,10 +368,10 @@ def compiled_serve() -> Callable[..., None] | None:
 
 PARTS = (
     *LOOKUPS, *kinds.PARTS,
-    lucky, draft_length, learn, blocks_for, arrive, carry, defers, make_room, grant, admit,
-    schedule, prompts_time, advance, bin_of, accepted_tokens, prefilled, finish, move, emit,
-    log_step, serve,
+    uniform_hash, draft_length, learn, blocks_for, arrive, add_to_step, defers_prefill, allocate,
+    preempt, schedule_running, schedule_waiting, schedule, prefill_time, advance, bin_of,
+    accepted_tokens, prefill, verify, finish, emit, serve,
 )  # fmt: skip
 """The functions that numba compiles."""
-HOT = (lucky, accepted_tokens)
+HOT = (uniform_hash, accepted_tokens, verify, add_to_step)
 """Those that it copies into the loop."""

@@ -1,15 +1,16 @@
 """What a run of the simulator recorded, and what follows from that."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.base.units import FloatArray, check
-from specmodel.serving import state
 from specmodel.serving.requests import Requests
-from specmodel.serving.state import Limits
+from specmodel.serving.state import Limits, State
 
 EDGES = np.concatenate([[0.0], np.geomspace(1e-4, 100.0, 240)])
 """Lower ends of the bins of the histogram of intervals between chunks of tokens [s]."""
@@ -28,16 +29,19 @@ class Run:
     requests
         What was asked; of users, with the arrivals that followed.
     started, first, last
-        When each request was first scheduled, where it decodes if it is prefilled apart, and
-        emitted its first and last token [s].
+        When each request was first scheduled, on the server that decodes it, and emitted its first
+        and last token [s].
     drafted_tokens, accepted_tokens
         Of each request [token].
     intervals
         How many chunks of tokens came so long after the chunk before, by bin of `EDGES` [-].
-    counts, sums
-        By place as in `state`: whole numbers and sums over the run.
+    throughput, tokens_per_step, drafted_per_step
+        Output tokens a second [token/s]; mean tokens that a request emits, and that are drafted for
+        it, in a step that decodes it [token]. Of all requests, also of those not recorded.
+    state
+        Of the server at the end.
     log
-        The first steps, as many as were asked for, by column.
+        The first steps, as many as were asked for, with the fields of `Step`.
     limits
         What the scheduler and the memory allowed.
     """
@@ -49,48 +53,25 @@ class Run:
     drafted_tokens: NDArray[np.int64]
     accepted_tokens: NDArray[np.int64]
     intervals: NDArray[np.int64]
-    counts: NDArray[np.int64] = field(repr=False)
-    sums: FloatArray = field(repr=False)
-    log: dict[str, FloatArray] = field(repr=False)
+    throughput: float
+    tokens_per_step: float
+    drafted_per_step: float
+    state: State = field(repr=False)
+    log: NDArray[Any] = field(repr=False)
     limits: Limits = field(repr=False)
-
-    @property
-    def steps(self) -> int:
-        """Steps in all [-]."""
-        return int(self.counts[state.STEPS])
-
-    @property
-    def request_steps(self) -> int:
-        """Steps times the requests that each carried [request]."""
-        return int(self.counts[state.REQUEST_STEPS])
-
-    @property
-    def preemptions(self) -> int:
-        """How often a request was preempted [-]."""
-        return int(self.counts[state.PREEMPTIONS])
 
     @property
     def step_rows(self) -> list[dict[str, float]]:
         """The logged steps, a row each.
 
-        When it ended and how long it took [s], requests, share of KV blocks in use [-], draft
-        length and what was emitted [token].
+        When it ended and how long it took [s], requests, draft length and what was emitted [token],
+        and the share of KV blocks in use [-].
         """
-        told = {"time": "time", "step_time": "seconds", "running": "running", "waiting": "waiting"}
-        told |= {"decoding": "decoding", "draft_length": "draft", "emitted_tokens": "emitted"}
-        kept = {name: self.log[column] for name, column in told.items()}
-        kept["kv_use"] = 1 - self.log["free"] / max(self.limits.blocks, 1)
+        names = ["time", "step_time", "running", "waiting", "decoding"]
+        names += ["draft_length", "emitted_tokens"]
+        kept = {name: self.log[name].astype(float) for name in names}
+        kept["kv_use"] = 1 - self.log["free_blocks"] / max(self.limits.blocks, 1)
         return [dict(zip(kept, row, strict=True)) for row in zip(*kept.values(), strict=True)]
-
-    @property
-    def end(self) -> float:
-        """When the last request left [s]."""
-        return float(self.sums[state.NOW])
-
-    @property
-    def area(self) -> float:
-        """Requests present, waiting ones included, integrated over time by the loop [s]."""
-        return float(self.sums[state.AREA])
 
     @cached_property
     def ttft(self) -> FloatArray:
@@ -120,27 +101,9 @@ class Run:
         arrival = self.requests.arrival_time[self.measured]
         since, until = float(arrival[0]), float(arrival[-1])
         if until <= since:
-            return float(self.sums[state.RUNNING_AREA] / self.end)
+            return float(self.state.running_time / self.state.now)
         inside = np.clip(self.last, since, until) - np.clip(self.started, since, until)
         return float(inside.sum() / (until - since))
-
-    @property
-    def throughput(self) -> float:
-        """Output tokens a second over the whole run [token/s]."""
-        return float(self.counts[state.ALL_EMITTED] / self.end)
-
-    @property
-    def tokens_per_step(self) -> float:
-        """Mean tokens that a request emits in a step that decodes it [token]."""
-        chunks = self.intervals.sum()
-        emitted = self.counts[state.ALL_EMITTED] - self.counts[state.BEGUN]
-        return float(emitted / chunks) if chunks else 1.0
-
-    @property
-    def drafted_per_step(self) -> float:
-        """Mean tokens drafted for a request in a step that decodes it [token]."""
-        chunks = self.intervals.sum()
-        return float(self.counts[state.ALL_DRAFTED] / chunks) if chunks else 0.0
 
     def interval_quantile(self, share: float) -> float:
         """Return the time between chunks of tokens that a share of them stay below [s]."""
@@ -178,14 +141,10 @@ class Run:
     def is_steady(self) -> bool:
         """Whether waiting times do not grow over the run: else the rate is more than is carried.
 
-        They grow if their slope is clear of its error and adds more than half a residence. Users
-        wait for their answers, so that theirs cannot grow.
+        Users wait for their answers, so that theirs cannot grow.
         """
-        if self.requests.users or self.requests.count < 2 * BATCHES:
-            return True
-        slope, error = self.growth
-        residence = float((self.last - self.started)[self.measured].mean())
-        return slope <= max(3 * error, 0.5 * residence)
+        is_short = self.requests.count < 2 * BATCHES
+        return bool(self.requests.users) or is_short or are_steady([self])
 
     @property
     def carried_rate(self) -> float:
@@ -193,4 +152,19 @@ class Run:
         until = float(self.requests.arrival_time[-1])
         since = self.requests.arrival_time[self.measured.start]
         served = ((self.last > since) & (self.last <= until)).sum()
-        return float(served / (until - since)) if until > since else self.requests.count / self.end
+        return (
+            float(served / (until - since))
+            if until > since
+            else self.requests.count / self.state.now
+        )
+
+
+def are_steady(runs: Sequence[Run]) -> bool:
+    """Tell whether waiting times do not grow, in the mean over runs.
+
+    They grow if their slope is clear of its error and adds more than half a residence.
+    """
+    slopes, errors = np.array([run.growth for run in runs]).T
+    residences = [(run.last - run.started)[run.measured].mean() for run in runs]
+    error = np.hypot.reduce(errors) / len(runs)
+    return bool(slopes.mean() <= max(3 * error, 0.5 * np.mean(residences)))

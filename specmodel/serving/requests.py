@@ -12,7 +12,7 @@ from specmodel.base.tables import need_columns, numbers, read_table
 from specmodel.base.units import FloatArray, check
 from specmodel.replay.chance import stream
 
-ARRIVALS, LENGTHS, LUCK = range(10, 13)
+ARRIVALS, LENGTHS, NOISE = range(10, 13)
 """What a stream of random numbers is for, beside those of `replay.chance`."""
 MOST_REQUESTS, LONGEST = 2 * 10**6, 10**7
 """Most requests of a run [request], and the longest prompt or output that is taken [token]."""
@@ -188,8 +188,8 @@ class Requests:
         return float(np.average(self.prompt_tokens + self.output_tokens / 2, weights=weights))
 
     def keys(self, seed: int) -> Whole:
-        """Return a number for each request that its luck follows from, below 2^32 [-]."""
-        return stream(seed, LUCK).integers(0, 2**32, self.count, dtype=np.int64)
+        """Return a number for each request that its noise follows from, below 2^32 [-]."""
+        return stream(seed, NOISE).integers(0, 2**32, self.count, dtype=np.int64)
 
 
 def draw_requests(

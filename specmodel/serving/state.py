@@ -1,48 +1,134 @@
-"""What the loop over steps reads and writes: arrays by request, by running request, and in all.
+"""State that the loop over steps reads and writes by name: objects in Python, records in numba.
 
-Lists for Python, arrays for numba, which knows no other records.
+numba compiles access by name to the fields of NumPy records, so that the loop is written once.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 BY_BATCH, SLOTS, SHARED = range(3)
 """Kinds of policies: a draft length by batch, SGLang's slots by batch, one state for the server."""
 
-# places of whole numbers: what is counted over a run, and what changes from step to step
-STEPS, PREEMPTIONS, REQUEST_STEPS, LEAST_FREE, LOGGED = range(5)
-HEAD, ARRIVED, RUNNING_NOW, FRONT, DONE, FREE_BLOCKS, BATCH, BUDGET, LAST_PREFILL = range(5, 14)
-DEFERRED, DECODERS, PARTS_OF_PROMPTS, PROMPT_TOKENS, ENTRIES, HITS, GAINED, BIN = range(14, 22)
-WHOLES = 22
-ALL_EMITTED, ALL_DRAFTED, BEGUN = range(22, 25)  # of all that came, added after the run
-# places of sums
-NOW, AREA, RUNNING_AREA, PREFILLED = range(4)
-SUMS = 4
-# columns of the log of steps
-(
-    TIME, SECONDS, DECODING, DRAFT, CONTEXT, TOKENS, CHUNKS, EMITTED, FREE, RUNNING, WAITING
-) = range(11)  # fmt: skip
-LOG_COLUMNS = 11
 
+@dataclass(slots=True)
+class Request:
+    """What a request asks, what it has while it runs, and what is recorded of it.
 
-class Asked(NamedTuple):
-    """What is asked: by request arrival, prompt, tokens of it found in the cache, output, luck.
-
-    `ready` are tokens that were emitted before the request comes, where others prefill; the loop
-    ends when the first `until` of them are done.
+    Parameters
+    ----------
+    arrival, prompt_tokens, cached_tokens, output_tokens, key
+        When it comes [s], its lengths, the prompt's tokens that are found in the prefix cache
+        [token], and what its noise follows from [-].
+    started, first_token, last_token
+        When it was first scheduled, and emitted its first and last token [s].
+    drafted_tokens, accepted_tokens, emitted_tokens
+        Of it until now [token].
+    context, prefill_tokens, scheduled_tokens
+        Its KV entries, tokens still to be prefilled, and tokens that the step computes [token].
+    blocks, free_slots
+        KV blocks allocated to it [-], and entries that these still take [token].
     """
 
-    arrival: Any
-    prompt: Any
-    cached: Any
-    output: Any
-    key: Any
-    ready: int
-    users: int
-    until: int
+    arrival: float
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    key: int
+    started: float
+    first_token: float
+    last_token: float
+    drafted_tokens: int
+    accepted_tokens: int
+    emitted_tokens: int
+    context: int
+    prefill_tokens: int
+    scheduled_tokens: int
+    blocks: int
+    free_slots: int
+
+
+@dataclass(slots=True)
+class State:
+    """State of the server, and what is counted over a run.
+
+    Parameters
+    ----------
+    now, last_batch, last_prefill
+        The clock [s], requests of the last step [request], and the last step with prefill [-].
+    arrived, admitted, running, preempted, finished
+        Requests that came, left the queue, run, wait to be computed anew, and ended [request].
+    free_blocks, least_free_blocks
+        KV blocks that are free, and the fewest that ever were [-].
+    steps, request_steps, preemptions, prefilled_tokens
+        Steps [-], requests of all steps [request], preemptions [-], and tokens prefilled [token].
+    request_time, running_time
+        Requests present, and those that run, integrated over time [s].
+    bin
+        Bin of the last interval between steps, near which the next one is looked for [-].
+    """
+
+    now: float
+    last_batch: int
+    last_prefill: int
+    arrived: int
+    admitted: int
+    running: int
+    preempted: int
+    finished: int
+    free_blocks: int
+    least_free_blocks: int
+    steps: int
+    request_steps: int
+    preemptions: int
+    prefilled_tokens: int
+    request_time: float
+    running_time: float
+    bin: int
+
+
+@dataclass(slots=True)
+class Step:
+    """A step: what is scheduled in it, and what came of that.
+
+    Parameters
+    ----------
+    time, step_time
+        When it ended, and how long it took [s].
+    budget, batch, draft_length
+        Tokens that it may still take [token], its requests [request], tokens of a draft [token].
+    decoding, context
+        Requests that decode [request], and their KV entries [token].
+    chunks, prompt_tokens
+        Chunks of prompts [-], and their tokens [token].
+    accepted_tokens, emitted_tokens
+        What came of it [token].
+    running, waiting, free_blocks
+        Requests behind it [request], and KV blocks [-].
+    """
+
+    time: float
+    step_time: float
+    budget: int
+    batch: int
+    draft_length: int
+    decoding: int
+    context: int
+    chunks: int
+    prompt_tokens: int
+    accepted_tokens: int
+    emitted_tokens: int
+    running: int
+    waiting: int
+    free_blocks: int
 
 
 class Outcomes(NamedTuple):
-    """What is accepted: thresholds of luck by draft length and position, or a recorded trace.
+    """What is accepted: thresholds of noise by draft length and position, or a recorded trace.
 
     A trace has accepted tokens by position, with requests from `first` on, of `lengths` tokens.
     """
@@ -55,16 +141,19 @@ class Outcomes(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Limits of the scheduler; `reserve` are slots beyond those of a step's tokens [token]."""
+    """Fields of `limits.Scheduler`, and what memory holds.
 
-    requests: int
-    tokens: int
-    block: int
+    These are KV blocks in all, and those of one request's recurrent states and full windows [-]. A
+    block is so large that it holds any request where nothing grows [token].
+    """
+
     blocks: int
-    fixed_blocks: int
-    reserve: int
-    interval: int
-    chunked: bool
+    fixed_blocks: int = 0
+    block_size: int = 16
+    max_running: int = 1024
+    token_budget: int = 8192
+    reserved_tokens: int = 0
+    prefill_interval: int = 1
 
 
 class Server(NamedTuple):
@@ -77,31 +166,42 @@ class Server(NamedTuple):
     real: Any
 
 
-class Records(NamedTuple):
-    """What is recorded by request, of steps, and in all; `edges` are those of `intervals`."""
+class Engine(NamedTuple):
+    """All requests in order of arrival, which of them run or are preempted, and what is counted.
 
-    started: Any
-    first: Any
-    last: Any
-    drafted: Any
-    accepted: Any
-    emitted: Any
+    `emitted_before` are tokens of a request that another server emitted; from `users` the next
+    request comes where one ends; the loop ends when the first `until` requests have left. Running
+    requests are in order of admission, and of the preempted ones the last is the next to run. The
+    last record of `log` is that of all steps which are not logged.
+    """
+
+    requests: Any
+    emitted_before: int
+    users: int
+    until: int
+    running: Any
+    preempted: Any
+    state: Any
+    log: Any
     intervals: Any
     edges: Any
-    log: Any
-    wholes: Any
-    sums: Any
 
 
-class Slots(NamedTuple):
-    """State of the running requests, in order of admission; `front` are preempted ones."""
+def records(kind: type, count: int, columns: Mapping[str, Any], *, compiled: bool) -> Any:
+    """Return records, zero where no column is given: an array for numba, objects for Python."""
+    found = np.zeros(count, _layout(kind))
+    for name, values in columns.items():
+        found[name] = values
+    return found if compiled else [kind(*row) for row in found.tolist()]
 
-    request: Any
-    context: Any
-    needed: Any
-    left: Any
-    key: Any
-    room: Any
-    blocks: Any
-    granted: Any
-    front: Any
+
+def as_array(kind: type, found: Any) -> NDArray[Any]:
+    """Return what `records` made as an array."""
+    if isinstance(found, np.ndarray):
+        return found
+    layout = _layout(kind)
+    return np.array([*map(attrgetter(*layout.names or ()), found)], layout)
+
+
+def _layout(kind: type) -> np.dtype[Any]:
+    return np.dtype([(field.name, field.type) for field in fields(kind)], align=True)

@@ -15,21 +15,13 @@ from specmodel.machines.engine import first_token_constants
 from specmodel.replay.choices import VERIFICATION
 from specmodel.replay.traces import Trace
 from specmodel.replay.traces.statistics import steps_at
-from specmodel.serving.apart import prefill_apart
 from specmodel.serving.closed_forms import LoadCurves, chain_state, load_curves
+from specmodel.serving.disaggregated import disaggregated
 from specmodel.serving.limits import Scheduler, usual_scheduler
 from specmodel.serving.outcome import Run
-from specmodel.serving.policies import (
-    Drafting,
-    best_lengths,
-    drafting,
-    no_drafts,
-    over_all_steps,
-    scheduled,
-)
+from specmodel.serving.policies import best_lengths, drafting, over_all_steps, scheduled
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
 from specmodel.serving.run import Service, is_worth_compiling, prepare
-from specmodel.serving.state import BY_BATCH
 from specmodel.serving.times import drafting_in_full
 
 Row = dict[str, Any]
@@ -58,8 +50,8 @@ class Study:
     trace
         Recorded acceptance in place of chances by position; closed forms then take its means.
     prefix_hit_rate, prefill_servers
-        Share of every prompt that is found in the prefix cache [-]; servers that prefill apart, 0
-        for none [-].
+        Share of every prompt that is found in the prefix cache [-]; servers of
+        disaggregated prefill, 0 for none [-].
     """
 
     deployment: Deployment
@@ -98,7 +90,7 @@ class Study:
 
     @property
     def num_gpus(self) -> int:
-        """GPUs of a server, those that prefill apart included [-]."""
+        """GPUs of a server, those of disaggregated prefill included [-]."""
         return self.deployment.layout.num_gpus * (1 + self.prefill_servers)
 
     @cached_property
@@ -133,62 +125,46 @@ class Study:
         """The server without a drafter."""
         return prepare(self.plain, self.scheduler(drafts=False), self.typical, 0)
 
-    def policy(self, name: str) -> tuple[Service, Drafting]:
-        """Return the server that a policy runs on, and the policy; none has no drafter loaded.
+    def service(self, policy: str) -> Service:
+        """Return the server that a policy runs on, by name; none has no drafter loaded.
 
         Adaptive verification drafts in full, and verifies by batch what gives most tokens a second
         at the mean survival by position: nothing records confidences, which vLLM reads. With equal
         survival its rule takes whole lengths, which are compared here.
         """
-        if name.strip() == "none":
-            return self.plain_service, no_drafts()
-        service = self.drafting_service
-        if name.strip() == VERIFICATION:
-            longest = self.max_draft_length
-            times = drafting_in_full(self.deployment, service.times, service.context)
-            lengths = best_lengths(times, self.accepted, longest, service.context)
-            return replace(service, times=times), scheduled(lengths, VERIFICATION)
-        return service, drafting(
-            name,
-            times=service.times,
-            acceptance=self.accepted,
-            max_draft_length=self.max_draft_length,
-            context=service.context,
-            state=self.policy_state,
-        )
-
-    def curves(self, name: str) -> LoadCurves | None:
-        """Return what the closed forms take of a policy, None of one that learns."""
-        service, drafts = self.policy(name)
-        if drafts.kind != BY_BATCH:
-            return None
-        return load_curves(
-            service.times,
-            self.typical,
-            memory=service.memory,
-            max_running=service.scheduler.max_running,
+        service = self.plain_service if policy == "none" else self.drafting_service
+        times, drafts, context = service.times, service.drafts, self.typical.mean_context
+        if policy == VERIFICATION:
+            times = drafting_in_full(self.deployment, times, context)
+            lengths = best_lengths(times, self.accepted, self.max_draft_length, context)
+            drafts = scheduled(lengths, VERIFICATION)
+        elif policy != "none":
+            drafts = drafting(
+                policy,
+                times=times,
+                acceptance=self.accepted,
+                max_draft_length=self.max_draft_length,
+                context=context,
+                state=self.policy_state,
+            )
+        loaded = self.deployment if drafts.max_draft_length else self.plain
+        prefill = disaggregated(loaded, self.prefill_servers) if self.prefill_servers else None
+        return replace(
+            service,
+            times=times,
             drafts=drafts,
-            acceptance=self.accepted,
-        )
-
-    def run(self, name: str, arrivals: Arrivals, **options: Any) -> Run:
-        """Return a run of a policy."""
-        return self.serve(self.policy(name), self.requests(arrivals), seed=self.seed, **options)
-
-    def serve(self, policy: tuple[Service, Drafting], requests: Requests, **options: Any) -> Run:
-        """Return a run of a policy, as `policy` returns it, over some requests."""
-        (service, drafts), apart = policy, None
-        if self.prefill_servers:
-            loaded = self.deployment if drafts.max_draft_length else self.plain
-            apart = prefill_apart(loaded, self.prefill_servers, requests)
-        return service.run(
-            requests,
-            drafts,
-            self.trace or self.accepted,
+            acceptance=self.trace or self.accepted,
             prefix_hit_rate=self.prefix_hit_rate,
-            apart=apart,
-            **options,
+            prefill=prefill,
         )
+
+    def curves(self, policy: str) -> LoadCurves | None:
+        """Return what the closed forms take of a policy, None of one that learns."""
+        return load_curves(self.service(policy), self.typical, self.accepted)
+
+    def run(self, policy: str, arrivals: Arrivals, **options: Any) -> Run:
+        """Return a run of a policy; options are those of `Service.run`."""
+        return self.service(policy).run(self.requests(arrivals), seed=self.seed, **options)
 
 
 def under_load(
@@ -278,7 +254,7 @@ def _row(
         "goodput": None
         if targets == (None, None)
         else run.goodput(*targets, study.first_token_time),
-        "preemptions": run.preemptions,
+        "preemptions": run.state.preemptions,
         "is_steady": run.is_steady,
     }
     return row | dict(_closed(study, load, name))

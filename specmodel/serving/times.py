@@ -54,20 +54,16 @@ class TabulatedTimes:
         Steps without prompts, by draft length from 0, requests from 0, and row of context [s].
     context_step
         Context between two rows, the first of which has none [token].
-    more
-        What chunks of prompts add, by draft length and the three nodes below; all of the step
-        where nothing decodes [s].
-    at_requests, at_tokens, at_seen
-        Nodes: requests that decode [request], tokens of all chunks, and entries that such a token
-        sees, itself included, in the mean [token].
+    more, nodes
+        What chunks of prompts add, by draft length and three nodes; all of the step where nothing
+        decodes [s]. These are requests that decode [request], tokens of all chunks, and entries
+        that such a token sees, itself included, in the mean [token].
     """
 
     base: FloatArray
     context_step: float
     more: FloatArray
-    at_requests: FloatArray
-    at_tokens: FloatArray
-    at_seen: FloatArray
+    nodes: tuple[FloatArray, FloatArray, FloatArray]
 
     @property
     def max_draft_length(self) -> int:
@@ -92,9 +88,8 @@ class TabulatedTimes:
         self, draft_length: int, requests: Numeric, tokens: Numeric, seen: Numeric
     ) -> FloatArray:
         """Return what chunks of so many tokens add, which see so many entries in the mean [s]."""
-        table, nodes = self.more[draft_length], (self.at_requests, self.at_tokens, self.at_seen)
-        found = []
-        for values, given in zip(nodes, (requests, tokens, seen), strict=True):
+        table, found = self.more[draft_length], []
+        for values, given in zip(self.nodes, (requests, tokens, seen), strict=True):
             value = np.clip(given, values[0], values[-1])
             at = np.clip(np.searchsorted(values, value, "right") - 1, 0, len(values) - 2)
             found.append((at, (value - values[at]) / (values[at + 1] - values[at])))
@@ -105,16 +100,14 @@ class TabulatedTimes:
             total = total + weight * table[i + di, j + dj, k + dk]
         return np.asarray(total)
 
-    def flat(self, *, for_python: bool) -> Tables:
-        """Return the tables as the loop reads them, as lists for Python."""
+    def flat(self) -> Tables:
+        """Return the tables as the loop reads them."""
         _, requests, rows = self.base.shape
-        arrays = [self.base.ravel(), self.more.ravel()]
-        nodes = [self.at_requests, self.at_tokens, self.at_seen]
-        base, more, *at = [
-            each.tolist() if for_python else np.ascontiguousarray(each, float)
-            for each in (*arrays, *nodes)
-        ]
-        return Tables(base, requests, rows, 1 / self.context_step, more, *at)
+        base, more, *nodes = (
+            np.ascontiguousarray(each.ravel(), float)
+            for each in (self.base, self.more, *self.nodes)
+        )
+        return Tables(base, requests, rows, 1 / self.context_step, more, *nodes)
 
 
 def mixed_step_time(
@@ -138,10 +131,10 @@ def mixed_step_time(
     return times.step_time + _read_by_drafter(deployment, prompts)
 
 
-def prompts_step_time(deployment: Deployment, prompts: tuple[SequenceGroup, ...]) -> FloatArray:
+def prompts_step_time(deployment: Deployment, prompts: SequenceGroup) -> FloatArray:
     """Return a step of nothing but chunks of prompts [s]."""
-    read = waiting(deployment, target_pass(deployment, prompts))
-    return read.total_time + _read_by_drafter(deployment, prompts)
+    read = waiting(deployment, target_pass(deployment, (prompts,)))
+    return read.total_time + _read_by_drafter(deployment, (prompts,))
 
 
 def _read_by_drafter(
@@ -156,7 +149,7 @@ def _read_by_drafter(
 
 
 def chunks(tokens: FloatArray, seen: FloatArray) -> SequenceGroup:
-    """Return chunks alike with so many tokens in all, each of which sees so many in the mean.
+    """Return equal chunks with so many tokens in all, which attend to so many entries on average.
 
     One chunk with entries before it, or several that begin their prompts.
     """
@@ -191,27 +184,24 @@ def tabulate(
         Most tokens of a step [token].
     """
     check("max_requests", max_requests, minimum=1, maximum=1e5, whole=True)
-    check("max_context", max_context, minimum=1, maximum=1e9)
     lengths = np.arange(max_draft_length + 1.0)
     jumps = _jumps(deployment, lengths, max_requests)
     step = max(max_context / (ROWS - 2), 1.0)
     nodes = (
         np.array([0.0, *_nodes(max_requests, dense=1, growth=1.5, jumps=jumps)]),
-        np.array([*(t for t in _NEAR if t < token_budget), *_above(token_budget)]),
-        np.array([*(s for s in _NEAR if s < max_context), *_above(max_context)]),
+        _token_nodes(token_budget),
+        _token_nodes(max_context),
     )
     some = _nodes(max_requests, dense=32, growth=1.07, jumps=jumps)
     tables = [_without_prompts(deployment, k, max_requests, some, step) for k in lengths]
     more = np.array([_with_prompts(deployment, k, nodes, mean_context) for k in lengths])
-    alone = prompts_step_time(deployment, (chunks(nodes[1][:, None], nodes[2]),))
+    alone = prompts_step_time(deployment, chunks(nodes[1][:, None], nodes[2]))
     more[:, 0] = _draft_times(deployment, lengths, np.ones(1), mean_context)[..., None] + alone
     return TabulatedTimes(
         base=np.array(tables),
         context_step=step,
         more=more,
-        at_requests=nodes[0],
-        at_tokens=nodes[1],
-        at_seen=nodes[2],
+        nodes=nodes,
     )
 
 
@@ -285,11 +275,12 @@ def _draft_times(
     return np.array([np.broadcast_to(each, requests.shape) for each in found])
 
 
-def _above(most: float) -> list[float]:
-    """Return nodes above those of `_NEAR`, to a largest one [token]."""
+def _token_nodes(most: float) -> FloatArray:
+    """Return nodes of tokens, those of `_NEAR` and growing ones above, to the most [token]."""
     count = max(int(np.ceil(np.log(max(most / _NEAR[-1], 1.0)) / np.log(_GROWTH))), 1)
-    first = min(_NEAR[-1], most) if most > _NEAR[-1] else most
-    return [float(first * (most / first) ** (i / count)) for i in range(1, count + 1)]
+    first = _NEAR[-1] if most > _NEAR[-1] else most
+    near = [float(node) for node in _NEAR if node < most]
+    return np.array([*near, *(first * (most / first) ** (i / count) for i in range(1, count + 1))])
 
 
 def _jumps(deployment: Deployment, lengths: FloatArray, most: int) -> list[int]:

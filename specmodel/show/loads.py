@@ -68,7 +68,6 @@ def _at_rates(
 
     warnings = [_not_carried(rate, most) for rate, most in not_carried(rows).items()]
     scheduler = asdict(study.scheduler(drafts=True))
-    del scheduler["chunked_prefill"]  # which nobody can turn off
     told = {**assumed, **{n: v for n, v in scheduler.items() if n not in dict(study.limits)}}
     if study.first_token_time:
         added = f"{seconds(study.first_token_time)} (HTTP, tokenization, as fitted)"

@@ -12,7 +12,7 @@ LINE = "compare qwen3-30b-a3b h100,h200 --batch-size 4 --prompt-length 100 --out
 
 @pytest.mark.parametrize("gpus", ["h100,h200", "1xh100,1xh200"])
 def test_alternatives_have_capacities_per_gpu_and_their_costs(gpus, capsys, monkeypatch):
-    monkeypatch.setattr("specmodel.serving.promises.RUNS", dict.fromkeys((True, False), (1, 2000)))
+    monkeypatch.setattr("specmodel.serving.trial.RUNS", dict.fromkeys((True, False), (1, 2000)))
     line = f"{LINE} --tpot-target 9ms --for-load --gpu-hour-price 2,4".replace("h100,h200", gpus)
     assert carry_out(shlex.split(f"{line} --json")) == 0
     document = json.loads(capsys.readouterr().out)
@@ -43,7 +43,7 @@ def test_what_means_nothing_is_refused(capsys, more, culprit):
 
 
 def test_lengths_that_are_compared_are_each_carried(capsys, monkeypatch):
-    monkeypatch.setattr("specmodel.serving.promises.RUNS", dict.fromkeys((True, False), (1, 2000)))
+    monkeypatch.setattr("specmodel.serving.trial.RUNS", dict.fromkeys((True, False), (1, 2000)))
     line = f"{LINE} --tpot-target 9ms --for-load --draft-length 1,2".replace("h100,h200", "h100")
     assert carry_out(shlex.split(line)) == 0
     page = capsys.readouterr().out
@@ -52,7 +52,7 @@ def test_lengths_that_are_compared_are_each_carried(capsys, monkeypatch):
 
 
 def test_prefill_apart_and_together_are_alternatives_and_all_gpus_count(capsys, monkeypatch):
-    monkeypatch.setattr("specmodel.serving.promises.RUNS", dict.fromkeys((True, False), (1, 2000)))
+    monkeypatch.setattr("specmodel.serving.trial.RUNS", dict.fromkeys((True, False), (1, 2000)))
     line = f"{LINE} --tpot-target 9ms --for-load --prefill together,apart:1".replace(
         "h100,h200", "h100"
     )

@@ -21,7 +21,7 @@ def test_on_other_seeds_it_carries_no_less_than_single_lengths_and_none(
     capsys, monkeypatch, target
 ):
     """By more than two standard errors of the differences."""
-    monkeypatch.setattr("specmodel.serving.promises.RUNS", dict.fromkeys((True, False), (2, 400)))
+    monkeypatch.setattr("specmodel.serving.trial.RUNS", dict.fromkeys((True, False), (2, 400)))
     line = f"{LOAD} --tpot-target {target} --max-draft-length 3"
     carried = document(capsys, f"schedule {line} --max-batch-size 256 --for vllm --for-load")
     rows = {row["policy"]: row["capacity"] for row in carried["carried"]}

@@ -705,7 +705,7 @@ def test_the_start_command_holds_the_schedule_and_the_layout(run, document):
 def test_the_schedule_for_a_load_carries_no_less_than_any_single_length_or_none(
     capsys, monkeypatch
 ):
-    monkeypatch.setattr("specmodel.serving.promises.RUNS", dict.fromkeys((True, False), (1, 2000)))
+    monkeypatch.setattr("specmodel.serving.trial.RUNS", dict.fromkeys((True, False), (1, 2000)))
     words = "schedule --for vllm qwen3-30b-a3b h100 --max-batch-size 32 --max-draft-length 2"
     words += " --for-load --tpot-target 12ms --prompt-length 100 --output-length 40 --json"
     assert cli.main(shlex.split(words)) == 0

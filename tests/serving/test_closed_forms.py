@@ -1,12 +1,12 @@
 """Closed forms beside textbooks, beside each other, and beside the simulator."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.serving.closed_forms import (
     LoadCurves,
@@ -77,22 +77,14 @@ def test_closed_forms_are_near_the_simulator(target: str, work: str, draft_lengt
     deployment, _ = deploy(target=target, hardware="h100", drafter="eagle3")
     count, scheduler = 3000, usual_scheduler(deployment, 3)
     requests = draw_requests(Arrivals(request_rate=1.0), WORKLOADS[work], count, 1)
-    service, acceptance = (
-        prepare(deployment, scheduler, requests, 3),
-        Acceptance(acceptance_rate=0.7),
-    )
-    found = load_curves(
-        service.times,
-        requests,
-        memory=service.memory,
-        max_running=scheduler.max_running,
-        drafts=fixed(draft_length),
-        acceptance=acceptance,
-    )
+    acceptance = Acceptance(acceptance_rate=0.7)
+    how = {"drafts": fixed(draft_length), "acceptance": acceptance}
+    service = prepare(deployment, scheduler, requests, 3, **how)
+    found = load_curves(service, requests, acceptance)
     top = chain_state(found, 1e-3).largest_rate
     for share in (0.2, 0.5, 0.7):
         asked = draw_requests(Arrivals(request_rate=share * top), WORKLOADS[work], count, 1)
-        run = service.run(asked, fixed(draft_length), acceptance)
+        run = service.run(asked)
         chain, root = chain_state(found, share * top), fluid_state(found, share * top)
         assert run.mean_tpot == pytest.approx(float(chain.tpot), rel=0.03)
         assert run.mean_tpot == pytest.approx(float(root.tpot), rel=0.06)
@@ -109,7 +101,6 @@ def test_closed_forms_learn_nothing() -> None:
         times=service.times,
         acceptance=Acceptance(acceptance_rate=0.7),
         max_draft_length=3,
-        context=service.context,
+        context=requests.mean_context,
     )
-    with pytest.raises(InputError, match="policy"):
-        load_curves(service.times, requests, memory=service.memory, max_running=64, drafts=drafts)
+    assert load_curves(replace(service, drafts=drafts), requests) is None

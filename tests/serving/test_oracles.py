@@ -10,10 +10,11 @@ from constant_steps import constant_times
 import specmodel
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.cost.deploying import deploy
-from specmodel.serving.limits import Memory, Scheduler, usual_scheduler
+from specmodel.serving.limits import usual_scheduler
 from specmodel.serving.policies import fixed
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
-from specmodel.serving.run import prepare, simulate
+from specmodel.serving.run import Service, prepare
+from specmodel.serving.state import Limits
 from specmodel.serving.study import Study
 
 QWEN: dict[str, Any] = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3"}
@@ -37,13 +38,8 @@ def test_one_request_at_a_time_waits_as_pollaczek_and_khinchine_say(work: str, l
             prompt_tokens=np.full(count, 5),
             output_tokens=random.choice(steps, count, p=chances).astype(np.int64),
         )
-        run = simulate(
-            requests,
-            times=constant_times(1.0, 1.0),
-            scheduler=Scheduler(max_running=1),
-            memory=Memory(blocks=1000),
-            compiled=False,
-        )
+        service = Service(times=constant_times(1.0, 1.0), limits=Limits(blocks=1000))
+        run = service.run(requests, compiled=False)
         waits.append((run.started - requests.arrival_time)[run.measured].mean())
     expected = rate * square / (2 * (1 - load))
     error = np.std(waits, ddof=1) / len(waits) ** 0.5
@@ -59,8 +55,8 @@ def test_one_user_decodes_as_predicted_at_batch_size_one(
 ) -> None:
     requests = draw_requests(arrivals, Lengths(prompt_tokens=500, output_tokens=2000), 80, 2)
     deployment, _ = deploy(**QWEN)
-    service = prepare(deployment, usual_scheduler(deployment, 3), requests, 3)
-    run = service.run(requests, fixed(draft_length), Acceptance(acceptance_rate=0.7))
+    how = {"drafts": fixed(draft_length), "acceptance": Acceptance(acceptance_rate=0.7)}
+    run = prepare(deployment, usual_scheduler(deployment, 3), requests, 3, **how).run(requests)
     contexts = np.linspace(500, 2500, 41)
     predicted = specmodel.predict(
         **QWEN,
@@ -84,8 +80,13 @@ def test_a_closed_loop_of_endless_outputs_is_a_batch(users: int, draft_length: i
     table, sizes = service.times, np.arange(service.times.max_requests + 1)
     rows = [table.step_time(k, sizes, 700) for k in range(3)]  # the context is held
     held = np.repeat(np.array(rows)[:, :, None], table.base.shape[2], axis=2)
-    service = replace(service, times=replace(table, base=held))
-    run = service.run(requests, fixed(draft_length), Acceptance(acceptance_rate=0.7), log_steps=400)
+    service = replace(
+        service,
+        times=replace(table, base=held),
+        drafts=fixed(draft_length),
+        acceptance=Acceptance(acceptance_rate=0.7),
+    )
+    run = service.run(requests, log_steps=400)
     full = run.log["decoding"] == users
     predicted = specmodel.predict(
         **QWEN,
@@ -94,8 +95,8 @@ def test_a_closed_loop_of_endless_outputs_is_a_batch(users: int, draft_length: i
         context_length=700,
         acceptance=0.7,
     )
-    emitted = run.log["emitted"][full].sum() / full.sum() / users
-    assert run.log["seconds"][full] == pytest.approx(float(predicted.step_time), rel=2e-3)
+    emitted = run.log["emitted_tokens"][full].sum() / full.sum() / users
+    assert run.log["step_time"][full] == pytest.approx(float(predicted.step_time), rel=2e-3)
     noise = 4 * 1.2 / (full.sum() * users) ** 0.5
     assert emitted == pytest.approx(
         float(predicted.tokens_per_step), abs=noise if draft_length else 0

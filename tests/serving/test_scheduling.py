@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +13,12 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.memory import MemoryUse
-from specmodel.serving import state
-from specmodel.serving.limits import Memory, Scheduler, memory_for
+from specmodel.serving.limits import Scheduler, check_fits, limits_for
 from specmodel.serving.outcome import Run
-from specmodel.serving.policies import Drafting, drafting, fixed, no_drafts
+from specmodel.serving.policies import Drafting, drafting, fixed
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
-from specmodel.serving.run import simulate
+from specmodel.serving.run import Service
+from specmodel.serving.state import Limits
 from specmodel.serving.times import TabulatedTimes
 
 ACCEPTED = Acceptance(acceptance_rate=0.7)
@@ -37,14 +36,12 @@ def growing_times(longest: int, most: int) -> TabulatedTimes:
         base=base,
         context_step=10.0,
         more=np.broadcast_to(more, (longest + 1, *more.shape)),
-        at_requests=sizes,
-        at_tokens=tokens,
-        at_seen=seen,
+        nodes=(sizes, tokens, seen),
     )
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Requests, dict[str, object]]:
+def cases(draw: st.DrawFn) -> tuple[Requests, Service]:
     """Draw requests and a server that holds the longest of them."""
     count = draw(st.integers(1, 40))
     open_ = draw(st.booleans())
@@ -57,48 +54,49 @@ def cases(draw: st.DrawFn) -> tuple[Requests, dict[str, object]]:
     )
     requests = draw_requests(arrivals, HALF, count, draw(st.integers(0, 1000)))
     longest = draw(st.integers(0, 4))
-    scheduler = Scheduler(
+    limits = Limits(
+        blocks=0,
+        fixed_blocks=draw(st.integers(0, 3)),
+        block_size=draw(st.sampled_from([1, 16, 100])),
         max_running=draw(st.integers(1, 12)),
         token_budget=draw(st.sampled_from([1, 7, 64, 4096])),
-        block_size=draw(st.sampled_from([1, 16, 100])),
         reserved_tokens=draw(st.sampled_from([0, longest])),
         prefill_interval=draw(st.sampled_from([1, 1, 4])),
     )
-    fixed_blocks = draw(st.integers(0, 3))
-    entries = requests.longest + longest + 1 + scheduler.reserved_tokens
-    least = -(-entries // scheduler.block_size) + fixed_blocks
-    blocks = least + draw(st.sampled_from([0, 1, 5, 1000]))
-    memory = Memory(blocks=blocks, fixed_blocks=fixed_blocks, block_size=scheduler.block_size)
-    times = growing_times(longest, scheduler.max_running)
+    entries = requests.longest + longest + 1 + limits.reserved_tokens
+    least = -(-entries // limits.block_size) + limits.fixed_blocks
+    limits = limits._replace(blocks=least + draw(st.sampled_from([0, 1, 5, 1000])))
+    times = growing_times(longest, limits.max_running)
     name = draw(st.sampled_from(["fixed", "schedule", "sglang", "goodput"]))
     drafts = fixed(longest)
     if longest and name != "fixed":
         drafts = drafting(
             name, times=times, acceptance=ACCEPTED, max_draft_length=longest, context=50.0
         )
-    setting = {"times": times, "scheduler": scheduler, "memory": memory, "drafts": drafts}
-    return requests, setting | {"acceptance": ACCEPTED, "seed": draw(st.integers(0, 9))}
+    return requests, Service(times=times, limits=limits, drafts=drafts, acceptance=ACCEPTED)
 
 
-def ran(requests: Requests, setting: dict[str, Any], compiled: bool = False) -> Run:
-    return simulate(requests, compiled=compiled, log_steps=20_000, **setting)
+def ran(requests: Requests, service: Service, *, compiled: bool = False, seed: int = 0) -> Run:
+    return service.run(requests, compiled=compiled, log_steps=20_000, seed=seed)
 
 
 @settings(max_examples=150, deadline=None)
-@given(cases())
-def test_invariants_of_every_run(case: tuple[Requests, dict[str, object]]) -> None:
-    requests, setting = case
-    run = ran(requests, setting)
+@given(cases(), st.integers(0, 9))
+def test_invariants_of_every_run(case: tuple[Requests, Service], seed: int) -> None:
+    requests, service = case
+    run = ran(requests, service, seed=seed)
     present = (run.last - run.requests.arrival_time).sum()
-    assert run.area == pytest.approx(present, rel=1e-9, abs=1e-9), "Little's law"
-    if run.steps <= 20_000:
-        assert run.log["emitted"].sum() == requests.output_tokens.sum(), "tokens are conserved"
-        assert (run.log["running"] <= run.limits.requests).all()
-        assert (run.log["free"] >= 0).all()
+    assert run.state.request_time == pytest.approx(present, rel=1e-9, abs=1e-9), "Little's law"
+    if run.state.steps <= 20_000:
+        assert run.log["emitted_tokens"].sum() == requests.output_tokens.sum(), (
+            "tokens are conserved"
+        )
+        assert (run.log["running"] <= run.limits.max_running).all()
+        assert (run.log["free_blocks"] >= 0).all()
         assert (np.diff(run.log["time"]) >= 0).all()
-    assert run.counts[state.DONE] == requests.count, "nobody is starved"
-    assert run.counts[state.LEAST_FREE] >= 0, "memory is never exceeded"
-    assert run.counts[state.FREE_BLOCKS] == run.limits.blocks, "all blocks come back"
+    assert run.state.finished == requests.count, "nobody is starved"
+    assert run.state.least_free_blocks >= 0, "memory is never exceeded"
+    assert run.state.free_blocks == run.limits.blocks, "all blocks come back"
     assert (run.requests.arrival_time <= run.started).all()
     assert (run.started < run.first).all()
     assert (run.first <= run.last).all()
@@ -108,19 +106,19 @@ def test_invariants_of_every_run(case: tuple[Requests, dict[str, object]]) -> No
 
 def test_a_full_memory_preempts_and_all_are_served() -> None:
     requests = draw_requests(Arrivals(request_rate=1000.0), HALF, 60, 3)
-    memory = Memory(blocks=-(-(requests.longest + 9) // 16) + 1)
-    setting: dict[str, object] = {
-        "times": growing_times(2, 32),
-        "scheduler": Scheduler(max_running=32, reserved_tokens=2),
-        "memory": memory,
-        "drafts": fixed(2),
-        "acceptance": ACCEPTED,
-    }
-    run = ran(requests, setting)
-    assert run.preemptions > 10
-    roomy = ran(requests, setting | {"memory": Memory(blocks=10_000)})
-    assert roomy.preemptions == 0
-    assert roomy.end < run.end
+    service = Service(
+        times=growing_times(2, 32),
+        limits=Limits(
+            blocks=-(-(requests.longest + 9) // 16) + 1, max_running=32, reserved_tokens=2
+        ),
+        drafts=fixed(2),
+        acceptance=ACCEPTED,
+    )
+    run = ran(requests, service)
+    assert run.state.preemptions > 10
+    roomy = ran(requests, replace(service, limits=service.limits._replace(blocks=10_000)))
+    assert roomy.state.preemptions == 0
+    assert roomy.state.now < run.state.now
 
 
 @pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
@@ -131,46 +129,45 @@ def test_numba_gives_the_same_event_by_event(policy: str, blocks: int) -> None:
     requests = replace(requests, prompt_tokens=np.minimum(requests.prompt_tokens, 400))
     times = growing_times(3, 24)
     options = {"acceptance": ACCEPTED, "max_draft_length": 3, "context": 50.0, "state": "server"}
-    setting: dict[str, object] = {
-        "times": times,
-        "scheduler": Scheduler(max_running=24, token_budget=256, reserved_tokens=3),
-        "memory": Memory(blocks=blocks),
-        "drafts": drafting(policy, times=times, **options),
-        "acceptance": ACCEPTED,
-    }
-    slow, fast = (ran(requests, setting, compiled) for compiled in (False, True))
-    names = ("started", "first", "last", "drafted_tokens", "accepted_tokens", "intervals", "sums")
-    for name in (*names, "counts"):
+    service = Service(
+        times=times,
+        limits=Limits(blocks=blocks, max_running=24, token_budget=256, reserved_tokens=3),
+        drafts=drafting(policy, times=times, **options),
+        acceptance=ACCEPTED,
+    )
+    slow, fast = (ran(requests, service, compiled=compiled) for compiled in (False, True))
+    names = ("started", "first", "last", "drafted_tokens", "accepted_tokens", "intervals", "log")
+    for name in names:
         np.testing.assert_array_equal(getattr(slow, name), getattr(fast, name))
-    for name, column in slow.log.items():
-        np.testing.assert_array_equal(column, fast.log[name])
-    assert (slow.preemptions > 0) == (blocks == 60)
+    assert slow.state == fast.state
+    assert (slow.state.preemptions > 0) == (blocks == 60)
 
 
-def test_luck_is_of_a_position_and_not_of_the_order_of_steps() -> None:
+def test_noise_is_of_a_position_and_not_of_the_order_of_steps() -> None:
     requests = draw_requests(Arrivals(request_rate=20.0), HALF, 100, 5)
-    setting: dict[str, object] = {"drafts": fixed(3), "acceptance": ACCEPTED, "seed": 4}
-    setting |= {"times": growing_times(3, 8), "memory": Memory(blocks=10_000)}
     alone, together = (
-        ran(requests, setting | {"scheduler": Scheduler(max_running=most, reserved_tokens=3)})
+        Service(
+            times=growing_times(3, most),
+            limits=Limits(blocks=10_000, reserved_tokens=3),
+            drafts=fixed(3),
+            acceptance=ACCEPTED,
+        )
         for most in (1, 8)
     )
-    np.testing.assert_array_equal(alone.accepted_tokens, together.accepted_tokens)
-    other = ran(requests, setting | {"scheduler": Scheduler(), "seed": 5})
-    assert (other.accepted_tokens != alone.accepted_tokens).any()
+    accepted = ran(requests, alone, seed=4).accepted_tokens
+    np.testing.assert_array_equal(accepted, ran(requests, together, seed=4).accepted_tokens)
+    assert (ran(requests, alone, seed=5).accepted_tokens != accepted).any()
 
 
 def test_drafts_fare_as_their_acceptance_says() -> None:
     requests = draw_requests(Arrivals(users=1), Lengths(prompt_tokens=5, output_tokens=60_001), 1)
     requests = replace(requests, output_tokens=np.array([60_001]))
-    run = simulate(
-        requests,
+    run = Service(
         times=growing_times(3, 1),
-        scheduler=Scheduler(),
-        memory=Memory(blocks=10_000),
+        limits=Limits(blocks=10_000),
         drafts=fixed(3),
         acceptance=ACCEPTED,
-    )
+    ).run(requests)
     expected = float(ACCEPTED.expected_tokens_per_step(3))
     error = 1.2 / (60_000 / expected) ** 0.5
     assert run.tokens_per_step == pytest.approx(expected, abs=4 * error)
@@ -181,39 +178,38 @@ def test_recorded_acceptance_is_met_position_by_position() -> None:
     requests = Requests(
         arrival_time=np.zeros(1), prompt_tokens=np.array([4]), output_tokens=np.array([10])
     )
-    run = simulate(
-        requests,
+    run = Service(
         times=constant_times(1.0, 1.0, max_draft_length=3),
-        scheduler=Scheduler(),
-        memory=Memory(blocks=10),
+        limits=Limits(blocks=10),
         drafts=fixed(3),
         acceptance=trace,
-    )
+    ).run(requests)
     # the first token comes with prefill; steps at positions 1, 2, 3, 5 accept 0, 0, 1 and 3 tokens
     # and reach 2, 3, 5 and 9; the last, at 9, accepts none and ends the output
     assert run.accepted_tokens.tolist() == [4]
-    assert run.steps == 6
+    assert run.state.steps == 6
     assert run.last.tolist() == [6.0]
 
 
 def test_a_step_takes_the_draft_length_of_the_batch_before() -> None:
     requests = draw_requests(Arrivals(users=4), Lengths(prompt_tokens=5, output_tokens=40), 4)
     by_batch = Drafting(name="by batch", by_batch=(2, 2, 1, 0, 0), max_draft_length=2)
-    setting: dict[str, object] = {"drafts": by_batch, "acceptance": ACCEPTED}
-    setting |= {"times": growing_times(2, 8), "memory": Memory(blocks=10_000)}
-    run = ran(requests, setting | {"scheduler": Scheduler(max_running=8, reserved_tokens=2)})
+    limits = Limits(blocks=10_000, reserved_tokens=2)
+    service = Service(
+        times=growing_times(2, 8), limits=limits, drafts=by_batch, acceptance=ACCEPTED
+    )
+    run = ran(requests, service)
     batch = run.log["decoding"] + run.log["chunks"]
-    expected = np.array(by_batch.by_batch)[batch[:-1].astype(int)]
-    np.testing.assert_array_equal(run.log["draft"][1:], expected)
+    expected = np.array(by_batch.by_batch)[batch[:-1]]
+    np.testing.assert_array_equal(run.log["draft_length"][1:], expected)
 
 
 def test_prompts_found_in_the_cache_are_not_prefilled() -> None:
     requests = draw_requests(Arrivals(users=1), Lengths(prompt_tokens=160, output_tokens=2), 10)
-    setting: dict[str, object] = {"times": growing_times(0, 8), "drafts": no_drafts()}
-    setting |= {"memory": Memory(blocks=10_000), "scheduler": Scheduler()}
+    limits, times = Limits(blocks=10_000), growing_times(0, 8)
     for share, prefilled in ((0.0, 1600), (0.5, 800), (1.0, 10)):
-        run = ran(requests, setting | {"prefix_hit_rate": share})
-        assert run.sums[state.PREFILLED] == prefilled
+        run = ran(requests, Service(times=times, limits=limits, prefix_hit_rate=share))
+        assert run.state.prefilled_tokens == prefilled
 
 
 @pytest.mark.parametrize(("load", "is_steady"), [(0.7, True), (1.4, False)])
@@ -221,12 +217,7 @@ def test_a_rate_that_is_not_carried_is_told(load: float, is_steady: bool) -> Non
     requests = draw_requests(
         Arrivals(request_rate=load), Lengths(prompt_tokens=5, output_tokens=1), 2000, 1
     )
-    run = simulate(
-        requests,
-        times=constant_times(1.0, 1.0),
-        scheduler=Scheduler(max_running=1),
-        memory=Memory(blocks=10),
-    )
+    run = Service(times=constant_times(1.0, 1.0), limits=Limits(blocks=10)).run(requests)
     assert run.is_steady == is_steady
     assert run.carried_rate == pytest.approx(min(load, 1.0), rel=0.1)
 
@@ -240,11 +231,11 @@ def test_blocks_hold_the_batch_that_memory_holds(target: str, hardware: str) -> 
         target=target, hardware=hardware, drafter="mtp" if "3.5" in target else "eagle3"
     )
     requests = draw_requests(Arrivals(users=1), Lengths(prompt_tokens=3000, output_tokens=400), 9)
-    memory = memory_for(deployment, Scheduler(), 3, requests)
+    limits = limits_for(deployment, Scheduler(), 3, requests)
     held = MemoryUse(deployment, requests.longest, 4).max_batch_size
-    own = -(-(requests.longest + 4) // memory.block_size) + memory.fixed_blocks
-    assert memory.blocks / own == pytest.approx(float(held), rel=0.02)
-    assert (memory.fixed_blocks > 0) == ("3.5" in target)
+    own = -(-(requests.longest + 4) // limits.block_size) + limits.fixed_blocks
+    assert limits.blocks / own == pytest.approx(float(held), rel=0.02)
+    assert (limits.fixed_blocks > 0) == ("3.5" in target)
 
 
 @pytest.mark.parametrize("longest", [50, 200])
@@ -253,9 +244,7 @@ def test_memory_that_holds_no_request_is_refused(longest: int) -> None:
         arrival_time=np.zeros(1), prompt_tokens=np.array([longest]), output_tokens=np.array([9])
     )
     with pytest.raises(InputError, match="memory"):
-        simulate(
-            requests, times=constant_times(1, 1), scheduler=Scheduler(), memory=Memory(blocks=3)
-        )
+        check_fits(Limits(blocks=3), 0, requests)
 
 
 def test_policies_with_a_state_for_each_request_are_refused() -> None:

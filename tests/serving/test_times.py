@@ -28,7 +28,7 @@ def chunk(tokens: float, context: float = 0.0) -> SequenceGroup:
 def test_a_prompt_alone_takes_its_prefill_pass(drafter: str) -> None:
     deployment, _ = deploy(**QWEN | {"drafter": drafter})
     for tokens in (300.0, 4000.0):
-        taken = times.prompts_step_time(deployment, (chunk(tokens),))
+        taken = times.prompts_step_time(deployment, chunk(tokens))
         whole = prefill_pass(deployment, tokens).total_time
         own = draft_prefill_pass(deployment, tokens)
         assert taken == whole + (own.total_time if own else 0.0)
@@ -41,7 +41,7 @@ def test_the_step_of_a_prompt_drafts_too() -> None:
         deployment, max_draft_length=3, max_requests=4, max_context=2000, mean_context=500,
         token_budget=2048,
     )  # fmt: skip
-    reads = times.prompts_step_time(deployment, (chunk(256.0),))
+    reads = times.prompts_step_time(deployment, chunk(256.0))
     for k in (0, 3):
         at: dict[str, Any] = {"batch_size": 1, "draft_length": k, "verify_tokens": k + 1}
         drafts = step_times(deployment, context_length=500, **at).draft_time
@@ -68,7 +68,7 @@ def test_the_loop_reads_the_table_as_it_stands() -> None:
         mean_context=500,
         token_budget=2048,
     )
-    flat = table.flat(for_python=True)
+    flat = table.flat()
     random = np.random.default_rng(0)
     for _ in range(50):
         k, n, c = int(random.integers(3)), int(random.integers(1, 41)), random.uniform(0, 2900)

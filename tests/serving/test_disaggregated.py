@@ -1,28 +1,24 @@
-"""Prefill apart from decoding: queues, order, and steps that carry none."""
+"""Disaggregated prefill: queues, order, and steps that carry none."""
 
 import numpy as np
 import pytest
 from constant_steps import constant_times
 
 from specmodel.base.errors import InputError
-from specmodel.serving import state
-from specmodel.serving.apart import Apart
-from specmodel.serving.limits import Memory, Scheduler
+from specmodel.serving.disaggregated import DisaggregatedPrefill
 from specmodel.serving.outcome import Run
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
-from specmodel.serving.run import simulate
+from specmodel.serving.run import Service
+from specmodel.serving.state import Limits
 
 
 def ran(requests: Requests, servers: int, transfer: float = 0.25) -> Run:
-    apart = Apart(servers=servers, transfer_time=np.full(requests.count, transfer))
-    return simulate(
-        requests,
-        times=constant_times(0.001, 1.0, max_requests=50),
-        scheduler=Scheduler(max_running=50),
-        memory=Memory(blocks=10_000),
-        apart=apart,
-        compiled=False,
+    prefill = DisaggregatedPrefill(
+        servers=servers, transfer_time=lambda requests: np.full(requests.count, transfer)
     )
+    times = constant_times(0.001, 1.0, max_requests=50)
+    service = Service(times=times, limits=Limits(blocks=10_000), prefill=prefill)
+    return service.run(requests, compiled=False)
 
 
 def test_prompts_wait_for_a_server_and_their_entries_are_handed_on() -> None:
@@ -33,9 +29,9 @@ def test_prompts_wait_for_a_server_and_their_entries_are_handed_on() -> None:
     )
     run = ran(requests, 2)
     assert run.ttft.tolist() == [1.25, 1.25, 2.25, 1.25]
-    assert run.sums[state.PREFILLED] == 0, "steps carry no prefill"
+    assert run.state.prefilled_tokens == 0, "steps carry no prefill"
     assert run.tpot[[0, 1, 3]] == pytest.approx([0.001] * 3)
-    assert run.counts[state.FREE_BLOCKS] == 10_000
+    assert run.state.free_blocks == 10_000
 
 
 def test_one_server_waits_as_pollaczek_and_khinchine_say_of_fixed_work() -> None:
@@ -55,7 +51,7 @@ def test_a_prompt_beyond_the_budget_is_cut() -> None:
     assert ran(requests, 1, 0.0).ttft.tolist() == [3.0]  # of 8,192 tokens, two whole and a rest
 
 
-def test_users_and_prefill_apart_are_refused() -> None:
+def test_users_are_refused() -> None:
     requests = draw_requests(Arrivals(users=2), Lengths(prompt_tokens=9, output_tokens=9), 4)
     with pytest.raises(InputError, match="prefill"):
         ran(requests, 1)

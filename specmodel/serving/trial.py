@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.base.units import check
+from specmodel.base.units import FloatArray, check
 from specmodel.prediction.decoding import decode_deployed
 from specmodel.prediction.predicting import predict_deployed
 from specmodel.replay.chance import stream
@@ -22,7 +22,6 @@ from specmodel.serving.capacity import (
 )
 from specmodel.serving.closed_forms import LoadCurves, fluid_state
 from specmodel.serving.outcome import WARM_UP, Run
-from specmodel.serving.policies import Drafting
 from specmodel.serving.requests import LENGTHS, Arrivals, Lengths, Requests, Whole
 from specmodel.serving.run import Service, is_worth_compiling
 from specmodel.serving.study import Study
@@ -68,23 +67,22 @@ class Trial:
         check("requests", self.study.num_requests, minimum=20, maximum=_MOST_REQUESTS, whole=True)
 
     @cached_property
-    def _blocks(self) -> dict[tuple[int, ...], Requests]:
+    def _blocks(self) -> dict[tuple[int, int], tuple[FloatArray, Whole, Whole]]:
         return {}
 
     @cached_property
     def mean_output(self) -> float:
         """Mean tokens of an output by its law, cut as those that are drawn [token]."""
-        source, typical = self.study.lengths, self.study.typical
-        if not isinstance(source, Lengths):
-            return float(typical.output_tokens.mean())
-        return float(_cut(*source.draw(_MANY, 0), typical.longest)[1].mean())
+        if isinstance(self.study.lengths, Lengths):
+            return float(self._cut(*self.study.lengths.draw(_MANY, 0))[1].mean())
+        return float(self.study.typical.output_tokens.mean())
 
     def load(self, name: str, load: Arrivals, *, in_all: bool = True) -> Load:
         """Return what requests meet at a rate, or with so many users, under a policy.
 
         In all replications, or in as many as make clear whether the targets are met.
         """
-        policy = self.study.policy(name)
+        service = self.study.service(name)
         tpot, residence = self._edge(self.curves(name))
         present = load.users or load.request_rate * residence
         measured = int(max(self.study.num_requests, np.ceil(RESIDENCES * present)))
@@ -92,20 +90,19 @@ class Trial:
         first = int(WARM_UP * measured)
         own, runs = slice(first, first + measured), list[Run]()
         rate, added = load.request_rate or load.users, self.study.first_token_time
-        while True:
-            i = len(runs)
-            runs.append(self._run(policy, self._requests(i, load, own, tpot), i, own.stop))
-            if in_all and i + 1 < self.replications:
-                continue
-            found = load_of(rate, runs, own, self.targets, added)
-            if i + 1 == self.replications or found.is_clear(self.targets.attainment):
-                return found
+        for i in range(self.replications):
+            runs.append(self._run(service, self._requests(i, load, own.stop, tpot), i, own.stop))
+            if not in_all or i + 1 == self.replications:
+                found = load_of(rate, runs, own, self.targets, added)
+                if found.is_clear(self.targets.attainment):
+                    break
+        return found
 
     def alone(self, name: str) -> tuple[float, float]:
         """Return TTFT and TPOT within which enough requests are where each is alone [s]."""
         rare = Arrivals(request_rate=1e-5 / self.curves(name).residence[0])
-        requests = self._requests(0, rare, slice(0, _ALONE), 0.0)
-        run = self._run(self.study.policy(name), requests, 0, _ALONE)
+        requests = self._requests(0, rare, _ALONE, 0.0)
+        run = self._run(self.study.service(name), requests, 0, _ALONE)
         share = self.targets.attainment
         ttft, tpot = (float(np.quantile(times[:_ALONE], share)) for times in (run.ttft, run.tpot))
         return ttft + self.study.first_token_time, tpot
@@ -115,7 +112,7 @@ class Trial:
     ) -> Capacity:
         """Return the capacity of a policy, `NOTHING` if a request alone misses the targets."""
         added = self.study.first_token_time
-        ttft, tpot = (np.array([time]) for time in self.alone(name))
+        ttft, tpot = np.array([self.alone(name)]).T
         if self.targets.slowness(ttft - added, tpot, added)[0] > 1:
             return NOTHING
 
@@ -125,19 +122,18 @@ class Trial:
 
         start = 0.6 * self._guess(self.curves(name))
         found = search(try_rate, self.targets.attainment, start)
-        if found.promised is None or self.study.deployment.kernels.record is None:
+        if found.met is None or self.study.deployment.kernels.record is None:
             return found
-        return widened(found, try_rate, self.factors(name, found.promised))
+        return widened(found, try_rate, self.factors(name, found.met))
 
     def factors(self, name: str, load: Load) -> tuple[float, float]:
         """Return the ends of the 80 % interval of the time per token, over the time itself [-]."""
-        service, drafts = self.study.policy(name)
         where: dict[str, Any] = {
             "batch_size": np.array([max(round(load.means["running"]), 1)]),
-            "context_length": round(service.context),
+            "context_length": round(self.study.typical.mean_context),
             "interval": True,
         }
-        if drafts.max_draft_length:
+        if self.study.service(name).drafts.max_draft_length:
             predicted = predict_deployed(
                 self.study.deployment,
                 {},
@@ -172,66 +168,57 @@ class Trial:
         first = self.targets.ttft or float(curves.prefill.max())
         return tpot, first + curves.output_tokens * tpot
 
-    def _requests(self, replication: int, load: Arrivals, measured: slice, tpot: float) -> Requests:
-        """Return the requests of a replication, others coming until the measured have left.
+    def _requests(self, replication: int, load: Arrivals, count: int, tpot: float) -> Requests:
+        """Return so many requests of a replication, others coming until these have left.
 
         They come so fast that the work until then is what the rate and the mean output make of it.
         """
-        longest = self._drawn(replication, measured.stop).output_tokens.max()
+        longest = self._drawn(replication, count)[2].max()
         of_users = load.users * longest / self.mean_output
         after = int(1.1 * (of_users or load.request_rate * longest * tpot)) + 1
-        found = self._drawn(replication, min(measured.stop + after, 2 * _MOST_REQUESTS))
-        until, last = found.arrival_time[measured.stop - 1], measured.stop
-        work = float(found.output_tokens[:last].sum()) / until / self.mean_output
-        times = found.arrival_time * work / (load.request_rate or np.inf)
+        most = min(count + after, 2 * _MOST_REQUESTS)
+        times, prompts, outputs = self._drawn(replication, most)
+        work = float(outputs[:count].sum()) / times[count - 1] / self.mean_output
         return Requests(
-            arrival_time=times,
-            prompt_tokens=found.prompt_tokens,
-            output_tokens=found.output_tokens,
+            arrival_time=times * work / (load.request_rate or np.inf),
+            prompt_tokens=prompts,
+            output_tokens=outputs,
             users=load.users,
         )
 
-    def _drawn(self, replication: int, count: int) -> Requests:
-        """Return the first requests of a replication, at a rate of 1: more begin with fewer."""
-        blocks = [self._block(replication, i) for i in range(-(-count // _BLOCK))]
-        ends = np.cumsum([0.0, *(block.arrival_time[-1] for block in blocks)])
-        times = [block.arrival_time + end for block, end in zip(blocks, ends, strict=False)]
-        prompts, outputs = (
-            np.concatenate([getattr(block, name) for block in blocks])[:count]
-            for name in ("prompt_tokens", "output_tokens")
-        )
-        return Requests(
-            arrival_time=np.concatenate(times)[:count], prompt_tokens=prompts, output_tokens=outputs
-        )
+    def _drawn(self, replication: int, count: int) -> tuple[FloatArray, Whole, Whole]:
+        """Return when the first requests of a replication come at a rate of 1, and their lengths.
 
-    def _block(self, *place: int) -> Requests:
+        More begin with fewer.
+        """
+        blocks = [self._block(replication, i) for i in range(-(-count // _BLOCK))]
+        times, prompts, outputs = (np.concatenate(each) for each in zip(*blocks, strict=True))
+        begins = np.cumsum([0.0, *(block[0][-1] for block in blocks)])[:-1]
+        times = times + np.repeat(begins, _BLOCK)
+        return times[:count], prompts[:count], outputs[:count]
+
+    def _block(self, replication: int, place: int) -> tuple[FloatArray, Whole, Whole]:
         """Return requests drawn by seed, replication and place, no longer than typical ones."""
-        if place not in self._blocks:
-            seed = int(stream(self.study.seed, LENGTHS, *place).integers(2**31))
-            source, longest = self.study.lengths, self.study.typical.longest
+        if (replication, place) not in self._blocks:
+            seed = int(stream(self.study.seed, LENGTHS, replication, place).integers(2**31))
+            source = self.study.lengths
             if isinstance(source, Lengths):
-                prompts, outputs = source.draw(_BLOCK, seed)
+                lengths = source.draw(_BLOCK, seed)
             else:
                 picked = stream(seed, LENGTHS).integers(0, source.count, _BLOCK)
-                prompts, outputs = source.prompt_tokens[picked], source.output_tokens[picked]
-            prompts, outputs = _cut(prompts, outputs, longest)
-            self._blocks[place] = Requests(
-                arrival_time=self.arrivals.times(_BLOCK, seed),
-                prompt_tokens=prompts,
-                output_tokens=outputs,
-            )
-        return self._blocks[place]
+                lengths = source.prompt_tokens[picked], source.output_tokens[picked]
+            times = self.arrivals.times(_BLOCK, seed)
+            self._blocks[replication, place] = times, *self._cut(*lengths)
+        return self._blocks[replication, place]
 
-    def _run(
-        self, policy: tuple[Service, Drafting], requests: Requests, place: int, until: int
-    ) -> Run:
+    def _cut(self, prompts: Whole, outputs: Whole) -> tuple[Whole, Whole]:
+        """Return prompts and outputs that are together no longer than typical ones [token]."""
+        longest = self.study.typical.longest
+        prompts = np.minimum(prompts, longest - 1)
+        return prompts, np.minimum(outputs, longest - prompts)
+
+    def _run(self, service: Service, requests: Requests, place: int, until: int) -> Run:
         seed = int(stream(self.study.seed, LENGTHS, place).integers(2**31))
         searched = _RATES * self.replications * until * self.mean_output
         compiled = is_worth_compiling(searched)
-        return self.study.serve(policy, requests, seed=seed, until=until, compiled=compiled)
-
-
-def _cut(prompts: Whole, outputs: Whole, longest: int) -> tuple[Whole, Whole]:
-    """Return prompts and outputs that are together no longer than so many tokens [token]."""
-    prompts = np.minimum(prompts, longest - 1)
-    return prompts, np.minimum(outputs, longest - prompts)
+        return service.run(requests, seed=seed, until=until, compiled=compiled)

@@ -10,13 +10,13 @@ from constant_steps import constant_times
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
-from specmodel.serving.capacity import Targets, load_of
+from specmodel.serving.capacity import Load, Targets, load_of
 from specmodel.serving.carried import capacities, capacity_row, check_alone
-from specmodel.serving.limits import Memory, Scheduler
-from specmodel.serving.promises import RESIDENCES, Trial
 from specmodel.serving.requests import Arrivals, Lengths, Requests
 from specmodel.serving.run import Service
+from specmodel.serving.state import Limits
 from specmodel.serving.study import Study
+from specmodel.serving.trial import RESIDENCES, Trial
 
 DEPLOYMENT, _ = deploy(target="qwen3-30b-a3b", hardware="h100", drafter="eagle3")
 SHORT = Lengths(prompt_tokens=120, output_tokens=40, output_spread=0.3)
@@ -43,7 +43,7 @@ def test_one_server_with_constant_work_has_the_capacity_of_its_waits():
     """
     lengths = Lengths(prompt_tokens=5, output_tokens=2)
     tried = trial(lengths, targets=Targets(ttft=1.0 + 1e-9, attainment=0.7), replications=4)
-    tried = on_constant_times(tried, Scheduler(max_running=1), requests=3000)
+    tried = on_constant_times(tried, Limits(blocks=10**6, max_running=1), requests=3000)
     found = tried.capacity("none")
     assert found.rate == pytest.approx(0.15, rel=0.04)
     low, high = found.simulated
@@ -51,10 +51,10 @@ def test_one_server_with_constant_work_has_the_capacity_of_its_waits():
     assert high > 0.15 * 0.96
 
 
-def on_constant_times(tried: Trial, scheduler: Scheduler, requests: int) -> Trial:
+def on_constant_times(tried: Trial, limits: Limits, requests: int) -> Trial:
     """Return a trial on a server whose steps take a second, whatever they carry."""
-    times = constant_times(1.0, 1.0, scheduler.max_running)
-    own = Service(times=times, scheduler=scheduler, memory=Memory(blocks=10**6))
+    times = constant_times(1.0, 1.0, limits.max_running)
+    own = Service(times=times, limits=limits)
     fixed = {"plain_service": own, "first_token_time": 0.0, "num_requests": requests}
     tried.study.__dict__.update(fixed)
     return tried
@@ -63,7 +63,9 @@ def on_constant_times(tried: Trial, scheduler: Scheduler, requests: int) -> Tria
 def test_where_only_slots_limit_the_capacity_is_that_at_which_requests_wait_ever_longer():
     """Steps of a second in 16 slots, one with the prompt and 19 more a request: 16/20 a s."""
     tried = trial(Lengths(prompt_tokens=5, output_tokens=20), targets=Targets(tpot=3.0))
-    tried = on_constant_times(tried, Scheduler(max_running=16, token_budget=10**5), requests=3000)
+    tried = on_constant_times(
+        tried, Limits(blocks=10**6, max_running=16, token_budget=10**5), requests=3000
+    )
     tried.study.plain_service.times.more[:] = 0.0
     found = tried.capacity("none")
     assert found.rate == pytest.approx(0.8, rel=0.06)
@@ -76,21 +78,21 @@ def test_runs_are_long_and_others_come_until_the_measured_have_left(monkeypatch)
         seen.append((rate, list(runs), own))
         return load_of(rate, runs, own, targets, added)
 
-    def run(self, policy, requests, place, until):
-        found = run_one(self, policy, requests, place, until)
+    def run(self, service, requests, place, until):
+        found = run_one(self, service, requests, place, until)
         asked[found] = requests.arrival_time
         return found
 
-    monkeypatch.setattr("specmodel.serving.promises.load_of", note)
+    monkeypatch.setattr("specmodel.serving.trial.load_of", note)
     monkeypatch.setattr(Trial, "_run", run)
     found = trial(SHORT).capacity("fixed:3")
-    promised = [(runs, own) for rate, runs, own in seen if rate <= found.rate]
-    assert len(promised) >= 3
-    for runs, own in promised:
+    passing = [(runs, own) for rate, runs, own in seen if rate <= found.rate]
+    assert len(passing) >= 3
+    for runs, own in passing:
         for each in runs:
             arrival = each.requests.arrival_time
             assert each.requests.count == own.stop < len(asked[each])
-            assert each.last.max() <= each.end <= asked[each][-1]
+            assert each.last.max() <= each.state.now <= asked[each][-1]
             stay = (each.last - arrival)[own].mean()
             assert arrival[own.stop - 1] - arrival[own.start] >= 0.9 * RESIDENCES * stay
 
@@ -101,9 +103,10 @@ def test_few_requests_are_compiled_where_runs_last_many_residences(monkeypatch):
     monkeypatch.setattr("specmodel.serving.run.WORTH_COMPILING", 30 * 300 * 200)
     monkeypatch.setattr("specmodel.serving.run.find_spec", lambda name: True)
     monkeypatch.setattr(
-        Study, "serve", lambda self, *given, compiled, **rest: seen.append(compiled) or given
+        Service, "run", lambda self, *given, compiled, **rest: seen.append(compiled) or given
     )
-    monkeypatch.setattr("specmodel.serving.promises.load_of", lambda *given: given)
+    nothing = Load(rate=1.0, slowness=(np.zeros(1),))
+    monkeypatch.setattr("specmodel.serving.trial.load_of", lambda *given: nothing)
     tried = trial(Lengths(prompt_tokens=50, output_tokens=200), replications=1)
     tried = replace(tried, study=replace(tried.study, num_requests=20))
     for rate in (0.01, 10.0):
@@ -132,10 +135,10 @@ def test_workers_give_the_same_records():
 
 
 def test_the_work_of_a_run_is_what_rate_and_mean_output_make_of_it():
-    """So that the luck of lengths and arrivals does not pass for load."""
+    """So that the noise of lengths and arrivals does not pass for load."""
     tried = trial(Lengths(prompt_tokens=50, output_tokens=60, output_spread=1.0))
     for seed in range(3):
-        found = tried._requests(seed, Arrivals(request_rate=7.0), slice(0, 400), 0.01).first(400)
+        found = tried._requests(seed, Arrivals(request_rate=7.0), 400, 0.01).first(400)
         work = found.output_tokens.sum() / found.arrival_time[-1]
         assert work == pytest.approx(7.0 * tried.mean_output)
     assert tried.mean_output == pytest.approx(60, rel=0.03)  # the longest are cut
@@ -143,9 +146,7 @@ def test_the_work_of_a_run_is_what_rate_and_mean_output_make_of_it():
 
 def test_higher_rates_have_the_same_requests_and_more():
     tried = trial()
-    few, many = (
-        tried._requests(1, Arrivals(request_rate=rate), slice(0, 500), 0.01) for rate in (1.0, 50.0)
-    )
+    few, many = (tried._requests(1, Arrivals(request_rate=rate), 500, 0.01) for rate in (1.0, 50.0))
     assert few.count < many.count
     for name in ("prompt_tokens", "output_tokens"):
         assert (getattr(few, name) == getattr(many, name)[: few.count]).all()
@@ -186,7 +187,7 @@ def test_recorded_requests_are_drawn_from():
         prompt_tokens=np.array([50, 60, 70]),
         output_tokens=np.array([40, 50, 90]),
     )
-    drawn = trial(recorded)._requests(0, Arrivals(request_rate=2.0), slice(0, 300), 0.01)
+    drawn = trial(recorded)._requests(0, Arrivals(request_rate=2.0), 300, 0.01)
     pairs = set(zip(drawn.prompt_tokens.tolist(), drawn.output_tokens.tolist(), strict=True))
     assert pairs == {(50, 40), (60, 50), (70, 90)}
 
@@ -203,9 +204,9 @@ def test_slower_steps_carry_what_the_interval_says_of_their_factor(factor):
     assert found.scaled(factor) == pytest.approx(other.capacity("none").rate, rel=0.03)
 
 
-def test_nine_in_ten_requests_stay_within_each_target_at_what_is_promised():
+def test_nine_in_ten_requests_stay_within_each_target_at_the_capacity():
     tried = trial(SHORT)
-    met = tried.capacity("fixed:3").promised
+    met = tried.capacity("fixed:3").met
     assert tried.targets.attainment == 0.9
     for name in ("ttft", "tpot"):
         target = getattr(tried.targets, name)
