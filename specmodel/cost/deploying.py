@@ -185,8 +185,8 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
         assumed["popularity"] = "equal"
     if len(target.kinds_of_experts) > 1:
         assumed["active_experts"] = f"those of layers with {target.num_experts}, which most have"
-    if target.ngram_memory and target.ngram_memory.host_bytes:
-        size = target.ngram_memory.host_bytes / 1e9
+    if target.ngram_memory and not target.ngram_memory.is_on_gpu:
+        size = target.ngram_memory.table_bytes / 1e9
         assumed["ngram_memory"] = f"{size:.0f} GB of tables on the host"
     if deployment.has_drafter:
         assumed |= _assumed_of_drafter(deployment.drafter, given)

@@ -117,15 +117,12 @@ def _runs(work: Work) -> bool:
 def _whole(a: Architecture, run: Pass) -> dict[str, Work]:
     """Return the components of all layers, and of what comes before and after them."""
     h, n = a.hidden_size, run.layout.tensor_parallel
-    fused = a.residuals.fused_norms(a.residual_plan[1]) if a.residuals else 0
+    fused = sum(extra.fused_norms(a.around) for extra in a.extras)
     components = {
         "embedding": look_up(run, width=a.embedding_size or h, made=h, dtype=a.activation_dtype),
         **_projection(a, run),
         "norms": _norms(a, run, a.num_norms - fused),
     }
-    if a.residuals:
-        mixed = a.residuals.work(run, *a.residual_plan)
-        _add(components, "norms" if mixed.kind == "elementwise" else "residual_streams", mixed)
     for name, work in _of_layers(a, run):
         _add(components, name, work)
     weights, logits = a.head_parameters / n, a.vocabulary_size / n
@@ -177,17 +174,10 @@ def _context(a: Architecture, run: Pass) -> dict[str, Work]:
     return components
 
 
-def _markov(a: Architecture, run: Pass) -> dict[str, Work]:
-    if a.markov is None:
-        raise InputError("part", "markov", f"a part of {a.name}, which has no Markov head")
-    return a.markov.work(run, a.vocabulary_size)
-
-
 _WORKS: dict[str, OwnWork] = {
     "layers": _whole,
     "projection": _projection,
     "context": _context,
-    "markov": _markov,
 }
 """Components by the part of a model that runs."""
 
@@ -203,12 +193,8 @@ def _of_layers(a: Architecture, run: Pass) -> Iterator[tuple[str, Work]]:
         if stored.stream not in runs:
             runs[stored.stream] = replace(run, stream=stored.stream)
         yield from stored.work(runs[stored.stream], layers).items()
-    if a.layer_inputs:
-        yield from a.layer_inputs.work(run, a.num_layers).items()
-    if a.ngram_inputs:
-        yield from a.ngram_inputs.work(run).items()
-    if a.ngram_memory:
-        yield from a.ngram_memory.work(run).items()
+    for extra in a.extras:
+        yield from extra.work(run, a.around).items()
 
 
 def _add(components: dict[str, Work], name: str, work: Work) -> None:
@@ -252,18 +238,17 @@ def _all_reduce(a: Architecture, run: Pass) -> Work:
         return Work()
     message = ranks.all_reduce(layout.tensor_parallel, layout.gpus_per_node)
     blocks_reduced = sum(part.reductions(layout) * n for part, n in a.feed_forwards.items())
-    looked_up = 1 + int(a.ngram_inputs is not None)
     mixed = sum(n for mixer, n in a.mixers.items() if mixer.output_size)
-    reductions, size = mixed + blocks_reduced + looked_up, a.stream.residual_bytes
-    inputs = a.num_layers * a.layer_inputs.size if a.layer_inputs else 0
-    more = int(inputs > 0)
+    of_extras = [extra.reduced(a.around) for extra in a.extras]
+    summed, made = [size for size, _ in of_extras if size], [size for _, size in of_extras if size]
+    reductions, size = mixed + blocks_reduced + 1, a.stream.residual_bytes
     reduced = messages.all_reduces(
         message,
-        run.num_tokens * ((reductions * a.hidden_size + inputs) * size),
-        count=reductions + more,
+        run.num_tokens * ((reductions * a.hidden_size + sum(summed)) * size),
+        count=reductions + len(summed),
         ranks=min(layout.tensor_parallel, layout.gpus_per_node),
     )
     logits = run.replica.num_logits * (a.vocabulary_size / 2 * size)
-    gathered = logits + run.num_tokens * (inputs / 2 * size)
-    count = 1 + more
+    gathered = logits + run.num_tokens * (sum(made) / 2 * size)
+    count = 1 + len(made)
     return reduced + messages.message(message, gathered, collectives=count, rounds=count / 2)

@@ -25,6 +25,7 @@ from specmodel.layers.group import LayerGroup, Mixer
 from specmodel.layers.grouped import GroupedAttention
 from specmodel.layers.parts import TokenMixer
 from specmodel.models.architecture import Architecture
+from specmodel.models.shape import EXTRAS
 
 if TYPE_CHECKING:
     from specmodel.layers.attention import LatentAttention
@@ -148,17 +149,15 @@ def own_layers_head(
 
     `input_projection_size` is the width that is projected down before the layers [-].
     """
-    has_streams = target.residuals is not None and target.residuals.in_modules
+    extras: dict[str, Any] = dict.fromkeys(EXTRAS)
+    extras |= {name: own for name in EXTRAS if (own := getattr(target, name)) and own.in_modules}
     return replace(
         target,
         name=f"{MTP} of {target.name}",
         layers=(replace(module, count=num_layers),),
         input_projection_size=input_projection_size,
         mtp_layer=None,
-        layer_inputs=None,
-        ngram_inputs=None,
-        ngram_memory=None,
-        residuals=target.residuals if has_streams else None,
+        **extras,
         **_mtp_dtypes(target),
     )
 

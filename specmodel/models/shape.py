@@ -10,6 +10,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import Record, field_names
 from specmodel.base.schemas import FROM_LIST, Count, Setting, Size
 from specmodel.layers.embeddings import LayerInputs, NgramInputs, NgramMemory
+from specmodel.layers.extras import Around, Extra
 from specmodel.layers.feed_forward import RoutedExperts
 from specmodel.layers.group import FeedForward, LayerGroup, Mixer, Stored, stored_parts
 from specmodel.layers.markov import MarkovHead
@@ -18,6 +19,9 @@ from specmodel.layers.residuals import Residuals
 from specmodel.layers.stream import Stream
 
 _Part = TypeVar("_Part")
+
+EXTRAS = ("residuals", "layer_inputs", "ngram_inputs", "ngram_memory", "markov")
+"""Fields of what a model may have beside its layers, embedding and LM head."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,14 +223,23 @@ class Shape(Record):
         return sum(group.norms for group in self.layers) + 1
 
     @cached_property
-    def residual_plan(self) -> tuple[int, int]:
-        """Layers that read the residual stream, and their mixers and feed-forward blocks [-].
+    def extras(self) -> tuple[Extra, ...]:
+        """What it has beside its layers, embedding and LM head."""
+        return tuple(extra for name in EXTRAS if (extra := getattr(self, name)))
 
-        What stands beside others, and has no norm, reads what they read.
-        """
+    @cached_property
+    def around(self) -> Around:
+        """What these see of it."""
+        # what stands beside others, and has no norm, reads what they read of the residual stream
         own = [group for group in self.layers if group.num_norms != 0]
-        parts = (group.count * (bool(group.mixer) + bool(group.feed_forward)) for group in own)
-        return sum(group.count for group in own), sum(parts)
+        blocks = (group.count * (bool(group.mixer) + bool(group.feed_forward)) for group in own)
+        return Around(
+            stream=self.stream,
+            vocabulary_size=self.vocabulary_size,
+            num_layers=self.num_layers,
+            mixed_layers=sum(group.count for group in own),
+            mixed_blocks=sum(blocks),
+        )
 
     @property
     def _unquantised_dtype(self) -> StorageDtype:
