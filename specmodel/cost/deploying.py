@@ -20,7 +20,9 @@ from specmodel.cost.activations import with_usual_activations
 from specmodel.cost.arguments import DeploymentArguments
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
 from specmodel.cost.kinds import kernels_of, places_taken
-from specmodel.drafters.by_name import Drafter, load_drafter, model_drafter
+from specmodel.drafters.by_name import load_drafter
+from specmodel.drafters.models import model_drafter
+from specmodel.drafters.passes import Drafter
 from specmodel.layers.kinds import FITTED_KINDS, KINDS, MAIN_KINDS
 from specmodel.layers.states import Rollback, StateKeeping
 from specmodel.machines.engine import LARGEST_GRAPH, EngineProfile, load_engine

@@ -16,13 +16,13 @@ from specmodel.algebra import ranks
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric
 from specmodel.drafters.passes import OwnWork, Part
-from specmodel.layers import blocks, messages
+from specmodel.layers import messages
 from specmodel.layers.batch import SINGLE_GPU, Carried, Layout, Routing, SequenceGroup, carried_by
+from specmodel.layers.blocks import Tokens, between, linear
 from specmodel.layers.embeddings import look_up
 from specmodel.layers.engines import NO_ENGINE, EngineCode
 from specmodel.layers.feed_forward import RoutedExperts, active_experts_of
 from specmodel.layers.forms import Form, Quantity
-from specmodel.layers.matrices import between_matrices
 from specmodel.layers.residuals import norms
 from specmodel.layers.run import Pass
 from specmodel.layers.states import NATIVE, StateKeeping
@@ -167,7 +167,7 @@ def _context(a: Architecture, run: Pass) -> dict[str, Work]:
         first = "context_projections" not in components
         count = int(first) if is_whole else layers
         product = replace(product, kernels=count, depth=count * h)
-        kept = between_matrices(run, layers, _CONTEXT_MOVED * made, kernels=1)
+        kept = between(run, layers, _CONTEXT_MOVED * made, kernels=1)
         shared = int(first) * _CONTEXT_KERNELS
         _add(components, "context_projections", product)
         _add(components, "elementwise", replace(kept, kernels=kept.kernels + shared))
@@ -214,17 +214,8 @@ def _linear(
     """Multiply tokens by one matrix that is read once."""
     if not weights:
         return Work()
-    arithmetic = run.stream.arithmetic_dtype(dtype)
-    return blocks.linear(
-        t,
-        weights=weights,
-        values=inputs + outputs,
-        value_bytes=run.stream.residual_bytes,
-        depth=inputs,
-        kernels=1,
-        dtype=arithmetic,
-        stored_dtype=dtype,
-    )
+    tokens, values = Tokens(run.stream, t), inputs + outputs
+    return linear(tokens, 1, weights=weights, values=values, depth=inputs, dtype=dtype)
 
 
 def _all_reduce(a: Architecture, run: Pass) -> Work:

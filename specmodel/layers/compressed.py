@@ -6,15 +6,15 @@ few entries (HCA, ratio 128), and of many (CSA, ratio 4) to the best that an ind
 """
 
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import Count, Size
 from specmodel.layers.attention import absorbed_dtype
+from specmodel.layers.blocks import linear
 from specmodel.layers.forms import Form, Quantity, at_most
-from specmodel.layers.matrices import matrix_work
-from specmodel.layers.parts import ContextMatrices, TokenMixer
+from specmodel.layers.parts import ContextMatrices, ForHeads, TokenMixer
 from specmodel.layers.run import Pass, Sequences
 from specmodel.layers.sparse import HEADS, SCALED, index_choice, index_scores
 from specmodel.layers.states import StateKeeping
@@ -95,19 +95,18 @@ class CompressedAttention(TokenMixer):
                 expected = "at least 1" if self.index_topk else "0, as all entries are attended to"
                 raise InputError(name, getattr(self, name), expected)
 
-    fills_blocks = True
-
     @property
     def pools_tokens(self) -> bool:
         """Whether entries are made of several tokens in a row."""
         return self.ratio > 1
 
     @property
-    def for_head(self) -> tuple[int, Self]:
-        """Its place for draft heads, a late one; they take it over a window, without entries."""
+    def for_head(self) -> ForHeads:
+        """What draft heads take, after others: it over a window, without entries."""
         # fields that have a default describe entries
         of_heads = [field.name for field in fields(self) if field.default is MISSING]
-        return 2, type(self)(**{name: getattr(self, name) for name in of_heads})
+        own = type(self)(**{name: getattr(self, name) for name in of_heads})
+        return ForHeads(2, own, fills_blocks=True)
 
     @property
     def output_size(self) -> int:
@@ -251,7 +250,7 @@ class CompressedAttention(TokenMixer):
         copied = h * (self.q_lora_rank + self.head_dim) + self._index_query_weights
         made = 2 * self.q_lora_rank + self.head_dim + 2 * queries + index_queries + 2 * output
         is_quantised = stream.bytes_of(stream.weight_dtype) < 2
-        found = matrix_work(
+        found = linear(
             run,
             layers,
             weights=self._cut_weights(h) / n + copied,
@@ -268,7 +267,7 @@ class CompressedAttention(TokenMixer):
         dtype = absorbed_dtype(stream)
         kept = (2 + self.has_overlap) * made * _STATE_BYTES
         each = len(self._compressed_widths)
-        found = matrix_work(
+        found = linear(
             run,
             layers,
             weights=self._wide_weights(stream.hidden_size),

@@ -1,11 +1,11 @@
 """Dense feed-forward blocks, which every token passes through."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from specmodel.base.schemas import Size
-from specmodel.layers import blocks
 from specmodel.layers.batch import Layout
+from specmodel.layers.blocks import BlockSizes, between, feed_forward
 from specmodel.layers.parts import FeedForwardBlock
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
@@ -62,22 +62,9 @@ def dense_block(
     """Return the work of feed-forward blocks that all tokens pass, `width` wide on each GPU [-]."""
     if not width:
         return {}
-    stream, tokens = run.stream, run.num_tokens
-    sizes: dict[str, Any] = {
-        "width": width,
-        "matrices": matrices_of(is_gated),
-        "layers": layers,
-        "value_bytes": stream.residual_bytes,
-    }
-    products = blocks.feed_forward(
-        tokens,
-        **sizes,
-        hidden_size=stream.hidden_size,
-        dtype=stream.arithmetic_dtype(dtype),
-        stored_dtype=dtype,
-    )
-    acted = blocks.activation_function(tokens, **sizes, dtype=stream.activation_dtype)
-    return {name: products, "elementwise": acted}
+    sizes = BlockSizes(run.stream.hidden_size, width, matrices_of(is_gated))
+    products = feed_forward(run, layers, sizes, dtype, run.stream.residual_bytes)
+    return {name: products, "elementwise": between(run, layers, sizes.acted, kernels=1)}
 
 
 def matrices_of(is_gated: bool) -> int:

@@ -9,8 +9,8 @@ from typing import Annotated
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, StorageDtype
 from specmodel.base.schemas import FROM_LIST, Setting, Size
 from specmodel.layers.batch import Layout
+from specmodel.layers.blocks import between, linear
 from specmodel.layers.extras import Around, Extra
-from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
@@ -56,7 +56,7 @@ class LayerInputs(Extra):
         cut, copied = self._matrices(model)
         return {
             "embedding": look_up(run, width=made, made=made, dtype=stream.activation_dtype),
-            "layer_inputs": matrix_work(
+            "layer_inputs": linear(
                 run,
                 1,
                 weights=cut / n + copied,
@@ -66,7 +66,7 @@ class LayerInputs(Extra):
                 dtype=stream.outer_dtype,
             ),
             # summed and normed; multiplied by gates
-            "elementwise": between_matrices(run, 1, made * (3 + 3), kernels=1 + num_layers),
+            "elementwise": between(run, 1, made * (3 + 3), kernels=1 + num_layers),
         }
 
     def reduced(self, model: Around) -> tuple[int, int]:
@@ -115,7 +115,7 @@ class NgramInputs(Extra):
         found = self.num_tables * self._width(h)
         return {
             "embedding": look_up(run, width=found, made=found, dtype=stream.activation_dtype),
-            "ngram_projections": matrix_work(
+            "ngram_projections": linear(
                 run,
                 1,
                 weights=self.parameters(model),
@@ -124,7 +124,7 @@ class NgramInputs(Extra):
                 dtype=stream.outer_dtype,
             ),
             # hashes, and the mean
-            "elementwise": between_matrices(run, 1, (self.num_tables + 2) * h, kernels=2),
+            "elementwise": between(run, 1, (self.num_tables + 2) * h, kernels=2),
         }
 
     def reduced(self, model: Around) -> tuple[int, int]:
@@ -187,6 +187,6 @@ class NgramMemory(Extra):
         read, made = self.num_lookups * self.row_size, self.num_outputs * stream.hidden_size
         looked_up = run.num_tokens * (layers * read / n * BYTES_PER_ELEMENT[self.row_dtype])
         weights = self.parameters(model) / layers / n
-        matrices = matrix_work(run, layers, weights=weights, values=read + made / n, depth=read)
-        gates = between_matrices(run, layers, 2 * made, kernels=1)
+        matrices = linear(run, layers, weights=weights, values=read + made / n, depth=read)
+        gates = between(run, layers, 2 * made, kernels=1)
         return {"ngram_memory": matrices + Work(activation_bytes=looked_up), "elementwise": gates}

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from itertools import filterfalse
 from math import ceil
 from operator import attrgetter
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from specmodel.algebra.routing import check_popularity, union_by_expert
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import Count, Size
 from specmodel.base.units import FloatArray
-from specmodel.layers import blocks, messages
+from specmodel.layers import messages
 from specmodel.layers.batch import (
     ONE,
     ZERO,
@@ -22,9 +22,9 @@ from specmodel.layers.batch import (
     Layout,
     Routing,
 )
+from specmodel.layers.blocks import BlockSizes, Tokens, between, linear, routed
 from specmodel.layers.dense import dense_block, matrices_of
 from specmodel.layers.forms import Form, Measure, measured
-from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.parts import FeedForwardBlock
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
@@ -150,14 +150,14 @@ class RoutedExperts(FeedForwardBlock):
         """Return the bytes of one layer on each GPU [B]."""
         # router and latent projections are on all GPUs, in 16 bits or more where others have less
         h, n = stream.hidden_size, layout.tensor_parallel
-        routed = self.num_experts * self.expert_parameters(h) / n
-        if self.is_routed:
-            width, sliced = self.routed_width(h), self.expert_size / layout.expert_tensor_parallel
-            if stream.expert_dtype == "mxfp4":
-                sizes = zip((width, sliced), layout.mxfp4_multiples, strict=True)
-                width, sliced = (ceil(size / multiple) * multiple for size, multiple in sizes)
-            held = self.num_experts / layout.expert_parallel
-            routed = held * matrices_of(self.is_gated) * width * sliced
+        groups, cut = layout.expert_parallel, layout.expert_tensor_parallel
+        if not self.is_routed:
+            groups, cut = 1, n  # as a dense block
+        width, sliced = self.routed_width(h), self.expert_size / cut
+        if stream.expert_dtype == "mxfp4":
+            sizes = zip((width, sliced), layout.mxfp4_multiples, strict=True)
+            width, sliced = (ceil(size / multiple) * multiple for size, multiple in sizes)
+        routed = self.num_experts / groups * matrices_of(self.is_gated) * width * sliced
         return (
             routed * stream.bytes_of(stream.expert_dtype)
             + self.shared_parameters(h) / n * stream.bytes_of(stream.weight_dtype)
@@ -266,7 +266,7 @@ class RoutedExperts(FeedForwardBlock):
     def _router(self, run: Pass, layers: int) -> Work:
         """Return the work of scoring all experts and choosing the top k, the same on every GPU."""
         h, scores = run.stream.hidden_size, 3 * self._choices
-        return matrix_work(
+        return linear(
             run,
             layers,
             weights=self.router_parameters(h),
@@ -282,7 +282,7 @@ class RoutedExperts(FeedForwardBlock):
         if not self.latent_size:
             return Work()
         h = run.stream.hidden_size
-        return matrix_work(
+        return linear(
             run,
             layers,
             weights=self.latent_parameters(h),
@@ -309,28 +309,19 @@ class RoutedExperts(FeedForwardBlock):
 
     def _routed(self, run: Pass, layers: int) -> Work:
         """Return the work of routed experts, with bringing tokens to them and back."""
-        layout, stream = run.layout, run.stream.expert_stream
-        k = self.mean_experts_per_token
+        layout, stream, k = run.layout, run.stream.expert_stream, self.mean_experts_per_token
         active, pairs = Form({active_experts_of(self): 1.0}), run.everything.num_tokens * k
         if layout.expert_parallel > 1:
             active = measured(_busiest_experts, self, layout.expert_parallel)
             pairs = measured(_busiest_pairs, self, layout.expert_parallel)
-        sizes: dict[str, Any] = {
-            "hidden_size": self.routed_width(stream.hidden_size),
-            "width": self.expert_size / layout.expert_tensor_parallel,
-            "matrices": matrices_of(self.is_gated),
-            "layers": layers,
-            "value_bytes": stream.activation_bytes,
-        }
-        dtype = stream.arithmetic_dtype(stream.expert_dtype)
-        return blocks.routed(
-            blocks.feed_forward(pairs, **sizes, dtype=dtype, stored_dtype=stream.expert_dtype),
-            pairs=pairs,
+        width = self.expert_size / layout.expert_tensor_parallel
+        return routed(
+            Tokens(stream, pairs),
+            layers,
+            BlockSizes(self.routed_width(stream.hidden_size), width, matrices_of(self.is_gated)),
             loaded=active,
             experts=self.num_experts / layout.expert_parallel,
             experts_per_token=k,
-            residual_bytes=stream.residual_bytes,
-            **sizes,
         )
 
     def _handed_on(self, run: Pass, layers: int) -> Work:
@@ -339,7 +330,7 @@ class RoutedExperts(FeedForwardBlock):
         # That is left out: it loads at most one expert more.
         if not self.num_zero_experts:
             return Work()
-        return between_matrices(run, layers, (2 + 3) * run.stream.hidden_size, kernels=2)
+        return between(run, layers, (2 + 3) * run.stream.hidden_size, kernels=2)
 
     def busiest_pairs(self, batch: Batch, routing: Routing, degree: int) -> FloatArray:
         """Return the token-expert pairs of the busiest rank, from moments of an expert's tokens."""

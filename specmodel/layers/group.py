@@ -14,7 +14,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.schemas import Count, Kinds, Size
 from specmodel.layers.batch import Layout
-from specmodel.layers.matrices import matrix_work
+from specmodel.layers.blocks import linear
 from specmodel.layers.parts import FeedForwardBlock, LayerPart, TokenMixer
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
@@ -120,8 +120,8 @@ class Stored:
             "values": inputs + stream.hidden_size,
             "depth": inputs,
         }
-        counted = matrix_work(run, layers, **of_one)
-        output = matrix_work(run, layers, **of_one, dtype=self.output_dtype)
+        counted = linear(run, layers, **of_one)
+        output = linear(run, layers, **of_one, dtype=self.output_dtype)
         name = self.part.output_component
         both = found[name]
         summed = ("flop", "weight_bytes", "activation_bytes", "depth", "kernels")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from specmodel.base.schemas import Size
 from specmodel.layers.batch import Layout
+from specmodel.layers.blocks import between, linear
 from specmodel.layers.extras import Around, Extra
-from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
@@ -59,8 +59,8 @@ class MarkovHead(Extra):
         size = draft_vocabulary_size
         if self.num_candidates:
             moved = (2 + self.num_candidates) * self.rank + (_LOGITS_MOVED - 1) * size
-            return {"markov_choice": between_matrices(run, 1, moved, kernels=4)}
-        bias = matrix_work(
+            return {"markov_choice": between(run, 1, moved, kernels=4)}
+        bias = linear(
             run,
             1,
             weights=size * self.rank,
@@ -69,5 +69,5 @@ class MarkovHead(Extra):
             dtype=run.stream.outer_dtype,
         )
         moved = 2 * self.rank + _LOGITS_MOVED * size
-        chosen = between_matrices(run, 1, moved, kernels=4)  # row, sum, choice, keeping it
+        chosen = between(run, 1, moved, kernels=4)  # row, sum, choice, keeping it
         return {"markov_bias": bias, "markov_choice": chosen}

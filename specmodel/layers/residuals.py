@@ -14,11 +14,10 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import BY_KIND, Count, Setting
 from specmodel.base.units import FloatArray
-from specmodel.layers import blocks
 from specmodel.layers.batch import Carried, Layout
+from specmodel.layers.blocks import between
 from specmodel.layers.extras import Around, Extra
 from specmodel.layers.forms import Quantity, measured
-from specmodel.layers.matrices import between_matrices
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Kind, Work
@@ -148,14 +147,13 @@ class HyperConnections(Extra):
     ) -> Work:
         """Return the traffic of all streams in and out, and of one; a block of threads a token."""
         wide = self.num_streams * stream.hidden_size
-        found = blocks.between(
-            num_tokens,
-            values=num_blocks * (2 * wide + stream.hidden_size),
-            value_bytes=stream.residual_bytes,
+        values = num_blocks * (2 * wide + stream.hidden_size)
+        return Work(
+            activation_bytes=num_tokens * (values * stream.residual_bytes),
             kernels=kernels * num_blocks,
-            dtype="bf16",
+            depth=num_blocks * wide,
+            kind=self.kind,
         )
-        return replace(found, depth=num_blocks * wide, kind=self.kind)
 
     @property
     def _made(self) -> int:
@@ -203,7 +201,7 @@ class AttentionResiduals(Extra):
         read = self._sums_read(model.mixed_layers, model.mixed_blocks) * model.hidden_size
         scored = run.num_tokens * (4 * read)
         work = Work(flop=scored, weight_bytes=self.weight_bytes(model, run.layout))
-        return {"norms": between_matrices(run, 1, read, kernels=0) + work}
+        return {"norms": between(run, 1, read, kernels=0) + work}
 
     def _sums_read(self, num_layers: int, num_blocks: int) -> float:
         """Return the sums read before all blocks and the LM head [-]."""

@@ -12,7 +12,7 @@ from specmodel.base.records import as_table
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import step_times
 from specmodel.drafters.by_name import load_drafter
-from specmodel.drafters.heads import mtp_drafter
+from specmodel.drafters.mtp import mtp_drafter
 from specmodel.layers.batch import Layout
 from specmodel.models.architecture import Architecture, load_architecture
 
