@@ -22,7 +22,7 @@ from specmodel.models.hf.head_parts import (
 )
 from specmodel.models.hf.keys import table
 from specmodel.models.hf.quantization import checkpoint_dtypes
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.reader import Fields, Reader
 
 _DFLASH, _DSPARK, _LATENT = "DFlash", "DSpark", "DSpark with latents"
 BLOCKS = (_DFLASH, _DSPARK, _LATENT)
@@ -57,7 +57,7 @@ class BlockHead(NamedTuple):
     that it drafts [token].
     """
 
-    fields: dict[str, Any]
+    fields: Fields
     is_chained: bool
     drafts_from_anchor: bool
     block_size: int
@@ -157,7 +157,7 @@ def _flat(config: Mapping[str, Any], argument: str) -> Reader:
     return Reader(whole | _windowed(Reader(whole, argument)), argument)
 
 
-def _windowed(reader: Reader) -> dict[str, Any]:
+def _windowed(reader: Reader) -> Fields:
     """Return the keys of windows under the names that models have for them."""
     kinds, own = reader.config.get("layer_types"), reader.config.get("swa_window_size")
     window = own if own is not None else reader.config.get("sliding_window")
@@ -168,7 +168,7 @@ def _windowed(reader: Reader) -> dict[str, Any]:
     return {"use_sliding_window": False} if kinds is None else {"sliding_window": window}
 
 
-def _without_own_modules(config: Mapping[str, Any]) -> dict[str, Any]:
+def _without_own_modules(config: Mapping[str, Any]) -> Fields:
     """Return a configuration whose lists of unquantised modules name parts of layers alone.
 
     Modules that only such heads have are taken as unquantised, and the LM head is the target's.
@@ -184,7 +184,7 @@ def _without_own_modules(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "quantization_config": record | kept}
 
 
-def _markov(reader: Reader, vocabulary_size: int) -> dict[str, Any]:
+def _markov(reader: Reader, vocabulary_size: int) -> Fields:
     kind = reader.get("markov_head_type", "vanilla")
     if kind != "vanilla":
         raise reader.fault("markov_head_type", "vanilla, as other heads are not known here")

@@ -20,7 +20,7 @@ from specmodel.models.hf.head_parts import (
     windows,
 )
 from specmodel.models.hf.keys import table
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.reader import Fields, Reader
 
 _FIRST = "EAGLE"
 _GROUPED, _MASKED, _LATENT = "EAGLE-3", "P-EAGLE", "EAGLE-3 with latents"
@@ -39,7 +39,7 @@ def eagle3_fields(
     *,
     hidden_size: int,
     vocabulary_size: int,
-) -> dict[str, Any]:
+) -> Fields:
     """Return the fields of an `Architecture` that the configuration of such a head describes.
 
     Queries, keys and values of the first layer, or their latents, read the embedding beside what

@@ -7,6 +7,7 @@ from specmodel.base.errors import InputError
 from specmodel.models.hf.family import FULL, INDEXED
 from specmodel.models.hf.head_parts import MOST_LAYERS
 from specmodel.models.hf.keys import table
+from specmodel.models.hf.reader import Fields
 
 
 def is_draft_head(config: Mapping[str, Any]) -> bool:
@@ -18,7 +19,7 @@ def is_draft_head(config: Mapping[str, Any]) -> bool:
 
 def mtp_fields(
     config: Mapping[str, Any], argument: str, *, untold: int = 0, has_own_layer: bool = False
-) -> dict[str, Any]:
+) -> Fields:
     """Return the fields of an `Architecture` about its MTP modules.
 
     `untold` is their number where no key says it [-]; `has_own_layer` says that they are not like
@@ -29,7 +30,7 @@ def mtp_fields(
     count = config[key] if key else untold
     if type(count) is not int or not 0 <= count <= MOST_LAYERS:
         raise InputError(f"{argument} {key}", count, f"a whole number from 0 to {MOST_LAYERS}")
-    fields: dict[str, Any] = {} if count == 1 else {"num_mtp_modules": count}
+    fields: Fields = {} if count == 1 else {"num_mtp_modules": count}
     _check_mtp_layers(config, argument, has_own_layer=has_own_layer)
     shares = config.get("index_share_for_mtp_iteration", False)
     if not isinstance(shares, bool | None):

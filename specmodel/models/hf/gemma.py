@@ -6,9 +6,9 @@ And its assistants, draft heads that attend to caches of their target.
 from collections.abc import Mapping
 from typing import Any
 
-from specmodel.models.hf.family import FULL, SLIDING, Family
+from specmodel.models.hf.family import FULL, SLIDING
 from specmodel.models.hf.feed_forward import chosen_experts
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.reader import Fields, Layers, Reader
 
 ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
 _TEXTS = ("gemma4_text", "gemma4_unified_text")
@@ -19,9 +19,7 @@ _LAYER_INPUT_SIZE, _LAYER_VOCABULARY_SIZE = 256, 262_144
 """Defaults of transformers 5.23 for keys that are missing."""
 
 
-def gemma_mixers(
-    reader: Reader, family: Family, kinds: list[str], window: int | None
-) -> list[dict[str, Any]]:
+def gemma_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
     """Return the attention of each layer; layers with full attention have heads of their own.
 
     Where `attention_k_eq_v` is true, they have no matrix of values. The last
@@ -33,7 +31,7 @@ def gemma_mixers(
     return own[:first_reader] + [_reader_of(mixer) for mixer in own[first_reader:]]
 
 
-def gemma_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
+def gemma_blocks(reader: Reader, num_layers: int) -> Layers:
     """Return the feed-forward block of each layer: dense, and experts beside it where there are."""
     ffn_size, num_readers = reader.whole("intermediate_size"), _given_readers(reader)
     is_double = reader.flag("use_double_wide_mlp", False) and num_readers > 0
@@ -55,7 +53,7 @@ def gemma_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[s
     return [fields] * num_layers
 
 
-def gemma_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+def gemma_fields(reader: Reader, layers: list[Fields]) -> Fields:
     """Return the embeddings of each layer, if any, and write into each layer how many norms it has.
 
     One before and one after each part, three more for experts beside a dense block, one after
@@ -74,7 +72,7 @@ def gemma_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]
 
 def assistant_fields(
     config: Mapping[str, Any], argument: str, *, hidden_size: int, vocabulary_size: int
-) -> dict[str, Any]:
+) -> Fields:
     """Return the fields of an `Architecture` that the configuration of an assistant describes.
 
     Its input projection stands for the two that each pass has: from the target's embedding and
@@ -110,7 +108,7 @@ def assistant_fields(
     return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
 
 
-def _layers_of_assistant(reader: Reader) -> list[dict[str, Any]]:
+def _layers_of_assistant(reader: Reader) -> list[Fields]:
     """Return the layers of an assistant, none of which has a cache."""
     num_layers = reader.whole("num_hidden_layers")
     for key, expected in (
@@ -132,7 +130,7 @@ def _layers_of_assistant(reader: Reader) -> list[dict[str, Any]]:
     ]
 
 
-def _mixers_of_kinds(reader: Reader, kinds: list[str], window: int | None) -> list[dict[str, Any]]:
+def _mixers_of_kinds(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
     """Return the attention of each layer as if each had a cache of its own."""
     num_heads = reader.whole("num_attention_heads")
     sizes = {
@@ -188,7 +186,7 @@ def _num_readers(reader: Reader, kinds: list[str]) -> int:
     return count
 
 
-def _reader_of(mixer: dict[str, Any]) -> dict[str, Any]:
+def _reader_of(mixer: Fields) -> Fields:
     """Return attention to the cache of another layer, which needs no matrix of keys or values."""
     kept = {key: value for key, value in mixer.items() if key != "has_value_projection"}
     return kept | {"has_own_cache": False}

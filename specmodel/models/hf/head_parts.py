@@ -4,10 +4,10 @@ import itertools
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from specmodel.models.hf.family import FULL, SLIDING, Family
+from specmodel.models.hf.family import FULL, SLIDING
 from specmodel.models.hf.keys import table
 from specmodel.models.hf.mixers import attention
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.reader import Fields, Reader
 
 MOST_LAYERS = 64
 """Layers of a head, or modules of a target, at most [-]."""
@@ -58,10 +58,10 @@ def check_target(
     return max(told, hidden_size * streams)
 
 
-def heads(reader: Reader, *, has_latents: bool) -> dict[str, Any]:
+def heads(reader: Reader, *, has_latents: bool) -> Fields:
     """Return the fields of attention: over latents, or with groups of heads."""
     if not has_latents:
-        return attention(reader, Family(name="draft head"))
+        return attention(reader)
     reader.pass_over("num_key_value_heads")
     return reader.sizes("latent")
 

@@ -6,11 +6,11 @@ MTP modules may have such a layer where the target has both kinds, here and in S
 from collections.abc import Sequence
 from typing import Any
 
-from specmodel.models.hf.family import FULL, SLIDING, Family
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.family import FULL, SLIDING
+from specmodel.models.hf.reader import Fields, Reader
 
 
-def mimo_kinds(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+def mimo_kinds(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the kind of each layer by a pattern of ones for windows, or as listed."""
     key = "hybrid_layer_pattern"
     kinds = reader.by_flags(key, num_layers, (FULL, SLIDING)) or listed
@@ -19,9 +19,7 @@ def mimo_kinds(reader: Reader, family: Family, listed: list[str], num_layers: in
     return reader.agreed(listed, kinds, f"the layers with a 1 in {key} {SLIDING}")
 
 
-def mimo_mixers(
-    reader: Reader, family: Family, kinds: list[str], window: int | None
-) -> list[dict[str, Any]]:
+def mimo_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
     """Return the attention of each layer; layers with a window have keys of their own (swa_).
 
     Without these keys, they have twice the key-value heads, as in transformers 5.23, which counts
@@ -48,7 +46,7 @@ def mimo_mixers(
     return [made[kind] for kind in kinds]
 
 
-def grouped_heads(reader: Reader, prefix: str, sizes: dict[str, int]) -> dict[str, Any]:
+def grouped_heads(reader: Reader, prefix: str, sizes: dict[str, int]) -> Fields:
     """Return the fields of grouped attention from sizes by their keys, which have a prefix."""
     heads, kv_heads = sizes["num_attention_heads"], sizes["num_key_value_heads"]
     names = f"{prefix}num_key_value_heads", f"{prefix}num_attention_heads"
@@ -63,9 +61,7 @@ def grouped_heads(reader: Reader, prefix: str, sizes: dict[str, int]) -> dict[st
     return fields | ({"value_head_dim": sizes["v_head_dim"]} if is_own else {})
 
 
-def windowed_mtp_layer(
-    reader: Reader, family: Family, mixers: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
+def windowed_mtp_layer(reader: Reader, mixers: Sequence[Fields]) -> Fields:
     """Return the layer of an MTP module: with a window, unless a list says otherwise, and dense.
 
     Lists of layers may go on with those of modules, which may also have lists of their own
@@ -77,20 +73,20 @@ def windowed_mtp_layer(
     if kinds and (kinds[0] not in (FULL, SLIDING) or kinds != kinds[:1] * len(kinds)):
         key = "mtp_layer_types" if reader.get("mtp_layer_types") else "layer_types"
         raise reader.fault(key, f"modules that are all {FULL}, or all {SLIDING}")
-    _check_dense(reader, family, num_layers)
+    _check_dense(reader, num_layers)
     is_windowed = not kinds or kinds[0] == SLIDING
     fitting = (mixer for mixer in mixers if bool(mixer.get("window")) == is_windowed)
     block = {"kind": "dense", "ffn_size": reader.whole("intermediate_size")}
     return {"count": 1, "mixer": next(fitting, mixers[0]), "feed_forward": block}
 
 
-def _check_dense(reader: Reader, family: Family, num_layers: int) -> None:
+def _check_dense(reader: Reader, num_layers: int) -> None:
     """Refuse modules with experts, by whichever key gives them these."""
     expected = "modules without experts, as others are not known here"
     if any(kind != "dense" for kind in _of_modules(reader, "mlp_layer_types", num_layers)):
         is_own = bool(reader.get("mtp_mlp_layer_types"))
         raise reader.fault("mtp_mlp_layer_types" if is_own else "mlp_layer_types", expected)
-    routed = reader.get("moe_layers_enum") if family.dense_layers == "enumerated" else None
+    routed = reader.get("moe_layers_enum") if reader.family.dense_layers == "enumerated" else None
     numbers = routed.split(",") if isinstance(routed, str) else routed or []
     if any(int(number) >= num_layers for number in numbers):
         raise reader.fault("moe_layers_enum", expected)
