@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from specmodel.models.hf.config import grouped
-from specmodel.models.hf.formats import KEPT_KEYS
-from specmodel.models.hf.head_parts import (
+from specmodel.models.hf.drafting import (
     check_target,
     ffn_size,
     head_kind,
@@ -20,6 +19,7 @@ from specmodel.models.hf.head_parts import (
     vocabularies,
     windows,
 )
+from specmodel.models.hf.formats import KEPT_KEYS
 from specmodel.models.hf.keys import table
 from specmodel.models.hf.quantization import checkpoint_dtypes
 from specmodel.models.hf.reader import Fields, Reader

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmodel.base.errors import InputError
-from specmodel.models.hf.head_parts import (
+from specmodel.models.hf.drafting import (
     check_known,
     check_target,
     ffn_size,
@@ -49,8 +49,13 @@ def eagle3_fields(
     layer = config.get("transformer_layer_config")
     nested = layer if isinstance(layer, dict) else {}
     reader = Reader({"model_type": "llama", **config, **nested}, argument)
-    is_latent = _is_latent(config, reader)
-    _refuse_unknown(reader, is_latent)
+    check_known(reader, (_FIRST, _GROUPED, _MASKED, _LATENT))
+    if config.get("speculators_model_type") not in (None, "eagle3", "peagle"):
+        raise reader.fault("speculators_model_type", "eagle3 or peagle in a head of this class")
+    is_latent = head_kind(config) == _LATENT
+    for key in _UNKNOWN if is_latent else (*_UNKNOWN, "kv_lora_rank"):
+        if reader.config.get(key):
+            raise reader.fault(key, "none, as in a head it is not known here")
     width = reader.whole("hidden_size")
     check_target(reader, hidden_size, vocabulary_size)
     own_fields = windows(reader, num_layers_of(reader))
@@ -89,20 +94,6 @@ def drafts_with_masks(config: Mapping[str, Any]) -> bool:
         {*names} & {*table("draft_heads")["classes"][_MASKED]}
     )
     return is_named or any(config.get(key) is not None for key in _MASK_KEYS)
-
-
-def _is_latent(config: Mapping[str, Any], reader: Reader) -> bool:
-    """Tell whether a head has latent attention; refuse classes that are no such head."""
-    check_known(reader, (_FIRST, _GROUPED, _MASKED, _LATENT))
-    if config.get("speculators_model_type") not in (None, "eagle3", "peagle"):
-        raise reader.fault("speculators_model_type", "eagle3 or peagle in a head of this class")
-    return head_kind(config) == _LATENT
-
-
-def _refuse_unknown(reader: Reader, is_latent: bool) -> None:
-    for key in _UNKNOWN if is_latent else (*_UNKNOWN, "kv_lora_rank"):
-        if reader.config.get(key):
-            raise reader.fault(key, "none, as in a head it is not known here")
 
 
 def _num_taps(reader: Reader, width: int, hidden_size: int) -> int:

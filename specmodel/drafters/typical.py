@@ -184,7 +184,10 @@ class TypicalHeads:
         """Acceptance at the three levels."""
         tokens = np.stack([head.tokens_at(self.max_draft_length) for head in self.heads])
         shares = (0.25, 0.5, 0.75) if self.num_targets >= QUARTILES_FROM else (0.0, 0.5, 1.0)
-        return [_of_kind(self.drafter, reached) for reached in quantiles(tokens, shares)]
+        is_block = DRAFTERS[self.drafter].is_block
+        of_lengths = acceptance_of_blocks if is_block else acceptance_from_lengths
+        rates = map(of_lengths, quantiles(tokens, shares))
+        return [Acceptance(acceptance_by_position=each.tolist()) for each in rates]
 
 
 def typical_heads(drafter: str) -> TypicalHeads | None:
@@ -201,9 +204,3 @@ def typical_heads(drafter: str) -> TypicalHeads | None:
     if len(heads) < _RANGE_FROM:
         return None
     return TypicalHeads(drafter, heads, int(np.median([max(head.lengths) for head in heads])))
-
-
-def _of_kind(drafter: str, tokens: FloatArray) -> Acceptance:
-    """Return the acceptance that gives so many tokens a step at lengths of 1, 2, … [-]."""
-    of_lengths = acceptance_of_blocks if DRAFTERS[drafter].is_block else acceptance_from_lengths
-    return Acceptance(acceptance_by_position=of_lengths(tokens).tolist())

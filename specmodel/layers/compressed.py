@@ -153,7 +153,8 @@ class CompressedAttention(TokenMixer):
         if not self._makes_entries:
             return kept
         compressed = entries * ((each + self.index_bytes) / self.ratio)
-        return kept + compressed + at_most(entries, self._compressed_tokens) * self.state_bytes
+        tokens = at_most(entries, self.ratio * (1 + self.has_overlap))
+        return kept + compressed + tokens * self.state_bytes
 
     def reserved_bytes(
         self, tokens: Quantity, states: StateKeeping, stream: Stream, tensor_parallel: int
@@ -200,10 +201,6 @@ class CompressedAttention(TokenMixer):
     @property
     def _selects(self) -> bool:
         return bool(self.index_topk) and self.has_indexer
-
-    @property
-    def _compressed_tokens(self) -> int:
-        return self.ratio * (1 + self.has_overlap)
 
     def _cut_weights(self, hidden_size: int) -> int:
         wide = self.num_heads * self.head_dim
@@ -286,8 +283,11 @@ class CompressedAttention(TokenMixer):
         heads = self.num_heads / run.layout.tensor_parallel
         padded = max(heads, HEADS)
         written = 1 + (1 / self.ratio if self._makes_entries else 0.0)
+        # tokens and entries that queries attend to
+        pairs = replica.pairs(self.window)
+        pairs = pairs + self._entry_pairs(replica) if self.ratio else pairs
         return Work(
-            flop=self._pairs(replica) * (4 * padded * self.head_dim * layers),
+            flop=pairs * (4 * padded * self.head_dim * layers),
             activation_bytes=run.num_tokens
             * ((3 * padded + heads) * self.head_dim * layers * stream.residual_bytes),
             cache_bytes=(self._entries_read(replica) + run.num_tokens * written)
@@ -299,11 +299,6 @@ class CompressedAttention(TokenMixer):
             stored_dtype=stream.kv_dtype,
             memory_cause="KV",
         )
-
-    def _pairs(self, sequences: Sequences) -> Form:
-        """Return the tokens and entries that queries attend to [-]."""
-        found = sequences.pairs(self.window)
-        return found + self._entry_pairs(sequences) if self.ratio else found
 
     def _entry_pairs(self, sequences: Sequences) -> Form:
         most = self.index_topk * self.ratio if self.index_topk else None

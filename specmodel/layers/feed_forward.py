@@ -119,12 +119,12 @@ class RoutedExperts(FeedForwardBlock):
     def parameters(self, hidden_size: int) -> int:
         """Return the weights of one layer [-]."""
         experts = self.num_experts * self.expert_parameters(hidden_size)
-        return experts + self._always_read(hidden_size)
+        return experts + self.shared_parameters(hidden_size) + self._copied(hidden_size)
 
     def active_parameters(self, hidden_size: int) -> int:
         """Return the weights of one layer that a token is multiplied by, a mean [-]."""
         experts = self.mean_experts_per_token * self.expert_parameters(hidden_size)
-        return round(experts) + self._always_read(hidden_size)
+        return round(experts) + self.shared_parameters(hidden_size) + self._copied(hidden_size)
 
     def expert_parameters(self, hidden_size: int) -> int:
         """Return the weights of one routed expert [-]."""
@@ -225,9 +225,6 @@ class RoutedExperts(FeedForwardBlock):
     @property
     def _shared_size(self) -> int:
         return self.num_shared_experts * self.shared_expert_size
-
-    def _always_read(self, hidden_size: int) -> int:
-        return self._copied(hidden_size) + self.shared_parameters(hidden_size)
 
     def _copied(self, hidden_size: int) -> int:
         return self.router_parameters(hidden_size) + self.latent_parameters(hidden_size)

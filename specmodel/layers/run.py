@@ -118,15 +118,11 @@ class Pass:
     split_tokens: int | None = None
     code: EngineCode = NO_ENGINE
 
-    @property
-    def everything(self) -> Sequences:
-        """All sequences of the pass."""
-        return Sequences("everything")
+    everything = Sequences("everything")
+    """All sequences of the pass."""
 
-    @property
-    def replica(self) -> Sequences:
-        """The sequences whose attention one GPU computes."""
-        return Sequences("replica")
+    replica = Sequences("replica")
+    """The sequences whose attention one GPU computes."""
 
     @property
     def decoding(self) -> Sequences | None:

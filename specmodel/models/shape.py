@@ -62,9 +62,16 @@ class Shape(Record):
     layers: Annotated[tuple[LayerGroup, ...], Setting(min_length=1), FROM_LIST]
 
     def __post_init__(self) -> None:
-        self._check_indexer()
-        self._check_caches()
-        self._check_head()
+        selecting = {mixer.selects for mixer in self.mixers}
+        if False in selecting and True not in selecting:
+            expected = "true in one layer at least, as nothing else selects what the others read"
+            raise InputError("has_indexer", False, expected)
+        if not self.reads_target_cache and not self.caches_read <= self.caches_kept:
+            expected = "true in a layer of the same heads and window, for the others to read"
+            raise InputError("has_own_cache", False, expected)
+        if self.has_tied_embeddings and self.head_dtype not in (None, self.outer_dtype):
+            expected = f"{self.outer_dtype}, as the LM head is the embedding transposed"
+            raise InputError("head_dtype", self.head_dtype, expected)
 
     def __hash__(self) -> int:
         return self._hash
@@ -72,22 +79,6 @@ class Shape(Record):
     @cached_property
     def _hash(self) -> int:
         return hash(tuple(getattr(self, name) for name in field_names(type(self))))
-
-    def _check_indexer(self) -> None:
-        selecting = {mixer.selects for mixer in self.mixers}
-        if False in selecting and True not in selecting:
-            expected = "true in one layer at least, as nothing else selects what the others read"
-            raise InputError("has_indexer", False, expected)
-
-    def _check_caches(self) -> None:
-        if not self.reads_target_cache and not self.caches_read <= self.caches_kept:
-            expected = "true in a layer of the same heads and window, for the others to read"
-            raise InputError("has_own_cache", False, expected)
-
-    def _check_head(self) -> None:
-        if self.has_tied_embeddings and self.head_dtype not in (None, self.outer_dtype):
-            expected = f"{self.outer_dtype}, as the LM head is the embedding transposed"
-            raise InputError("head_dtype", self.head_dtype, expected)
 
     @property
     def num_layers(self) -> int:

@@ -80,13 +80,7 @@ def architecture_fields(
 def _outer_fields(reader: Reader) -> Fields:
     """Return the fields of what is around the layers, and of MTP modules."""
     family = reader.family
-    fields = mtp_fields(
-        reader.config,
-        reader.argument,
-        untold=family.untold_mtp,
-        has_own_layer=family.has_windowed_mtp,
-    )
-    fields |= {
+    fields = mtp_fields(reader) | {
         "hidden_size": reader.whole("hidden_size"),
         "vocabulary_size": reader.whole("vocab_size"),
         "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),

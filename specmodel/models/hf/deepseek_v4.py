@@ -103,8 +103,11 @@ def compressed_fields(reader: Reader, layers: list[Fields]) -> Fields:
     differ chooses as evenly, and the share of experts that tokens of a sequence have in common is
     not known apart. Its table, six numbers for each token of the vocabulary, is left out.
     """
-    if reader.get("quantization_config") and not reader.is_family("deepseek_ref"):
-        _check_expert_dtype(reader)
+    record = reader.get("quantization_config")
+    if record and not reader.is_family("deepseek_ref"):
+        inner = record.get("expert_dtype") if isinstance(record, dict) else None
+        if reader.get("expert_dtype") is None and inner is None:  # vLLM: 4 bits, SGLang: by weights
+            raise reader.fault("expert_dtype", "fp4 or fp8, as engines differ where it is not said")
     streams = reader.whole("hc_mult", minimum=2)
     block = layers[-1]["feed_forward"]
     fields: Fields = {
@@ -152,17 +155,6 @@ def _memory(reader: Reader, streams: int) -> Fields:
         "num_outputs": streams + 1,
     }
     return {"ngram_memory": memory}
-
-
-def _check_expert_dtype(reader: Reader) -> None:
-    """Refuse a checkpoint that does not give the dtype of experts.
-
-    vLLM then takes 4 bits, SGLang looks into the weights.
-    """
-    record = reader.get("quantization_config")
-    inner = record.get("expert_dtype") if isinstance(record, dict) else None
-    if reader.get("expert_dtype") is None and inner is None:
-        raise reader.fault("expert_dtype", "fp4 or fp8, as engines differ where it is not said")
 
 
 def _heads(reader: Reader) -> Fields:

@@ -8,7 +8,7 @@ from typing import Any
 
 from specmodel.models.hf.family import FULL, SLIDING
 from specmodel.models.hf.feed_forward import chosen_experts
-from specmodel.models.hf.reader import Fields, Layers, Reader
+from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
 
 ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
 _TEXTS = ("gemma4_text", "gemma4_unified_text")
@@ -27,7 +27,11 @@ def gemma_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[F
     """
     kinds = [*kinds[:-1], FULL]
     own = _mixers_of_kinds(reader, kinds, window)
-    first_reader = len(kinds) - _num_readers(reader, kinds)
+    count = _given_readers(reader)
+    first_reader = len(kinds) - count
+    if count and not set(kinds[first_reader:]) <= set(kinds[:first_reader]):
+        expected = f"fewer, so that of each kind a layer keeps what later ones of {len(kinds)} read"
+        raise reader.fault("num_kv_shared_layers", expected)
     return own[:first_reader] + [_reader_of(mixer) for mixer in own[first_reader:]]
 
 
@@ -132,18 +136,13 @@ def _layers_of_assistant(reader: Reader) -> list[Fields]:
 
 def _mixers_of_kinds(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
     """Return the attention of each layer as if each had a cache of its own."""
-    num_heads = reader.whole("num_attention_heads")
-    sizes = {
-        "num_kv_heads": reader.whole("num_key_value_heads", _KV_HEADS),
-        "head_dim": reader.whole("head_dim", _HEAD_DIM),
-    }
+    usual = {"num_key_value_heads": _KV_HEADS, "head_dim": _HEAD_DIM}
+    heads = grouped_heads(reader, "", usual)
     has_values = not reader.flag("attention_k_eq_v", False)
-    full_sizes = _full_sizes(reader, sizes["num_kv_heads"], kinds, has_values=has_values)
-    for key, own in (("num_key_value_heads", sizes), ("num_global_key_value_heads", full_sizes)):
-        if num_heads % own["num_kv_heads"]:
-            raise reader.fault(key, f"a divisor of num_attention_heads = {num_heads}")
-    full = {"kind": "attention", "num_heads": num_heads, **full_sizes}
-    windowed = {"kind": "attention", "num_heads": num_heads, **sizes, "window": window}
+    full = heads | _full_sizes(reader, heads["num_kv_heads"], kinds, has_values=has_values)
+    names = "num_global_key_value_heads", "num_attention_heads"
+    reader.check_divides(names[0], full["num_kv_heads"], names[1], full["num_heads"])
+    windowed = heads | {"window": window}
     if not has_values:
         full["has_value_projection"] = False
     return [full if kind == FULL else windowed for kind in kinds]
@@ -174,16 +173,8 @@ def _full_sizes(
 
 
 def _given_readers(reader: Reader) -> int:
-    return reader.whole("num_kv_shared_layers", 0, minimum=0)
-
-
-def _num_readers(reader: Reader, kinds: list[str]) -> int:
     """Return how many of the last layers read caches of earlier layers of their kind [-]."""
-    count = _given_readers(reader)
-    if count and not set(kinds[-count:]) <= set(kinds[:-count]):
-        expected = f"fewer, so that of each kind a layer keeps what later ones of {len(kinds)} read"
-        raise reader.fault("num_kv_shared_layers", expected)
-    return count
+    return reader.whole("num_kv_shared_layers", 0, minimum=0)
 
 
 def _reader_of(mixer: Fields) -> Fields:

@@ -6,7 +6,7 @@ Its own files and transformers 5 name widths differently, as vLLM 0.33 (``models
 
 from specmodel.models.hf.family import FULL, SLIDING
 from specmodel.models.hf.feed_forward import chosen_experts, listed_as_dense
-from specmodel.models.hf.reader import Fields, Layers, Reader
+from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
 
 _LOCAL = "local_layer_ids"
 _EVERY = 6
@@ -114,16 +114,8 @@ def _module(reader: Reader) -> Fields:
 
 
 def _heads(reader: Reader, prefix: str) -> Fields:
-    heads, kv_heads, width = (reader.whole(f"{prefix}{name}") for name in _HEADS)
-    names = f"{prefix}num_key_value_heads", f"{prefix}num_attention_heads"
-    reader.check_divides(names[0], kv_heads, names[1], heads)
-    return {
-        "kind": "attention",
-        "num_heads": heads,
-        "num_kv_heads": kv_heads,
-        "head_dim": width,
-        "value_head_dim": reader.whole(f"{prefix}v_head_dim", width),
-    }
+    heads = grouped_heads(reader, prefix)
+    return heads | {"value_head_dim": reader.whole(f"{prefix}v_head_dim", heads["head_dim"])}
 
 
 def _widths(reader: Reader) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specmodel.models.hf.family import FULL, SLIDING
-from specmodel.models.hf.reader import Fields, Reader
+from specmodel.models.hf.reader import Fields, Reader, grouped_heads
 
 
 def mimo_kinds(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
@@ -31,34 +31,22 @@ def mimo_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fi
         if same not in (window, window - 1):
             raise reader.fault("sliding_window_size", f"the same as sliding_window = {window}")
         window = same
-    full = {
-        "num_attention_heads": reader.whole("num_attention_heads"),
-        "num_key_value_heads": reader.whole("num_key_value_heads"),
-        "head_dim": reader.whole("head_dim"),
+    full = _with_values(reader, "", {})
+    usual = {
+        "num_attention_heads": full["num_heads"],
+        "num_key_value_heads": 2 * full["num_kv_heads"],
+        "head_dim": full["head_dim"],
+        "v_head_dim": full.get("value_head_dim", full["head_dim"]),
     }
-    full["v_head_dim"] = reader.whole("v_head_dim", full["head_dim"])
-    usual = full | {"num_key_value_heads": 2 * full["num_key_value_heads"]}
-    windowed = {key: reader.whole(f"swa_{key}", usual[key]) for key in full}
-    made = {
-        FULL: grouped_heads(reader, "", full),
-        SLIDING: grouped_heads(reader, "swa_", windowed) | {"window": window},
-    }
+    made = {FULL: full, SLIDING: _with_values(reader, "swa_", usual) | {"window": window}}
     return [made[kind] for kind in kinds]
 
 
-def grouped_heads(reader: Reader, prefix: str, sizes: dict[str, int]) -> Fields:
-    """Return the fields of grouped attention from sizes by their keys, which have a prefix."""
-    heads, kv_heads = sizes["num_attention_heads"], sizes["num_key_value_heads"]
-    names = f"{prefix}num_key_value_heads", f"{prefix}num_attention_heads"
-    reader.check_divides(names[0], kv_heads, names[1], heads)
-    fields = {
-        "kind": "attention",
-        "num_heads": heads,
-        "num_kv_heads": kv_heads,
-        "head_dim": sizes["head_dim"],
-    }
-    is_own = sizes["v_head_dim"] != sizes["head_dim"]
-    return fields | ({"value_head_dim": sizes["v_head_dim"]} if is_own else {})
+def _with_values(reader: Reader, prefix: str, usual: Fields) -> Fields:
+    """Return attention whose values may be wider or narrower than its keys."""
+    heads = grouped_heads(reader, prefix, usual)
+    size = reader.whole(f"{prefix}v_head_dim", usual.get("v_head_dim", heads["head_dim"]))
+    return heads if size == heads["head_dim"] else heads | {"value_head_dim": size}
 
 
 def windowed_mtp_layer(reader: Reader, mixers: Sequence[Fields]) -> Fields:

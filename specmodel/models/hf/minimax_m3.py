@@ -1,8 +1,7 @@
 """MiniMax-M3 in a ``config.json``: in most layers, an indexer selects blocks of the context."""
 
 from specmodel.models.hf.family import BLOCKS, FULL
-from specmodel.models.hf.mimo import grouped_heads
-from specmodel.models.hf.reader import Fields, Reader
+from specmodel.models.hf.reader import Fields, Reader, grouped_heads
 
 _OUTSIDE = (
     *("index_n_heads", "index_head_dim", "index_block_size", "index_topk_blocks"),
@@ -47,12 +46,7 @@ def block_sparse_mixers(reader: Reader, kinds: list[str], window: int | None) ->
     if same != reader.whole(str(family.expert_size)):
         expected = f"the same as {family.expert_size}, which engines take"
         raise reader.fault("moe_intermediate_size", expected)
-    sizes = {
-        "num_attention_heads": reader.whole("num_attention_heads"),
-        "num_key_value_heads": reader.whole("num_key_value_heads"),
-        "head_dim": reader.whole("head_dim", family.head_dim),
-    }
-    full = grouped_heads(reader, "", sizes | {"v_head_dim": sizes["head_dim"]})
+    full = grouped_heads(reader, "", {"head_dim": family.head_dim})
     index = own.sizes("indexer of blocks")
     if index["index_num_heads"] % full["num_kv_heads"]:
         expected = f"a multiple of num_key_value_heads = {full['num_kv_heads']}"

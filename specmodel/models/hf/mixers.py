@@ -24,7 +24,7 @@ from specmodel.models.hf.mamba2 import (
 )
 from specmodel.models.hf.mimo import mimo_kinds
 from specmodel.models.hf.minimax_m3 import block_sparse_kinds
-from specmodel.models.hf.reader import Fields, Layers, Reader
+from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
 
 _INDEXERS = ("full", "shared", "F", "S")
 
@@ -58,15 +58,9 @@ def attention(reader: Reader) -> Fields:
     family = reader.family
     if family.attention == "latent":
         return {"kind": "latent_attention"} | _latent_heads(reader)
-    num_heads = reader.whole("num_attention_heads")
-    num_kv_heads = reader.whole("num_key_value_heads", family.kv_heads or num_heads)
-    reader.check_divides("num_key_value_heads", num_kv_heads, "num_attention_heads", num_heads)
-    fields = {
-        "kind": "attention",
-        "num_heads": num_heads,
-        "num_kv_heads": num_kv_heads,
-        "head_dim": reader.whole("head_dim", family.head_dim or _share_of_a_head(reader)),
-    }
+    kv_heads = family.kv_heads or reader.whole("num_attention_heads")
+    width = family.head_dim or _share_of_a_head(reader)
+    fields = grouped_heads(reader, "", {"num_key_value_heads": kv_heads, "head_dim": width})
     if family.has_output_gate:
         fields["has_output_gate"] = reader.flag("attn_output_gate", True)
     return fields

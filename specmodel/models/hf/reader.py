@@ -261,3 +261,17 @@ class Reader:
         if not isinstance(value, str) or value not in _DTYPES:
             raise self.fault(key, f"one of: {', '.join(_DTYPES)}")
         return _DTYPES[value]
+
+
+_HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
+
+
+def grouped_heads(
+    reader: Reader, prefix: str = "", usual: Mapping[str, int | None] | None = None
+) -> Fields:
+    """Return grouped attention by its keys after a prefix, with sizes where these are missing."""
+    known = usual or {}
+    heads, kv_heads, width = (reader.whole(f"{prefix}{key}", known.get(key)) for key in _HEADS)
+    names = f"{prefix}num_key_value_heads", f"{prefix}num_attention_heads"
+    reader.check_divides(names[0], kv_heads, names[1], heads)
+    return {"kind": "attention", "num_heads": heads, "num_kv_heads": kv_heads, "head_dim": width}

@@ -4,9 +4,8 @@ Over latents in Hy4, Mistral Large 4 and dots3; to blocks of grouped heads in Qw
 """
 
 from specmodel.models.hf.family import FULL, INDEXED, LINEAR, SLIDING
-from specmodel.models.hf.mimo import grouped_heads
 from specmodel.models.hf.mixers import attention, mixers
-from specmodel.models.hf.reader import Fields, Layers, Reader
+from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
 
 # Hy4, dots3 and Mistral Large 4
 
@@ -176,12 +175,12 @@ def step5_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[F
 
 def _other_heads(other: Reader) -> Fields:
     keys = ("num_attention_heads", "num_key_value_heads", "head_dim")
-    sizes = {key: other.whole(key) for key in keys}
+    heads = grouped_heads(other)
     other.refuse_unknown(
         {*keys, "num_attention_groups", "attention_type"},
         "no such key, as its meaning is not known",
     )
-    return grouped_heads(other, "", sizes | {"v_head_dim": sizes["head_dim"]})
+    return heads
 
 
 def _selected_blocks(own: Reader | None) -> Fields:
