@@ -18,12 +18,11 @@ from specmodel.base.units import FloatArray, Numeric
 from specmodel.drafters.passes import OwnWork, Part
 from specmodel.layers import messages
 from specmodel.layers.batch import SINGLE_GPU, Carried, Layout, Routing, SequenceGroup, carried_by
-from specmodel.layers.blocks import Tokens, between, linear
+from specmodel.layers.blocks import Tokens, between, linear, norms
 from specmodel.layers.embeddings import look_up
 from specmodel.layers.engines import NO_ENGINE, EngineCode
 from specmodel.layers.feed_forward import RoutedExperts, active_experts_of
 from specmodel.layers.forms import Form, Quantity
-from specmodel.layers.residuals import norms
 from specmodel.layers.run import Pass
 from specmodel.layers.states import NATIVE, StateKeeping
 from specmodel.layers.work import PassWork, Work
@@ -121,7 +120,7 @@ def _whole(a: Architecture, run: Pass) -> dict[str, Work]:
     components = {
         "embedding": look_up(run, width=a.embedding_size or h, made=h, dtype=a.activation_dtype),
         **_projection(a, run),
-        "norms": _norms(a, run, a.num_norms - fused),
+        "norms": norms(run, a.num_norms - fused),
     }
     for name, work in _of_layers(a, run):
         _add(components, name, work)
@@ -131,13 +130,6 @@ def _whole(a: Architecture, run: Pass) -> dict[str, Work]:
     components["lm_head"] = _linear(run, t, weights, head_dtype, h, logits)
     components["all_reduce"] = _all_reduce(a, run)
     return components
-
-
-def _norms(a: Architecture, run: Pass, count: int) -> Work:
-    size, dtype = a.stream.residual_bytes, a.activation_dtype
-    return norms(
-        run.num_tokens, hidden_size=a.hidden_size, norms=count, residual_bytes=size, dtype=dtype
-    )
 
 
 def _projection(a: Architecture, run: Pass) -> dict[str, Work]:
@@ -154,7 +146,7 @@ def _context(a: Architecture, run: Pass) -> dict[str, Work]:
     ``dspark_mla`` and ``deepseek_v4/nvidia/dspark`` in vLLM 0.33).
     """
     h, n = a.hidden_size, run.layout.tensor_parallel
-    components = _projection(a, run) | {"norms": _norms(a, run, 1)}
+    components = _projection(a, run) | {"norms": norms(run, 1)}
     for stored, layers in a.parts.items():
         if not stored.part.is_mixer:
             continue

@@ -15,11 +15,11 @@ from specmodel.layers.blocks import (
     Tokens,
     Updates,
     linear,
+    norms,
     recurrence,
     routed,
 )
 from specmodel.layers.cores import Heads, attention, prompt_attention
-from specmodel.layers.residuals import norms
 from specmodel.layers.run import Attended, causal_pairs
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Kind, Work
@@ -66,13 +66,7 @@ def _gemm(column: Columns, stream: Stream) -> Work:
 
 
 def _norm(column: Columns, stream: Stream) -> Work:
-    return norms(
-        column["num_tokens"],
-        hidden_size=column["hidden_size"],
-        norms=1,
-        residual_bytes=stream.residual_bytes,
-        dtype=stream.weight_dtype,
-    )
+    return norms(Tokens(stream, column["num_tokens"]), 1, column["hidden_size"])
 
 
 def _attention(column: Columns, stream: Stream) -> Work:

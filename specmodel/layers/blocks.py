@@ -62,6 +62,22 @@ def between(tokens: Pass | Tokens, layers: int, values: Quantity, *, kernels: fl
     )
 
 
+def norms(tokens: Pass | Tokens, count: int, hidden_size: Quantity | None = None) -> Work:
+    """Return the work of residual additions fused with norms: two tensors read, two written."""
+    # one block of threads walks a row to find its norm: hence the depth
+    stream, size = tokens.stream, tokens.stream.hidden_size if hidden_size is None else hidden_size
+    row_bytes = size * stream.residual_bytes
+    return Work(
+        flop=tokens.num_tokens * (6 * size * count),
+        weight_bytes=row_bytes * count,
+        activation_bytes=tokens.num_tokens * (4 * row_bytes * count),
+        depth=size * count,
+        kernels=count,
+        kind="elementwise",
+        dtype=stream.activation_dtype,
+    )
+
+
 class BlockSizes(NamedTuple):
     """Sizes of a feed-forward block: widths around it and inside, and its matrices [-]."""
 

@@ -192,17 +192,16 @@ class RoutedExperts(FeedForwardBlock):
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
-        shared, dtype = self._shared_size / run.layout.tensor_parallel, run.stream.weight_dtype
+        width, dtype = self._shared_size / run.layout.tensor_parallel, run.stream.weight_dtype
+        shared = dense_block("shared_experts", run, width, layers, self.is_gated, dtype)
         if not self.is_routed:
-            return self._single(run, layers)
+            return self._single(run, layers, shared)
         found = {
             "router": self._router(run, layers),
             "latent_projections": self._latents(run, layers),
             "routed_experts": self._routed(run, layers),
             "zero_experts": self._handed_on(run, layers),
-            **self._beside(
-                dense_block("shared_experts", run, shared, layers, self.is_gated, dtype), run
-            ),
+            **self._beside(shared, run),
             **self._exchanged(run, layers),
         }
         return {name: work for name, work in found.items() if work.kernels}
@@ -289,17 +288,12 @@ class RoutedExperts(FeedForwardBlock):
             dtype=run.stream.outer_dtype,
         )
 
-    def _single(self, run: Pass, layers: int) -> dict[str, Work]:
+    def _single(self, run: Pass, layers: int, shared: dict[str, Work]) -> dict[str, Work]:
         """Return the work of a single expert, which every token uses, and of shared ones."""
-        n, stream = run.layout.tensor_parallel, run.stream
-        inside, dtype = replace(run, stream=stream.expert_stream), stream.expert_dtype
-        routed = dense_block(
-            "routed_experts", inside, self.expert_size / n, layers, self.is_gated, dtype
-        )
+        width, dtype = self.expert_size / run.layout.tensor_parallel, run.stream.expert_dtype
+        inside = replace(run, stream=run.stream.expert_stream)
+        routed = dense_block("routed_experts", inside, width, layers, self.is_gated, dtype)
         routed["routed_experts"] = replace(routed["routed_experts"], memory_cause="experts")
-        shared = dense_block(
-            "shared_experts", run, self._shared_size / n, layers, self.is_gated, stream.weight_dtype
-        )
         if shared:
             shared["elementwise"] = routed["elementwise"] + shared["elementwise"]
         return routed | shared

@@ -1,4 +1,4 @@
-"""Residual additions with norms, and what replaces the single residual stream.
+"""What replaces the single residual stream of a model.
 
 Either several streams are mixed, or earlier sums are attended to. Blocks of a layer still read and
 write one row of the model's width for each token. What comes on top is done beside the norm before
@@ -31,23 +31,6 @@ def share_apart(carried: Carried, tokens: float) -> FloatArray:
     None up to these tokens, all from twice as many on: no step.
     """
     return np.clip(carried.replica.num_tokens / tokens - 1, 0, 1)
-
-
-def norms(
-    num_tokens: Quantity, *, hidden_size: Quantity, norms: int, residual_bytes: float, dtype: str
-) -> Work:
-    """Return the work of residual additions fused with norms: two tensors read, two written."""
-    # one block of threads walks a row to find its norm: hence the depth
-    row_bytes = hidden_size * residual_bytes
-    return Work(
-        flop=num_tokens * (6 * hidden_size * norms),
-        weight_bytes=row_bytes * norms,
-        activation_bytes=num_tokens * (4 * row_bytes * norms),
-        depth=hidden_size * norms,
-        kernels=norms,
-        kind="elementwise",
-        dtype=dtype,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

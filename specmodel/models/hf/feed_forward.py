@@ -35,13 +35,8 @@ def dense_block(reader: Reader) -> Fields:
 def pass_over_experts(reader: Reader) -> None:
     """Take keys of experts as known in a model without any, as files with defaults have them."""
     family = reader.family
-    own = (
-        family.experts,
-        family.expert_size,
-        family.latent_size,
-        family.num_shared,
-    )
     if family.experts:
+        own = family.experts, family.expert_size, family.latent_size, family.num_shared
         reader.pass_over("num_experts_per_tok", *map(str, (*own, family.shared_size)))
 
 
