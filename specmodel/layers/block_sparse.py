@@ -141,7 +141,7 @@ class BlockSparseAttention(GroupedHeads):
         index = self._index_made(n)
         made = self.query_size / n + gate + self._kv_elements(n) + index
         turned = 2 * (self.query_size / n + self._kv_elements(n) / 2 + index) + 3 * gate
-        is_quantised = stream.bytes_of(stream.weight_dtype) < 2
+        is_quantised = BYTES_PER_ELEMENT[stream.weight_dtype] < 2
         quantised = 1.5 * (stream.hidden_size + outputs) if is_quantised else 0.0
         found = linear(
             run,

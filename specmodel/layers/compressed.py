@@ -246,7 +246,7 @@ class CompressedAttention(TokenMixer):
         output = self.output_size / n
         copied = h * (self.q_lora_rank + self.head_dim) + self._index_query_weights
         made = 2 * self.q_lora_rank + self.head_dim + 2 * queries + index_queries + 2 * output
-        is_quantised = stream.bytes_of(stream.weight_dtype) < 2
+        is_quantised = BYTES_PER_ELEMENT[stream.weight_dtype] < 2
         found = linear(
             run,
             layers,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.schemas import Size
 from specmodel.layers.blocks import between, linear
 from specmodel.layers.forms import Quantity
@@ -114,7 +115,7 @@ class BesideAttention(RecurrentMixer):
         )
         scores = Work(
             flop=run.num_tokens * (2 * layers * heads * terms),
-            weight_bytes=layers * terms * run.stream.bytes_of(run.stream.weight_dtype),
+            weight_bytes=layers * terms * BYTES_PER_ELEMENT[run.stream.weight_dtype],
             kernels=layers,
         )
         return {

@@ -17,7 +17,7 @@ from specmodel.layers.work import Work
 
 def look_up(run: Pass, *, width: int, made: int, dtype: str) -> Work:
     """Return the work of looking up rows of `width` that become `made` values of a token [-]."""
-    row = width * run.stream.bytes_of(run.stream.outer_dtype) + made * run.stream.residual_bytes
+    row = width * BYTES_PER_ELEMENT[run.stream.outer_dtype] + made * run.stream.residual_bytes
     return Work(activation_bytes=run.num_tokens * row, kernels=1, kind="elementwise", dtype=dtype)
 
 
@@ -47,7 +47,7 @@ class LayerInputs(Extra):
     def weight_bytes(self, model: Around, layout: Layout) -> float:
         """Return the bytes of these on each GPU, the table aside [B]."""
         (cut, copied), stream = self._matrices(model), model.stream
-        return (cut / layout.tensor_parallel + copied) * stream.bytes_of(stream.outer_dtype)
+        return (cut / layout.tensor_parallel + copied) * BYTES_PER_ELEMENT[stream.outer_dtype]
 
     def work(self, run: Pass, model: Around) -> dict[str, Work]:
         """Return the work in a pass, by component."""
@@ -107,7 +107,7 @@ class NgramInputs(Extra):
     def weight_bytes(self, model: Around, layout: Layout) -> float:
         """Return the bytes of these on each GPU, the tables aside [B]."""
         del layout
-        return self.parameters(model) * model.stream.bytes_of(model.stream.outer_dtype)
+        return self.parameters(model) * BYTES_PER_ELEMENT[model.stream.outer_dtype]
 
     def work(self, run: Pass, model: Around) -> dict[str, Work]:
         """Return the work in a pass, by component."""
@@ -177,7 +177,7 @@ class NgramMemory(Extra):
 
     def weight_bytes(self, model: Around, layout: Layout) -> float:
         """Return the bytes of all of it on each GPU [B]."""
-        matrices = self.parameters(model) * model.stream.bytes_of(model.stream.weight_dtype)
+        matrices = self.parameters(model) * BYTES_PER_ELEMENT[model.stream.weight_dtype]
         tables = self.table_bytes if self.is_on_gpu else 0
         return (matrices + tables) / layout.tensor_parallel
 

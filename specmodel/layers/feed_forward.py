@@ -10,6 +10,7 @@ import numpy as np
 
 from specmodel.algebra import experts, ranks
 from specmodel.algebra.routing import check_popularity, union_by_expert
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import Count, Size
 from specmodel.base.units import FloatArray
@@ -23,7 +24,7 @@ from specmodel.layers.batch import (
     Routing,
 )
 from specmodel.layers.blocks import BlockSizes, Tokens, between, linear, routed
-from specmodel.layers.dense import dense_block, matrices_of
+from specmodel.layers.dense import dense_block
 from specmodel.layers.forms import Form, Measure, measured
 from specmodel.layers.parts import FeedForwardBlock
 from specmodel.layers.run import Pass
@@ -128,7 +129,7 @@ class RoutedExperts(FeedForwardBlock):
 
     def expert_parameters(self, hidden_size: int) -> int:
         """Return the weights of one routed expert [-]."""
-        return matrices_of(self.is_gated) * self.routed_width(hidden_size) * self.expert_size
+        return (2 + self.is_gated) * self.routed_width(hidden_size) * self.expert_size
 
     def routed_width(self, hidden_size: int) -> int:
         """Return the width that routed experts read and write [-]."""
@@ -140,7 +141,7 @@ class RoutedExperts(FeedForwardBlock):
 
     def shared_parameters(self, hidden_size: int) -> int:
         """Return the weights of the shared experts of one layer [-]."""
-        return matrices_of(self.is_gated) * hidden_size * self._shared_size
+        return (2 + self.is_gated) * hidden_size * self._shared_size
 
     def router_parameters(self, hidden_size: int) -> int:
         """Return the weights of the router of one layer; a single expert needs none [-]."""
@@ -157,11 +158,11 @@ class RoutedExperts(FeedForwardBlock):
         if stream.expert_dtype == "mxfp4":
             sizes = zip((width, sliced), layout.mxfp4_multiples, strict=True)
             width, sliced = (ceil(size / multiple) * multiple for size, multiple in sizes)
-        routed = self.num_experts / groups * matrices_of(self.is_gated) * width * sliced
+        routed = self.num_experts / groups * (2 + self.is_gated) * width * sliced
         return (
-            routed * stream.bytes_of(stream.expert_dtype)
-            + self.shared_parameters(h) / n * stream.bytes_of(stream.weight_dtype)
-            + self._copied(h) * stream.bytes_of(stream.outer_dtype)
+            routed * BYTES_PER_ELEMENT[stream.expert_dtype]
+            + self.shared_parameters(h) / n * BYTES_PER_ELEMENT[stream.weight_dtype]
+            + self._copied(h) * BYTES_PER_ELEMENT[stream.outer_dtype]
         )
 
     def reductions(self, layout: Layout) -> int:
@@ -309,7 +310,7 @@ class RoutedExperts(FeedForwardBlock):
         return routed(
             Tokens(stream, pairs),
             layers,
-            BlockSizes(self.routed_width(stream.hidden_size), width, matrices_of(self.is_gated)),
+            BlockSizes(self.routed_width(stream.hidden_size), width, 2 + self.is_gated),
             loaded=active,
             experts=self.num_experts / layout.expert_parallel,
             experts_per_token=k,

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Union
 
-from specmodel.base.dtypes import StorageDtype
+from specmodel.base.dtypes import BYTES_PER_ELEMENT, StorageDtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.schemas import Count, Kinds, Size
@@ -99,7 +99,7 @@ class Stored:
         stream, size = self.stream, self.part.weight_bytes(self.stream, layout)
         if self.output_dtype is None:
             return size
-        wider = stream.bytes_of(self.output_dtype) - stream.bytes_of(stream.weight_dtype)
+        wider = BYTES_PER_ELEMENT[self.output_dtype] - BYTES_PER_ELEMENT[stream.weight_dtype]
         output = self.part.output_size * stream.hidden_size / layout.tensor_parallel
         return size + output * wider
 

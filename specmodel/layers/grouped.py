@@ -148,7 +148,7 @@ class GroupedAttention(GroupedHeads):
     def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices:
         """Return the matrices that make entries of a target's features, joined if not quantised."""
         weights = stream.hidden_size * self.num_kv_heads * self._made_of_token
-        is_whole = stream.bytes_of(stream.weight_dtype) >= 2
+        is_whole = BYTES_PER_ELEMENT[stream.weight_dtype] >= 2
         made = self._kv_elements(tensor_parallel)
         return weights / self._kv_ranks(tensor_parallel), made, is_whole
 

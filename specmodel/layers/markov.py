@@ -6,6 +6,7 @@ the logits of the next position: positions are chosen one after another.
 
 from dataclasses import dataclass
 
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.schemas import Size
 from specmodel.layers.batch import Layout
 from specmodel.layers.blocks import between, linear
@@ -52,7 +53,7 @@ class MarkovHead(Extra):
         """Return the bytes of all of it, on each GPU [B]."""
         del layout
         weights = self.table_parameters(model) + self.parameters(model)
-        return weights * model.stream.bytes_of(model.stream.outer_dtype)
+        return weights * BYTES_PER_ELEMENT[model.stream.outer_dtype]
 
     def step(self, run: Pass, draft_vocabulary_size: int) -> dict[str, Work]:
         """Return the work of one position of all sequences, by component."""

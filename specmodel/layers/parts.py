@@ -9,6 +9,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Self
 
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import Record
 from specmodel.layers.batch import Layout
 from specmodel.layers.forms import Quantity
@@ -165,5 +166,5 @@ class TokenMixer(LayerPart):
     def weight_bytes(self, stream: Stream, layout: Layout) -> float:
         """Return the bytes of one layer on each GPU [B]."""
         n = layout.tensor_parallel
-        own = self.weights(stream.hidden_size, n) * stream.bytes_of(stream.weight_dtype)
+        own = self.weights(stream.hidden_size, n) * BYTES_PER_ELEMENT[stream.weight_dtype]
         return own + self.widened_bytes(stream, n)

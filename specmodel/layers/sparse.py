@@ -169,7 +169,7 @@ class SparseAttention(LatentHeads):
                 depth=stream.hidden_size + read,
                 kernels=2,
             )
-        is_quantised = stream.bytes_of(stream.weight_dtype) < 2
+        is_quantised = BYTES_PER_ELEMENT[stream.weight_dtype] < 2
         quantising = Work(kernels=3 * layers if is_quantised else 0)
         return replace(found + quantising, kind=_KIND, stored_dtype=stream.kv_dtype)
 

@@ -211,7 +211,7 @@ class Architecture(Shape):
         h, n, stream = self.hidden_size, layout.tensor_parallel, self.stream
         return (
             sum(part.weight_bytes(layout) * count for part, count in self.parts.items())
-            + self.input_projection_size * h * stream.bytes_of(self.input_projection_dtype)
+            + self.input_projection_size * h * BYTES_PER_ELEMENT[self.input_projection_dtype]
             + self.outer_bytes / n
             + self.num_norms * h * stream.residual_bytes
             + sum(extra.weight_bytes(self.around, layout) for extra in self.extras)

@@ -158,12 +158,12 @@ class Shape(Record):
     @property
     def outer_dtype(self) -> StorageDtype:
         """Dtype of embedding and router, and of the LM head where it has none of its own."""
-        return self.embedding_dtype or self._unquantised_dtype
+        return self.embedding_dtype or self.input_projection_dtype
 
     @property
     def input_projection_dtype(self) -> StorageDtype:
         """Dtype of the projection of a draft head, which no checkpoint or engine quantises."""
-        return self._unquantised_dtype
+        return self.weight_dtype if BYTES_PER_ELEMENT[self.weight_dtype] >= 2 else "bf16"
 
     @cached_property
     def stream(self) -> Stream:
@@ -231,11 +231,6 @@ class Shape(Record):
             mixed_layers=sum(group.count for group in own),
             mixed_blocks=sum(blocks),
         )
-
-    @property
-    def _unquantised_dtype(self) -> StorageDtype:
-        """Dtype of linear layers, but not below 16 bits."""
-        return self.weight_dtype if BYTES_PER_ELEMENT[self.weight_dtype] >= 2 else "bf16"
 
 
 def _counted(parts: Iterable[tuple[_Part | None, int]]) -> dict[_Part, int]:
