@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from specmodel.models.architecture import Architecture
 from specmodel.models.hf.config import grouped
 from specmodel.models.hf.drafting import (
     check_target,
@@ -88,15 +89,8 @@ def dspark_of_v4(config: Mapping[str, Any], argument: str) -> dict[str, int] | N
     }
 
 
-def block_head(
-    config: Mapping[str, Any],
-    argument: str,
-    *,
-    hidden_size: int,
-    vocabulary_size: int,
-    num_streams: int = 1,
-) -> BlockHead:
-    """Return the head that a configuration describes, trained for a target of these sizes.
+def block_head(config: Mapping[str, Any], argument: str, target: Architecture) -> BlockHead:
+    """Return the head that a configuration describes, trained for a target.
 
     Of a target with several residual streams, it may read them all.
     Where no layers of the target are listed, vLLM and SGLang take as many as the head has. Where a
@@ -113,7 +107,11 @@ def block_head(
         raise reader.fault("gating", "one gate for each head, or none")
     reader.pass_over(*(key for key in reader.config if key.startswith("confidence_")))
     width, num_layers = reader.whole("hidden_size"), num_layers_of(reader)
-    feature = check_target(reader, hidden_size, vocabulary_size, num_streams)
+    num_streams, vocabulary_size = (
+        getattr(target.residuals, "num_streams", 1),
+        target.vocabulary_size,
+    )
+    feature = check_target(reader, target.hidden_size, vocabulary_size, num_streams)
     mixer = heads(reader, has_latents=kind == _LATENT)
     block = {"kind": "dense", "ffn_size": ffn_size(reader)}
     layers = [{"mixer": mixer | own, "feed_forward": block} for own in windows(reader, num_layers)]

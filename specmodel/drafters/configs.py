@@ -53,15 +53,13 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
     def model(keys: Mapping[str, Any]) -> Architecture:
         return built(architecture_fields(keys, argument, file.quantisation()))
 
-    sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
     if sizes_of_v4 := blocks.dspark_of_v4(content, argument):
         own = {key: value for key, value in content.items() if key not in _OWN_OF_V4}
         return dspark_drafter(
             model(own | {"architectures": ["DeepseekV4ForCausalLM"]}), **sizes_of_v4
         )
     if blocks.is_block_head(content):
-        sizes["num_streams"] = getattr(target.residuals, "num_streams", 1)
-        read = blocks.block_head(content, argument, **sizes)
+        read = blocks.block_head(content, argument, target)
         rule = masks_from_anchor if read.drafts_from_anchor else masks_after_anchor
         return Drafter(
             name=DSPARK if read.is_chained else DFLASH,
@@ -75,9 +73,10 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
             return None
         return pard_drafter(model({k: v for k, v in content.items() if k != "pard_token"}))
     if content.get("model_type") in gemma.ASSISTANTS:
+        sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
         fields = gemma.assistant_fields(content, argument, **sizes)
         return assistant_drafter(built(fields), target, argument)
-    head = built(eagle.eagle3_fields(content, argument, **sizes))
+    head = built(eagle.eagle3_fields(content, argument, target))
     if eagle.is_first_version(content):
         return one_head(target, EAGLE, head, verified_first)
     is_masked = eagle.drafts_with_masks(content)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmodel.base.errors import InputError
+from specmodel.models.architecture import Architecture
 from specmodel.models.hf.drafting import (
     check_known,
     check_target,
@@ -33,13 +34,7 @@ _UNKNOWN = ("quantization_config", "num_experts", "num_local_experts")
 _DEFAULT_TAPS = 3
 
 
-def eagle3_fields(
-    config: Mapping[str, Any],
-    argument: str,
-    *,
-    hidden_size: int,
-    vocabulary_size: int,
-) -> Fields:
+def eagle3_fields(config: Mapping[str, Any], argument: str, target: Architecture) -> Fields:
     """Return the fields of an `Architecture` that the configuration of such a head describes.
 
     Queries, keys and values of the first layer, or their latents, read the embedding beside what
@@ -57,6 +52,7 @@ def eagle3_fields(
         if reader.config.get(key):
             raise reader.fault(key, "none, as in a head it is not known here")
     width = reader.whole("hidden_size")
+    hidden_size, vocabulary_size = target.hidden_size, target.vocabulary_size
     check_target(reader, hidden_size, vocabulary_size)
     own_fields = windows(reader, num_layers_of(reader))
     mixer = heads(reader, has_latents=is_latent)
