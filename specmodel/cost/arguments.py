@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Required, TypedDict
 
 from specmodel.base.units import Numeric
-from specmodel.drafters.by_name import Drafter
+from specmodel.drafters.passes import Drafter
 from specmodel.machines.engine import EngineProfile
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture

@@ -21,7 +21,9 @@ from specmodel.cost.activations import with_usual_activations
 from specmodel.cost.arguments import DeploymentArguments
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
 from specmodel.cost.kinds import kernels_of, places_taken
-from specmodel.drafters.by_name import Drafter, load_drafter, model_drafter
+from specmodel.drafters.by_name import load_drafter
+from specmodel.drafters.models import model_drafter
+from specmodel.drafters.passes import Drafter
 from specmodel.layers.kinds import FITTED_KINDS, KINDS, MAIN_KINDS
 from specmodel.layers.states import Rollback, StateKeeping
 from specmodel.machines.engine import LARGEST_GRAPH, EngineProfile, load_engine
@@ -166,8 +168,8 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     if len(target.kinds_of_experts) > 1:
         most = {"num_experts": target.num_experts}
         assumed["active_experts"] = Note("experts_of_most_layers", most)
-    if target.ngram_memory and target.ngram_memory.host_bytes:
-        tables = {"bytes": target.ngram_memory.host_bytes}
+    if target.ngram_memory and not target.ngram_memory.is_on_gpu:
+        tables = {"bytes": target.ngram_memory.table_bytes}
         assumed["ngram_memory"] = Note("tables_on_host", tables)
     if deployment.has_drafter:
         assumed |= _assumed_of_drafter(deployment.drafter, given)

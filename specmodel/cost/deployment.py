@@ -11,7 +11,7 @@ from specmodel.algebra.routing import check_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, check
-from specmodel.drafters.by_name import Drafter
+from specmodel.drafters.passes import Drafter
 from specmodel.layers.batch import Layout
 from specmodel.layers.engines import EngineCode, engine_code, has_code
 from specmodel.layers.states import Rollback, Slots, StateKeeping

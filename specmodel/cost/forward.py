@@ -16,14 +16,13 @@ from specmodel.algebra import ranks
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric
 from specmodel.drafters.passes import OwnWork, Part
-from specmodel.layers import blocks, messages
+from specmodel.layers import messages
 from specmodel.layers.batch import SINGLE_GPU, Carried, Layout, Routing, SequenceGroup, carried_by
+from specmodel.layers.blocks import Tokens, between, linear, norms
 from specmodel.layers.embeddings import look_up
 from specmodel.layers.engines import NO_ENGINE, EngineCode
 from specmodel.layers.feed_forward import RoutedExperts, active_experts_of
 from specmodel.layers.forms import Form, Quantity
-from specmodel.layers.matrices import between_matrices
-from specmodel.layers.residuals import norms
 from specmodel.layers.run import Pass
 from specmodel.layers.states import NATIVE, StateKeeping
 from specmodel.layers.work import PassWork, Work
@@ -112,15 +111,12 @@ def pass_components(
 def _whole(a: Architecture, run: Pass) -> dict[str, Work]:
     """Return the components of all layers, and of what comes before and after them."""
     h, n = a.hidden_size, run.layout.tensor_parallel
-    fused = a.residuals.fused_norms(a.residual_plan[1]) if a.residuals else 0
+    fused = sum(extra.fused_norms(a.around) for extra in a.extras)
     components = {
         "embedding": look_up(run, width=a.embedding_size or h, made=h, dtype=a.activation_dtype),
         **_projection(a, run),
-        "norms": _norms(a, run, a.num_norms - fused),
+        "norms": norms(run, a.num_norms - fused),
     }
-    if a.residuals:
-        mixed = a.residuals.work(run, *a.residual_plan)
-        _add(components, "norms" if mixed.kind == "elementwise" else "residual_streams", mixed)
     for name, work in _of_layers(a, run):
         _add(components, name, work)
     weights, logits = a.head_parameters / n, a.vocabulary_size / n
@@ -129,13 +125,6 @@ def _whole(a: Architecture, run: Pass) -> dict[str, Work]:
     components["lm_head"] = _linear(run, t, weights, head_dtype, h, logits)
     components["all_reduce"] = _all_reduce(a, run)
     return components
-
-
-def _norms(a: Architecture, run: Pass, count: int) -> Work:
-    size, dtype = a.stream.residual_bytes, a.activation_dtype
-    return norms(
-        run.num_tokens, hidden_size=a.hidden_size, norms=count, residual_bytes=size, dtype=dtype
-    )
 
 
 def _projection(a: Architecture, run: Pass) -> dict[str, Work]:
@@ -152,7 +141,7 @@ def _context(a: Architecture, run: Pass) -> dict[str, Work]:
     ``dspark_mla`` and ``deepseek_v4/nvidia/dspark`` in vLLM 0.33).
     """
     h, n = a.hidden_size, run.layout.tensor_parallel
-    components = _projection(a, run) | {"norms": _norms(a, run, 1)}
+    components = _projection(a, run) | {"norms": norms(run, 1)}
     for stored, layers in a.parts.items():
         if not stored.part.is_mixer:
             continue
@@ -165,24 +154,17 @@ def _context(a: Architecture, run: Pass) -> dict[str, Work]:
         first = "context_projections" not in components
         count = int(first) if is_whole else layers
         product = replace(product, kernels=count, depth=count * h)
-        kept = between_matrices(run, layers, _CONTEXT_MOVED * made, kernels=1)
+        kept = between(run, layers, _CONTEXT_MOVED * made, kernels=1)
         shared = int(first) * _CONTEXT_KERNELS
         _add(components, "context_projections", product)
         _add(components, "elementwise", replace(kept, kernels=kept.kernels + shared))
     return components
 
 
-def _markov(a: Architecture, run: Pass) -> dict[str, Work]:
-    if a.markov is None:
-        raise InputError("part", "markov", f"a part of {a.name}, which has no Markov head")
-    return a.markov.work(run, a.vocabulary_size)
-
-
 _WORKS: dict[str, OwnWork] = {
     "layers": _whole,
     "projection": _projection,
     "context": _context,
-    "markov": _markov,
 }
 """Components by the part of a model that runs."""
 
@@ -198,12 +180,8 @@ def _of_layers(a: Architecture, run: Pass) -> Iterator[tuple[str, Work]]:
         if stored.stream not in runs:
             runs[stored.stream] = replace(run, stream=stored.stream)
         yield from stored.work(runs[stored.stream], layers).items()
-    if a.layer_inputs:
-        yield from a.layer_inputs.work(run, a.num_layers).items()
-    if a.ngram_inputs:
-        yield from a.ngram_inputs.work(run).items()
-    if a.ngram_memory:
-        yield from a.ngram_memory.work(run).items()
+    for extra in a.extras:
+        yield from extra.work(run, a.around).items()
 
 
 def _add(components: dict[str, Work], name: str, work: Work) -> None:
@@ -223,17 +201,8 @@ def _linear(
     """Multiply tokens by one matrix that is read once."""
     if not weights:
         return Work()
-    arithmetic = run.stream.arithmetic_dtype(dtype)
-    return blocks.linear(
-        t,
-        weights=weights,
-        values=inputs + outputs,
-        value_bytes=run.stream.residual_bytes,
-        depth=inputs,
-        kernels=1,
-        dtype=arithmetic,
-        stored_dtype=dtype,
-    )
+    tokens, values = Tokens(run.stream, t), inputs + outputs
+    return linear(tokens, 1, weights=weights, values=values, depth=inputs, dtype=dtype)
 
 
 def _all_reduce(a: Architecture, run: Pass) -> Work:
@@ -247,18 +216,17 @@ def _all_reduce(a: Architecture, run: Pass) -> Work:
         return Work()
     message = ranks.all_reduce(layout.tensor_parallel, layout.gpus_per_node)
     blocks_reduced = sum(part.reductions(layout) * n for part, n in a.feed_forwards.items())
-    looked_up = 1 + int(a.ngram_inputs is not None)
     mixed = sum(n for mixer, n in a.mixers.items() if mixer.output_size)
-    reductions, size = mixed + blocks_reduced + looked_up, a.stream.residual_bytes
-    inputs = a.num_layers * a.layer_inputs.size if a.layer_inputs else 0
-    more = int(inputs > 0)
+    of_extras = [extra.reduced(a.around) for extra in a.extras]
+    summed, made = [size for size, _ in of_extras if size], [size for _, size in of_extras if size]
+    reductions, size = mixed + blocks_reduced + 1, a.stream.residual_bytes
     reduced = messages.all_reduces(
         message,
-        run.num_tokens * ((reductions * a.hidden_size + inputs) * size),
-        count=reductions + more,
+        run.num_tokens * ((reductions * a.hidden_size + sum(summed)) * size),
+        count=reductions + len(summed),
         ranks=min(layout.tensor_parallel, layout.gpus_per_node),
     )
     logits = run.replica.num_logits * (a.vocabulary_size / 2 * size)
-    gathered = logits + run.num_tokens * (inputs / 2 * size)
-    count = 1 + more
+    gathered = logits + run.num_tokens * (sum(made) / 2 * size)
+    count = 1 + len(made)
     return reduced + messages.message(message, gathered, collectives=count, rounds=count / 2)

@@ -12,22 +12,24 @@ if TYPE_CHECKING:
     from specmodel.drafters.blocks import (
         dflash_drafter as dflash_drafter,
         dspark_drafter as dspark_drafter,
-        p_eagle_drafter as p_eagle_drafter,
-        pard_drafter as pard_drafter,
     )
     from specmodel.drafters.by_name import (
         list_drafters as list_drafters,
         load_drafter as load_drafter,
-        model_drafter as model_drafter,
-        ngram_drafter as ngram_drafter,
-        suffix_drafter as suffix_drafter,
     )
-    from specmodel.drafters.heads import (
+    from specmodel.drafters.eagle import (
         eagle3_drafter as eagle3_drafter,
         eagle_drafter as eagle_drafter,
-        mtp_drafter as mtp_drafter,
+        p_eagle_drafter as p_eagle_drafter,
         parallel_drafter as parallel_drafter,
     )
+    from specmodel.drafters.models import (
+        model_drafter as model_drafter,
+        ngram_drafter as ngram_drafter,
+        pard_drafter as pard_drafter,
+        suffix_drafter as suffix_drafter,
+    )
+    from specmodel.drafters.mtp import mtp_drafter as mtp_drafter
     from specmodel.drafters.passes import Drafter as Drafter
 
 __getattr__, __dir__ = front(__name__)

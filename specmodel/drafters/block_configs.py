@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from specmodel.models.architecture import Architecture
 from specmodel.models.hf.config import grouped
-from specmodel.models.hf.formats import KEPT_KEYS
-from specmodel.models.hf.head_parts import (
+from specmodel.models.hf.drafting import (
     check_target,
     ffn_size,
     head_kind,
@@ -20,9 +20,10 @@ from specmodel.models.hf.head_parts import (
     vocabularies,
     windows,
 )
+from specmodel.models.hf.formats import KEPT_KEYS
 from specmodel.models.hf.keys import table
 from specmodel.models.hf.quantization import checkpoint_dtypes
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.reader import Fields, Reader
 
 _DFLASH, _DSPARK, _LATENT = "DFlash", "DSpark", "DSpark with latents"
 BLOCKS = (_DFLASH, _DSPARK, _LATENT)
@@ -57,7 +58,7 @@ class BlockHead(NamedTuple):
     that it drafts [token].
     """
 
-    fields: dict[str, Any]
+    fields: Fields
     is_chained: bool
     drafts_from_anchor: bool
     block_size: int
@@ -88,15 +89,8 @@ def dspark_of_v4(config: Mapping[str, Any], argument: str) -> dict[str, int] | N
     }
 
 
-def block_head(
-    config: Mapping[str, Any],
-    argument: str,
-    *,
-    hidden_size: int,
-    vocabulary_size: int,
-    num_streams: int = 1,
-) -> BlockHead:
-    """Return the head that a configuration describes, trained for a target of these sizes.
+def block_head(config: Mapping[str, Any], argument: str, target: Architecture) -> BlockHead:
+    """Return the head that a configuration describes, trained for a target.
 
     Of a target with several residual streams, it may read them all.
     Where no layers of the target are listed, vLLM and SGLang take as many as the head has. Where a
@@ -113,7 +107,11 @@ def block_head(
         raise reader.fault("gating", "one gate for each head, or none")
     reader.pass_over(*(key for key in reader.config if key.startswith("confidence_")))
     width, num_layers = reader.whole("hidden_size"), num_layers_of(reader)
-    feature = check_target(reader, hidden_size, vocabulary_size, num_streams)
+    num_streams, vocabulary_size = (
+        getattr(target.residuals, "num_streams", 1),
+        target.vocabulary_size,
+    )
+    feature = check_target(reader, target.hidden_size, vocabulary_size, num_streams)
     mixer = heads(reader, has_latents=kind == _LATENT)
     block = {"kind": "dense", "ffn_size": ffn_size(reader)}
     layers = [{"mixer": mixer | own, "feed_forward": block} for own in windows(reader, num_layers)]
@@ -157,7 +155,7 @@ def _flat(config: Mapping[str, Any], argument: str) -> Reader:
     return Reader(whole | _windowed(Reader(whole, argument)), argument)
 
 
-def _windowed(reader: Reader) -> dict[str, Any]:
+def _windowed(reader: Reader) -> Fields:
     """Return the keys of windows under the names that models have for them."""
     kinds, own = reader.config.get("layer_types"), reader.config.get("swa_window_size")
     window = own if own is not None else reader.config.get("sliding_window")
@@ -168,7 +166,7 @@ def _windowed(reader: Reader) -> dict[str, Any]:
     return {"use_sliding_window": False} if kinds is None else {"sliding_window": window}
 
 
-def _without_own_modules(config: Mapping[str, Any]) -> dict[str, Any]:
+def _without_own_modules(config: Mapping[str, Any]) -> Fields:
     """Return a configuration whose lists of unquantised modules name parts of layers alone.
 
     Modules that only such heads have are taken as unquantised, and the LM head is the target's.
@@ -184,7 +182,7 @@ def _without_own_modules(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "quantization_config": record | kept}
 
 
-def _markov(reader: Reader, vocabulary_size: int) -> dict[str, Any]:
+def _markov(reader: Reader, vocabulary_size: int) -> Fields:
     kind = reader.get("markov_head_type", "vanilla")
     if kind != "vanilla":
         raise reader.fault("markov_head_type", "vanilla, as other heads are not known here")

@@ -1,36 +1,19 @@
-"""Drafters that draft a block in one pass: DFlash, DSpark, P-EAGLE, PARD.
+"""Heads that draft a block in one pass, DFlash and DSpark.
 
-DFlash and DSpark are small models of the target's width whose cache is made of features of the
-target. P-EAGLE is an EAGLE-3 head and PARD a model of its own, both trained on masks.
+They are small models of the target's width whose cache is made of features of the target.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from specmodel.base.errors import InputError
-from specmodel.base.records import build
-from specmodel.drafters.heads import (
-    P_EAGLE,
-    dense_size,
-    derived_head,
-    eagle3_drafter,
-    one_head,
-    own_attention,
-    own_layers_head,
-)
+from specmodel.drafters.heads import dense_size, derived_head, one_head, own_attention
+from specmodel.drafters.mtp import own_layers_head
 from specmodel.drafters.names import DRAFTERS
-from specmodel.drafters.passes import (
-    PARD,
-    Drafter,
-    masks_after_accepted,
-    masks_after_anchor,
-    masks_after_verified,
-    masks_from_anchor,
-)
+from specmodel.drafters.passes import Drafter, masks_after_anchor, masks_from_anchor
 from specmodel.drafters.published import HeadShape, published_head
 from specmodel.layers.markov import MarkovHead
-from specmodel.models.architecture import Architecture, load_architecture
+from specmodel.models.architecture import Architecture
 
 DFLASH, DSPARK = DRAFTERS["dflash"].kind, DRAFTERS["dspark"].kind
 """Names of these drafters for people."""
@@ -41,25 +24,8 @@ USUAL_V4 = HeadShape(num_layers=3, block_size=7, taps=3)
 """Heads as they usually are: z-lab's DFlash, DeepSeek's DSpark, and that of DeepSeek-V4, with the
 layers that vLLM 0.33 takes where no key says them, and as many taps as V4.1 has."""
 
-P_EAGLE_LAYERS = 4
-"""Layers of P-EAGLE's own heads, whose paper sets them beside EAGLE-3's single one [-]."""
-
 MARKOV_RANK = 256
 """Usual rank of a Markov head [-]."""
-
-_OWN_OF_V4 = (
-    "dspark_markov_rank",
-    "dspark_target_layer_ids",
-    "dspark_noise_token_id",
-    "n_mtp_layers",
-    "target_layer_ids",
-    "enable_confidence_head",
-    "confidence_head_with_markov",
-)
-"""Keys of DeepSeek-V4's DSpark head that the configuration of its target lacks."""
-
-_PARD_MODELS = {128_256: "llama-3.2-1b"}
-"""Small model that PARD was trained on for a family, by its vocabulary size."""
 
 
 def dflash_drafter(
@@ -91,6 +57,7 @@ def dflash_drafter(
 
     Examples
     --------
+    >>> from specmodel.models.architecture import load_architecture
     >>> head = dflash_drafter(load_architecture("qwen3-30b-a3b"))
     >>> [(p.name, float(p.tokens_per_sequence)) for p in head.passes(15)]
     [('context', 16.0), ('draft pass', 16.0)]
@@ -129,12 +96,14 @@ def dspark_drafter(
 
     Examples
     --------
+    >>> from specmodel.models.architecture import load_architecture
     >>> head = dspark_drafter(load_architecture("glm-5.2"))
     >>> [(p.name, float(p.tokens_per_sequence), float(p.count)) for p in head.passes(7)][1:]
     [('draft pass', 7.0, 1.0), ('Markov step', 1.0, 7.0)]
     """
     module = target.mtp_layer
-    is_own = module is not None and module.mixer is not None and module.mixer.fills_blocks
+    of_module = module and module.mixer and module.mixer.for_head
+    is_own = bool(of_module and of_module.fills_blocks)
     usual = USUAL_V4 if is_own else USUAL_DSPARK
     given = {"num_layers": num_layers, "block_size": block_size}
     given |= {"taps": num_taps, "ffn_size": ffn_size}
@@ -154,117 +123,6 @@ def dspark_drafter(
     longest = _drafted_at_most(shape.block_size or 0, known=0)
     own = {"is_chain": True, "block_size": longest, "assumed": told}
     return one_head(target, DSPARK, head, masks_from_anchor, **own)
-
-
-def p_eagle_drafter(
-    target: Architecture,
-    *,
-    num_layers: int = P_EAGLE_LAYERS,
-    ffn_size: int | None = None,
-    vocabulary_size: int | None = None,
-) -> Drafter:
-    """Return a P-EAGLE head: EAGLE-3's layers, of which one pass drafts all tokens with masks.
-
-    Only the first layer reads the embedding beside the features. As one pass is all it takes, such
-    heads are deeper than EAGLE-3's.
-
-    Parameters
-    ----------
-    target, ffn_size
-        As for `eagle3_drafter` [-].
-    num_layers
-        Its layers, by default `P_EAGLE_LAYERS` [-].
-    vocabulary_size
-        Draft vocabulary; by default the target's, as speculators 0.9.0 trains a head where no
-        smaller one is asked for [token].
-
-    Examples
-    --------
-    >>> head = p_eagle_drafter(load_architecture("qwen3-30b-a3b"))
-    >>> [(p.name, float(p.tokens_per_sequence)) for p in head.passes(4)]
-    [('projection', 5.0), ('draft pass', 8.0)]
-    """
-    size = vocabulary_size or target.vocabulary_size
-    drafter = eagle3_drafter(target, ffn_size=ffn_size, vocabulary_size=size)
-    (head,) = drafter.architectures
-    (first,) = head.layers
-    mixer = own_attention(target, published_head(target, "eagle3"))
-    later = (replace(first, count=num_layers - 1, mixer=mixer),) if num_layers > 1 else ()
-    named = replace(head, name=f"{P_EAGLE} on {target.name}", layers=(first, *later))
-    parts = ((named, masks_after_verified),)
-    told = (("draft_layers", f"{num_layers} (usual)"), *drafter.assumed)
-    return replace(drafter, name=P_EAGLE, parts=parts, is_chain=True, assumed=told)
-
-
-def pard_drafter(model: Architecture) -> Drafter:
-    """Return a draft model that drafts all tokens in one pass with masks (PARD).
-
-    Parameters
-    ----------
-    model
-        The draft model.
-
-    Examples
-    --------
-    >>> drafter = pard_drafter(load_architecture("llama-3.2-1b"))
-    >>> [float(p.tokens_per_sequence) for p in drafter.passes(8)]
-    [17.0]
-    """
-    parts = ((model, masks_after_accepted),)
-    return Drafter(name=f"{model.name} ({PARD})", parts=parts, is_chain=True)
-
-
-def usual_pard_drafter(target: Architecture) -> Drafter:
-    """Return the PARD model published for the target's family, which its vocabulary size tells.
-
-    >>> usual_pard_drafter(load_architecture("llama-3.1-70b")).name
-    'Llama-3.2-1B (PARD model)'
-    """
-    name = _PARD_MODELS.get(target.vocabulary_size)
-    if name is None:
-        expected = f"a config.json with pard_token, as no PARD model for {target.name} is known"
-        raise InputError("drafter", "pard", expected)
-    return pard_drafter(load_architecture(name, "drafter"))
-
-
-def read_block_drafter(path: str | Path, target: Architecture) -> Drafter | None:
-    """Return the DFlash, DSpark or PARD drafter of a ``config.json``, None if it is another.
-
-    `path` is the file or its folder. An InputError says if the drafter is for another target or has
-    a part that is not known.
-    """
-    from specmodel.drafters import block_configs as blocks  # tables for this path only
-    from specmodel.models.hf.config import architecture_fields
-    from specmodel.models.hf.drafting import is_draft_head
-    from specmodel.models.hf.files import read_config
-
-    file = read_config(path, "drafter")
-    content = file.content
-    sizes_of_v4 = blocks.dspark_of_v4(content, file.argument)
-    if sizes_of_v4:
-        own = {key: value for key, value in content.items() if key not in _OWN_OF_V4}
-        own["architectures"] = ["DeepseekV4ForCausalLM"]
-        fields = architecture_fields(own, file.argument, file.quantisation())
-        model = build(Architecture, file.with_origin(fields), file.argument)
-        return dspark_drafter(model, **sizes_of_v4)
-    if not blocks.is_block_head(content):
-        if content.get("pard_token") is None or is_draft_head(content):
-            return None
-        plain = {key: value for key, value in content.items() if key != "pard_token"}
-        fields = architecture_fields(plain, file.argument, file.quantisation())
-        return pard_drafter(build(Architecture, file.with_origin(fields), file.argument))
-    sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
-    sizes["num_streams"] = getattr(target.residuals, "num_streams", 1)
-    read = blocks.block_head(content, file.argument, **sizes)
-    head = build(Architecture, file.with_origin(read.fields), file.argument)
-    rule = masks_from_anchor if read.drafts_from_anchor else masks_after_anchor
-    return Drafter(
-        name=DSPARK if read.is_chained else DFLASH,
-        parts=((head, rule),),
-        is_head=True,
-        is_chain=True,
-        block_size=read.block_size,
-    )
 
 
 def _shape(

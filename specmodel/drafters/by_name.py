@@ -1,60 +1,37 @@
-"""Drafters by name: models of their own, heads, look-ups, and what drafts a block in one pass.
+"""Drafters by name: models of their own, heads on the target, and look-ups on the host."""
 
-Heads sit on the target (EAGLE, MTP); look-ups run on the host; DFlash, DSpark, P-EAGLE and PARD
-draft a block.
-"""
-
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
 
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.naming import found_path, known_name, shipped_id, spellings
 from specmodel.base.records import is_path
-from specmodel.drafters.blocks import read_block_drafter
-from specmodel.drafters.heads import ASSISTANT, read_head
-from specmodel.drafters.names import BLOCKS, DRAFTERS, NGRAM, SUFFIX
-from specmodel.drafters.passes import Drafter as Drafter, one_at_a_time
+from specmodel.drafters.blocks import dflash_drafter, dspark_drafter
+from specmodel.drafters.configs import read_drafter
+from specmodel.drafters.eagle import (
+    eagle3_drafter,
+    eagle_drafter,
+    p_eagle_drafter,
+    parallel_drafter,
+)
+from specmodel.drafters.models import model_drafter, usual_pard_drafter
+from specmodel.drafters.mtp import ASSISTANT, mtp_drafter
+from specmodel.drafters.names import BLOCKS, DRAFTERS
+from specmodel.drafters.passes import Drafter
 from specmodel.models.architecture import Architecture, list_architectures, load_architecture
 
-
-def model_drafter(architecture: Architecture) -> Drafter:
-    """Return a drafter that is a model of its own.
-
-    Parameters
-    ----------
-    architecture
-        The draft model.
-    """
-    return Drafter(name=architecture.name, parts=((architecture, one_at_a_time),))
-
-
-def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Drafter:
-    """Return an n-gram (prompt look-up) drafter: host time only.
-
-    Parameters
-    ----------
-    lookup_time
-        Host time of looking up the draft of one sequence [s].
-    proposal_rate
-        Share of the steps of a sequence that have a proposal; the others are plain passes [-].
-    """
-    return Drafter(name=DRAFTERS[NGRAM].kind, lookup_time=lookup_time, proposal_rate=proposal_rate)
-
-
-def suffix_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Drafter:
-    """Return a look-up in suffix trees of prompts and earlier answers: host time only.
-
-    As vLLM 0.33 runs it (``v1/spec_decode/suffix_decoding.py``), it proposes as many tokens as it
-    is sure of: the draft length is then the mean of those.
-
-    Parameters
-    ----------
-    lookup_time, proposal_rate
-        As for `ngram_drafter` [s] [-].
-    """
-    return Drafter(name=DRAFTERS[SUFFIX].kind, lookup_time=lookup_time, proposal_rate=proposal_rate)
-
+_MADE_BY: dict[str, Callable[..., Drafter]] = {
+    "dflash": dflash_drafter,
+    "dspark": dspark_drafter,
+    "eagle": eagle_drafter,
+    "eagle3": eagle3_drafter,
+    "mtp": mtp_drafter,
+    "p-eagle": p_eagle_drafter,
+    "pard": usual_pard_drafter,
+    "parallel": parallel_drafter,
+}
+"""Functions that make a drafter for a target."""
 
 _NAMES = {row.kind: name for name, row in DRAFTERS.items()} | {ASSISTANT: "assistant"}
 """Names by what `Drafter.kind` says; an assistant is known by its file alone."""
@@ -94,18 +71,12 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     if is_path(name, "drafter"):
         name = found_path(str(name), known, "drafter")
         is_config = Path(name).suffix != ".toml" and Path(name).exists()
-        head = read_block_drafter(name, target) or read_head(name, target) if is_config else None
-        return head or model_drafter(load_architecture(name, "drafter"))
+        own = read_drafter(name, target) if is_config else None
+        return own or model_drafter(load_architecture(name, "drafter"))
     found, given = _named(name)
     if found:
-        row = DRAFTERS[found]
-        if row.is_lookup:
-            return Drafter(name=row.kind)
-        module, function = row.made_by.split(".")
-        made: Drafter = getattr(import_module(f"specmodel.drafters.{module}"), function)(
-            target, **given
-        )
-        return made
+        made_by = _MADE_BY.get(found)
+        return made_by(target, **given) if made_by else Drafter(name=DRAFTERS[found].kind)
     if known_name(str(name), list_architectures(), "drafter") is None:
         expected = f"a path, or a known name such as {nearest(str(name), known)}"
         raise InputError("drafter", name, expected)
@@ -129,14 +100,12 @@ def _named(name: str | Path) -> tuple[str | None, dict[str, int]]:
 def longest_block(drafter: str | Path | None, target: str | Path | None) -> int | None:
     """Return the most tokens that a drafter drafts, None if it goes on as long as asked [token].
 
-    Both are names or paths, or None; they are read only where the drafter may have a block.
+    Both are names or paths, or None.
 
     >>> longest_block("dspark", "glm-5.2"), longest_block("eagle3", "glm-5.2")
     (7, None)
     """
     if drafter is None or target is None:
-        return None
-    if _named(drafter)[0] not in BLOCKS and not is_path(drafter, "drafter"):
         return None
     return load_drafter(drafter, load_architecture(target)).block_size
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmodel.base.errors import InputError
-from specmodel.models.hf.head_parts import (
+from specmodel.models.architecture import Architecture
+from specmodel.models.hf.drafting import (
     check_known,
     check_target,
     ffn_size,
@@ -20,7 +21,7 @@ from specmodel.models.hf.head_parts import (
     windows,
 )
 from specmodel.models.hf.keys import table
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.reader import Fields, Reader
 
 _FIRST = "EAGLE"
 _GROUPED, _MASKED, _LATENT = "EAGLE-3", "P-EAGLE", "EAGLE-3 with latents"
@@ -33,13 +34,7 @@ _UNKNOWN = ("quantization_config", "num_experts", "num_local_experts")
 _DEFAULT_TAPS = 3
 
 
-def eagle3_fields(
-    config: Mapping[str, Any],
-    argument: str,
-    *,
-    hidden_size: int,
-    vocabulary_size: int,
-) -> dict[str, Any]:
+def eagle3_fields(config: Mapping[str, Any], argument: str, target: Architecture) -> Fields:
     """Return the fields of an `Architecture` that the configuration of such a head describes.
 
     Queries, keys and values of the first layer, or their latents, read the embedding beside what
@@ -49,9 +44,15 @@ def eagle3_fields(
     layer = config.get("transformer_layer_config")
     nested = layer if isinstance(layer, dict) else {}
     reader = Reader({"model_type": "llama", **config, **nested}, argument)
-    is_latent = _is_latent(config, reader)
-    _refuse_unknown(reader, is_latent)
+    check_known(reader, (_FIRST, _GROUPED, _MASKED, _LATENT))
+    if config.get("speculators_model_type") not in (None, "eagle3", "peagle"):
+        raise reader.fault("speculators_model_type", "eagle3 or peagle in a head of this class")
+    is_latent = head_kind(config) == _LATENT
+    for key in _UNKNOWN if is_latent else (*_UNKNOWN, "kv_lora_rank"):
+        if reader.config.get(key):
+            raise reader.fault(key, "none, as in a head it is not known here")
     width = reader.whole("hidden_size")
+    hidden_size, vocabulary_size = target.hidden_size, target.vocabulary_size
     check_target(reader, hidden_size, vocabulary_size)
     own_fields = windows(reader, num_layers_of(reader))
     mixer = heads(reader, has_latents=is_latent)
@@ -89,20 +90,6 @@ def drafts_with_masks(config: Mapping[str, Any]) -> bool:
         {*names} & {*table("draft_heads")["classes"][_MASKED]}
     )
     return is_named or any(config.get(key) is not None for key in _MASK_KEYS)
-
-
-def _is_latent(config: Mapping[str, Any], reader: Reader) -> bool:
-    """Tell whether a head has latent attention; refuse classes that are no such head."""
-    check_known(reader, (_FIRST, _GROUPED, _MASKED, _LATENT))
-    if config.get("speculators_model_type") not in (None, "eagle3", "peagle"):
-        raise reader.fault("speculators_model_type", "eagle3 or peagle in a head of this class")
-    return head_kind(config) == _LATENT
-
-
-def _refuse_unknown(reader: Reader, is_latent: bool) -> None:
-    for key in _UNKNOWN if is_latent else (*_UNKNOWN, "kv_lora_rank"):
-        if reader.config.get(key):
-            raise reader.fault(key, "none, as in a head it is not known here")
 
 
 def _num_taps(reader: Reader, width: int, hidden_size: int) -> int:

@@ -1,6 +1,7 @@
 """The table of drafters that a target suffices for, in a module that help imports at no cost.
 
-A new one is a row here, and a file with the function that makes it for a target.
+A new one is a row here, a file with the function that makes it for a target (an architecture, and a
+rule of `passes`), and that function in `by_name`.
 """
 
 from typing import NamedTuple
@@ -10,13 +11,12 @@ class NamedDrafter(NamedTuple):
     """What a name of a drafter stands for.
 
     `words` tell it in help; `kind` is what `Drafter.kind` says, by which fits and measurements know
-    it; `made_by` names the module of `drafters` and the function that makes it for a target. A
-    look-up has no architecture, and is its name alone; a block drafts all its tokens at once.
+    it. A look-up has no architecture, and is its name alone; a block drafts all its tokens at once,
+    as many as a name may say after a colon.
     """
 
     words: str
     kind: str
-    made_by: str = ""
     is_lookup: bool = False
     is_block: bool = False
 
@@ -27,29 +27,24 @@ DRAFTERS = {
     "dflash": NamedDrafter(
         "head: 5 dense layers, one pass over up to 15 masks",
         "DFlash head",
-        "blocks.dflash_drafter",
         is_block=True,
     ),
     "dspark": NamedDrafter(
         "head as dflash, up to 7 tokens, and a Markov step for each",
         "DSpark head",
-        "blocks.dspark_drafter",
         is_block=True,
     ),
     "eagle": NamedDrafter(
         "head: 2h-to-h projection, one dense layer, the target's vocabulary",
         "EAGLE head",
-        "heads.eagle_drafter",
     ),
     "eagle3": NamedDrafter(
         "head: 3h-to-h projection, one dense layer, 32000 draft tokens",
         "EAGLE-3 head",
-        "heads.eagle3_drafter",
     ),
     "mtp": NamedDrafter(
         "head: 2h-to-h projection and a layer with attention like the target's",
         "MTP head",
-        "heads.mtp_drafter",
     ),
     NGRAM: NamedDrafter("prompt look-up on the host", "n-gram look-up", is_lookup=True),
     "ngram-gpu": NamedDrafter(
@@ -57,17 +52,12 @@ DRAFTERS = {
         "n-gram look-up on the GPU",
         is_lookup=True,
     ),
-    "p-eagle": NamedDrafter(
-        "head shaped as eagle3, one pass with masks", "P-EAGLE head", "blocks.p_eagle_drafter"
-    ),
+    "p-eagle": NamedDrafter("head shaped as eagle3, one pass with masks", "P-EAGLE head"),
     "pard": NamedDrafter(
         "small model of the target's family, one pass with masks",
         "PARD model",
-        "blocks.usual_pard_drafter",
     ),
-    "parallel": NamedDrafter(
-        "head shaped as eagle, one pass for all tokens", "parallel head", "heads.parallel_drafter"
-    ),
+    "parallel": NamedDrafter("head shaped as eagle, one pass for all tokens", "parallel head"),
     SUFFIX: NamedDrafter("look-up in suffix trees on the host", "suffix look-up", is_lookup=True),
 }
 """By name."""

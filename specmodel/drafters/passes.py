@@ -22,10 +22,10 @@ from specmodel.models.architecture import Architecture
 OwnWork = Callable[[Architecture, Pass], dict[str, Work]]
 """Work by component of a pass that is like no other: a drafter may have one of its own."""
 
-Part = Literal["layers", "projection", "context", "markov"] | OwnWork
+Part = Literal["layers", "projection", "context"] | OwnWork
 """What of a drafter runs in a pass: its layers, with embedding and LM head; the projection of the
-target's features alone; the projection, and keys and values of all layers made of it; the bias
-that a token gives to the logits of the next; or what a function says."""
+target's features alone; the projection, and keys and values of all layers made of it; or what a
+function says."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -171,8 +171,13 @@ def _block(
     masked = DraftPasses(_projected(model), block, once, logits, is_causal=False)
     if model.markov is None:
         return context, masked
-    markov = DraftPasses(model, np.ones(()), gamma, name="Markov step", part="markov")
+    markov = DraftPasses(model, np.ones(()), gamma, name="Markov step", part=markov_step)
     return context, masked, markov
+
+
+def markov_step(model: Architecture, run: Pass) -> dict[str, Work]:
+    """Return the work of the bias that a token gives to the logits of the next."""
+    return model.markov.step(run, model.vocabulary_size) if model.markov else {}
 
 
 @lru_cache(maxsize=256)

@@ -1,19 +1,10 @@
-"""Tables of published drafters: their sizes, their acceptance, and who recommends which."""
+"""Tables of published drafters: their sizes, and who recommends which."""
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from specmodel.algebra.acceptance import (
-    Acceptance,
-    acceptance_from_lengths,
-    acceptance_of_blocks,
-    expected_tokens_per_step_by_position,
-)
 from specmodel.base.records import list_names, load
 from specmodel.models.architecture import Architecture
 
@@ -21,69 +12,7 @@ PRESET = "preset"
 """What is given as acceptance for the one that is published for a target and its drafter."""
 
 _FOLDER = Path(__file__).parent / "data"
-_SOURCE = "InferenceX: SPEED-Bench coding, thinking on, B300, vLLM, as of November 2026"
-_BLOCK_DRAFTERS = ("dspark",)
-"""Kinds of drafters that make all tokens of a draft at once."""
-
 _RECIPES = "vLLM recipes and InferenceX"
-_LAST = 8
-_SHOWN = 0.005
-"""Tokens per step that differ by less are printed alike [token]."""
-
-
-@dataclass(frozen=True)
-class PublishedAcceptance:
-    """Tokens per step as measured with 1, 2, … tokens drafted [token].
-
-    `target` is the beginning of the target's name, `drafter` the kind of its drafter.
-    """
-
-    name: str
-    target: str
-    drafter: str
-    tokens_per_step: tuple[float, ...]
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """Draft lengths at which it was measured [token]."""
-        return tuple(range(1, len(self.tokens_per_step) + 1))
-
-    @property
-    def acceptance(self) -> Acceptance:
-        """By position, with its source; drafters of blocks have it for each length by itself."""
-        is_block = self.drafter in _BLOCK_DRAFTERS
-        of_lengths = acceptance_of_blocks if is_block else acceptance_from_lengths
-        rates = of_lengths(self.tokens_per_step)
-        lengths = np.array(self.lengths)
-        off = np.abs(expected_tokens_per_step_by_position(rates, lengths) - self.tokens_per_step)
-        told = ""
-        if off.max() > _SHOWN:
-            where = ", ".join(f"{length}" for length in lengths[off > _SHOWN])
-            told = f"; smoothed, as gains rise or are losses: by up to {off.max():.2f} tokens"
-            told += f" at length {where}"
-        source = f"{self.name} ({_SOURCE}{told})"
-        return Acceptance(acceptance_by_position=rates.tolist(), source=source)
-
-    def is_of(self, target: str) -> bool:
-        """Tell whether a model's name says that it is the target."""
-        return is_named(target, self.target)
-
-
-def published_acceptance() -> tuple[PublishedAcceptance, ...]:
-    """Return the acceptance that is published, that of "preset" before others of a drafter.
-
-    >>> [published.name for published in published_acceptance()][:2]
-    ['deepseek-v4-pro-mtp', 'glm-5.2-mtp']
-    """
-    return tuple(
-        PublishedAcceptance(
-            row["name"],
-            row["target"],
-            row["drafter"],
-            tuple(float(row[f"{length}"]) for length in range(1, _LAST + 1)),
-        )
-        for row in rows_of("accept_lengths.csv")
-    )
 
 
 class HeadShape(NamedTuple):

@@ -3,7 +3,7 @@
 ``data/typical_lengths.csv`` has one value for each target, kind of drafter and draft length.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import groupby, pairwise
 
@@ -18,16 +18,14 @@ from specmodel.algebra.acceptance import (
 )
 from specmodel.base.units import FloatArray, quantiles
 from specmodel.drafters.names import DRAFTERS
-from specmodel.drafters.published import (
-    PublishedAcceptance,
-    is_named,
-    published_acceptance,
-    rows_of,
-)
+from specmodel.drafters.published import is_named, rows_of
 
 QUARTILES_FROM = 6
 """Targets of a kind from which quartiles are told; of fewer, the lowest and the highest [-]."""
 _RANGE_FROM = 2
+_BENCHMARK = "InferenceX: SPEED-Bench coding, thinking on, B300, vLLM, as of November 2026"
+_SHOWN = 0.005
+"""Tokens per step that differ by less are printed alike [token]."""
 NAMES = ("typical-low", "typical", "typical-high")
 """Names by which the three levels are taken as an acceptance."""
 _LEVELS = {True: ("lower quartile", "median", "upper quartile")}
@@ -36,31 +34,39 @@ _LEVELS[False] = ("lowest", "median", "highest")
 
 @dataclass(frozen=True)
 class PublishedHead:
-    """Tokens per step that were measured of a target with a drafter, by draft length [token]."""
+    """Tokens per step that were measured of a target with a drafter, by draft length [token].
 
+    `name` is that by which it is taken for another target, `target` the beginning of a target's
+    name, `drafter` a kind in `DRAFTERS`; `source` tells where the numbers are from.
+    """
+
+    name: str
     target: str
     drafter: str
-    data_set: str
+    source: str
     lengths: tuple[int, ...]
     tokens_per_step: tuple[float, ...]
-    date: str
-    source: str
-
-    @property
-    def name(self) -> str:
-        """By which it is taken for another target."""
-        return f"{self.target}-{self.drafter}"
-
-    @property
-    def told(self) -> str:
-        """Where the numbers are from."""
-        return f"{self.target} with {self.drafter}: {self.source}, {self.date}, {self.data_set}"
 
     @cached_property
     def acceptance(self) -> Acceptance:
         """Up to the longest draft that was measured, with its source."""
         rates = self._rates(max(self.lengths))
-        return Acceptance(acceptance_by_position=rates.tolist(), source=self.told)
+        return Acceptance(acceptance_by_position=rates.tolist(), source=self.source)
+
+    @property
+    def smoothed(self) -> str:
+        """By how much rates are smoothed where each length was measured, "" for not at all."""
+        lengths = np.array(self.lengths)
+        off = np.abs(self.tokens_at(len(lengths)) - self.tokens_per_step)
+        if off.max() <= _SHOWN:
+            return ""
+        where = ", ".join(f"{length}" for length in lengths[off > _SHOWN])
+        by = f"by up to {off.max():.2f} tokens at length {where}"
+        return f"; smoothed, as gains rise or are losses: {by}"
+
+    def is_of(self, target: str) -> bool:
+        """Tell whether a model's name says that it is the target."""
+        return is_named(target, self.target)
 
     def tokens_at(self, longest: int) -> FloatArray:
         """Return the tokens per step at lengths of 1 to so many, held beyond the measured ones."""
@@ -94,35 +100,48 @@ def _between(lengths: tuple[int, ...], tokens: tuple[float, ...]) -> FloatArray:
 
 
 @cache
+def published_acceptance() -> tuple[PublishedHead, ...]:
+    """Return what one benchmark measured, that of "preset" before others of a target and drafter.
+
+    >>> [published.name for published in published_acceptance()][:2]
+    ['deepseek-v4-pro-mtp', 'glm-5.2-mtp']
+    """
+    found = []
+    for row in rows_of("accept_lengths.csv"):
+        tokens = tuple(float(value) for key, value in row.items() if key.isdecimal())
+        lengths = tuple(range(1, len(tokens) + 1))
+        head = PublishedHead(row["name"], row["target"], row["drafter"], "", lengths, tokens)
+        found.append(replace(head, source=f"{head.name} ({_BENCHMARK}{head.smoothed})"))
+    return tuple(found)
+
+
+@cache
 def published_heads() -> tuple[PublishedHead, ...]:
     """Return what is published of heads, one entry for each target and kind of drafter.
 
     >>> published_heads()[0].drafter
     'dflash'
     """
-    keys = ("target", "drafter", "data_set", "date", "source")
     found = []
-    for _, group in groupby(
+    for (target, drafter), group in groupby(
         rows_of("typical_lengths.csv"), lambda row: (row["target"], row["drafter"])
     ):
         rows = list(group)
-        told = {key: rows[0][key] for key in keys}
+        from_where = ", ".join(rows[0][key] for key in ("source", "date", "data_set"))
         lengths = tuple(int(row["draft_length"]) for row in rows)
         tokens = tuple(float(row["tokens_per_step"]) for row in rows)
-        found.append(PublishedHead(**told, lengths=lengths, tokens_per_step=tokens))
+        told = f"{target} with {drafter}: {from_where}"
+        found.append(PublishedHead(f"{target}-{drafter}", target, drafter, told, lengths, tokens))
     return tuple(found)
 
 
-def acceptance_by_name() -> dict[str, PublishedAcceptance | PublishedHead]:
-    """Return all that is published, by name; what has a name of its own before the same in a table.
+def acceptance_by_name() -> dict[str, PublishedHead]:
+    """Return all that is published, by name; that of one benchmark before the same in a table.
 
     >>> acceptance_by_name()["qwen3-30b-a3b-eagle3"].lengths
     (3, 5, 7)
     """
-    found: dict[str, PublishedAcceptance | PublishedHead] = {
-        head.name: head for head in published_heads()
-    }
-    return found | {published.name: published for published in published_acceptance()}
+    return {head.name: head for head in (*published_heads(), *published_acceptance())}
 
 
 @cache
@@ -133,11 +152,8 @@ def measured_acceptance(target: str, drafter: str) -> Acceptance | None:
     3.01
     >>> measured_acceptance("Mixtral-8x7B", "eagle3")
     """
-    for published in published_acceptance():
-        if published.is_of(target) and published.drafter == drafter:
-            return published.acceptance
-    for head in published_heads():
-        if head.drafter == drafter and is_named(target, head.target):
+    for head in (*published_acceptance(), *published_heads()):
+        if head.drafter == drafter and head.is_of(target):
             return head.acceptance
     return None
 
@@ -168,7 +184,10 @@ class TypicalHeads:
         """Acceptance at the three levels."""
         tokens = np.stack([head.tokens_at(self.max_draft_length) for head in self.heads])
         shares = (0.25, 0.5, 0.75) if self.num_targets >= QUARTILES_FROM else (0.0, 0.5, 1.0)
-        return [_of_kind(self.drafter, reached) for reached in quantiles(tokens, shares)]
+        is_block = DRAFTERS[self.drafter].is_block
+        of_lengths = acceptance_of_blocks if is_block else acceptance_from_lengths
+        rates = map(of_lengths, quantiles(tokens, shares))
+        return [Acceptance(acceptance_by_position=each.tolist()) for each in rates]
 
 
 def typical_heads(drafter: str) -> TypicalHeads | None:
@@ -185,9 +204,3 @@ def typical_heads(drafter: str) -> TypicalHeads | None:
     if len(heads) < _RANGE_FROM:
         return None
     return TypicalHeads(drafter, heads, int(np.median([max(head.lengths) for head in heads])))
-
-
-def _of_kind(drafter: str, tokens: FloatArray) -> Acceptance:
-    """Return the acceptance that gives so many tokens a step at lengths of 1, 2, … [-]."""
-    of_lengths = acceptance_of_blocks if DRAFTERS[drafter].is_block else acceptance_from_lengths
-    return Acceptance(acceptance_by_position=of_lengths(tokens).tolist())

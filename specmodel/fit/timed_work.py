@@ -2,23 +2,30 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from specmodel.algebra.roofline import KernelParameters
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.passes import component_time
 from specmodel.fit.result import rounded
-from specmodel.layers import blocks
-from specmodel.layers.cores import prompt_attention, with_keys_and_values
-from specmodel.layers.residuals import norms
-from specmodel.layers.run import causal_pairs
-from specmodel.layers.work import Kind, Work, wider_dtype
+from specmodel.layers.blocks import (
+    BlockSizes,
+    StateHeads,
+    Tokens,
+    Updates,
+    linear,
+    norms,
+    recurrence,
+    routed,
+)
+from specmodel.layers.cores import Heads, attention, prompt_attention
+from specmodel.layers.run import Attended, causal_pairs
+from specmodel.layers.stream import Stream
+from specmodel.layers.work import Kind, Work
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.measure.measurements import (
     COLD_SHARE,
@@ -45,137 +52,106 @@ def work_of(kind: str, table: pd.DataFrame) -> Work:
     names = [*COLUMNS[kind], *DEFAULTS.get(kind, {})]
     column = {name: table[name].to_numpy(float) for name in names if name not in DTYPES}
     activation, stored = (str(table[n].iloc[0]) for n in ("activation_dtype", STORED[kind]))
-    dtypes = {"dtype": wider_dtype(activation, stored), "stored_dtype": stored}
-    return _WORKS[kind](column, BYTES_PER_ELEMENT[activation], dtypes)
+    stream = Stream(
+        hidden_size=0,
+        weight_dtype=stored,
+        expert_dtype=stored,
+        outer_dtype=stored,
+        activation_dtype=activation,
+        kv_dtype=stored,
+    )
+    return _WORKS[kind](column, stream)
 
 
-def _gemm(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
+def _gemm(column: Columns, stream: Stream) -> Work:
     m, k, n = (column[name] for name in ("num_tokens", "input_size", "output_size"))
-    return blocks.linear(
-        m,
-        weights=k * n,
-        values=k + n,
-        value_bytes=max(value_bytes, 2.0),
-        depth=k,
-        kernels=1,
-        **dtypes,
-    )
+    return linear(Tokens(stream, m), 1, weights=k * n, values=k + n, depth=k)
 
 
-def _norm(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
-    return norms(
-        column["num_tokens"],
-        hidden_size=column["hidden_size"],
-        norms=1,
-        residual_bytes=max(value_bytes, 2.0),
-        dtype=dtypes["stored_dtype"],
-    )
+def _norm(column: Columns, stream: Stream) -> Work:
+    return norms(Tokens(stream, column["num_tokens"]), 1, column["hidden_size"])
 
 
-def _attention(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
-    heads, size = column["num_kv_heads"], column["head_dim"]
-    shape = {"num_groups": heads, "sizes": (size, size), "kv_elements": 2 * heads * size}
-    return _core(column, value_bytes, dtypes, **shape)
+def _attention(column: Columns, stream: Stream) -> Work:
+    groups, size = column["num_kv_heads"], column["head_dim"]
+    queries, entry = column["num_heads"], 2 * groups * size
+    heads = Heads(queries=queries, groups=groups, sizes=(size, size), entry=entry)
+    return attention(stream, 1, _decoded(column), heads)
 
 
-def _latent_attention(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
+def _latent_attention(column: Columns, stream: Stream) -> Work:
     latent = column["kv_lora_rank"]
     size = latent + column["qk_rope_head_dim"]
-    shape = {"num_groups": 1, "sizes": (size, latent), "kv_elements": size}
-    return _core(column, value_bytes, dtypes, **shape, kind="latent_attention")
+    heads = Heads(queries=column["num_heads"], groups=1, sizes=(size, latent), entry=size)
+    return attention(stream, 1, _decoded(column), heads, kind="latent_attention")
 
 
-def _core(column: Columns, value_bytes: float, dtypes: dict[str, str], **shape: Any) -> Work:
+def _decoded(column: Columns) -> Attended:
     B, q, entries = (column[name] for name in ("batch_size", "query_tokens", "context_length"))
-    return blocks.attention(
-        **shape,
+    return Attended(
         num_sequences=B,
         num_tokens=B * q,
         pairs=B * (q * (entries - (q - 1) / 2)),
         entries=B * (entries - q),
-        num_heads=column["num_heads"],
-        layers=1,
-        residual_bytes=max(value_bytes, 2.0),
-        dtype=dtypes["dtype"],
-        kv_dtype=dtypes["stored_dtype"],
     )
 
 
-def _prompt(kind: Kind, column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
+def _prompt(column: Columns, stream: Stream, *, has_latents: bool = False) -> Work:
     B, q, entries = (column[name] for name in ("batch_size", "query_tokens", "context_length"))
-    heads, sizes = column["num_heads"], (column["key_head_dim"], column["value_head_dim"])
-    is_latent = kind == "latent_prompt_attention"
-    work = prompt_attention(
-        num_tokens=B * q,
-        whole_tokens=B * q,
-        pairs=B * causal_pairs(q, entries - q),
-        entries=B * entries,
-        num_heads=heads,
-        sizes=sizes,
-        kv_elements=LATENT_SIZE if is_latent else column["num_kv_heads"] * sum(sizes),
-        layers=1,
-        residual_bytes=max(value_bytes, 2.0),
-        kv_dtype=dtypes["stored_dtype"],
-        kind=kind,
-    )
-    return with_keys_and_values(work, B * entries, heads * sum(sizes), 2.0) if is_latent else work
-
-
-def _kimi_recurrence(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
-    own = {"gates": column["key_head_dim"] + 1, "steps": column["query_tokens"]}
-    return _recurrence(column, value_bytes, dtypes, **own, kind="kimi_recurrence")
-
-
-def _recurrence(column: Columns, value_bytes: float, dtypes: dict[str, str], **own: Any) -> Work:
-    B, q = column["batch_size"], column["query_tokens"]
-    return blocks.recurrence(
+    queries, sizes = column["num_heads"], (column["key_head_dim"], column["value_head_dim"])
+    attended = Attended(
         num_sequences=B,
         num_tokens=B * q,
-        states_moved=B * (1 + q),
-        num_key_heads=column["num_key_heads"],
-        num_value_heads=column["num_value_heads"],
-        sizes=(column["key_head_dim"], column["value_head_dim"]),
-        layers=1,
-        value_bytes=max(value_bytes, 2.0),
-        state_dtype=dtypes["stored_dtype"],
-        **own,
+        pairs=B * causal_pairs(q, entries - q),
+        entries=B * entries,
+        whole_tokens=B * q,
     )
+    entry = LATENT_SIZE if has_latents else column["num_kv_heads"] * sum(sizes)
+    heads = Heads(queries=queries, groups=queries, sizes=sizes, entry=entry)
+    return prompt_attention(stream, 1, attended, heads, has_latents=has_latents)
 
 
-def _experts(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
+def _kimi_recurrence(column: Columns, stream: Stream) -> Work:
+    gates, steps = column["key_head_dim"] + 1, column["query_tokens"]
+    return _recurrence(column, stream, steps, gates=gates, kind="kimi_recurrence")
+
+
+def _recurrence(
+    column: Columns,
+    stream: Stream,
+    steps: FloatArray | float = 0.0,
+    *,
+    gates: FloatArray | float = 2.0,
+    kind: Kind = "recurrence",
+) -> Work:
+    B, q = column["batch_size"], column["query_tokens"]
+    sizes = column["key_head_dim"], column["value_head_dim"]
+    heads = StateHeads(column["num_key_heads"], column["num_value_heads"], sizes)
+    updates = Updates(num_sequences=B, states_moved=B * (1 + q), steps=steps)
+    tokens = Tokens(stream, B * q)
+    return recurrence(tokens, 1, heads, updates, stream.weight_dtype, gates=gates, kind=kind)
+
+
+def _experts(column: Columns, stream: Stream) -> Work:
     k, h = column["experts_per_token"], column["hidden_size"]
-    pairs = column["num_tokens"] * k
-    sizes: dict[str, Any] = {
-        "hidden_size": h,
-        "width": column["expert_size"],
-        "matrices": column["num_matrices"],
-        "layers": 1,
-        "value_bytes": value_bytes,
-    }
-    block = blocks.routed(
-        blocks.feed_forward(pairs, **(sizes | dtypes)),
-        pairs=pairs,
+    tokens, num_experts = column["num_tokens"], column["num_experts"]
+    block = routed(
+        Tokens(stream, tokens * k),
+        1,
+        BlockSizes(h, column["expert_size"], column["num_matrices"]),
         loaded=column["active_experts"],
-        experts=column["num_experts"],
+        experts=num_experts,
         experts_per_token=k,
-        residual_bytes=max(value_bytes, 2.0),
-        **sizes,
     )
     if not column["includes_router"].any():
         return block
-    router = blocks.linear(
-        column["num_tokens"],
-        weights=h * column["num_experts"],
-        values=h + 3 * column["num_experts"],
-        value_bytes=max(value_bytes, 2.0),
-        depth=h,
-        kernels=1,
-        **dtypes,
+    scores = h + 3 * num_experts
+    return block + linear(
+        Tokens(stream, tokens), 1, weights=h * num_experts, values=scores, depth=h
     )
-    return block + router
 
 
-_WORKS: dict[str, Callable[[Columns, float, dict[str, str]], Work]] = {
+_WORKS: dict[str, Callable[[Columns, Stream], Work]] = {
     "experts": _experts,
     "gemm": _gemm,
     "attention": _attention,
@@ -183,8 +159,8 @@ _WORKS: dict[str, Callable[[Columns, float, dict[str, str]], Work]] = {
     "latent_attention": _latent_attention,
     "recurrence": _recurrence,
     "kimi_recurrence": _kimi_recurrence,
-    "prompt_attention": partial(_prompt, "prompt_attention"),
-    "latent_prompt_attention": partial(_prompt, "latent_prompt_attention"),
+    "prompt_attention": _prompt,
+    "latent_prompt_attention": partial(_prompt, has_latents=True),
 }
 
 

@@ -4,16 +4,15 @@ A pass reads the KV cache once per sequence, however many tokens it verifies.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import field_names
 from specmodel.base.schemas import Count, Size
-from specmodel.layers import blocks
-from specmodel.layers.cores import core, prompt_core, with_keys_and_values
+from specmodel.layers.blocks import Tokens, between, linear
+from specmodel.layers.cores import Heads, attention, prompt_attention
 from specmodel.layers.forms import Quantity, at_most
-from specmodel.layers.matrices import between_matrices, matrix_work
-from specmodel.layers.parts import ContextMatrices, TokenMixer
+from specmodel.layers.parts import ContextMatrices, ForHeads, TokenMixer
 from specmodel.layers.run import Pass, Sequences
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work, wider_dtype
@@ -66,10 +65,11 @@ class LatentHeads(TokenMixer):
         return float(stream.hidden_size * self.cache_size), float(self.cache_size), True
 
     @property
-    def plain(self) -> "LatentAttention":
-        """Its heads over all entries, without a gate."""
+    def for_head(self) -> ForHeads:
+        """What draft heads take: it, and its heads over all entries, without a gate."""
         sizes = {name: getattr(self, name) for name in field_names(LatentHeads)}
-        return LatentAttention(**sizes | {"kind": LatentAttention.kind, "gate_size": 0})
+        plain = LatentAttention(**sizes | {"kind": LatentAttention.kind, "gate_size": 0})
+        return ForHeads(1, self, plain)
 
     def projections(self, run: Pass, layers: int) -> Work:
         """Return the work of the matrices before and after the core, but for keys and values."""
@@ -79,26 +79,30 @@ class LatentHeads(TokenMixer):
         values = read + run.stream.hidden_size + made
         depth = read + self.q_lora_rank + self.output_size / n
         weights = LatentHeads.weights(self, run.stream.hidden_size, n) - self.weights_of_latents(n)
-        return matrix_work(run, layers, weights=weights, values=values, depth=depth, kernels=3)
+        return linear(run, layers, weights=weights, values=values, depth=depth, kernels=3)
 
     def absorbed_projections(self, run: Pass, layers: int, taken: Sequences, dtype: str) -> Work:
         """Return the work of key and value projections, absorbed into queries and outputs."""
         # They are one batched product before the core and one after it, with the same arithmetic.
         heads = self.num_heads / run.layout.tensor_parallel
-        depth = self.qk_nope_head_dim + self.kv_lora_rank
-        values = 2 * heads * self.kv_lora_rank
-        return self._made_of_latents(
-            run, layers, taken.num_tokens, taken.share, dtype, values=values, depth=depth, kernels=2
+        work = linear(
+            Tokens(run.stream, taken.num_tokens),
+            layers,
+            weights=self.weights_of_latents(run.layout.tensor_parallel),
+            values=2 * heads * self.kv_lora_rank,
+            depth=self.qk_nope_head_dim + self.kv_lora_rank,
+            kernels=2,
+            dtype=dtype,
         )
+        return _of_share(work, taken.share)
 
     def made_keys_and_values(
         self, run: Pass, layers: int, num_tokens: Quantity, share: Quantity
     ) -> Work:
         """Return the work of making keys and values from latents, without writing them."""
-        dtype, depth = run.stream.weight_dtype, self.kv_lora_rank
-        return self._made_of_latents(
-            run, layers, num_tokens, share, dtype, values=0.0, depth=depth, kernels=1
-        )
+        weights, depth = self.weights_of_latents(run.layout.tensor_parallel), self.kv_lora_rank
+        tokens = Tokens(run.stream, num_tokens)
+        return _of_share(linear(tokens, layers, weights=weights, values=0.0, depth=depth), share)
 
     def widened_bytes(self, stream: Stream, tensor_parallel: int) -> float:
         """Return what absorbed matrices take, kept beside those that prompts need [B]."""
@@ -112,36 +116,13 @@ class LatentHeads(TokenMixer):
         heads = self.num_heads / tensor_parallel
         return heads * self.kv_lora_rank * (self.qk_nope_head_dim + self.v_head_dim)
 
-    def _made_of_latents(
-        self,
-        run: Pass,
-        layers: int,
-        num_tokens: Quantity,
-        share: Quantity,
-        dtype: str,
-        **product: float,
-    ) -> Work:
-        """Return the work of these matrices, of which a share is read."""
-        work = blocks.linear(
-            num_tokens,
-            weights=layers * self.weights_of_latents(run.layout.tensor_parallel),
-            value_bytes=run.stream.residual_bytes,
-            dtype=run.stream.arithmetic_dtype(dtype),
-            stored_dtype=dtype,
-            **{name: layers * value for name, value in product.items()},
-        )
-        shared = {
-            name: share * getattr(work, name) for name in ("weight_bytes", "depth", "kernels")
-        }
-        return replace(work, **shared)
-
     def between_projections(self, run: Pass, layers: int) -> Work:
         """Return the work of norms of latents, rotation, writing to the cache, and gating."""
         heads = self.num_heads / run.layout.tensor_parallel
         turned = 2 * (heads + 1) * self.qk_rope_head_dim
         gated = heads * (2 * self.v_head_dim + self.gate_size) if self.gate_size else 0
         values = 2 * (self.q_lora_rank + self.kv_lora_rank) + turned + gated
-        return between_matrices(run, layers, values, kernels=4 if gated else 3)
+        return between(run, layers, values, kernels=4 if gated else 3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,9 +160,10 @@ class LatentAttention(LatentHeads):
     window: Size | None = None
 
     @property
-    def for_head(self) -> tuple[int, Self]:
-        """Its place for draft heads, later with a window; they take it over all entries."""
-        return 1 if self.window is None else 2, replace(self, window=None)
+    def for_head(self) -> ForHeads:
+        """What draft heads take, later with a window: it over all entries."""
+        place = 1 if self.window is None else 2
+        return replace(super().for_head, place=place, mixer=replace(self, window=None))
 
     def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes that one layer keeps of a sequence, the same on each GPU [B]."""
@@ -196,50 +178,49 @@ class LatentAttention(LatentHeads):
             "elementwise": self.between_projections(run, layers),
         }
         if run.decoding:
-            dtype = absorbed_dtype(run.stream)
+            stream, dtype = run.stream, absorbed_dtype(run.stream)
             of_latents = self.absorbed_projections(run, layers, run.decoding, dtype)
             found["absorbed_projections"] = of_latents
-            found["attention_core"] = core(
-                run,
+            found["attention_core"] = attention(
+                stream,
                 layers,
-                self.window,
-                run.decoding,
-                num_heads=self.num_heads / run.layout.tensor_parallel,
-                num_groups=1,
-                sizes=(self.cache_size, self.kv_lora_rank),
-                kv_elements=float(self.cache_size),
-                dtype=latent_arithmetic(run.stream.kv_dtype, run.compute_capability),
+                run.decoding.attended(self.window, run.split_tokens),
+                self._heads(run, self.cache_size, self.kv_lora_rank),
+                dtype=latent_arithmetic(stream.kv_dtype, run.compute_capability),
                 kind="latent_attention",
             )
         return found | (self._prompts(run, layers, run.prompts) if run.prompts else {})
 
+    def _heads(self, run: Pass, key_size: int, value_size: int) -> Heads:
+        """Return the heads on each GPU, over one latent of a token."""
+        return Heads(
+            queries=self.num_heads / run.layout.tensor_parallel,
+            groups=1,
+            sizes=(key_size, value_size),
+            entry=float(self.cache_size),
+        )
+
     def _prompts(self, run: Pass, layers: int, prompts: Sequences) -> dict[str, Work]:
         """Return the work of prompts: keys and values, made anew for contexts, and the core."""
-        stream, heads = run.stream, self.num_heads / run.layout.tensor_parallel
-        key = self.qk_nope_head_dim + self.qk_rope_head_dim
-        attended = prompt_core(
-            run,
-            layers,
-            self.window,
-            prompts,
-            num_heads=heads,
-            sizes=(key, self.v_head_dim),
-            kv_elements=float(self.cache_size),
-            kind="latent_prompt_attention",
-        )
-        made_of_one = layers * heads * (key + self.v_head_dim)
-        attended = with_keys_and_values(
-            attended, prompts.entries(self.window), made_of_one, stream.residual_bytes
-        )
+        attended = prompts.attended(self.window)
+        heads = self._heads(run, self.qk_nope_head_dim + self.qk_rope_head_dim, self.v_head_dim)
         # weights are read again where there is a context
         context, has_any = prompts.counted("context"), prompts.counted("has_context")
         return {
             "key_value_projections": self.made_keys_and_values(
                 run, layers, prompts.num_tokens, prompts.share
             ),
-            "prompt_attention": attended,
+            "prompt_attention": prompt_attention(
+                run.stream, layers, attended, heads, has_latents=True
+            ),
             "context_projections": self.made_keys_and_values(run, layers, context, has_any),
         }
+
+
+def _of_share(work: Work, share: Quantity) -> Work:
+    """Return the work of matrices of which a share is read."""
+    shared = {name: share * getattr(work, name) for name in ("weight_bytes", "depth", "kernels")}
+    return replace(work, **shared)
 
 
 def absorbed_dtype(stream: Stream) -> str:

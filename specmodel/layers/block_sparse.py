@@ -5,7 +5,7 @@ block scores as its best entry does.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 
@@ -13,9 +13,9 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.schemas import Size
 from specmodel.base.units import FloatArray
 from specmodel.layers.batch import SequenceGroup
+from specmodel.layers.blocks import linear
 from specmodel.layers.forms import Quantity
 from specmodel.layers.grouped import GroupedHeads
-from specmodel.layers.matrices import matrix_work
 from specmodel.layers.run import Pass, query_key_pairs
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
@@ -85,11 +85,6 @@ class BlockSparseAttention(GroupedHeads):
     output_component = "block_sparse_projections"
 
     @property
-    def for_head(self) -> tuple[int, Self]:
-        """Its place for draft heads, which take it before others."""
-        return 0, self
-
-    @property
     def reach(self) -> int:
         """Entries that a token attends to at most [token]."""
         return self.block_size * self.topk_blocks
@@ -146,9 +141,9 @@ class BlockSparseAttention(GroupedHeads):
         index = self._index_made(n)
         made = self.query_size / n + gate + self._kv_elements(n) + index
         turned = 2 * (self.query_size / n + self._kv_elements(n) / 2 + index) + 3 * gate
-        is_quantised = stream.bytes_of(stream.weight_dtype) < 2
+        is_quantised = BYTES_PER_ELEMENT[stream.weight_dtype] < 2
         quantised = 1.5 * (stream.hidden_size + outputs) if is_quantised else 0.0
-        found = matrix_work(
+        found = linear(
             run,
             layers,
             weights=self.weights(stream.hidden_size, n),

@@ -6,15 +6,15 @@ few entries (HCA, ratio 128), and of many (CSA, ratio 4) to the best that an ind
 """
 
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import Count, Size
 from specmodel.layers.attention import absorbed_dtype
+from specmodel.layers.blocks import linear
 from specmodel.layers.forms import Form, Quantity, at_most
-from specmodel.layers.matrices import matrix_work
-from specmodel.layers.parts import ContextMatrices, TokenMixer
+from specmodel.layers.parts import ContextMatrices, ForHeads, TokenMixer
 from specmodel.layers.run import Pass, Sequences
 from specmodel.layers.sparse import HEADS, SCALED, index_choice, index_scores
 from specmodel.layers.states import StateKeeping
@@ -95,19 +95,18 @@ class CompressedAttention(TokenMixer):
                 expected = "at least 1" if self.index_topk else "0, as all entries are attended to"
                 raise InputError(name, getattr(self, name), expected)
 
-    fills_blocks = True
-
     @property
     def pools_tokens(self) -> bool:
         """Whether entries are made of several tokens in a row."""
         return self.ratio > 1
 
     @property
-    def for_head(self) -> tuple[int, Self]:
-        """Its place for draft heads, a late one; they take it over a window, without entries."""
+    def for_head(self) -> ForHeads:
+        """What draft heads take, after others: it over a window, without entries."""
         # fields that have a default describe entries
         of_heads = [field.name for field in fields(self) if field.default is MISSING]
-        return 2, type(self)(**{name: getattr(self, name) for name in of_heads})
+        own = type(self)(**{name: getattr(self, name) for name in of_heads})
+        return ForHeads(2, own, fills_blocks=True)
 
     @property
     def output_size(self) -> int:
@@ -154,7 +153,8 @@ class CompressedAttention(TokenMixer):
         if not self._makes_entries:
             return kept
         compressed = entries * ((each + self.index_bytes) / self.ratio)
-        return kept + compressed + at_most(entries, self._compressed_tokens) * self.state_bytes
+        tokens = at_most(entries, self.ratio * (1 + self.has_overlap))
+        return kept + compressed + tokens * self.state_bytes
 
     def reserved_bytes(
         self, tokens: Quantity, states: StateKeeping, stream: Stream, tensor_parallel: int
@@ -202,10 +202,6 @@ class CompressedAttention(TokenMixer):
     def _selects(self) -> bool:
         return bool(self.index_topk) and self.has_indexer
 
-    @property
-    def _compressed_tokens(self) -> int:
-        return self.ratio * (1 + self.has_overlap)
-
     def _cut_weights(self, hidden_size: int) -> int:
         wide = self.num_heads * self.head_dim
         return (self.q_lora_rank + self.output_lora_rank) * wide + self.output_size * hidden_size
@@ -250,8 +246,8 @@ class CompressedAttention(TokenMixer):
         output = self.output_size / n
         copied = h * (self.q_lora_rank + self.head_dim) + self._index_query_weights
         made = 2 * self.q_lora_rank + self.head_dim + 2 * queries + index_queries + 2 * output
-        is_quantised = stream.bytes_of(stream.weight_dtype) < 2
-        found = matrix_work(
+        is_quantised = BYTES_PER_ELEMENT[stream.weight_dtype] < 2
+        found = linear(
             run,
             layers,
             weights=self._cut_weights(h) / n + copied,
@@ -268,7 +264,7 @@ class CompressedAttention(TokenMixer):
         dtype = absorbed_dtype(stream)
         kept = (2 + self.has_overlap) * made * _STATE_BYTES
         each = len(self._compressed_widths)
-        found = matrix_work(
+        found = linear(
             run,
             layers,
             weights=self._wide_weights(stream.hidden_size),
@@ -287,8 +283,11 @@ class CompressedAttention(TokenMixer):
         heads = self.num_heads / run.layout.tensor_parallel
         padded = max(heads, HEADS)
         written = 1 + (1 / self.ratio if self._makes_entries else 0.0)
+        # tokens and entries that queries attend to
+        pairs = replica.pairs(self.window)
+        pairs = pairs + self._entry_pairs(replica) if self.ratio else pairs
         return Work(
-            flop=self._pairs(replica) * (4 * padded * self.head_dim * layers),
+            flop=pairs * (4 * padded * self.head_dim * layers),
             activation_bytes=run.num_tokens
             * ((3 * padded + heads) * self.head_dim * layers * stream.residual_bytes),
             cache_bytes=(self._entries_read(replica) + run.num_tokens * written)
@@ -300,11 +299,6 @@ class CompressedAttention(TokenMixer):
             stored_dtype=stream.kv_dtype,
             memory_cause="KV",
         )
-
-    def _pairs(self, sequences: Sequences) -> Form:
-        """Return the tokens and entries that queries attend to [-]."""
-        found = sequences.pairs(self.window)
-        return found + self._entry_pairs(sequences) if self.ratio else found
 
     def _entry_pairs(self, sequences: Sequences) -> Form:
         most = self.index_topk * self.ratio if self.index_topk else None

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.schemas import Size
+from specmodel.layers.blocks import between, linear
 from specmodel.layers.forms import Quantity
-from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import RecurrentMixer
 from specmodel.layers.run import Pass
 from specmodel.layers.states import StateKeeping
@@ -109,18 +110,16 @@ class BesideAttention(RecurrentMixer):
         h, n = run.stream.hidden_size, run.layout.tensor_parallel
         heads, terms = self.num_heads / n, self.relative_size * self.relative_extent
         made = heads * self.relative_size
-        position = matrix_work(  # a part of the product that makes queries
+        position = linear(  # a part of the product that makes queries
             run, layers, weights=h * made, values=made, depth=0, kernels=0
         )
         scores = Work(
             flop=run.num_tokens * (2 * layers * heads * terms),
-            weight_bytes=layers * terms * run.stream.bytes_of(run.stream.weight_dtype),
+            weight_bytes=layers * terms * BYTES_PER_ELEMENT[run.stream.weight_dtype],
             kernels=layers,
         )
         return {
             "relative_positions": position + scores,
-            "elementwise": between_matrices(
-                run, layers, made + 2 * heads * self.relative_extent, kernels=0
-            ),
+            "elementwise": between(run, layers, made + 2 * heads * self.relative_extent, kernels=0),
             "short_convolution": self.convolution(run, layers, cached=self.conv_kernel - 2),
         }

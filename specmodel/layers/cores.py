@@ -4,17 +4,32 @@ A sequence with few tokens is decoded, by kernels that stream its cache; one wit
 by kernels that compute whole blocks of queries and keys. In between, both do a share.
 """
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.layers import blocks
 from specmodel.layers.forms import Quantity
-from specmodel.layers.run import Pass, Sequences
+from specmodel.layers.run import Attended
+from specmodel.layers.stream import Stream
 from specmodel.layers.work import Kind, Work
 
 BLOCK = 128
 """Queries, and keys, that a kernel for prompts computes together [token]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heads:
+    """Heads of attention on one GPU.
+
+    `queries` share `groups` of keys and values; `sizes` are those of a key and of a value, and
+    `entry` is what the cache holds of a token [-]. `is_written` is False for layers that read the
+    entries of an earlier one.
+    """
+
+    queries: Quantity
+    groups: Quantity
+    sizes: tuple[Quantity, Quantity]
+    entry: Quantity
+    is_written: bool = True
 
 
 def prompt_arithmetic(kv_dtype: str) -> str:
@@ -23,95 +38,63 @@ def prompt_arithmetic(kv_dtype: str) -> str:
     return "fp8" if kv_dtype == "fp8" else "bf16"
 
 
-def prompt_attention(  # noqa: PLR0913 - all keyword-only
-    *,
-    num_tokens: Quantity,
-    whole_tokens: Quantity,
-    pairs: Quantity,
-    entries: Quantity,
-    num_heads: Quantity,
-    sizes: tuple[Quantity, Quantity],
-    kv_elements: Quantity,
+def attention(
+    stream: Stream,
     layers: int,
-    residual_bytes: float,
-    kv_dtype: str,
-    kind: Kind = "prompt_attention",
-    is_written: bool = True,
+    attended: Attended,
+    heads: Heads,
+    *,
+    dtype: str | None = None,
+    kind: Kind = "attention",
 ) -> Work:
-    """Return the work of attention of prompts; arguments as `blocks.attention` has them."""
+    """Return the work of scores and weighted values over the KV cache, in decoding.
+
+    Its depth is what one block of threads reads of a head, where kernels do not spread it [B].
+    """
+    # Groups are pairs of a sequence and a KV head. A group takes a time of its own beside its
+    # arithmetic; a head of 128 counts as one group, and half of that is there whatever the size d
+    # of a head: a group counts 1/2 + 1/2 · d/128. Rows are the queries of one token that
+    # share a KV head: torch's kernel, alone, is fitted with tiles, and takes tokens one by one.
+    key, value = heads.sizes
+    values = heads.queries * (key + value)
+    cached = attended.entries + attended.num_tokens if heads.is_written else attended.entries
+    of_cache = BYTES_PER_ELEMENT[stream.kv_dtype]
+    work = Work(
+        flop=attended.pairs * (2 * values * layers),
+        activation_bytes=attended.num_tokens * (values * layers * stream.residual_bytes),
+        cache_bytes=cached * (heads.entry * layers * of_cache),
+        groups=attended.num_sequences * (layers * heads.groups * (0.5 + 0.5 * key / 128)),
+        rows=heads.queries / heads.groups,
+        kernels=layers * attended.share,
+        kind=kind,
+        dtype=dtype or stream.arithmetic_dtype(stream.kv_dtype),
+        stored_dtype=stream.kv_dtype,
+        memory_cause="KV",
+    )
+    if attended.walked is None:
+        return work
+    return replace(work, depth=attended.walked * (layers * (heads.entry / heads.groups * of_cache)))
+
+
+def prompt_attention(
+    stream: Stream, layers: int, attended: Attended, heads: Heads, *, has_latents: bool = False
+) -> Work:
+    """Return the work of attention of prompts, which make keys and values of any latents."""
     # Pairs are half of a square where queries are causal. Rows are the blocks of queries of a
     # layer, of `whole_tokens` if kernels for decoding take a share: processors take one each, and
     # fewer blocks than processors take as long as a whole round. Groups are blocks of query-key
     # pairs, whose exponentials take a time of their own, whatever the size of a head. Keys and
     # values of the pass's own tokens are activations too: they are brought into the form of the
-    # cache.
-    work = blocks.attention(
-        num_sequences=0.0,  # groups and rows are others than those of decoding
-        num_tokens=num_tokens,
-        pairs=pairs,
-        entries=entries,
-        num_heads=num_heads,
-        num_groups=num_heads,
-        sizes=sizes,
-        kv_elements=kv_elements,
-        layers=layers,
-        residual_bytes=residual_bytes,
-        dtype=prompt_arithmetic(kv_dtype),
-        kv_dtype=kv_dtype,
-        kind=kind,
-        is_written=is_written,
-    )
-    made = num_tokens * (layers * kv_elements * residual_bytes) if is_written else 0.0
+    # cache. What is made of latents is written once and read once.
+    kind = "latent_prompt_attention" if has_latents else "prompt_attention"
+    dtype, size = prompt_arithmetic(stream.kv_dtype), stream.residual_bytes
+    work = attention(stream, layers, attended, heads, dtype=dtype, kind=kind)
+    moved = attended.num_tokens * (layers * heads.entry * size) if heads.is_written else 0.0
+    if has_latents:
+        moved = moved + attended.entries * (layers * heads.queries * sum(heads.sizes) * (2 * size))
     return replace(
         work,
-        activation_bytes=work.activation_bytes + made,
-        rows=whole_tokens * (num_heads / BLOCK),
-        groups=pairs * (layers * num_heads / BLOCK**2),
+        activation_bytes=work.activation_bytes + moved,
+        rows=attended.whole_tokens * (heads.queries / BLOCK),
+        groups=attended.pairs * (layers * heads.queries / BLOCK**2),
     )
-
-
-def core(run: Pass, layers: int, window: int | None, taken: Sequences, **heads: Any) -> Work:
-    """Return the work of decoding over the KV cache; `heads` goes to `blocks.attention`.
-
-    Its depth is what one block of threads reads of a head, where kernels do not spread it [B].
-    """
-    work = blocks.attention(
-        **heads,
-        **_carried(run, layers, window, taken),
-        num_sequences=taken.num_sequences,
-    )
-    work = replace(work, kernels=layers * taken.share)
-    if run.split_tokens is None:
-        return work
-    entry = heads["kv_elements"] / heads["num_groups"] * BYTES_PER_ELEMENT[run.stream.kv_dtype]
-    return replace(work, depth=taken.walked(window, run.split_tokens) * (layers * entry))
-
-
-def prompt_core(run: Pass, layers: int, window: int | None, taken: Sequences, **heads: Any) -> Work:
-    """Return the work of prompts over the KV cache; `heads` goes to `prompt_attention`."""
-    work = prompt_attention(
-        **heads,
-        **_carried(run, layers, window, taken),
-        whole_tokens=taken.counted("tokens_of_whole"),
-    )
-    return replace(work, kernels=layers * taken.share)
-
-
-def _carried(run: Pass, layers: int, window: int | None, taken: Sequences) -> dict[str, Any]:
-    """Return the arguments of a core that follow from the pass."""
-    return {
-        "num_tokens": taken.num_tokens,
-        "pairs": taken.pairs(window),
-        "entries": taken.entries(window),
-        "layers": layers,
-        "residual_bytes": run.stream.residual_bytes,
-        "kv_dtype": run.stream.kv_dtype,
-    }
-
-
-def with_keys_and_values(
-    work: Work, entries: Quantity, head_elements: Quantity, value_bytes: float
-) -> Work:
-    """Return attention with keys and values made from latents added: written once, read once."""
-    made = entries * (head_elements * (2 * value_bytes))
-    return replace(work, activation_bytes=work.activation_bytes + made)

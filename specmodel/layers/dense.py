@@ -1,11 +1,12 @@
 """Dense feed-forward blocks, which every token passes through."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.schemas import Size
-from specmodel.layers import blocks
 from specmodel.layers.batch import Layout
+from specmodel.layers.blocks import BlockSizes, between, feed_forward
 from specmodel.layers.parts import FeedForwardBlock
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
@@ -35,7 +36,7 @@ class DenseFeedForward(FeedForwardBlock):
 
     def parameters(self, hidden_size: int) -> int:
         """Return the weights of one layer [-]."""
-        return matrices_of(self.is_gated) * hidden_size * self.ffn_size
+        return (2 + self.is_gated) * hidden_size * self.ffn_size
 
     def active_parameters(self, hidden_size: int) -> int:
         """Return the weights of one layer that a token is multiplied by: all of them [-]."""
@@ -44,7 +45,7 @@ class DenseFeedForward(FeedForwardBlock):
     def weight_bytes(self, stream: Stream, layout: Layout) -> float:
         """Return the bytes of one layer on each GPU [B]."""
         weights = self.parameters(stream.hidden_size) / layout.tensor_parallel
-        return weights * stream.bytes_of(stream.weight_dtype)
+        return weights * BYTES_PER_ELEMENT[stream.weight_dtype]
 
     def reductions(self, layout: Layout) -> int:
         """Return the all-reduces that follow one layer [-]."""
@@ -62,24 +63,6 @@ def dense_block(
     """Return the work of feed-forward blocks that all tokens pass, `width` wide on each GPU [-]."""
     if not width:
         return {}
-    stream, tokens = run.stream, run.num_tokens
-    sizes: dict[str, Any] = {
-        "width": width,
-        "matrices": matrices_of(is_gated),
-        "layers": layers,
-        "value_bytes": stream.residual_bytes,
-    }
-    products = blocks.feed_forward(
-        tokens,
-        **sizes,
-        hidden_size=stream.hidden_size,
-        dtype=stream.arithmetic_dtype(dtype),
-        stored_dtype=dtype,
-    )
-    acted = blocks.activation_function(tokens, **sizes, dtype=stream.activation_dtype)
-    return {name: products, "elementwise": acted}
-
-
-def matrices_of(is_gated: bool) -> int:
-    """Return the matrices of a feed-forward block [-]."""
-    return 3 if is_gated else 2
+    sizes = BlockSizes(run.stream.hidden_size, width, 2 + is_gated)
+    products = feed_forward(run, layers, sizes, dtype, run.stream.residual_bytes)
+    return {name: products, "elementwise": between(run, layers, sizes.acted, kernels=1)}

@@ -7,23 +7,22 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, StorageDtype
-from specmodel.base.records import Record
 from specmodel.base.schemas import FROM_LIST, Setting, Size
 from specmodel.layers.batch import Layout
-from specmodel.layers.matrices import between_matrices, matrix_work
+from specmodel.layers.blocks import between, linear
+from specmodel.layers.extras import Around, Extra
 from specmodel.layers.run import Pass
-from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
 
 def look_up(run: Pass, *, width: int, made: int, dtype: str) -> Work:
     """Return the work of looking up rows of `width` that become `made` values of a token [-]."""
-    row = width * run.stream.bytes_of(run.stream.outer_dtype) + made * run.stream.residual_bytes
+    row = width * BYTES_PER_ELEMENT[run.stream.outer_dtype] + made * run.stream.residual_bytes
     return Work(activation_bytes=run.num_tokens * row, kernels=1, kind="elementwise", dtype=dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerInputs(Record):
+class LayerInputs(Extra):
     """An embedding of each token for each layer (PLE), beside the one that all layers share.
 
     One matrix makes as many values from the shared embedding, which are added. After each layer, a
@@ -35,28 +34,29 @@ class LayerInputs(Record):
     vocabulary_size: Size
     size: Size
 
-    def table_parameters(self, num_layers: int) -> int:
+    is_embedding = True
+
+    def table_parameters(self, model: Around) -> int:
         """Return the weights of the table [-]."""
-        return self.vocabulary_size * num_layers * self.size
+        return self.vocabulary_size * model.num_layers * self.size
 
-    def parameters(self, hidden_size: int, num_layers: int) -> int:
+    def parameters(self, model: Around) -> int:
         """Return the weights that every token is multiplied by [-]."""
-        cut, copied = self._matrices(hidden_size, num_layers)
-        return cut + copied
+        return sum(self._matrices(model))
 
-    def weight_bytes(self, stream: Stream, num_layers: int, layout: Layout) -> float:
+    def weight_bytes(self, model: Around, layout: Layout) -> float:
         """Return the bytes of these on each GPU, the table aside [B]."""
-        cut, copied = self._matrices(stream.hidden_size, num_layers)
-        return (cut / layout.tensor_parallel + copied) * stream.bytes_of(stream.outer_dtype)
+        (cut, copied), stream = self._matrices(model), model.stream
+        return (cut / layout.tensor_parallel + copied) * BYTES_PER_ELEMENT[stream.outer_dtype]
 
-    def work(self, run: Pass, num_layers: int) -> dict[str, Work]:
+    def work(self, run: Pass, model: Around) -> dict[str, Work]:
         """Return the work in a pass, by component."""
-        stream, n = run.stream, run.layout.tensor_parallel
+        stream, n, num_layers = run.stream, run.layout.tensor_parallel, model.num_layers
         h, made = stream.hidden_size, num_layers * self.size
-        cut, copied = self._matrices(h, num_layers)
+        cut, copied = self._matrices(model)
         return {
             "embedding": look_up(run, width=made, made=made, dtype=stream.activation_dtype),
-            "layer_inputs": matrix_work(
+            "layer_inputs": linear(
                 run,
                 1,
                 weights=cut / n + copied,
@@ -66,16 +66,22 @@ class LayerInputs(Record):
                 dtype=stream.outer_dtype,
             ),
             # summed and normed; multiplied by gates
-            "elementwise": between_matrices(run, 1, made * (3 + 3), kernels=1 + num_layers),
+            "elementwise": between(run, 1, made * (3 + 3), kernels=1 + num_layers),
         }
 
-    def _matrices(self, hidden_size: int, num_layers: int) -> tuple[int, int]:
-        one = hidden_size * self.size
-        return num_layers * one, 2 * num_layers * one + self.size
+    def reduced(self, model: Around) -> tuple[int, int]:
+        """Return the embeddings of all layers: their sum over GPUs, and what is made of one [-]."""
+        made = model.num_layers * self.size
+        return made, made
+
+    def _matrices(self, model: Around) -> tuple[int, int]:
+        """Return the weights of matrices that GPUs share, and of those that each has [-]."""
+        one = model.num_layers * model.hidden_size * self.size
+        return one, 2 * one + self.size
 
 
 @dataclass(frozen=True, kw_only=True)
-class NgramInputs(Record):
+class NgramInputs(Extra):
     """Embeddings of the last few tokens together, beside that of each token.
 
     Each of `num_tables` tables has a narrow row for a hash of the last tokens; they share the
@@ -88,42 +94,49 @@ class NgramInputs(Record):
     num_tables: Size
     num_rows: Size
 
-    def table_parameters(self, hidden_size: int) -> int:
+    is_embedding = True
+
+    def table_parameters(self, model: Around) -> int:
         """Return the weights of the tables [-]."""
-        return self.num_rows * self._width(hidden_size)
+        return self.num_rows * self._width(model.hidden_size)
 
-    def parameters(self, hidden_size: int) -> int:
+    def parameters(self, model: Around) -> int:
         """Return the weights that every token is multiplied by [-]."""
-        return self.num_tables * self._width(hidden_size) * hidden_size
+        return self.num_tables * self._width(model.hidden_size) * model.hidden_size
 
-    def weight_bytes(self, stream: Stream) -> float:
+    def weight_bytes(self, model: Around, layout: Layout) -> float:
         """Return the bytes of these on each GPU, the tables aside [B]."""
-        return self.parameters(stream.hidden_size) * stream.bytes_of(stream.outer_dtype)
+        del layout
+        return self.parameters(model) * BYTES_PER_ELEMENT[model.stream.outer_dtype]
 
-    def work(self, run: Pass) -> dict[str, Work]:
+    def work(self, run: Pass, model: Around) -> dict[str, Work]:
         """Return the work in a pass, by component."""
         stream, h = run.stream, run.stream.hidden_size
         found = self.num_tables * self._width(h)
         return {
             "embedding": look_up(run, width=found, made=found, dtype=stream.activation_dtype),
-            "ngram_projections": matrix_work(
+            "ngram_projections": linear(
                 run,
                 1,
-                weights=self.parameters(h),
+                weights=self.parameters(model),
                 values=found + self.num_tables * h,
                 depth=self._width(h),
                 dtype=stream.outer_dtype,
             ),
             # hashes, and the mean
-            "elementwise": between_matrices(run, 1, (self.num_tables + 2) * h, kernels=2),
+            "elementwise": between(run, 1, (self.num_tables + 2) * h, kernels=2),
         }
+
+    def reduced(self, model: Around) -> tuple[int, int]:
+        """Return the width of what tables give, which GPUs sum [-]."""
+        return model.hidden_size, 0
 
     def _width(self, hidden_size: int) -> int:
         return hidden_size // self.num_tables
 
 
 @dataclass(frozen=True, kw_only=True)
-class NgramMemory(Record):
+class NgramMemory(Extra):
     """Tables in which n-grams of the last tokens are looked up, beside some layers (Engram).
 
     For each of these layers (`num_rows` names the rows of each) a token reads `num_lookups` rows,
@@ -147,34 +160,33 @@ class NgramMemory(Record):
     row_dtype: StorageDtype = "mxfp8"
     is_on_gpu: bool = False
 
-    @property
-    def table_parameters(self) -> int:
-        """Weights of the tables [-]."""
+    def table_parameters(self, model: Around) -> int:
+        """Return the weights of the tables [-]."""
+        del model
         return sum(self.num_rows) * self.row_size
 
     @property
-    def host_bytes(self) -> float:
-        """Tables that the host holds [B]."""
-        size = self.table_parameters * BYTES_PER_ELEMENT[self.row_dtype]
-        return 0.0 if self.is_on_gpu else size
+    def table_bytes(self) -> float:
+        """Size of the tables, wherever they are [B]."""
+        return sum(self.num_rows) * self.row_size * BYTES_PER_ELEMENT[self.row_dtype]
 
-    def parameters(self, hidden_size: int) -> int:
+    def parameters(self, model: Around) -> int:
         """Return the weights that every token is multiplied by [-]."""
         read = self.num_lookups * self.row_size
-        return len(self.num_rows) * read * self.num_outputs * hidden_size
+        return len(self.num_rows) * read * self.num_outputs * model.hidden_size
 
-    def weight_bytes(self, stream: Stream, layout: Layout) -> float:
+    def weight_bytes(self, model: Around, layout: Layout) -> float:
         """Return the bytes of all of it on each GPU [B]."""
-        matrices = self.parameters(stream.hidden_size) * stream.bytes_of(stream.weight_dtype)
-        tables = self.table_parameters * BYTES_PER_ELEMENT[self.row_dtype] if self.is_on_gpu else 0
+        matrices = self.parameters(model) * BYTES_PER_ELEMENT[model.stream.weight_dtype]
+        tables = self.table_bytes if self.is_on_gpu else 0
         return (matrices + tables) / layout.tensor_parallel
 
-    def work(self, run: Pass) -> dict[str, Work]:
+    def work(self, run: Pass, model: Around) -> dict[str, Work]:
         """Return the work in a pass, by component."""
         stream, n, layers = run.stream, run.layout.tensor_parallel, len(self.num_rows)
         read, made = self.num_lookups * self.row_size, self.num_outputs * stream.hidden_size
         looked_up = run.num_tokens * (layers * read / n * BYTES_PER_ELEMENT[self.row_dtype])
-        weights = self.parameters(stream.hidden_size) / layers / n
-        matrices = matrix_work(run, layers, weights=weights, values=read + made / n, depth=read)
-        gates = between_matrices(run, layers, 2 * made, kernels=1)
+        weights = self.parameters(model) / layers / n
+        matrices = linear(run, layers, weights=weights, values=read + made / n, depth=read)
+        gates = between(run, layers, 2 * made, kernels=1)
         return {"ngram_memory": matrices + Work(activation_bytes=looked_up), "elementwise": gates}

@@ -4,16 +4,17 @@ from dataclasses import dataclass, replace
 from itertools import filterfalse
 from math import ceil
 from operator import attrgetter
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 
 from specmodel.algebra import experts, ranks
 from specmodel.algebra.routing import check_popularity, union_by_expert
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import Count, Size
 from specmodel.base.units import FloatArray
-from specmodel.layers import blocks, messages
+from specmodel.layers import messages
 from specmodel.layers.batch import (
     ONE,
     ZERO,
@@ -22,9 +23,9 @@ from specmodel.layers.batch import (
     Layout,
     Routing,
 )
-from specmodel.layers.dense import dense_block, matrices_of
+from specmodel.layers.blocks import BlockSizes, Tokens, between, linear, routed
+from specmodel.layers.dense import dense_block
 from specmodel.layers.forms import Form, Measure, measured
-from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.parts import FeedForwardBlock
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
@@ -119,16 +120,16 @@ class RoutedExperts(FeedForwardBlock):
     def parameters(self, hidden_size: int) -> int:
         """Return the weights of one layer [-]."""
         experts = self.num_experts * self.expert_parameters(hidden_size)
-        return experts + self._always_read(hidden_size)
+        return experts + self.shared_parameters(hidden_size) + self._copied(hidden_size)
 
     def active_parameters(self, hidden_size: int) -> int:
         """Return the weights of one layer that a token is multiplied by, a mean [-]."""
         experts = self.mean_experts_per_token * self.expert_parameters(hidden_size)
-        return round(experts) + self._always_read(hidden_size)
+        return round(experts) + self.shared_parameters(hidden_size) + self._copied(hidden_size)
 
     def expert_parameters(self, hidden_size: int) -> int:
         """Return the weights of one routed expert [-]."""
-        return matrices_of(self.is_gated) * self.routed_width(hidden_size) * self.expert_size
+        return (2 + self.is_gated) * self.routed_width(hidden_size) * self.expert_size
 
     def routed_width(self, hidden_size: int) -> int:
         """Return the width that routed experts read and write [-]."""
@@ -140,7 +141,7 @@ class RoutedExperts(FeedForwardBlock):
 
     def shared_parameters(self, hidden_size: int) -> int:
         """Return the weights of the shared experts of one layer [-]."""
-        return matrices_of(self.is_gated) * hidden_size * self._shared_size
+        return (2 + self.is_gated) * hidden_size * self._shared_size
 
     def router_parameters(self, hidden_size: int) -> int:
         """Return the weights of the router of one layer; a single expert needs none [-]."""
@@ -150,18 +151,18 @@ class RoutedExperts(FeedForwardBlock):
         """Return the bytes of one layer on each GPU [B]."""
         # router and latent projections are on all GPUs, in 16 bits or more where others have less
         h, n = stream.hidden_size, layout.tensor_parallel
-        routed = self.num_experts * self.expert_parameters(h) / n
-        if self.is_routed:
-            width, sliced = self.routed_width(h), self.expert_size / layout.expert_tensor_parallel
-            if stream.expert_dtype == "mxfp4":
-                sizes = zip((width, sliced), layout.mxfp4_multiples, strict=True)
-                width, sliced = (ceil(size / multiple) * multiple for size, multiple in sizes)
-            held = self.num_experts / layout.expert_parallel
-            routed = held * matrices_of(self.is_gated) * width * sliced
+        groups, cut = layout.expert_parallel, layout.expert_tensor_parallel
+        if not self.is_routed:
+            groups, cut = 1, n  # as a dense block
+        width, sliced = self.routed_width(h), self.expert_size / cut
+        if stream.expert_dtype == "mxfp4":
+            sizes = zip((width, sliced), layout.mxfp4_multiples, strict=True)
+            width, sliced = (ceil(size / multiple) * multiple for size, multiple in sizes)
+        routed = self.num_experts / groups * (2 + self.is_gated) * width * sliced
         return (
-            routed * stream.bytes_of(stream.expert_dtype)
-            + self.shared_parameters(h) / n * stream.bytes_of(stream.weight_dtype)
-            + self._copied(h) * stream.bytes_of(stream.outer_dtype)
+            routed * BYTES_PER_ELEMENT[stream.expert_dtype]
+            + self.shared_parameters(h) / n * BYTES_PER_ELEMENT[stream.weight_dtype]
+            + self._copied(h) * BYTES_PER_ELEMENT[stream.outer_dtype]
         )
 
     def reductions(self, layout: Layout) -> int:
@@ -192,17 +193,16 @@ class RoutedExperts(FeedForwardBlock):
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
-        shared, dtype = self._shared_size / run.layout.tensor_parallel, run.stream.weight_dtype
+        width, dtype = self._shared_size / run.layout.tensor_parallel, run.stream.weight_dtype
+        shared = dense_block("shared_experts", run, width, layers, self.is_gated, dtype)
         if not self.is_routed:
-            return self._single(run, layers)
+            return self._single(run, layers, shared)
         found = {
             "router": self._router(run, layers),
             "latent_projections": self._latents(run, layers),
             "routed_experts": self._routed(run, layers),
             "zero_experts": self._handed_on(run, layers),
-            **self._beside(
-                dense_block("shared_experts", run, shared, layers, self.is_gated, dtype), run
-            ),
+            **self._beside(shared, run),
             **self._exchanged(run, layers),
         }
         return {name: work for name, work in found.items() if work.kernels}
@@ -225,9 +225,6 @@ class RoutedExperts(FeedForwardBlock):
     @property
     def _shared_size(self) -> int:
         return self.num_shared_experts * self.shared_expert_size
-
-    def _always_read(self, hidden_size: int) -> int:
-        return self._copied(hidden_size) + self.shared_parameters(hidden_size)
 
     def _copied(self, hidden_size: int) -> int:
         return self.router_parameters(hidden_size) + self.latent_parameters(hidden_size)
@@ -266,7 +263,7 @@ class RoutedExperts(FeedForwardBlock):
     def _router(self, run: Pass, layers: int) -> Work:
         """Return the work of scoring all experts and choosing the top k, the same on every GPU."""
         h, scores = run.stream.hidden_size, 3 * self._choices
-        return matrix_work(
+        return linear(
             run,
             layers,
             weights=self.router_parameters(h),
@@ -282,7 +279,7 @@ class RoutedExperts(FeedForwardBlock):
         if not self.latent_size:
             return Work()
         h = run.stream.hidden_size
-        return matrix_work(
+        return linear(
             run,
             layers,
             weights=self.latent_parameters(h),
@@ -292,45 +289,31 @@ class RoutedExperts(FeedForwardBlock):
             dtype=run.stream.outer_dtype,
         )
 
-    def _single(self, run: Pass, layers: int) -> dict[str, Work]:
+    def _single(self, run: Pass, layers: int, shared: dict[str, Work]) -> dict[str, Work]:
         """Return the work of a single expert, which every token uses, and of shared ones."""
-        n, stream = run.layout.tensor_parallel, run.stream
-        inside, dtype = replace(run, stream=stream.expert_stream), stream.expert_dtype
-        routed = dense_block(
-            "routed_experts", inside, self.expert_size / n, layers, self.is_gated, dtype
-        )
+        width, dtype = self.expert_size / run.layout.tensor_parallel, run.stream.expert_dtype
+        inside = replace(run, stream=run.stream.expert_stream)
+        routed = dense_block("routed_experts", inside, width, layers, self.is_gated, dtype)
         routed["routed_experts"] = replace(routed["routed_experts"], memory_cause="experts")
-        shared = dense_block(
-            "shared_experts", run, self._shared_size / n, layers, self.is_gated, stream.weight_dtype
-        )
         if shared:
             shared["elementwise"] = routed["elementwise"] + shared["elementwise"]
         return routed | shared
 
     def _routed(self, run: Pass, layers: int) -> Work:
         """Return the work of routed experts, with bringing tokens to them and back."""
-        layout, stream = run.layout, run.stream.expert_stream
-        k = self.mean_experts_per_token
+        layout, stream, k = run.layout, run.stream.expert_stream, self.mean_experts_per_token
         active, pairs = Form({active_experts_of(self): 1.0}), run.everything.num_tokens * k
         if layout.expert_parallel > 1:
             active = measured(_busiest_experts, self, layout.expert_parallel)
             pairs = measured(_busiest_pairs, self, layout.expert_parallel)
-        sizes: dict[str, Any] = {
-            "hidden_size": self.routed_width(stream.hidden_size),
-            "width": self.expert_size / layout.expert_tensor_parallel,
-            "matrices": matrices_of(self.is_gated),
-            "layers": layers,
-            "value_bytes": stream.activation_bytes,
-        }
-        dtype = stream.arithmetic_dtype(stream.expert_dtype)
-        return blocks.routed(
-            blocks.feed_forward(pairs, **sizes, dtype=dtype, stored_dtype=stream.expert_dtype),
-            pairs=pairs,
+        width = self.expert_size / layout.expert_tensor_parallel
+        return routed(
+            Tokens(stream, pairs),
+            layers,
+            BlockSizes(self.routed_width(stream.hidden_size), width, 2 + self.is_gated),
             loaded=active,
             experts=self.num_experts / layout.expert_parallel,
             experts_per_token=k,
-            residual_bytes=stream.residual_bytes,
-            **sizes,
         )
 
     def _handed_on(self, run: Pass, layers: int) -> Work:
@@ -339,7 +322,7 @@ class RoutedExperts(FeedForwardBlock):
         # That is left out: it loads at most one expert more.
         if not self.num_zero_experts:
             return Work()
-        return between_matrices(run, layers, (2 + 3) * run.stream.hidden_size, kernels=2)
+        return between(run, layers, (2 + 3) * run.stream.hidden_size, kernels=2)
 
     def busiest_pairs(self, batch: Batch, routing: Routing, degree: int) -> FloatArray:
         """Return the token-expert pairs of the busiest rank, from moments of an expert's tokens."""

@@ -6,6 +6,7 @@ from typing import Literal
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import Size
+from specmodel.layers.blocks import StateHeads
 from specmodel.layers.recurrent import RecurrentMixer
 
 
@@ -80,7 +81,7 @@ class GatedDeltaNet(RecurrentMixer):
         made = self.conv_channels + 2 * self.output_size + 2 * self.num_value_heads
         return made / tensor_parallel, (hidden_size, hidden_size)
 
-    def heads(self, tensor_parallel: int) -> tuple[float, float, tuple[int, int]]:
-        """Return heads of keys and of values on each GPU, and the sizes of a head's state [-]."""
+    def heads(self, tensor_parallel: int) -> StateHeads:
+        """Return the heads of the recurrence on each GPU."""
         sizes, n = (self.key_head_dim, self.value_head_dim), tensor_parallel
-        return self.num_key_heads / n, self.num_value_heads / n, sizes
+        return StateHeads(self.num_key_heads / n, self.num_value_heads / n, sizes)

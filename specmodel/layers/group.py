@@ -9,12 +9,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Union
 
-from specmodel.base.dtypes import StorageDtype
+from specmodel.base.dtypes import BYTES_PER_ELEMENT, StorageDtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.schemas import Count, Kinds, Size
 from specmodel.layers.batch import Layout
-from specmodel.layers.matrices import matrix_work
+from specmodel.layers.blocks import linear
 from specmodel.layers.parts import FeedForwardBlock, LayerPart, TokenMixer
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
@@ -99,7 +99,7 @@ class Stored:
         stream, size = self.stream, self.part.weight_bytes(self.stream, layout)
         if self.output_dtype is None:
             return size
-        wider = stream.bytes_of(self.output_dtype) - stream.bytes_of(stream.weight_dtype)
+        wider = BYTES_PER_ELEMENT[self.output_dtype] - BYTES_PER_ELEMENT[stream.weight_dtype]
         output = self.part.output_size * stream.hidden_size / layout.tensor_parallel
         return size + output * wider
 
@@ -120,8 +120,8 @@ class Stored:
             "values": inputs + stream.hidden_size,
             "depth": inputs,
         }
-        counted = matrix_work(run, layers, **of_one)
-        output = matrix_work(run, layers, **of_one, dtype=self.output_dtype)
+        counted = linear(run, layers, **of_one)
+        output = linear(run, layers, **of_one, dtype=self.output_dtype)
         name = self.part.output_component
         both = found[name]
         summed = ("flop", "weight_bytes", "activation_bytes", "depth", "kernels")

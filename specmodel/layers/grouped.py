@@ -5,15 +5,15 @@ may differ in heads, in the width of keys and of values, and in whose cache they
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import Size
-from specmodel.layers.cores import core, prompt_core
+from specmodel.layers.blocks import between, linear
+from specmodel.layers.cores import Heads, attention, prompt_attention
 from specmodel.layers.forms import Quantity, at_most
-from specmodel.layers.matrices import between_matrices, matrix_work
-from specmodel.layers.parts import Cached, ContextMatrices, TokenMixer
+from specmodel.layers.parts import Cached, ContextMatrices, ForHeads, TokenMixer
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
@@ -54,16 +54,11 @@ class GroupedHeads(TokenMixer):
         return divides and (not self.num_kv_heads % degree or not degree % self.num_kv_heads)
 
     @property
-    def plain(self) -> "GroupedAttention":
-        """Its heads over all entries, without a gate."""
-        return GroupedAttention(
-            num_heads=self.num_heads, num_kv_heads=self.num_kv_heads, head_dim=self.head_dim
-        )
-
-    @property
-    def grouped(self) -> "GroupedAttention":
-        """The same, as its heads have keys and values of their own."""
-        return self.plain
+    def for_head(self) -> ForHeads:
+        """What draft heads take, before any other; its heads over all entries, without a gate."""
+        sizes = {name: getattr(self, name) for name in ("num_heads", "num_kv_heads", "head_dim")}
+        plain = GroupedAttention(**sizes)
+        return ForHeads(0, self, plain, plain)
 
     def _kv_ranks(self, tensor_parallel: int) -> int:
         """GPUs that key-value heads are cut over; more GPUs than heads hold copies [-]."""
@@ -131,9 +126,10 @@ class GroupedAttention(GroupedHeads):
         return self.num_kv_heads, self.head_dim, self.value_size, self.window
 
     @property
-    def for_head(self) -> tuple[int, Self]:
-        """Its place for draft heads, later with a window; they take it over all entries."""
-        return 1 if self.window is None else 2, replace(self, window=None)
+    def for_head(self) -> ForHeads:
+        """What draft heads take, later with a window: it over all entries."""
+        place = 1 if self.window is None else 2
+        return replace(super().for_head, place=place, mixer=replace(self, window=None))
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights of one layer on each GPU [-]."""
@@ -152,7 +148,7 @@ class GroupedAttention(GroupedHeads):
     def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices:
         """Return the matrices that make entries of a target's features, joined if not quantised."""
         weights = stream.hidden_size * self.num_kv_heads * self._made_of_token
-        is_whole = stream.bytes_of(stream.weight_dtype) >= 2
+        is_whole = BYTES_PER_ELEMENT[stream.weight_dtype] >= 2
         made = self._kv_elements(tensor_parallel)
         return weights / self._kv_ranks(tensor_parallel), made, is_whole
 
@@ -163,14 +159,15 @@ class GroupedAttention(GroupedHeads):
         h, made = run.stream.hidden_size, entry if self.has_own_cache else 0.0
         read = self.input_size or h
         turned = 2 * (queries + made) + gate * 3 * outputs
-        heads: dict[str, Any] = {
-            "num_heads": self.num_heads / n,
-            "sizes": (self.head_dim, self.value_size),
-            "kv_elements": entry,
-            "is_written": self.has_own_cache,
-        }
+        heads = Heads(
+            queries=self.num_heads / n,
+            groups=self.num_kv_heads / self._kv_ranks(n),
+            sizes=(self.head_dim, self.value_size),
+            entry=entry,
+            is_written=self.has_own_cache,
+        )
         found = {
-            "attention_projections": matrix_work(
+            "attention_projections": linear(
                 run,
                 layers,
                 weights=self.weights(h, n),
@@ -178,20 +175,14 @@ class GroupedAttention(GroupedHeads):
                 depth=read + outputs,
                 kernels=2,
             ),
-            "elementwise": between_matrices(run, layers, turned, kernels=1 + gate),
+            "elementwise": between(run, layers, turned, kernels=1 + gate),
         }
         if run.decoding:
-            found["attention_core"] = core(
-                run,
-                layers,
-                self.window,
-                run.decoding,
-                **heads,
-                num_groups=self.num_kv_heads / self._kv_ranks(n),
-                dtype=run.stream.arithmetic_dtype(run.stream.kv_dtype),
-            )
+            attended = run.decoding.attended(self.window, run.split_tokens)
+            found["attention_core"] = attention(run.stream, layers, attended, heads)
         if run.prompts:
-            found["prompt_attention"] = prompt_core(run, layers, self.window, run.prompts, **heads)
+            attended = run.prompts.attended(self.window)
+            found["prompt_attention"] = prompt_attention(run.stream, layers, attended, heads)
         return found
 
     @property

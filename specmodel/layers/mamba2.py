@@ -8,6 +8,7 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import Size
 from specmodel.layers import messages
+from specmodel.layers.blocks import StateHeads
 from specmodel.layers.recurrent import RecurrentMixer, without_delta
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
@@ -98,11 +99,11 @@ class Mamba2(RecurrentMixer):
         made = (2 * self.output_size + self.num_state_heads) / tensor_parallel
         return made + self.channels_on(tensor_parallel), (hidden_size,)
 
-    def heads(self, tensor_parallel: int) -> tuple[float, float, tuple[int, int]]:
-        """Return heads of keys and of values on each GPU, and the sizes of a head's state [-]."""
+    def heads(self, tensor_parallel: int) -> StateHeads:
+        """Return the heads of the recurrence on each GPU."""
         groups = self._vectors(tensor_parallel) / self.state_dim
         sizes = self.state_dim, self.state_head_dim
-        return groups, self.num_state_heads / tensor_parallel, sizes
+        return StateHeads(groups, self.num_state_heads / tensor_parallel, sizes)
 
     def recurrence(self, run: Pass, layers: int) -> Work:
         """Return the work of the states in some layers."""

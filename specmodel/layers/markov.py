@@ -6,9 +6,11 @@ the logits of the next position: positions are chosen one after another.
 
 from dataclasses import dataclass
 
-from specmodel.base.records import Record
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.schemas import Size
-from specmodel.layers.matrices import between_matrices, matrix_work
+from specmodel.layers.batch import Layout
+from specmodel.layers.blocks import between, linear
+from specmodel.layers.extras import Around, Extra
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
@@ -18,7 +20,7 @@ and read for the choice [-]."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarkovHead(Record):
+class MarkovHead(Extra):
     """Bias of low `rank` on the logits of a position, from the token before it (DSpark).
 
     The table has an entry for each of `vocabulary_size` tokens that may come before, those of the
@@ -37,23 +39,29 @@ class MarkovHead(Record):
     has_confidence: bool = False
     num_candidates: Size | None = None
 
-    @property
-    def table_parameters(self) -> int:
-        """Weights of the table [-]."""
+    def table_parameters(self, model: Around) -> int:
+        """Return the weights of the table [-]."""
+        del model
         return self.vocabulary_size * self.rank
 
-    def parameters(self, hidden_size: int, draft_vocabulary_size: int) -> int:
+    def parameters(self, model: Around) -> int:
         """Return the weights that are multiplied by [-]."""
-        vector = hidden_size + self.rank if self.has_confidence else 0
-        return draft_vocabulary_size * self.rank + vector
+        vector = model.hidden_size + self.rank if self.has_confidence else 0
+        return model.vocabulary_size * self.rank + vector
 
-    def work(self, run: Pass, draft_vocabulary_size: int) -> dict[str, Work]:
+    def weight_bytes(self, model: Around, layout: Layout) -> float:
+        """Return the bytes of all of it, on each GPU [B]."""
+        del layout
+        weights = self.table_parameters(model) + self.parameters(model)
+        return weights * BYTES_PER_ELEMENT[model.stream.outer_dtype]
+
+    def step(self, run: Pass, draft_vocabulary_size: int) -> dict[str, Work]:
         """Return the work of one position of all sequences, by component."""
         size = draft_vocabulary_size
         if self.num_candidates:
             moved = (2 + self.num_candidates) * self.rank + (_LOGITS_MOVED - 1) * size
-            return {"markov_choice": between_matrices(run, 1, moved, kernels=4)}
-        bias = matrix_work(
+            return {"markov_choice": between(run, 1, moved, kernels=4)}
+        bias = linear(
             run,
             1,
             weights=size * self.rank,
@@ -62,5 +70,5 @@ class MarkovHead(Record):
             dtype=run.stream.outer_dtype,
         )
         moved = 2 * self.rank + _LOGITS_MOVED * size
-        chosen = between_matrices(run, 1, moved, kernels=4)  # row, sum, choice, keeping it
+        chosen = between(run, 1, moved, kernels=4)  # row, sum, choice, keeping it
         return {"markov_bias": bias, "markov_choice": chosen}

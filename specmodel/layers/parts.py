@@ -1,16 +1,15 @@
 """What a mixer or feed-forward block says of itself, beside its sizes; other rooms ask for no more.
 
 A new kind is a frozen record in a file of its own in this room, where `group` finds it by its base
-here and its default `kind`. It states what is abstract here. A mixer that draft heads take says
-what it is without extras, for heads with a shape of their own: `plain`, and `grouped` if heads have
-keys of their own, None where these have the usual sizes. A matrix after a mixer's core is named by
-`output_size` and by the component that it is part of, `output_component`.
+here and its default `kind`. It states what is abstract here. A matrix after a mixer's core is named
+by `output_size` and by the component that it is part of, `output_component`.
 """
 
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Self
 
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import Record
 from specmodel.layers.batch import Layout
 from specmodel.layers.forms import Quantity
@@ -25,6 +24,23 @@ Cached = tuple[int, int, int, int | None]
 ContextMatrices = tuple[float, float, bool]
 """Matrices of one layer that make entries of a target's features: their weights and what they make
 of a token, on each GPU [-], and whether engines run those of all layers as one product."""
+
+
+@dataclass(frozen=True)
+class ForHeads:
+    """What draft heads take of a mixer of their target.
+
+    `place` is that in the order in which they prefer mixers [-], `mixer` the form that it has in a
+    layer of an MTP module. Heads with a shape of their own have what it is without extras: `plain`,
+    and `grouped` if it has keys for each head, None where they have the usual sizes. `fills_blocks`
+    tells whether heads that draft blocks have layers like those of MTP modules.
+    """
+
+    place: int
+    mixer: "TokenMixer"
+    plain: Any = None
+    grouped: Any = None
+    fills_blocks: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +109,6 @@ class TokenMixer(LayerPart):
     is_recurrent = False
     """Whether a sequence has a state that each token changes, so that drafts cannot branch."""
 
-    fills_blocks = False
-    """Whether heads that draft blocks have layers like those of MTP modules with this mixer."""
-
     @property
     def pools_tokens(self) -> bool:
         """Whether entries are made of several tokens in a row, so that drafts cannot branch."""
@@ -122,19 +135,9 @@ class TokenMixer(LayerPart):
         return self
 
     @property
-    def plain(self) -> Any:
-        """Its heads without extras, for draft heads of another shape, None if it has no heads."""
-        return None
-
-    @property
-    def grouped(self) -> Any:
-        """The same if heads have keys of their own, else None."""
-        return None
-
-    @property
-    def for_head(self) -> tuple[int, Self] | None:
-        """Place in the order in which draft heads prefer mixers, and the form that they take."""
-        return 1, self
+    def for_head(self) -> ForHeads | None:
+        """What draft heads take of it, None for nothing."""
+        return ForHeads(1, self)
 
     @abstractmethod
     def cuts(self, degree: int) -> bool:
@@ -163,5 +166,5 @@ class TokenMixer(LayerPart):
     def weight_bytes(self, stream: Stream, layout: Layout) -> float:
         """Return the bytes of one layer on each GPU [B]."""
         n = layout.tensor_parallel
-        own = self.weights(stream.hidden_size, n) * stream.bytes_of(stream.weight_dtype)
+        own = self.weights(stream.hidden_size, n) * BYTES_PER_ELEMENT[stream.weight_dtype]
         return own + self.widened_bytes(stream, n)

@@ -7,20 +7,19 @@ a sequence keeps a window of past tokens for a convolution.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import methodcaller
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.schemas import Setting, Size
 from specmodel.base.units import FloatArray
-from specmodel.layers import blocks
 from specmodel.layers.batch import Carried
+from specmodel.layers.blocks import StateHeads, Updates, between, linear, recurrence
 from specmodel.layers.forms import Form, Measure, Quantity, measured
-from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.parts import TokenMixer
 from specmodel.layers.run import Pass
 from specmodel.layers.states import StateKeeping
 from specmodel.layers.stream import Stream
-from specmodel.layers.work import Work
+from specmodel.layers.work import Kind, Work
 
 StateDtype = Literal["fp32", "bf16", "fp16"]
 """Dtypes of a recurrent state."""
@@ -92,10 +91,10 @@ class RecurrentMixer(TokenMixer):
         del hidden_size, tensor_parallel
         return 0.0, ()  # none but the last
 
-    def heads(self, tensor_parallel: int) -> tuple[float, float, tuple[int, int]]:
-        """Return heads of keys and of values on each GPU, and the sizes of a head's state [-]."""
+    def heads(self, tensor_parallel: int) -> StateHeads:
+        """Return the heads of the recurrence on each GPU."""
         del tensor_parallel
-        return 0.0, 0.0, (0, 0)  # no states
+        return StateHeads(0.0, 0.0, (0, 0))  # no states
 
     def recurrence(self, run: Pass, layers: int) -> Work:
         """Return the work of the states in some layers."""
@@ -107,7 +106,7 @@ class RecurrentMixer(TokenMixer):
         (made, inputs), width = self.products(h, n), self.output_size / n
         values, kernels = self.moved_between
         found = {
-            "recurrent_projections": matrix_work(
+            "recurrent_projections": linear(
                 run,
                 layers,
                 weights=self.weights(h, n) - self.channels_on(n) * self.conv_kernel,
@@ -115,7 +114,7 @@ class RecurrentMixer(TokenMixer):
                 depth=sum(inputs) + width,
                 kernels=len(inputs) + 1,
             ),
-            "elementwise": between_matrices(run, layers, values * width, kernels=kernels),
+            "elementwise": between(run, layers, values * width, kernels=kernels),
             "short_convolution": self.convolution(run, layers) if self.conv_channels else Work(),
             "recurrence": self.recurrence(run, layers) if self.state_size else Work(),
         }
@@ -127,35 +126,41 @@ class RecurrentMixer(TokenMixer):
 
     def convolution(self, run: Pass, layers: int, *, cached: int = 0) -> Work:
         """Return the work of convolutions, which keep a window after each token, in some layers."""
-        # The first is written but for `cached` rows, each later one adds a row to it [-].
-        return blocks.short_convolution(
-            num_tokens=run.num_tokens,
-            windows_moved=2 * run.replica.num_sequences,
-            rows_moved=verified(run, "tokens") - (1 + cached) * run.replica.num_sequences,
-            channels=self.channels_on(run.layout.tensor_parallel),
-            width=self.conv_kernel,
-            layers=layers,
-            value_bytes=run.stream.residual_bytes,
+        # A window of all tokens but the newest is read, and written but for `cached` rows after the
+        # first token; each later one adds a row to it [-].
+        sequences, width = run.replica.num_sequences, self.conv_kernel
+        channels = layers * self.channels_on(run.layout.tensor_parallel)
+        row_bytes = channels * run.stream.residual_bytes
+        rows = verified(run, "tokens") - (1 + cached) * sequences
+        return Work(
+            flop=run.num_tokens * (2 * width * channels),
+            weight_bytes=row_bytes * width,
+            activation_bytes=run.num_tokens * (2 * row_bytes),
+            cache_bytes=2 * sequences * ((width - 1) * row_bytes) + rows * row_bytes,
+            kernels=layers,
+            kind="elementwise",
             dtype=run.stream.activation_dtype,
         )
 
-    def updates(self, run: Pass, layers: int, **told: Any) -> Work:
-        """Return the work of states that change as told, in arguments of `blocks.recurrence`."""
+    def updates(
+        self,
+        run: Pass,
+        layers: int,
+        *,
+        gates: float = 2.0,
+        steps: Quantity = 0.0,
+        kind: Kind = "recurrence",
+    ) -> Work:
+        """Return the work of states that change as `blocks.recurrence` is told."""
         sequences, n = run.replica.num_sequences, run.layout.tensor_parallel
-        num_key_heads, num_value_heads, sizes = self.heads(n)
-        moved = (sequences + verified(run, "moved")) * run.states.time_factor
-        return blocks.recurrence(
+        updates = Updates(
             num_sequences=sequences,
-            num_tokens=run.num_tokens,
-            states_moved=moved,
-            layers=layers,
-            value_bytes=run.stream.residual_bytes,
-            state_dtype=self.state_dtype,
+            states_moved=(sequences + verified(run, "moved")) * run.states.time_factor,
             recorded_bytes=2 * self.record_bytes(n) * verified(run, "recorded"),
-            num_key_heads=num_key_heads,
-            num_value_heads=num_value_heads,
-            sizes=sizes,
-            **told,
+            steps=steps,
+        )
+        return recurrence(
+            run, layers, self.heads(n), updates, self.state_dtype, gates=gates, kind=kind
         )
 
 
@@ -181,10 +186,10 @@ class SquareStates(RecurrentMixer):
         """Tell whether the heads divide over GPUs."""
         return not self.num_heads % degree
 
-    def heads(self, tensor_parallel: int) -> tuple[float, float, tuple[int, int]]:
-        """Return heads of keys and of values on each GPU, and the sizes of a head's state [-]."""
+    def heads(self, tensor_parallel: int) -> StateHeads:
+        """Return the heads of the recurrence on each GPU."""
         count = self.num_heads / tensor_parallel
-        return count, count, (self.head_dim, self.head_dim)
+        return StateHeads(count, count, (self.head_dim, self.head_dim))
 
 
 def reserved(states: StateKeeping, name: str, tokens: Quantity, *more: int) -> Quantity:

@@ -1,4 +1,4 @@
-"""Residual additions with norms, and what replaces the single residual stream.
+"""What replaces the single residual stream of a model.
 
 Either several streams are mixed, or earlier sums are attended to. Blocks of a layer still read and
 write one row of the model's width for each token. What comes on top is done beside the norm before
@@ -12,13 +12,12 @@ import numpy as np
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.base.records import Record
 from specmodel.base.schemas import BY_KIND, Count, Setting
 from specmodel.base.units import FloatArray
-from specmodel.layers import blocks
-from specmodel.layers.batch import Carried
+from specmodel.layers.batch import Carried, Layout
+from specmodel.layers.blocks import between
+from specmodel.layers.extras import Around, Extra
 from specmodel.layers.forms import Quantity, measured
-from specmodel.layers.matrices import between_matrices
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Kind, Work
@@ -34,25 +33,8 @@ def share_apart(carried: Carried, tokens: float) -> FloatArray:
     return np.clip(carried.replica.num_tokens / tokens - 1, 0, 1)
 
 
-def norms(
-    num_tokens: Quantity, *, hidden_size: Quantity, norms: int, residual_bytes: float, dtype: str
-) -> Work:
-    """Return the work of residual additions fused with norms: two tensors read, two written."""
-    # one block of threads walks a row to find its norm: hence the depth
-    row_bytes = hidden_size * residual_bytes
-    return Work(
-        flop=num_tokens * (6 * hidden_size * norms),
-        weight_bytes=row_bytes * norms,
-        activation_bytes=num_tokens * (4 * row_bytes * norms),
-        depth=hidden_size * norms,
-        kernels=norms,
-        kind="elementwise",
-        dtype=dtype,
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
-class HyperConnections(Record):
+class HyperConnections(Extra):
     """Several residual streams, of which each block reads a sum and adds to all (mHC, iHC).
 
     Two small matrices a layer make, from all streams of a token, how much of each the block reads,
@@ -94,37 +76,37 @@ class HyperConnections(Record):
             expected = "0 where is_mixed, as gates of elements are known without mixing alone"
             raise InputError("gate_rank", self.gate_rank, expected)
 
-    def parameters(self, hidden_size: int, num_layers: int, num_blocks: int) -> int:
+    def parameters(self, model: Around) -> int:
         """Return the weights of the matrices before all blocks, with biases and scales [-]."""
-        del num_layers
-        made, wide = self._made, self.num_streams * hidden_size
+        made, wide = self._made, self.num_streams * model.hidden_size
         head = self._of_head * (wide + 1) + 1 if self.has_head else 0
-        return num_blocks * (made * (wide + 1) + 2 + self.is_mixed) + head
+        return model.mixed_blocks * (made * (wide + 1) + 2 + self.is_mixed) + head
 
-    def weight_bytes(self, stream: Stream, num_layers: int, num_blocks: int) -> float:
+    def weight_bytes(self, model: Around, layout: Layout) -> float:
         """Return the bytes of these on each GPU, in 32 bits [B]."""
-        weights = self.parameters(stream.hidden_size, num_layers, num_blocks)
-        return weights * self._weight_bytes(stream)
+        del layout
+        return self.parameters(model) * self._weight_bytes(model.stream)
 
     @property
     def kernel_kind(self) -> Kind:
         """Kind of its kernels: their own."""
         return self.kind
 
-    def fused_norms(self, num_blocks: int) -> int:
+    def fused_norms(self, model: Around) -> int:
         """Return the norms that its kernels do as well: those before blocks [-]."""
-        return num_blocks
+        return model.mixed_blocks
 
-    def work(self, run: Pass, num_layers: int, num_blocks: int) -> Work:
+    def work(self, run: Pass, model: Around) -> dict[str, Work]:
         """Return the work of mixing in a pass, with the norms before blocks."""
-        del num_layers
-        tokens, stream = run.num_tokens, run.stream
+        tokens, stream, num_blocks = run.num_tokens, run.stream, model.mixed_blocks
         after = self.after(tokens, stream, num_blocks)
         if run.code.fused_tokens:
             apart = measured(share_apart, run.code.fused_tokens)
             after = replace(after, kernels=apart * after.kernels, depth=apart * after.depth)
         found = self.before(tokens, stream, num_blocks) + after
-        return found + self.before(tokens, stream, 1, self._of_head) if self.has_head else found
+        if self.has_head:
+            found = found + self.before(tokens, stream, 1, self._of_head)
+        return {"residual_streams": found}
 
     def before(
         self, num_tokens: Quantity, stream: Stream, num_blocks: int, made: int | None = None
@@ -148,14 +130,13 @@ class HyperConnections(Record):
     ) -> Work:
         """Return the traffic of all streams in and out, and of one; a block of threads a token."""
         wide = self.num_streams * stream.hidden_size
-        found = blocks.between(
-            num_tokens,
-            values=num_blocks * (2 * wide + stream.hidden_size),
-            value_bytes=stream.residual_bytes,
+        values = num_blocks * (2 * wide + stream.hidden_size)
+        return Work(
+            activation_bytes=num_tokens * (values * stream.residual_bytes),
             kernels=kernels * num_blocks,
-            dtype="bf16",
+            depth=num_blocks * wide,
+            kind=self.kind,
         )
-        return replace(found, depth=num_blocks * wide, kind=self.kind)
 
     @property
     def _made(self) -> int:
@@ -174,7 +155,7 @@ class HyperConnections(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionResiduals(Record):
+class AttentionResiduals(Extra):
     """Sums of `block_layers` layers each, of which every block reads a weighted mean (AttnRes).
 
     One kernel does it with the norm (``ops/attn_res.py`` of Kimi-K3 in vLLM 0.33): it reads the
@@ -184,39 +165,26 @@ class AttentionResiduals(Record):
     kind: Literal["attention_residuals"] = "attention_residuals"
     block_layers: Annotated[int, Setting(ge=1, le=10**6)]
 
-    @property
-    def in_modules(self) -> bool:
-        """Whether layers for multi-token prediction have them: no."""
-        return False
-
-    def parameters(self, hidden_size: int, num_layers: int, num_blocks: int) -> int:
+    def parameters(self, model: Around) -> int:
         """Return the weights: a norm and a row of scores for each block and for the LM head [-]."""
-        del num_layers
-        return 2 * hidden_size * (num_blocks + 1)
+        return 2 * model.hidden_size * (model.mixed_blocks + 1)
 
-    def weight_bytes(self, stream: Stream, num_layers: int, num_blocks: int) -> float:
+    def weight_bytes(self, model: Around, layout: Layout) -> float:
         """Return the bytes of these on each GPU [B]."""
-        weights = self.parameters(stream.hidden_size, num_layers, num_blocks)
-        return weights * stream.residual_bytes
+        del layout
+        return self.parameters(model) * model.stream.residual_bytes
 
     @property
     def kernel_kind(self) -> Kind:
         """Kind of its kernels: those of norms."""
         return "elementwise"
 
-    def fused_norms(self, num_blocks: int) -> int:
-        """Return the norms that its kernels do instead of others: none [-]."""
-        del num_blocks
-        return 0
-
-    def work(self, run: Pass, num_layers: int, num_blocks: int) -> Work:
+    def work(self, run: Pass, model: Around) -> dict[str, Work]:
         """Return the work of reading earlier sums in a pass, inside the kernels of norms."""
-        stream, read = run.stream, self._sums_read(num_layers, num_blocks)
-        moved = between_matrices(run, 1, read * stream.hidden_size, kernels=0)
-        scored = run.num_tokens * (4 * read * stream.hidden_size)
-        return moved + Work(
-            flop=scored, weight_bytes=self.weight_bytes(stream, num_layers, num_blocks)
-        )
+        read = self._sums_read(model.mixed_layers, model.mixed_blocks) * model.hidden_size
+        scored = run.num_tokens * (4 * read)
+        work = Work(flop=scored, weight_bytes=self.weight_bytes(model, run.layout))
+        return {"norms": between(run, 1, read, kernels=0) + work}
 
     def _sums_read(self, num_layers: int, num_blocks: int) -> float:
         """Return the sums read before all blocks and the LM head [-]."""

@@ -22,6 +22,24 @@ SEGMENTS = 16
 """Blocks of threads that Triton's attention in vLLM spreads the keys of a sequence over [-]."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Attended:
+    """What queries of some sequences attend to in a layer, over all sequences [-].
+
+    `share` says how much of a kernel these take, as in `batch.Batch`; `whole_tokens` are those that
+    a kernel takes which is not shared, and `walked` the keys that one block of threads reads in
+    turn, None where kernels spread them.
+    """
+
+    num_sequences: Quantity
+    num_tokens: Quantity
+    pairs: Quantity
+    entries: Quantity
+    share: Quantity = 1
+    whole_tokens: Quantity = 0.0
+    walked: Quantity | None = None
+
+
 @dataclass(frozen=True)
 class Sequences:
     """Some of the sequences of a pass, whose numbers are measures.
@@ -59,13 +77,24 @@ class Sequences:
         """Return the distinct keys that queries of a sequence read, over all sequences [-]."""
         return self.summed(distinct_entries, window)
 
-    def walked(self, window: int | None, split_tokens: int) -> Form:
-        """Return the keys that one block of threads reads in turn, of the longest sequences [-].
+    def attended(self, window: int | None, split_tokens: int | None = None) -> Attended:
+        """Return what queries attend to, each at most to a window.
 
-        These are all keys of a sequence that carries more than `split_tokens`, else one of
-        `SEGMENTS`.
+        A block of threads walks all keys of a sequence that carries more than `split_tokens`, if
+        these are told, else one of `SEGMENTS`.
         """
-        return measured(_walked, self.among, window, split_tokens, has_context=True)
+        split = None
+        if split_tokens is not None:
+            split = measured(_walked, self.among, window, split_tokens, has_context=True)
+        return Attended(
+            num_sequences=self.num_sequences,
+            num_tokens=self.num_tokens,
+            pairs=self.pairs(window),
+            entries=self.entries(window),
+            share=self.share,
+            whole_tokens=self.counted("tokens_of_whole"),
+            walked=split,
+        )
 
     def summed(self, of: Rule, *told: Any) -> Form:
         """Return the sum of a function of groups that depends on how many entries came before."""
@@ -89,15 +118,11 @@ class Pass:
     split_tokens: int | None = None
     code: EngineCode = NO_ENGINE
 
-    @property
-    def everything(self) -> Sequences:
-        """All sequences of the pass."""
-        return Sequences("everything")
+    everything = Sequences("everything")
+    """All sequences of the pass."""
 
-    @property
-    def replica(self) -> Sequences:
-        """The sequences whose attention one GPU computes."""
-        return Sequences("replica")
+    replica = Sequences("replica")
+    """The sequences whose attention one GPU computes."""
 
     @property
     def decoding(self) -> Sequences | None:

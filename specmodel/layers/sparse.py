@@ -15,9 +15,10 @@ from specmodel.base.schemas import Size
 from specmodel.base.units import FloatArray
 from specmodel.layers.attention import LatentHeads, absorbed_dtype
 from specmodel.layers.batch import Carried, SequenceGroup
+from specmodel.layers.blocks import linear
 from specmodel.layers.engines import Rows
 from specmodel.layers.forms import Quantity, measured
-from specmodel.layers.matrices import matrix_work
+from specmodel.layers.parts import ForHeads
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Kind, Work
@@ -90,9 +91,9 @@ class SparseAttention(LatentHeads):
         return replace(self, has_indexer=False)
 
     @property
-    def for_head(self) -> tuple[int, Self]:
-        """Its place for draft heads, which take it with an indexer."""
-        return 1, replace(self, has_indexer=True)
+    def for_head(self) -> ForHeads:
+        """What draft heads take: it with an indexer."""
+        return replace(super().for_head, mixer=replace(self, has_indexer=True))
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights of one layer on each GPU; the indexer is on all [-]."""
@@ -160,7 +161,7 @@ class SparseAttention(LatentHeads):
             read = (self.q_lora_rank or stream.hidden_size) + stream.hidden_size
             made = self.index_num_heads * self.index_head_dim
             made += self._index_keys + self.index_num_heads
-            found += matrix_work(
+            found += linear(
                 run,
                 layers,
                 weights=self._indexer_weights(stream.hidden_size),
@@ -168,7 +169,7 @@ class SparseAttention(LatentHeads):
                 depth=stream.hidden_size + read,
                 kernels=2,
             )
-        is_quantised = stream.bytes_of(stream.weight_dtype) < 2
+        is_quantised = BYTES_PER_ELEMENT[stream.weight_dtype] < 2
         quantising = Work(kernels=3 * layers if is_quantised else 0)
         return replace(found + quantising, kind=_KIND, stored_dtype=stream.kv_dtype)
 

@@ -39,10 +39,6 @@ class Stream:
         """Size of an element between layers, which is not quantised below 16 bits [B]."""
         return max(self.activation_bytes, 2.0)
 
-    def bytes_of(self, dtype: str) -> float:
-        """Return the size of an element of a dtype [B]."""
-        return BYTES_PER_ELEMENT[dtype]
-
     def arithmetic_dtype(self, stored: str) -> str:
         """Return the dtype in which activations meet weights or a cache of a dtype."""
         return wider_dtype(self.activation_dtype, stored)

@@ -164,10 +164,7 @@ class Architecture(Shape):
     def embedding_parameters(self) -> int:
         """Weights of the input embeddings, their positions and their projection [-]."""
         table = (self.input_vocabulary_size or self.vocabulary_size) * self._embedding_width
-        if self.layer_inputs:
-            table += self.layer_inputs.table_parameters(self.num_layers)
-        if self.ngram_inputs:
-            table += self.ngram_inputs.table_parameters(self.hidden_size)
+        table += self._tables(is_embedding=True)
         return table + self.max_positions * self.hidden_size + self._embedding_projection
 
     @property
@@ -199,8 +196,7 @@ class Architecture(Shape):
         """All weights, tied ones counted once [-]."""
         h = self.hidden_size
         blocks = sum(part.parameters(h) * count for part, count in self.feed_forwards.items())
-        looked_up = self.markov.table_parameters if self.markov else 0
-        looked_up += self.ngram_memory.table_parameters if self.ngram_memory else 0
+        looked_up = self._tables(is_embedding=False)
         return self.outer_parameters + self._inner_parameters + blocks + looked_up
 
     @property
@@ -213,18 +209,12 @@ class Architecture(Shape):
     def weight_bytes(self, layout: Layout) -> float:
         """Return the weights that each GPU holds, each group in its dtype [B]."""
         h, n, stream = self.hidden_size, layout.tensor_parallel, self.stream
-        own, plan = self.residuals, self.residual_plan
-        inputs, ngrams, memory = self.layer_inputs, self.ngram_inputs, self.ngram_memory
         return (
             sum(part.weight_bytes(layout) * count for part, count in self.parts.items())
-            + self.input_projection_size * h * stream.bytes_of(self.input_projection_dtype)
+            + self.input_projection_size * h * BYTES_PER_ELEMENT[self.input_projection_dtype]
             + self.outer_bytes / n
             + self.num_norms * h * stream.residual_bytes
-            + (inputs.weight_bytes(stream, self.num_layers, layout) if inputs else 0)
-            + (ngrams.weight_bytes(stream) if ngrams else 0)
-            + (own.weight_bytes(stream, *plan) if own else 0)
-            + self._markov_parameters * stream.bytes_of(self.outer_dtype)
-            + (memory.weight_bytes(stream, layout) if memory else 0)
+            + sum(extra.weight_bytes(self.around, layout) for extra in self.extras)
         )
 
     def sequence_bytes(self, entries: FloatArray, tensor_parallel: int = 1) -> FloatArray:
@@ -261,24 +251,18 @@ class Architecture(Shape):
         width = self._embedding_width
         return self.hidden_size * width if width != self.hidden_size else 0
 
-    @property
-    def _markov_parameters(self) -> int:
-        """Weights of a Markov head, its table too [-]."""
-        own, size = self.markov, self.vocabulary_size
-        return own.table_parameters + own.parameters(self.hidden_size, size) if own else 0
+    def _tables(self, *, is_embedding: bool) -> int:
+        """Return the weights of tables of extras, those stored with the embedding or others [-]."""
+        found = (extra for extra in self.extras if extra.is_embedding == is_embedding)
+        return sum(extra.table_parameters(self.around) for extra in found)
 
     @property
     def _inner_parameters(self) -> int:
         """Weights that every token is multiplied by, feed-forward blocks and LM head aside."""
         h = self.hidden_size
         mixers = sum(int(part.weights(h)) * count for part, count in self.mixers.items())
-        inputs = self.layer_inputs.parameters(h, self.num_layers) if self.layer_inputs else 0
-        inputs += self.ngram_inputs.parameters(h) if self.ngram_inputs else 0
-        own, plan = self.residuals, self.residual_plan
-        mixed = own.parameters(h, *plan) if own else 0
-        inputs += self.ngram_memory.parameters(h) if self.ngram_memory else 0
-        chained = self.markov.parameters(h, self.vocabulary_size) if self.markov else 0
-        return mixers + inputs + mixed + chained + (self.input_projection_size + self.num_norms) * h
+        extras = sum(extra.parameters(self.around) for extra in self.extras)
+        return mixers + extras + (self.input_projection_size + self.num_norms) * h
 
 
 def load_architecture(

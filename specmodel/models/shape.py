@@ -10,6 +10,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import Record, field_names
 from specmodel.base.schemas import FROM_LIST, Count, Setting, Size
 from specmodel.layers.embeddings import LayerInputs, NgramInputs, NgramMemory
+from specmodel.layers.extras import Around, Extra
 from specmodel.layers.feed_forward import RoutedExperts
 from specmodel.layers.group import FeedForward, LayerGroup, Mixer, Stored, stored_parts
 from specmodel.layers.markov import MarkovHead
@@ -18,6 +19,9 @@ from specmodel.layers.residuals import Residuals
 from specmodel.layers.stream import Stream
 
 _Part = TypeVar("_Part")
+
+EXTRAS = ("residuals", "layer_inputs", "ngram_inputs", "ngram_memory", "markov")
+"""Fields of what a model may have beside its layers, embedding and LM head."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +62,16 @@ class Shape(Record):
     layers: Annotated[tuple[LayerGroup, ...], Setting(min_length=1), FROM_LIST]
 
     def __post_init__(self) -> None:
-        self._check_indexer()
-        self._check_caches()
-        self._check_head()
+        selecting = {mixer.selects for mixer in self.mixers}
+        if False in selecting and True not in selecting:
+            expected = "true in one layer at least, as nothing else selects what the others read"
+            raise InputError("has_indexer", False, expected)
+        if not self.reads_target_cache and not self.caches_read <= self.caches_kept:
+            expected = "true in a layer of the same heads and window, for the others to read"
+            raise InputError("has_own_cache", False, expected)
+        if self.has_tied_embeddings and self.head_dtype not in (None, self.outer_dtype):
+            expected = f"{self.outer_dtype}, as the LM head is the embedding transposed"
+            raise InputError("head_dtype", self.head_dtype, expected)
 
     def __hash__(self) -> int:
         return self._hash
@@ -68,22 +79,6 @@ class Shape(Record):
     @cached_property
     def _hash(self) -> int:
         return hash(tuple(getattr(self, name) for name in field_names(type(self))))
-
-    def _check_indexer(self) -> None:
-        selecting = {mixer.selects for mixer in self.mixers}
-        if False in selecting and True not in selecting:
-            expected = "true in one layer at least, as nothing else selects what the others read"
-            raise InputError("has_indexer", False, expected)
-
-    def _check_caches(self) -> None:
-        if not self.reads_target_cache and not self.caches_read <= self.caches_kept:
-            expected = "true in a layer of the same heads and window, for the others to read"
-            raise InputError("has_own_cache", False, expected)
-
-    def _check_head(self) -> None:
-        if self.has_tied_embeddings and self.head_dtype not in (None, self.outer_dtype):
-            expected = f"{self.outer_dtype}, as the LM head is the embedding transposed"
-            raise InputError("head_dtype", self.head_dtype, expected)
 
     @property
     def num_layers(self) -> int:
@@ -163,12 +158,12 @@ class Shape(Record):
     @property
     def outer_dtype(self) -> StorageDtype:
         """Dtype of embedding and router, and of the LM head where it has none of its own."""
-        return self.embedding_dtype or self._unquantised_dtype
+        return self.embedding_dtype or self.input_projection_dtype
 
     @property
     def input_projection_dtype(self) -> StorageDtype:
         """Dtype of the projection of a draft head, which no checkpoint or engine quantises."""
-        return self._unquantised_dtype
+        return self.weight_dtype if BYTES_PER_ELEMENT[self.weight_dtype] >= 2 else "bf16"
 
     @cached_property
     def stream(self) -> Stream:
@@ -219,19 +214,23 @@ class Shape(Record):
         return sum(group.norms for group in self.layers) + 1
 
     @cached_property
-    def residual_plan(self) -> tuple[int, int]:
-        """Layers that read the residual stream, and their mixers and feed-forward blocks [-].
+    def extras(self) -> tuple[Extra, ...]:
+        """What it has beside its layers, embedding and LM head."""
+        return tuple(extra for name in EXTRAS if (extra := getattr(self, name)))
 
-        What stands beside others, and has no norm, reads what they read.
-        """
+    @cached_property
+    def around(self) -> Around:
+        """What these see of it."""
+        # what stands beside others, and has no norm, reads what they read of the residual stream
         own = [group for group in self.layers if group.num_norms != 0]
-        parts = (group.count * (bool(group.mixer) + bool(group.feed_forward)) for group in own)
-        return sum(group.count for group in own), sum(parts)
-
-    @property
-    def _unquantised_dtype(self) -> StorageDtype:
-        """Dtype of linear layers, but not below 16 bits."""
-        return self.weight_dtype if BYTES_PER_ELEMENT[self.weight_dtype] >= 2 else "bf16"
+        blocks = (group.count * (bool(group.mixer) + bool(group.feed_forward)) for group in own)
+        return Around(
+            stream=self.stream,
+            vocabulary_size=self.vocabulary_size,
+            num_layers=self.num_layers,
+            mixed_layers=sum(group.count for group in own),
+            mixed_blocks=sum(blocks),
+        )
 
 
 def _counted(parts: Iterable[tuple[_Part | None, int]]) -> dict[_Part, int]:

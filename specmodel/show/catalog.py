@@ -204,7 +204,6 @@ def _find(name: str) -> Any:
 
 def _notes(record: Any) -> Row:
     """Return figures derived from a record, by title."""
-    from specmodel.drafters.published import PublishedAcceptance
     from specmodel.drafters.typical import PublishedHead
 
     if isinstance(record, specmodel.Architecture):
@@ -220,7 +219,7 @@ def _notes(record: Any) -> Row:
     if isinstance(record, specmodel.HardwareProfile):
         ridges = [f"{dtype} {record.ridge_point(dtype):.0f}" for dtype in record.dtype]
         return {"ridge point [FLOP/B]": ", ".join(ridges)}
-    if isinstance(record, PublishedAcceptance | PublishedHead):
+    if isinstance(record, PublishedHead):
         acceptance = record.acceptance
         rates: Any = acceptance.acceptance_by_position
         told = {"of": acceptance.source or "", "as an option": f"--acceptance {record.name}"}

@@ -22,7 +22,7 @@ from specmodel.algebra.ranks import (
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
-from specmodel.drafters.by_name import ngram_drafter
+from specmodel.drafters.models import ngram_drafter
 from specmodel.layers.attention import LatentAttention
 from specmodel.layers.batch import Layout
 from specmodel.layers.work import PassWork

@@ -168,8 +168,8 @@ def test_heads_of_speculators(head, kind, changes, block, more):
     assert (model.vocabulary_size, model.num_layers) == (32_000, 5)
     assert model.input_projection_size == 5 * 2048
     if kind == "dspark":  # a bias on draft tokens by one of the target's
-        assert model.markov.table_parameters == 151_936 * 128
-        assert model.markov.parameters(2048, 32_000) == 32_000 * 128
+        assert model.markov.table_parameters(model.around) == 151_936 * 128
+        assert model.markov.parameters(model.around) == 32_000 * 128
 
 
 def test_dspark_over_latents(head):

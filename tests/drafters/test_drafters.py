@@ -9,11 +9,13 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import step_times
 from specmodel.cost.memory import MemoryUse
-from specmodel.drafters.by_name import load_drafter, ngram_drafter
-from specmodel.drafters.heads import eagle3_drafter, eagle_drafter, mtp_drafter, parallel_drafter
+from specmodel.drafters.by_name import load_drafter
+from specmodel.drafters.eagle import eagle3_drafter, eagle_drafter, parallel_drafter
+from specmodel.drafters.models import ngram_drafter
+from specmodel.drafters.mtp import mtp_drafter
 from specmodel.drafters.names import DRAFTERS
 from specmodel.drafters.passes import Drafter, DraftPasses
-from specmodel.layers.matrices import matrix_work
+from specmodel.layers.blocks import linear
 from specmodel.models.architecture import load_architecture
 
 WIDE = load_architecture("llama-3.1-8b").with_changes("target", {"hidden_size": 10**7})
@@ -216,9 +218,7 @@ def test_a_drafter_brings_passes_of_its_own():
     h, size = target.hidden_size, target.vocabulary_size
 
     def heads(model, run):
-        return {
-            "heads": matrix_work(run, 1, weights=h * h + h * size, values=2 * h + size, depth=h)
-        }
+        return {"heads": linear(run, 1, weights=h * h + h * size, values=2 * h + size, depth=h)}
 
     def each(model, gamma, drafted):
         first = np.minimum(gamma, 1.0)

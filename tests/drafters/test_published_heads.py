@@ -6,7 +6,7 @@ from specmodel import load_architecture, load_drafter
 from specmodel.cost.deploying import deploy
 from specmodel.cost.memory import MemoryUse
 from specmodel.drafters.by_name import drafter_kind
-from specmodel.drafters.heads import eagle3_drafter
+from specmodel.drafters.eagle import eagle3_drafter
 
 PUBLISHED = [  # billions of parameters as published, and how near is reached
     ("minimax-m3", "eagle3", 3.075, 0.02),

@@ -294,7 +294,7 @@ def test_one_token_stays_bound_by_what_it_reads(hardware: str, dtype: str | None
 
 
 def test_rejection_is_of_what_was_drafted() -> None:
-    from specmodel.drafters.by_name import ngram_drafter
+    from specmodel.drafters.models import ngram_drafter
 
     point = {
         "target": "mixtral-8x7b", "hardware": "h200_sxm", "engine": "vllm-moesd-2025",

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from strategies import pass_of
 
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.records import as_table, build
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import draft_pass
 from specmodel.cost.memory import MemoryUse
-from specmodel.drafters.heads import mtp_drafter
+from specmodel.drafters.mtp import mtp_drafter
 from specmodel.layers.batch import Layout, sequence_group
 from specmodel.layers.compressed import CompressedAttention
 from specmodel.models.architecture import load_architecture
@@ -119,7 +120,7 @@ def test_weights_that_are_cut_and_copied(ratio):
     assert mixer.weights(4096, 4) == sum(tensors.values()) - cut * 3 / 4
     assert [n for n in range(1, 17) if mixer.cuts(n)] == [1, 2, 4, 8]
     stream = FLASH.stream
-    more = sum(map(tensors.get, unquantised(tensors))) * (2 - stream.bytes_of("fp8_block"))
+    more = sum(map(tensors.get, unquantised(tensors))) * (2 - BYTES_PER_ELEMENT["fp8_block"])
     assert mixer.widened_bytes(stream, 4) == pytest.approx(more)
 
 
@@ -201,7 +202,7 @@ def test_matrices_and_what_is_copied_to_each_gpu():
     cut = sum(tensors[name] for name in ("wq_b", "wo_a", "wo_b"))
     copied = sum(tensors[name] for name in ("wq_a", "wkv", "indexer.wq_b"))
     found = parts(4, batch_size=2, layout=Layout(4))
-    size = FLASH.stream.bytes_of("fp8_block")
+    size = BYTES_PER_ELEMENT["fp8_block"]
     weights = cut / 4 + copied
     assert found["attention_projections"].weight_bytes == pytest.approx(10 * weights * size)
     assert found["attention_projections"].flop == 2 * 10 * 2 * weights

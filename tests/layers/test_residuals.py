@@ -8,7 +8,7 @@ from strategies import pass_of
 
 from specmodel import decode
 from specmodel.base.errors import InputError
-from specmodel.drafters.heads import mtp_drafter
+from specmodel.drafters.mtp import mtp_drafter
 from specmodel.layers.batch import Layout
 from specmodel.models.architecture import load_architecture
 
@@ -93,7 +93,7 @@ def test_streams_that_are_not_mixed_need_fewer_numbers():
     """As in Hy4: what is read of each stream, and what each gets; two scales, four biases each."""
     own = {"kind": "hyper_connections", "num_streams": 4, "is_mixed": False}
     model = PLAIN.with_changes("target", {"residuals": own})
-    layers, blocks = model.residual_plan
+    layers, blocks = model.around.mixed_layers, model.around.mixed_blocks
     added = model.total_parameters - PLAIN.total_parameters
     assert (layers, blocks) == (LAYERS, 2 * LAYERS)
     assert added == blocks * (8 * (4 * model.hidden_size + 1) + 2)
@@ -108,7 +108,8 @@ def test_parts_beside_others_read_no_residual():
     group = PLAIN.layers[0]
     beside = replace(group, feed_forward=None, num_norms=0)
     model = replace(PLAIN, layers=(group, beside))
-    assert model.residual_plan == (group.count, 2 * group.count)
+    assert model.around.mixed_layers == group.count
+    assert model.around.mixed_blocks == 2 * group.count
 
 
 @pytest.mark.parametrize(("residuals", "message"), [

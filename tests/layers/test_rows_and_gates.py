@@ -282,6 +282,10 @@ def test_a_gpu_has_its_share_of_a_single_expert(gpus):
     routed = work_of(expert, gpus)["routed_experts"]
     assert routed.weight_bytes == pytest.approx(LAYERS * 3 * H * 1024 / gpus * 2, rel=1e-12)
     assert routed.flop == pytest.approx(TOKENS * routed.weight_bytes, rel=1e-12)  # 2 for 2 bytes
+    stream = load_architecture("gpt-oss-20b").stream
+    for layout in (Layout(gpus), Layout(gpus, data_parallel=3)):
+        held = expert.weight_bytes(replace(stream, hidden_size=H, expert_dtype="fp8"), layout)
+        assert held == pytest.approx(3 * H * 1024 / gpus, rel=1e-12)
 
 
 @pytest.mark.parametrize(("dtype", "quantisations"), [("bf16", 0), ("fp8", 3)])

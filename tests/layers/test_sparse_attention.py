@@ -375,7 +375,7 @@ def test_latent_attention_with_a_window_keeps_and_reads_no_more():
     sizes = {"num_heads": 64, "kv_lora_rank": 1024, "q_lora_rank": 1024, "v_head_dim": 128}
     whole = LatentAttention(**sizes, qk_nope_head_dim=192, qk_rope_head_dim=64)
     windowed = replace(whole, window=512)
-    assert windowed.for_head == (2, whole)
+    assert (windowed.for_head.place, windowed.for_head.mixer) == (2, whole)
     models = [
         replace(DEEPSEEK_V32, layers=(LayerGroup(count=2, mixer=mixer, feed_forward=None),))
         for mixer in (windowed, whole)

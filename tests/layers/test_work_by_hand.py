@@ -1,11 +1,14 @@
 """Work of single components, counted by hand or from what engines and checkpoints publish."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from strategies import pass_of
 
-from specmodel.layers import blocks
 from specmodel.layers.batch import Layout
+from specmodel.layers.blocks import Tokens
+from specmodel.layers.dense import dense_block
 from specmodel.models.architecture import load_architecture
 
 TOKENS = 7
@@ -109,10 +112,9 @@ def test_embedding_reads_a_row_and_writes_one_for_each_token(name, row):
 def test_dense_blocks_read_and_write_what_their_three_kernels_hand_on():
     """Input, gate and up out; these in and their product out; that in and the output."""
     h, width = 64.0, 256.0
-    sizes = {"width": width, "matrices": 3, "layers": 1, "value_bytes": 2.0, "dtype": "bf16"}
-    tokens = np.float64(TOKENS)
-    products = blocks.feed_forward(tokens, hidden_size=h, stored_dtype="bf16", **sizes)
-    acted = blocks.activation_function(tokens, **sizes)
+    model = load_architecture("llama-3.1-8b")
+    run = Tokens(replace(model.stream, hidden_size=h), np.float64(TOKENS))
+    products, acted = dense_block("dense_ffn", run, width, 1, is_gated=True, dtype="bf16").values()
     assert products.activation_bytes == TOKENS * ((h + 2 * width) + (width + h)) * 2
     assert acted.activation_bytes == TOKENS * (2 * width + width) * 2
     assert (products.kernels, acted.kernels) == (2, 1)

@@ -12,6 +12,7 @@ from specmodel.cost.deploying import deploy
 from specmodel.models.architecture import Architecture, load_architecture
 from specmodel.models.hf.drafting import mtp_fields
 from specmodel.models.hf.keys import table
+from specmodel.models.hf.reader import Reader
 
 OTHER_TYPES = table("other_model_types")
 
@@ -791,7 +792,7 @@ def test_mtp_modules_are_no_layers_but_told(read):
     keys = {"use_mtp": True, "num_mtp_modules": 3, "mtp_transformer_layers": 1}
     assert read(MINIMAX_M2, **keys) == replace(read(MINIMAX_M2), num_mtp_modules=3)
     both = {"num_mtp_modules": 7, "num_nextn_predict_layers": 1}  # as MiniMax-M3 has it
-    assert mtp_fields(both, "config") == {"num_mtp_modules": 7}
+    assert mtp_fields(Reader(both, "config")) == {"num_mtp_modules": 7}
     for value in (-1, 1.5, "3", True, 65):
         with pytest.raises(InputError, match=r"num_mtp_modules: got .*from 0 to 64"):
             read(MINIMAX_M2, num_mtp_modules=value)

@@ -12,7 +12,7 @@ from specmodel.base.records import as_table
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import step_times
 from specmodel.drafters.by_name import load_drafter
-from specmodel.drafters.heads import mtp_drafter
+from specmodel.drafters.mtp import mtp_drafter
 from specmodel.layers.batch import Layout
 from specmodel.models.architecture import Architecture, load_architecture
 
@@ -195,7 +195,8 @@ def test_tables_of_ngrams_are_capacity(read_shared):
     memory = as_table(model.ngram_memory)
     held = model.with_changes("target", {"ngram_memory": memory | {"is_on_gpu": True}})
     more = held.weight_bytes(Layout(4)) - model.weight_bytes(Layout(4))
-    assert more == pytest.approx(model.ngram_memory.table_parameters * (1 + 1 / 32) / 4)
+    elements = model.ngram_memory.table_parameters(model.around)
+    assert more == pytest.approx(elements * (1 + 1 / 32) / 4)
     found = pass_of(model, batch_size=3, layout=Layout(4)).components["ngram_memory"]
     assert found.weight_bytes == 2 * (24 * 256) * 5 * 5120 / 4 * 2
     rows = 3 * 2 * 24 * 256

@@ -15,7 +15,8 @@ from specmodel.base.records import toml_text
 from specmodel.cost.deploying import deploy
 from specmodel.cost.forward import pass_work
 from specmodel.cost.memory import MemoryUse
-from specmodel.drafters.heads import eagle3_drafter, mtp_drafter
+from specmodel.drafters.eagle import eagle3_drafter
+from specmodel.drafters.mtp import mtp_drafter
 from specmodel.layers.batch import Layout, sequence_group
 from specmodel.models.architecture import Architecture, load_architecture
 

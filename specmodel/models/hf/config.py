@@ -9,14 +9,13 @@ from typing import Any
 
 from specmodel.base.errors import InputError
 from specmodel.models.hf.drafting import is_draft_head, mtp_fields
-from specmodel.models.hf.family import Family
 from specmodel.models.hf.keys import table
 from specmodel.models.hf.kimi import residuals
 from specmodel.models.hf.mimo import windowed_mtp_layer
 from specmodel.models.hf.mixers import layer_kinds
 from specmodel.models.hf.own_rules import rules_of
 from specmodel.models.hf.quantization import checkpoint_dtypes
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.reader import Fields, Reader
 
 _SHARED_KEYS = ("torch_dtype", "dtype", "quantization_config")
 """Keys that wrappers may have outside of `text_config`, inside, or in both if they agree."""
@@ -34,7 +33,7 @@ def architecture_fields(
     beside: Mapping[str, Any] | None = None,
     *,
     is_dtype_given: bool = False,
-) -> dict[str, Any]:
+) -> Fields:
     """Return the fields of an `Architecture` that a configuration describes.
 
     `beside` is the content of its ``hf_quant_config.json``, if there is one. If the dtype of
@@ -44,22 +43,22 @@ def architecture_fields(
     if is_draft_head(config):
         expected = "a model of its own, as this is a draft head: the drafter of its target"
         raise reader.fault("architectures", expected)
-    family = reader.family()
-    rules = rules_of(family)
+    reader.find_family()
+    rules = rules_of(reader)
     num_layers = rules.num_layers(reader)
-    if family.lists_mtp:
+    if reader.family.lists_mtp:
         reader.trailing = reader.whole("num_nextn_predict_layers", 0, minimum=0)
-    fields = _outer_fields(reader, family)
-    blocks = rules.blocks(reader, family, num_layers)
-    mixers = rules.mixers(reader, family, *layer_kinds(reader, family, num_layers))
-    if family.has_windowed_mtp:
-        fields["mtp_layer"] = windowed_mtp_layer(reader, family, [m for m in mixers if m])
+    fields = _outer_fields(reader)
+    blocks = rules.blocks(reader, num_layers)
+    mixers = rules.mixers(reader, *layer_kinds(reader, num_layers))
+    if reader.family.has_windowed_mtp:
+        fields["mtp_layer"] = windowed_mtp_layer(reader, [m for m in mixers if m])
     layers = [
         {"mixer": mixer, "feed_forward": block} for mixer, block in zip(mixers, blocks, strict=True)
     ]
     fields |= rules.fields(reader, layers)
     dtype = reader.dtype()
-    reader.refuse_other_keys(family.harmless, family.harmless_groups)
+    reader.refuse_other_keys(reader.family.harmless, reader.family.harmless_groups)
     try:
         rules.check_quantisation(reader, beside)
         dtypes, layers = checkpoint_dtypes(
@@ -78,15 +77,10 @@ def architecture_fields(
     return dtypes | fields | {"layers": grouped(layers)}
 
 
-def _outer_fields(reader: Reader, family: Family) -> dict[str, Any]:
+def _outer_fields(reader: Reader) -> Fields:
     """Return the fields of what is around the layers, and of MTP modules."""
-    fields = mtp_fields(
-        reader.config,
-        reader.argument,
-        untold=family.untold_mtp,
-        has_own_layer=family.has_windowed_mtp,
-    )
-    fields |= {
+    family = reader.family
+    fields = mtp_fields(reader) | {
         "hidden_size": reader.whole("hidden_size"),
         "vocabulary_size": reader.whole("vocab_size"),
         "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),
@@ -98,7 +92,7 @@ def _outer_fields(reader: Reader, family: Family) -> dict[str, Any]:
     return fields
 
 
-def _positions(reader: Reader, offset: int, hidden_size: int) -> dict[str, Any]:
+def _positions(reader: Reader, offset: int, hidden_size: int) -> Fields:
     """Return the number of learned positions, and the width of embeddings if it is narrower."""
     embedding_size = reader.whole("word_embed_proj_dim", hidden_size)
     return {
@@ -107,9 +101,9 @@ def _positions(reader: Reader, offset: int, hidden_size: int) -> dict[str, Any]:
     }
 
 
-def grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def grouped(layers: list[Fields]) -> list[Fields]:
     """Return groups of layers that are alike, in order of appearance, without empty layers."""
-    groups: list[dict[str, Any]] = []
+    groups: list[Fields] = []
     for parts in (layer for layer in layers if layer["mixer"] or layer["feed_forward"]):
         same = next((group for group in groups if group == parts | {"count": group["count"]}), None)
         if same:

@@ -1,9 +1,7 @@
 """DeepSeek-V4 and V4.1 in a ``config.json``: compressed entries in the cache, residual streams."""
 
-from typing import Any
-
-from specmodel.models.hf.family import COMPRESSED, SLIDING, Family
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.family import COMPRESSED, SLIDING
+from specmodel.models.hf.reader import Fields, Reader
 
 _RATIOS = {0: SLIDING, 4: COMPRESSED[0], 128: COMPRESSED[1]}
 """Kind of a layer by how many tokens one compressed entry stands for; 0 if it has none."""
@@ -15,7 +13,7 @@ _SOURCES = ("kv_source_layer_ids", "index_source_layer_ids")
 """V4.1: lists of the layers that make entries, and of those that select some, for others too."""
 
 
-def by_ratios(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+def by_ratios(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the kind of each layer by its compression ratio, or as listed."""
     if reader.get(_KEY) is None and listed:
         _check_rates(reader)
@@ -24,9 +22,7 @@ def by_ratios(reader: Reader, family: Family, listed: list[str], num_layers: int
     return reader.agreed(listed, kinds, f"the kinds that {_KEY} gives")
 
 
-def by_shared_entries(
-    reader: Reader, family: Family, listed: list[str], num_layers: int
-) -> list[str]:
+def by_shared_entries(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the kind of each layer of V4.1, by its compression ratio alone."""
     if listed:
         raise reader.fault("layer_types", f"none, as {_KEY} says the kinds of these layers")
@@ -50,9 +46,7 @@ def _ratios(reader: Reader, num_layers: int, known: tuple[int, ...]) -> list[int
     return ratios[:num_layers]
 
 
-def compressed_mixers(
-    reader: Reader, family: Family, kinds: list[str], window: int | None
-) -> list[dict[str, Any]]:
+def compressed_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
     """Return the attention of each layer."""
     if reader.is_family(_SHARED):
         return _sharing_mixers(reader, len(kinds))
@@ -65,7 +59,7 @@ def compressed_mixers(
     return [made[kind] for kind in kinds]
 
 
-def _sharing_mixers(reader: Reader, num_layers: int) -> list[dict[str, Any]]:
+def _sharing_mixers(reader: Reader, num_layers: int) -> list[Fields]:
     """Return the attention of each layer of V4.1, where layers share entries and selections.
 
     A layer reads the entries that the last layer made which makes any, and of these what the last
@@ -73,7 +67,7 @@ def _sharing_mixers(reader: Reader, num_layers: int) -> list[dict[str, Any]]:
     """
     ratios = _ratios(reader, num_layers, _SHARED_RATIOS)
     makers, choosers = _sources(reader, [i for i, ratio in enumerate(ratios) if ratio])
-    base, mixers = _heads(reader), list[dict[str, Any]]()
+    base, mixers = _heads(reader), list[Fields]()
     index = reader.sizes("indexer of entries") | {"is_index_compressed": False} if makers else {}
     for i, ratio in enumerate(ratios):
         last = max((maker for maker in makers if maker <= i), default=i)
@@ -97,7 +91,7 @@ def _sources(reader: Reader, compressed: list[int]) -> tuple[set[int], set[int]]
     return makers, choosers
 
 
-def compressed_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+def compressed_fields(reader: Reader, layers: list[Fields]) -> Fields:
     """Return what is around the layers: residual streams, an MTP module, the dtype of the cache.
 
     Engines keep the cache in 8 bits unless told otherwise, as vLLM 0.33 has it
@@ -109,11 +103,14 @@ def compressed_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str,
     differ chooses as evenly, and the share of experts that tokens of a sequence have in common is
     not known apart. Its table, six numbers for each token of the vocabulary, is left out.
     """
-    if reader.get("quantization_config") and not reader.is_family("deepseek_ref"):
-        _check_expert_dtype(reader)
+    record = reader.get("quantization_config")
+    if record and not reader.is_family("deepseek_ref"):
+        inner = record.get("expert_dtype") if isinstance(record, dict) else None
+        if reader.get("expert_dtype") is None and inner is None:  # vLLM: 4 bits, SGLang: by weights
+            raise reader.fault("expert_dtype", "fp4 or fp8, as engines differ where it is not said")
     streams = reader.whole("hc_mult", minimum=2)
     block = layers[-1]["feed_forward"]
-    fields: dict[str, Any] = {
+    fields: Fields = {
         "residuals": {
             "kind": "hyper_connections",
             "num_streams": streams,
@@ -131,7 +128,7 @@ def compressed_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str,
     }
 
 
-def _dspark_block(reader: Reader, block: dict[str, Any] | None) -> dict[str, Any] | None:
+def _dspark_block(reader: Reader, block: Fields | None) -> Fields | None:
     """Return the feed-forward block of a layer of a DSpark head, which may have fewer experts."""
     keys = {"num_experts": "dspark_n_routed_experts"}
     keys |= {"experts_per_token": "dspark_num_experts_per_tok"}
@@ -139,7 +136,7 @@ def _dspark_block(reader: Reader, block: dict[str, Any] | None) -> dict[str, Any
     return block and block | own
 
 
-def _memory(reader: Reader, streams: int) -> dict[str, Any]:
+def _memory(reader: Reader, streams: int) -> Fields:
     """Return the tables of n-grams beside some layers, if there are any."""
     layers = reader.layer_numbers("engram_layer_ids")
     if not layers:
@@ -160,18 +157,7 @@ def _memory(reader: Reader, streams: int) -> dict[str, Any]:
     return {"ngram_memory": memory}
 
 
-def _check_expert_dtype(reader: Reader) -> None:
-    """Refuse a checkpoint that does not give the dtype of experts.
-
-    vLLM then takes 4 bits, SGLang looks into the weights.
-    """
-    record = reader.get("quantization_config")
-    inner = record.get("expert_dtype") if isinstance(record, dict) else None
-    if reader.get("expert_dtype") is None and inner is None:
-        raise reader.fault("expert_dtype", "fp4 or fp8, as engines differ where it is not said")
-
-
-def _heads(reader: Reader) -> dict[str, Any]:
+def _heads(reader: Reader) -> Fields:
     """Return attention over a window alone, whose matrices all layers have."""
     if reader.whole("num_key_value_heads", 1) != 1:
         raise reader.fault("num_key_value_heads", "1, as all heads share one key")

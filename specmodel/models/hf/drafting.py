@@ -1,12 +1,16 @@
-"""Drafting in a ``config.json``: whether it is a draft head, and MTP modules of a target."""
+"""Drafting in a ``config.json``: MTP modules of a target, and what readers of draft heads share."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from specmodel.base.errors import InputError
-from specmodel.models.hf.family import FULL, INDEXED
-from specmodel.models.hf.head_parts import MOST_LAYERS
+from specmodel.models.hf.family import FULL, INDEXED, SLIDING
 from specmodel.models.hf.keys import table
+from specmodel.models.hf.mixers import attention
+from specmodel.models.hf.reader import Fields, Reader
+
+MOST_LAYERS = 64
+"""Layers of a head, or modules of a target, at most [-]."""
 
 
 def is_draft_head(config: Mapping[str, Any]) -> bool:
@@ -16,33 +20,23 @@ def is_draft_head(config: Mapping[str, Any]) -> bool:
     return any(map(config.get, signs["keys"])) or any(part in names for part in signs["names"])
 
 
-def mtp_fields(
-    config: Mapping[str, Any], argument: str, *, untold: int = 0, has_own_layer: bool = False
-) -> dict[str, Any]:
+def mtp_fields(reader: Reader) -> Fields:
     """Return the fields of an `Architecture` about its MTP modules.
 
-    `untold` is their number where no key says it [-]; `has_own_layer` says that they are not like
-    the target's layers and are read elsewhere. One module is the default of an `Architecture`.
+    Modules whose attention, experts, embedding or head are not the target's are refused. One module
+    is the default of an `Architecture`.
     """
+    config, has_own_layer = reader.config, reader.family.has_windowed_mtp
     counts = table("key_names")["mtp_counts"]
-    key = next((name for name in counts if config.get(name) is not None), None)
-    count = config[key] if key else untold
+    key = next((name for name in counts if config.get(name) is not None), "")
+    count = config[key] if key else reader.family.untold_mtp
     if type(count) is not int or not 0 <= count <= MOST_LAYERS:
-        raise InputError(f"{argument} {key}", count, f"a whole number from 0 to {MOST_LAYERS}")
-    fields: dict[str, Any] = {} if count == 1 else {"num_mtp_modules": count}
-    _check_mtp_layers(config, argument, has_own_layer=has_own_layer)
-    shares = config.get("index_share_for_mtp_iteration", False)
-    if not isinstance(shares, bool | None):
-        raise InputError(f"{argument} index_share_for_mtp_iteration", shares, "true or false")
-    return fields | ({"shares_mtp_index": True} if shares else {})
-
-
-def _check_mtp_layers(config: Mapping[str, Any], argument: str, *, has_own_layer: bool) -> None:
-    """Refuse MTP modules whose attention, experts, embedding or head are not the target's."""
+        raise reader.fault(key, f"a whole number from 0 to {MOST_LAYERS}")
     key = "mtp_use_dedicated_embeddings"
     if config.get(key) not in (None, False):
-        expected = "false, as modules with an embedding of their own are not known here"
-        raise InputError(f"{argument} {key}", config[key], expected)
+        raise reader.fault(
+            key, "false, as modules with an embedding of their own are not known here"
+        )
     for key, known in (
         ("mtp_layer_types", (FULL, *INDEXED)),
         ("mtp_mlp_layer_types", ("sparse",)),
@@ -50,11 +44,104 @@ def _check_mtp_layers(config: Mapping[str, Any], argument: str, *, has_own_layer
         kinds = [] if has_own_layer else config.get(key) or []
         if not isinstance(kinds, list) or any(kind not in known for kind in kinds):
             expected = f"a list of {' or '.join(known)}, as other modules are not known here"
-            raise InputError(f"{argument} {key}", kinds, expected)
+            raise reader.fault(key, expected)
     for key, fitting in (
         ("mtp_layers_block_type", (["attention", "moe"], [FULL, "moe"])),
         ("mtp_hybrid_override_pattern", ("*E",)),
     ):
         if config.get(key) is not None and config[key] not in fitting:
-            expected = f"{fitting[0]!r}, as other modules are not known here"
-            raise InputError(f"{argument} {key}", config[key], expected)
+            raise reader.fault(key, f"{fitting[0]!r}, as other modules are not known here")
+    shares = config.get("index_share_for_mtp_iteration", False)
+    if not isinstance(shares, bool | None):
+        raise reader.fault("index_share_for_mtp_iteration", "true or false")
+    fields: Fields = {} if count == 1 else {"num_mtp_modules": count}
+    return fields | ({"shares_mtp_index": True} if shares else {})
+
+
+def head_kind(config: Mapping[str, Any]) -> str | None:
+    """Return the kind of a draft head by the name of its class, None if it is not known here."""
+    names = config.get("architectures")
+    name = names[0] if isinstance(names, list) and len(names) == 1 else None
+    classes = table("draft_heads")["classes"]
+    return next((kind for kind, known in classes.items() if name in known), None)
+
+
+def check_known(reader: Reader, kinds: Collection[str]) -> None:
+    """Refuse a class of head that is none of these kinds, and say what of it is not modelled."""
+    if head_kind(reader.config) in kinds:
+        return
+    names, known = reader.config.get("architectures"), table("draft_heads")
+    name = names[0] if isinstance(names, list) and len(names) == 1 else None
+    told = known["unread"].get(str(name))
+    if told:
+        raise reader.fault(
+            "architectures", f"an EAGLE-3 head or one of a block: {told} is not modelled"
+        )
+    classes = ", ".join(itertools.chain(*known["classes"].values()))
+    expected = f"an EAGLE-3 head or one of a block, as others are not read: one of {classes}"
+    raise reader.fault("architectures", expected)
+
+
+def check_target(
+    reader: Reader, hidden_size: int, vocabulary_size: int, num_streams: int = 1
+) -> int:
+    """Refuse a head that was trained for another target; return the width of a feature [-].
+
+    A target of several residual streams may give them all: `hc_mult` or the width says so.
+    """
+    is_told = reader.config.get("target_hidden_size") is not None
+    key, wide = "target_hidden_size" if is_told else "hidden_size", hidden_size * num_streams
+    streams = reader.whole("hc_mult", 1)
+    if streams not in (1, num_streams):
+        raise reader.fault("hc_mult", f"that of the target, {num_streams}, for a head of it")
+    told = reader.whole(key)
+    if told != hidden_size and not (is_told and told == wide):
+        raise reader.fault(key, f"that of the target, {hidden_size}, for a head of this target")
+    if reader.whole("vocab_size") != vocabulary_size:
+        needed = f"that of the target, {vocabulary_size}, for a head of this target"
+        raise reader.fault("vocab_size", needed)
+    return max(told, hidden_size * streams)
+
+
+def heads(reader: Reader, *, has_latents: bool) -> Fields:
+    """Return the fields of attention: over latents, or with groups of heads."""
+    if not has_latents:
+        return attention(reader)
+    reader.pass_over("num_key_value_heads")
+    return reader.sizes("latent")
+
+
+def windows(reader: Reader, num_layers: int) -> list[dict[str, int]]:
+    """Return the field `window` of each layer by its type, {} for the whole context [token]."""
+    types = reader.by_layer("layer_types", num_layers, (FULL, SLIDING))
+    is_windowed = reader.get("sliding_window") and reader.get("use_sliding_window", True)
+    if is_windowed and reader.get("layer_types") is None:
+        raise reader.fault("layer_types", "the layers that sliding_window is for")
+    own = {"window": reader.whole("sliding_window")} if SLIDING in types else {}
+    return [{**own} if kind == SLIDING else {} for kind in types]
+
+
+def ffn_size(reader: Reader) -> int:
+    """Return the width of the dense block, for Llama 4 by the key that SGLang takes [-]."""
+    reader.pass_over("intermediate_size", "intermediate_size_mlp")
+    is_llama4 = reader.config["model_type"] == "llama4_text"
+    return reader.whole("intermediate_size_mlp" if is_llama4 else "intermediate_size")
+
+
+def vocabularies(reader: Reader, vocabulary_size: int) -> dict[str, int]:
+    """Return the fields of the vocabulary of the head, which is at most its target's [token]."""
+    size = reader.whole("draft_vocab_size", vocabulary_size)
+    if size > vocabulary_size:
+        raise reader.fault("draft_vocab_size", f"at most the {vocabulary_size} of the target")
+    if reader.flag("tie_word_embeddings", False) and size != vocabulary_size:
+        raise reader.fault("tie_word_embeddings", f"false with draft_vocab_size = {size}")
+    whole = {"input_vocabulary_size": vocabulary_size} if size != vocabulary_size else {}
+    return {"vocabulary_size": size, **whole}
+
+
+def num_layers_of(reader: Reader) -> int:
+    """Return the layers of a head, which are few [-]."""
+    num_layers = reader.whole("num_hidden_layers")
+    if num_layers > MOST_LAYERS:
+        raise reader.fault("num_hidden_layers", f"at most {MOST_LAYERS} in a head")
+    return num_layers

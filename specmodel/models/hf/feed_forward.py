@@ -1,48 +1,50 @@
 """Feed-forward block of each layer of a ``config.json``: dense, or routed and shared experts."""
 
 from collections.abc import Callable
-from typing import Any
 
-from specmodel.models.hf.family import Family
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.reader import Fields, Layers, Reader
 
 _ROUTED = ("moe", "hash_moe")
 """Other names of blocks that route, as transformers 5 writes them for DeepSeek-V4."""
 
 
-def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
+def feed_forwards(reader: Reader, num_layers: int) -> Layers:
     """Return the fields of each layer's feed-forward block."""
+    family = reader.family
     reader.pass_over("intermediate_size", str(family.dense_size))  # if no layer has such a block
     has_experts = bool(family.experts)
     if family.may_lack_experts:
         has_experts = bool(reader.get(str(family.experts)))
     if not has_experts:
-        pass_over_experts(reader, family)
-    dense = _dense_layers(reader, family, num_layers) if has_experts else [True] * num_layers
-    experts = experts_block(reader, family) if has_experts else None
-    block = dense_block(reader, family) if any(dense) else None
+        pass_over_experts(reader)
+    dense = _dense_layers(reader, num_layers) if has_experts else [True] * num_layers
+    experts = experts_block(reader) if has_experts else None
+    block = dense_block(reader) if any(dense) else None
     return [block if is_dense else experts for is_dense in dense]
 
 
-def dense_block(reader: Reader, family: Family) -> dict[str, Any]:
+def dense_block(reader: Reader) -> Fields:
     """Return the fields of a dense block."""
+    family = reader.family
     if family.dense_size is None:
         raise reader.fault("model_type", "a family whose layers all route")
     width = reader.whole(family.dense_size)
     return {"kind": "dense", "is_gated": family.is_gated, "ffn_size": width}
 
 
-def pass_over_experts(reader: Reader, family: Family) -> None:
+def pass_over_experts(reader: Reader) -> None:
     """Take keys of experts as known in a model without any, as files with defaults have them."""
-    own = (family.experts, family.expert_size, family.latent_size, family.num_shared)
+    family = reader.family
     if family.experts:
+        own = family.experts, family.expert_size, family.latent_size, family.num_shared
         reader.pass_over("num_experts_per_tok", *map(str, (*own, family.shared_size)))
 
 
-def experts_block(reader: Reader, family: Family) -> dict[str, Any]:
+def experts_block(reader: Reader) -> Fields:
     """Return the fields of a block of experts, by the keys that the family has for them."""
+    family = reader.family
     count_key, size_key = str(family.experts), str(family.expert_size)
-    fields: dict[str, Any] = {
+    fields: Fields = {
         "kind": "experts",
         "num_experts": reader.whole_in_all(count_key),
         "experts_per_token": reader.whole_in_all("num_experts_per_tok"),
@@ -77,7 +79,7 @@ def experts_block(reader: Reader, family: Family) -> dict[str, Any]:
 
 def chosen_experts(
     reader: Reader, count_key: str, chosen_key: str = "num_experts_per_tok", *, minimum: int = 2
-) -> dict[str, Any]:
+) -> Fields:
     """Return the number of experts and how many of them a token uses, as fields of a block."""
     count, chosen = reader.whole(count_key, minimum=minimum), reader.whole(chosen_key)
     if chosen > count:
@@ -85,11 +87,11 @@ def chosen_experts(
     return {"kind": "experts", "num_experts": count, "experts_per_token": chosen}
 
 
-def _dense_layers(reader: Reader, family: Family, num_layers: int) -> list[bool]:
+def _dense_layers(reader: Reader, num_layers: int) -> list[bool]:
     """Return which layers are dense, by the family's rule, by a list, or by both if they agree."""
     key, by_rule = None, [False] * num_layers
-    if family.dense_layers:
-        key, by_rule = family.rule("dense_layers", _RULES)(reader, family, num_layers)
+    if reader.family.dense_layers:
+        key, by_rule = reader.family.rule("dense_layers", _RULES)(reader, num_layers)
     if reader.get("mlp_layer_types") is None:
         return by_rule
     listed = listed_as_dense(reader, num_layers)
@@ -109,14 +111,14 @@ _Rule = tuple[str | None, list[bool]]
 """The key that decides which layers are dense, None if none is given, and which these are."""
 
 
-def _dense_every(reader: Reader, family: Family, num_layers: int) -> _Rule:
+def _dense_every(reader: Reader, num_layers: int) -> _Rule:
     """Make each n-th layer dense, where n is what the family's `dense_every` says."""
-    key = str(family.dense_every)
+    key = str(reader.family.dense_every)
     step = reader.whole(key)
     return key, [(i + 1) % step == 0 for i in range(num_layers)]
 
 
-def _dense_by_step(reader: Reader, family: Family, num_layers: int) -> _Rule:
+def _dense_by_step(reader: Reader, num_layers: int) -> _Rule:
     """Make all layers dense but each so many-th, and those that are listed."""
     step = reader.whole("decoder_sparse_step", 1)
     listed = reader.layer_numbers("mlp_only_layers") or set[int]()
@@ -124,11 +126,11 @@ def _dense_by_step(reader: Reader, family: Family, num_layers: int) -> _Rule:
     return key, [i in listed or (i + 1) % step > 0 for i in range(num_layers)]
 
 
-def _dense_leading(reader: Reader, family: Family, num_layers: int) -> _Rule:
+def _dense_leading(reader: Reader, num_layers: int) -> _Rule:
     """Make the first layers dense, and of the others those that `moe_layer_freq` leaves out."""
     key = "first_k_dense_replace"
     is_listed = reader.get("mlp_layer_types") is not None
-    num_leading = reader.whole(key, 0 if is_listed else family.num_leading, minimum=0)
+    num_leading = reader.whole(key, 0 if is_listed else reader.family.num_leading, minimum=0)
     is_given = reader.get(key) is not None
     if not isinstance(reader.get("moe_layer_freq"), list):
         step = reader.whole("moe_layer_freq", 1)
@@ -141,12 +143,12 @@ def _dense_leading(reader: Reader, family: Family, num_layers: int) -> _Rule:
     return "moe_layer_freq", [is_sparse == 0 for is_sparse in pattern]
 
 
-def _dense_by_number(reader: Reader, family: Family, num_layers: int) -> _Rule:
+def _dense_by_number(reader: Reader, num_layers: int) -> _Rule:
     num_dense = reader.whole("num_dense_layers", minimum=0)
     return "num_dense_layers", [i < num_dense for i in range(num_layers)]
 
 
-def _dense_outside(reader: Reader, family: Family, num_layers: int) -> _Rule:
+def _dense_outside(reader: Reader, num_layers: int) -> _Rule:
     """Make the layers dense before a first and after a last that route, or between their steps."""
     key = "moe_layer_start_index"
     if reader.get(key) is None and reader.get("mlp_layer_types") is not None:
@@ -163,16 +165,16 @@ def _dense_outside(reader: Reader, family: Family, num_layers: int) -> _Rule:
     return key, [not is_sparse for is_sparse in sparse]
 
 
-def _dense_unless_enumerated(reader: Reader, family: Family, num_layers: int) -> _Rule:
+def _dense_unless_enumerated(reader: Reader, num_layers: int) -> _Rule:
     """Make the layers dense whose numbers a list, or a text with commas, leaves out."""
     key = "moe_layers_enum"
     value = reader.get(key)
     if value is None and reader.get("first_k_dense_replace") is not None:
-        return _dense_leading(reader, family, num_layers)
+        return _dense_leading(reader, num_layers)
     if value is None and reader.get("mlp_layer_types") is not None:
         return None, []
-    if value is None and family.num_leading is not None:
-        return _dense_leading(reader, family, num_layers)
+    if value is None and reader.family.num_leading is not None:
+        return _dense_leading(reader, num_layers)
     words = value.split(",") if isinstance(value, str) else value
     if not isinstance(words, list) or not all(str(word).strip().isdecimal() for word in words):
         raise reader.fault(key, "the numbers of the layers that route, in a text or list")
@@ -180,14 +182,14 @@ def _dense_unless_enumerated(reader: Reader, family: Family, num_layers: int) ->
     return key, [i not in sparse for i in range(num_layers)]
 
 
-def _dense_interleaved(reader: Reader, family: Family, num_layers: int) -> _Rule:
+def _dense_interleaved(reader: Reader, num_layers: int) -> _Rule:
     step = reader.whole("interleave_moe_layer_step", 1)
     listed = reader.layer_numbers("moe_layers")
     sparse = range(step - 1, num_layers, step) if listed is None else listed
     return "interleave_moe_layer_step", [i not in sparse for i in range(num_layers)]
 
 
-_RULES: dict[str, Callable[[Reader, Family, int], _Rule]] = {
+_RULES: dict[str, Callable[[Reader, int], _Rule]] = {
     "by step": _dense_by_step,
     "enumerated": _dense_unless_enumerated,
     "every": _dense_every,

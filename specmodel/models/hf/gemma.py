@@ -6,9 +6,9 @@ And its assistants, draft heads that attend to caches of their target.
 from collections.abc import Mapping
 from typing import Any
 
-from specmodel.models.hf.family import FULL, SLIDING, Family
+from specmodel.models.hf.family import FULL, SLIDING
 from specmodel.models.hf.feed_forward import chosen_experts
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
 
 ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
 _TEXTS = ("gemma4_text", "gemma4_unified_text")
@@ -19,9 +19,7 @@ _LAYER_INPUT_SIZE, _LAYER_VOCABULARY_SIZE = 256, 262_144
 """Defaults of transformers 5.23 for keys that are missing."""
 
 
-def gemma_mixers(
-    reader: Reader, family: Family, kinds: list[str], window: int | None
-) -> list[dict[str, Any]]:
+def gemma_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
     """Return the attention of each layer; layers with full attention have heads of their own.
 
     Where `attention_k_eq_v` is true, they have no matrix of values. The last
@@ -29,11 +27,15 @@ def gemma_mixers(
     """
     kinds = [*kinds[:-1], FULL]
     own = _mixers_of_kinds(reader, kinds, window)
-    first_reader = len(kinds) - _num_readers(reader, kinds)
+    count = _given_readers(reader)
+    first_reader = len(kinds) - count
+    if count and not set(kinds[first_reader:]) <= set(kinds[:first_reader]):
+        expected = f"fewer, so that of each kind a layer keeps what later ones of {len(kinds)} read"
+        raise reader.fault("num_kv_shared_layers", expected)
     return own[:first_reader] + [_reader_of(mixer) for mixer in own[first_reader:]]
 
 
-def gemma_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
+def gemma_blocks(reader: Reader, num_layers: int) -> Layers:
     """Return the feed-forward block of each layer: dense, and experts beside it where there are."""
     ffn_size, num_readers = reader.whole("intermediate_size"), _given_readers(reader)
     is_double = reader.flag("use_double_wide_mlp", False) and num_readers > 0
@@ -55,7 +57,7 @@ def gemma_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[s
     return [fields] * num_layers
 
 
-def gemma_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+def gemma_fields(reader: Reader, layers: list[Fields]) -> Fields:
     """Return the embeddings of each layer, if any, and write into each layer how many norms it has.
 
     One before and one after each part, three more for experts beside a dense block, one after
@@ -74,7 +76,7 @@ def gemma_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]
 
 def assistant_fields(
     config: Mapping[str, Any], argument: str, *, hidden_size: int, vocabulary_size: int
-) -> dict[str, Any]:
+) -> Fields:
     """Return the fields of an `Architecture` that the configuration of an assistant describes.
 
     Its input projection stands for the two that each pass has: from the target's embedding and
@@ -110,7 +112,7 @@ def assistant_fields(
     return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
 
 
-def _layers_of_assistant(reader: Reader) -> list[dict[str, Any]]:
+def _layers_of_assistant(reader: Reader) -> list[Fields]:
     """Return the layers of an assistant, none of which has a cache."""
     num_layers = reader.whole("num_hidden_layers")
     for key, expected in (
@@ -132,20 +134,15 @@ def _layers_of_assistant(reader: Reader) -> list[dict[str, Any]]:
     ]
 
 
-def _mixers_of_kinds(reader: Reader, kinds: list[str], window: int | None) -> list[dict[str, Any]]:
+def _mixers_of_kinds(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
     """Return the attention of each layer as if each had a cache of its own."""
-    num_heads = reader.whole("num_attention_heads")
-    sizes = {
-        "num_kv_heads": reader.whole("num_key_value_heads", _KV_HEADS),
-        "head_dim": reader.whole("head_dim", _HEAD_DIM),
-    }
+    usual = {"num_key_value_heads": _KV_HEADS, "head_dim": _HEAD_DIM}
+    heads = grouped_heads(reader, "", usual)
     has_values = not reader.flag("attention_k_eq_v", False)
-    full_sizes = _full_sizes(reader, sizes["num_kv_heads"], kinds, has_values=has_values)
-    for key, own in (("num_key_value_heads", sizes), ("num_global_key_value_heads", full_sizes)):
-        if num_heads % own["num_kv_heads"]:
-            raise reader.fault(key, f"a divisor of num_attention_heads = {num_heads}")
-    full = {"kind": "attention", "num_heads": num_heads, **full_sizes}
-    windowed = {"kind": "attention", "num_heads": num_heads, **sizes, "window": window}
+    full = heads | _full_sizes(reader, heads["num_kv_heads"], kinds, has_values=has_values)
+    names = "num_global_key_value_heads", "num_attention_heads"
+    reader.check_divides(names[0], full["num_kv_heads"], names[1], full["num_heads"])
+    windowed = heads | {"window": window}
     if not has_values:
         full["has_value_projection"] = False
     return [full if kind == FULL else windowed for kind in kinds]
@@ -176,19 +173,11 @@ def _full_sizes(
 
 
 def _given_readers(reader: Reader) -> int:
+    """Return how many of the last layers read caches of earlier layers of their kind [-]."""
     return reader.whole("num_kv_shared_layers", 0, minimum=0)
 
 
-def _num_readers(reader: Reader, kinds: list[str]) -> int:
-    """Return how many of the last layers read caches of earlier layers of their kind [-]."""
-    count = _given_readers(reader)
-    if count and not set(kinds[-count:]) <= set(kinds[:-count]):
-        expected = f"fewer, so that of each kind a layer keeps what later ones of {len(kinds)} read"
-        raise reader.fault("num_kv_shared_layers", expected)
-    return count
-
-
-def _reader_of(mixer: dict[str, Any]) -> dict[str, Any]:
+def _reader_of(mixer: Fields) -> Fields:
     """Return attention to the cache of another layer, which needs no matrix of keys or values."""
     kept = {key: value for key, value in mixer.items() if key != "has_value_projection"}
     return kept | {"has_own_cache": False}

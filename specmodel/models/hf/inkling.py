@@ -4,11 +4,9 @@ Its own files and transformers 5 name widths differently, as vLLM 0.33 (``models
 `intermediate_size` is that of experts where there is a `dense_intermediate_size`.
 """
 
-from typing import Any
-
-from specmodel.models.hf.family import FULL, SLIDING, Family
+from specmodel.models.hf.family import FULL, SLIDING
 from specmodel.models.hf.feed_forward import chosen_experts, listed_as_dense
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
 
 _LOCAL = "local_layer_ids"
 _EVERY = 6
@@ -16,7 +14,7 @@ _EVERY = 6
 _HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
 
 
-def inkling_kinds(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+def inkling_kinds(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return which layers have a window, by name, by number or every so many."""
     kinds = reader.by_numbers(_LOCAL, num_layers, (FULL, SLIDING))
     if not kinds:
@@ -24,9 +22,7 @@ def inkling_kinds(reader: Reader, family: Family, listed: list[str], num_layers:
     return reader.agreed(listed, kinds, f"windows in the layers that {_LOCAL} lists")
 
 
-def inkling_mixers(
-    reader: Reader, family: Family, kinds: list[str], window: int | None
-) -> list[dict[str, Any]]:
+def inkling_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
     """Return the attention of each layer, by keys of their own for layers with a window."""
     made = {FULL: _heads(reader, "")}
     reader.pass_over(*(f"swa_{name}" for name in (*_HEADS, "v_head_dim")))
@@ -35,7 +31,7 @@ def inkling_mixers(
     return [made[kind] for kind in kinds]
 
 
-def inkling_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
+def inkling_blocks(reader: Reader, num_layers: int) -> Layers:
     """Return the feed-forward block of each layer: dense in the first, or as listed."""
     width, of_expert = _widths(reader)
     leading = reader.whole("dense_mlp_idx", 0, minimum=0)
@@ -56,15 +52,13 @@ def inkling_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict
     return [block if is_dense else experts for is_dense in dense]
 
 
-def gated_mixers(
-    reader: Reader, family: Family, kinds: list[str], window: int | None
-) -> list[dict[str, Any]]:
+def gated_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
     """Return the attention of each layer of Inkling 2, whose outputs have gates."""
-    made = inkling_mixers(reader, family, kinds, window)
+    made = inkling_mixers(reader, kinds, window)
     return [mixer | {"has_output_gate": True} for mixer in made]
 
 
-def inkling2_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+def inkling2_fields(reader: Reader, layers: list[Fields]) -> Fields:
     """Add the mixers beside attention as layers; return the residuals, which are attended to.
 
     Layers with full attention have convolutions whose weights follow from the token, as cheap as
@@ -75,7 +69,7 @@ def inkling2_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, A
     return {"residuals": {"kind": "attention_residuals", "block_layers": size}}
 
 
-def inkling_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+def inkling_fields(reader: Reader, layers: list[Fields]) -> Fields:
     """Add the mixers beside attention as layers; return the layer of MTP modules.
 
     Modules have dense blocks. What stands beside their attention is left out: 1 % of their weights.
@@ -84,7 +78,7 @@ def inkling_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, An
     return {"mtp_layer": _module(reader)}
 
 
-def _add_beside(reader: Reader, layers: list[dict[str, Any]]) -> None:
+def _add_beside(reader: Reader, layers: list[Fields]) -> None:
     kernel = reader.whole("sconv_kernel_size", 4)
     size = reader.whole("d_rel", 16)
     extent = reader.whole("rel_extent", 1024)
@@ -93,7 +87,7 @@ def _add_beside(reader: Reader, layers: list[dict[str, Any]]) -> None:
     for layer in layers:
         mixer = layer["mixer"]
         of_kv = mixer["num_kv_heads"] * (mixer["head_dim"] + mixer["value_head_dim"])
-        own: dict[str, Any] = {
+        own: Fields = {
             "kind": "beside_attention",
             "num_channels": of_kv + 2 * hidden_size,
             "conv_kernel": kernel,
@@ -105,7 +99,7 @@ def _add_beside(reader: Reader, layers: list[dict[str, Any]]) -> None:
     layers += beside
 
 
-def _module(reader: Reader) -> dict[str, Any]:
+def _module(reader: Reader) -> Fields:
     """Return the layer of an MTP module; all modules must attend alike."""
     key, modules = "mtp_local_layer_ids", reader.whole("num_mtp_layers", 0, minimum=0)
     local = reader.get(key) or []
@@ -119,17 +113,9 @@ def _module(reader: Reader) -> dict[str, Any]:
     return {"count": 1, "mixer": mixer, "feed_forward": block}
 
 
-def _heads(reader: Reader, prefix: str) -> dict[str, Any]:
-    heads, kv_heads, width = (reader.whole(f"{prefix}{name}") for name in _HEADS)
-    names = f"{prefix}num_key_value_heads", f"{prefix}num_attention_heads"
-    reader.check_divides(names[0], kv_heads, names[1], heads)
-    return {
-        "kind": "attention",
-        "num_heads": heads,
-        "num_kv_heads": kv_heads,
-        "head_dim": width,
-        "value_head_dim": reader.whole(f"{prefix}v_head_dim", width),
-    }
+def _heads(reader: Reader, prefix: str) -> Fields:
+    heads = grouped_heads(reader, prefix)
+    return heads | {"value_head_dim": reader.whole(f"{prefix}v_head_dim", heads["head_dim"])}
 
 
 def _widths(reader: Reader) -> tuple[int, int]:

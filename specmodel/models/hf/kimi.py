@@ -4,11 +4,9 @@ Kimi's own files and GLM-5.3-Flash nest sizes and lists of layers in `linear_att
 transformers 5 writes them under names of its own, beside those, and Ling has a third set of names.
 """
 
-from typing import Any
-
-from specmodel.models.hf.family import FULL, LINEAR, Family
+from specmodel.models.hf.family import FULL, LINEAR
 from specmodel.models.hf.keys import table
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.reader import Fields, Reader
 
 _NESTED, _OUTSIDE = "linear_attn_config", "kimi delta outside"
 _KERNEL = "short_conv_kernel_size"
@@ -16,7 +14,7 @@ _LISTS = ("kda_layers", "full_attn_layers")
 _GRANULARITY = "gated_attention_proj_granularity_type"
 
 
-def kimi_delta(reader: Reader) -> dict[str, Any]:
+def kimi_delta(reader: Reader) -> Fields:
     """Return Kimi delta attention as Kimi's models and GLM-5.3-Flash have it."""
     nested = reader.nested(_NESTED)
     if nested is None:
@@ -29,7 +27,7 @@ def kimi_delta(reader: Reader) -> dict[str, Any]:
     return sizes | {"has_low_rank_gate": not is_full}
 
 
-def ling(reader: Reader) -> dict[str, Any]:
+def ling(reader: Reader) -> Fields:
     """Return the linear attention of Ling and Ring: from 3.0 on Kimi's, with full-rank gates.
 
     Models before it have no short convolution, and their attention no gate: as SGLang 0.5.23 tells
@@ -45,27 +43,27 @@ def ling(reader: Reader) -> dict[str, Any]:
     return sizes | {"has_low_rank_decay": is_low, "has_low_rank_gate": is_low}
 
 
-def _check_outside(reader: Reader, sizes: dict[str, Any]) -> None:
+def _check_outside(reader: Reader, sizes: Fields) -> None:
     """Refuse sizes under the names of transformers 5 that are not those under a model's own."""
     for field, key in table("size_keys")[_OUTSIDE].items():
         if field != "kind" and reader.whole(key, sizes[field]) != sizes[field]:
             raise reader.fault(key, f"{sizes[field]}, as the model's own key for it has")
 
 
-def gate_size(reader: Reader, family: Family, v_head_dim: int) -> int:
+def gate_size(reader: Reader, v_head_dim: int) -> int:
     """Return the width per head of the output gate of latent attention, 0 for no gate [-]."""
     reader.pass_over(_GRANULARITY)
     if reader.flag("mla_use_output_gate", False):
         return v_head_dim
-    has_gate = family.linear != "Ling" or reader.get(_KERNEL) is not None
-    kind = reader.get(_GRANULARITY, family.latent_gate if has_gate else None)
+    has_gate = reader.family.linear != "Ling" or reader.get(_KERNEL) is not None
+    kind = reader.get(_GRANULARITY, reader.family.latent_gate if has_gate else None)
     sizes = {None: 0, "head_wise": 1, "element_wise": v_head_dim}
     if not isinstance(kind, str | None) or kind not in sizes:
         raise reader.fault(_GRANULARITY, "head_wise, element_wise or null")
     return sizes[kind]
 
 
-def residuals(reader: Reader) -> dict[str, Any]:
+def residuals(reader: Reader) -> Fields:
     """Return what replaces the single residual stream, by keys of Kimi or GLM; {} for nothing."""
     block = reader.whole("attn_res_block_size", 0)
     streams = reader.whole("hc_mult", 1)
@@ -78,24 +76,24 @@ def residuals(reader: Reader) -> dict[str, Any]:
     return {"residuals": own} if streams > 1 else {}
 
 
-def by_lists(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+def by_lists(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the kind of each layer by the two lists of `linear_attn_config`, or as listed."""
-    delta = _delta_layers(reader, family, num_layers)
+    delta = _delta_layers(reader, num_layers)
     if delta is None:
         if listed:
             return listed
         raise reader.fault(_NESTED, f"{' and '.join(_LISTS)}, or layer_types")
     if listed and [kind == LINEAR for kind in listed] != [i in delta for i in range(num_layers)]:
         raise reader.fault("layer_types", f"the layers that {_NESTED} makes {LINEAR}")
-    return listed or [LINEAR if i in delta else family.kinds[0] for i in range(num_layers)]
+    return listed or [LINEAR if i in delta else reader.family.kinds[0] for i in range(num_layers)]
 
 
-def _delta_layers(reader: Reader, family: Family, num_layers: int) -> set[int] | None:
+def _delta_layers(reader: Reader, num_layers: int) -> set[int] | None:
     """Return the numbers, from 0, of layers that the lists make linear; None without lists."""
     nested = reader.nested(_NESTED)
     if nested is None or all(nested.get(key) is None for key in _LISTS):
         return None
-    first = family.first_layer
+    first = reader.family.first_layer
     delta, full = (_numbers(nested, key, first) for key in _LISTS)
     if delta & full or delta | full != set(range(num_layers)):
         last = num_layers - 1 + first
@@ -112,7 +110,7 @@ def _numbers(nested: Reader, key: str, first: int) -> set[int]:
     return {i - first for i in value}
 
 
-def by_groups(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+def by_groups(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return linear attention in groups of layers that end on full attention.
 
     Layers after the last whole group have full attention.

@@ -1,15 +1,13 @@
 """LFM2 in a ``config.json``: layers with a short convolution, and the width of dense blocks."""
 
-from typing import Any
-
-from specmodel.models.hf.family import FULL, LINEAR, Family
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.family import FULL, LINEAR
+from specmodel.models.hf.reader import Fields, Layers, Reader
 
 _NUMBERS = "full_attn_idxs"
 _DEFAULT_MULTIPLE = 256
 
 
-def by_convolution(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+def by_convolution(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the kind of each layer, by name or by the numbers of those with attention."""
     kinds = reader.by_numbers(_NUMBERS, num_layers, (LINEAR, FULL)) or listed
     if not kinds:
@@ -17,7 +15,7 @@ def by_convolution(reader: Reader, family: Family, listed: list[str], num_layers
     return reader.agreed(listed, kinds, f"{FULL} in the layers that {_NUMBERS} lists")
 
 
-def short_convolution(reader: Reader) -> dict[str, Any]:
+def short_convolution(reader: Reader) -> Fields:
     """Return the fields of a short convolution, which is as wide as the model."""
     hidden_size = reader.whole("hidden_size")
     for key in ("conv_dim", "conv_dim_out"):
@@ -27,7 +25,7 @@ def short_convolution(reader: Reader) -> dict[str, Any]:
     return {"kind": "short_convolution", "num_channels": hidden_size, "conv_kernel": kernel}
 
 
-def lfm2_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
+def lfm2_blocks(reader: Reader, num_layers: int) -> Layers:
     """Return the dense block of each layer."""
     return [{"kind": "dense", "is_gated": True, "ffn_size": _ffn_size(reader)}] * num_layers
 

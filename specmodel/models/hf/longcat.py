@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmodel.base.errors import InputError
-from specmodel.models.hf.family import Family
 from specmodel.models.hf.feed_forward import chosen_experts
 from specmodel.models.hf.formats import KEPT_KEYS
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.reader import Fields, Layers, Reader
 
 _RATIOS = ("ngram_vocab_size_ratio", "oe_vocab_size_ratio")
 _SPLITS = ("emb_split_num", "oe_split_num")
@@ -30,7 +29,7 @@ def num_single_layers(reader: Reader) -> int:
     return 2 * double
 
 
-def single_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
+def single_blocks(reader: Reader, num_layers: int) -> Layers:
     """Return the dense block of each layer with a mixer."""
     other = reader.get("intermediate_size")
     width = reader.whole(
@@ -41,7 +40,7 @@ def single_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[
     return [{"kind": "dense", "ffn_size": width}] * num_layers
 
 
-def longcat_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+def longcat_fields(reader: Reader, layers: list[Fields]) -> Fields:
     """Add the layers with experts alone; return the MTP layer and embeddings of n-grams.
 
     As vLLM 0.33 (``longcat_flash.py``, ``longcat_flash_mtp.py``) builds them; an MTP module has no
@@ -79,7 +78,7 @@ def check_quantisation(reader: Reader, beside: Mapping[str, Any] | None) -> None
         raise reader.fault(_UNQUANTISED, expected)
 
 
-def _ngrams(reader: Reader) -> dict[str, Any]:
+def _ngrams(reader: Reader) -> Fields:
     """Return the embeddings of n-grams, {} if no key gives their number of rows."""
     key = next((name for name in _RATIOS if reader.get(name) is not None), None)
     if key is None:

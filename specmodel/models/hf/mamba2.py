@@ -7,9 +7,9 @@ by side, which read the same: each counts as two layers, the first of which has 
 from collections.abc import Mapping
 from typing import Any
 
-from specmodel.models.hf.family import FULL, LINEAR, Family
+from specmodel.models.hf.family import FULL, LINEAR
 from specmodel.models.hf.feed_forward import dense_block, experts_block, pass_over_experts
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.reader import Fields, Layers, Reader
 
 _LETTERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
 _NAMES = tuple(_LETTERS.values())
@@ -49,40 +49,40 @@ def by_letter(reader: Reader) -> list[str]:
     return [_LETTERS[letter] for letter in pattern]
 
 
-def by_block_type(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+def by_block_type(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the kind of mixer of each layer that has one purpose, an empty name for none."""
     return [_MIXERS.get(block, "") for block in block_types(reader)]
 
 
-def nemotron_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
+def nemotron_blocks(reader: Reader, num_layers: int) -> Layers:
     """Return the feed-forward block of each layer that is nothing but one, None for others."""
     reader.pass_over("intermediate_size")
-    blocks, made = block_types(reader), dict[str, dict[str, Any]]()
+    blocks, made = block_types(reader), dict[str, Fields]()
     if "moe" in blocks:
-        made["moe"] = experts_block(reader, family)
+        made["moe"] = experts_block(reader)
     else:
-        pass_over_experts(reader, family)
+        pass_over_experts(reader)
     if "mlp" in blocks:
-        made["mlp"] = dense_block(reader, family)
+        made["mlp"] = dense_block(reader)
     return [made.get(block) for block in blocks]
 
 
 # Falcon-H1
 
 
-def side_by_side(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+def side_by_side(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return attention and a state space in turn, two for each layer of the model."""
     if listed:
         raise reader.fault("layer_types", "none, as all layers have both")
     return [FULL, LINEAR] * (num_layers // 2)
 
 
-def falcon_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
+def falcon_blocks(reader: Reader, num_layers: int) -> Layers:
     """Return the feed-forward block of each second layer; attention beside it has none."""
-    return [None, dense_block(reader, family)] * (num_layers // 2)
+    return [None, dense_block(reader)] * (num_layers // 2)
 
 
-def share_norms(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+def share_norms(reader: Reader, layers: list[Fields]) -> Fields:
     """Take the norm from attention, which reads what the norm of the state space made."""
     for layer in layers:
         layer |= {} if layer["feed_forward"] else {"num_norms": 0}
@@ -99,7 +99,7 @@ def refuse_quantised(reader: Reader, beside: Mapping[str, Any] | None) -> None:
 # Bamba
 
 
-def by_number(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+def by_number(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return attention in the layers whose numbers are listed, state spaces in the others."""
     key = "attn_layer_indices"
     kinds = reader.by_numbers(key, num_layers, (LINEAR, FULL))
@@ -111,7 +111,7 @@ def by_number(reader: Reader, family: Family, listed: list[str], num_layers: int
 # sizes of a state space
 
 
-def mamba(reader: Reader) -> dict[str, Any]:
+def mamba(reader: Reader) -> Fields:
     """Return the fields of a state space by the keys of Granite and Bamba.
 
     The state has the dtype of the model where none is given, as vLLM 0.33 and transformers keep it;
@@ -121,14 +121,14 @@ def mamba(reader: Reader) -> dict[str, Any]:
     return _by_inner_size(reader, inner, "mamba_expand x hidden_size")
 
 
-def falcon(reader: Reader) -> dict[str, Any]:
+def falcon(reader: Reader) -> Fields:
     """Return the fields of a state space by the keys of Falcon-H1, which may give its width."""
     if reader.get("mamba_d_ssm") is None:
         return mamba(reader)
     return _by_inner_size(reader, reader.whole("mamba_d_ssm"), "mamba_d_ssm")
 
 
-def _by_inner_size(reader: Reader, inner: int, name: str) -> dict[str, Any]:
+def _by_inner_size(reader: Reader, inner: int, name: str) -> Fields:
     heads, head_dim = reader.whole("mamba_n_heads"), reader.get("mamba_d_head", "auto")
     reader.check_divides("mamba_n_heads", heads, name, inner)
     if head_dim not in ("auto", None, inner // heads):

@@ -6,11 +6,11 @@ MTP modules may have such a layer where the target has both kinds, here and in S
 from collections.abc import Sequence
 from typing import Any
 
-from specmodel.models.hf.family import FULL, SLIDING, Family
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.family import FULL, SLIDING
+from specmodel.models.hf.reader import Fields, Reader, grouped_heads
 
 
-def mimo_kinds(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+def mimo_kinds(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the kind of each layer by a pattern of ones for windows, or as listed."""
     key = "hybrid_layer_pattern"
     kinds = reader.by_flags(key, num_layers, (FULL, SLIDING)) or listed
@@ -19,9 +19,7 @@ def mimo_kinds(reader: Reader, family: Family, listed: list[str], num_layers: in
     return reader.agreed(listed, kinds, f"the layers with a 1 in {key} {SLIDING}")
 
 
-def mimo_mixers(
-    reader: Reader, family: Family, kinds: list[str], window: int | None
-) -> list[dict[str, Any]]:
+def mimo_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
     """Return the attention of each layer; layers with a window have keys of their own (swa_).
 
     Without these keys, they have twice the key-value heads, as in transformers 5.23, which counts
@@ -33,39 +31,25 @@ def mimo_mixers(
         if same not in (window, window - 1):
             raise reader.fault("sliding_window_size", f"the same as sliding_window = {window}")
         window = same
-    full = {
-        "num_attention_heads": reader.whole("num_attention_heads"),
-        "num_key_value_heads": reader.whole("num_key_value_heads"),
-        "head_dim": reader.whole("head_dim"),
+    full = _with_values(reader, "", {})
+    usual = {
+        "num_attention_heads": full["num_heads"],
+        "num_key_value_heads": 2 * full["num_kv_heads"],
+        "head_dim": full["head_dim"],
+        "v_head_dim": full.get("value_head_dim", full["head_dim"]),
     }
-    full["v_head_dim"] = reader.whole("v_head_dim", full["head_dim"])
-    usual = full | {"num_key_value_heads": 2 * full["num_key_value_heads"]}
-    windowed = {key: reader.whole(f"swa_{key}", usual[key]) for key in full}
-    made = {
-        FULL: grouped_heads(reader, "", full),
-        SLIDING: grouped_heads(reader, "swa_", windowed) | {"window": window},
-    }
+    made = {FULL: full, SLIDING: _with_values(reader, "swa_", usual) | {"window": window}}
     return [made[kind] for kind in kinds]
 
 
-def grouped_heads(reader: Reader, prefix: str, sizes: dict[str, int]) -> dict[str, Any]:
-    """Return the fields of grouped attention from sizes by their keys, which have a prefix."""
-    heads, kv_heads = sizes["num_attention_heads"], sizes["num_key_value_heads"]
-    names = f"{prefix}num_key_value_heads", f"{prefix}num_attention_heads"
-    reader.check_divides(names[0], kv_heads, names[1], heads)
-    fields = {
-        "kind": "attention",
-        "num_heads": heads,
-        "num_kv_heads": kv_heads,
-        "head_dim": sizes["head_dim"],
-    }
-    is_own = sizes["v_head_dim"] != sizes["head_dim"]
-    return fields | ({"value_head_dim": sizes["v_head_dim"]} if is_own else {})
+def _with_values(reader: Reader, prefix: str, usual: Fields) -> Fields:
+    """Return attention whose values may be wider or narrower than its keys."""
+    heads = grouped_heads(reader, prefix, usual)
+    size = reader.whole(f"{prefix}v_head_dim", usual.get("v_head_dim", heads["head_dim"]))
+    return heads if size == heads["head_dim"] else heads | {"value_head_dim": size}
 
 
-def windowed_mtp_layer(
-    reader: Reader, family: Family, mixers: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
+def windowed_mtp_layer(reader: Reader, mixers: Sequence[Fields]) -> Fields:
     """Return the layer of an MTP module: with a window, unless a list says otherwise, and dense.
 
     Lists of layers may go on with those of modules, which may also have lists of their own
@@ -77,20 +61,20 @@ def windowed_mtp_layer(
     if kinds and (kinds[0] not in (FULL, SLIDING) or kinds != kinds[:1] * len(kinds)):
         key = "mtp_layer_types" if reader.get("mtp_layer_types") else "layer_types"
         raise reader.fault(key, f"modules that are all {FULL}, or all {SLIDING}")
-    _check_dense(reader, family, num_layers)
+    _check_dense(reader, num_layers)
     is_windowed = not kinds or kinds[0] == SLIDING
     fitting = (mixer for mixer in mixers if bool(mixer.get("window")) == is_windowed)
     block = {"kind": "dense", "ffn_size": reader.whole("intermediate_size")}
     return {"count": 1, "mixer": next(fitting, mixers[0]), "feed_forward": block}
 
 
-def _check_dense(reader: Reader, family: Family, num_layers: int) -> None:
+def _check_dense(reader: Reader, num_layers: int) -> None:
     """Refuse modules with experts, by whichever key gives them these."""
     expected = "modules without experts, as others are not known here"
     if any(kind != "dense" for kind in _of_modules(reader, "mlp_layer_types", num_layers)):
         is_own = bool(reader.get("mtp_mlp_layer_types"))
         raise reader.fault("mtp_mlp_layer_types" if is_own else "mlp_layer_types", expected)
-    routed = reader.get("moe_layers_enum") if family.dense_layers == "enumerated" else None
+    routed = reader.get("moe_layers_enum") if reader.family.dense_layers == "enumerated" else None
     numbers = routed.split(",") if isinstance(routed, str) else routed or []
     if any(int(number) >= num_layers for number in numbers):
         raise reader.fault("moe_layers_enum", expected)

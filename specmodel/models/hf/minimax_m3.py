@@ -1,10 +1,7 @@
 """MiniMax-M3 in a ``config.json``: in most layers, an indexer selects blocks of the context."""
 
-from typing import Any
-
-from specmodel.models.hf.family import BLOCKS, FULL, Family
-from specmodel.models.hf.mimo import grouped_heads
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.family import BLOCKS, FULL
+from specmodel.models.hf.reader import Fields, Reader, grouped_heads
 
 _OUTSIDE = (
     *("index_n_heads", "index_head_dim", "index_block_size", "index_topk_blocks"),
@@ -15,9 +12,7 @@ _OUTSIDE = (
 _SPARSE = "sparse_attention_config"
 
 
-def block_sparse_kinds(
-    reader: Reader, family: Family, listed: list[str], num_layers: int
-) -> list[str]:
+def block_sparse_kinds(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the kind of each layer by a list of ones for those with an indexer, or as listed."""
     own, key = _sparse(reader), "sparse_attention_freq"
     kinds = own.by_flags(key, num_layers, (FULL, BLOCKS))
@@ -33,9 +28,7 @@ def block_sparse_kinds(
     return kinds
 
 
-def block_sparse_mixers(
-    reader: Reader, family: Family, kinds: list[str], window: int | None
-) -> list[dict[str, Any]]:
+def block_sparse_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
     """Return the grouped attention of each layer: to all entries, or to blocks of them.
 
     Blocks that are always selected, the first or the last of a context, are among those that are
@@ -43,6 +36,7 @@ def block_sparse_mixers(
     ``minimax_m3/common/ops/index_topk.py``; SGLang 0.5.23,
     ``minimax_sparse/decode/flash_with_topk_idx.py``), as transformers 5.23 does.
     """
+    family = reader.family
     own = _sparse(reader)
     if not own.flag("use_sparse_attention", True):
         raise own.fault("use_sparse_attention", "true, as engines pass over it")
@@ -52,12 +46,7 @@ def block_sparse_mixers(
     if same != reader.whole(str(family.expert_size)):
         expected = f"the same as {family.expert_size}, which engines take"
         raise reader.fault("moe_intermediate_size", expected)
-    sizes = {
-        "num_attention_heads": reader.whole("num_attention_heads"),
-        "num_key_value_heads": reader.whole("num_key_value_heads"),
-        "head_dim": reader.whole("head_dim", family.head_dim),
-    }
-    full = grouped_heads(reader, "", sizes | {"v_head_dim": sizes["head_dim"]})
+    full = grouped_heads(reader, "", {"head_dim": family.head_dim})
     index = own.sizes("indexer of blocks")
     if index["index_num_heads"] % full["num_kv_heads"]:
         expected = f"a multiple of num_key_value_heads = {full['num_kv_heads']}"

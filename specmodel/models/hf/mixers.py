@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from specmodel.models.hf.deepseek_v4 import by_ratios, by_shared_entries
-from specmodel.models.hf.family import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
+from specmodel.models.hf.family import CHUNKED, FULL, INDEXED, LINEAR, SLIDING
 from specmodel.models.hf.inkling import inkling_kinds
 from specmodel.models.hf.keys import table
 from specmodel.models.hf.kimi import by_groups, by_lists, gate_size, kimi_delta, ling
@@ -24,26 +24,25 @@ from specmodel.models.hf.mamba2 import (
 )
 from specmodel.models.hf.mimo import mimo_kinds
 from specmodel.models.hf.minimax_m3 import block_sparse_kinds
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
 
 _INDEXERS = ("full", "shared", "F", "S")
 
 
-def mixers(
-    reader: Reader, family: Family, kinds: list[str], window: int | None
-) -> list[dict[str, Any] | None]:
+def mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
     """Return the fields of each layer's mixer by its kind, None where nothing mixes tokens."""
-    made: dict[str, dict[str, Any]] = {}
+    family = reader.family
+    made: dict[str, Fields] = {}
     if not {FULL, SLIDING, CHUNKED}.isdisjoint(kinds):
-        made[FULL] = attention(reader, family)
+        made[FULL] = attention(reader)
         made[SLIDING] = made[CHUNKED] = made[FULL] | {"window": window}
     if LINEAR in kinds:
         # engines keep a recurrent state in 32 bits if nothing is said
         dtype = reader.known_dtype("mamba_ssm_dtype") or "fp32"
         made[LINEAR] = {"state_dtype": dtype} | family.rule("linear", _LINEAR)(reader)
     if not set(INDEXED).isdisjoint(kinds):
-        made |= dict.fromkeys(INDEXED, _sparse_attention(reader, family))
-        owns = _own_indexers(reader, family, len(kinds))
+        made |= dict.fromkeys(INDEXED, _sparse_attention(reader))
+        owns = _own_indexers(reader, len(kinds))
         return [
             made[kind] if has_indexer or kind == LINEAR else made[kind] | {"has_indexer": False}
             for kind, has_indexer in zip(kinds, owns, strict=True)
@@ -54,19 +53,14 @@ def mixers(
     return [made.get(kind) for kind in kinds]
 
 
-def attention(reader: Reader, family: Family) -> dict[str, Any]:
+def attention(reader: Reader) -> Fields:
     """Return the fields of attention to the whole context, grouped or latent."""
+    family = reader.family
     if family.attention == "latent":
-        return {"kind": "latent_attention"} | _latent_heads(reader, family)
-    num_heads = reader.whole("num_attention_heads")
-    num_kv_heads = reader.whole("num_key_value_heads", family.kv_heads or num_heads)
-    reader.check_divides("num_key_value_heads", num_kv_heads, "num_attention_heads", num_heads)
-    fields = {
-        "kind": "attention",
-        "num_heads": num_heads,
-        "num_kv_heads": num_kv_heads,
-        "head_dim": reader.whole("head_dim", family.head_dim or _share_of_a_head(reader)),
-    }
+        return {"kind": "latent_attention"} | _latent_heads(reader)
+    kv_heads = family.kv_heads or reader.whole("num_attention_heads")
+    width = family.head_dim or _share_of_a_head(reader)
+    fields = grouped_heads(reader, "", {"num_key_value_heads": kv_heads, "head_dim": width})
     if family.has_output_gate:
         fields["has_output_gate"] = reader.flag("attn_output_gate", True)
     return fields
@@ -77,19 +71,19 @@ def _share_of_a_head(reader: Reader) -> int | None:
     return reader.whole("hidden_size") // reader.whole("num_attention_heads") or None
 
 
-def _lightning(reader: Reader) -> dict[str, Any]:
+def _lightning(reader: Reader) -> Fields:
     """Return the fields of lightning attention, whose heads are those of attention."""
     heads = reader.whole("num_attention_heads")
     size = reader.whole("head_dim", _share_of_a_head(reader))
     return {"kind": "lightning_attention", "num_heads": heads, "head_dim": size}
 
 
-def _latent_heads(reader: Reader, family: Family) -> dict[str, Any]:
+def _latent_heads(reader: Reader) -> Fields:
     reader.pass_over("head_dim", "num_key_value_heads", "qk_head_dim")
-    missing = 0 if family.has_query_latent else None
+    missing = 0 if reader.family.has_query_latent else None
     has_query_latent = reader.get("q_lora_rank", missing) is not None
     v_head_dim = reader.whole("v_head_dim")
-    size = gate_size(reader, family, v_head_dim)
+    size = gate_size(reader, v_head_dim)
     return {
         "num_heads": reader.whole("num_attention_heads"),
         "kv_lora_rank": reader.whole("kv_lora_rank"),
@@ -101,24 +95,24 @@ def _latent_heads(reader: Reader, family: Family) -> dict[str, Any]:
     }
 
 
-def _sparse_attention(reader: Reader, family: Family) -> dict[str, Any]:
-    fields: dict[str, Any] = {
+def _sparse_attention(reader: Reader) -> Fields:
+    fields: Fields = {
         "kind": "sparse_attention",
-        **_latent_heads(reader, family),
+        **_latent_heads(reader),
         **reader.sizes("indexer"),
     }
     pool = reader.whole("index_kpool", 1)
     if pool > 1 and not reader.flag("index_kpool_compress", True):
         raise reader.fault("index_kpool_compress", "true, as other pools are not known here")
     fields |= {"index_pool": pool} if pool > 1 else {}
-    if family.has_query_latent and not fields["q_lora_rank"]:
+    if reader.family.has_query_latent and not fields["q_lora_rank"]:
         raise reader.fault("q_lora_rank", "at least 1, as the indexer needs the latent of queries")
     return fields
 
 
-def _own_indexers(reader: Reader, family: Family, num_layers: int) -> list[bool]:
+def _own_indexers(reader: Reader, num_layers: int) -> list[bool]:
     """Return which layers have an indexer; others reuse the selection of the last that has."""
-    said = _said_of_indexers(reader, family, num_layers)
+    said = _said_of_indexers(reader, num_layers)
     key, owns = next(iter(said.items()))
     if not owns[0]:
         raise reader.fault(key, "an indexer in the first layer, as none selected before it")
@@ -129,7 +123,7 @@ def _own_indexers(reader: Reader, family: Family, num_layers: int) -> list[bool]
     return owns
 
 
-def _said_of_indexers(reader: Reader, family: Family, num_layers: int) -> dict[str, list[bool]]:
+def _said_of_indexers(reader: Reader, num_layers: int) -> dict[str, list[bool]]:
     """Return which layers have an indexer by each key that says it, or by the default rule."""
     said: dict[str, list[bool]] = {}
     if reader.get("indexer_types") is not None:
@@ -137,7 +131,7 @@ def _said_of_indexers(reader: Reader, family: Family, num_layers: int) -> dict[s
         said["indexer_types"] = [kind == "full" for kind in kinds]
     if reader.get("index_topk_pattern") is not None:
         said["index_topk_pattern"] = _indexers_of_pattern(reader, num_layers)
-    frequency = reader.whole("index_topk_freq", family.indexer_every)
+    frequency = reader.whole("index_topk_freq", reader.family.indexer_every)
     offset = reader.whole("index_skip_topk_offset", 2, minimum=0)
     if not said or reader.get("index_topk_freq") is not None:
         name = "index_topk_freq" if said else "index_skip_topk_offset"
@@ -197,7 +191,7 @@ def _heads_with_a_window(reader: Reader) -> tuple[str, Any]:
     return key, reader.whole(key, reader.whole("num_attention_heads"))
 
 
-_LINEAR: dict[str, Callable[[Reader], dict[str, Any]]] = {
+_LINEAR: dict[str, Callable[[Reader], Fields]] = {
     "gated delta net": lambda reader: reader.sizes("gated delta net"),
     "nemotron": lambda reader: reader.sizes("nemotron"),
     "mamba": mamba,
@@ -216,12 +210,13 @@ _HEADS: dict[str, Callable[[Reader, list[str]], list[int]]] = {
 """Rules for the heads of each layer where these differ."""
 
 
-def layer_kinds(reader: Reader, family: Family, num_layers: int) -> tuple[list[str], int | None]:
+def layer_kinds(reader: Reader, num_layers: int) -> tuple[list[str], int | None]:
     """Return the kind of each layer, and the length of windows, None if none has one [token]."""
+    family = reader.family
     if family.attention_types:
         hint = ": layers of another type have linear attention"
         reader.by_layer(family.attention_types, num_layers, (1,), hint)
-    kinds = _planned(reader, family, num_layers)
+    kinds = _planned(reader, num_layers)
     is_planned = bool(kinds)
     if family.first_windowed is not None:
         reader.pass_over("max_window_layers")
@@ -230,7 +225,7 @@ def layer_kinds(reader: Reader, family: Family, num_layers: int) -> tuple[list[s
     if family.window_switch and not reader.flag(family.window_switch, False):
         return _without_windows(kinds or [family.kinds[0]] * num_layers), None
     if not is_planned:
-        kinds = _by_window(reader, family, num_layers, window is not None)
+        kinds = _by_window(reader, num_layers, window is not None)
     if kinds == _without_windows(kinds) and (is_planned or window is None):
         return kinds, None
     if window is None:
@@ -240,19 +235,21 @@ def layer_kinds(reader: Reader, family: Family, num_layers: int) -> tuple[list[s
     return kinds, reader.whole(key, default)
 
 
-def _planned(reader: Reader, family: Family, num_layers: int) -> list[str]:
+def _planned(reader: Reader, num_layers: int) -> list[str]:
     """Return the kinds of layers as listed or planned, none if neither says any."""
+    family = reader.family
     listed: list[str] = []
     if reader.get("layer_types") is not None:
         named = reader.by_layer("layer_types", num_layers, family.kinds)
         listed = [table("key_names")["kinds"].get(kind, kind) for kind in named]
     if not family.plan:
         return listed
-    return family.rule("plan", _PLANS)(reader, family, listed, num_layers)
+    return family.rule("plan", _PLANS)(reader, listed, num_layers)
 
 
-def _by_window(reader: Reader, family: Family, num_layers: int, has_window: bool) -> list[str]:
+def _by_window(reader: Reader, num_layers: int, has_window: bool) -> list[str]:
     """Return a window in all layers if there is one, but for the first where a key says so."""
+    family = reader.family
     first = 0
     if family.first_windowed is not None:
         first = reader.whole("max_window_layers", family.first_windowed, minimum=0)
@@ -263,8 +260,9 @@ def _without_windows(kinds: list[str]) -> list[str]:
     return [FULL if kind in (SLIDING, CHUNKED) else kind for kind in kinds]
 
 
-def _by_interval(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+def _by_interval(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the first kind for the last of each so many layers."""
+    family = reader.family
     key = family.interval_key
     value = reader.get(key) if key else None
     interval = family.interval if value is None else _interval(reader, str(key))
@@ -287,30 +285,27 @@ def _interval(reader: Reader, key: str) -> int:
     return len(value) if is_text else reader.whole(key)
 
 
-def _by_rotary_embedding(
-    reader: Reader, family: Family, listed: list[str], num_layers: int
-) -> list[str]:
+def _by_rotary_embedding(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return chunks in layers with a rotary embedding, which have a 1 in `no_rope_layers`."""
     if not reader.get("no_rope_layers"):
-        return listed or _by_interval(reader, family, [], num_layers)
+        return listed or _by_interval(reader, [], num_layers)
     rotary = reader.by_layer("no_rope_layers", num_layers, (0, 1))
-    reader.pass_over(str(family.interval_key))
-    kinds = [family.kinds[has_rope] for has_rope in rotary]
+    reader.pass_over(str(reader.family.interval_key))
+    kinds = [reader.family.kinds[has_rope] for has_rope in rotary]
     return reader.agreed(listed, kinds, "the layers that no_rope_layers gives a 1 in chunks")
 
 
-def _by_type(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+def _by_type(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return attention for ones of `attn_type_list`, linear attention for zeros, or as listed."""
     key = "attn_type_list"
     kinds = reader.by_flags(key, num_layers, (LINEAR, FULL))
     if not kinds:
-        return _as_listed(reader, family, listed, num_layers)
+        return _as_listed(reader, listed, num_layers)
     return reader.agreed(listed, kinds, f"the layers with a 1 in {key} {FULL}")
 
 
 def _as_listed(
     reader: Reader,
-    family: Family,
     listed: list[str],
     num_layers: int,
     each: str = "kinds of layers",
@@ -321,7 +316,7 @@ def _as_listed(
     return listed
 
 
-_PLANS: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
+_PLANS: dict[str, Callable[[Reader, list[str], int], list[str]]] = {
     "block types": by_block_type,
     "blocks": block_sparse_kinds,
     "by name": partial(_as_listed, each="times mamba or attention"),

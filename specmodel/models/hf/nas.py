@@ -3,11 +3,8 @@
 Layers may lack attention, or have feed-forward blocks of widths of their own.
 """
 
-from typing import Any
-
 from specmodel.base.errors import InputError
-from specmodel.models.hf.family import Family
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.reader import Fields, Layers, Reader
 
 _KEY = "block_configs"
 _ATTENTION = ("no_op", "n_heads_in_group", "window_length")
@@ -16,9 +13,7 @@ _MULTIPLE = 256
 """Widths of blocks are rounded up to multiples of it [-]."""
 
 
-def searched_mixers(
-    reader: Reader, family: Family, kinds: list[str], window: int | None
-) -> list[dict[str, Any] | None]:
+def searched_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
     """Return the attention of each layer, None where the search left it out.
 
     A matrix in place of attention is refused; vLLM 0.33 does not run it either
@@ -27,7 +22,7 @@ def searched_mixers(
     heads, hidden_size = reader.whole("num_attention_heads"), reader.whole("hidden_size")
     usual = hidden_size // heads if hidden_size % heads == 0 else None
     head_dim = reader.whole("head_dim", usual)
-    found: list[dict[str, Any] | None] = []
+    found: list[Fields | None] = []
     for part in _parts(reader, "attention", _ATTENTION, len(kinds)):
         if part.flag("no_op", False):
             found.append(None)
@@ -41,7 +36,7 @@ def searched_mixers(
     return found
 
 
-def searched_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
+def searched_blocks(reader: Reader, num_layers: int) -> Layers:
     """Return the feed-forward block of each layer, None where a search left it out."""
     hidden_size = reader.whole("hidden_size")
     return [

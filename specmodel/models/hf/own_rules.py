@@ -4,7 +4,7 @@ Most families have none: the rules of all read what the columns of their rows na
 layers no column describes has a module of its own, whose functions stand here in their place.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from specmodel.models.hf import (
@@ -20,13 +20,9 @@ from specmodel.models.hf import (
     puzzle,
     sparse,
 )
-from specmodel.models.hf.family import Family
 from specmodel.models.hf.feed_forward import feed_forwards
 from specmodel.models.hf.mixers import mixers
-from specmodel.models.hf.reader import Reader
-
-_Layer = dict[str, Any]
-"""Fields of a layer, or of a part of it."""
+from specmodel.models.hf.reader import Fields, Layers, Reader
 
 
 class Rules(NamedTuple):
@@ -34,11 +30,11 @@ class Rules(NamedTuple):
 
     num_layers: Callable[[Reader], int] = lambda reader: reader.whole("num_hidden_layers")
     """Number of layers [-]."""
-    blocks: Callable[[Reader, Family, int], list[_Layer | None]] = feed_forwards
+    blocks: Callable[[Reader, int], Layers] = feed_forwards
     """Feed-forward block of each layer, from the number of layers; None for no block."""
-    mixers: Callable[[Reader, Family, list[str], int | None], Sequence[_Layer | None]] = mixers
+    mixers: Callable[[Reader, list[str], int | None], Layers] = mixers
     """Mixer of each layer, from their kinds and the length of windows; None for no mixer."""
-    fields: Callable[[Reader, list[_Layer]], dict[str, Any]] = lambda *_: {}
+    fields: Callable[[Reader, list[Fields]], Fields] = lambda *_: {}
     """Other fields of the `Architecture`; it may change the layers."""
     check_quantisation: Callable[[Reader, Mapping[str, Any] | None], None] = lambda *_: None
     """Refuses records of quantisation, in and beside the file, that its layers cannot have."""
@@ -88,6 +84,6 @@ _OWN = {
 }
 
 
-def rules_of(family: Family) -> Rules:
-    """Return the functions that read configurations of a family."""
-    return family.rule("own_rules", _OWN) if family.own_rules else Rules()
+def rules_of(reader: Reader) -> Rules:
+    """Return the functions that read configurations of the model's family."""
+    return reader.family.rule("own_rules", _OWN) if reader.family.own_rules else Rules()

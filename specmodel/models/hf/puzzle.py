@@ -5,14 +5,12 @@
 (``NemotronHPuzzleConfig``) read them.
 """
 
-from typing import Any
-
 from specmodel.base.errors import InputError
-from specmodel.models.hf.family import FULL, Family
+from specmodel.models.hf.family import FULL
 from specmodel.models.hf.feed_forward import dense_block, experts_block
 from specmodel.models.hf.mamba2 import LISTED, PATTERN, block_types, by_letter
 from specmodel.models.hf.mixers import attention, mixers
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.reader import Fields, Layers, Reader
 
 _LAYERS, _MODULE, _PURPOSE = "block_configs", "mtp_block_configs", "block_type"
 _SIZES = {
@@ -42,42 +40,40 @@ def num_layers(reader: Reader) -> int:
     return len(block_types(reader))
 
 
-def puzzle_blocks(reader: Reader, family: Family, count: int) -> list[dict[str, Any] | None]:
+def puzzle_blocks(reader: Reader, count: int) -> Layers:
     """Return the feed-forward block of each layer that is nothing but one, None for others."""
-    return [_block(part, family) for part in _parts(reader, _LAYERS)]
+    return [_block(part) for part in _parts(reader, _LAYERS)]
 
 
-def puzzle_mixers(
-    reader: Reader, family: Family, kinds: list[str], window: int | None
-) -> list[dict[str, Any] | None]:
+def puzzle_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
     """Return the attention or state space of each layer, None for other layers."""
     parts = _parts(reader, _LAYERS)
     return [
-        _attention(part, family) if kind == FULL else mixers(reader, family, [kind], window)[0]
+        _attention(part) if kind == FULL else mixers(reader, [kind], window)[0]
         for part, kind in zip(parts, kinds, strict=True)
     ]
 
 
-def puzzle_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+def puzzle_fields(reader: Reader, layers: list[Fields]) -> Fields:
     """Return the layer of the MTP module, whose attention and experts have sizes of their own."""
     if reader.get(_MODULE) is None:
         return {}
     parts = _parts(reader, _MODULE)
     if [part.get(_PURPOSE) for part in parts] != ["attention", "moe"]:
         raise reader.fault(_MODULE, "attention and moe, as other modules are not known here")
-    family, (attends, routes) = reader.family(), parts
-    made = {"mixer": _attention(attends, family), "feed_forward": _block(routes, family)}
+    attends, routes = parts
+    made = {"mixer": _attention(attends), "feed_forward": _block(routes)}
     return {"mtp_layer": {"count": 1} | made}
 
 
-def _attention(part: Reader, family: Family) -> dict[str, Any]:
+def _attention(part: Reader) -> Fields:
     window = part.get("sliding_window")
-    return attention(part, family) | ({"window": part.whole("sliding_window")} if window else {})
+    return attention(part) | ({"window": part.whole("sliding_window")} if window else {})
 
 
-def _block(part: Reader, family: Family) -> dict[str, Any] | None:
+def _block(part: Reader) -> Fields | None:
     made = {"moe": experts_block, "mlp": dense_block}.get(part.get(_PURPOSE))
-    return made(part, family) if made else None
+    return made(part) if made else None
 
 
 def _parts(reader: Reader, key: str) -> list[Reader]:
@@ -90,7 +86,7 @@ def _parts(reader: Reader, key: str) -> list[Reader]:
         argument = f"{reader.argument} {key}[{number}]"
         if not isinstance(own, dict):
             raise InputError(argument, own, "an object")
-        part = Reader(own, argument)
+        part = Reader(own, argument, reader.family)
         purpose = part.by_name(_PURPOSE, tuple(_SIZES))
         known = (_PURPOSE, *_SIZES[purpose])
         part.refuse_unknown(known, f"none but {', '.join(known)} in a layer that is {purpose}")

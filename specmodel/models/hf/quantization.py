@@ -145,7 +145,9 @@ class _Checkpoint:
             {group: self._format(number, group) for group in groups}
             for number, groups in enumerate(self.modules.groups)
         ]
-        self._check_any(formats)
+        if all(form == self.plain for by_group in formats for form in by_group.values()):
+            expected = f"a quantisation of {MIXER}, or of routed {EXPERTS} or {DENSE}"
+            raise InputError(self.name, "nothing quantised", expected)
         experts = self._experts(formats)
         of_mixers = _most_common(form.weights for form in _of_groups(formats, MIXER))
         of_blocks = _most_common(form.weights for form in _of_groups(formats, SHARED, DENSE))
@@ -192,12 +194,6 @@ class _Checkpoint:
         if group == EXPERTS and self.recipe.experts:
             return self.recipe.experts
         return self.recipe.every or self.plain
-
-    def _check_any(self, formats: list[dict[str, Format]]) -> None:
-        """Refuse a record that quantises no matrix of the model."""
-        if all(form == self.plain for by_group in formats for form in by_group.values()):
-            expected = f"a quantisation of {MIXER}, or of routed {EXPERTS} or {DENSE}"
-            raise InputError(self.name, "nothing quantised", expected)
 
     def _experts(self, formats: list[dict[str, Format]]) -> Format | None:
         found = _of_groups(formats, EXPERTS)

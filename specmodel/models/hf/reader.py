@@ -7,21 +7,31 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.models.hf.family import Family, families
 from specmodel.models.hf.keys import harmless_keys, other_names, table
 
+Fields = dict[str, Any]
+"""Fields of an `Architecture`, of a layer or of a part of one."""
+
+Layers = Sequence[Fields | None]
+"""Fields of a part of each layer, None for layers that lack it."""
+
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 _MAX_SIZE = 10**7
 _MOST = dict.fromkeys(("num_hidden_layers", "num_layers"), 10_000)
 """Largest numbers of what is listed one by one."""
 
+_NO_FAMILY = Family(name="none")
+"""Of what is no model of its own, such as a draft head."""
+
 
 class Reader:
     """Values of a configuration by their keys, each of which is known once it was asked for."""
 
-    def __init__(self, config: Mapping[str, Any], argument: str) -> None:
-        self.config, self.argument = config, argument
+    def __init__(
+        self, config: Mapping[str, Any], argument: str, family: Family = _NO_FAMILY
+    ) -> None:
+        self.config, self.argument, self.family = config, argument, family
         self.trailing = 0
         """MTP modules that lists of layers may end with [-]."""
-        self._other_names: Mapping[str, str] = {}
         self._known = {"quantization_config", "expert_dtype"}
 
     def fault(self, key: str, expected: str) -> InputError:
@@ -43,7 +53,7 @@ class Reader:
 
     def _names(self, key: str) -> tuple[str, ...]:
         """Return a key and its other names, those of the family first."""
-        own = (self._other_names[key],) if key in self._other_names else ()
+        own = (self.family.other_names[key],) if key in self.family.other_names else ()
         return (key, *own, *other_names().get(key, ()))
 
     def pass_over(self, *keys: str) -> None:
@@ -63,8 +73,8 @@ class Reader:
         """Tell whether the model's family has this name."""
         return str(self.config.get("model_type")).removesuffix("_text") == name
 
-    def family(self) -> Family:
-        """Return the row of the model's family, whose names of keys hold from now on."""
+    def find_family(self) -> None:
+        """Find the row of the model's family, whose names of keys hold from now on."""
         model_type = self.config.get("model_type")
         name = model_type.removesuffix("_text") if isinstance(model_type, str) else None
         for kind, refused in table("other_model_types")["refused"].items():
@@ -76,11 +86,10 @@ class Reader:
             near = nearest(str(model_type or ""), families())
             expected = f"a family that is read: {near}, or a TOML architecture"
             raise self.fault("model_type", expected)
-        self._other_names = row.other_names
+        self.family = row
         pairs = {key: self.config.get(key) for key in row.firsts}
         firsts = {key: n[0] for key, n in pairs.items() if isinstance(n, list) and len(n) == 2}
         self.config = {**self.config, **firsts}
-        return row
 
     def refuse_other_keys(self, harmless: Iterable[str] = (), groups: Iterable[str] = ()) -> None:
         """Refuse a key that says something, but was neither read nor is known to be harmless."""
@@ -118,10 +127,10 @@ class Reader:
             raise self.fault(key, f"a whole number from {minimum} to {most}")
         return value
 
-    def sizes(self, row: str) -> dict[str, Any]:
+    def sizes(self, row: str) -> Fields:
         """Return the fields of a mixer by a row of ``size_keys.toml``."""
         keys = table("size_keys")[row]
-        fields: dict[str, Any] = {}
+        fields: Fields = {}
         for field, key in keys.items():
             if field == "kind":
                 fields[field] = key
@@ -252,3 +261,17 @@ class Reader:
         if not isinstance(value, str) or value not in _DTYPES:
             raise self.fault(key, f"one of: {', '.join(_DTYPES)}")
         return _DTYPES[value]
+
+
+_HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
+
+
+def grouped_heads(
+    reader: Reader, prefix: str = "", usual: Mapping[str, int | None] | None = None
+) -> Fields:
+    """Return grouped attention by its keys after a prefix, with sizes where these are missing."""
+    known = usual or {}
+    heads, kv_heads, width = (reader.whole(f"{prefix}{key}", known.get(key)) for key in _HEADS)
+    names = f"{prefix}num_key_value_heads", f"{prefix}num_attention_heads"
+    reader.check_divides(names[0], kv_heads, names[1], heads)
+    return {"kind": "attention", "num_heads": heads, "num_kv_heads": kv_heads, "head_dim": width}

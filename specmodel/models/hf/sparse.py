@@ -3,17 +3,14 @@
 Over latents in Hy4, Mistral Large 4 and dots3; to blocks of grouped heads in Qwen3.8 and Step-5.
 """
 
-from typing import Any
-
-from specmodel.models.hf.family import FULL, INDEXED, LINEAR, SLIDING, Family
-from specmodel.models.hf.mimo import grouped_heads
+from specmodel.models.hf.family import FULL, INDEXED, LINEAR, SLIDING
 from specmodel.models.hf.mixers import attention, mixers
-from specmodel.models.hf.reader import Reader
+from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
 
 # Hy4, dots3 and Mistral Large 4
 
 
-def hy_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+def hy_fields(reader: Reader, layers: list[Fields]) -> Fields:
     """Return the residual streams of Hy4, which are not mixed with each other."""
     for key, known in (("enable_ihc", True), ("gated_mla", True), ("gating_type", "elementwise")):
         if reader.get(key, known) != known:
@@ -34,14 +31,12 @@ _WINDOWED = {
 """Sizes of layers with a window in dots3 where no key says them, as in transformers 5.23 [-]."""
 
 
-def dots_mixers(
-    reader: Reader, family: Family, kinds: list[str], window: int | None
-) -> list[dict[str, Any] | None]:
+def dots_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
     """Return the attention of each layer: with an indexer, or with a window and sizes of its own.
 
     Checkpoints have keys for these (swa_); transformers 5 lists what differs in each layer.
     """
-    full = mixers(reader, family, [INDEXED[0]] * len(kinds), None)
+    full = mixers(reader, [INDEXED[0]] * len(kinds), None)
     layers = [i for i, kind in enumerate(kinds) if kind == SLIDING]
     told = reader.overrides(layers, {*_WINDOWED, "num_key_value_heads"}, "windowed")
     if told:
@@ -54,9 +49,7 @@ def dots_mixers(
     return [own if kind == SLIDING else mixer for kind, mixer in zip(kinds, full, strict=True)]
 
 
-def mistral_mixers(
-    reader: Reader, family: Family, kinds: list[str], window: int | None
-) -> list[dict[str, Any] | None]:
+def mistral_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
     """Return the attention of each layer, in which each so many-th has no rotary part.
 
     Keys are as wide there, so that their part without position takes the place of it.
@@ -70,14 +63,14 @@ def mistral_mixers(
     if sources not in (None, list(range(num_layers))):
         expected = f"the numbers from 0 to {num_layers - 1}, as shared latents are not known here"
         raise reader.fault("kv_source_layers", expected)
-    made = mixers(reader, family, kinds, window)
+    made = mixers(reader, kinds, window)
     return [
         mixer if has_rotary or mixer is None else _without_rotary(mixer)
         for mixer, has_rotary in zip(made, rotary, strict=True)
     ]
 
 
-def _without_rotary(mixer: dict[str, Any]) -> dict[str, Any]:
+def _without_rotary(mixer: Fields) -> Fields:
     width = mixer["qk_nope_head_dim"] + mixer["qk_rope_head_dim"]
     return mixer | {"qk_nope_head_dim": width, "qk_rope_head_dim": 0}
 
@@ -88,15 +81,13 @@ def _without_rotary(mixer: dict[str, Any]) -> dict[str, Any]:
 _NGRAM_LAYERS = "ple_layer_ids"
 
 
-def qwen4_mixers(
-    reader: Reader, family: Family, kinds: list[str], window: int | None
-) -> list[dict[str, Any] | None]:
+def qwen4_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
     """Return the mixer of each layer: a state, or attention to blocks that an indexer selects.
 
     Without an indexer (`indexer_n_heads`), attention is to all entries.
     """
     kinds = [kind if kind == LINEAR else FULL for kind in kinds]
-    made = mixers(reader, family, kinds, window)
+    made = mixers(reader, kinds, window)
     if reader.get("indexer_n_heads") is None:
         return made
     if reader.whole("indexer_kv_heads") != 1:
@@ -117,7 +108,7 @@ def qwen4_mixers(
     ]
 
 
-def qwen4_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+def qwen4_fields(reader: Reader, layers: list[Fields]) -> Fields:
     """Return the residual streams, and the tables of n-grams beside some layers.
 
     Tables have as many rows for each hash as the next primes, a
@@ -129,7 +120,7 @@ def qwen4_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]
     return {"residuals": own} | _tables(reader, len(layers), streams)
 
 
-def _tables(reader: Reader, num_layers: int, streams: int) -> dict[str, Any]:
+def _tables(reader: Reader, num_layers: int, streams: int) -> Fields:
     listed = reader.get(_NGRAM_LAYERS) or []
     numbers = range(1, num_layers + 1)
     if not isinstance(listed, list) or not all(type(i) is int and i in numbers for i in listed):
@@ -167,11 +158,9 @@ _HARMLESS = (
 )
 
 
-def step5_mixers(
-    reader: Reader, family: Family, kinds: list[str], window: int | None
-) -> list[dict[str, Any]]:
+def step5_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
     """Return the attention of each layer; those without a window attend to selected blocks."""
-    made = {FULL: attention(reader, family), SLIDING: attention(reader, family)}
+    made = {FULL: attention(reader), SLIDING: attention(reader)}
     other = reader.nested(_OTHER)
     if other:
         kind = other.by_name("attention_type", (SLIDING, FULL))
@@ -184,17 +173,17 @@ def step5_mixers(
     return [made[kind] for kind in kinds]
 
 
-def _other_heads(other: Reader) -> dict[str, Any]:
+def _other_heads(other: Reader) -> Fields:
     keys = ("num_attention_heads", "num_key_value_heads", "head_dim")
-    sizes = {key: other.whole(key) for key in keys}
+    heads = grouped_heads(other)
     other.refuse_unknown(
         {*keys, "num_attention_groups", "attention_type"},
         "no such key, as its meaning is not known",
     )
-    return grouped_heads(other, "", sizes | {"v_head_dim": sizes["head_dim"]})
+    return heads
 
 
-def _selected_blocks(own: Reader | None) -> dict[str, Any]:
+def _selected_blocks(own: Reader | None) -> Fields:
     """Return the fields of selected blocks, whose index keys are means of 8 bits; {} for none."""
     if own is None or not own.flag("enabled", True):
         return {}
