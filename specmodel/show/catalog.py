@@ -198,9 +198,10 @@ def _notes(record: Any) -> Row:
 
     if isinstance(record, specmodel.Architecture):
         usual = usual_drafter(record)
+        active = f"{record.active_parameters:.4g} (LM head in, input embedding out)"
         return {
             "total parameters": f"{record.total_parameters:.4g}",
-            "active parameters": f"{record.active_parameters:.4g} (LM head in, input embedding out)",
+            "active parameters": active,
             **({"usual drafter": usual} if usual else {}),
         }
     if isinstance(record, specmodel.HardwareProfile):
