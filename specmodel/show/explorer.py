@@ -143,14 +143,13 @@ def _controls(values: dict[str, Any]) -> dict[str, Any]:
 
 def _with(choices: list[str], given: Any) -> list[Any]:
     """Return choices with a record of one's own in front."""
-    return choices if given in choices else [given, *choices]
+    return choices if given is None or given in choices else [given, *choices]
 
 
 def _offer(controls: dict[str, Any], given: Any) -> None:
     """Offer the drafters that suit the target, and the rate of proposals only with n-gram."""
     target, drafter = controls["target"], controls["drafter"]
-    offered = drafters_for(target.value)
-    offered = offered if given is None else _with(offered, given)
+    offered = _with(drafters_for(target.value), given)
     if list(drafter.options) != offered:
         kept = drafter.value if drafter.value in offered else FALLBACK
         drafter.options, drafter.value = offered, kept
@@ -281,9 +280,8 @@ def draw(shown: View) -> Figure:
     # with fixed margins: a layout that measures the text takes as long as the drawing
     figure.subplots_adjust(left=0.075, right=0.985, bottom=0.3, top=0.96, wspace=0.2)
     left, right = figure.subplots(1, 2)
-    table = shown.table.drop(columns=["limited_by", "in_graph"])  # said in words below
-    plots.speedup(table, left)
-    plots.target_efficiency(table, right)
+    plots.speedup(shown.table, left, marks=False)
+    plots.target_efficiency(shown.table, right, marks=False)
     for ax in (left, right):
         _shade(shown.table, shown.spot, ax)
         if legend := ax.get_legend():

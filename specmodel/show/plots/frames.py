@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError, in_one_line
@@ -53,9 +52,7 @@ def checked(
         if name in may_lack:
             wrong &= table[name].notna()
         if wrong.any():
-            culprit = table.loc[wrong, name].iloc[0]
-            culprit = culprit.item() if isinstance(culprit, np.generic) else culprit
-            expected = f"a number below {LARGEST_DRAWN:g}"
+            culprit, expected = table[name][wrong].tolist()[0], f"a number below {LARGEST_DRAWN:g}"
             raise InputError(f"{ARGUMENT}.{name}", culprit, expected)
         found[name] = values
     return table.assign(**found).reset_index(drop=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -99,23 +98,18 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     if "analysis" in table:
         table = _wide(table, "tornado", columns, outcome)
     rows = frames.checked(table, columns, ("input",))
-    frames.need_distinct(rows, ("input",))
+    ranges = rows.reindex(columns=["low", "high", "unit", "source"], fill_value="")
+    rows["under"] = [f"\n{_range(*values)}" for values in ranges.itertuples(index=False)]
     swings = (rows[ends[1]] - rows[ends[0]]).abs()
-    details = [rows.get(name, itertools.repeat("")) for name in ("unit", "source")]
-    ranges = map(_range, rows["low"], rows["high"], *details)
-    names = [style.folded(frames.words(name), _WIDTH) for name in rows["input"]]
-    rows["label"] = [f"{name}\n{span}" for name, span in zip(names, ranges, strict=False)]
-    shown = _largest(ax, rows, swings)
+    shown = _name_inputs(ax, rows, swings, frames.titled([outcome]))
     places = np.arange(len(shown))
     low, high, nominal = shown[ends[0]], shown[ends[1]], rows[ends[2]].iloc[0]
     ax.barh(places, high - low, 0.55, low, color="0.85", edgecolor="none")
     ax.axvline(nominal, color="black", linewidth=0.8, label=f"nominal, {nominal:.2f}")
     ax.plot(low, places, label="low end", **style.points(0, mfc="white"))
     ax.plot(high, places, label="high end of the range", **style.points(0))
-    _inputs_axis(ax, shown, swings, frames.titled([outcome]))
-    least, most = min(high.min(), low.min(), nominal), max(high.max(), low.max(), nominal)
-    margin = 0.08 * (most - least or 0.1)
-    ax.set_xlim(least - margin, most + margin)
+    ax.use_sticky_edges = False
+    ax.margins(x=0.08)
     style.legend_above(ax, side="right")
     return ax
 
@@ -138,19 +132,15 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     rows = frames.checked(table, numbers, ("input", "output"))
     rows = rows[rows["output"] == outcome]
     if rows.empty:
-        raise InputError(
-            f"{frames.ARGUMENT}.output", outcome, f"rows of {outcome}, which no range moves"
-        )
-    frames.need_distinct(rows, ("input",))
-    rows = rows.assign(label=[style.folded(frames.words(name), _WIDTH) for name in rows["input"]])
-    shown = _largest(ax, rows, rows["total"])
+        expected = f"rows of {outcome}, which no range moves"
+        raise InputError(f"{frames.ARGUMENT}.output", outcome, expected)
+    label = f"share of the variance\nof {frames.words(outcome)} (of 1)"
+    shown = _name_inputs(ax, rows.assign(under=""), rows["total"], label)
     for i, (name, told) in enumerate(indices.items()):
         value, low = shown[name].clip(lower=0), shown[f"{name}_low"].clip(lower=0)
         bars = style.filled(i, i) | {"error_kw": {"linewidth": 0.6, "ecolor": "0.2"}}
         bars["xerr"] = _reach(value, low, shown[f"{name}_high"])
         ax.barh(np.arange(len(shown)) + (i - 0.5) * 0.36, value, 0.34, label=told, **bars)
-    label = f"share of the variance\nof {frames.words(outcome)} (of 1)"
-    _inputs_axis(ax, shown, rows["total"], label)
     ax.set_xlim(0, None)
     style.legend_above(ax, "95 % intervals (sampling)", side="right")
     return ax
@@ -292,27 +282,30 @@ def _range(low: float, high: float, unit: str, source: str) -> str:
     return f"{told}{first if of_first == of_last else f'{first} {of_first}'} to {last} {of_last}"
 
 
-def _largest(ax: Axes, rows: pd.DataFrame, effects: pd.Series[float]) -> pd.DataFrame:
+def _name_inputs(
+    ax: Axes, rows: pd.DataFrame, effects: pd.Series[float], label: str
+) -> pd.DataFrame:
     """Return the rows with the largest effects: those that can be seen and have room, or one.
 
-    Acceptance is one of them if it can be seen.
+    Acceptance is one of them if it can be seen. Their names, with what stands under them, are
+    beside the axes; below is said how many are not drawn, and how little they do.
     """
+    frames.need_distinct(rows, ("input",))
+    names = [style.folded(frames.words(name), _WIDTH) for name in rows["input"]]
+    labels = names + rows["under"]
     order = effects.sort_values(ascending=False, kind="stable")
     seen = order.index[order >= _VISIBLE * order.iloc[0]]
-    lines = 1 + int(rows["label"].loc[seen[:MOST_INPUTS]].str.count("\n").max())
+    lines = 1 + int(labels[seen[:MOST_INPUTS]].str.count("\n").max())
     kept = seen[: min(MOST_INPUTS, style.rows_that_fit(ax, lines))]
     known = seen[rows["input"].loc[seen] == "acceptance_rate"].difference(kept)
-    return rows.loc[[*kept[: len(kept) - len(known) or 1], *known]]
-
-
-def _inputs_axis(ax: Axes, shown: pd.DataFrame, effects: pd.Series[float], label: str) -> None:
-    """Name the inputs that are drawn, and below say how many are not, and how little they do."""
-    style.rows_axis(ax, list(shown["label"]))
+    shown = rows.loc[[*kept[: len(kept) - len(known) or 1], *known]]
+    style.rows_axis(ax, list(labels[shown.index]))
     rest = effects.drop(shown.index)
     if not rest.empty:
         share = 100 * rest.max() / (effects.max() or 1)
         label += f"\n{len(rest)} more, at most\n{np.ceil(share).clip(1):.0f} % of the largest"
     ax.set_xlabel(label)
+    return shown
 
 
 def _check_outcome(outcome: str) -> None:
