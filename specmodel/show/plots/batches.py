@@ -131,6 +131,7 @@ def _mark(ax: Axes, parts: Iterable[pd.DataFrame], quantity: str) -> None:
 
     ax.autoscale_view()  # which lines wait for
     lines = [line.get_path().transformed(line.get_transform()) for line in ax.lines]
+    point = ax.figure.dpi / 72
     taken: list[BboxBase] = []
     used = set[str]()
     for i, part in enumerate(parts):
@@ -140,12 +141,12 @@ def _mark(ax: Axes, parts: Iterable[pd.DataFrame], quantity: str) -> None:
             text = ax.annotate(letters, place, (0, 0), textcoords="offset points", **own)
             for apart in _PLACES:
                 text.set_position(apart)
-                box = text.get_window_extent()
+                box = text.get_window_extent().padded(point)  # the layout may move lines
                 is_inside = ax.bbox.containsx(box.x0) and ax.bbox.containsx(box.x1)
                 is_inside &= ax.bbox.containsy(box.y0) and ax.bbox.containsy(box.y1)
                 is_clear = not any(line.intersects_bbox(box, filled=False) for line in lines)
                 if is_inside and is_clear and not box.count_overlaps(taken):
-                    taken.append(box)
+                    taken.append(text.get_window_extent())
                     used |= {*letters}
                     break
             else:
@@ -154,7 +155,7 @@ def _mark(ax: Axes, parts: Iterable[pd.DataFrame], quantity: str) -> None:
     told = [f"{n} {words}".replace(" ", "\xa0") for n, words in _LETTERS.items() if n in used]
     notes = ["numbers: draft length"] if any(map(str.isdigit, used)) else []
     notes += [f"limited by {', '.join(told)}"] if told else []
-    size = float(ax.xaxis.label.get_fontsize()) * ax.figure.dpi / 72
+    size = float(ax.xaxis.label.get_fontsize()) * point
     note = textwrap.wrap("; ".join(notes), int(_CHARACTERS * ax.bbox.width / size))
     ax.set_xlabel("\n".join([ax.get_xlabel(), *note]))
 
