@@ -76,13 +76,13 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, marks: bool) 
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    ends = [name for name in (f"{quantity}_low", f"{quantity}_high") if name in table]
-    limit = [name for name in ("max_batch_size",) if name in table]
+    ends = [f"{quantity}_low", f"{quantity}_high"]
+    further = [name for name in (*ends, "max_batch_size") if name in table]
     # nothing drafted has no interval
-    rows = frames.checked(table, ["batch_size", quantity, *ends, *limit], may_lack=ends)
+    rows = frames.checked(table, ["batch_size", quantity, *further], may_lack=ends)
     frames.need_positive(rows, "batch_size")
     told, parts = frames.lines(rows, "batch_size", quantity)
-    has_bands = len(ends) == 2 and len(parts) <= _MOST_BANDS
+    has_bands = {*ends} <= {*further} and len(parts) <= _MOST_BANDS
     band: Style = {"alpha": 0.2, "linewidth": 0}
     for i, (name, part) in enumerate(parts):
         if has_bands:

@@ -267,10 +267,9 @@ def _wide(table: pd.DataFrame, analysis: str, columns: Sequence[str], outcome: s
     if found.empty:
         raise InputError(f"{frames.ARGUMENT}.output", outcome, "an outcome that some range moves")
     wide = found.pivot(index="input", columns="name", values="value")
-    for told in ("unit", "source") if "low" in columns else ():
-        if told in found:
-            wide[told] = found[found["name"] == "low"].set_index("input")[told]
-    return wide.reindex(rows["input"].unique()).dropna().rename_axis("input").reset_index()
+    told = found[found["name"] == "low"].set_index("input").filter(["unit", "source"])
+    wide = wide.reindex(rows["input"].unique()).dropna().join(told)
+    return wide.rename_axis("input").reset_index()
 
 
 def _range(low: float, high: float, unit: str, source: str) -> str:

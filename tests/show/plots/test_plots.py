@@ -576,6 +576,11 @@ BAD = [
         "several rows at batch size 1, context length 9",
     ),
     (
+        "best_draft_length",
+        "batch_size,draft_length,fits\n1,1,True",
+        "columns context_length, best_draft_length as well",
+    ),
+    (
         "break_even",
         "batch_size,context_length,draft_length,break_even_acceptance_rate\n1,8,1,1\n1,9,2,1",
         "table.context_length: got '8, 9'",
