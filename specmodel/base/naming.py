@@ -102,13 +102,9 @@ def found_path(text: str, names: Iterable[str], argument: str) -> Path:
 
 def hub_cache() -> Path:
     """Return the folder in which hub clients keep models on this machine."""
-    told = os.environ.get("HF_HUB_CACHE")
-    if told:
-        return Path(told).expanduser()
-    home = os.environ.get("HF_HOME") or os.path.join(  # noqa: PTH118 - of two variables
-        os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface"
-    )
-    return Path(home).expanduser() / "hub"
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = os.environ.get("HF_HOME") or f"{cache}/huggingface"
+    return Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
 
 
 def cached_snapshot(model: str) -> Path | None:

@@ -45,12 +45,12 @@ def answering(
                 known = "--json, --csv and --fragment-only" if fragment else "--json and --csv"
                 raise InputError(asked[0].removeprefix("as_"), True, f"one of {known}")
             path = options.pop("figure", None)
-            if figure and path is not None:
+            if path is not None:
                 from specmodel.show.plots.figures import check_figure, save_figure
 
                 check_figure("figure", path)
             answer = function(**options)
-            if figure and path is not None:
+            if path is not None:
                 import pandas as pd
 
                 save_figure(answer.figure or figure, pd.DataFrame(answer.table()), path)

@@ -16,7 +16,7 @@ from specmodel import __version__
 from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, cut, in_one_line, nearest
 from specmodel.base.naming import SETTABLE, SETTABLE_OF
-from specmodel.cli.helping import WholeList, first_sentence
+from specmodel.cli.helping import WholeList
 from specmodel.cli.settings import COMPARED, SETTINGS, flag
 
 _COMMANDS = (
@@ -104,16 +104,8 @@ class _Commands(WholeList):
                     self.add_command(command)
         return super().get_command(ctx, name)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        names = self.list_commands(ctx)
-        helps: dict[str, str] = compiled(_HELPS, [], partial(self._helps, ctx))
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, first_sentence(helps[name])) for name in names])
-
-    def _helps(self, ctx: click.Context) -> dict[str, str]:
-        """Return the help of each command, for which all of them are imported."""
-        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
-        return {name: str(command.help) for name, command in found.items() if command}
+    def helps(self, ctx: click.Context) -> dict[str, str]:
+        return compiled(_HELPS, [], partial(super().helps, ctx))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -189,19 +181,13 @@ def _versions() -> str:
 
 
 def _error_line(error: InputError, words: Sequence[str]) -> str:
-    """Return an error that names the option as it is typed, such as ``--batch-size``."""
+    """Return an error that names the option as it is typed; nothing typed is said in words."""
     name, rest = re.split(r"[. ]|$", error.argument, maxsplit=1)
-    for parameter in _command(words).params:
-        is_option = isinstance(parameter, click.Option)
-        if is_option and (name == parameter.name or flag(name) in parameter.opts):
-            return _told(error, f"{parameter.opts[0]} {rest}".strip())
-    if name in SETTABLE or name in SETTABLE_OF.get(words[0], ()):
-        return _told(error, f"--set {error.argument}")
-    return _told(error, error.argument)
-
-
-def _told(error: InputError, argument: str) -> str:
-    """Return an error under the name of what was typed; nothing typed is said in words."""
+    is_set = name in (*SETTABLE, *SETTABLE_OF.get(words[0], ()))
+    argument = f"--set {error.argument}" if is_set else error.argument
+    for option in _command(words).params:
+        if isinstance(option, click.Option) and (name == option.name or flag(name) in option.opts):
+            argument = f"{option.opts[0]} {rest}".strip()
     if error.value is None:
         return in_one_line(f"{argument}: none given; expected {error.expected}")
     return str(InputError(argument, error.value, error.expected))
@@ -210,20 +196,14 @@ def _told(error: InputError, argument: str) -> str:
 def _usage(error: click.ClickException, words: Sequence[str]) -> str:
     """Return what click says of a line; of one that lacks options, all of them."""
     told = error.format_message()
-    if isinstance(error, click.MissingParameter) and error.ctx:
-        typed = {word.partition("=")[0] for word in words}
-        others = [
-            parameter.opts[0]
-            for parameter in error.ctx.command.params
-            if parameter.required and parameter is not error.param and not typed & {*parameter.opts}
-        ]
-        too = (
-            f"; also {', '.join(others)}"
-            if isinstance(error.param, click.Option) and others
-            else ""
-        )
-        return f"{told.removesuffix('.')}{too} ({error.ctx.command_path} --help)"
-    return told
+    if not (isinstance(error, click.MissingParameter) and error.ctx):
+        return told
+    typed = {word.partition("=")[0] for word in words}
+    needed = [each for each in error.ctx.command.params if each.required and each != error.param]
+    others = [each.opts[0] for each in needed if not typed & {*each.opts}]
+    also = f"; also {', '.join(others)}"
+    too = also if isinstance(error.param, click.Option) and others else ""
+    return f"{told.removesuffix('.')}{too} ({error.ctx.command_path} --help)"
 
 
 def _with_remedy(message: str, words: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ GROUPS = {
     ),
 }
 """Parameters by the group that help shows them in; others stand under the command's own name."""
-_LAST = ("Output",)
+_LAST = "Output"
 _WHOLE = "\N{NON-BREAKING HYPHEN}"
 """In place of hyphens while lines are broken, so that options stay whole."""
 _WORDS = "What the words mean: specmodel list words."
@@ -51,11 +51,11 @@ class GroupedCommand(click.Command):
                 name = "help" if "--help" in parameter.opts else parameter.name or ""
                 whole = record[0], record[1].replace("-", _WHOLE)
                 rows.get(place.get(name, ""), own).append(whole)
-        order = [name for name in rows if name not in _LAST] + list(_LAST)
-        for name in order:
-            if rows[name]:
+        rows |= {_LAST: rows.pop(_LAST)}
+        for name, own in rows.items():
+            if own:
                 with formatter.section(name):
-                    formatter.write_dl(rows[name], col_max=24)
+                    formatter.write_dl(own, col_max=24)
 
     def get_help(self, ctx: click.Context) -> str:
         """Return the help with its hyphens."""
@@ -73,12 +73,12 @@ class WholeList(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands and what each does."""
-        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        rows = [(name, first_sentence(one.help or "")) for name, one in commands if one]
+        # of each the first paragraph, in one line
+        first = {name: told.strip().partition("\n\n")[0] for name, told in self.helps(ctx).items()}
         with formatter.section("Commands"):
-            formatter.write_dl(rows)
+            formatter.write_dl([(name, " ".join(told.split())) for name, told in first.items()])
 
-
-def first_sentence(told: str) -> str:
-    """Return the first paragraph of a help, in one line."""
-    return " ".join(told.strip().partition("\n\n")[0].split())
+    def helps(self, ctx: click.Context) -> dict[str, str]:
+        """Return the help of each command, for which all of them are imported."""
+        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        return {name: str(command.help) for name, command in found.items() if command}

@@ -59,7 +59,7 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
       specmodel plot active-experts --output unions.svg
     """
     from specmodel.show.plots import KINDS
-    from specmodel.show.plots.curves import bands_told
+    from specmodel.show.plots.batches import bands_told
     from specmodel.show.plots.figures import COLUMN_WIDTH, check_figure, save_figure
 
     name = kind.replace("-", "_")

@@ -14,7 +14,6 @@ import click
 from click.core import ParameterSource
 
 from specmodel.base.errors import InputError
-from specmodel.base.naming import SETTABLE
 from specmodel.cli import settings
 
 _VLLM = "vLLM's, as JSON or a file with it: for drafter, engine, and draft length if one is taken."
@@ -26,7 +25,7 @@ _SGLANG = {
     "speculative_num_draft_tokens": (int, "SGLang's: tokens verified, the last one included."),
 }
 FLAGS = ("speculative_config", *_SGLANG)
-_VLLM_KEYS = {"draft_tensor_parallel_size": "draft_tensor_parallel"}
+_CUT_OVER = "draft_tensor_parallel_size"
 _PASSED_OVER = (
     *("prompt_lookup_min", "prompt_lookup_max", "max_model_len", "quantization", "revision"),
     *("disable_padded_drafter_batch", "disable_by_batch_size", "enforce_eager"),
@@ -52,66 +51,54 @@ def start_flags(command: Any) -> Any:
 def _filled(options: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return options with what the flags say; an option typed beside them is refused."""
     first = next(iter(typed))
-    if "speculative_config" in typed:
-        if len(typed) > 1:
-            expected = "flags of one engine: vLLM's --speculative-config or SGLang's"
-            raise InputError("speculative_config", ", ".join(typed), expected)
-        (said, model), engine = _of_vllm(typed["speculative_config"], options), "vllm"
-    else:
-        (said, model), engine = _of_sglang(typed), "sglang"
+    is_vllm = first == "speculative_config"
+    if is_vllm and len(typed) > 1:
+        expected = "flags of one engine: vLLM's --speculative-config or SGLang's"
+        raise InputError(first, ", ".join(typed), expected)
+    said = _of_vllm(typed[first]) if is_vllm else _of_sglang(typed)
+    model, set_too = said.pop("draft_model"), said.pop("changes", ())
     if "draft_length" not in options:  # the command chooses it
         said.pop("draft_length", None)
-    set_too = [f"{name}={said.pop(name)}" for name in SETTABLE if name in said]
-    said |= {"changes": (*options["changes"], *set_too)} if set_too else {}
     context = click.get_current_context()
     for name, value in said.items():
-        if name == "changes":
-            continue
         if name not in options:
             expected = f"no {value} there: this command takes no {settings.flag(name)}"
             raise InputError(first, value, expected)
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
             expected = f"none, as {settings.flag(first)} says {value}"
             raise InputError(name, options[name], expected)
+    if set_too:
+        said |= {"changes": (*options["changes"], *set_too)}
     if "dialect" in options:  # whose engine is that of --for
         said |= {"draft_model": model}
     elif options["engine"] is None:
-        said |= {"engine": engine}
+        said |= {"engine": "vllm" if is_vllm else "sglang"}
     return options | said
 
 
-def _of_vllm(text: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def _of_vllm(text: str) -> dict[str, Any]:
     """Return what vLLM's configuration says, as options, and the path of its draft model."""
     told = _json(text)
     method = str(told.pop("method", "")).lower().replace("_", "-")
     model = str(told.pop("model", "") or "")
     if told.pop("parallel_drafting", False):
-        method = "p-eagle" if "eagle" in method or "eagle" in model.lower() else "pard"
-    said: dict[str, Any] = {"drafter": _drafter(method, model)}
+        method = "p-eagle" if "eagle" in f"{method} {model}".lower() else "pard"
+    said: dict[str, Any] = {"drafter": _drafter(method, model), "draft_model": model}
     if "num_speculative_tokens" in told:
-        said["draft_length"] = _length(told.pop("num_speculative_tokens"), "speculative_config")
-    for key, name in _VLLM_KEYS.items():
-        if key in told:
-            said |= {name: _length(told.pop(key), "speculative_config")}
+        length = _length(told.pop("num_speculative_tokens"), "speculative_config")
+        said["draft_length"] = str(length)
+    if _CUT_OVER in told:
+        degree = _length(told.pop(_CUT_OVER), "speculative_config")
+        said["changes"] = (f"draft_tensor_parallel={degree}",)
     unknown = [key for key in told if key not in _PASSED_OVER]
     if unknown:
-        expected = f"keys that are known: method, model, num_speculative_tokens, {_KNOWN}"
+        known = ("method", "model", "num_speculative_tokens", _CUT_OVER, "parallel_drafting")
+        expected = f"keys that are known: {', '.join((*known, *_PASSED_OVER))}"
         raise InputError(f"speculative_config {unknown[0]}", told[unknown[0]], expected)
-    return _as_typed(said, options), model
-
-
-_KNOWN = ", ".join((*_VLLM_KEYS, "parallel_drafting", *_PASSED_OVER))
-
-
-def _as_typed(said: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return whole numbers as text where the command takes lists of them."""
-    default = options.get("draft_length")
-    if "draft_length" in said and not isinstance(default, int):
-        said["draft_length"] = str(said["draft_length"])
     return said
 
 
-def _of_sglang(typed: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return what SGLang's flags say, as options, and the path of the draft model."""
     method = str(typed.get("speculative_algorithm", "")).lower()
     model = typed.get("speculative_draft_model_path") or ""
@@ -120,9 +107,9 @@ def _of_sglang(typed: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         raise InputError(name, value, "--speculative-algorithm with it, such as EAGLE3")
     if method == "eagle" and not model:  # the checkpoint's own module, which SGLang runs so
         method = "mtp"
-    said: dict[str, Any] = {"drafter": _drafter(method, model)}
-    steps = typed.get("speculative_num_steps")
-    verified, width = (typed.get(f"speculative_{n}") for n in ("num_draft_tokens", "eagle_topk"))
+    said: dict[str, Any] = {"drafter": _drafter(method, model), "draft_model": model}
+    steps, width = (typed.get(f"speculative_{n}") for n in ("num_steps", "eagle_topk"))
+    verified = typed.get("speculative_num_draft_tokens")
     if steps is None and verified is not None:
         steps = verified - 1
     if steps is not None:
@@ -130,7 +117,7 @@ def _of_sglang(typed: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     if width is not None and width > 1:
         said |= {"tree_width": width}
         said |= {"verify_tokens": verified} if verified is not None else {}
-    return said, model
+    return said
 
 
 def _json(text: str) -> dict[str, Any]:
@@ -160,13 +147,13 @@ def _drafter(method: str, model: str) -> str:
         return "mtp"
     if method in ("draft-model", "standalone") and model:
         return model
-    if not method:
+    if not method and model:
         kinds = sorted(DRAFTERS, key=len, reverse=True)
-        found = (kind for kind in kinds if kind.replace("-", "") in model.lower().replace("-", ""))
-        method = next(found, "")
+        named = (kind for kind in kinds if kind.replace("-", "") in model.lower().replace("-", ""))
+        method = next(named, "")
         if not method:
-            return model or drafter_of("")
-    return drafter_of(method.replace("-", " ") if method not in DRAFTERS else method)
+            return model
+    return drafter_of(method if method in DRAFTERS else method.replace("-", " "))
 
 
 def _length(value: Any, argument: str) -> int:

@@ -65,8 +65,9 @@ def _with_words(
             both = f"{word} and --{name} {options[name]}"
             raise InputError(name, both, "one of the word and the option")
         options = options | {name: word}
-    if len(words) == 2:
-        _check_order(*words)
+    if len(words) == 2 and _is_gpu(words[0]) and not _is_gpu(words[1]):
+        expected = f"the model first, then the GPU: {words[1]} {words[0]}"
+        raise InputError("target", words[0], expected)
     missing = [name for name in _ASKED if options[name] is None]
     if required and missing:
         what = " and ".join(_ASKED[name] for name in missing)
@@ -74,13 +75,6 @@ def _with_words(
         expected = f"{what}, as in {typed} qwen3.5-397b h200 (specmodel list hardware)"
         raise InputError(missing[0], None, expected)
     return options
-
-
-def _check_order(target: str, hardware: str) -> None:
-    """Say so if the GPU stands before the model."""
-    if _is_gpu(target) and not _is_gpu(hardware):
-        expected = f"the model first, then the GPU: {hardware} {target}"
-        raise InputError("target", target, expected)
 
 
 def _is_gpu(word: str) -> bool:
@@ -96,20 +90,21 @@ def _named(options: Mapping[str, Any]) -> dict[str, Any]:
     hardware, gpus = options["hardware"], None
     if hardware and "," not in hardware:
         gpus, hardware = counted(hardware)
-    options = {**options, "hardware": hardware}
+    typed = {**options, "hardware": hardware}
     taken: list[str] = []
-    names: dict[str, Any] = {
-        name: ",".join(_looked_up(name, word.strip(), taken) for word in options[name].split(","))
+    names = {
+        name: ",".join(_looked_up(name, word.strip(), taken) for word in typed[name].split(","))
         for name in ("target", "drafter", "hardware")
-        if options.get(name)
+        if typed.get(name)
     }
-    return {**options, **names, "num_gpus": gpus, "taken": tuple(taken)}
+    return {**typed, **names, "num_gpus": gpus, "taken": tuple(taken)}
 
 
 def _looked_up(argument: str, word: str, taken: list[str]) -> str:
     """Return a shipped name, a path, or the word as it is; add to `taken` what is to be said."""
-    known = list(getattr(specmodel, _LISTS[argument])())
-    if argument == "hardware" and (count := counted(word))[0]:  # one of several
+    is_gpu = argument == "hardware"
+    known = specmodel.list_hardware() if is_gpu else specmodel.list_architectures()
+    if is_gpu and (count := counted(word))[0]:  # one of several
         return f"{count[0]}x{_looked_up(argument, count[1], taken)}"
     if argument == "drafter" and word.partition(":")[0] in specmodel.list_drafters():
         return word
@@ -126,11 +121,6 @@ def _looked_up(argument: str, word: str, taken: list[str]) -> str:
     return shipped_id(word, known)
 
 
-_LISTS = {
-    "target": "list_architectures",
-    "drafter": "list_architectures",
-    "hardware": "list_hardware",
-}
 _MOST_BYTES = 4_000_000
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,18 +53,22 @@ def _architecture_row(name: str) -> Row:
     }
 
 
-def _engine_rows() -> Iterable[Row]:
-    """Yield what each engine was fitted on and how wrong it is, wrapped over several rows."""
-    names = specmodel.list_engines()
-    for name in names:
-        engine = specmodel.load_engine(name)
-        what = engine.source
-        if engine.fit:
-            version = engine.fit.fitted_on.version if engine.fit.fitted_on else what
-            what = f"{version}: {off_by(engine.fit)}"
-        what += f"; code read: {engine.code_read}" if engine.code_read else ""
-        for at, line in enumerate(textwrap.wrap(what, 78 - max(map(len, names)))):
-            yield {"name": "" if at else name, "what": line}
+def _wrapped(told: Mapping[str, str], name: str = "name", what: str = "what") -> Iterable[Row]:
+    """Yield names and what is told of each, wrapped over several rows."""
+    room = 78 - max(map(len, told))
+    for each, words in told.items():
+        for at, line in enumerate(textwrap.wrap(words, room)):
+            yield {name: "" if at else each, what: line}
+
+
+def _engine_words(name: str) -> str:
+    """Return what an engine was fitted on and how wrong it is."""
+    engine = specmodel.load_engine(name)
+    what = engine.source
+    if engine.fit:
+        version = engine.fit.fitted_on.version if engine.fit.fitted_on else what
+        what = f"{version}: {off_by(engine.fit)}"
+    return what + (f"; code read: {engine.code_read}" if engine.code_read else "")
 
 
 _LENGTHS = (1, 3, 5)
@@ -80,13 +84,11 @@ def _acceptance_rows() -> Iterable[Row]:
         shown = _reached(published.acceptance, max(published.lengths))
         yield {"name": name, _TOKENS: shown, "measured at\ndraft length": lengths}
     for found in filter(None, map(typical_heads, DRAFTERS)):
-        levels = zip(NAMES, found.acceptance, strict=True)
+        reached = [_reached(level, found.max_draft_length) for level in found.acceptance]
+        titles = [f"--acceptance\n{name}" for name in NAMES]
         yield {
             "heads\n(targets)": f"{found.drafter} ({found.num_targets})",
-            **{
-                f"--acceptance\n{name}": _reached(level, found.max_draft_length)
-                for name, level in levels
-            },
+            **dict(zip(titles, reached, strict=True)),
             "low, high\nare": "extremes" if found.levels[0] == "lowest" else "quartiles",
         }
 
@@ -95,21 +97,6 @@ def _reached(acceptance: Acceptance, longest: int) -> str:
     """Return the tokens a step at a few draft lengths up to the longest one measured."""
     lengths = [length for length in _LENGTHS if length <= longest]
     return ", ".join(f"{float(acceptance.expected_tokens_per_step(n)):.2f}" for n in lengths)
-
-
-def _policy_rows() -> Iterable[Row]:
-    """Yield policies by name, wrapped over several rows, and how to write one."""
-    for name, words in POLICIES.items():
-        for at, line in enumerate(textwrap.wrap(words, 78 - max(map(len, POLICIES)))):
-            yield {"name": "" if at else name, "what": line}
-
-
-def _word_rows() -> Iterable[Row]:
-    """Yield words of answers and what they mean, wrapped over several rows."""
-    words = WORDS | {f"limited by {name}": told for name, told in LIMITS.items() if name != "none"}
-    for word, told in words.items():
-        for at, line in enumerate(textwrap.wrap(told, 78 - max(map(len, words)))):
-            yield {"word": "" if at else word, "what it means": line}
 
 
 def _preset_rows() -> Iterable[Row]:
@@ -129,15 +116,18 @@ def _preset_rows() -> Iterable[Row]:
 ROWS: dict[str, Callable[[], Iterable[Row]]] = {
     "hardware": lambda: map(_hardware_row, specmodel.list_hardware()),
     "architectures": lambda: map(_architecture_row, specmodel.list_architectures()),
-    "engines": _engine_rows,
-    "drafters": lambda: [
-        *({"name": name, "what": DRAFTERS[name].words} for name in specmodel.list_drafters()),
-        {"name": "NAME|PATH", "what": "any architecture, as a model of its own"},
-    ],
+    "engines": lambda: _wrapped({name: _engine_words(name) for name in specmodel.list_engines()}),
+    "drafters": lambda: _wrapped(
+        {name: DRAFTERS[name].words for name in specmodel.list_drafters()}
+        | {"NAME|PATH": "any architecture, as a model of its own"}
+    ),
     "acceptance": _acceptance_rows,
-    "policies": _policy_rows,
+    "policies": lambda: _wrapped(POLICIES),
     "presets": _preset_rows,
-    "words": _word_rows,
+    "words": lambda: _wrapped(
+        WORDS | {f"limited by {name}": told for name, told in LIMITS.items() if name != "none"},
+        *("word", "what it means"),
+    ),
 }
 
 
@@ -180,13 +170,12 @@ def _find(name: str) -> Any:
     from specmodel.base.naming import known_name, spellings
     from specmodel.drafters.typical import acceptance_by_name
 
-    kinds: list[tuple[Iterable[str], Callable[[str], Any]]] = [
-        (specmodel.list_hardware(), specmodel.load_hardware),
-        (specmodel.list_architectures(), specmodel.load_architecture),
-        (specmodel.list_engines(), specmodel.load_engine),
-        (traces.list_presets(), traces.load_preset),
-    ]
-    known = {shipped: load for names, load in kinds for shipped in names}
+    known: dict[str, Callable[[str], Any]] = {
+        **dict.fromkeys(specmodel.list_hardware(), specmodel.load_hardware),
+        **dict.fromkeys(specmodel.list_architectures(), specmodel.load_architecture),
+        **dict.fromkeys(specmodel.list_engines(), specmodel.load_engine),
+        **dict.fromkeys(traces.list_presets(), traces.load_preset),
+    }
     if {*spellings(name)} & {*specmodel.list_drafters()} and name not in known:
         expected = f"a record; this drafter follows from its target: --drafter {name}"
         raise InputError("name", name, expected)
@@ -204,18 +193,17 @@ def _find(name: str) -> Any:
 
 def _notes(record: Any) -> Row:
     """Return figures derived from a record, by title."""
+    from specmodel.drafters.published import usual_drafter
     from specmodel.drafters.typical import PublishedHead
 
     if isinstance(record, specmodel.Architecture):
-        from specmodel.drafters.published import usual_drafter
-
+        usual = usual_drafter(record)
         active = f"{record.active_parameters:.4g} (LM head in, input embedding out)"
-        notes = {
+        return {
             "total parameters": f"{record.total_parameters:.4g}",
             "active parameters": active,
-            "usual drafter": usual_drafter(record) or "",
+            **({"usual drafter": usual} if usual else {}),
         }
-        return {title: note for title, note in notes.items() if note}
     if isinstance(record, specmodel.HardwareProfile):
         ridges = [f"{dtype} {record.ridge_point(dtype):.0f}" for dtype in record.dtype]
         return {"ridge point [FLOP/B]": ", ".join(ridges)}

@@ -13,12 +13,11 @@ import numpy as np
 from specmodel.answers import SweetSpot, sweet_spot, sweet_spots
 from specmodel.base.errors import InputError, import_extra, nearest
 from specmodel.base.units import check
-from specmodel.cost.deploying import resolve
 from specmodel.drafters.names import BLOCKS, LOOKUPS, NGRAM
 from specmodel.machines.engine import list_engines, load_engine
 from specmodel.machines.hardware import list_hardware
 from specmodel.models.architecture import list_architectures, load_architecture
-from specmodel.prediction.predicting import predict_deployed
+from specmodel.prediction.predicting import predict
 from specmodel.show import plots, sweet_spots as words
 from specmodel.show.report import answer_page, why
 
@@ -106,10 +105,8 @@ def explorer(**start: Any) -> ipywidgets.VBox:
     for control in controls.values():
         control.observe(redraw, "value")
     redraw()
-    held = list(controls.values())
-    columns = [ipywidgets.VBox(held[i : i + 4]) for i in range(0, len(held), 4)]
-    # which stand below each other on a narrow page
-    wrapped = ipywidgets.HBox(columns, layout={"flex_flow": "row wrap"})
+    # as many in a row as the page is wide
+    wrapped = ipywidgets.Box(list(controls.values()), layout={"flex_flow": "row wrap"})
     return ipywidgets.VBox([wrapped, image, text], layout={"max_width": "940px"})
 
 
@@ -146,14 +143,13 @@ def _controls(values: dict[str, Any]) -> dict[str, Any]:
 
 def _with(choices: list[str], given: Any) -> list[Any]:
     """Return choices with a record of one's own in front."""
-    return choices if given in choices else [given, *choices]
+    return choices if given is None or given in choices else [given, *choices]
 
 
 def _offer(controls: dict[str, Any], given: Any) -> None:
     """Offer the drafters that suit the target, and the rate of proposals only with n-gram."""
     target, drafter = controls["target"], controls["drafter"]
-    offered = drafters_for(target.value)
-    offered = offered if given is None else _with(offered, given)
+    offered = _with(drafters_for(target.value), given)
     if list(drafter.options) != offered:
         kept = drafter.value if drafter.value in offered else FALLBACK
         drafter.options, drafter.value = offered, kept
@@ -209,18 +205,14 @@ def view(values: Mapping[str, Any]) -> View:
     >>> shown.spot.peak_batch_size, round(shown.spot.peak_speedup, 1)
     (17, 1.6)
     """
-    is_lookup = values["drafter"] in LOOKUPS
-    rate = values["proposal_rate"] if is_lookup else None
-    host = None if load_engine(values["engine"]).is_ideal else values["host_speed"]
-    deployment, assumed = resolve({**values, "proposal_rate": rate, "host_speed": host})
-    prediction = predict_deployed(
-        deployment,
-        assumed,
-        acceptance=values["acceptance_rate"],
-        draft_length=check("draft_length", values["draft_length"], minimum=1),
-        context_length=values["context_length"],
-        batch_size=BATCH_SIZES,
-    )
+    check("draft_length", values["draft_length"], minimum=1)
+    asked = {**values}
+    acceptance, rate = asked.pop("acceptance_rate"), asked.pop("proposal_rate")
+    if asked["drafter"] in LOOKUPS:
+        asked["proposal_rate"] = rate
+    if load_engine(asked["engine"]).is_ideal:
+        del asked["host_speed"]
+    prediction = predict(**asked, acceptance=acceptance, batch_size=BATCH_SIZES)
     kept = prediction.fits if prediction.fits.any() else ~prediction.fits
     spot = sweet_spot(prediction.batch_size[kept], prediction.speedup[kept])
     at_peak = prediction.rows()[BATCH_SIZES.index(spot.peak_batch_size)]
@@ -288,9 +280,8 @@ def draw(shown: View) -> Figure:
     # with fixed margins: a layout that measures the text takes as long as the drawing
     figure.subplots_adjust(left=0.075, right=0.985, bottom=0.3, top=0.96, wspace=0.2)
     left, right = figure.subplots(1, 2)
-    table = shown.table.drop(columns=["limited_by", "in_graph"])  # said in words below
-    plots.speedup(table, left)
-    plots.target_efficiency(table, right)
+    plots.speedup(shown.table, left, marks=False)
+    plots.target_efficiency(shown.table, right, marks=False)
     for ax in (left, right):
         _shade(shown.table, shown.spot, ax)
         if legend := ax.get_legend():

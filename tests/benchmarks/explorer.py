@@ -24,9 +24,8 @@ MOVES = [
 
 def measure() -> list[float]:
     """Seconds of each move."""
-    columns, image, _ = explorer().children
-    held = [control for column in columns.children for control in column.children]
-    controls = {control.description.replace(" ", "_"): control for control in held}
+    held, image, _ = explorer().children
+    controls = {control.description.replace(" ", "_"): control for control in held.children}
     found = []
     for name, value in MOVES:
         before = image.value

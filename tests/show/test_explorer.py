@@ -175,12 +175,8 @@ class Shown:
 
     def __init__(self, **start: Any) -> None:
         box = explorer(**start)
-        columns, self.image, self.words = box.children
-        self.controls = {
-            control.description: control
-            for column in columns.children
-            for control in column.children
-        }
+        controls, self.image, self.words = box.children
+        self.controls = {control.description: control for control in controls.children}
 
     def move(self, name: str, value: Any) -> None:
         self.controls[name].value = value

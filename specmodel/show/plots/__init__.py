@@ -9,22 +9,26 @@ from typing import TYPE_CHECKING
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
+    from specmodel.show.plots.batches import (
+        speedup as speedup,
+        target_efficiency as target_efficiency,
+    )
     from specmodel.show.plots.curves import (
         active_experts as active_experts,
         closed_loop as closed_loop,
+        load as load,
         predicted_against_measured as predicted_against_measured,
-        speedup as speedup,
-        target_efficiency as target_efficiency,
+        steps as steps,
         timeline as timeline,
     )
     from specmodel.show.plots.figures import KINDS as KINDS
-    from specmodel.show.plots.loads import capacity as capacity, load as load, steps as steps
     from specmodel.show.plots.maps import (
         best_draft_length as best_draft_length,
         break_even as break_even,
     )
     from specmodel.show.plots.passes import components as components, roofline as roofline
     from specmodel.show.plots.rows import (
+        capacity as capacity,
         policies as policies,
         sobol as sobol,
         tornado as tornado,

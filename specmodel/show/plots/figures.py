@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError, import_extra
 from specmodel.base.files import check_writable, write_bytes
-from specmodel.show.plots import curves, frames, loads, maps, passes, rows
+from specmodel.show.plots import batches, curves, frames, maps, passes, rows
 from specmodel.show.plots.style import SMALL, folded
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ class Kind:
 KINDS = {
     kind.draw.__name__: kind
     for kind in (
-        Kind(curves.speedup, 2.4),
-        Kind(curves.target_efficiency, 2.4),
+        Kind(batches.speedup, 2.4),
+        Kind(batches.target_efficiency, 2.4),
         Kind(curves.active_experts, 2.1),
         Kind(maps.best_draft_length, 0.8, 0.2, most_height=3.5),
         Kind(maps.break_even, 0.8, 0.2, most_height=3.5),
@@ -64,9 +64,9 @@ KINDS = {
         Kind(curves.closed_loop, 2.2),
         Kind(curves.timeline, 2.8, panels=2),
         Kind(rows.policies, 0.6, 0.25),
-        Kind(loads.load, 4.2, panels=3),
-        Kind(loads.capacity, 0.8, 0.3),
-        Kind(loads.steps, 3.0, panels=3),
+        Kind(curves.load, 4.2, panels=3),
+        Kind(rows.capacity, 0.8, 0.3),
+        Kind(curves.steps, 3.0, panels=3),
     )
 }
 """Kinds of figures by the names of the functions that draw them."""

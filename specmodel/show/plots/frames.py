@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError, in_one_line
 from specmodel.base.tables import as_numbers, need_columns
 from specmodel.prediction.columns import COLUMN_UNITS, with_interval
+from specmodel.show.plots.style import MOST_LINES
 
 ARGUMENT = "table"
 """Name that errors carry, a column after a dot."""
@@ -52,9 +52,7 @@ def checked(
         if name in may_lack:
             wrong &= table[name].notna()
         if wrong.any():
-            culprit = table.loc[wrong, name].iloc[0]
-            culprit = culprit.item() if isinstance(culprit, np.generic) else culprit
-            expected = f"a number below {LARGEST_DRAWN:g}"
+            culprit, expected = table[name][wrong].tolist()[0], f"a number below {LARGEST_DRAWN:g}"
             raise InputError(f"{ARGUMENT}.{name}", culprit, expected)
         found[name] = values
     return table.assign(**found).reset_index(drop=True)
@@ -95,19 +93,25 @@ def need_distinct(table: pd.DataFrame, names: Sequence[str]) -> None:
         raise InputError(ARGUMENT, f"several rows at {place}", "one, with a column that tells why")
 
 
-def lines(
-    table: pd.DataFrame, x: str, quantity: str, most: int
-) -> tuple[str, list[tuple[str, pd.DataFrame]]]:
+def parts(
+    table: pd.DataFrame, names: Sequence[str], x: str, what: str
+) -> list[tuple[tuple[object, ...], pd.DataFrame]]:
+    """Return the values that tell lines apart, at most six, and the points of each by rising `x`.
+
+    `what` says in a message what there are too many of.
+    """
+    groups = list(table.groupby(list(names), sort=False, dropna=False)) if names else [((), table)]
+    need_at_most(MOST_LINES, len(groups), what)
+    for _, part in groups:
+        need_distinct(part, [x])
+    return [(key, part.sort_values(x, kind="stable")) for key, part in groups]
+
+
+def lines(table: pd.DataFrame, x: str, quantity: str) -> tuple[str, list[tuple[str, pd.DataFrame]]]:
     """Return in words what lines differ in, and the label and points of each, with `x` rising."""
     names = _coordinates(table, x, quantity)
-    groups = list(table.groupby(names, sort=False, dropna=False)) if names else [((), table)]
-    told = ", ".join(map(words, names))
-    need_at_most(most, len(groups), f"lines, by {told}")
-    found = []
-    for key, part in groups:
-        need_distinct(part, [x])
-        found.append((", ".join(map(plain, key)), part.sort_values(x, kind="stable")))
-    return titled(names), found
+    found = parts(table, names, x, f"lines, by {', '.join(map(words, names))}")
+    return titled(names), [(", ".join(map(plain, key)), part) for key, part in found]
 
 
 def fits(rows: pd.DataFrame) -> pd.Series[bool]:
@@ -135,9 +139,7 @@ def words(name: str) -> str:
 
 def plain(value: object) -> str:
     """Return a number or text as a label shows it."""
-    if isinstance(value, float | np.floating):
-        return f"{value:.6g}"
-    return in_one_line(str(value))
+    return f"{value:.6g}" if isinstance(value, float) else in_one_line(str(value))
 
 
 def _coordinates(table: pd.DataFrame, x: str, quantity: str) -> list[str]:

@@ -9,12 +9,16 @@ import numpy as np
 import pandas as pd
 
 from specmodel.show.plots import frames
-from specmodel.show.plots.style import SMALL, Style, set_ticks, thinned
+from specmodel.show.plots.style import SMALL, Style, count_label, label_room
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import XAxis, YAxis
+    from matplotlib.collections import QuadMesh
 
 _MOST_EDGED = 20
+_STEPS = [n * 10**power for power in range(6) for n in (1, 2, 3, 5)]
+"""Every how manyth cell may be numbered."""
 
 
 def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
@@ -28,22 +32,21 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
         contexts the best lengths alone are drawn, a row a point, as `answers.best_draft_lengths`
         returns them too. What does not fit is hatched.
     """
-    best, both = "best_draft_length", ("draft_length", "speedup")
-    has_lengths = "draft_length" in table and table["context_length"].nunique() == 1
-    numbers = ("batch_size", "context_length", best, *(both if has_lengths else ()))
-    rows = frames.checked(table, numbers, ("fits",))
+    best = "best_draft_length"
+    rows = frames.checked(table, ("batch_size", "context_length", best), ("fits",))
     rows = rows.assign(hatched=~frames.fits(rows))
-    reason = "does not fit" if rows["hatched"].any() else ""
-    if has_lengths:
+    note = ", hatched: does not fit" if rows["hatched"].any() else ""
+    if "draft_length" in rows and rows["context_length"].nunique() == 1:
+        rows = frames.checked(rows, ("draft_length", "speedup"))
         rows["speedup"] = rows["speedup"].mask(rows["hatched"])
-        _draw(ax, rows, both[::-1], lambda value: f"{value:.1f}")
+        title = f"speedup, framed: the best{note}"
+        _draw(ax, rows, ("speedup", "draft_length"), lambda value: f"{value:.1f}", title)
         _frame(ax, rows)
-        _label(ax, "speedup, framed: the best", reason, "draft_length")
         return ax
     if "draft_length" in rows:
         rows = rows[rows["draft_length"] == rows[best]]
-    _draw(ax, rows, (best, "context_length"), lambda value: f"{value:g}")
-    _label(ax, "best draft length (tokens)", reason, "context_length")
+    title = f"best draft length (tokens){note}"
+    _draw(ax, rows, (best, "context_length"), lambda value: f"{value:g}", title)
     return ax
 
 
@@ -81,41 +84,52 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
     too_large, hopeless = ~frames.fits(rows), rows[quantity].isna()
     blank = rows[quantity].mask(too_large)  # what does not fit has no number to be read
     rows = rows.assign(hatched=too_large | hopeless, **{quantity: blank})
-    # in two digits, without the 0 before the point
-    _draw(ax, rows, (quantity, y), lambda value: f"{value:.2f}".removeprefix("0"))
     reasons = {"none pays": hopeless & ~too_large, "does not fit": too_large}
     told = " or ".join(reason for reason, holds in reasons.items() if holds.any())
-    _label(ax, "acceptance rate needed", told, y)
+    title = "acceptance rate needed" + (f", hatched: {told}" if told else "")
+    # in two digits, without the 0 before the point
+    _draw(ax, rows, (quantity, y), lambda value: f"{value:.2f}".removeprefix("0"), title)
     return ax
 
 
 def _draw(
-    ax: Axes, rows: pd.DataFrame, names: tuple[str, str], write: Callable[[float], str]
+    ax: Axes, rows: pd.DataFrame, names: tuple[str, str], write: Callable[[float], str], title: str
 ) -> None:
     """Draw a cell for each point, with its number if that fits, otherwise with a colour bar."""
-    from matplotlib.collections import PolyCollection
     from matplotlib.ticker import MaxNLocator
 
     quantity, y = names
     frames.need_distinct(rows, ["batch_size", y])
     cells = rows.pivot(index=y, columns="batch_size", values=quantity)
-    hatched = rows.pivot(index=y, columns="batch_size", values="hatched")
+    hatched = rows[rows["hatched"]].pivot(index=y, columns="batch_size", values="hatched")
     edges = "white" if max(cells.shape) <= _MOST_EDGED else "none"
     mesh = ax.pcolormesh(cells.to_numpy(), cmap="cividis", edgecolors=edges, linewidth=0.2)
-    places = np.argwhere(hatched.to_numpy(dtype=float) == 1)  # NaN where there is no point
-    squares = [[(j, i), (j + 1, i), (j + 1, i + 1), (j, i + 1)] for i, j in places.tolist()]
     lines: Style = {"facecolor": "none", "edgecolor": "0.6", "hatch": "//////", "linewidth": 0}
-    ax.add_collection(PolyCollection(squares, **lines))
+    ax.pcolor(hatched.reindex_like(cells).to_numpy(dtype=float), **lines)
     ax.tick_params(length=2, labelsize=SMALL)
-    for axis, counts in ((ax.xaxis, cells.columns), (ax.yaxis, cells.index)):
-        set_ticks(axis, thinned({i + 0.5: float(count) for i, count in enumerate(counts)}))
+    _number(ax.xaxis, cells.columns)
+    _number(ax.yaxis, cells.index)
     if _has_room(ax, cells, write):
         _write(ax, mesh, cells, write)
-    elif (figure := ax.get_figure()) is not None:
-        bar = figure.colorbar(mesh, ax=ax, pad=0.02)
+    else:
+        bar = ax.figure.colorbar(mesh, ax=ax, pad=0.02)
         bar.ax.tick_params(labelsize=SMALL)
         if (rows[quantity] % 1 == 0).all():
             bar.locator = MaxNLocator(integer=True)
+    ax.set_title(title, size=SMALL, loc="left", pad=3)
+    ax.set(xlabel=frames.titled(["batch_size"]), ylabel=frames.titled([y]))
+
+
+def _number(axis: XAxis | YAxis, counts: pd.Index[Any]) -> None:
+    """Label the cells along an axis, every n-th where the labels of all have no room."""
+    labels = [count_label(float(count)) for count in counts]
+    cell = getattr(axis.axes.bbox, "width" if axis.axis_name == "x" else "height") / len(counts)
+    room = label_room(axis, labels)
+    step = next(n for n in _STEPS if n * cell > room or n >= len(counts))
+    # from a multiple of their distance on: of 33 to 100 every tenth are 40, 50, 60
+    pairs = zip(counts[:step], counts[step:], strict=False)
+    start = next((i for i, (a, b) in enumerate(pairs) if a % (b - a) == 0), 0)
+    axis.set_ticks(np.arange(len(counts))[start::step] + 0.5, labels[start::step])
 
 
 def _has_room(ax: Axes, cells: pd.DataFrame, write: Callable[[float], str]) -> bool:
@@ -129,7 +143,7 @@ def _has_room(ax: Axes, cells: pd.DataFrame, write: Callable[[float], str]) -> b
     return bool(box.width < 0.8 * across and 1.4 * box.height < down)
 
 
-def _write(ax: Axes, mesh: Any, cells: pd.DataFrame, write: Callable[[float], str]) -> None:
+def _write(ax: Axes, mesh: QuadMesh, cells: pd.DataFrame, write: Callable[[float], str]) -> None:
     """Write each number, black on light cells, white on dark ones."""
     style: Style = {"ha": "center", "va": "center", "size": SMALL}
     for (i, j), value in np.ndenumerate(cells.to_numpy()):
@@ -138,11 +152,3 @@ def _write(ax: Axes, mesh: Any, cells: pd.DataFrame, write: Callable[[float], st
             is_light = np.dot(mesh.to_rgba(value)[:3], (0.3, 0.59, 0.11)) > 0.46
             colour = "black" if is_light else "white"
             ax.text(j + 0.5, i + 0.5, write(value), color=colour, **style)
-
-
-def _label(ax: Axes, title: str, hatched: str, y: str) -> None:
-    """Say what is drawn, and why cells are hatched if any are."""
-    note = f", hatched: {hatched}" if hatched else ""
-    ax.set_title(title + note, size=SMALL, loc="left", pad=3)
-    ax.set_xlabel("batch size (requests)")
-    ax.set_ylabel("draft length (tokens)" if y == "draft_length" else "context (tokens)")

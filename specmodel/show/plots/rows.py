@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,20 +10,8 @@ import pandas as pd
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.units import format_si
-from specmodel.show.plots import frames
-from specmodel.show.plots.style import (
-    COLOURS,
-    GREY,
-    SMALL,
-    Style,
-    filled,
-    folded,
-    legend_above,
-    points,
-    rows_axis,
-    rows_that_fit,
-    unity,
-)
+from specmodel.show.plots import frames, style
+from specmodel.show.plots.style import COLOURS, SMALL, Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,9 +70,9 @@ def waterfalls(
             part = part[part["quantity"] == quantity]
             values = part.set_index("term")["value"].reindex(terms, fill_value=0.0)
             _waterfall(ax, values, (i, len(points)), label, is_inside=is_inside)
-        rows_axis(ax, [folded(str(term), _WIDTH) for term in terms])
+        style.rows_axis(ax, [style.folded(str(term), _WIDTH) for term in terms])
         ax.set(xlim=(0, 1.03 * max(ax.get_xlim()[1], 1)), xlabel=frames.titled([quantity]))
-    legend_above(axes[0], frames.titled(varying), side="right")
+    style.legend_above(axes[0], frames.titled(varying), side="right")
     for ax in axes if len(points) == 1 else ():  # bars of several are too thin
         _write(ax)
     return axes
@@ -111,24 +98,19 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     if "analysis" in table:
         table = _wide(table, "tornado", columns, outcome)
     rows = frames.checked(table, columns, ("input",))
-    frames.need_distinct(rows, ("input",))
+    ranges = rows.reindex(columns=["low", "high", "unit", "source"], fill_value="")
+    rows["under"] = [f"\n{_range(*values)}" for values in ranges.itertuples(index=False)]
     swings = (rows[ends[1]] - rows[ends[0]]).abs()
-    details = [rows.get(name, itertools.repeat("")) for name in ("unit", "source")]
-    ranges = map(_range, rows["low"], rows["high"], *details)
-    names = [folded(frames.words(name), _WIDTH) for name in rows["input"]]
-    rows["label"] = [f"{name}\n{span}" for name, span in zip(names, ranges, strict=False)]
-    shown = _largest(ax, rows, swings)
+    shown = _name_inputs(ax, rows, swings, frames.titled([outcome]))
     places = np.arange(len(shown))
     low, high, nominal = shown[ends[0]], shown[ends[1]], rows[ends[2]].iloc[0]
     ax.barh(places, high - low, 0.55, low, color="0.85", edgecolor="none")
     ax.axvline(nominal, color="black", linewidth=0.8, label=f"nominal, {nominal:.2f}")
-    ax.plot(low, places, label="low end", **points(0, mfc="white"))
-    ax.plot(high, places, label="high end of the range", **points(0))
-    _inputs_axis(ax, shown, swings, frames.titled([outcome]))
-    least, most = min(high.min(), low.min(), nominal), max(high.max(), low.max(), nominal)
-    margin = 0.08 * (most - least or 0.1)
-    ax.set_xlim(least - margin, most + margin)
-    legend_above(ax, side="right")
+    ax.plot(low, places, label="low end", **style.points(0, mfc="white"))
+    ax.plot(high, places, label="high end of the range", **style.points(0))
+    ax.use_sticky_edges = False
+    ax.margins(x=0.08)
+    style.legend_above(ax, side="right")
     return ax
 
 
@@ -141,7 +123,7 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
         As for `tornado`, from `sensitivity.sobol`: by the total index, with 95 % intervals.
     """
     _check_outcome(outcome)
-    indices = ("first_order", "total")
+    indices = {"first_order": "first-order index", "total": "total index"}
     numbers = [f"{name}{end}" for name in indices for end in ("", "_low", "_high")]
     if "analysis" in table:
         table = _wide(table, "sobol", [f"{outcome}_{name}" for name in numbers], outcome)
@@ -150,25 +132,17 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     rows = frames.checked(table, numbers, ("input", "output"))
     rows = rows[rows["output"] == outcome]
     if rows.empty:
-        raise InputError(
-            f"{frames.ARGUMENT}.output", outcome, f"rows of {outcome}, which no range moves"
-        )
-    frames.need_distinct(rows, ("input",))
-    rows = rows.assign(label=[folded(frames.words(name), _WIDTH) for name in rows["input"]])
-    shown = _largest(ax, rows, rows["total"])
-    places = np.arange(len(shown))
-    for i, (name, told) in enumerate(
-        zip(indices, ("first-order index", "total index"), strict=True)
-    ):
-        value = shown[name].clip(lower=0)
-        low, high = shown[f"{name}_low"].clip(lower=0), shown[f"{name}_high"]
-        style = filled(i, i) | {"error_kw": {"linewidth": 0.6, "ecolor": "0.2"}}
-        style["xerr"] = [side.clip(lower=0).tolist() for side in (value - low, high - value)]
-        ax.barh(places + (i - 0.5) * 0.36, value, 0.34, label=told, **style)
+        expected = f"rows of {outcome}, which no range moves"
+        raise InputError(f"{frames.ARGUMENT}.output", outcome, expected)
     label = f"share of the variance\nof {frames.words(outcome)} (of 1)"
-    _inputs_axis(ax, shown, rows["total"], label)
+    shown = _name_inputs(ax, rows.assign(under=""), rows["total"], label)
+    for i, (name, told) in enumerate(indices.items()):
+        value, low = shown[name].clip(lower=0), shown[f"{name}_low"].clip(lower=0)
+        bars = style.filled(i, i) | {"error_kw": {"linewidth": 0.6, "ecolor": "0.2"}}
+        bars["xerr"] = _reach(value, low, shown[f"{name}_high"])
+        ax.barh(np.arange(len(shown)) + (i - 0.5) * 0.36, value, 0.34, label=told, **bars)
     ax.set_xlim(0, None)
-    legend_above(ax, "95 % intervals (sampling)", side="right")
+    style.legend_above(ax, "95 % intervals (sampling)", side="right")
     return ax
 
 
@@ -183,29 +157,69 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
     """
     ends = ("speedup_low", "speedup_high")
     rows = frames.checked(table, ("speedup", *ends), ("policy",), may_lack=ends)
-    frames.need_distinct(rows, ("policy",))
-    frames.need_at_most(MOST_POLICIES, len(rows), "policies")
-    names = rows["policy"].astype(str)
+    _name_policies(ax, rows)
     inside = bool(frames.fits(rows).all())
-    knows = names.str.split(":").str[0].isin(_HINDSIGHT)
-    unity(ax, vertical=True)
+    knows = rows["policy"].astype(str).str.split(":").str[0].isin(_HINDSIGHT)
+    style.unity(ax, vertical=True)
     for part, face, label in (
         (rows[~knows], COLOURS[0], "policy"),
         (rows[knows], "white", "in hindsight, a bound"),
     ):
-        reach = np.stack([part["speedup"] - part[ends[0]], part[ends[1]] - part["speedup"]])
-        places, pale = (part["speedup"], part.index.to_numpy()), 1 if inside else 0.4
         if not part.empty:
-            bars: Style = {"elinewidth": 0.8, "capsize": 2, "ecolor": COLOURS[0], "alpha": pale}
-            ax.errorbar(*places, xerr=np.nan_to_num(reach).clip(min=0), fmt="none", **bars)
-            ax.plot(*places, **points(0, mfc=face, label=label, alpha=pale))
-    rows_axis(ax, [folded(name, _WIDTH) for name in names])
+            pale = {"alpha": 1 if inside else 0.4}
+            bars: Style = {"elinewidth": 0.8, "capsize": 2, "ecolor": COLOURS[0]} | pale
+            reach = _reach(part["speedup"], part[ends[0]], part[ends[1]])
+            ax.errorbar(part["speedup"], part.index, xerr=reach, fmt="none", **bars)
+            ax.plot(part["speedup"], part.index, **style.points(0, mfc=face, label=label) | pale)
     ax.grid(axis="y", linewidth=0.3, color="0.85")
     ax.set_axisbelow(True)
     note = "" if inside else "\ndoes not fit in memory"
     ax.set_xlabel(f"{frames.titled(['speedup'])}\n95 % interval (requests){note}")
-    legend_above(ax, side="right")
+    style.legend_above(ax, side="right")
     return ax
+
+
+def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw the rate that each policy carries, with its intervals by simulation and prediction.
+
+    Parameters
+    ----------
+    table, ax
+        As for `load`, or a row a policy: policy, capacity, and the ends of both intervals, such as
+        predicted_low, which are missing where nothing is carried; at most 24 policies.
+    """
+    from matplotlib.ticker import EngFormatter
+
+    ends = ("predicted_low", "predicted_high", "simulated_low", "simulated_high")
+    found = frames.checked(table, ("capacity", *ends), ("policy",), may_lack=ends)
+    rows = found.drop_duplicates(["policy", "capacity", *ends], ignore_index=True)
+    _name_policies(ax, rows)
+    values = rows["capacity"]
+    ax.barh(rows.index, values, height=0.6, label="carried", **style.filled(4, 0))
+    for kind, told, colour, width in (
+        ("predicted", "times", COLOURS[5], 0.8),
+        ("simulated", "other requests", COLOURS[0], 2.2),
+    ):
+        reach = _reach(values, rows[f"{kind}_low"], rows[f"{kind}_high"])
+        bars: Style = {"linestyle": "", "color": colour, "elinewidth": width, "capsize": 2}
+        ax.errorbar(values, rows.index, xerr=reach, label=f"80 % interval ({told})", **bars)
+    ax.set(xlim=(0, None), xlabel="rate carried (requests/s)")
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    style.legend_above(ax, side="right")
+    return ax
+
+
+def _name_policies(ax: Axes, rows: pd.DataFrame) -> None:
+    """Name the policies beside their rows, of which each has one."""
+    frames.need_distinct(rows, ("policy",))
+    frames.need_at_most(MOST_POLICIES, len(rows), "policies")
+    style.rows_axis(ax, [style.folded(str(name), _WIDTH) for name in rows["policy"]])
+
+
+def _reach(values: pd.Series[float], low: pd.Series[float], high: pd.Series[float]) -> np.ndarray:
+    """Return how far intervals reach below and above values, 0 where there is none."""
+    reach: np.ndarray = np.nan_to_num(np.stack([values - low, high - values]))
+    return reach.clip(min=0)
 
 
 def _waterfall(
@@ -222,24 +236,21 @@ def _waterfall(
     start = np.where(is_end, 0.0, values.iloc[0] + np.cumsum(inner) - inner)
     height = 0.8 / count
     at = np.arange(len(values)) + (i - (count - 1) / 2) * height
-    ax.barh(at, values, height, start, label=label or "_", **filled(i, i, is_hollow=not is_inside))
-    reached = start + values.to_numpy()
-    for x, y, value in zip(reached, at, values, strict=True):
-        if value:
-            ax.plot([x, x], [y - height / 2, y + height / 2], color=COLOURS[i], linewidth=0.8)
-    for k in range(len(values) - 1):
-        ax.plot([reached[k]] * 2, at[k : k + 2], color=GREY, linewidth=0.4, zorder=0)
+    ax.barh(
+        at, values, height, start, label=label or "_", **style.filled(i, i, is_hollow=not is_inside)
+    )
+    reached, ends = start + values.to_numpy(), np.stack([at - height / 2, at + height / 2])
+    ax.plot([reached, reached], np.where(values, ends, np.nan), color=COLOURS[i], linewidth=0.8)
+    ax.plot([reached[:-1]] * 2, [at[:-1], at[1:]], color=style.GREY, linewidth=0.4, zorder=0)
 
 
 def _write(ax: Axes) -> None:
     """Write into each bar its value, where it has room."""
     ax.figure.figure.draw_without_rendering()  # the layout narrows axes for the names of rows
     for bars in ax.containers:
-        for bar in bars:
-            place = bar.get_x() + bar.get_width() / 2, bar.get_y() + bar.get_height() / 2
-            colour = "black" if bar.get_facecolor()[:3] == (1, 1, 1) else "white"
-            style: Style = {"ha": "center", "va": "center_baseline", "size": SMALL}
-            told = ax.text(*place, f"{bar.get_width():.2f}", color=colour, **style)
+        texts = ax.bar_label(bars, fmt="%.2f", label_type="center", size=SMALL)  # type: ignore[arg-type]
+        for bar, told in zip(bars, texts, strict=True):
+            told.set_color("black" if bar.get_facecolor()[:3] == (1, 1, 1) else "white")
             if told.get_window_extent().width > 0.9 * bar.get_window_extent().width:
                 told.remove()
 
@@ -256,10 +267,9 @@ def _wide(table: pd.DataFrame, analysis: str, columns: Sequence[str], outcome: s
     if found.empty:
         raise InputError(f"{frames.ARGUMENT}.output", outcome, "an outcome that some range moves")
     wide = found.pivot(index="input", columns="name", values="value")
-    for told in ("unit", "source") if "low" in columns else ():
-        if told in found:
-            wide[told] = found[found["name"] == "low"].set_index("input")[told]
-    return wide.reindex(rows["input"].unique()).dropna().rename_axis("input").reset_index()
+    told = found[found["name"] == "low"].set_index("input").filter(["unit", "source"])
+    wide = wide.reindex(rows["input"].unique()).dropna().join(told)
+    return wide.rename_axis("input").reset_index()
 
 
 def _range(low: float, high: float, unit: str, source: str) -> str:
@@ -271,27 +281,30 @@ def _range(low: float, high: float, unit: str, source: str) -> str:
     return f"{told}{first if of_first == of_last else f'{first} {of_first}'} to {last} {of_last}"
 
 
-def _largest(ax: Axes, rows: pd.DataFrame, effects: pd.Series[float]) -> pd.DataFrame:
+def _name_inputs(
+    ax: Axes, rows: pd.DataFrame, effects: pd.Series[float], label: str
+) -> pd.DataFrame:
     """Return the rows with the largest effects: those that can be seen and have room, or one.
 
-    Acceptance is one of them if it can be seen.
+    Acceptance is one of them if it can be seen. Their names, with what stands under them, are
+    beside the axes; below is said how many are not drawn, and how little they do.
     """
+    frames.need_distinct(rows, ("input",))
+    names = [style.folded(frames.words(name), _WIDTH) for name in rows["input"]]
+    labels = names + rows["under"]
     order = effects.sort_values(ascending=False, kind="stable")
     seen = order.index[order >= _VISIBLE * order.iloc[0]]
-    lines = 1 + int(rows["label"].loc[seen[:MOST_INPUTS]].str.count("\n").max())
-    kept = seen[: min(MOST_INPUTS, rows_that_fit(ax, lines))]
+    lines = 1 + int(labels[seen[:MOST_INPUTS]].str.count("\n").max())
+    kept = seen[: min(MOST_INPUTS, style.rows_that_fit(ax, lines))]
     known = seen[rows["input"].loc[seen] == "acceptance_rate"].difference(kept)
-    return rows.loc[[*kept[: len(kept) - len(known) or 1], *known]]
-
-
-def _inputs_axis(ax: Axes, shown: pd.DataFrame, effects: pd.Series[float], label: str) -> None:
-    """Name the inputs that are drawn, and below say how many are not, and how little they do."""
-    rows_axis(ax, list(shown["label"]))
+    shown = rows.loc[[*kept[: len(kept) - len(known) or 1], *known]]
+    style.rows_axis(ax, list(labels[shown.index]))
     rest = effects.drop(shown.index)
     if not rest.empty:
         share = 100 * rest.max() / (effects.max() or 1)
         label += f"\n{len(rest)} more, at most\n{np.ceil(share).clip(1):.0f} % of the largest"
     ax.set_xlabel(label)
+    return shown
 
 
 def _check_outcome(outcome: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -38,7 +38,7 @@ Style: TypeAlias = dict[str, Any]
 """Keywords of matplotlib's artists."""
 
 _MOST_COLUMNS = 7
-_MOST_NAMED, _MOST_TICKS = 16, 40
+_MOST_NAMED = 16
 _MOST_WRITTEN = 1e6
 _DIGIT = 0.64
 """Width of a digit over the size of its font."""
@@ -61,22 +61,19 @@ def filled(i: int, hatch: int, *, is_hollow: bool = False) -> Style:
     A colour beyond the last is white, for what is left.
     """
     colour = COLOURS[i] if i < MOST_LINES else "white"
-    lines = "black" if i in (1, 4, MOST_LINES) else "white"
+    own: Style = {"facecolor": colour, "linewidth": 0, "hatch": _HATCHES[hatch % len(_HATCHES)]}
     if is_hollow:
-        return {"facecolor": "white", "edgecolor": colour, "linewidth": 0.6, "hatch": _hatch(hatch)}
-    width = 0.4 if i >= MOST_LINES else 0
-    return {"facecolor": colour, "edgecolor": lines, "linewidth": width, "hatch": _hatch(hatch)}
-
-
-def _hatch(number: int) -> str:
-    return _HATCHES[number % len(_HATCHES)]
+        return own | {"facecolor": "white", "edgecolor": colour, "linewidth": 0.6}
+    if i >= MOST_LINES:
+        return own | {"edgecolor": "black", "linewidth": 0.4}
+    return own | {"edgecolor": "black" if i in (1, 4) else "white"}
 
 
 def kind_numbers(kinds: Iterable[str]) -> dict[str, int]:
     """Return the numbers in `COLOURS` and `MARKERS` of the kinds of kernels of a figure."""
-    found = set(kinds)
-    known = [kind for kind in dict.fromkeys(_KINDS) if kind in found]
-    return {kind: i for i, kind in enumerate([*known, *sorted(found.difference(known))])}
+    found = {*kinds}
+    order = [*_KINDS, *sorted(found - {*_KINDS})]
+    return {kind: i for i, kind in enumerate(sorted(found, key=order.index))}
 
 
 def shortened(text: str, width: int) -> str:
@@ -102,16 +99,24 @@ def folded(text: str, width: int) -> str:
     return "\n".join(shortened(line, width) for line in (text[:cut].rstrip(), text[cut:]))
 
 
-def count_label(value: float) -> str:
+def count_label(value: float, _place: int = 0) -> str:
     """Return a count as a tick shows it: 512, 16384, 2M."""
     from matplotlib.ticker import EngFormatter
 
     return EngFormatter(sep="")(value) if value >= _MOST_WRITTEN else f"{value:.6g}"
 
 
+def label_room(axis: XAxis | YAxis, labels: Iterable[str]) -> float:
+    """Return how far apart ticks must be for the longest of their labels [dot]."""
+    label = axis.get_major_ticks(1)[0].label1
+    wide = _DIGIT * max(map(len, labels)) if axis.axis_name == "x" else 1.0
+    # a fifth to spare: the layout may still narrow the axes for labels beside them
+    return 1.2 * wide * float(label.get_fontsize()) * axis.axes.figure.dpi / 72
+
+
 def counts_axis(ax: Axes, values: Iterable[float], label: str) -> None:
     """Give an axes a logarithmic horizontal axis of counts, with as many ticks as have room."""
-    from matplotlib.ticker import LogLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator
 
     sizes = sorted({float(value) for value in values})
     low, high = sizes[0], sizes[-1]
@@ -119,50 +124,28 @@ def counts_axis(ax: Axes, values: Iterable[float], label: str) -> None:
     ax.set_xscale("log", base=2)
     ax.set(xlim=(low / margin, high * margin), xlabel=label)
     ax.minorticks_off()
+    room = label_room(ax.xaxis, map(count_label, sizes))
+    most = max(2, round(ax.bbox.width / room))
     base = 2 if high < _MOST_WRITTEN else 10
-    found = LogLocator(base=base, numticks=_MOST_TICKS).tick_values(low, high)
-    powers = [float(tick) for tick in found if low <= tick <= high]
-    ticks = powers if len(powers) > 1 else sizes
-    own = [dict(zip(sizes, sizes, strict=True))] if len(sizes) <= _MOST_NAMED else []
-    set_ticks(ax.xaxis, [*own, *thinned(dict(zip(ticks, ticks, strict=True)))])
+    places = ax.transData.transform([(size, 1) for size in sizes])[:, 0]
+    is_apart = len(sizes) <= _MOST_NAMED and np.diff(places).min(initial=np.inf) > room
+    has_powers = high / low >= base**2
+    locator = FixedLocator(sizes, nbins=None if is_apart else most)
+    is_named = is_apart or not has_powers
+    ax.xaxis.set_major_locator(locator if is_named else LogLocator(base, numticks=most))
+    ax.xaxis.set_major_formatter(FuncFormatter(count_label))
 
 
-def thinned(ticks: Mapping[float, float]) -> Iterator[dict[float, float]]:
-    """Give choices of ticks, by place and count: all, every second, every third and so on."""
-    places, counts = list(ticks), list(ticks.values())
-    for step in (1, 2, 3, 4, *(first * 10**power for power in range(7) for first in (5, 10, 20))):
-        steps = zip(counts[:step], counts[step:], strict=False)
-        # from a multiple of their distance on: of 33 to 100 every tenth are 40, 50, 60
-        start = next((i for i, (a, b) in enumerate(steps) if a % (b - a) == 0), 0)
-        if len(places) <= _MOST_TICKS * step:
-            yield dict(zip(places[start::step], counts[start::step], strict=True))
-
-
-def set_ticks(axis: XAxis | YAxis, choices: Iterable[Mapping[float, float]]) -> None:
-    """Set the first ticks, of choices by place and count, whose labels keep apart, or the last."""
-    ax, along = axis.axes, int(axis.axis_name == "y")
-    size = float(axis.get_major_ticks(1)[0].label1.get_fontsize()) * ax.figure.dpi / 72
-    for ticks in choices:
-        labels = [count_label(count) for count in ticks.values()]
-        axis.set_ticks(list(ticks), labels)
-        places = ax.transData.transform([(place, place) for place in ticks])[:, along]
-        widths = size * np.array([1.0 if along else _DIGIT * len(label) for label in labels])
-        # a fifth to spare: the layout may still narrow the axes for labels beside them
-        if (np.abs(np.diff(places)) > 0.6 * (widths[1:] + widths[:-1])).all():
-            return
-
-
-def si_axes(ax: Axes) -> None:
-    """Give two logarithmic axes ticks with metric prefixes, which have no small exponents."""
+def si_axis(axis: XAxis | YAxis) -> None:
+    """Give a logarithmic axis ticks with metric prefixes, which have no small exponents."""
     from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
-    for axis in (ax.xaxis, ax.yaxis):
-        low, high = axis.get_view_interval()
-        subs = (1.0, 2.0, 5.0) if high / low < 100 else (1.0,)
-        is_wide = high / low > 10
-        axis.set_major_locator(LogLocator(subs=subs, numticks=6) if is_wide else MaxNLocator(4))
-        axis.set_major_formatter(EngFormatter(sep=""))
-    ax.minorticks_off()
+    low, high = axis.get_view_interval()
+    subs = (1.0, 2.0, 5.0) if high / low < 100 else (1.0,)
+    is_wide = high / low > 10
+    axis.set_major_locator(LogLocator(subs=subs, numticks=6) if is_wide else MaxNLocator(4))
+    axis.set_major_formatter(EngFormatter(sep=""))
+    axis.minorticks_off()
 
 
 def legend_above(
@@ -175,8 +158,7 @@ def legend_above(
     """Put a legend above the axes, where nothing is drawn, in as many columns as fit."""
     # from the right, it may reach over the labels of the vertical axis
     found = list(handles) if handles is not None else ax.get_legend_handles_labels()[0]
-    figure = ax.get_figure()
-    room = 0.95 * (ax.bbox.width if side == "left" or figure is None else figure.bbox.width)
+    room = 0.95 * (ax.bbox.width if side == "left" else ax.figure.bbox.width)
     for columns in range(min(len(found), _MOST_COLUMNS), 0, -1):
         legend = ax.legend(
             handles=found,
@@ -220,3 +202,10 @@ def rows_axis(ax: Axes, names: Sequence[str]) -> None:
     ax.set_yticks(range(len(names)), names, size=SMALL)
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
+
+
+def in_percent(axis: XAxis | YAxis) -> None:
+    """Give an axis of shares ticks in per cent."""
+    from matplotlib.ticker import PercentFormatter
+
+    axis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=""))

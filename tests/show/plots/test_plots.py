@@ -204,12 +204,12 @@ def test_best_draft_length_writes_each_number_and_hatches_what_does_not_fit() ->
     assert [tick.get_text() for tick in drawn.get_yticklabels()] == ["10", "99"]
     assert "(tokens)" in drawn.get_title(loc="left")
     assert "hatched: does not fit" in drawn.get_title(loc="left")
-    assert drawn.get_ylabel() == "context (tokens)"
+    assert drawn.get_ylabel() == "context length (tokens)"
 
 
 @pytest.mark.parametrize(
     ("y", "label"),
-    [("draft_length", "draft length (tokens)"), ("context_length", "context (tokens)")],
+    [("draft_length", "draft length (tokens)"), ("context_length", "context length (tokens)")],
 )
 def test_break_even_writes_rates_and_hatches_where_none_pays(y, label) -> None:
     points = {"batch_size": [1, 8, 1, 8], "context_length": 512, "draft_length": 3, y: [1, 1, 2, 2]}
@@ -574,6 +574,11 @@ BAD = [
         "best_draft_length",
         "batch_size,context_length,best_draft_length,fits\n1,9,1,True\n1,9,2,True",
         "several rows at batch size 1, context length 9",
+    ),
+    (
+        "best_draft_length",
+        "batch_size,draft_length,fits\n1,1,True",
+        "columns context_length, best_draft_length as well",
     ),
     (
         "break_even",
