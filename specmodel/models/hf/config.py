@@ -88,17 +88,11 @@ def _outer_fields(reader: Reader) -> Fields:
     if family.has_residuals:
         fields |= residuals(reader)
     if family.positions_offset is not None:
-        fields |= _positions(reader, family.positions_offset, fields["hidden_size"])
+        width = reader.whole("word_embed_proj_dim", fields["hidden_size"])
+        fields["embedding_size"] = width if width != fields["hidden_size"] else None
+        positions = reader.whole("max_position_embeddings")
+        fields["max_positions"] = positions + family.positions_offset
     return fields
-
-
-def _positions(reader: Reader, offset: int, hidden_size: int) -> Fields:
-    """Return the number of learned positions, and the width of embeddings if it is narrower."""
-    embedding_size = reader.whole("word_embed_proj_dim", hidden_size)
-    return {
-        "max_positions": reader.whole("max_position_embeddings") + offset,
-        "embedding_size": embedding_size if embedding_size != hidden_size else None,
-    }
 
 
 def grouped(layers: list[Fields]) -> list[Fields]:

@@ -56,7 +56,11 @@ def checkpoint_dtypes(
     """
     records = _records(config, argument, beside)
     if not records:
-        return _unquantised(config, argument, dtype), [dict(layer) for layer in layers]
+        if config.get("expert_dtype") is not None:
+            expected = f"none, as there is no {_KEY}"
+            raise InputError(f"{argument} expert_dtype", config["expert_dtype"], expected)
+        fields = dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+        return fields, [dict(layer) for layer in layers]
     has_mtp = any(config.get(key) for key in table("key_names")["mtp_counts"])
     modules = Modules(layers, has_head=not has_tied_embeddings, has_mtp=has_mtp)
     sources = (Source(record, name, dtype) for name, record in records)
@@ -83,14 +87,6 @@ def _records(
     records = [(f"{argument} {_KEY}", own)] if own else []
     is_alone = other is None or (isinstance(own, dict) and own.get(MOE_ALGO) is not None)
     return records if is_alone else [*records, (_beside_name(argument), other)]
-
-
-def _unquantised(config: Mapping[str, Any], argument: str, dtype: str) -> dict[str, Any]:
-    """Return the dtypes of an unquantised checkpoint."""
-    if config.get("expert_dtype") is not None:
-        expected = f"none, as there is no {_KEY}"
-        raise InputError(f"{argument} expert_dtype", config["expert_dtype"], expected)
-    return dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
 
 
 def _beside_name(argument: str) -> str:
@@ -154,13 +150,15 @@ class _Checkpoint:
         mixed = of_mixers or self.dtype
         weight = of_blocks or of_mixers or (experts or self.plain).weights
         outer = self.recipe.embedding_dtype or self.dtype
+        of_mtp = self.recipe.every or any(named.has_mtp for named, _ in self.targets)
+        leaves_mtp = any(named.has_mtp for named in self.kept) or not of_mtp
         fields = {
             "weight_dtype": weight,
             "attention_dtype": _unless(weight, mixed),
             "expert_dtype": _unless(weight, experts.weights) if experts else None,
             "embedding_dtype": self.recipe.embedding_dtype or _unless(weight, self.dtype),
             "head_dtype": _unless(outer, self._head()) if self.modules.has_head else None,
-            "mtp_dtype": self.dtype if self.modules.has_mtp and self._leaves_mtp() else None,
+            "mtp_dtype": self.dtype if self.modules.has_mtp and leaves_mtp else None,
             **self._activations(formats, experts, mixed),
             "kv_dtype": self.recipe.kv_dtype or self.dtype,
         }
@@ -213,12 +211,6 @@ class _Checkpoint:
         if self.recipe.needs_head:
             raise InputError(self.name, "no lm_head in it", f"the {HEAD} left out by name")
         return self.dtype
-
-    def _leaves_mtp(self) -> bool:
-        """Tell whether the MTP modules are not quantised."""
-        if any(named.has_mtp for named in self.kept):
-            return True
-        return self.recipe.every is None and not any(named.has_mtp for named, _ in self.targets)
 
 
 def _of_layer(formats: Mapping[str, Format], mixed: str, weight: str) -> dict[str, str]:
