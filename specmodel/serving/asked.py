@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,8 @@ _MOST_STEPS = 300_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LoadQuestion:
-    """What `load` is asked, resolved, before anything is simulated.
+class Loaded(Viewed):
+    """What `load` is asked, resolved, and what a server does then.
 
     Parameters
     ----------
@@ -72,48 +72,36 @@ class LoadQuestion:
         What was assumed, by argument; whether policies are the usual ones.
     costs, has_steps
         The price and the rate in all, as far as given; whether the steps of one run are asked for.
-    """
-
-    study: Study
-    policies: Sequence[str]
-    assumed: Mapping[str, Any]
-    is_usual: bool
-    targets: tuple[float | None, float | None]
-    costs: Mapping[str, Any]
-    loads: Sequence[Arrivals]
-    trial: Trial | None
-    has_steps: bool
-
-    def answered(self, progress: Callable[[int], object] = lambda done: None, **how: Any) -> Loaded:
-        """Return the answer; `how` says where a search is computed, as `capacities` takes it."""
-        answer = partial(Loaded, **vars(self))
-        if self.trial is not None:
-            found = largest_rates(self.trial, self.policies, **self.costs, progress=progress, **how)
-            return answer(rows=found[0], tried=found[1])
-        if self.has_steps:
-            run = self.study.run(self.policies[0], self.loads[0], log_steps=_MOST_STEPS)
-            return answer(run=run, rows=run.step_rows)
-        simulated = partial(under_load, self.study, self.loads, self.policies, self.targets)
-        return answer(rows=simulated(**self.costs, progress=progress))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Loaded(LoadQuestion, Viewed):
-    """What a server does at rates, the largest rates within targets, or the steps of one run.
-
-    Parameters
-    ----------
-    rows, tried
-        A row for each load and policy, or for each policy; and of a search for each rate tried.
-    run
-        The one run whose steps were asked for.
+    rows, tried, run
+        A row for each load and policy, or for each policy; of a search for each rate tried; and the
+        one run whose steps were asked for. None before it is answered.
     """
 
     room = "loads"
 
-    rows: list[Row]
+    study: Study
+    policies: Sequence[str]
+    loads: Sequence[Arrivals]
+    trial: Trial | None
+    targets: tuple[float | None, float | None]
+    assumed: Mapping[str, Any]
+    is_usual: bool
+    costs: Mapping[str, Any]
+    has_steps: bool
+    rows: list[Row] = field(default_factory=list)
     tried: Sequence[Row] = ()
     run: Run | None = None
+
+    def answered(self, progress: Callable[[int], object] = lambda done: None, **how: Any) -> Loaded:
+        """Return it answered; `how` says where a search is computed, as `capacities` takes it."""
+        if self.trial is not None:
+            found = largest_rates(self.trial, self.policies, **self.costs, progress=progress, **how)
+            return replace(self, rows=found[0], tried=found[1])
+        if self.has_steps:
+            run = self.study.run(self.policies[0], self.loads[0], log_steps=_MOST_STEPS)
+            return replace(self, run=run, rows=run.step_rows)
+        simulated = partial(under_load, self.study, self.loads, self.policies, self.targets)
+        return replace(self, rows=simulated(**self.costs, progress=progress))
 
 
 def load(
@@ -149,8 +137,8 @@ def load(
     return question.answered(**how)
 
 
-def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> LoadQuestion:
-    """Return the question that arguments by name ask, those of `load`; whole, or an InputError."""
+def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Loaded:
+    """Return what arguments by name ask, those of `load`, unanswered; whole, or an InputError."""
     asked, case = _resolved(arguments, is_drafting=is_drafting)
     targets, policies = _targets(asked), _policies(asked, case)
     costs, has_steps = given(asked, ("gpu_hour_price", "for_rate")), bool(asked.get("steps"))
@@ -165,7 +153,7 @@ def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> 
         refuse_given(asked, OF_SEARCH, FOR_LARGEST)
     if has_steps and len(policies) * len(loads) > 1:
         raise InputError("steps", True, "one load, and one policy with --policy")
-    return LoadQuestion(
+    return Loaded(
         study=study,
         policies=policies,
         assumed=assumed,
