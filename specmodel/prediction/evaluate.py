@@ -326,7 +326,11 @@ def evaluate(
             draft_prefill = draft_prefill.scaled(errors.draft, errors.deployment)
     has_branches = (deployment.tree_width > 1) & (points["draft_length"] > 0)
     is_chain = np.asarray((points["verify_tokens"] == points["draft_length"] + 1) & ~has_branches)
-    tokens = _tokens_where_proposed(points, acceptance, deployment.tree_width, is_chain)
+    tokens = (
+        acceptance.expected_tokens_per_step(points["draft_length"])
+        if is_chain.all()
+        else _tokens_with_trees(points, acceptance, deployment.tree_width, is_chain)
+    )
     rate = deployment.drafter.proposal_rate
     return Evaluation(
         deployment=deployment,
@@ -355,13 +359,11 @@ def _largest(parts: Mapping[str, FloatArray]) -> np.ndarray:
     return largest
 
 
-def _tokens_where_proposed(
+def _tokens_with_trees(
     points: Mapping[str, FloatArray], acceptance: Acceptance, tree_width: int, chains: np.ndarray
 ) -> FloatArray:
     """Return the tokens of a step with a proposal, which for trees must be measured [token]."""
     gamma = points["draft_length"]
-    if chains.all():
-        return acceptance.expected_tokens_per_step(gamma)
     if acceptance.form != "tokens_per_step" and tree_width > 1:
         expected = f"1, a chain, as {acceptance.form} holds for no tree: give tokens_per_step"
         raise InputError("tree_width", tree_width, expected)

@@ -263,7 +263,8 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
         most = DEFAULT_MAX_DRAFT_LENGTH
         max_draft_length = assumed["max_draft_length"] = min(most, block or most)
     gamma = speculation.check_draft_length(draft_length, whole=True)
-    points |= {"draft_length": gamma, "verify_tokens": _verify_tokens(verify_tokens, gamma)}
+    tokens = gamma + 1 if verify_tokens is None else _checked_tokens(verify_tokens, gamma)
+    points |= {"draft_length": gamma, "verify_tokens": np.asarray(tokens)}
     if not deployment.has_drafter and gamma.any():
         raise InputError("drafter", None, "a drafter, as draft_length is above 0")
     most = speculation.MAX_DRAFT_LENGTH
@@ -345,9 +346,7 @@ def _check_shapes(points: dict[str, FloatArray], acceptance: Acceptance) -> None
         raise InputError("shapes", varying, expected) from None
 
 
-def _verify_tokens(verify_tokens: Numeric | None, gamma: FloatArray) -> FloatArray:
-    if verify_tokens is None:
-        return np.asarray(gamma + 1)
+def _checked_tokens(verify_tokens: Numeric, gamma: FloatArray) -> FloatArray:
     tokens = check(
         "verify_tokens", verify_tokens, minimum=1, maximum=MAX_TOKENS_PER_SEQUENCE, whole=True
     )
