@@ -345,11 +345,11 @@ def test_what_an_engine_was_not_fitted_on_is_said_in_a_sentence():
         ({"drafter": "draft model", "batch_size": np.array(9.0)}, "draft model, batch size 9"),
     ):
         (sentence,) = told(**changes)
-        assert sentence == f"the engine SGLang was not fitted on {guessed}"
+        assert str(sentence) == f"the engine SGLang was not fitted on {guessed}"
     assert load_engine("ideal").outside("x", "y", np.array(1.0), np.array(1.0)) == ()
     unrecorded = replace(sglang.fit, fitted_on=None)
     old = replace(sglang, fit=unrecorded)
-    assert "not recorded" in old.outside(*fitted)[0]
+    assert "not recorded" in str(old.outside(*fitted)[0])
 
 
 def test_every_engine_that_ships_says_what_it_was_fitted_on():
