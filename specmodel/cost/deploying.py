@@ -16,7 +16,7 @@ from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.notes import Note
 from specmodel.base.records import read_numbers
-from specmodel.base.units import NORMAL_80, FloatArray, check, single
+from specmodel.base.units import NORMAL_80, FloatArray, check
 from specmodel.cost.activations import with_usual_activations
 from specmodel.cost.arguments import DeploymentArguments
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
@@ -65,9 +65,6 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-_ONE = "one number for the deployment"
-
-
 def deploy(**arguments: Unpack[DeploymentArguments]) -> tuple[Deployment, dict[str, Any]]:
     """Return a deployment from records, names or paths, and what was assumed in making it.
 
@@ -114,7 +111,7 @@ def resolve(
     engine = _record(chosen["engine"], EngineProfile, load_engine)
     engine = engine.with_changes(f"{prefix}engine", changes["engine"])
     if "host_speed" in given:
-        engine = engine.on_host(single("host_speed", given["host_speed"], _ONE))
+        engine = engine.on_host(_single("host_speed", given))
     if "graph_limit" in given:
         engine = engine.with_graphs_of(_degree("graph_limit", given, LARGEST_GRAPH))
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
@@ -143,7 +140,7 @@ def resolve(
         popularity=_popularity(given, target),
         state_rollback=chosen["state_rollback"],
         tree_width=_degree("tree_width", {"tree_width": 1} | given, MAX_TOKENS_PER_SEQUENCE),
-        **{name: single(name, chosen[name], _ONE) for name in SHARES},
+        **{name: _single(name, chosen) for name in SHARES},
         **{name: _degree(name, chosen) for name in DEGREES if chosen[name] is not None},
     )
     degrees, told = lay_out(deployment) if lay_out else ({}, None)
@@ -155,7 +152,13 @@ def resolve(
 
 
 def _degree(name: str, values: Mapping[str, Any], most: float = np.inf) -> Any:
-    return int(check(name, single(name, values[name], _ONE), minimum=1, maximum=most, whole=True))
+    return int(check(name, _single(name, values), minimum=1, maximum=most, whole=True))
+
+
+def _single(name: str, values: Mapping[str, Any]) -> Any:
+    if np.ndim(np.asarray(values[name], dtype=object)):
+        raise InputError(name, values[name], "one number for the deployment")
+    return values[name]
 
 
 def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -233,6 +233,11 @@ class PassTime:
         return {name: rows[name] for name in self.names}
 
     @cached_property
+    def kinds(self) -> dict[str, str]:
+        """Kinds of the kernels of each component."""
+        return {n: kind for s in self.timed for n, kind in zip(s.names, s.kinds, strict=True)}
+
+    @cached_property
     def causes(self) -> dict[str, str]:
         """What to name when the traffic of a component grows."""
         return {n: cause for s in self.timed for n, cause in zip(s.names, s.causes, strict=True)}
