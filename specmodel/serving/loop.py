@@ -14,15 +14,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from specmodel.replay.machine_code import compiled_function
-from specmodel.replay.policies import kinds
-from specmodel.replay.policies.goodput import STEP_TIMES, next_length, take_in
-from specmodel.replay.policies.kinds import react
-from specmodel.replay.policies.policy import ASKED
-from specmodel.replay.policies.sglang import adapt
+from specmodel.replay.machine_code import Function, compiled_function
 from specmodel.serving import state as s
 from specmodel.serving.state import Asked, Limits, Outcomes, Records, Server, Slots
-from specmodel.serving.times import LOOKUPS, Tables, decode_time, prompt_time
+from specmodel.serving.times import Tables, decode_time, prompt_time
 
 GOLDEN, FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B9, 0x7FEB352D, 0x846CA68B
 """Weyl increment by output position, and the factors of Wellons' 32-bit mix (lowbias32)."""
@@ -45,22 +40,21 @@ def draft_length(server: Server, batch: int) -> int:
     at = batch if batch < len(server.by_batch) else len(server.by_batch) - 1
     if server.kind == s.BY_BATCH:
         return int(server.by_batch[at])
-    return int(server.whole[server.by_batch[at]][ASKED])
+    return int(server.states[server.by_batch[at]].draft_length)
 
 
 def learn(
-    server: Server, tables: Tables, batch: int, decoding: int, accepted: int, context: float
+    end_step: Function,
+    server: Server,
+    tables: Tables,
+    batch: int,
+    decoding: int,
+    accepted: int,
+    context: float,
 ) -> None:
     """Let the policy take in a step: how many requests decoded, and what they had accepted."""
     at = batch if batch < len(server.by_batch) else len(server.by_batch) - 1
-    whole, real = server.whole[server.by_batch[at]], server.real[server.by_batch[at]]
-    if server.kind == s.SLOTS:
-        adapt(whole, real, accepted / decoding)
-        return
-    if server.rule == kinds.GOODPUT:
-        for k in range(len(real) - STEP_TIMES):
-            real[STEP_TIMES + k] = decode_time(tables, k, decoding, context)
-        next_length(whole, real)
+    end_step(server.states[server.by_batch[at]], tables, decoding, accepted, context)
 
 
 def blocks_for(limits: Limits, tokens: int) -> int:
@@ -293,12 +287,12 @@ def move(slots: Slots, i: int, to: int) -> None:
 
 
 def emit(
+    take_in: Function,
     asked: Asked,
     outcomes: Outcomes,
     server: Server,
     slots: Slots,
     records: Records,
-    length: int,
     seconds: float,
 ) -> None:
     """Let requests emit what the step gave them; those that are done leave."""
@@ -322,10 +316,8 @@ def emit(
             emitted[r] = position + made
             drafted[r] += offered
             accepted[r] += held
-            if server.kind == s.SHARED and server.rule != kinds.GOODPUT:
-                react(server.rule, server.whole[0], server.real[0], held + 1, seconds, offered)
-            elif server.kind == s.SHARED and offered > 0:
-                take_in(server.whole[0], offered, held)
+            if server.kind == s.SHARED:
+                take_in(server.states[0], held + 1, seconds, offered)
         gained += made
         left[i] -= made
         if left[i] == 0:
@@ -348,7 +340,9 @@ def log_step(records: Records, seconds: float, length: int) -> None:
     at[s.LOGGED] += 1
 
 
-def serve(
+def serve(  # noqa: PLR0913 - two functions, and seven records
+    take_in: Function,
+    end_step: Function,
     asked: Asked,
     outcomes: Outcomes,
     limits: Limits,
@@ -357,7 +351,10 @@ def serve(
     slots: Slots,
     records: Records,
 ) -> None:
-    """Serve requests until those that are asked for have left; record when each began and ended."""
+    """Serve requests until those that are asked for have left; record when each began and ended.
+
+    The policy's functions take in a request of a step, and a step.
+    """
     at, sums, logs = records.wholes, records.sums, len(records.log)
     at[s.FREE_BLOCKS] = at[s.LEAST_FREE] = limits.blocks
     at[s.BATCH], at[s.LAST_PREFILL] = 1, -limits.interval
@@ -367,26 +364,15 @@ def serve(
         length = draft_length(server, at[s.BATCH])
         schedule(asked, limits, slots, records, length + 1)
         seconds = advance(tables, slots, records, length)
-        emit(asked, outcomes, server, slots, records, length, seconds)
+        emit(take_in, asked, outcomes, server, slots, records, seconds)
         if server.kind != s.BY_BATCH and at[s.DECODERS] > 0:
             mean = at[s.ENTRIES] / at[s.DECODERS]
-            learn(server, tables, at[s.BATCH], at[s.DECODERS], at[s.HITS], mean)
+            learn(end_step, server, tables, at[s.BATCH], at[s.DECODERS], at[s.HITS], mean)
         if at[s.LOGGED] < logs:
             log_step(records, seconds, length)
 
 
 @cache
-def compiled_serve() -> Callable[..., None] | None:
-    """Return the loop as numba compiles it, or None where numba is not installed."""
-    return compiled_function(serve, PARTS, HOT)
-
-
-PARTS = (
-    *LOOKUPS, *kinds.PARTS,
-    lucky, draft_length, learn, blocks_for, arrive, carry, defers, make_room, grant, admit,
-    schedule, prompts_time, advance, bin_of, accepted_tokens, prefilled, finish, move, emit,
-    log_step, serve,
-)  # fmt: skip
-"""The functions that numba compiles."""
-HOT = (lucky, accepted_tokens)
-"""Those that it copies into the loop."""
+def compiled_serve(take_in: Function, end_step: Function) -> Callable[..., None] | None:
+    """Return the loop as numba compiles it for a policy, or None where numba is not installed."""
+    return compiled_function(serve, (take_in, end_step), hot=(lucky, accepted_tokens))

@@ -1,6 +1,7 @@
 """Requests through the simulator: what is prepared once, and a run of it."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -171,7 +172,7 @@ def simulate(  # noqa: PLR0913 - all keyword-only but for the requests
     wants = compiled
     if compiled is None:
         wants = is_worth_compiling(float(requests.output_tokens.sum()))
-    run = compiled_serve() if wants else None
+    run = compiled_serve(*drafts.rules) if wants else None
     if compiled and run is None:
         raise InputError("compiled", compiled, "numba, which is not installed (the extra fast)")
     for_python = run is None
@@ -190,7 +191,8 @@ def simulate(  # noqa: PLR0913 - all keyword-only but for the requests
         parts = [_as_lists(part) for part in parts]
     asked, outcomes, slots, records = parts
     tables, server = times.flat(for_python=for_python), drafts.fresh(for_python=for_python)
-    (run or serve)(asked, outcomes, limits, tables, server, slots, records)
+    run = run or partial(serve, *drafts.rules)
+    run(asked, outcomes, limits, tables, server, slots, records)
     return _run(requests, asked, records, limits, np.argsort(order)[:until])
 
 

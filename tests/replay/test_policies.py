@@ -14,7 +14,7 @@ from specmodel.replay.policies import (
     Goodput,
     scheduled_draft_lengths,
 )
-from specmodel.replay.policies.goodput import STEP_TIMES, next_length, take_in
+from specmodel.replay.policies.goodput import next_length, take_in
 
 BASE = 10e-3
 
@@ -313,9 +313,9 @@ def test_goodput_of_a_server_takes_many_requests_and_the_times_of_a_batch() -> N
         times = few if step % 30 < 15 else many
         asked = policy.propose()
         for _ in range(8 if asked else 0):
-            take_in(policy.whole, asked, min(asked, 2))
-        policy.real[STEP_TIMES:] = times
-        next_length(policy.whole, policy.real)
+            take_in(policy, asked, min(asked, 2))
+        policy.step_time = times
+        next_length(policy)
         lengths.append(policy.propose())
     assert set(lengths[:15]) == set(lengths[30:45]) == {2, 3}
     assert lengths[15:30] == lengths[45:] == [0, 0, 0, 0, 1] * 3
