@@ -13,7 +13,7 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.drafters.names import DRAFTERS
 from specmodel.replay import traces
 from specmodel.show.forms import table
-from specmodel.show.glossary import LIMITS, POLICIES, WORDS
+from specmodel.show.glossary import LIMITS, WORDS, policy_words
 from specmodel.show.report import off_by
 
 if TYPE_CHECKING:
@@ -99,8 +99,9 @@ def _reached(acceptance: Acceptance, longest: int) -> str:
 
 def _policy_rows() -> Iterable[Row]:
     """Yield policies by name, wrapped over several rows, and how to write one."""
-    for name, words in POLICIES.items():
-        for at, line in enumerate(textwrap.wrap(words, 78 - max(map(len, POLICIES)))):
+    policies = policy_words()
+    for name, words in policies.items():
+        for at, line in enumerate(textwrap.wrap(words, 78 - max(map(len, policies)))):
             yield {"name": "" if at else name, "what": line}
 
 

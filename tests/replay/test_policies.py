@@ -6,6 +6,7 @@ from engine_rules import AdaptiveServer, verified_drafts
 
 from specmodel.algebra.speculation import expected_tokens_per_step
 from specmodel.base.errors import InputError
+from specmodel.replay.choices import choose
 from specmodel.replay.policies import (
     AdaptiveSteps,
     Cascade,
@@ -15,6 +16,7 @@ from specmodel.replay.policies import (
     scheduled_draft_lengths,
 )
 from specmodel.replay.policies.goodput import next_length, take_in
+from specmodel.replay.policies.policy import known_policies
 
 BASE = 10e-3
 
@@ -237,6 +239,13 @@ def test_settings_that_do_not_do(settings, message) -> None:
     with pytest.raises(InputError) as caught:
         CascadeSettings(**settings)
     assert str(caught.value).startswith(message)
+
+
+def test_a_policy_is_known_by_the_class_in_its_module() -> None:
+    kinds = {"bandit": DiscountedBandit, "cascade": Cascade, "goodput": Goodput}
+    assert known_policies() == kinds | {"sglang": AdaptiveSteps}
+    assert all(choose(name).is_ours and kind.words for name, kind in known_policies().items())
+    assert not choose(lambda: Cascade()).is_ours
 
 
 # rivals
