@@ -84,8 +84,8 @@ _OPTIONS: dict[str, tuple[type | str, str]] = {
 def simulate(**options: Any) -> Answer:
     """Replay draft-length policies over an acceptance trace, at batch size 1.
 
-    Every policy meets the same requests and the same luck. Speedups are over no speculation: of the
-    whole workload, with a 95 % interval over requests, and of single requests, the mean, the
+    Every policy meets the same requests and the same noise. Speedups are over no speculation: of
+    the whole workload, with a 95 % interval over requests, and of single requests, the mean, the
     5th percentile and the worst. The oracle and best-fixed know the requests beforehand: bounds,
     not among the best. What policies do at larger batches is a matter of serving.
 
@@ -168,7 +168,7 @@ def _steps(question: ReplayQuestion, options: dict[str, Any]) -> report.DataFram
     try:
         policy, source = choose(chosen, Path.cwd()), question.source
         drawn = partial(replay.timeline, source, question.times, policy)
-        return drawn(request=options["request"] or 0, **question.luck)
+        return drawn(request=options["request"] or 0, **question.sampling)
     except InputError as error:
         if chosen in policies and chosen != "best-fixed":
             raise

@@ -14,11 +14,11 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
-from specmodel.replay.chance import NOISE, TRACE, Variation, draw_noise, stream
 from specmodel.replay.choices import Choice, policy_maker
 from specmodel.replay.feedback import AdaptedPolicies, Log, Policies, PolicyAdapter, policy_error
 from specmodel.replay.plans import first_context
 from specmodel.replay.policies.policy import LearningPolicy, learn_nothing
+from specmodel.replay.sampling import NOISE, TRACE, Variation, draw_noise, stream
 from specmodel.replay.serial_loop import DrawnBlock, RequestTotals
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.traces import Process, Trace, join_traces, sample_trace

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import read_text
-from specmodel.replay.chance import POLICY, stream
 from specmodel.replay.feedback import check_methods
 from specmodel.replay.plans import greedy_plan, oracle_plan
 from specmodel.replay.policies import Cascade, CascadeSettings, Policy, scheduled_draft_length
 from specmodel.replay.policies.policy import STATES, arguments_of, known_policies
+from specmodel.replay.sampling import POLICY, stream
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.traces import Trace
 

@@ -19,7 +19,6 @@ from specmodel.replay.blocks import (
     replay_adapted,
     replay_blocks,
 )
-from specmodel.replay.chance import Variation
 from specmodel.replay.choices import (
     BEST_FIXED,
     HINDSIGHT,
@@ -32,6 +31,7 @@ from specmodel.replay.choices import (
 from specmodel.replay.feedback import Policies
 from specmodel.replay.plans import Plan
 from specmodel.replay.policies.policy import STATES, is_number
+from specmodel.replay.sampling import Variation
 from specmodel.replay.serial_loop import DrawnBlock
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.workers import spread

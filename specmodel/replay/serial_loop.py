@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
-from specmodel.replay.chance import Noise
 from specmodel.replay.feedback import Policies
 from specmodel.replay.machine_code import Function, compiled_function, records
 from specmodel.replay.plans import context_at, first_context
 from specmodel.replay.policies.policy import LearningPolicy, learn_nothing
+from specmodel.replay.sampling import Noise
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.traces import Trace
 

@@ -26,7 +26,6 @@ from specmodel.replay import (
     timeline,
 )
 from specmodel.replay.blocks import block_bounds, replay_adapted
-from specmodel.replay.chance import draw_noise
 from specmodel.replay.choices import choose
 from specmodel.replay.feedback import Policies
 from specmodel.replay.plans import greedy_plan
@@ -38,6 +37,7 @@ from specmodel.replay.policies import (
     Goodput,
 )
 from specmodel.replay.policies.policy import LearningPolicy, Step, learn_nothing
+from specmodel.replay.sampling import draw_noise
 from specmodel.replay.serial_loop import DrawnBlock, RequestTotals, compiled_loop
 from specmodel.replay.traces import (
     AcceptanceProcess,
