@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,8 @@ class Choice:
 
     `draft_length` is that of a constant plan [token]; `settings` are arguments of the factory;
     `folder` is where a module of the user's own was looked for first, and will be in other
-    processes. `state` is "request" or "server", who keeps a learning policy's state; `notes` are
-    assumptions to print.
+    processes; `is_ours` says that the package has it. `state` is "request" or "server", who keeps a
+    learning policy's state; `notes` are assumptions to print.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Choice:
     factory: Callable[..., Policy] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
+    is_ours: bool = False
     state: str = "request"
     notes: tuple[str, ...] = ()
 
@@ -69,11 +70,6 @@ class Choice:
         """Whether its draft lengths are not settled before a replay."""
         return self.factory is not None
 
-    @property
-    def is_ours(self) -> bool:
-        """Whether it is a policy of the package, which has a compiled form."""
-        return self.factory in [_factory(kind) for kind in known_policies().values()]
-
 
 PolicyLike = str | CascadeSettings | Callable[..., Policy] | Choice
 """What `choose` takes for a policy."""
@@ -85,12 +81,6 @@ _PLANNERS: dict[str, Planner | None] = {
     BEST_FIXED: None,  # never replayed: `run` replays all lengths
     VERIFICATION: None,  # never replayed: a server asks for it
 }
-
-
-def _factory(policy: Any) -> Any:
-    """Return what makes a policy from the settings that its name may have."""
-    is_ours = policy in known_policies().values()
-    return getattr(policy, "by_settings", policy) if is_ours else policy
 
 
 def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
@@ -111,9 +101,7 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
     if isinstance(policy, CascadeSettings):
         defaults = vars(CascadeSettings())
         changes = {name: v for name, v in vars(policy).items() if v != defaults[name]}
-        return Choice(
-            name=_named("cascade", changes), factory=Cascade.by_settings, settings=changes
-        )
+        return _learner(_named("cascade", changes), Cascade, changes)
     if not isinstance(policy, str):
         return _given(policy)
     name, *words = policy.strip().split(":")
@@ -188,15 +176,26 @@ def _given(policy: object) -> Choice:
     name = _named(getattr(function, "__name__", type(function).__name__), bound)
     if name in (*_PLANNERS, *known_policies()):
         raise InputError("policy", policy, f"another name than {name}, which is taken")
-    return Choice(name=name, factory=_factory(policy), state=_state(policy))
+    return _learner(name, policy, {})
 
 
-def _state(factory: Any) -> str:
-    """Return whose state a policy has: as a class of the user's own says, or its source does."""
-    state = getattr(factory, "policy_state", "request")
+def _learner(
+    name: str, made_by: Any, settings: dict[str, Any], folder: Path | None = None
+) -> Choice:
+    """Return a policy that learns, of the package or of the user's own."""
+    is_ours = made_by in known_policies().values()
+    state = getattr(made_by, "policy_state", "request")
     if state not in STATES:
         raise InputError("policy_state", state, " or ".join(STATES))
-    return str(state)
+    return Choice(
+        name=name,
+        factory=getattr(made_by, "by_settings", made_by) if is_ours else made_by,
+        settings=settings,
+        folder=folder,
+        is_ours=is_ours,
+        state=str(state),
+        notes=made_by.notes if is_ours else (),
+    )
 
 
 def _named(name: str, settings: dict[str, Any]) -> str:
@@ -213,22 +212,16 @@ def _planned(policy: str, words: Sequence[str]) -> Choice:
 def _fixed(policy: str, words: Sequence[str]) -> Choice:
     if len(words) != 1 or not (words[0].isascii() and words[0].isdecimal()):
         raise InputError("policy", policy, "fixed: and a draft length, such as fixed:3")
-    return _constant(f"fixed:{int(words[0])}", int(words[0]))
-
-
-def _constant(policy: str, length: int) -> Choice:
-    return Choice(name=policy, draft_length=length)
+    return Choice(name=f"fixed:{int(words[0])}", draft_length=int(words[0]))
 
 
 def _by_batch_size(policy: str, words: Sequence[str]) -> Choice:
     """Take the draft length at batch size 1 of a schedule, from a file or as typed."""
     schedule = schedule_of(policy, words)
     with _of_policy():
-        choice = _constant(policy, scheduled_draft_length(schedule, 1))
-    if len(schedule) > 1:
-        note = "entries above batch size 1 belong to serving and are not replayed"
-        choice = replace(choice, notes=(note,))
-    return choice
+        length = scheduled_draft_length(schedule, 1)
+    note = "entries above batch size 1 belong to serving and are not replayed"
+    return Choice(name=policy, draft_length=length, notes=(note,) if len(schedule) > 1 else ())
 
 
 def schedule_of(policy: str, words: Sequence[str]) -> Any:
@@ -255,14 +248,7 @@ def _typed_entry(word: str) -> list[int]:
 def _learning(policy: str, words: Sequence[str]) -> Choice:
     """Take a policy of the package that learns, and settings that it has."""
     kind = known_policies()[policy.split(":")[0]]
-    settings = _settings(policy, words, kind.settings_taken())
-    return Choice(
-        name=policy,
-        factory=_factory(kind),
-        settings=settings,
-        state=kind.policy_state,
-        notes=kind.notes,
-    )
+    return _learner(policy, kind, _settings(policy, words, kind.settings_taken()))
 
 
 def _imported(policy: str, module: str, words: Sequence[str], folder: Path | None) -> Choice:
@@ -285,8 +271,7 @@ def _imported(policy: str, module: str, words: Sequence[str], folder: Path | Non
     settings = _settings(policy, words[1:])
     if inspect.isclass(factory):
         check_methods(factory, factory.__name__, policy)
-    made, state = _factory(factory), _state(factory)
-    return Choice(name=policy, factory=made, settings=settings, folder=folder, state=state)
+    return _learner(policy, factory, settings, folder)
 
 
 def _settings(
