@@ -21,9 +21,9 @@ import pandas as pd
 
 from specmodel.base.units import check
 from specmodel.cost.deploying import deploy
-from specmodel.replay.chance import TRACE, stream
 from specmodel.replay.policies import CascadeSettings
 from specmodel.replay.run import simulate
+from specmodel.replay.sampling import TRACE, stream
 from specmodel.replay.times import replay_times
 from specmodel.replay.traces import (
     Trace,

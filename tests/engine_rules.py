@@ -5,21 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from specmodel.replay.policies.policy import ASKED
-from specmodel.replay.policies.sglang import (
-    adapt,
-    first_steps,
-    initial_state,
-    read_slots,
-    slot_of,
-)
+from specmodel.replay.policies import AdaptiveSteps
+from specmodel.replay.policies.sglang import adapt, read_slots, slot_of
 
 
 class AdaptiveServer:
-    """All slots of a server, each with a state that its requests share.
-
-    States are lists of numbers, `whole` and `real`, by number of slot: `adapt` takes in a batch.
-    """
+    """All slots of a server, each with a state that its requests share."""
 
     def __init__(
         self,
@@ -27,11 +18,8 @@ class AdaptiveServer:
         num_steps: int | None = None,
         graph_sizes: Sequence[int] = (),
     ) -> None:
-        slots = read_slots(config)
-        first = first_steps(slots, num_steps)
-        self._sizes, self._graph_sizes = [*slots], sorted(graph_sizes)
-        states = [initial_state(slot, first) for slot in slots.values()]
-        self.whole, self.real = [each[0] for each in states], [each[1] for each in states]
+        self._sizes, self._graph_sizes = [*read_slots(config)], sorted(graph_sizes)
+        self._slots = [AdaptiveSteps(255, config, num_steps, size) for size in self._sizes]
 
     def slot(self, batch_size: int) -> int:
         """Return the number of the slot that a batch is looked up in [-]."""
@@ -41,13 +29,13 @@ class AdaptiveServer:
 
     def propose(self, batch_size: int) -> int:
         """Return the draft length of a batch [token]."""
-        return self.whole[self.slot(batch_size)][ASKED]
+        return self._slots[self.slot(batch_size)].propose()
 
     def observe(self, accepted_tokens: Sequence[int], batch_size: int) -> None:
         """Take in how many tokens each request of a batch had accepted [token]."""
         if accepted_tokens:
-            at, mean = self.slot(batch_size), sum(accepted_tokens) / len(accepted_tokens)
-            adapt(self.whole[at], self.real[at], mean)
+            mean = sum(accepted_tokens) / len(accepted_tokens)
+            adapt(self._slots[self.slot(batch_size)], mean)
 
 
 def verified_drafts(

@@ -140,11 +140,6 @@ class Arguments(Fixed):
         return 1
 
 
-class Unknown(Fixed):
-    def observe(self, emitted_tokens, step_time, temperature):
-        pass
-
-
 class OneArgument(Fixed):
     def observe(self, tokens):
         pass
@@ -268,7 +263,7 @@ def policy_case(policy, *fragments):
     return f"{MEASURED} --policy none,{shlex.quote(policy)}", *(fragments or ("--policy:", policy))
 
 
-REPLAYED = ("propose", "observe", "Returns", "Fixed:length=two", "Arguments")
+REPLAYED = ("propose", "observe", "Returns", "Fixed:length=two", "Argument")
 """What only a replay can show."""
 
 
@@ -299,7 +294,7 @@ def check_refused(command, fragments, folder, capsys, monkeypatch):
         raise AssertionError("a replay was begun")
 
     if not any(word in command for word in REPLAYED):
-        monkeypatch.setattr("specmodel.replay.run.replay_piece", too_late)
+        monkeypatch.setattr("specmodel.replay.run.replay_blocks", too_late)
     before = listing(folder)
     status = cli.main(shlex.split(command))
     check_one_line(status, *capsys.readouterr(), fragments)

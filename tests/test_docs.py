@@ -20,8 +20,8 @@ import examples  # noqa: E402 - of the site
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS  # noqa: E402
 from specmodel.show.glossary import (  # noqa: E402 - below the path that it needs
     LIMITS,
-    POLICIES,
     WORDS as WORDS_OF_ANSWERS,
+    policy_words,
 )
 
 GUIDE = sorted((ROOT / "docs/guide").glob("*.md"))
@@ -66,7 +66,7 @@ def glossary_page() -> str:
     tables = {
         "Words of answers": WORDS_OF_ANSWERS,
         "Limited by": LIMITS,
-        "Policies": POLICIES,
+        "Policies": policy_words(),
     }
     parts = ["# What the words mean", "The same as `specmodel list words` and `list policies`."]
     for title, words in tables.items():

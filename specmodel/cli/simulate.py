@@ -67,8 +67,8 @@ _OPTIONS: dict[str, tuple[type | str, str]] = {
 def simulate(**options: Any) -> Answer:
     """Replay draft-length policies over an acceptance trace, at batch size 1.
 
-    Every policy meets the same requests and the same luck. Speedups are over no speculation: of the
-    whole workload, with a 95 % interval over requests, and of single requests, the mean, the
+    Every policy meets the same requests and the same noise. Speedups are over no speculation: of
+    the whole workload, with a 95 % interval over requests, and of single requests, the mean, the
     5th percentile and the worst. The oracle and best-fixed know the requests beforehand: bounds,
     not among the best. What policies do at larger batches is a matter of serving.
 
@@ -147,4 +147,4 @@ def _steps(question: ReplayQuestion, options: dict[str, Any]) -> report.DataFram
     single = [name for name in question.policies if name != "best-fixed"]
     chosen = "cascade" if "cascade" in single else (single or question.policies)[-1]
     drawn = partial(replay.timeline, question.source, question.times, choose(chosen, Path.cwd()))
-    return drawn(request=options["request"] or 0, **question.luck)
+    return drawn(request=options["request"] or 0, **question.sampling)

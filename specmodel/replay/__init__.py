@@ -10,13 +10,13 @@ from specmodel.base.fronts import front
 if TYPE_CHECKING:
     from specmodel.replay.asked import Replayed as Replayed, replayed as replayed
     from specmodel.replay.blocks import Sample as Sample
-    from specmodel.replay.chance import Variation as Variation
     from specmodel.replay.run import (
         assumed as assumed,
         simulate as simulate,
         summarise as summarise,
         timeline as timeline,
     )
+    from specmodel.replay.sampling import Variation as Variation
     from specmodel.replay.times import (
         ReplayTimes as ReplayTimes,
         read_replay_times as read_replay_times,

@@ -24,11 +24,11 @@ from specmodel.cost.usual import deployed
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.replay.blocks import Sample, Source
-from specmodel.replay.chance import Variation
 from specmodel.replay.choices import choose
 from specmodel.replay.named import named_requests
 from specmodel.replay.policies.sglang import METHODS
 from specmodel.replay.run import assumed as assumed_of, simulate, summarise
+from specmodel.replay.sampling import Variation
 from specmodel.replay.times import (
     DEFAULT_DRAFTER_UPKEEP,
     ReplayTimes,
@@ -61,7 +61,7 @@ class ReplayQuestion:
         The requests, and what they are called.
     times, deployment
         What steps take, and what runs where; None where the times were given, which `heading` says.
-    policies, luck
+    policies, sampling
         Names of policies, and what decides what is drawn, as `simulate` takes it.
     assumed, warnings, fits
         What was assumed, what must be known, and whether a request fits; None where unknown.
@@ -72,7 +72,7 @@ class ReplayQuestion:
     times: ReplayTimes
     deployment: Deployment | None
     policies: Sequence[str]
-    luck: Mapping[str, Any]
+    sampling: Mapping[str, Any]
     assumed: Mapping[str, Any]
     warnings: Sequence[Note | str]
     fits: bool | None = None
@@ -84,10 +84,10 @@ class ReplayQuestion:
         """Return what each policy makes of the requests; progress counts requests done."""
         chosen = [choose(policy, Path.cwd()) for policy in self.policies]
         run = partial(simulate, self.source, self.times, chosen, workers=workers)
-        records = run(progress=progress, **self.luck)
-        summary = summarise(records, np.random.default_rng(self.luck["seed"]))
-        told = [assumed_of(choice, self.luck["policy_state"]) for choice in chosen]
-        return Replayed(question=self, records=records, summary=summary.assign(assumed=told))
+        records = run(progress=progress, **self.sampling)
+        summary = summarise(records, np.random.default_rng(self.sampling["seed"]))
+        assumed = [assumed_of(choice, self.sampling["policy_state"]) for choice in chosen]
+        return Replayed(question=self, records=records, summary=summary.assign(assumed=assumed))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -161,12 +161,12 @@ def replay_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -
         kind = "n-gram look-up" if is_lookup else "a model or head"
         told = f"the drafter is {kind}, but the acceptance that of {', '.join(others)}"
         warnings.append(told)
-    luck = {
+    sampling = {
         "seed": asked.get("seed", 0),
         "variation": _variation(asked, times, assumed),
         "policy_state": asked.get("policy_state"),
     }
-    found |= {"warnings": warnings, "policies": policies, "luck": luck}
+    found |= {"warnings": warnings, "policies": policies, "sampling": sampling}
     return ReplayQuestion(source=source, requests=requests, **found)
 
 

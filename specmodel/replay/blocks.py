@@ -13,16 +13,18 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray, check
-from specmodel.replay.chance import LUCK, TRACE, Luck, Variation, draw_luck, stream
+from specmodel.base.units import check
 from specmodel.replay.choices import Choice, policy_maker
-from specmodel.replay.policies.kinds import KINDS
-from specmodel.replay.replaying import SERVERS, Scene
+from specmodel.replay.feedback import AdaptedPolicies, Log, Policies, PolicyAdapter, policy_error
+from specmodel.replay.plans import first_context
+from specmodel.replay.policies.policy import LearningPolicy, learn_nothing
+from specmodel.replay.sampling import NOISE, TRACE, Variation, draw_noise, stream
+from specmodel.replay.serial_loop import DrawnBlock, RequestTotals
 from specmodel.replay.times import ReplayTimes
-from specmodel.replay.told import Told
 from specmodel.replay.traces import Process, Trace, join_traces, sample_trace
-from specmodel.replay.walk import States, Sums
 
+SERVERS = 8
+"""States that requests are dealt to in order, where a server has one, not a request [-]."""
 BLOCK_REQUESTS = 8192
 """Most requests of a block [request]."""
 WORTH_COMPILING = 3_000_000
@@ -101,12 +103,18 @@ class Block:
     number: int
     compiles: bool = False
 
-    def draw(self) -> tuple[Trace, Luck]:
-        """Return the trace of the block and its luck, which are the same every time."""
+    def drawn(self) -> DrawnBlock:
+        """Return the block with its trace and its noise, which are the same every time."""
         trace = self.requests
         if isinstance(trace, Sample):
             trace = self._drawn_from(trace)
-        return trace, draw_luck(trace, self.variation, stream(self.seed, LUCK, self.number))
+        return DrawnBlock(
+            trace=trace,
+            times=self.times,
+            noise=draw_noise(trace, self.variation, stream(self.seed, NOISE, self.number)),
+            first=self.first,
+            compiles=self.compiles,
+        )
 
     def _drawn_from(self, sample: Sample) -> Trace:
         """Draw the requests of the block, those of each process in a row."""
@@ -171,26 +179,11 @@ def block_bounds(source: Source) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
-Kept = dict[str, States | Told]
-"""States of policies that servers keep from one block to the next, by policy."""
+Work = tuple[tuple[Block, ...], tuple[Choice, ...]]
+"""Work for one process: blocks in the order of their requests, under some policies."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Piece:
-    """Work for one process: blocks in the order of their requests, under some policies."""
-
-    blocks: tuple[Block, ...]
-    choices: tuple[Choice, ...]
-
-    @property
-    def num_requests(self) -> int:
-        """Requests of all blocks [request]."""
-        return sum(block.last - block.first for block in self.blocks)
-
-
-def make_pieces(
-    blocks: Sequence[Block], choices: Sequence[Choice], workers: int
-) -> Iterator[Piece]:
+def make_work(blocks: Sequence[Block], choices: Sequence[Choice], workers: int) -> Iterator[Work]:
     """Yield pieces of work: a block, or all blocks under a policy whose state servers keep.
 
     One process takes all policies block by block, in order, and hands the states on.
@@ -198,53 +191,75 @@ def make_pieces(
     kept = [choice for choice in choices if choice.state == "server"] if workers > 1 else []
     others = tuple(choice for choice in choices if choice not in kept)
     if others:
-        yield from (Piece(blocks=(block,), choices=others) for block in blocks)
-    yield from (Piece(blocks=tuple(blocks), choices=(choice,)) for choice in kept)
+        yield from (((block,), others) for block in blocks)
+    yield from ((tuple(blocks), (choice,)) for choice in kept)
 
 
-def replay_piece(piece: Piece, kept: Kept | None = None) -> list[dict[str, pd.DataFrame]]:
-    """Replay blocks under several policies; return by block a row for each request, by policy."""
+def replay_blocks(work: Work, kept: dict[str, Any] | None = None) -> list[dict[str, pd.DataFrame]]:
+    """Replay blocks under several policies; return by block a row for each request, by policy.
+
+    `kept` are the states that servers keep from one block to the next, by policy.
+    """
+    blocks, choices = work
     states = {} if kept is None else kept
-    return [replay_block(block, piece.choices, states) for block in piece.blocks]
-
-
-def replay_block(block: Block, choices: Sequence[Choice], kept: Kept) -> dict[str, pd.DataFrame]:
-    """Replay a block under several policies; return a row for each request, by policy."""
-    trace, luck = block.draw()
-    scene = Scene(trace, block.times, luck, block.first, compiles=block.compiles)
-    plain = scene.plain_time()
-    requests = {"request": np.arange(block.first, block.last), "output_tokens": trace.output_tokens}
-    tables = {}
-    for choice in choices:
-        columns = requests | _replay(choice, scene, block, plain, kept)._asdict()
-        small = {  # counts take four bytes, because there may be many records
-            name: column.astype(np.int32) if column.dtype.kind == "i" else column
-            for name, column in columns.items()
+    found = []
+    for block in blocks:
+        drawn = block.drawn()
+        shared = {
+            "request": np.arange(block.first, block.last),
+            "output_tokens": drawn.trace.output_tokens,
         }
-        tables[choice.name] = pd.DataFrame(small | {"plain_time": plain})
-    return tables
+        plain = {"plain_time": drawn.plain_time()}
+        tables = {}
+        for choice in choices:
+            totals = replay_policy(choice, drawn, block.seed, states)._asdict()
+            tables[choice.name] = pd.DataFrame(
+                {  # counts take four bytes, because there may be many records
+                    name: column.astype(np.int32) if column.dtype.kind == "i" else column
+                    for name, column in (shared | totals | plain).items()
+                }
+            )
+        found.append(tables)
+    return found
 
 
-def _replay(choice: Choice, scene: Scene, block: Block, plain: FloatArray, kept: Kept) -> Sums:
-    """Replay a block under one policy, in the fastest form that there is for it."""
-    times, trace = scene.times, scene.trace
+def replay_policy(
+    choice: Choice, drawn: DrawnBlock, seed: int, kept: dict[str, Any]
+) -> RequestTotals:
+    """Replay a block under one policy; `kept` are the states that servers keep, by policy."""
     if choice.draft_length == 0:
-        none = np.zeros(trace.num_requests, np.int64)
-        return Sums(trace.output_tokens, none, none, plain, scene.plain_time(with_luck=False))
+        tokens = drawn.trace.output_tokens
+        none = np.zeros(len(tokens), np.int64)
+        times = drawn.plain_time(), drawn.plain_time(with_noise=False)
+        return RequestTotals(tokens, none, none, *times)
     if choice.draft_length is not None:
-        return scene.replay(scene.constant(choice.draft_length), pauses=False)
+        states = drawn.states(LearningPolicy(choice.draft_length), 1)
+        return drawn.replayed(learn_nothing, states, pauses=False)
     if choice.planner is not None:
-        return scene.replay(scene.planned(choice.planner(trace, times)), pauses=True)
-    make = policy_maker(choice, times, block.seed)
+        plan = choice.planner(drawn.trace, drawn.times)
+        return drawn.replayed(learn_nothing, drawn.states(LearningPolicy(), 1), plan=plan)
+    make = policy_maker(choice, drawn.times, seed)
     servers = SERVERS if choice.state == "server" else 0
     policy: Any = make(0) if choice.is_ours else None
-    state: Any = kept.get(choice.name)
-    if type(policy) in KINDS and not getattr(policy, "generator", None):
-        state = state or scene.learning(policy, servers)
-        done = scene.replay(state, pauses=True)
-    else:
-        state = state or scene.told(make, servers)
-        done = scene.replay(pauses=True, told=state)
+    is_plain = policy is not None and policy.has_compiled_form
+    states = kept.get(choice.name)
+    if states is None:
+        states = drawn.states(policy, servers) if is_plain else Policies(make, servers)
     if servers:
-        kept[choice.name] = state
-    return done
+        kept[choice.name] = states
+    return drawn.replayed(type(policy).rule, states) if is_plain else replay_adapted(states, drawn)
+
+
+def replay_adapted(
+    policies: Policies, drawn: DrawnBlock, log: Log | None = None, *, pauses: bool = True
+) -> RequestTotals:
+    """Replay a block under policies of any class; a log takes every step."""
+    times = drawn.times
+    contexts = (first_context(drawn.trace, times) + (times.context_length or 0.0)).tolist()
+    adapted = AdaptedPolicies(policies, times.max_draft_length, contexts, drawn.first, log)
+    try:
+        return drawn.replayed(PolicyAdapter.rule, adapted, pauses=pauses)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise policy_error(type(adapted.current).__name__, error) from error

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,26 +16,13 @@ from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import read_text
-from specmodel.replay.chance import POLICY, stream
+from specmodel.replay.feedback import check_methods
 from specmodel.replay.plans import greedy_plan, oracle_plan
-from specmodel.replay.policies import (
-    AdaptiveSteps,
-    Cascade,
-    CascadeSettings,
-    DiscountedBandit,
-    Goodput,
-    Policy,
-    scheduled_draft_length,
-)
-from specmodel.replay.policies.policy import arguments_of
-from specmodel.replay.policies.sglang import SETTINGS
+from specmodel.replay.policies import Cascade, CascadeSettings, Policy, scheduled_draft_length
+from specmodel.replay.policies.policy import STATES, arguments_of, known_policies
+from specmodel.replay.sampling import POLICY, stream
 from specmodel.replay.times import ReplayTimes
-from specmodel.replay.told import check_protocol
 from specmodel.replay.traces import Trace
-
-GIVEN = ("step_time", "max_draft_length", "draft_lengths", "generator")
-"""Arguments that a policy is given if it takes them: step times by draft length, the longest draft,
-all draft lengths, and a random generator of its own."""
 
 BEST_FIXED = "best-fixed"
 """Name of the best fixed draft length in hindsight, which needs the records of all others."""
@@ -56,8 +43,8 @@ class Choice:
 
     `draft_length` is that of a constant plan [token]; `settings` are arguments of the factory;
     `folder` is where a module of the user's own was looked for first, and will be in other
-    processes. `state` is whose state a policy that learns has, each request's or each server's, and
-    `notes` what is assumed of it that its name does not say.
+    processes; `is_ours` says that the package has it. `state` is "request" or "server", who keeps a
+    learning policy's state; `notes` are assumptions to print.
     """
 
     name: str
@@ -66,6 +53,7 @@ class Choice:
     factory: Callable[..., Policy] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
+    is_ours: bool = False
     state: str = "request"
     notes: tuple[str, ...] = ()
 
@@ -82,16 +70,6 @@ class Choice:
         """Whether its draft lengths are not settled before a replay."""
         return self.factory is not None
 
-    @property
-    def is_ours(self) -> bool:
-        """Whether it is a policy of the package, which has a compiled form."""
-        return self.factory in _FACTORIES.values()
-
-
-STATES = ("request", "server")
-"""Whose state a policy that learns may have."""
-OF_SERVERS: set[Callable[..., Any]] = {Goodput, AdaptiveSteps}
-"""Policies whose source keeps one state for a server; all others keep one for each request."""
 
 PolicyLike = str | CascadeSettings | Callable[..., Policy] | Choice
 """What `choose` takes for a policy."""
@@ -102,30 +80,6 @@ _PLANNERS: dict[str, Planner | None] = {
     "oracle": oracle_plan,
     BEST_FIXED: None,  # never replayed: `run` replays all lengths
     VERIFICATION: None,  # never replayed: a server asks for it
-}
-
-
-def _cascade(step_time: Sequence[float], **settings: Any) -> Cascade:
-    """Return Cascade with drafts that have a time; a longest draft not given is cut to that."""
-    longest = len(step_time) - 1
-    asked = settings.get("max_draft_length", min(CascadeSettings.max_draft_length, longest))
-    if isinstance(asked, int) and asked > longest:
-        expected = f"at most {longest}, the longest draft considered"
-        raise InputError("cascade max_draft_length", asked, expected)
-    first = {"first_draft_length": 1} if asked == 1 else {}
-    return Cascade(CascadeSettings(**first | {"max_draft_length": asked} | settings))
-
-
-def _known(factory: Callable[..., Policy]) -> Callable[..., Policy]:
-    """Return what makes Cascade with drafts that have a time; anything else as it is."""
-    return _cascade if factory is Cascade else factory
-
-
-_FACTORIES: dict[str, Callable[..., Policy]] = {
-    "cascade": _cascade,
-    "goodput": Goodput,
-    "sglang": AdaptiveSteps,
-    "bandit": DiscountedBandit,
 }
 
 
@@ -147,7 +101,7 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
     if isinstance(policy, CascadeSettings):
         defaults = vars(CascadeSettings())
         changes = {name: v for name, v in vars(policy).items() if v != defaults[name]}
-        return Choice(name=_named("cascade", changes), factory=_cascade, settings=changes)
+        return _learner(_named("cascade", changes), Cascade, changes)
     if not isinstance(policy, str):
         return _given(policy)
     name, *words = policy.strip().split(":")
@@ -155,7 +109,7 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
         "fixed": _fixed,
         "table": _by_batch_size,
         **dict.fromkeys(_PLANNERS, _planned),
-        **dict.fromkeys(_FACTORIES, _learning),
+        **dict.fromkeys(known_policies(), _learning),
     }
     if name in named:
         return named[name](policy.strip(), words)
@@ -207,8 +161,7 @@ def policy_maker(choice: Choice, times: ReplayTimes, seed: int) -> Callable[[int
         except (Exception, SystemExit) as error:
             text = f"{type(error).__name__}: {error}"
             raise InputError(f"policy {choice.name}", text, "one that can be made") from error
-        _check_methods(policy, type(policy).__name__, choice.name)
-        check_protocol(policy, choice.name)
+        check_methods(policy, type(policy).__name__, choice.name)
         return policy
 
     return make
@@ -221,17 +174,28 @@ def _given(policy: object) -> Choice:
     bound = policy.keywords if isinstance(policy, partial) else {}
     function = policy.func if isinstance(policy, partial) else policy
     name = _named(getattr(function, "__name__", type(function).__name__), bound)
-    if name in (*_PLANNERS, *_FACTORIES):
+    if name in (*_PLANNERS, *known_policies()):
         raise InputError("policy", policy, f"another name than {name}, which is taken")
-    return Choice(name=name, factory=_known(policy), state=_state(policy))
+    return _learner(name, policy, {})
 
 
-def _state(factory: Any) -> str:
-    """Return whose state a policy has: as a class of the user's own says, or its source does."""
-    state = getattr(factory, "policy_state", "server" if factory in OF_SERVERS else "request")
+def _learner(
+    name: str, made_by: Any, settings: dict[str, Any], folder: Path | None = None
+) -> Choice:
+    """Return a policy that learns, of the package or of the user's own."""
+    is_ours = made_by in known_policies().values()
+    state = getattr(made_by, "policy_state", "request")
     if state not in STATES:
         raise InputError("policy_state", state, " or ".join(STATES))
-    return str(state)
+    return Choice(
+        name=name,
+        factory=getattr(made_by, "by_settings", made_by) if is_ours else made_by,
+        settings=settings,
+        folder=folder,
+        is_ours=is_ours,
+        state=str(state),
+        notes=made_by.notes if is_ours else (),
+    )
 
 
 def _named(name: str, settings: dict[str, Any]) -> str:
@@ -248,22 +212,16 @@ def _planned(policy: str, words: Sequence[str]) -> Choice:
 def _fixed(policy: str, words: Sequence[str]) -> Choice:
     if len(words) != 1 or not (words[0].isascii() and words[0].isdecimal()):
         raise InputError("policy", policy, "fixed: and a draft length, such as fixed:3")
-    return _constant(f"fixed:{int(words[0])}", int(words[0]))
-
-
-def _constant(policy: str, length: int) -> Choice:
-    return Choice(name=policy, draft_length=length)
+    return Choice(name=f"fixed:{int(words[0])}", draft_length=int(words[0]))
 
 
 def _by_batch_size(policy: str, words: Sequence[str]) -> Choice:
     """Take the draft length at batch size 1 of a schedule, from a file or as typed."""
     schedule = schedule_of(policy, words)
     with _of_policy():
-        choice = _constant(policy, scheduled_draft_length(schedule, 1))
-    if len(schedule) > 1:
-        note = "entries above batch size 1 belong to serving and are not replayed"
-        choice = replace(choice, notes=(note,))
-    return choice
+        length = scheduled_draft_length(schedule, 1)
+    note = "entries above batch size 1 belong to serving and are not replayed"
+    return Choice(name=policy, draft_length=length, notes=(note,) if len(schedule) > 1 else ())
 
 
 def schedule_of(policy: str, words: Sequence[str]) -> Any:
@@ -289,16 +247,8 @@ def _typed_entry(word: str) -> list[int]:
 
 def _learning(policy: str, words: Sequence[str]) -> Choice:
     """Take a policy of the package that learns, and settings that it has."""
-    name = policy.split(":")[0]
-    factory = _FACTORIES[name]
-    own = {field.name for field in fields(CascadeSettings)} if name == "cascade" else None
-    known = own or arguments_of(factory) - {*GIVEN, "settings", "batch_size"}
-    if name == "sglang":
-        known |= {*SETTINGS}
-    settings = _settings(policy, words, known)
-    state = _state(factory)
-    notes = ("slots above batch size 1 belong to serving",) if name == "sglang" else ()
-    return Choice(name=policy, factory=factory, settings=settings, state=state, notes=notes)
+    kind = known_policies()[policy.split(":")[0]]
+    return _learner(policy, kind, _settings(policy, words, kind.settings_taken()))
 
 
 def _imported(policy: str, module: str, words: Sequence[str], folder: Path | None) -> Choice:
@@ -320,16 +270,8 @@ def _imported(policy: str, module: str, words: Sequence[str], folder: Path | Non
         raise InputError("policy", policy, "a class or function in Python")
     settings = _settings(policy, words[1:])
     if inspect.isclass(factory):
-        _check_methods(factory, factory.__name__, policy)
-    made, state = _known(factory), _state(factory)
-    return Choice(name=policy, factory=made, settings=settings, folder=folder, state=state)
-
-
-def _check_methods(policy: object, kind: str, name: str) -> None:
-    """Refuse an object or class without the methods of a policy."""
-    if not all(callable(getattr(policy, method, None)) for method in ("propose", "observe")):
-        expected = "a policy with propose() and observe(emitted_tokens, step_time)"
-        raise InputError(f"policy {name}", f"a {kind}", expected)
+        check_methods(factory, factory.__name__, policy)
+    return _learner(policy, factory, settings, folder)
 
 
 def _settings(

@@ -1,31 +1,41 @@
-"""Functions written once, for Python as it stands, compiled by numba where it is installed."""
+"""Functions written once, for Python as it stands, compiled by numba where it is installed.
+
+Python calls them with objects, whose attributes are numbers or lists of numbers; numba with NumPy
+records that have fields of the same names.
+"""
 
 import hashlib
 import inspect
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import is_dataclass
+from types import FunctionType
 from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 Function = Callable[..., Any]
 
 
 def compiled_function(
-    function: Callable[..., None], parts: Collection[Function], hot: Collection[Function]
+    function: Callable[..., None], given: Sequence[Function], hot: Collection[Function] = ()
 ) -> Callable[..., None] | None:
     """Return a function as numba compiles it, or None where numba is not installed.
 
-    `parts` are all functions that run in it, itself included; those that are `hot` are copied to
-    where they are called. Nothing in them may allocate.
+    `given` are one or two functions that it takes as its first arguments; those that are `hot` are
+    copied to where they are called. Nothing in it, or in what it calls, may allocate.
     """
     try:
         import numba
         from numba.extending import register_jitable
     except ImportError:
         return None
+    parts = _parts((function, *given))
     # nothing is allocated, so that references to arrays need not be counted, which takes most time
     for part in parts:
         register_jitable(_nrt=False, inline="always" if part in hot else "never")(part)
-    entry = _stamped(function, _stamp(parts))
+    entry = _stamped(function, given, _stamp(parts))
     njit = cast(Any, numba.njit)  # whose types lack `_nrt`
     try:
         compiled: Callable[..., None] = njit(cache=True, _nrt=False)(entry)
@@ -34,18 +44,40 @@ def compiled_function(
     return compiled
 
 
-def _stamped(function: Callable[..., None], stamp: str) -> Callable[..., None]:
+def _parts(functions: Collection[Function]) -> list[Function]:
+    """Return functions, and all that they call by a name of their modules."""
+    found: dict[Function, None] = {}
+    waiting = [*functions]
+    while waiting:
+        function = cast(FunctionType, waiting.pop())
+        if function not in found:
+            found[function] = None
+            named = map(function.__globals__.get, function.__code__.co_names)
+            waiting += [part for part in named if isinstance(part, FunctionType)]
+    return [*found]
+
+
+def _stamped(function: Function, given: Sequence[Function], stamp: str) -> Callable[..., None]:
     """Return a function whose kept machine code is found again by a stamp.
 
     Numba finds code that it kept by the source of one file and by what a function encloses; the
     stamp, which is of all files that are compiled, is enclosed.
     """
+    first, *more = given
+    if not more:
 
-    def stamped(*arguments: Any) -> None:
+        def stamped(*arguments: Any) -> None:
+            if stamp != "":
+                function(first, *arguments)
+
+        return stamped
+    (second,) = more
+
+    def stamped_with_both(*arguments: Any) -> None:
         if stamp != "":
-            function(*arguments)
+            function(first, second, *arguments)
 
-    return stamped
+    return stamped_with_both
 
 
 def _stamp(parts: Collection[Function]) -> str:
@@ -53,3 +85,38 @@ def _stamp(parts: Collection[Function]) -> str:
     modules = {sys.modules[part.__module__] for part in parts}
     texts = sorted(inspect.getsource(module) for module in modules)
     return hashlib.sha256("".join(texts).encode()).hexdigest()
+
+
+def records(objects: Sequence[Any]) -> NDArray[Any]:
+    """Return objects of one class as records of their attributes that are numbers or lists of them.
+
+    Lists are padded to a power of two, so that few sizes have to be compiled.
+    """
+    found = np.zeros(len(objects), np.dtype(_fields(objects), align=True))
+    for record, each in zip(found, objects, strict=True):
+        _fill(record, each)
+    return found
+
+
+def _fields(objects: Sequence[Any]) -> list[tuple[Any, ...]]:
+    fields: list[tuple[Any, ...]] = []
+    for name, value in vars(objects[0]).items():
+        if isinstance(value, list):
+            longest = max(len(getattr(each, name)) for each in objects)
+            fields.append((name, type(value[0]), 1 << max(3, (longest - 1).bit_length())))
+        elif isinstance(value, bool | int | float):
+            fields.append((name, type(value)))
+        elif is_dataclass(value):
+            fields.append((name, _fields([value])))
+    return fields
+
+
+def _fill(record: Any, given: Any) -> None:
+    for name in record.dtype.names:
+        value = getattr(given, name)
+        if isinstance(value, list):
+            record[name][: len(value)] = value
+        elif is_dataclass(value):
+            _fill(record[name], value)
+        else:
+            record[name] = value

@@ -1,8 +1,8 @@
 """Draft lengths that are settled before a replay, because they know the trace.
 
 The greedy plan is the best for each step, the oracle's the best of all: bounds to measure policies
-by. Like any policy that may draft, they pay the upkeep of a drafter that pauses; luck is unknown
-to them. Times grow with context as they do in the walk.
+by. Like any policy that may draft, they pay the upkeep of a drafter that pauses; noise is unknown
+to them. Times grow with context as they do in the serial loop.
 """
 
 from collections.abc import Callable

@@ -10,23 +10,30 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
-from specmodel.replay.blocks import Block, Source, make_blocks, make_pieces, replay_piece
-from specmodel.replay.chance import Variation
+from specmodel.replay.blocks import (
+    SERVERS,
+    Block,
+    Source,
+    make_blocks,
+    make_work,
+    replay_adapted,
+    replay_blocks,
+)
 from specmodel.replay.choices import (
     BEST_FIXED,
     HINDSIGHT,
-    STATES,
     Choice,
     PolicyLike,
     check_choice,
     choose,
     policy_maker,
 )
+from specmodel.replay.feedback import Policies
 from specmodel.replay.plans import Plan
-from specmodel.replay.policies.policy import is_number
-from specmodel.replay.replaying import SERVERS, Scene
+from specmodel.replay.policies.policy import STATES, is_number
+from specmodel.replay.sampling import Variation
+from specmodel.replay.serial_loop import DrawnBlock
 from specmodel.replay.times import ReplayTimes
-from specmodel.replay.traces import Trace
 from specmodel.replay.workers import spread
 
 Row = dict[str, Any]
@@ -55,7 +62,7 @@ def simulate(
 ) -> pd.DataFrame:
     """Replay policies over requests at batch size 1.
 
-    All policies meet the same requests and the same luck. A policy that learns sees what it would
+    All policies meet the same requests and the same noise. A policy that learns sees what it would
     see in an engine: tokens and times, never the model. It starts anew with each request, or a
     server keeps it: requests are then dealt in turn to eight servers. Which of the two is as its
     source has it: goodput and SGLang's rule are kept by servers.
@@ -80,7 +87,7 @@ def simulate(
     pandas.DataFrame
         A row for each policy and request: policy (the best fixed one with its length), request,
         output_tokens, steps, test_steps, drafted_tokens, time,
-        expected_time (without luck), plain_time (without speculation).
+        expected_time (without noise), plain_time (without speculation).
 
     Examples
     --------
@@ -102,13 +109,13 @@ def simulate(
         check_choice(choice, times)
     blocks = make_blocks(source, times, variation or Variation(), seed, len(replayed))
     done: dict[int, dict[str, pd.DataFrame]] = {block.first: {} for block in blocks}
-    pieces = list(make_pieces(blocks, replayed, min(workers, len(blocks))))
-    work = replay_piece if workers > 1 and len(blocks) > 1 else partial(replay_piece, kept={})
-    for piece, found in spread(work, pieces, workers, replayed):
-        for block, tables in zip(piece.blocks, found, strict=True):
+    pieces = list(make_work(blocks, replayed, min(workers, len(blocks))))
+    run = replay_blocks if workers > 1 and len(blocks) > 1 else partial(replay_blocks, kept={})
+    for (own, policies), found in spread(run, pieces, workers, replayed):
+        for block, tables in zip(own, found, strict=True):
             done[block.first] |= tables
-        if progress is not None and piece.choices[0] is pieces[0].choices[0]:
-            progress(piece.num_requests)
+        if progress is not None and policies[0] is pieces[0][1][0]:
+            progress(sum(block.last - block.first for block in own))
     return _joined(chosen, [done[first] for first in sorted(done)])
 
 
@@ -133,8 +140,8 @@ def assumed(policy: PolicyLike, policy_state: str | None = None) -> str:
     """
     choice = _with_state(choose(policy), policy_state)
     whose = {"request": "learned anew in each request", "server": f"kept by {SERVERS} servers"}
-    told = [whose[choice.state]] if choice.learns else []
-    return "; ".join([*told, *choice.notes])
+    learned = [whose[choice.state]] if choice.learns else []
+    return "; ".join([*learned, *choice.notes])
 
 
 def _with_state(choice: Choice, policy_state: str | None) -> Choice:
@@ -224,35 +231,24 @@ def _logged(
 ) -> list[dict[str, Any]]:
     """Return the steps of a request, after those of its server if the policy is kept by one."""
     steps: list[dict[str, Any]] = []
-    is_kept = choice.learns and choice.state == "server"
-    first = request % SERVERS if is_kept else request
-    kept = policy_maker(choice, times, seed)(first) if choice.learns else None
-    drawn: tuple[Block | None, Any] = None, None
-    for number in range(first, request + 1, SERVERS):
-        block = next(block for block in blocks if number < block.last)
-        if block is not drawn[0]:
-            drawn = block, block.draw()
-        trace, luck = drawn[1]
-        at = number - block.first
-        one, start = trace.part(at, at + 1), int(trace.starts[at])
-        its = luck.of(at, slice(start, start + int(one.output_tokens[0])))
-        policy = kept if choice.learns else _settled(choice, one, times)
-        scene = Scene(one, times, its, number, compiles=False)
-        steps.clear()
-        told = scene.told(partial(_same, policy), 0, steps)
-        scene.replay(pauses=choice.draft_length is None, told=told)
+    servers = SERVERS if choice.learns and choice.state == "server" else 0
+    wanted = range(request % SERVERS if servers else request, request + 1, SERVERS)
+    kept = Policies(policy_maker(choice, times, seed), servers) if choice.learns else None
+    for block in blocks:
+        own = [number for number in wanted if block.first <= number < block.last]
+        drawn = block.drawn() if own else None
+        for one in (drawn.only(number) for number in own if drawn):
+            settled = Policies(partial(_settled, choice, one), 0)
+            steps.clear()
+            replay_adapted(kept or settled, one, steps, pauses=choice.draft_length is None)
     return steps
 
 
-def _same(policy: Any, _: int) -> Any:
-    return policy
-
-
-def _settled(choice: Choice, trace: Trace, times: ReplayTimes) -> Plan:
+def _settled(choice: Choice, drawn: DrawnBlock, _: int) -> Plan:
     """Return the plan of a policy that learns nothing, for one request."""
     if choice.planner is not None:
-        return Plan(choice.planner(trace, times))
-    return Plan(np.full(len(trace.proposed_tokens), choice.draft_length, np.uint8))
+        return Plan(choice.planner(drawn.trace, drawn.times))
+    return Plan(np.full(len(drawn.trace.proposed_tokens), choice.draft_length, np.uint8))
 
 
 def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataFrame:

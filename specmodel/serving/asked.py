@@ -25,8 +25,8 @@ from specmodel.models.architecture import Architecture
 from specmodel.prediction.case import Case, case_of
 from specmodel.prediction.predicting import plain_points
 from specmodel.replay.blocks import Sample
-from specmodel.replay.chance import TRACE, stream
 from specmodel.replay.named import named_requests
+from specmodel.replay.sampling import TRACE, stream
 from specmodel.replay.traces import Trace, join_traces, sample_trace
 from specmodel.serving.capacity import Targets
 from specmodel.serving.carried import check_alone, check_costs, largest_rates

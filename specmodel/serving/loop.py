@@ -14,16 +14,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from specmodel.replay.machine_code import compiled_function
-from specmodel.replay.policies import kinds
-from specmodel.replay.policies.goodput import STEP_TIMES, next_length, take_in
-from specmodel.replay.policies.kinds import react
-from specmodel.replay.policies.policy import ASKED
-from specmodel.replay.policies.sglang import adapt
+from specmodel.replay.machine_code import Function, compiled_function
 from specmodel.serving.state import (
     BY_BATCH,
     SHARED,
-    SLOTS,
     Engine,
     Limits,
     Outcomes,
@@ -31,7 +25,7 @@ from specmodel.serving.state import (
     Server,
     Step,
 )
-from specmodel.serving.times import LOOKUPS, Tables, decode_time, prompt_time
+from specmodel.serving.times import Tables, decode_time, prompt_time
 
 GOLDEN, FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B9, 0x7FEB352D, 0x846CA68B
 """Weyl increment by output position, and the factors of Wellons' 32-bit mix (lowbias32)."""
@@ -54,21 +48,14 @@ def draft_length(server: Server, batch: int) -> int:
     at = batch if batch < len(server.by_batch) else len(server.by_batch) - 1
     if server.kind == BY_BATCH:
         return int(server.by_batch[at])
-    return int(server.whole[server.by_batch[at]][ASKED])
+    return int(server.states[server.by_batch[at]].draft_length)
 
 
-def learn(server: Server, tables: Tables, step: Step) -> None:
+def learn(end_step: Function, server: Server, tables: Tables, step: Step) -> None:
     """Let the policy take in a step: how many requests decoded, and what they had accepted."""
     at = step.batch if step.batch < len(server.by_batch) else len(server.by_batch) - 1
-    whole, real = server.whole[server.by_batch[at]], server.real[server.by_batch[at]]
-    if server.kind == SLOTS:
-        adapt(whole, real, step.accepted_tokens / step.decoding)
-        return
-    if server.rule == kinds.GOODPUT:
-        context = step.context / step.decoding
-        for k in range(len(real) - STEP_TIMES):
-            real[STEP_TIMES + k] = decode_time(tables, k, step.decoding, context)
-        next_length(whole, real)
+    policy, context = server.states[server.by_batch[at]], step.context / step.decoding
+    end_step(policy, tables, step.decoding, step.accepted_tokens, context)
 
 
 def blocks_for(limits: Limits, tokens: int) -> int:
@@ -290,7 +277,9 @@ def prefill(engine: Engine, request: Request) -> int:
     return 1
 
 
-def verify(outcomes: Outcomes, server: Server, request: Request, place: int, step: Step) -> int:
+def verify(
+    take_in: Function, outcomes: Outcomes, server: Server, request: Request, place: int, step: Step
+) -> int:
     """Let a request accept what it can of its draft; return the tokens emitted [token]."""
     drafted, position = request.scheduled_tokens - 1, request.emitted_tokens
     held = accepted_tokens(outcomes, request.key, place, position, drafted)
@@ -301,10 +290,8 @@ def verify(outcomes: Outcomes, server: Server, request: Request, place: int, ste
     request.drafted_tokens += drafted
     request.accepted_tokens += held
     step.accepted_tokens += held
-    if server.kind == SHARED and server.rule != kinds.GOODPUT:
-        react(server.rule, server.whole[0], server.real[0], held + 1, step.step_time, drafted)
-    elif server.kind == SHARED and drafted > 0:
-        take_in(server.whole[0], drafted, held)
+    if server.kind == SHARED:
+        take_in(server.states[0], held + 1, step.step_time, drafted)
     return made
 
 
@@ -319,7 +306,7 @@ def finish(engine: Engine, request: Request, place: int) -> None:
         state.arrived += 1
 
 
-def emit(outcomes: Outcomes, server: Server, engine: Engine, step: Step) -> None:
+def emit(take_in: Function, outcomes: Outcomes, server: Server, engine: Engine, step: Step) -> None:
     """Let requests emit what the step gave them; those that are done leave."""
     requests, running, state, kept = engine.requests, engine.running, engine.state, 0
     for i in range(state.running):
@@ -329,7 +316,7 @@ def emit(outcomes: Outcomes, server: Server, engine: Engine, step: Step) -> None
             if request.prefill_tokens > 0:
                 made = prefill(engine, request)
             else:
-                made = verify(outcomes, server, request, place, step)
+                made = verify(take_in, outcomes, server, request, place, step)
         request.emitted_tokens += made
         step.emitted_tokens += made
         if request.emitted_tokens == request.output_tokens:
@@ -343,9 +330,18 @@ def emit(outcomes: Outcomes, server: Server, engine: Engine, step: Step) -> None
 
 
 def serve(
-    limits: Limits, outcomes: Outcomes, tables: Tables, server: Server, engine: Engine
+    take_in: Function,
+    end_step: Function,
+    limits: Limits,
+    outcomes: Outcomes,
+    tables: Tables,
+    server: Server,
+    engine: Engine,
 ) -> None:
-    """Serve requests until those that are asked for have left; record when each began and ended."""
+    """Serve requests until those that are asked for have left; record when each began and ended.
+
+    The policy's functions take in a request of a step, and a step.
+    """
     state, log = engine.state, engine.log
     state.free_blocks = state.least_free_blocks = limits.blocks
     state.last_batch, state.last_prefill = 1, -limits.prefill_interval
@@ -355,23 +351,16 @@ def serve(
         arrive(engine)
         schedule(limits, engine, step, draft_length(server, state.last_batch))
         advance(tables, engine, step)
-        emit(outcomes, server, engine, step)
+        emit(take_in, outcomes, server, engine, step)
         if server.kind != BY_BATCH and step.decoding > 0:
-            learn(server, tables, step)
+            learn(end_step, server, tables, step)
 
 
 @cache
-def compiled_serve() -> Callable[..., None] | None:
-    """Return the loop as numba compiles it, or None where numba is not installed."""
-    return compiled_function(serve, PARTS, HOT)
+def compiled_serve(take_in: Function, end_step: Function) -> Callable[..., None] | None:
+    """Return the loop as numba compiles it for a policy, or None where numba is not installed."""
+    return compiled_function(serve, (take_in, end_step), hot=HOT)
 
 
-PARTS = (
-    *LOOKUPS, *kinds.PARTS,
-    uniform_hash, draft_length, learn, blocks_for, arrive, add_to_step, defers_prefill, allocate,
-    preempt, schedule_running, schedule_waiting, schedule, prefill_time, advance, bin_of,
-    accepted_tokens, prefill, verify, finish, emit, serve,
-)  # fmt: skip
-"""The functions that numba compiles."""
 HOT = (uniform_hash, accepted_tokens, verify, add_to_step)
-"""Those that it copies into the loop."""
+"""The functions that numba copies into the loop."""

@@ -1,4 +1,4 @@
-"""Draft lengths of a server: policies by name, as numbers that the loop over steps reads."""
+"""Draft lengths of a server: policies by name, as the loop over steps reads them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,15 +9,51 @@ from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.replay.choices import Choice, choose, policy_maker, schedule_of
-from specmodel.replay.policies import AdaptiveSteps, scheduled_draft_lengths
-from specmodel.replay.policies.kinds import KINDS
-from specmodel.replay.policies.sglang import read_slots
+from specmodel.replay.machine_code import Function, records
+from specmodel.replay.policies import AdaptiveSteps, Goodput, scheduled_draft_lengths
+from specmodel.replay.policies.goodput import next_length, take_in
+from specmodel.replay.policies.policy import STATES, LearningPolicy, learn_nothing
+from specmodel.replay.policies.sglang import adapt, read_slots
 from specmodel.replay.times import ReplayTimes
 from specmodel.serving.state import BY_BATCH, SHARED, SLOTS, Server
-from specmodel.serving.times import TabulatedTimes
+from specmodel.serving.times import Tables, TabulatedTimes, decode_time
 
-STATES = ("request", "server")
-"""Whose state a policy that learns has, as far as it is told."""
+
+def end_step(
+    policy: Any, tables: Tables, decoding: int, accepted_tokens: int, context: float
+) -> None:
+    """Learn nothing more at the end of a step, which so many requests decoded in."""
+
+
+def goodput_request(
+    policy: Any, emitted_tokens: int, step_time: float, drafted_tokens: int
+) -> None:
+    """Let goodput take in a request of a step."""
+    if drafted_tokens > 0:
+        take_in(policy, drafted_tokens, emitted_tokens - 1)
+
+
+def goodput_step(
+    policy: Any, tables: Tables, decoding: int, accepted_tokens: int, context: float
+) -> None:
+    """Let goodput choose a draft length by the times of the batch."""
+    for k in range(policy.longest + 1):
+        policy.step_time[k] = decode_time(tables, k, decoding, context)
+    next_length(policy)
+
+
+def sglang_step(
+    policy: Any, tables: Tables, decoding: int, accepted_tokens: int, context: float
+) -> None:
+    """Let a slot of SGLang take in the mean of accepted tokens."""
+    adapt(policy, accepted_tokens / decoding)
+
+
+RULES: dict[type[LearningPolicy], tuple[Function, Function]] = {
+    Goodput: (goodput_request, goodput_step),
+    AdaptiveSteps: (learn_nothing, sglang_step),
+}
+"""What takes in a request of a step, and a step, where it is not the rule of a single request."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,34 +62,34 @@ class Drafting:
 
     Parameters
     ----------
-    name, kind, rule
+    name, kind
         For people, and what the loop does with the rest, by number.
     by_batch
         By the requests of the step before, from 0: a draft length [token], or a state [-].
     states
-        Whole and real numbers of each state, as in `replay.policies`.
+        Policies whose state requests share.
     max_draft_length
         The longest draft that it may ask for [token].
     """
 
     name: str
     kind: int = BY_BATCH
-    rule: int = 0
     by_batch: tuple[int, ...] = (0,)
-    states: tuple[tuple[list[int], list[float]], ...] = ()
+    states: tuple[LearningPolicy, ...] = (LearningPolicy(),)
     max_draft_length: int = 0
+
+    @property
+    def rules(self) -> tuple[Function, Function]:
+        """What takes in a request of a step, and a step."""
+        policy = type(self.states[0])
+        return RULES.get(policy, (policy.rule, end_step))
 
     def fresh(self, *, for_python: bool) -> Server:
         """Return it as the loop reads it, in its first state."""
-        wholes = max((len(whole) for whole, _ in self.states), default=1)
-        reals = max((len(real) for _, real in self.states), default=1)
-        whole = [[*own, *[0] * (wholes - len(own))] for own, _ in self.states] or [[0]]
-        real = [[*own] if for_python else [*own, *[0.0] * (reals - len(own))]
-                for _, own in self.states] or [[0.0]]  # fmt: skip
         if for_python:
-            return Server(self.kind, self.rule, [*self.by_batch], whole, real)
-        arrays = np.array(self.by_batch), np.array(whole), np.array(real)
-        return Server(self.kind, self.rule, *arrays)
+            states = [policy.fresh() for policy in self.states]
+            return Server(self.kind, [*self.by_batch], states)
+        return Server(self.kind, np.array(self.by_batch), records(self.states))
 
 
 def no_drafts() -> Drafting:
@@ -129,16 +165,13 @@ def _learning(
         expected = "a policy that sees the batch, or --policy-state server: one state for all"
         raise InputError("policy", choice.name, expected)
     steps = _steps_of_one(times, longest, context)
-    made: Any = policy_maker(choice, steps, 0)(0) if choice.learns else None
-    if type(made) not in KINDS or getattr(made, "generator", None):
+    made: Any = policy_maker(choice, steps, 0)(0) if choice.is_ours else None
+    if made is None or not made.has_compiled_form:
         expected = "none, fixed:K, schedule, table, sglang, goodput, cascade or bandit"
         raise InputError("policy", choice.name, expected)
     if isinstance(made, AdaptiveSteps):
         return _slots(choice, longest, times.max_requests)
-    only = ((made.whole, made.real),)
-    return Drafting(
-        name=choice.name, kind=SHARED, rule=KINDS[type(made)], states=only, max_draft_length=longest
-    )
+    return Drafting(name=choice.name, kind=SHARED, states=(made,), max_draft_length=longest)
 
 
 def _slots(choice: Choice, longest: int, max_requests: int) -> Drafting:
@@ -150,7 +183,7 @@ def _slots(choice: Choice, longest: int, max_requests: int) -> Drafting:
         name=choice.name,
         kind=SLOTS,
         by_batch=tuple(of_batch.tolist()),
-        states=tuple((slot.whole, slot.real) for slot in made),
+        states=tuple(made),
         max_draft_length=longest,
     )
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.tables import need_columns, numbers, read_table
 from specmodel.base.units import FloatArray, check
-from specmodel.replay.chance import stream
+from specmodel.replay.sampling import stream
 
 ARRIVALS, LENGTHS, NOISE = range(10, 13)
-"""What a stream of random numbers is for, beside those of `replay.chance`."""
+"""What a stream of random numbers is for, beside those of `replay.sampling`."""
 MOST_REQUESTS, LONGEST = 2 * 10**6, 10**7
 """Most requests of a run [request], and the longest prompt or output that is taken [token]."""
 

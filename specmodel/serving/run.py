@@ -1,6 +1,7 @@
 """A server ready to run, and a run of requests through the simulator."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -91,7 +92,8 @@ class Service:
         check_fits(self.limits, self.drafts.max_draft_length, requests)
         if compiled is None:
             compiled = is_worth_compiling(float(requests.output_tokens.sum()))
-        loop = compiled_serve() if compiled else serve
+        rules = self.drafts.rules
+        loop = compiled_serve(*rules) if compiled else partial(serve, *rules)
         if loop is None:
             raise InputError("compiled", compiled, "numba, which is not installed (the extra fast)")
         columns = self._columns(requests, seed)

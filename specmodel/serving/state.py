@@ -157,13 +157,11 @@ class Limits(NamedTuple):
 
 
 class Server(NamedTuple):
-    """The policy: a draft length or a state by batch, states, and of one shared state its rule."""
+    """The policy: a draft length or the number of a state by batch, and its states."""
 
     kind: int
-    rule: int
     by_batch: Any
-    whole: Any
-    real: Any
+    states: Any
 
 
 class Engine(NamedTuple):

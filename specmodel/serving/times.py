@@ -343,7 +343,3 @@ def prompt_time(tables: Tables, length: int, requests: int, tokens: float, seen:
         value = more[here] + c * (more[here + 1] - more[here])
         total += (a if di else 1 - a) * (b if dj else 1 - b) * value
     return total
-
-
-LOOKUPS = (below, decode_time, prompt_time)
-"""The functions that numba compiles."""

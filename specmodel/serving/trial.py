@@ -10,7 +10,7 @@ import numpy as np
 from specmodel.base.units import FloatArray, check
 from specmodel.prediction.decoding import decode_deployed
 from specmodel.prediction.predicting import predict_deployed
-from specmodel.replay.chance import stream
+from specmodel.replay.sampling import stream
 from specmodel.serving.capacity import (
     NOTHING,
     Capacity,

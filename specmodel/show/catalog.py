@@ -13,7 +13,7 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.drafters.names import DRAFTERS
 from specmodel.replay import traces
 from specmodel.show.forms import table
-from specmodel.show.glossary import LIMITS, POLICIES, WORDS
+from specmodel.show.glossary import LIMITS, WORDS, policy_words
 from specmodel.show.report import off_by
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ ROWS: dict[str, Callable[[], Iterable[Row]]] = {
         | {"NAME|PATH": "any architecture, as a model of its own"}
     ),
     "acceptance": _acceptance_rows,
-    "policies": lambda: _wrapped(POLICIES),
+    "policies": lambda: _wrapped(policy_words()),
     "presets": _preset_rows,
     "words": lambda: _wrapped(
         WORDS | {f"limited by {name}": told for name, told in LIMITS.items() if name != "none"},

@@ -99,28 +99,28 @@ WORDS = {
 """What other words mean."""
 
 
-POLICIES = {
-    "none": "never drafts",
-    "fixed:K": "drafts K tokens in each step; sweeps of K are fixed:1,fixed:2,...",
-    "best-fixed": "the best fixed length in hindsight, a bound",
-    "table:FILE": "the length that a schedule has for a batch of one (specmodel schedule)",
-    "cascade": "tests lengths and turns drafting off where it does not pay; settings after colons:"
-    " cascade:first_draft_length=1:backoff_factor=1",
-    "schedule": "load: the best length for the requests that run",
-    "adaptive-verification": "load: vLLM's rule, which drafts in full and verifies by"
-    " batch what gives most",
-    "goodput": "the length with the most tokens a second by acceptance so far",
-    "sglang": "follows the mean of accepted tokens, as SGLang's adaptive rule",
-    "bandit": "a bandit over lengths; bandit:method=thompson",
-    "greedy": "the best length of each step in hindsight, a bound",
-    "oracle": "the best lengths of the whole request in hindsight, a bound",
-    "MODULE:CLASS": "yours, of mine.py in this folder: class MyPolicy with propose(self) -> int,"
-    " the next draft length, and observe(self, emitted_tokens, step_time), told the tokens accepted"
-    " + 1, the target's own, and seconds; its __init__ may take step_time, max_draft_length,"
-    " draft_lengths and generator, which are given, and settings after colons:"
-    " mine:MyPolicy:window=20",
-}
-"""Policies that ``simulate`` replays, or ``load`` alone, by name."""
+def policy_words() -> dict[str, str]:
+    """Return what policies do, by name: those that ``simulate`` replays, or ``load`` alone."""
+    from specmodel.replay.policies.policy import known_policies
+
+    learning = {name: kind.words for name, kind in known_policies().items()}
+    return {
+        "none": "never drafts",
+        "fixed:K": "drafts K tokens in each step; sweeps of K are fixed:1,fixed:2,...",
+        "best-fixed": "the best fixed length in hindsight, a bound",
+        "table:FILE": "the length that a schedule has for a batch of one (specmodel schedule)",
+        **learning,
+        "schedule": "load: the best length for the requests that run",
+        "adaptive-verification": "load: vLLM's rule, which drafts in full and verifies by"
+        " batch what gives most",
+        "greedy": "the best length of each step in hindsight, a bound",
+        "oracle": "the best lengths of the whole request in hindsight, a bound",
+        "MODULE:CLASS": "yours, of mine.py in this folder: class MyPolicy with propose(self) ->"
+        " int, the next draft length, and observe(self, emitted_tokens, step_time), told the tokens"
+        " accepted + 1, the target's own, and seconds; its __init__ may take step_time,"
+        " max_draft_length, draft_lengths and generator, which are given, and settings after"
+        " colons: mine:MyPolicy:window=20",
+    }
 
 
 def limits_told(names: set[str], opening: str = "Limited by") -> str:

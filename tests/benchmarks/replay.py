@@ -1,4 +1,4 @@
-"""Request-steps a second of the simulator on one core, luck drawn, in CPU time.
+"""Request-steps a second of the simulator on one core, noise drawn, in CPU time.
 
 Run by hand: python tests/benchmarks/replay.py [rounds] [--plain] [--billion]
 With --plain nothing is compiled, whether numba is installed or not. With --billion only a billion
@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from specmodel import deploy
-from specmodel.replay import ReplayTimes, Sample, replay_times, simulate, walk
+from specmodel.replay import ReplayTimes, Sample, blocks, replay_times, simulate
 from specmodel.replay.traces import Trace, join_traces, load_preset, sample_trace
 
 
@@ -77,8 +77,7 @@ def replay_a_billion() -> None:
 
 def main(rounds: int, is_plain: bool) -> None:
     if is_plain:
-        walk.compiled_walk = lambda: None
-        vars(sys.modules["specmodel.replay.replaying"])["compiled_walk"] = lambda: None
+        blocks.WORTH_COMPILING = float("inf")
     growing = step_times()
     times = ReplayTimes(
         forward_time=growing.forward_time,

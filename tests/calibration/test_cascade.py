@@ -174,7 +174,7 @@ def test_one_line_names_the_argument(case, small, refuse, monkeypatch):
     def too_late(*_):
         raise AssertionError("a replay was begun")
 
-    monkeypatch.setattr("specmodel.replay.run.replay_piece", too_late)
+    monkeypatch.setattr("specmodel.replay.run.replay_blocks", too_late)
     words, *fragments = case
     line = refuse(cascade.main, words)
     for fragment in fragments:
@@ -186,7 +186,7 @@ def test_interrupt_is_silent(words, small, run_script, monkeypatch, tmp_path):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specmodel.replay.run.replay_piece", interrupt)
+    monkeypatch.setattr("specmodel.replay.run.replay_blocks", interrupt)
     status, out, err = run_script(cascade.main, words)
     assert (status, (out + err).strip()) == (130, "")
     assert not [*tmp_path.iterdir()]

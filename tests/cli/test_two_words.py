@@ -16,7 +16,7 @@ from specmodel.cli.helping import GROUPS
 from specmodel.prediction.evaluate import LIMITS as ALL_LIMITS
 from specmodel.prediction.table import seconds
 from specmodel.replay.choices import choose
-from specmodel.show.glossary import LIMITS, POLICIES, WORDS
+from specmodel.show.glossary import LIMITS, WORDS, policy_words
 
 COMMANDS = main_group.list_commands(None)
 
@@ -547,7 +547,7 @@ def test_lists_of_words_policies_and_heads_are_there(run):
     words = run("list words")
     assert all(word in words for word in [*WORDS, "limited by state"])
     policies = run("list policies")
-    assert all(name in policies for name in POLICIES)
+    assert all(name in policies for name in policy_words())
     assert "def propose(self)" in run("simulate --help")
     heads = run("list acceptance")
     assert re.search(r"eagle3 \(21\)( +\d\.\d\d, \d\.\d\d, \d\.\d\d){3} +quartiles", heads)
@@ -556,7 +556,7 @@ def test_lists_of_words_policies_and_heads_are_there(run):
 
 
 def test_every_policy_that_is_listed_can_be_chosen(run, tmp_path):
-    for name, told in POLICIES.items():
+    for name, told in policy_words().items():
         plain = name.replace("K", "3")
         if told.startswith("load: "):
             line = f"load qwen3-30b-a3b h100 --request-rate 1 --requests 50 --policy {name} --json"

@@ -6,6 +6,7 @@ from engine_rules import AdaptiveServer, verified_drafts
 
 from specmodel.algebra.speculation import expected_tokens_per_step
 from specmodel.base.errors import InputError
+from specmodel.replay.choices import choose
 from specmodel.replay.policies import (
     AdaptiveSteps,
     Cascade,
@@ -14,7 +15,8 @@ from specmodel.replay.policies import (
     Goodput,
     scheduled_draft_lengths,
 )
-from specmodel.replay.policies.goodput import STEP_TIMES, next_length, take_in
+from specmodel.replay.policies.goodput import next_length, take_in
+from specmodel.replay.policies.policy import known_policies
 
 BASE = 10e-3
 
@@ -239,6 +241,13 @@ def test_settings_that_do_not_do(settings, message) -> None:
     assert str(caught.value).startswith(message)
 
 
+def test_a_policy_is_known_by_the_class_in_its_module() -> None:
+    kinds = {"bandit": DiscountedBandit, "cascade": Cascade, "goodput": Goodput}
+    assert known_policies() == kinds | {"sglang": AdaptiveSteps}
+    assert all(choose(name).is_ours and kind.words for name, kind in known_policies().items())
+    assert not choose(lambda: Cascade()).is_ours
+
+
 # rivals
 
 
@@ -313,9 +322,9 @@ def test_goodput_of_a_server_takes_many_requests_and_the_times_of_a_batch() -> N
         times = few if step % 30 < 15 else many
         asked = policy.propose()
         for _ in range(8 if asked else 0):
-            take_in(policy.whole, asked, min(asked, 2))
-        policy.real[STEP_TIMES:] = times
-        next_length(policy.whole, policy.real)
+            take_in(policy, asked, min(asked, 2))
+        policy.step_time = times
+        next_length(policy)
         lengths.append(policy.propose())
     assert set(lengths[:15]) == set(lengths[30:45]) == {2, 3}
     assert lengths[15:30] == lengths[45:] == [0, 0, 0, 0, 1] * 3

@@ -1,4 +1,4 @@
-"""The simulator: identities, the oracle, both forms of a replay, luck, workers."""
+"""The simulator: identities, the oracle, both forms of a replay, noise, workers."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_traces import iid_process, make_trace, position_process
-from readable_cascade import ReadableCascade
 
 from specmodel import predict
 from specmodel.algebra.routing import sample_routing
@@ -26,9 +25,9 @@ from specmodel.replay import (
     summarise,
     timeline,
 )
-from specmodel.replay.blocks import block_bounds
-from specmodel.replay.chance import draw_luck
+from specmodel.replay.blocks import block_bounds, replay_adapted
 from specmodel.replay.choices import choose
+from specmodel.replay.feedback import Policies
 from specmodel.replay.plans import greedy_plan
 from specmodel.replay.policies import (
     AdaptiveSteps,
@@ -37,7 +36,9 @@ from specmodel.replay.policies import (
     DiscountedBandit,
     Goodput,
 )
-from specmodel.replay.replaying import Scene
+from specmodel.replay.policies.policy import LearningPolicy, Step, learn_nothing
+from specmodel.replay.sampling import draw_noise
+from specmodel.replay.serial_loop import DrawnBlock, RequestTotals, compiled_loop
 from specmodel.replay.traces import (
     AcceptanceProcess,
     Trace,
@@ -45,7 +46,6 @@ from specmodel.replay.traces import (
     load_preset,
     trace_statistics,
 )
-from specmodel.replay.walk import Sums, compiled_walk
 
 NONE = Variation(timing_noise=0.0, request_expert_spread=0.0, step_expert_spread=0.0)
 SMALL = load_architecture("qwen2-0.5b").with_changes("drafter", {"vocabulary_size": 50_304})
@@ -355,30 +355,9 @@ VARIED = [
 ]
 
 
-def walked(scene: Scene, make) -> tuple[Sums, list[tuple]]:
-    """Totals of a policy that is an object, and what it asked for, saw, and tested."""
-    log: list[dict] = []
-    totals = scene.replay(pauses=True, told=scene.told(make, 0, log))
-    seen = ("draft_length", "emitted_tokens", "step_time")
-    return totals, [(*(step[name] for name in seen), step["phase"] == "test") for step in log]
-
-
-def assert_equal(totals: Sums, others: Sums) -> None:
+def assert_equal(totals: RequestTotals, others: RequestTotals) -> None:
     for name in totals._fields:
         np.testing.assert_array_equal(getattr(totals, name), getattr(others, name), name)
-
-
-@pytest.mark.parametrize("changes", VARIED, ids=str)
-def test_cascade_equals_the_readable_one_step_by_step(changes, times, eagle_times) -> None:
-    settings, trace = CascadeSettings(**changes), bursty_trace(60, 11)
-    luck = draw_luck(trace, Variation(timing_noise=0.1), np.random.default_rng(12))
-    for own in (times, eagle_times):
-        scene = Scene(trace, own, luck, compiles=False)
-        readable, expected = walked(scene, lambda _: ReadableCascade(settings))
-        alone, found = walked(scene, lambda _: Cascade(settings))
-        assert found == expected
-        assert_equal(alone, readable)
-        assert_equal(scene.replay(scene.learning(Cascade(settings), 0), pauses=True), readable)
 
 
 LEARNING = [
@@ -395,32 +374,42 @@ LEARNING = [
 def test_machine_code_and_python_replay_the_same(servers, growing_times) -> None:
     """Totals of every request: in Python, of policies as objects, and by numba if it is there."""
     usual, generator = bursty_trace(60, 13), np.random.default_rng(14)
-    luck = draw_luck(usual, Variation(timing_noise=0.1), generator)
+    noise = draw_noise(usual, Variation(timing_noise=0.1), generator)
     others = replace(usual, accepted_at=shorter_drafts(usual, (1, 4), generator))
     for own, trace in ((growing_times, usual), (replace(growing_times, later=()), others)):
-        slow = Scene(trace, own, luck, 5, compiles=False)
-        fast = Scene(trace, own, luck, 5, compiles=True)
+        slow, fast = (
+            DrawnBlock(trace=trace, times=own, noise=noise, first=5, compiles=compiles)
+            for compiles in (False, True)
+        )
         plan = np.arange(len(trace.proposed_tokens), dtype=np.uint8) % 8
-        assert_equal(*(each.replay(each.constant(3), pauses=False) for each in (slow, fast)))
-        assert_equal(*(each.replay(each.planned(plan), pauses=True) for each in (slow, fast)))
+
+        def both(policy: LearningPolicy, slow=slow, fast=fast, **options) -> RequestTotals:
+            rule = type(policy).rule
+            plain, compiled = (
+                each.replayed(rule, each.states(policy, servers), **options)
+                for each in (slow, fast)
+            )
+            assert_equal(compiled, plain)
+            return plain
+
+        both(LearningPolicy(3), pauses=False)
+        both(LearningPolicy(), plan=plan)
         for policy in LEARNING:
-            plain = slow.replay(slow.learning(policy, servers), pauses=True)
-            assert_equal(fast.replay(fast.learning(policy, servers), pauses=True), plain)
-            told = slow.told(lambda _, policy=policy: deepcopy(policy), servers)
-            assert_equal(slow.replay(pauses=True, told=told), plain)
+            own_copies = Policies(lambda _, policy=policy: deepcopy(policy), servers)
+            assert_equal(replay_adapted(own_copies, slow), both(policy))
 
 
-def test_numba_compiles_the_walk() -> None:
+def test_numba_compiles_the_loop() -> None:
     """Where it is installed; the test above would pass without."""
     pytest.importorskip("numba")
-    walk = compiled_walk()
-    assert walk is not None
-    assert type(walk).__module__.startswith("numba.")
+    loop = compiled_loop(learn_nothing)
+    assert loop is not None
+    assert type(loop).__module__.startswith("numba.")
 
 
 def test_plans_and_policies_replay_the_same(times) -> None:
     trace = bursty_trace(50, 13)
-    luck = draw_luck(trace, Variation(), np.random.default_rng(14))
+    noise = draw_noise(trace, Variation(), np.random.default_rng(14))
 
     class Three:
         def propose(self) -> int:
@@ -429,11 +418,14 @@ def test_plans_and_policies_replay_the_same(times) -> None:
         def observe(self, emitted_tokens: int, step_time: float) -> None:
             pass
 
-    scene = Scene(trace, times, luck, compiles=False)
-    plan = scene.planned(np.full(len(trace.proposed_tokens), 3, np.uint8))
-    by_object = scene.replay(pauses=False, told=scene.told(lambda _: Three(), 0))
-    assert_equal(scene.replay(plan, pauses=False), by_object)
-    assert_equal(scene.replay(scene.constant(3), pauses=False), by_object)
+    drawn = DrawnBlock(trace=trace, times=times, noise=noise)
+    by_object = replay_adapted(Policies(lambda _: Three(), 0), drawn, pauses=False)
+    for policy, plan in (
+        (LearningPolicy(), np.full(len(trace.proposed_tokens), 3, np.uint8)),
+        (LearningPolicy(3), None),
+    ):
+        states = drawn.states(policy, 1)
+        assert_equal(drawn.replayed(learn_nothing, states, pauses=False, plan=plan), by_object)
 
 
 # context
@@ -574,17 +566,17 @@ def test_an_unknown_state_is_refused(times) -> None:
         simulate(bursty_trace(3, 0), times, ["cascade"], seed=0, policy_state="batch")
 
 
-# luck, seeds, workers
+# noise, seeds, workers
 
 
-def test_luck_has_the_spread_that_was_asked_for() -> None:
+def test_noise_has_the_spread_that_was_asked_for() -> None:
     trace = make_trace([[1] * 500] * 400, [[0] * 500] * 400, max_draft_length=1)
     wanted = Variation(timing_noise=0.1, request_expert_spread=0.08, step_expert_spread=0.05)
-    luck = draw_luck(trace, wanted, np.random.default_rng(15))
-    noise = luck.noise_levels[luck.noise_draws]
-    steps = luck.expert_levels[luck.expert_draws]
+    drawn_noise = draw_noise(trace, wanted, np.random.default_rng(15))
+    noise = drawn_noise.noise_levels[drawn_noise.noise_draws]
+    steps = drawn_noise.expert_levels[drawn_noise.expert_draws]
     for drawn, mean, spread in (
-        (noise, 1.0, 0.1), (steps, 0.0, 0.05), (luck.request_experts, 0.0, 0.08)
+        (noise, 1.0, 0.1), (steps, 0.0, 0.05), (drawn_noise.request_experts, 0.0, 0.08)
     ):  # fmt: skip
         error = spread / np.sqrt(drawn.size)
         assert drawn.mean() == pytest.approx(mean, abs=4 * error)
@@ -593,9 +585,9 @@ def test_luck_has_the_spread_that_was_asked_for() -> None:
     assert noise.min() > 0.7
     assert abs(np.corrcoef(steps, noise)[0, 1]) < 4 / np.sqrt(steps.size)
     np.testing.assert_allclose(
-        luck.noise_sums(trace), noise.reshape(400, 500).sum(axis=1), rtol=1e-12
+        drawn_noise.sums(trace), noise.reshape(400, 500).sum(axis=1), rtol=1e-12
     )
-    still = draw_luck(trace, NONE, np.random.default_rng(15))
+    still = draw_noise(trace, NONE, np.random.default_rng(15))
     assert set(still.noise_levels) == {1}
     assert set(still.expert_levels) == {0}
 
@@ -715,7 +707,7 @@ def test_intervals_cover_the_speedup_of_the_process(times) -> None:
 def test_policies_are_compared_by_a_bootstrap_over_the_same_requests(times) -> None:
     """Ends are those of resampled requests, within what 20,000 draws against 1,000 differ by.
 
-    Luck that both share leaves the ratio: two workloads apart would tell less.
+    Noise that both share leaves the ratio: two workloads apart would tell less.
     """
     records = simulate(iid_sample(0.6, 50, 200), times, ["fixed:1", "fixed:3", "oracle"], seed=4)
     summary = summarise(records, np.random.default_rng(0)).set_index("policy")
@@ -759,28 +751,36 @@ def test_a_class_of_the_users_own_is_given_what_it_takes_by_name(times) -> None:
     assert records["policy"].cat.categories.tolist() == ["Own", "fixed:2"]
 
 
-def test_a_policy_may_take_what_was_drafted(times) -> None:
+def test_a_policy_may_take_all_of_a_step(growing_times) -> None:
     class Told:
-        seen: ClassVar[list[int]] = []
+        seen: ClassVar[list[Step]] = []
 
         def propose(self) -> int:
             return 2
 
-        def observe(self, emitted_tokens: int, step_time: float, *, drafted_tokens: int) -> None:
-            self.seen.append(drafted_tokens)
+        def observe(self, emitted_tokens: int, step_time: float) -> None:
+            raise AssertionError("the step is taken in its place")
+
+        def observe_step(self, step: Step) -> None:
+            self.seen.append(step)
 
     trace = make_trace([[3, 0, 2, 1, 1, 0, 0]], [[2, 0, 1, 0, 1, 0, 0]], max_draft_length=3)
-    simulate(trace, times, [Told], seed=0)
-    steps = timeline(trace, times, "fixed:2", request=0, seed=0)
-    assert Told.seen == steps["drafted_tokens"].tolist() == [2, 1, 1, 0]
+    trace = replace(trace, prompt_tokens=np.array([900]))
+    simulate(trace, growing_times, [Told], seed=0)
+    steps = timeline(trace, growing_times, "fixed:2", request=0, seed=0)
+    assert [step.drafted_tokens for step in Told.seen] == [2, 1, 1, 0]
+    assert [step.accepted_tokens for step in Told.seen] == [2, 0, 1, 0]
+    assert [step.context_length - 900 for step in Told.seen] == steps["position"].tolist()
+    assert [step.step_time for step in Told.seen] == steps["step_time"].tolist()
+    assert {step.batch_size for step in Told.seen} == {1}
 
 
 def test_goodput_on_look_ups_is_told_what_was_drafted(times) -> None:
     """Runs that are copied whole, with nothing to propose in between."""
 
     class Untold(Goodput):
-        def observe(self, emitted_tokens: int, step_time: float) -> None:
-            super().observe(emitted_tokens, step_time)
+        def observe_step(self, step: Step) -> None:
+            self.observe(step.emitted_tokens, step.step_time)
 
     proposed = ([7] * 24 + [0] * 40) * 20
     trace = make_trace([proposed] * 20, [proposed] * 20, max_draft_length=7)

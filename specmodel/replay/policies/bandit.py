@@ -1,5 +1,7 @@
 """A bandit whose arms are draft lengths."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -7,15 +9,46 @@ from typing import Literal
 import numpy as np
 
 from specmodel.base.errors import InputError
-from specmodel.replay.policies.policy import ASKED, FREE, StatePolicy, is_number, whole_number
-
-# places of whole numbers; the arms follow
-ARM, ARMS, FIRST_ARM = range(FREE, FREE + 3)
-# places of real numbers; weights, tokens, seconds and widths by arm follow
-KEPT, WIDTH, IS_BOUND, SUMS = range(4)
+from specmodel.replay.policies.policy import LearningPolicy, is_number, whole_number
 
 
-class DiscountedBandit(StatePolicy):
+def bandit(s: DiscountedBandit, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
+    """Take in what a step emitted [token] and how long it took [s]."""
+    weights, tokens, seconds = s.weights, s.tokens, s.seconds
+    for arm in range(s.num_arms):
+        weights[arm] *= s.discount
+        tokens[arm] *= s.discount
+        seconds[arm] *= s.discount
+    weights[s.arm] += 1
+    tokens[s.arm] += emitted_tokens
+    seconds[s.arm] += step_time
+    s.arm = best_arm(s)
+    s.draft_length = s.arms[s.arm]
+
+
+def best_arm(s: DiscountedBandit) -> int:
+    """Return the arm to play: one not yet seen, else the one with the highest score."""
+    weights, tokens, seconds = s.weights, s.tokens, s.seconds
+    weight = all_tokens = all_seconds = 0.0
+    for arm in range(s.num_arms):
+        if weights[arm] == 0 or seconds[arm] == 0:
+            return arm
+        weight += weights[arm]
+        all_tokens += tokens[arm]
+        all_seconds += seconds[arm]
+    scale = s.width * all_tokens / all_seconds
+    if s.is_bound:
+        scale *= math.sqrt(math.log(1 + weight))
+    best, most = 0, -math.inf
+    for arm in range(s.num_arms):
+        mean = tokens[arm] / seconds[arm]
+        score = mean + scale / math.sqrt(weights[arm]) * s.draws[arm]
+        if score > most:
+            best, most = arm, score
+    return best
+
+
+class DiscountedBandit(LearningPolicy):
     """Treat draft lengths as the arms of a bandit whose reward is tokens per second.
 
     Tokens and seconds of each arm are sums in which older steps count less. An arm seen with
@@ -32,6 +65,10 @@ class DiscountedBandit(StatePolicy):
         Weight that an observation keeps at the next step; and the width of the bound, or standard
         deviation of the draw, relative to the mean reward of an arm seen once [-].
     """
+
+    name = "bandit"
+    words = "a bandit over lengths; bandit:method=thompson"
+    rule = staticmethod(bandit)
 
     def __init__(
         self,
@@ -52,65 +89,26 @@ class DiscountedBandit(StatePolicy):
         if not len(draft_lengths):
             raise InputError("bandit draft_lengths", draft_lengths, "at least one draft length")
         arms = [whole_number("bandit draft_lengths", each, 0) for each in draft_lengths]
+        super().__init__(arms[0])
         self.generator = generator if method == "thompson" else None
-        whole = [arms[0], 0, 0, len(arms), *arms]
-        is_bound = float(self.generator is None)
-        sums = [0.0] * (3 * len(arms)) + [1.0] * len(arms)
-        super().__init__(whole, [float(discount), float(width), is_bound, *sums])
+        self.is_bound = self.generator is None
+        self.discount, self.width = float(discount), float(width)
+        self.arms, self.num_arms, self.arm = arms, len(arms), 0
+        self.weights, self.tokens, self.seconds = ([0.0] * len(arms) for _ in range(3))
+        self.draws = [1.0] * len(arms)  # standard normal ones of Thompson's method
+
+    @property
+    def has_compiled_form(self) -> bool:
+        """Whether `rule` is all that it does: draws are made outside."""
+        return self.is_bound
 
     def observe(
         self, emitted_tokens: int, step_time: float, drafted_tokens: int | None = None
     ) -> None:
         """Take in what a step emitted [token] and how long it took [s]."""
         if self.generator is not None:
-            arms = self.whole[ARMS]
-            seconds = self.real[SUMS + 2 * arms : SUMS + 3 * arms]
-            seconds[self.whole[ARM]] += step_time
+            seconds = [*self.seconds]
+            seconds[self.arm] += step_time
             if min(seconds) > 0:
-                self.real[SUMS + 3 * arms :] = self.generator.standard_normal(arms).tolist()
+                self.draws = self.generator.standard_normal(self.num_arms).tolist()
         super().observe(emitted_tokens, step_time, drafted_tokens)
-
-
-def bandit(
-    whole: list[int], real: list[float], emitted_tokens: int, step_time: float, drafted: int
-) -> None:
-    """Take in what a step emitted [token] and how long it took [s]."""
-    arms, kept = whole[ARMS], real[KEPT]
-    for i in range(SUMS, SUMS + 3 * arms):
-        real[i] *= kept
-    here = SUMS + whole[ARM]
-    real[here] += 1
-    real[here + arms] += emitted_tokens
-    real[here + 2 * arms] += step_time
-    whole[ARM] = best_arm(whole, real)
-    whole[ASKED] = whole[FIRST_ARM + whole[ARM]]
-
-
-DiscountedBandit.react = bandit
-
-
-def best_arm(whole: list[int], real: list[float]) -> int:
-    """Return the arm to play: one not yet seen, else the one with the highest score."""
-    arms = whole[ARMS]
-    weight = tokens = seconds = 0.0
-    for arm in range(arms):
-        if real[SUMS + arm] == 0 or real[SUMS + 2 * arms + arm] == 0:
-            return arm
-        weight += real[SUMS + arm]
-        tokens += real[SUMS + arms + arm]
-        seconds += real[SUMS + 2 * arms + arm]
-    scale = real[WIDTH] * tokens / seconds
-    if real[IS_BOUND] > 0:
-        scale *= math.sqrt(math.log(1 + weight))
-    best, most = 0, -math.inf
-    for arm in range(arms):
-        at = SUMS + arm
-        mean = real[at + arms] / real[at + 2 * arms]
-        score = mean + scale / math.sqrt(real[at]) * real[at + 3 * arms]
-        if score > most:
-            best, most = arm, score
-    return best
-
-
-PARTS = bandit, best_arm
-"""The functions that numba compiles."""

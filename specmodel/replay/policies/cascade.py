@@ -6,32 +6,19 @@ References
    arXiv:2506.20675, 2025.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal, Self
 
 from specmodel.base.errors import InputError
-from specmodel.replay.policies.policy import (
-    ASKED,
-    FREE,
-    TESTING,
-    StatePolicy,
-    is_number,
-)
+from specmodel.replay.policies.policy import LearningPolicy, is_number
 
 PHASES = ("baseline", "test", "set")
 BASELINE, TEST, SET = range(3)
 """Phases of the policy, by number."""
-DIRECTIONS = ("by utility", "up", "down")
-BY_UTILITY, UP, DOWN = range(3)
-"""Where the climb goes first, by number."""
-
-# places of whole numbers: the state, then settings, which stay what they are
-PHASE, LEFT, LENGTH, TOKENS, SINCE_BASELINE, START, SET_LENGTH = range(FREE, FREE + 7)
-BEST, LOW, HIGH, TRIALS, GOES_UP = range(FREE + 7, FREE + 12)
-LONGEST, CLIMB_STEP, DIRECTION, BASELINES, INTERVAL, TRIAL = range(FREE + 12, FREE + 18)
-MAX_TRIALS, SETS, FACTOR, COMPETES, CLIMBS, EXITS = range(FREE + 18, FREE + 24)
-# places of real numbers
-TIME, BASE, UTILITY, BEST_UTILITY, START_UTILITY, TOLERANCE = range(6)
+CLIMBS_FROM = {"by utility": 1.0, "up": float("-inf"), "down": float("inf")}
+"""Least utility of the first trial with which the climb goes up, by direction [-]."""
 NEVER = -1.0
 """Utility of a draft length that was not yet set: below every other."""
 
@@ -89,9 +76,9 @@ class CascadeSettings:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.type is bool and not isinstance(value, bool):
+            if field.type == "bool" and not isinstance(value, bool):
                 raise InputError(f"cascade {field.name}", value, "true or false")
-            if field.type is int and (type(value) is not int or not 1 <= value <= MOST):
+            if field.type == "int" and (type(value) is not int or not 1 <= value <= MOST):
                 expected = f"a whole number of at least 1, at most {MOST}"
                 raise InputError(f"cascade {field.name}", value, expected)
         if not (is_number(self.tolerance) and 0 <= self.tolerance < float("inf")):
@@ -99,21 +86,110 @@ class CascadeSettings:
         if self.first_draft_length > self.max_draft_length:
             expected = f"at most max_draft_length = {self.max_draft_length}"
             raise InputError("cascade first_draft_length", self.first_draft_length, expected)
-        if self.first_direction not in DIRECTIONS:
+        if self.first_direction not in [*CLIMBS_FROM]:  # which need not have a hash
             expected = "by utility, up or down"
             raise InputError("cascade first_direction", self.first_direction, expected)
 
 
-class Cascade(StatePolicy):
+def cascade(s: Cascade, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
+    """Take in an iteration; at the end of a phase or trial, begin the next one.
+
+    A test climbs from the best draft length known; a set phase holds what the test found.
+    """
+    s.tokens += emitted_tokens
+    s.seconds += step_time
+    s.left -= 1
+    if s.left > 0:
+        return
+    s.since_baseline += s.iterations
+    if s.phase_number == TEST:
+        end_trial(s)
+        return
+    if s.draft_length == 0:  # a baseline, or a set phase that is one for free
+        s.plain_time = s.seconds / s.iterations
+        s.since_baseline = 0
+    else:
+        utility = measured_utility(s)
+        if s.draft_length == s.start or utility > s.start_utility:
+            s.start, s.start_utility = s.draft_length, utility
+    if s.since_baseline >= s.settings.baseline_interval:
+        begin(s, BASELINE, 0, s.settings.baseline_iterations)
+        return
+    first = s.start if s.settings.climb else 1
+    s.lowest = s.highest = s.best = first
+    s.trials, s.best_utility = 0, NEVER
+    begin(s, TEST, first, s.settings.trial_iterations)
+
+
+def begin(s: Cascade, phase: int, draft_length: int, iterations: int) -> None:
+    """Begin a phase or trial of some iterations at a draft length [token]."""
+    s.phase_number, s.draft_length, s.is_test = phase, draft_length, phase == TEST
+    s.iterations = s.left = iterations
+    s.tokens, s.seconds = 0, 0.0
+
+
+def measured_utility(s: Cascade) -> float:
+    r"""Return the utility of what ends: tokens per iteration over relative iteration time [-].
+
+    .. math:: U = \mathrm{ETR} \cdot t_\mathrm{plain} / t_\mathrm{iteration}
+    """
+    return s.tokens * s.plain_time / s.seconds
+
+
+def end_trial(s: Cascade) -> None:
+    """Measure the draft length tried; try another, or hold the best, or none for longer."""
+    previous = s.utility
+    s.utility = measured_utility(s)
+    s.trials += 1
+    rose = s.utility > s.best_utility
+    if rose:
+        s.best, s.best_utility = s.draft_length, s.utility
+    s.lowest, s.highest = min(s.lowest, s.draft_length), max(s.highest, s.draft_length)
+    following = next_trial(s, previous, rose)
+    if following > 0:
+        begin(s, TEST, following, s.settings.trial_iterations)
+        return
+    sees_plain = s.settings.plain_competes or following == 0
+    if sees_plain and s.best_utility < 1:
+        s.set_iterations *= s.settings.backoff_factor
+        begin(s, SET, 0, s.set_iterations)
+    else:
+        s.set_iterations = s.settings.set_iterations
+        begin(s, SET, s.best, s.set_iterations)
+
+
+def next_trial(s: Cascade, previous: float, rose: bool) -> int:
+    """Return the next draft length: 0 for no speculation, -1 if the test is over [token]."""
+    tried, longest, step = s.draft_length, s.settings.max_draft_length, s.settings.climb_step
+    if not s.settings.climb:
+        return tried + 1 if tried < longest else 0
+    if tried == 1 and s.utility < 1:
+        return 0
+    if s.trials >= s.settings.max_trials:
+        return -1
+    if s.settings.early_exit and s.trials > 1:
+        is_similar = abs(s.utility - previous) <= s.settings.tolerance * previous
+        if is_similar or (s.trials > 2 and not rose):
+            return -1
+    if s.trials > 1:
+        s.goes_up = s.goes_up == rose  # on in the same direction, or round
+    else:
+        s.goes_up = tried + step <= longest and (tried == 1 or s.utility >= s.climbs_from)
+    if s.goes_up:
+        return s.highest + step if s.highest + step <= longest else -1
+    return max(s.lowest - step, 1) if s.lowest > 1 else 0
+
+
+class Cascade(LearningPolicy):
     """Choose draft lengths for one request from its own tokens and times.
 
     The utility of a trial is its tokens per iteration, divided by the ratio of its mean iteration
     time to that of the baseline. The paper leaves details open, which we read as follows. Utility
-    "rose" if it is the largest of the test so far. A test starts at the draft length that gave the
-    highest utility when it was set; what it gives when it is set again takes the place of that.
-    Where one token has a utility below 1, the test ends without speculation only if no longer
-    draft had a utility of at least 1. The climb does not step over a draft length of 1, and at the
-    longest draft, or at 1, it turns round after its first trial.
+    "rose" if it is the largest of the test so far. A test starts at the draft length with the best
+    utility in a set phase; each new set phase at that length updates its utility. Where one token
+    has a utility below 1, the test ends without speculation only if no longer draft had a utility
+    of at least 1. The climb does not step over a draft length of 1, and at the longest draft, or at
+    1, it turns round after its first trial.
 
     Parameters
     ----------
@@ -121,165 +197,45 @@ class Cascade(StatePolicy):
         Every number of the policy.
     """
 
+    name = "cascade"
+    words = (
+        "tests lengths and turns drafting off where it does not pay; settings after colons:"
+        " cascade:first_draft_length=1:backoff_factor=1"
+    )
+    rule = staticmethod(cascade)
+
     def __init__(self, settings: CascadeSettings | None = None) -> None:
-        self.settings = s = settings or CascadeSettings()
-        whole = [0] * (FREE + 24)
-        whole[LONGEST:] = [
-            s.max_draft_length, s.climb_step, DIRECTIONS.index(s.first_direction),
-            s.baseline_iterations, s.baseline_interval, s.trial_iterations, s.max_trials,
-            s.set_iterations, s.backoff_factor, s.plain_competes, s.climb, s.early_exit,
-        ]  # fmt: skip
-        whole[START], whole[SET_LENGTH] = s.first_draft_length, s.set_iterations
-        nan = float("nan")
-        super().__init__(whole, [0.0, nan, nan, NEVER, NEVER, float(s.tolerance)])
-        enter(whole, self.real, BASELINE, 0, s.baseline_iterations)
+        super().__init__()
+        self.settings = settings or CascadeSettings()
+        self.climbs_from = CLIMBS_FROM[self.settings.first_direction]
+        # the phase or trial
+        self.phase_number, self.iterations, self.left, self.tokens, self.seconds = 0, 0, 0, 0, 0.0
+        self.plain_time, self.since_baseline = float("nan"), 0  # of the baseline, and iterations
+        # the test: its best, lowest and highest draft length, and the utility of its last trial
+        self.trials = self.best = self.lowest = self.highest = 0
+        self.utility, self.best_utility, self.goes_up = float("nan"), NEVER, False
+        # from test to test: where the next one starts, and how long sets are
+        self.start, self.start_utility = self.settings.first_draft_length, NEVER
+        self.set_iterations = self.settings.set_iterations
+        begin(self, BASELINE, 0, self.settings.baseline_iterations)
+
+    @classmethod
+    def by_settings(cls, step_time: list[float], **settings: Any) -> Self:
+        """Return it with drafts that have a time; a longest draft not given is cut to that."""
+        longest = len(step_time) - 1
+        asked = settings.get("max_draft_length", min(CascadeSettings.max_draft_length, longest))
+        if isinstance(asked, int) and asked > longest:
+            expected = f"at most {longest}, the longest draft considered"
+            raise InputError("cascade max_draft_length", asked, expected)
+        first = {"first_draft_length": 1} if asked == 1 else {}
+        return cls(CascadeSettings(**first | {"max_draft_length": asked} | settings))
+
+    @classmethod
+    def settings_taken(cls) -> set[str]:
+        """Return the settings that its name may have."""
+        return {field.name for field in fields(CascadeSettings)}
 
     @property
     def phase(self) -> str:
         """What the next step is part of: baseline, test or set."""
-        return PHASES[self.whole[PHASE]]
-
-    @property
-    def utility(self) -> float:
-        """Utility of the last trial, NaN before the first [-]."""
-        return self.real[UTILITY]
-
-
-def cascade(
-    whole: list[int], real: list[float], emitted_tokens: int, step_time: float, drafted: int
-) -> None:
-    """Take in an iteration: what it emitted [token] and how long it took [s]."""
-    whole[TOKENS] += emitted_tokens
-    real[TIME] += step_time
-    whole[LEFT] -= 1
-    if whole[LEFT] == 0:
-        end_phase(whole, real)
-
-
-Cascade.react = cascade
-
-
-def end_phase(whole: list[int], real: list[float]) -> None:
-    """Go on to the next phase or trial."""
-    whole[SINCE_BASELINE] += whole[LENGTH]
-    phase = whole[PHASE]
-    if phase == TEST:
-        end_trial(whole, real)
-    elif phase == SET:
-        end_set(whole, real)
-    else:
-        take_baseline(whole, real)
-        start_test(whole, real)
-
-
-def enter(whole: list[int], real: list[float], phase: int, asked: int, length: int) -> None:
-    """Begin a phase or trial of some iterations at a draft length [token]."""
-    whole[PHASE], whole[ASKED], whole[TESTING] = phase, asked, 1 if phase == TEST else 0
-    whole[LENGTH] = whole[LEFT] = length
-    whole[TOKENS], real[TIME] = 0, 0.0
-
-
-def take_baseline(whole: list[int], real: list[float]) -> None:
-    """Take the time of plain iterations from the phase that ends."""
-    real[BASE] = real[TIME] / whole[LENGTH]
-    whole[SINCE_BASELINE] = 0
-
-
-def start_test(whole: list[int], real: list[float]) -> None:
-    """Begin a test with its first trial."""
-    first = whole[START] if whole[CLIMBS] == 1 else 1
-    whole[LOW] = whole[HIGH] = whole[BEST] = first
-    whole[TRIALS], real[BEST_UTILITY] = 0, NEVER
-    enter(whole, real, TEST, first, whole[TRIAL])
-
-
-def measured(whole: list[int], real: list[float]) -> float:
-    """Return the utility of the phase or trial that ends [-]."""
-    return whole[TOKENS] * real[BASE] / real[TIME]
-
-
-def end_trial(whole: list[int], real: list[float]) -> None:
-    """Measure the utility of the draft length tried; try another, or set the best."""
-    previous, tried = real[UTILITY], whole[ASKED]
-    utility = measured(whole, real)
-    real[UTILITY] = utility
-    whole[TRIALS] += 1
-    rose = utility > real[BEST_UTILITY]
-    if rose:
-        whole[BEST], real[BEST_UTILITY] = tried, utility
-    whole[LOW], whole[HIGH] = min(whole[LOW], tried), max(whole[HIGH], tried)
-    following = next_trial(whole, real, previous, rose)
-    if following > 0:
-        enter(whole, real, TEST, following, whole[TRIAL])
-        return
-    sees_plain = whole[COMPETES] == 1 or following == 0
-    hold(whole, real, 0 if sees_plain and real[BEST_UTILITY] < 1 else whole[BEST])
-
-
-def next_trial(whole: list[int], real: list[float], previous: float, rose: bool) -> int:
-    """Return the next draft length: 0 for no speculation, -1 if the test is over [token]."""
-    tried = whole[ASKED]
-    if whole[CLIMBS] == 0:
-        return tried + 1 if tried < whole[LONGEST] else 0
-    if tried == 1 and real[UTILITY] < 1:
-        return 0
-    if is_over(whole, real, previous, rose):
-        return -1
-    goes_up = climbs_up(whole, real, rose)
-    whole[GOES_UP] = 1 if goes_up else 0
-    if goes_up:
-        following = whole[HIGH] + whole[CLIMB_STEP]
-        return following if following <= whole[LONGEST] else -1
-    return max(whole[LOW] - whole[CLIMB_STEP], 1) if whole[LOW] > 1 else 0
-
-
-def is_over(whole: list[int], real: list[float], previous: float, rose: bool) -> bool:
-    """Return whether the test ends: utilities are similar, or past their maximum."""
-    trials = whole[TRIALS]
-    if trials >= whole[MAX_TRIALS]:
-        return True
-    if whole[EXITS] == 0 or trials == 1:
-        return False
-    if abs(real[UTILITY] - previous) <= real[TOLERANCE] * previous:
-        return True
-    return trials > 2 and not rose
-
-
-def climbs_up(whole: list[int], real: list[float], rose: bool) -> bool:
-    """Return whether the next draft is longer: on while utility rises, else back."""
-    tried, direction = whole[ASKED], whole[DIRECTION]
-    if whole[TRIALS] > 1:
-        return (whole[GOES_UP] == 1) == rose  # the same direction, or round
-    if tried + whole[CLIMB_STEP] > whole[LONGEST]:
-        return False
-    if tried == 1 or direction == UP:
-        return True
-    return direction == BY_UTILITY and real[UTILITY] >= 1
-
-
-def hold(whole: list[int], real: list[float], asked: int) -> None:
-    """Hold a draft length [token]; each time none is chosen, for longer."""
-    whole[SET_LENGTH] = whole[SETS] if asked > 0 else whole[SET_LENGTH] * whole[FACTOR]
-    enter(whole, real, SET, asked, whole[SET_LENGTH])
-
-
-def end_set(whole: list[int], real: list[float]) -> None:
-    """Keep the best length set as the start of tests; measure the baseline if it is due."""
-    asked = whole[ASKED]
-    if asked == 0:
-        take_baseline(whole, real)
-    else:
-        utility = measured(whole, real)
-        if asked == whole[START] or utility > real[START_UTILITY]:
-            whole[START], real[START_UTILITY] = asked, utility
-    if whole[SINCE_BASELINE] >= whole[INTERVAL]:
-        enter(whole, real, BASELINE, 0, whole[BASELINES])
-    else:
-        start_test(whole, real)
-
-
-PARTS = (
-    cascade, end_phase, enter, take_baseline, start_test, measured, end_trial, next_trial, is_over,
-    climbs_up, hold, end_set,
-)  # fmt: skip
-"""The functions that numba compiles."""
+        return PHASES[self.phase_number]

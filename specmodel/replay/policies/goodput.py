@@ -1,22 +1,83 @@
 """Goodput: the draft length with the most expected tokens per second."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
-from specmodel.replay.policies.policy import ASKED, FREE, StatePolicy, is_number, whole_number
+from specmodel.replay.policies.policy import LearningPolicy, is_number, whole_number
 
-# places of whole numbers; behind them tries and hits by position, then the window as a ring
-IDLE, PROBE, SEEN, NEXT, WINDOW, LONGEST, COUNTS = range(FREE, FREE + 7)
-# places of real numbers; the step times follow
-FIRST_RATE, STEP_TIMES = range(2)
 PAIR = 256
 """A step in the window is one number: drafted tokens times this, and those accepted."""
 MOST_STEPS = 10**6
 """Longest window [-]."""
 
 
-class Goodput(StatePolicy):
+def goodput(s: Goodput, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
+    """Take in emitted and drafted tokens [token]; the time of a step does not matter [s]."""
+    if drafted_tokens == 0 or take_in(s, drafted_tokens, emitted_tokens - 1) or s.idle > 0:
+        next_length(s)
+
+
+def take_in(s: Goodput, drafted: int, accepted: int) -> bool:
+    """Count a request's step that drafted something; return whether that changes what is known.
+
+    A server calls it for each request of a step, and `next_length` once behind them.
+    """
+    pair = drafted * PAIR + accepted
+    leaves = s.steps[s.oldest]
+    s.steps[s.oldest] = pair
+    s.oldest = 0 if s.oldest + 1 == s.window else s.oldest + 1
+    s.has_drafted = True
+    if pair == leaves:
+        return False
+    if leaves > 0:
+        count(s, leaves, -1)
+    count(s, pair, 1)
+    return True
+
+
+def count(s: Goodput, pair: int, sign: int) -> None:
+    """Add a step to tries and hits by position, or take it away."""
+    drafted, accepted = pair // PAIR, pair % PAIR
+    for i in range(min(drafted, accepted + 1)):
+        s.tries[i] += sign
+    for i in range(accepted):
+        s.hits[i] += sign
+
+
+def next_length(s: Goodput) -> None:
+    """Choose the draft length of the next step; a probe goes on until something was drafted.
+
+    A server first writes the times of its batch into `step_time`.
+    """
+    if s.draft_length == 0:
+        s.idle += 1
+    elif not s.has_drafted:
+        return
+    else:
+        s.idle = 0
+    s.has_drafted, s.draft_length = False, best_length(s)
+    if s.draft_length == 0 and s.idle >= s.probe_interval:
+        s.draft_length = min(1, s.longest)
+
+
+def best_length(s: Goodput) -> int:
+    """Return the draft length with the most expected tokens per second [token]."""
+    rate, best, most = s.first_rate, 0, 1 / s.step_time[0]
+    tokens = survival = 1.0
+    for i in range(s.longest):
+        rate = (s.hits[i] + rate) / (s.tries[i] + 1)
+        survival *= rate
+        tokens += survival
+        gained = tokens / s.step_time[i + 1]
+        if gained > most:
+            best, most = i + 1, gained
+    return best
+
+
+class Goodput(LearningPolicy):
     """Choose the draft length with the most expected tokens per second.
 
     Goodput-driven schedulers work this way. Acceptance is kept by position of the draft, over a
@@ -36,6 +97,11 @@ class Goodput(StatePolicy):
         is drafted, to learn again [-].
     """
 
+    name = "goodput"
+    words = "the length with the most tokens a second by acceptance so far"
+    policy_state = "server"
+    rule = staticmethod(goodput)
+
     def __init__(
         self,
         step_time: Sequence[float],
@@ -43,92 +109,18 @@ class Goodput(StatePolicy):
         window: int = 50,
         probe_interval: int = 16,
     ) -> None:
+        super().__init__()
         rate = first_acceptance_rate
         if not (is_number(rate) and 0 < rate < 1):
             raise InputError("goodput first_acceptance_rate", rate, "a number above 0 and below 1")
         times = check("goodput step_time", step_time, above=0)
         if times.ndim != 1:
             raise InputError("goodput step_time", step_time, "one list of times")
-        longest = len(times) - 1
-        size = whole_number("goodput window", window, 1, MOST_STEPS)
-        whole = [0] * (COUNTS + 2 * longest + size)
-        whole[WINDOW], whole[LONGEST] = size, longest
-        whole[PROBE] = whole_number("goodput probe_interval", probe_interval, 1)
-        real = [float(rate), *times.tolist()]
-        super().__init__(whole, real)
-        whole[ASKED] = best_length(whole, real)
-
-
-def goodput(
-    whole: list[int], real: list[float], emitted_tokens: int, step_time: float, drafted: int
-) -> None:
-    """Take in emitted and drafted tokens [token]; the time of a step does not matter [s]."""
-    if drafted == 0 or take_in(whole, drafted, emitted_tokens - 1) or whole[IDLE] > 0:
-        next_length(whole, real)
-
-
-Goodput.react = goodput
-
-
-def take_in(whole: list[int], drafted: int, accepted: int) -> bool:
-    """Count a request's step that drafted something; return whether that changes what is known.
-
-    A server calls it for each request of a step, and `next_length` once behind them.
-    """
-    pair = drafted * PAIR + accepted
-    ring = COUNTS + 2 * whole[LONGEST] + whole[NEXT]
-    leaves = whole[ring]
-    whole[ring] = pair
-    whole[NEXT] = 0 if whole[NEXT] + 1 == whole[WINDOW] else whole[NEXT] + 1
-    whole[SEEN] = 1
-    if pair == leaves:
-        return False
-    if leaves > 0:
-        count(whole, leaves, -1)
-    count(whole, pair, 1)
-    return True
-
-
-def count(whole: list[int], pair: int, sign: int) -> None:
-    """Add a step to tries and hits by position, or take it away."""
-    drafted, accepted = pair // PAIR, pair % PAIR
-    longest = whole[LONGEST]
-    for i in range(min(drafted, accepted + 1)):
-        whole[COUNTS + i] += sign
-    for i in range(accepted):
-        whole[COUNTS + longest + i] += sign
-
-
-def next_length(whole: list[int], real: list[float]) -> None:
-    """Choose the draft length of the next step; a probe goes on until something was drafted.
-
-    A server first writes the times of its batch into `real`, from `STEP_TIMES` on.
-    """
-    if whole[ASKED] == 0:
-        whole[IDLE] += 1
-    elif whole[SEEN] == 0:
-        return
-    else:
-        whole[IDLE] = 0
-    whole[SEEN], whole[ASKED] = 0, best_length(whole, real)
-    if whole[ASKED] == 0 and whole[IDLE] >= whole[PROBE]:
-        whole[ASKED] = min(1, whole[LONGEST])
-
-
-def best_length(whole: list[int], real: list[float]) -> int:
-    """Return the draft length with the most expected tokens per second [token]."""
-    longest, rate = whole[LONGEST], real[FIRST_RATE]
-    best, most = 0, 1 / real[STEP_TIMES]
-    tokens = last = 1.0
-    for i in range(longest):
-        rate = (whole[COUNTS + longest + i] + rate) / (whole[COUNTS + i] + 1)
-        last *= rate
-        tokens += last
-        gained = tokens / real[STEP_TIMES + 1 + i]
-        if gained > most:
-            best, most = i + 1, gained
-    return best
-
-
-PARTS = goodput, take_in, count, next_length, best_length
-"""The functions that numba compiles."""
+        self.first_rate, self.step_time = float(rate), times.tolist()
+        self.longest = len(times) - 1
+        self.window = whole_number("goodput window", window, 1, MOST_STEPS)
+        self.probe_interval = whole_number("goodput probe_interval", probe_interval, 1)
+        self.steps, self.oldest = [0] * self.window, 0  # of the window, and where the oldest is
+        self.tries, self.hits = [0] * len(times), [0] * len(times)  # by position
+        self.idle, self.has_drafted = 0, False  # steps without a draft; since the last choice
+        self.draft_length = best_length(self)

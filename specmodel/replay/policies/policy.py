@@ -1,30 +1,30 @@
-"""What a policy is: an object that is asked and told; and one whose state is plain numbers.
-
-The policies of the package are written once, as functions of two lists: whole numbers and real
-ones. Python runs them as they stand; numba, if it is installed, compiles the same lines.
-"""
+"""What a policy is: an object that is asked and told; and those of the package, by name."""
 
 import inspect
 import numbers
+import pkgutil
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from copy import copy
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from specmodel.base.errors import InputError
 
-ASKED, TESTING = range(2)
-"""Places that every state has: the draft length of the next step [token], and whether the next step
-is part of a test, 0 or 1."""
-FREE = 2
-"""First place that a policy has for itself."""
+GIVEN = ("step_time", "max_draft_length", "draft_lengths", "generator")
+"""Arguments that a policy is given if it takes them: step times by draft length, the longest draft,
+all draft lengths, and a random generator of its own."""
+STATES = ("request", "server")
+"""Who may keep the state of a policy that learns."""
 
 
 class Policy(Protocol):
     """A draft-length policy: it is asked before each step and told after it.
 
-    It may have more: `phase`, a word for people (steps in the phase "test" are counted), and
-    `utility`, the last one that it measured. `propose` may take `batch_size` and `context_length`,
-    and `observe` these two, `drafted_tokens` (how many of those asked for the drafter had) and
-    `accepted_tokens`, in place of what is below or beside it, all by these names.
+    It may have more: `phase`, a word for people (steps in the phase "test" are counted), `utility`,
+    the last one that it measured, and `observe_step`, which takes a `Step` and is then called in
+    place of `observe`.
     """
 
     def propose(self) -> int:
@@ -34,21 +34,81 @@ class Policy(Protocol):
         """Take in what a step emitted, bonus token included [token], and how long it took [s]."""
 
 
-class StatePolicy:
-    """A policy whose state is two lists of numbers, and whose rule is a function of them.
+class Step(NamedTuple):
+    """What a step was, for `observe_step`.
 
-    `react` takes the lists, what a step emitted [token], how long it took [s], and how many tokens
-    were drafted [token].
+    Parameters
+    ----------
+    emitted_tokens, step_time
+        Tokens emitted, the bonus token included [token], and how long the step took [s].
+    drafted_tokens
+        How many of the tokens asked for the drafter had [token].
+    batch_size, context_length
+        Requests of the batch [request], and KV entries before the step [token].
     """
 
-    react: ClassVar[Callable[..., None]]
+    emitted_tokens: int
+    step_time: float
+    drafted_tokens: int
+    batch_size: int
+    context_length: int
 
-    def __init__(self, whole: list[int], real: list[float]) -> None:
-        self.whole, self.real = whole, real
+    @property
+    def accepted_tokens(self) -> int:
+        """Emitted tokens without the bonus token [token]."""
+        return self.emitted_tokens - 1
+
+
+def learn_nothing(policy: Any, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
+    """Take in a step, and change nothing."""
+
+
+class LearningPolicy:
+    """A policy of the package: its state are its attributes that are numbers or lists of them.
+
+    `rule` changes the state after a step, from what was emitted [token], the time [s], and how many
+    tokens were drafted [token]. It is written once: Python calls it with the policy, numba with a
+    record of the same attributes. A class in a module of this folder is known by its `name`; a
+    class method `by_settings` makes it from settings, if it does not take them itself.
+    """
+
+    name: ClassVar[str]
+    words: ClassVar[str]
+    """What it does, for people."""
+    policy_state: ClassVar[str] = "request"
+    """Who keeps its state, as its source has it."""
+    notes: ClassVar[tuple[str, ...]] = ()
+    """What is assumed of it in a replay that its name does not say."""
+    rule: ClassVar[Callable[..., None]] = staticmethod(learn_nothing)
+
+    draft_length: int
+    """Draft length of the next step [token]."""
+
+    def __init__(self, draft_length: int = 0) -> None:
+        self.draft_length = draft_length
+        self.is_test = False  # whether the next step is part of a test
+
+    @classmethod
+    def settings_taken(cls) -> set[str]:
+        """Return the settings that its name may have."""
+        return arguments_of(cls) - {*GIVEN}
+
+    @property
+    def has_compiled_form(self) -> bool:
+        """Whether `rule` is all that it does."""
+        return True
+
+    def fresh(self) -> Self:
+        """Return a copy that shares no list."""
+        other = copy(self)
+        for name, value in vars(other).items():
+            if isinstance(value, list):
+                setattr(other, name, value.copy())
+        return other
 
     def propose(self) -> int:
         """Return the draft length of the next step, 0 for none [token]."""
-        return self.whole[ASKED]
+        return self.draft_length
 
     def observe(
         self, emitted_tokens: int, step_time: float, drafted_tokens: int | None = None
@@ -57,8 +117,27 @@ class StatePolicy:
 
         Drafted tokens are given if they are fewer than were asked for [token].
         """
-        drafted = self.whole[ASKED] if drafted_tokens is None else drafted_tokens
-        type(self).react(self.whole, self.real, emitted_tokens, step_time, drafted)
+        drafted = self.draft_length if drafted_tokens is None else drafted_tokens
+        type(self).rule(self, emitted_tokens, step_time, drafted)
+
+    def observe_step(self, step: Step) -> None:
+        """Take in a step."""
+        self.observe(step.emitted_tokens, step.step_time, step.drafted_tokens)
+
+
+@cache
+def known_policies() -> dict[str, type[LearningPolicy]]:
+    """Return the policies of the package that learn, by name."""
+    package = __name__.rpartition(".")[0]
+    found: dict[str, type[LearningPolicy]] = {}
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        values = vars(import_module(f"{package}.{module.name}")).values()
+        found |= {
+            kind.name: kind
+            for kind in values
+            if isinstance(kind, type) and issubclass(kind, LearningPolicy) and "name" in vars(kind)
+        }
+    return found
 
 
 def arguments_of(function: Any) -> set[str]:

@@ -5,6 +5,8 @@ and a moving average of the tokens accepted; every few batches it goes to a lowe
 to a higher one, where the average passes a threshold between them.
 """
 
+from __future__ import annotations
+
 import json
 import math
 from bisect import bisect_right
@@ -14,7 +16,7 @@ from typing import Any
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import read_text
-from specmodel.replay.policies.policy import ASKED, FREE, StatePolicy, is_number, whole_number
+from specmodel.replay.policies.policy import LearningPolicy, is_number, whole_number
 
 Slots = dict[int, dict[str, Any]]
 """Settings of each slot by its smallest batch size."""
@@ -37,11 +39,6 @@ DEFAULT: dict[str, Any] = {
 """Slots of a server that is given no file."""
 METHODS = ("eagle", "eagle3", "mtp")
 """Drafters whose lengths SGLang adapts: EAGLE, EAGLE3 and NEXTN."""
-
-# places of whole numbers; the candidates follow
-BATCHES, AT, INTERVAL, WARM_UP, CANDIDATES, FIRST = range(FREE, FREE + 6)
-# places of real numbers
-AVERAGE, WEIGHT, ABOVE, BELOW, CEILING = range(5)
 
 
 def read_slots(config: str | Path | Mapping[str, Any] | None = None) -> Slots:
@@ -110,7 +107,55 @@ def first_steps(slots: Slots, num_steps: int | None = None) -> int:
     return num_steps
 
 
-class AdaptiveSteps(StatePolicy):
+def slot_of(sizes: Sequence[int], batch_size: int) -> int:
+    """Return the number of the slot of a batch: the largest size at or below, or else the first."""
+    return max(bisect_right(sizes, batch_size) - 1, 0)
+
+
+def sglang(s: AdaptiveSteps, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
+    """Take in what a step emitted [token]; its time [s] does not matter to the rule."""
+    adapt(s, emitted_tokens - 1.0)
+
+
+def adapt(s: AdaptiveSteps, accepted_tokens: float) -> None:
+    """Take in the mean of the tokens accepted in a batch [token]."""
+    if s.draft_length > 0:
+        s.average = (1 - s.ema_alpha) * s.average + s.ema_alpha * accepted_tokens
+    s.batches += 1
+    beyond = s.batches - s.warmup_batches
+    if beyond > 0 and beyond % s.update_interval == 0:
+        s.at = next_candidate(s)
+        s.draft_length = s.candidates[s.at]
+
+
+def next_candidate(s: AdaptiveSteps) -> int:
+    """Return the number of the candidate to go on with: lower ones are tried first."""
+    at, last = s.at, s.num_candidates - 1
+    if s.draft_length == 0:  # nothing was observed: the next one up is tried
+        at = min(at + 1, last)
+        if s.candidates[at] > 0 and s.average < 0:
+            s.average = s.candidates[at] - 1.0
+        return at
+    lower = at
+    while lower > 0 and s.average <= fall_below(s.candidates[lower - 1]) + s.down_hysteresis:
+        lower -= 1
+    higher = lower
+    if lower == at:
+        while higher < last and s.average > s.candidates[higher] - 0.5 + s.up_hysteresis:
+            higher += 1
+    if s.ceiling_coeff > 0 and higher <= at:  # a ceiling never stops a rise
+        ceiling = max(1, math.ceil(s.average * s.ceiling_coeff))
+        while higher > 0 and s.candidates[higher] > ceiling:
+            higher -= 1
+    return higher
+
+
+def fall_below(candidate: int) -> float:
+    """Return the average at which a slot falls to a candidate, less its hysteresis [token]."""
+    return 0.5 if candidate == 0 else candidate - 0.5
+
+
+class AdaptiveSteps(LearningPolicy):
     """Adapt the draft length as a slot of SGLang does, that of batch size 1 unless told.
 
     Parameters
@@ -127,6 +172,12 @@ class AdaptiveSteps(StatePolicy):
         in place of those of all slots [-].
     """
 
+    name = "sglang"
+    words = "follows the mean of accepted tokens, as SGLang's adaptive rule"
+    policy_state = "server"
+    notes = ("slots above batch size 1 belong to serving",)
+    rule = staticmethod(sglang)
+
     def __init__(
         self,
         max_draft_length: int,
@@ -139,78 +190,22 @@ class AdaptiveSteps(StatePolicy):
         first = first_steps(slots, num_steps)
         slot = [*slots.values()][slot_of([*slots], batch_size)]
         if settings:
-            told = {"candidate_steps": slot["candidate_steps"]}
-            slot = _checked({}, slot | told | settings, "sglang")
+            slot = _checked({}, slot | settings, "sglang")
         fitting = [k for k in slot["candidate_steps"] if k <= max_draft_length]
         if not fitting or (config is not None and fitting != slot["candidate_steps"]):
             expected = f"at most {max_draft_length}, the longest draft considered"
             raise InputError("sglang candidate_steps", slot["candidate_steps"], expected)
-        super().__init__(*initial_state(slot | {"candidate_steps": fitting}, first))
+        at = fitting.index(first) if first in fitting else len(fitting) // 2
+        super().__init__(fitting[at])
+        self.candidates, self.num_candidates, self.at = fitting, len(fitting), at
+        self.batches, self.average = 0, float(fitting[at] - 1)
+        self.update_interval = int(slot["update_interval"])
+        self.warmup_batches = int(slot["warmup_batches"])
+        self.ema_alpha, self.ceiling_coeff = float(slot["ema_alpha"]), float(slot["ceiling_coeff"])
+        self.up_hysteresis = float(slot["up_hysteresis"])
+        self.down_hysteresis = float(slot["down_hysteresis"])
 
-
-def initial_state(slot: Mapping[str, Any], first: int) -> tuple[list[int], list[float]]:
-    """Return the state of a slot before its first batch, of a server that begins at `first`."""
-    steps = slot["candidate_steps"]
-    at = steps.index(first) if first in steps else len(steps) // 2
-    counts = [0, at, slot["update_interval"], slot["warmup_batches"], len(steps)]
-    names = ("ema_alpha", "up_hysteresis", "down_hysteresis", "ceiling_coeff")
-    numbers = [float(slot[name]) for name in names]
-    return [steps[at], 0, *counts, *steps], [float(steps[at] - 1), *numbers]
-
-
-def slot_of(sizes: Sequence[int], batch_size: int) -> int:
-    """Return the number of the slot of a batch: the largest size at or below, or else the first."""
-    return max(bisect_right(sizes, batch_size) - 1, 0)
-
-
-def sglang(
-    whole: list[int], real: list[float], emitted_tokens: int, step_time: float, drafted: int
-) -> None:
-    """Take in what a step emitted [token]; its time [s] does not matter to the rule."""
-    adapt(whole, real, emitted_tokens - 1.0)
-
-
-AdaptiveSteps.react = sglang
-
-
-def adapt(whole: list[int], real: list[float], accepted_tokens: float) -> None:
-    """Take in the mean of the tokens accepted in a batch [token]."""
-    if whole[ASKED] > 0:
-        weight = real[WEIGHT]
-        real[AVERAGE] = (1 - weight) * real[AVERAGE] + weight * accepted_tokens
-    whole[BATCHES] += 1
-    beyond = whole[BATCHES] - whole[WARM_UP]
-    if beyond > 0 and beyond % whole[INTERVAL] == 0:
-        whole[AT] = next_candidate(whole, real)
-        whole[ASKED] = whole[FIRST + whole[AT]]
-
-
-def next_candidate(whole: list[int], real: list[float]) -> int:
-    """Return the number of the candidate to go on with: lower ones are tried first."""
-    at, last = whole[AT], whole[CANDIDATES] - 1
-    if whole[ASKED] == 0:  # nothing was observed: the next one up is tried
-        at = min(at + 1, last)
-        if whole[FIRST + at] > 0 and real[AVERAGE] < 0:
-            real[AVERAGE] = whole[FIRST + at] - 1.0
-        return at
-    lower = at
-    while lower > 0 and real[AVERAGE] <= fall_below(whole[FIRST + lower - 1]) + real[BELOW]:
-        lower -= 1
-    higher = lower
-    if lower == at:
-        while higher < last and real[AVERAGE] > whole[FIRST + higher] - 0.5 + real[ABOVE]:
-            higher += 1
-    if real[CEILING] > 0 and higher <= at:  # a ceiling never stops a rise
-        ceiling = max(1, math.ceil(real[AVERAGE] * real[CEILING]))
-        while higher > 0 and whole[FIRST + higher] > ceiling:
-            higher -= 1
-    return higher
-
-
-def fall_below(candidate: int) -> float:
-    """Return the average at which a slot falls to a candidate, less its hysteresis [token]."""
-    return 0.5 if candidate == 0 else candidate - 0.5
-
-
-PARTS = sglang, adapt, next_candidate, fall_below
-"""The functions that numba compiles."""
+    @classmethod
+    def settings_taken(cls) -> set[str]:
+        """Return the settings that its name may have."""
+        return {"config", "num_steps", *SETTINGS}

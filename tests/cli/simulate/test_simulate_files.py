@@ -88,7 +88,7 @@ def test_policies_of_the_package_are_not_asked_as_objects(run, monkeypatch):
     def slow(*_, **__):
         raise AssertionError("the form for any policy")
 
-    monkeypatch.setattr("specmodel.replay.replaying.Told", slow)
+    monkeypatch.setattr("specmodel.replay.blocks.AdaptedPolicies", slow)
     path = "specmodel.replay.policies:Cascade"
     rows = parse(run(f"{MEASURED} --policy {path},{path}:max_trials=2,cascade:max_trials=2 --json"))
     speedups = [row["speedup"] for row in rows["policies"]]
@@ -237,7 +237,7 @@ def test_interrupt_is_silent(command, folder, monkeypatch, capsys):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specmodel.replay.run.replay_piece", interrupt)
+    monkeypatch.setattr("specmodel.replay.run.replay_blocks", interrupt)
     before = listing(folder)
     assert cli.main(shlex.split(command)) == 130
     assert "".join(capsys.readouterr()).strip() == ""

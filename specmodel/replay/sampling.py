@@ -1,7 +1,7 @@
-"""What is drawn at random: the streams of random numbers, and the luck of requests and steps.
+"""What is drawn at random: the streams of random numbers, and the noise of requests and steps.
 
-Luck is how many experts a pass loads and how long a step takes, around their means. It is drawn by
-output position and not by step: all policies meet the same luck at the same place of an output,
+Noise is how many experts a pass loads and how long a step takes, around their means. It is drawn by
+output position and not by step: all policies meet the same noise at the same place of an output,
 and differ only by their own decisions.
 """
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from specmodel.base.units import FloatArray, check
 from specmodel.replay.traces import Trace
 
-TRACE, LUCK, POLICY = range(3)
+TRACE, NOISE, POLICY = range(3)
 """What a stream of random numbers is for."""
 
 
@@ -46,7 +46,7 @@ class Variation:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Luck:
+class Noise:
     """What was drawn for a trace: one byte by position for each quantity, and what bytes stand for.
 
     `request_experts` is the relative change, by request, of the experts loaded beyond those of one
@@ -60,8 +60,8 @@ class Luck:
     expert_levels: FloatArray
     noise_levels: FloatArray
 
-    def of(self, request: int, positions: slice) -> "Luck":
-        """Return the luck of one request, which has these positions in the trace [-]."""
+    def of(self, request: int, positions: slice) -> "Noise":
+        """Return the noise of one request, which has these positions in the trace [-]."""
         return replace(
             self,
             request_experts=self.request_experts[request : request + 1],
@@ -69,18 +69,18 @@ class Luck:
             noise_draws=self.noise_draws[positions],
         )
 
-    def noise_sums(self, trace: Trace) -> FloatArray:
-        """Return the sum of the noise over the positions of each request [-]."""
+    def sums(self, trace: Trace) -> FloatArray:
+        """Return the sum of the factors on times over the positions of each request [-]."""
         draws = np.add.reduceat(self.noise_draws, trace.starts, dtype=np.int64)
         width = self.noise_levels[1] - self.noise_levels[0]
         return np.asarray(trace.output_tokens * self.noise_levels[0] + draws * width)
 
 
-def draw_luck(trace: Trace, variation: Variation, generator: np.random.Generator) -> Luck:
-    """Draw the luck of every request and position, in an order that no policy changes."""
+def draw_noise(trace: Trace, variation: Variation, generator: np.random.Generator) -> Noise:
+    """Draw the noise of every request and position, in an order that no policy changes."""
     size = len(trace.proposed_tokens)
     requests = _draws(trace.num_requests, generator)
-    return Luck(
+    return Noise(
         request_experts=_levels(variation.request_expert_spread)[requests],
         expert_draws=_draws(size, generator),
         noise_draws=_draws(size, generator),

@@ -1,0 +1,137 @@
+"""Policies that are objects, as the serial loop asks them and gives them feedback."""
+
+import operator
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specmodel.base.errors import InputError
+from specmodel.replay.policies.policy import Step
+
+BATCH_SIZE = 1
+"""Requests of the batches that are replayed [request]."""
+
+Log = list[dict[str, Any]]
+
+
+class PolicyAdapter:
+    """A policy of any class, for one request, as the serial loop reads it.
+
+    Parameters
+    ----------
+    policy
+        What has `propose` and `observe`, or `observe_step`.
+    longest, context
+        Longest draft that it may ask for, and KV entries before the first step [token].
+    log
+        Takes every step, if given: position (output tokens before it), draft_length (asked for),
+        drafted_tokens (of that, what the drafter had), emitted_tokens, step_time, and the policy's
+        phase and utility.
+    """
+
+    is_test = False
+
+    def __init__(self, policy: Any, longest: int, context: float, log: Log | None = None) -> None:
+        self._policy, self._propose, self._observe = policy, policy.propose, policy.observe
+        self._observe_step = getattr(policy, "observe_step", None)
+        self._longest, self._context, self._log = longest, context, log
+        self._has_phase, self._phase = hasattr(policy, "phase"), ""
+        self._position = self._asked = 0
+
+    @property
+    def draft_length(self) -> int:
+        """What the policy proposes, which must be a draft length [token]."""
+        if self._has_phase:
+            self._phase = self._policy.phase
+            self.is_test = bool(self._phase == "test")
+        asked = self._propose()
+        if type(asked) is not int or not 0 <= asked <= self._longest:
+            asked = _whole(asked, self._longest, self._policy)
+        self._asked = asked
+        return asked
+
+    def rule(self, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
+        """Tell the policy what a step emitted and drafted [token], and its time [s]."""
+        if self._observe_step is None:
+            self._observe(emitted_tokens, step_time)
+        else:
+            context = int(self._context + self._position)
+            step = Step(emitted_tokens, step_time, drafted_tokens, BATCH_SIZE, context)
+            self._observe_step(step)
+        if self._log is not None:
+            self._log.append({
+                "position": self._position, "draft_length": self._asked,
+                "drafted_tokens": drafted_tokens, "emitted_tokens": emitted_tokens,
+                "step_time": step_time, "phase": self._phase,
+                "utility": getattr(self._policy, "utility", float("nan")),
+            })  # fmt: skip
+        self._position += emitted_tokens
+
+
+@dataclass
+class Policies:
+    """Policies by number of the request, made when the loop comes to it, or kept by servers."""
+
+    make: Callable[[int], Any]
+    servers: int
+    kept: dict[int, Any] = field(default_factory=dict)
+
+    def __getitem__(self, request: int) -> Any:
+        if not self.servers:
+            return self.make(request)
+        server = request % self.servers
+        if server not in self.kept:
+            self.kept[server] = self.make(server)
+        return self.kept[server]
+
+
+class AdaptedPolicies:
+    """Policies of users' own by number of the request, each adapted when the loop comes to it.
+
+    `contexts` are KV entries before the first step of each request, from number `first` on [token].
+    """
+
+    def __init__(
+        self, policies: Any, longest: int, contexts: Sequence[float], first: int, log: Log | None
+    ) -> None:
+        self._policies, self._longest, self._log = policies, longest, log
+        self._contexts, self._first = contexts, first
+        self.current: Any = None
+
+    def __getitem__(self, request: int) -> PolicyAdapter:
+        self.current = self._policies[request]
+        context = self._contexts[request - self._first]
+        return PolicyAdapter(self.current, self._longest, context, self._log)
+
+
+def check_methods(policy: object, kind: str, name: str) -> None:
+    """Refuse an object or class without the methods of a policy."""
+    if not all(callable(getattr(policy, method, None)) for method in ("propose", "observe")):
+        expected = "a policy with propose() and observe(emitted_tokens, step_time)"
+        raise InputError(f"policy {name}", f"a {kind}", expected)
+
+
+def _whole(asked: object, longest: int, policy: Any) -> int:
+    """Return a proposed draft length as an int, or refuse what is no whole number in range."""
+    try:
+        number = -1 if isinstance(asked, bool) else operator.index(asked)  # type: ignore[arg-type] # raises if not
+    except TypeError:
+        number = -1
+    if 0 <= number <= longest:
+        return number
+    # an object of the user's own could not be sent from a worker process
+    is_plain = asked is None or isinstance(asked, int | float | str)
+    given = asked if is_plain else type(asked).__name__
+    name = f"policy {type(policy).__name__}"
+    raise InputError(name, given, f"a whole draft length from 0 to {longest}")
+
+
+def policy_error(name: str, error: BaseException) -> InputError:
+    """Return what says that a policy failed, with the file and line that did, unless it is here."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    is_own = Path(frame.filename).parent == Path(__file__).parent
+    place = "" if is_own else f" ({Path(frame.filename).name}:{frame.lineno})"
+    given = f"{type(error).__name__}: {error}"
+    return InputError(f"policy {name}", given, f"a policy that replays the whole trace{place}")

@@ -1,0 +1,239 @@
+"""The serial loop over requests and their steps: written once, for Python and for numba.
+
+A step at a position of the output asks for a draft, verifies what of it the drafter offers, emits
+what holds and one token more, and takes the time of the table, changed by noise. A policy is an
+object, or a record for numba, with `draft_length` and `is_test`, and a rule that changes both.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.replay.feedback import Policies
+from specmodel.replay.machine_code import Function, compiled_function, records
+from specmodel.replay.plans import context_at, first_context
+from specmodel.replay.policies.policy import LearningPolicy, learn_nothing
+from specmodel.replay.sampling import Noise
+from specmodel.replay.times import ReplayTimes
+from specmodel.replay.traces import Trace
+
+
+class Requests(NamedTuple):
+    """What is known of each position, and of each request: where it ends and begins.
+
+    What is accepted stands in rows, of which that of a draft length begins at `rows`. `plan` are
+    draft lengths by position, empty if the policy decides [token]. `context` is how much later than
+    the first row of the table the first step of a request is [token]; `experts` is the noise of a
+    request [-].
+    """
+
+    proposed: Any
+    accepted: Any
+    rows: Any
+    expert_draws: Any
+    noise_draws: Any
+    plan: Any
+    first: Any
+    last: Any
+    context: Any
+    experts: Any
+
+
+class StepTable(NamedTuple):
+    """Step and expert times by row of context and column of draft, and what draws stand for.
+
+    There are `rows_per_token` rows to a token of context; with one row, times do not depend on it.
+    """
+
+    base: Any
+    slope: Any
+    columns: int
+    rows_per_token: float
+    expert_levels: Any
+    noise_levels: Any
+
+
+class RequestTotals(NamedTuple):
+    """What is added up over the steps of each request; test steps are those in a phase "test" [-].
+
+    Drafted tokens are those that were verified [token]; the expected time is without noise [s].
+    """
+
+    steps: Any
+    test_steps: Any
+    drafted_tokens: Any
+    time: Any
+    expected_time: Any
+
+
+def serial_loop(
+    rule: Function,
+    policies: Any,
+    owners: Any,
+    requests: Requests,
+    table: StepTable,
+    totals: RequestTotals,
+) -> None:
+    """Replay requests in order, each with the policy of its owner."""
+    for i in range(len(owners)):
+        found = replay_request(rule, policies[owners[i]], i, requests, table)
+        totals.steps[i], totals.test_steps[i], totals.drafted_tokens[i] = found[:3]
+        totals.time[i], totals.expected_time[i] = found[3:]
+
+
+def replay_request(
+    rule: Function, policy: Any, request: int, requests: Requests, table: StepTable
+) -> tuple[int, int, int, float, float]:
+    """Return steps, test steps, drafted tokens, time and expected time of one request."""
+    proposed, accepted, rows, expert_draws, noise_draws, plan, first, last, context, experts = (
+        requests
+    )
+    base, slope, columns, rows_per_token, expert_levels, noise_levels = table
+    position, end, of_request = first[request], last[request], experts[request]
+    start, grows, is_planned = context[request] - position, len(base) > columns, len(plan) > 0
+    steps = tested = drafted = 0
+    total = expected = 0.0
+    while position < end:
+        asked = int(plan[position]) if is_planned else policy.draft_length
+        offered, held, left = proposed[position], accepted[rows[asked] + position], end - position
+        verified = asked if asked < offered else offered
+        emitted = (asked if asked < held else held) + 1
+        emitted = emitted if emitted < left else left  # min() is slower
+        column = verified + 1 if asked > 0 else 0
+        if grows:
+            later = (position + start) * rows_per_token
+            row = int(later)
+            part, at = later - row, row * columns + column
+            usual = base[at] + part * (base[at + columns] - base[at])
+            more = slope[at] + part * (slope[at + columns] - slope[at])
+        else:
+            usual, more = base[column], slope[column]
+        noise = of_request + expert_levels[expert_draws[position]]
+        seconds = (usual + more * noise) * noise_levels[noise_draws[position]]
+        steps += 1
+        tested += policy.is_test
+        drafted += verified
+        total += seconds
+        expected += usual
+        position += emitted
+        rule(policy, emitted, seconds, verified)
+    return steps, tested, drafted, total, expected
+
+
+@cache
+def compiled_loop(rule: Function) -> Callable[..., None] | None:
+    """Return the loop as numba compiles it for a rule, or None where numba is not installed."""
+    return compiled_function(serial_loop, (rule,), hot=(rule,))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DrawnBlock:
+    """Requests, times and noise that all policies meet alike; `first` is the first one's number."""
+
+    trace: Trace
+    times: ReplayTimes
+    noise: Noise
+    first: int = 0
+    compiles: bool = False
+
+    def __post_init__(self) -> None:
+        begins, times = first_context(self.trace, self.times), self.times
+        if begins.min() < 0:
+            expected = f"at least the context of the first times, {times.context_length:g}"
+            given = int(begins.min() + (times.context_length or 0))
+            raise InputError("prompt_tokens", given, expected)
+        farthest = begins + self.trace.output_tokens
+        if not times.reaches(float(farthest.max())):
+            expected = f"times of {int(farthest.max())} tokens more context than those of the first"
+            raise InputError("times", f"{len(times.later)} rows", expected)
+
+    def only(self, number: int) -> "DrawnBlock":
+        """Return one request of the block."""
+        at = number - self.first
+        one, start = self.trace.part(at, at + 1), int(self.trace.starts[at])
+        noise = self.noise.of(at, slice(start, start + int(one.output_tokens[0])))
+        return replace(self, trace=one, noise=noise, first=number)
+
+    def states(self, policy: LearningPolicy, servers: int) -> Any:
+        """Return the states of a policy of the package, kept by servers or by each request."""
+        if self.compiles and compiled_loop(learn_nothing) is not None:
+            return np.repeat(records([policy]), servers or self.trace.num_requests)
+        return Policies(lambda _: policy.fresh(), servers)
+
+    def plain_time(self, *, with_noise: bool = True) -> FloatArray:
+        """Return the time of each request without speculation, under the same noise or none [s]."""
+        times, noise, trace = self.times, self.noise, self.trace
+        if not times.later:
+            sums = noise.sums(trace) if with_noise else trace.output_tokens.astype(float)
+            return np.asarray(times.forward_time * sums)
+        contexts = np.arange(len(times.rows)) * times.context_step
+        forward = [row.forward_time for row in times.rows]
+        by_token = np.interp(np.arange(int(contexts[-1])), contexts, forward)
+        taken = by_token[context_at(trace, times)]
+        if with_noise:
+            taken *= noise.noise_levels[noise.noise_draws]
+        return np.asarray(np.add.reduceat(taken, trace.starts))
+
+    def replayed(
+        self,
+        rule: Function,
+        policies: Any,
+        *,
+        pauses: bool = True,
+        plan: NDArray[np.uint8] | None = None,
+    ) -> RequestTotals:
+        """Return the totals of requests under policies by their number, or under a plan.
+
+        Policies are records for numba, which requests are dealt to in turn, or else objects.
+        """
+        size = self.trace.num_requests
+        kinds: list[Any] = [np.int64] * 3 + [np.float64] * 2
+        arrays: list[Any] = [np.zeros(size, kind) for kind in kinds]
+        inputs = self._requests(plan), self._table(pauses), RequestTotals(*arrays)
+        if isinstance(policies, np.ndarray):
+            owners = np.arange(self.first, self.first + size) % len(policies)
+            cast(Function, compiled_loop(rule))(policies, owners, *inputs)
+        else:
+            inputs = tuple(map(_as_lists, inputs))
+            serial_loop(rule, policies, range(self.first, self.first + size), *inputs)
+        return RequestTotals(*map(np.asarray, inputs[2], kinds))
+
+    def _requests(self, plan: NDArray[np.uint8] | None) -> Requests:
+        trace, noise, starts = self.trace, self.noise, self.trace.starts
+        accepted, which = trace.by_length(self.times.max_draft_length)
+        return Requests(
+            proposed=np.ascontiguousarray(trace.proposed_tokens),
+            accepted=accepted.ravel(),
+            rows=which * accepted.shape[1],
+            expert_draws=np.ascontiguousarray(noise.expert_draws),
+            noise_draws=np.ascontiguousarray(noise.noise_draws),
+            plan=np.zeros(0, np.uint8) if plan is None else plan,
+            first=starts,
+            last=starts + trace.output_tokens,
+            context=first_context(trace, self.times),
+            experts=noise.request_experts,
+        )
+
+    def _table(self, pauses: bool) -> StepTable:
+        base, slope = self.times.by_column(pauses=pauses)
+        rows = 1.0 / self.times.context_step if self.times.later else 0.0
+        levels = self.noise.expert_levels, self.noise.noise_levels
+        return StepTable(base.ravel(), slope.ravel(), base.shape[1], rows, *levels)
+
+
+def _as_lists(part: Any) -> Any:
+    """Return arrays as what Python indexes fastest."""
+    return type(part)(
+        *(
+            each if not isinstance(each, np.ndarray)
+            else each.tobytes() if each.dtype == np.uint8
+            else each.tolist()
+            for each in part
+        )
+    )  # fmt: skip
