@@ -225,7 +225,7 @@ def test_python_schedules_as_the_command_line(words, capsys):
 @pytest.mark.parametrize(
     ("argument", "told"),
     [
-        ("dialect", {"dialect": "llama.cpp"}),
+        ("config_format", {"config_format": "llama.cpp"}),
         ("batch_size", {"batch_size": 8}),
         ("draft_length", {"draft_length": 2}),
         ("prompt_length", {"prompt_length": [1000, 2000], "output_length": 100}),
@@ -394,7 +394,7 @@ def test_what_does_not_fit_is_told_first():
     [
         ("batch_size", lambda: specmodel.sensitivity.analyse(*WORDS, batch_size=2.5)),
         ("prompt_length", lambda: specmodel.schedule(*WORDS, prompt_length=9.5, output_length=9)),
-        ("dialect", lambda: specmodel.answers.dialect("llama.cpp")),
+        ("config_format", lambda: specmodel.answers.config_format("llama.cpp")),
     ],
 )
 def test_nothing_is_rounded_or_ends_as_another_error(argument, asked):

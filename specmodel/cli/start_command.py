@@ -73,7 +73,7 @@ def _filled(options: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
             expected = f"none, as {settings.flag(first)} says {value}"
             raise InputError(name, options[name], expected)
-    if "dialect" in options:  # whose engine is that of --for
+    if "config_format" in options:  # whose engine is that of --for
         said |= {"draft_model": model}
     elif options["engine"] is None:
         said |= {"engine": engine}

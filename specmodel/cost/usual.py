@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError
 from specmodel.base.naming import SETTABLE, counted
 from specmodel.base.records import is_path
@@ -24,6 +25,8 @@ from specmodel.cost.layouts import (
 from specmodel.drafters.published import taken_drafter
 from specmodel.models.architecture import Architecture, load_architecture
 
+TOLD = ("changes", "names", "drafter")
+"""What is said of the question before what was assumed of the deployment."""
 NO_DRAFTER = "none"
 """The name of a drafter that stands for none."""
 
@@ -73,7 +76,7 @@ def usually_deployed(
     values = with_usual_drafter(with_counted_gpus(with_changes(values)))
     lay_out = partial(_laid_out, values=values, requests=requests)
     deployment, assumed = resolve(values, "changes ", lay_out)
-    told = {name: values.get(f"told_{name}") for name in ("changes", "names", "drafter")}
+    told = {name: values.get(f"told_{name}") for name in TOLD}
     return deployment, {name: value for name, value in told.items() if value} | assumed
 
 
@@ -134,15 +137,21 @@ def with_counted_gpus(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_usual_drafter(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with the target's usual drafter where `is_drafting` and none is named."""
+    """Return values with the target's usual drafter where `is_drafting` and none is named.
+
+    The target is then the record that was read for that.
+    """
     drafter, target = values.get("drafter"), values.get("target")
     if isinstance(drafter, str) and drafter == NO_DRAFTER:
         return {**values, "drafter": None}
     if drafter is not None or not values.get("is_drafting") or target is None:
         return dict(values)
-    model = target if isinstance(target, Architecture) else load_architecture(target)
-    usual, why = taken_drafter(model)
-    return {**values, "drafter": usual, "told_drafter": f"{usual} ({why})"}
+    if not isinstance(target, Architecture):
+        dtype = values.get("weight_dtype")
+        stored = None if dtype is None else check_dtype("weight_dtype", dtype)
+        target = load_architecture(target, weight_dtype=stored)
+    usual, why = taken_drafter(target)
+    return {**values, "target": target, "drafter": usual, "told_drafter": f"{usual} ({why})"}
 
 
 def _laid_out(

@@ -12,17 +12,13 @@ from specmodel.base.errors import InputError
 from specmodel.base.ranges import among, ranges_text, runs, spans
 from specmodel.base.text import wrap
 from specmodel.prediction.table import Form, Row
-from specmodel.show import forms, report
+from specmodel.show import forms, loads, report, within
 from specmodel.show.assumed import CHANGES, FOR_PROGRAMS, assumed_text, what_if_text
+from specmodel.show.within import CLOSE
 
 if TYPE_CHECKING:
     from specmodel.answers.alternatives import Alternatives
 
-CLOSE = 0.1
-"""Share by which one alternative must be slower than another to be told apart from it [-]. Of pairs
-of published plain decode times of one model on one engine, of other GPUs or layouts, those that
-are predicted at least so far apart are in the predicted order in 97 %, the others in 69 %
-(`calibration/alternatives.py`, 2026-11-26)."""
 _CELLS = "{tpot:s} {speedup:.2f} ({best_draft_length})"
 _FASTEST: dict[str, Form] = {
     "batch\nsize": "{batch_size}",
@@ -36,22 +32,19 @@ _FASTEST: dict[str, Form] = {
 }
 
 
-def answer(
-    found: Alternatives,
-    *,
-    carried: tuple[list[Row], str, str] = ([], "", ""),
-) -> forms.Answer:
-    """Return a comparison in all forms.
-
-    `carried` are columns of what alternatives carry within targets, words and a table of them.
-    """
+def answer(found: Alternatives) -> forms.Answer:
+    """Return a comparison in all forms."""
     predictions, notes = found.predictions, found.notes
     contexts = {context for p in predictions.values() for context in p.context_length.ravel()}
     if len(contexts) > 1:
         raise InputError("context_length", sorted(map(int, contexts)), "one context length")
     cases = (p.case for p in predictions.values())
     best = answers.compare(predictions, may_idle=all(c and c.draft_length is None for c in cases))
-    rows, told, part = carried
+    rows, told, part = found.carried, "", ""
+    if rows:
+        told, part = loads.of_alternatives(found)
+    elif found.targets:
+        rows, told, part = within.of_alternatives(found)
     for column in (name for name in (rows or [{}])[0] if name != "alternative"):
         best[column] = best["alternative"].map({r["alternative"]: r[column] for r in rows})
     best = _with_gains(predictions, best)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame
 
 JSON_SCHEMA_VERSION = 1
+COST: dict[str, Form] = {"$/M\ntokens": "{cost_per_million_tokens:.3g}"}
+"""The column of what tokens cost, where prices are given."""
 
 
 @dataclass(frozen=True, kw_only=True)

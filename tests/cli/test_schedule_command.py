@@ -282,7 +282,7 @@ def test_a_gain_within_the_tolerance_is_not_worth_it(run, document):
     ("command", "name", "stack"),
     [(SMALL, "vllm", "vllm"), (SGLANG, "sglang", "sglang"), (TENSORRT, "tensorrt-llm", "trtllm")],
 )
-def test_the_engine_of_the_dialect_is_taken_unless_another_is_given(
+def test_the_engine_of_the_format_is_taken_unless_another_is_given(
     command, name, stack, document, run
 ):
     answer = document(command)
