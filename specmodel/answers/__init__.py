@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     )
     from specmodel.answers.curves import (
         SweetSpot as SweetSpot,
-        best_draft_lengths as best_draft_lengths,
         break_even as break_even,
         compare as compare,
         sweet_spot as sweet_spot,

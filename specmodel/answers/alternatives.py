@@ -21,7 +21,7 @@ from specmodel.cost.layouts import layouts_of
 from specmodel.drafters.names import LOOKUPS
 from specmodel.prediction.case import Case, case_of
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import at_all_lengths, at_given_lengths
+from specmodel.prediction.predicting import at_best_lengths, at_given_lengths
 from specmodel.prediction.table import Row
 
 LISTS = (
@@ -45,7 +45,7 @@ class Alternatives(Viewed):
     Parameters
     ----------
     predictions
-        At all draft lengths considered, or at those given.
+        At the best draft length of each point, or at those given.
     prefill
         How each prefills in a simulated load, None as is usual.
     notes
@@ -231,8 +231,8 @@ def _is_count(arguments: Mapping[str, Any]) -> bool:
 
 
 def _predicted(case: Case) -> Prediction:
-    """Return the prediction of one alternative, at all draft lengths or at those given."""
-    return at_all_lengths(case) if case.draft_length is None else at_given_lengths(case)
+    """Return the prediction of one alternative, at the best draft lengths or at those given."""
+    return at_best_lengths(case) if case.draft_length is None else at_given_lengths(case)
 
 
 def _gpus_of(arguments: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specmodel import answers
@@ -38,8 +39,7 @@ def answer(found: Alternatives) -> forms.Answer:
     contexts = {context for p in predictions.values() for context in p.context_length.ravel()}
     if len(contexts) > 1:
         raise InputError("context_length", sorted(map(int, contexts)), "one context length")
-    cases = (p.case for p in predictions.values())
-    best = answers.compare(predictions, may_idle=all(c and c.draft_length is None for c in cases))
+    best = answers.compare(predictions)
     rows, told, part = found.carried, "", ""
     if rows:
         told, part = loads.of_alternatives(found)
@@ -57,7 +57,7 @@ def answer(found: Alternatives) -> forms.Answer:
         }
         kind = {"is_even": len(counts) == 1, "is_of_models": len(models) > 1}
         words = [told, verdict(ranking, **kind), *notes]
-        rooms = {name: int(p.max_batch_size.max()) for name, p in predictions.items()}
+        rooms = {name: _room(p) for name, p in predictions.items()}
         parts = filter(None, [part, tables(ranking, rooms, _of_layouts(predictions))])
         held = _held(predictions, best)
         return page(predictions, " ".join(filter(None, words)), *parts, notes=held)
@@ -70,11 +70,23 @@ def _held(predictions: Mapping[str, report.Prediction], best: forms.DataFrame) -
     found = {}
     for name, p in predictions.items():
         rows = report.fitting(best)
-        most = p.draft_length.max()
+        most = p.evaluation.max_draft_length if _is_at_best(p) else 0
         drafts = rows[(rows["alternative"] == name) & (rows["best_draft_length"] < most)]
         sizes, lengths = (drafts[key].to_numpy() for key in ("batch_size", "best_draft_length"))
         found[name] = p.deployment.graph_note(sizes, lengths + 1.0)
     return found
+
+
+def _is_at_best(prediction: report.Prediction) -> bool:
+    """Tell whether a prediction is at the best draft length of each point."""
+    return prediction.case is None or prediction.case.draft_length is None
+
+
+def _room(prediction: report.Prediction) -> int:
+    """Return how many requests fit in memory with the draft that is given, or with a shortest."""
+    memory = prediction.evaluation.memory
+    memory = replace(memory, verify_tokens=2.0) if _is_at_best(prediction) else memory
+    return int(memory.max_batch_size.max())
 
 
 def _of_layouts(predictions: Mapping[str, report.Prediction]) -> list[str]:

@@ -25,8 +25,8 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
     table, ax
         Columns batch_size, context_length, best_draft_length and fits; of one context with
         draft_length and speedup, a row for each length, of which the best is framed. Of several
-        contexts the best lengths alone are drawn, a row a point, as `answers.best_draft_lengths`
-        returns them too. What does not fit is hatched.
+        contexts the best lengths alone are drawn, a row a point, as `answers.compare` returns
+        them too. What does not fit is hatched.
     """
     best, both = "best_draft_length", ("draft_length", "speedup")
     has_lengths = "draft_length" in table and table["context_length"].nunique() == 1
