@@ -90,17 +90,13 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
           --batch-size 1,8,64 --draft-length 3 --acceptance-rate 0.7 \\
           --set hardware.memory.peak_bytes_per_s=4.8e12,8e12
     """
-    timeout, client = options.pop("worker_timeout"), options.pop("scheduler")
-    where: dict[str, Any] = {"workers": options.pop("workers"), "client": client}
-    plan = _plan(**_in_order(options))
+    where = {"workers": options.pop("workers"), "client": options.pop("scheduler")}
+    where["worker_timeout"] = options.pop("worker_timeout")
+    plan = _plan(_in_order(options))
     if plan.num_points > MOST_WITHOUT_YES and not yes:
         expected = f"--yes to compute more than {MOST_WITHOUT_YES:,} points"
         raise InputError("num_points", plan.num_points, expected)
     echo_warnings(plan.skipped, "skipped")
-    if timeout is not None:
-        if client is None:
-            raise InputError("worker_timeout", timeout, "none without --scheduler")
-        where["worker_timeout"] = timeout
     with _without_log(), _stopping():
         if output is None:
             for text in sweeps.csv_chunks(plan, **where):
@@ -151,25 +147,15 @@ def _write(plan: sweeps.Plan, output: str, **how: Any) -> None:
     click.echo(f"{plan.num_points:,} points{went_on}, {rate}: {output}")
 
 
-def _plan(
-    *,
-    columns: str | None,
-    interval: bool,
-    skip_impossible: bool,
-    gpu_hour_price: float | None,
-    **options: Any,
-) -> sweeps.Plan:
+def _plan(options: dict[str, Any]) -> sweeps.Plan:
     """Return the sweep that the options ask for; an error about a field names ``--set``."""
     from specmodel.cli.options import axes_from
 
+    how = {name: options.pop(name) for name in ("interval", "skip_impossible", "gpu_hour_price")}
+    columns = options.pop("columns")
+    how["columns"] = columns and [name.strip() for name in columns.split(",")]
     try:
-        return sweeps.plan_sweep(
-            axes_from(options),
-            columns=None if columns is None else [name.strip() for name in columns.split(",")],
-            interval=interval,
-            skip_impossible=skip_impossible,
-            gpu_hour_price=gpu_hour_price,
-        )
+        return sweeps.plan_sweep(axes_from(options), **how)
     except InputError as error:
         if not any(setting.startswith(f"{error.argument}=") for setting in options["changes"]):
             raise

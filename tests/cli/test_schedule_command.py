@@ -473,7 +473,7 @@ WRONG = [
     (BASE + " --engine-version 0.33", "--engine-version: got '0.33'", "none with vllm"),
     (TENSORRT + " --engine-version new", "--engine-version: got 'new'", "1.2 or 1.3"),
     (SGLANG.replace("eagle3", "ngram"), "--drafter: got 'ngram'", "eagle, eagle3, mtp", "sglang"),
-    (SGLANG.replace("eagle3", "olmoe-1b-7b"), "--drafter: got 'olmoe-1b-7b'", "sglang"),
+    (SGLANG.replace("eagle3", "qwen3-8b"), "--drafter: got 'qwen3-8b'", "sglang"),
     (BASE + " --engine ./no.toml", "--engine", "no.toml"),
     (BASE + " --set engine.kernel_time=-1", "--set engine.kernel_time", "-1"),
     (BASE + " --tolerance -0.1", "--tolerance: got -0.1"),
