@@ -219,17 +219,6 @@ def step_costs(
     >>> found.table.draft_length, sorted(found.costs)[:2]
     (7, ['alpha_seconds', 'bias_seconds'])
     """
-    return step_costs_of(
-        engine_config,
-        {**arguments, "target": target, "hardware": hardware},
-        needs_file=needs_file,
-    )
-
-
-def step_costs_of(
-    engine_config: str, arguments: Mapping[str, Any], *, needs_file: bool = False
-) -> StepCosts:
-    """Return what `step_costs` does, of arguments by name."""
     if engine_config not in ENGINES:
         expected = f"schedule with --for {engine_config}, which reads no other"
         raise InputError("format", FORMAT, expected)
@@ -237,10 +226,11 @@ def step_costs_of(
         expected = "no file with --for vllm, which reads none but measures its own; --csv has it"
         raise InputError("fragment_only", needs_file, expected)
     refuse_given(arguments, _OF_SCHEDULES, f"none with --format {FORMAT}")
-    arguments, told = with_engine(engine_config, arguments)
-    case = case_of(arguments)
-    deployment, drafter = case.deployment, case.deployment.drafter
-    longest = case.given.get("max_draft_length", drafter.block_size)
+    where = {"target": target, "hardware": hardware}
+    asked, told = with_engine(engine_config, arguments | where)
+    case = case_of(asked)
+    deployment = case.deployment
+    longest = case.given.get("max_draft_length", deployment.drafter.block_size)
     if longest is None:
         raise InputError("max_draft_length", None, "tokens drafted in every step, such as 7")
     check("max_draft_length", longest, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)

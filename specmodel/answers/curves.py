@@ -97,7 +97,7 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
 
     is_best = np.array_equal(prediction.draft_length, prediction.best_draft_length)
     others = ("context_length",) if is_best else ("context_length", "draft_length")
-    axis = _axis(prediction, "batch_size", others)
+    axis = _axis(prediction, others)
     names = ("batch_size", "speedup", "fits", "draft_length", "context_length", "tokens_per_step")
     curves = [_curves(getattr(prediction, name), axis) for name in names]
     rows = []
@@ -213,16 +213,16 @@ def _ranges(
     return tuple(spans(batch_size.astype(int).tolist(), holds.tolist()))
 
 
-def _axis(prediction: Prediction, name: str, others: Sequence[str]) -> int:
-    """Return the axis along which one coordinate varies and some others do not."""
-    values = getattr(prediction, name)
+def _axis(prediction: Prediction, others: Sequence[str]) -> int:
+    """Return the axis along which the batch size varies and some other coordinates do not."""
+    values = prediction.batch_size
     axes = [axis for axis in range(values.ndim) if np.ptp(values, axis=axis).any()]
     if len(axes) > 1:
-        expected = f"a prediction with {name} along one axis"
-        raise InputError(name, f"shape {values.shape}", expected)
+        expected = "a prediction with batch_size along one axis"
+        raise InputError("batch_size", f"shape {values.shape}", expected)
     for other in others:
         if axes and np.ptp(getattr(prediction, other), axis=axes[0]).any():
-            expected = f"a prediction with {other} along another axis than {name}"
+            expected = f"a prediction with {other} along another axis than batch_size"
             raise InputError(other, f"shape {values.shape}", expected)
     return axes[0] if axes else values.ndim
 

@@ -92,11 +92,11 @@ def schedule(**options: Any) -> Answer:
 
 def _costs(options: dict[str, Any]) -> StepCosts:
     """Return what steps take by tokens verified; refuse what is of schedules."""
-    from specmodel.answers.cost_tables import step_costs_of
+    from specmodel.answers.cost_tables import step_costs
     from specmodel.cli.options import arguments_from
 
     refuse_given(options, _OF_SCHEDULES, f"none with --format {FORMAT}")
     refuse_given(options, ["for_load"] if options["for_load"] else [], f"no --format {FORMAT}")
     refuse_without_load(options)
-    asked = arguments_from(options)
-    return step_costs_of(options["config_format"], asked, needs_file=options["fragment_only"])
+    how = {"engine_config": options["config_format"], "needs_file": options["fragment_only"]}
+    return step_costs(**arguments_from(options), **how)
