@@ -87,13 +87,11 @@ def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
     names = ("tpot_target", "gpu_hour_price")
     target, price = map(arguments.get, names)
     asked = _asked({n: v for n, v in arguments.items() if n not in names})
-    out = {name: told for name, told in asked.items() if len(asked) > 1 and not _is_count(told)}
-    if len(out) == len(asked):
-        raise _none_of(arguments)
-    notes = [f"{name} ({_gpus_of(told)})" for name, told in out.items()]
-    notes = [f"Left out: {'; '.join(notes)}."] if notes else []
-    prefill = {name: told.pop("prefill", None) for name, told in asked.items()}
-    cases = {name: case_of(told) for name, told in asked.items() if name not in out}
+    able = {name: told for name, told in asked.items() if _is_count(told)} or asked
+    out = [f"{name} ({_gpus_of(told)})" for name, told in asked.items() if name not in able]
+    notes = [f"Left out: {'; '.join(out)}."] if out else []
+    prefill = {name: told.pop("prefill", None) for name, told in able.items()}
+    cases = {name: case_of(told) for name, told in able.items()}
     if len(asked) == 1:
         cases = _laid_out(*cases.items())
         prefill = dict.fromkeys(cases, *prefill.values())
@@ -239,12 +237,6 @@ def _gpus_of(arguments: Mapping[str, Any]) -> str:
     """Say how many GPUs degrees make, which are not those that were named."""
     num = math.prod(arguments[name] for name in _REPLICAS)
     return f"{gpus_told(num)}, not {arguments['num_gpus']}"
-
-
-def _none_of(arguments: Mapping[str, Any]) -> InputError:
-    tensor, data = (arguments[name] for name in _REPLICAS)
-    expected = f"degrees with the product of {arguments['hardware']}"
-    return InputError("tensor_parallel", f"{tensor} and --data-parallel {data}", expected)
 
 
 def _rates(given: Mapping[str, Any], drafters: int) -> list[float]:
