@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from specmodel.base.errors import InputError
-from specmodel.base.naming import counted
 from specmodel.base.records import is_path
 from specmodel.base.text import Viewed
 from specmodel.base.units import Numeric, check, parse_seconds
 from specmodel.cost.deploying import LOOKUP
 from specmodel.cost.layouts import layouts_of
+from specmodel.cost.usual import with_counted_gpus
 from specmodel.drafters.names import LOOKUPS
 from specmodel.prediction.case import Case, case_of
 from specmodel.prediction.outcome import Prediction
@@ -142,30 +142,27 @@ def _asked(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             if name in given:
                 raise InputError(name, given[name], "the drafter ngram or suffix with it")
     rates = _rates(given, len(lists["drafter"]))
-    labels = {name: _labels(name, values) for name, values in lists.items()}
+    labelled = [[*zip(lists[name], _labels(name, lists[name]), strict=True)] for name in LISTS]
     has_ideal = "ideal" in lists["engine"] and lists["engine"] != ["ideal"]
     changes, found = list(given.get("changes", ())), {}
-    places = itertools.product(*(range(len(values)) for values in lists.values()))
-    what_ifs = [*itertools.product(*map(_changes, changes))]
-    for chosen, changed in itertools.product(places, what_ifs):
-        place = dict(zip(LISTS, chosen, strict=True))
-        named = {name: lists[name][i] for name, i in place.items()}
-        varied = {name: labels[name][i] for name, i in place.items() if len(lists[name]) > 1}
+    what_ifs = itertools.product(*map(_changes, changes))
+    for chosen, changed in itertools.product(itertools.product(*labelled), what_ifs):
+        named = {name: value for name, (value, _) in zip(LISTS, chosen, strict=True)}
+        labels = {name: label for name, (_, label) in zip(LISTS, chosen, strict=True)}
+        varied = {name: label for name, label in labels.items() if len(lists[name]) > 1}
         varied |= {
             each: each.partition(".")[2] or each
             for each, typed in zip(changed, changes, strict=True)
             if each != typed
         }
         case = given | {name: value for name, value in named.items() if value is not None}
-        case |= {"may_not_fit": True, "changes": changed}
-        if isinstance(named["hardware"], str) and (counts := counted(named["hardware"]))[0]:
-            case |= {"num_gpus": counts[0], "hardware": counts[1]}
+        case = with_counted_gpus(case | {"may_not_fit": True, "changes": changed})
         if rates:
-            case["acceptance_rate"] = rates[place["drafter"]]
+            case["acceptance_rate"] = rates[lists["drafter"].index(named["drafter"])]
         dropped = [] if named["drafter"] in LOOKUPS else [*LOOKUP]
         dropped += ["host_speed"] if has_ideal and named["engine"] == "ideal" else []
         case = {name: value for name, value in case.items() if name not in dropped}
-        found[_name(varied) or labels["target"][place["target"]]] = case
+        found[_name(varied) or labels["target"]] = case
     return found
 
 
@@ -259,7 +256,7 @@ def _prices(price: Numeric | None, hardware: Any, cases: Mapping[str, Case]) -> 
     if price is None:
         return {}
     names = listed("hardware", hardware)
-    gpus = [counted(each)[1] if isinstance(each, str) else each for each in names]
+    gpus = [with_counted_gpus({"hardware": name})["hardware"] for name in names]
     prices = np.ravel(check("gpu_hour_price", price, minimum=0)).tolist()
     if len(prices) not in (1, len(gpus)):
         expected = f"one price, or one for each of {len(gpus)} GPUs"
