@@ -4,7 +4,7 @@ Usage: python calibration/alternatives.py FILE. FILE is a table of measured engi
 fit check --serving` takes it. All pairs of rows with the same model, dtype, engine, batch size and
 lengths are taken that differ in GPU or layout, rows of the same deployment in their mean. Prints by
 how far a pair is predicted apart, how many pairs there are, how many are in the predicted order,
-and how far the predicted ratio is off. CLOSE of specmodel/show/compared.py was set by it.
+and how far the predicted ratio is off. CLOSE of specmodel/show/within.py was set by it.
 """
 
 import itertools
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from specmodel.fit.measured import judge_serving, read_serving
-from specmodel.show.compared import CLOSE
+from specmodel.show.within import CLOSE
 
 SAME = ["model", "dtype", "engine", "batch_size", "prompt_length", "output_length"]
 DIFFERENT = ["hardware", "tensor_parallel", "data_parallel", "expert_parallel"]

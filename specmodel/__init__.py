@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from specmodel.algebra import experts as experts, moesd as moesd, speculation as speculation
     from specmodel.algebra.acceptance import Acceptance as Acceptance
     from specmodel.answers import sensitivity as sensitivity, sweeps as sweeps
-    from specmodel.answers.alternatives import compare as compare
-    from specmodel.answers.plans import schedule as schedule
     from specmodel.base.errors import InputError as InputError
     from specmodel.cost.deploying import deploy as deploy
     from specmodel.cost.deployment import Deployment as Deployment
@@ -70,6 +68,8 @@ if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction as Prediction
     from specmodel.prediction.predicting import predict as predict
     from specmodel.serving.asked import load as load
+    from specmodel.serving.compared import compare as compare
+    from specmodel.serving.scheduled import schedule as schedule
     from specmodel.show import explorer as explorer, plots as plots
 
 __version__ = "1.0.0"

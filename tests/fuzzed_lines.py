@@ -63,7 +63,6 @@ BASES = [
     f"schedule --for vllm {WHERE} {RATE} --max-batch-size 8 --max-draft-length 1 --for-load"
     " --tpot-target 30ms --prompt-length 90 --output-length 3 --attainment 0.5",
     f"schedule --for sglang --format cost-table {BLOCK} --max-draft-length 3 --batch-size 1,8",
-    f"schedule --for sglang --format rate-table {BLOCK} --max-draft-length 3 --fragment-only",
     f"schedule --for vllm --format cost-table {WHERE} --max-draft-length 3 --csv"
     " --context-length 512,4096",
     f"sensitivity {WHERE} {RATE} --batch-size 4 --draft-length 3 --samples 64",
@@ -211,8 +210,8 @@ WORDS = {
     "prompts": "prompts.jsonl prompts.txt trace.jsonl",
     "tokenizer": "tokenizer.json",
     "for": "vllm tensorrt-llm sglang",
-    "dialect": "vllm tensorrt-llm sglang",
-    "format": "schedule cost-table rate-table",
+    "config_format": "vllm tensorrt-llm sglang",
+    "format": "schedule cost-table",
 }
 """Plausible words of options and arguments, by their names."""
 NUMBERS = "0 1 2 3 4 7 8 0.5 0.9 1e-6 1.0"

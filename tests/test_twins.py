@@ -178,11 +178,30 @@ COMPARED = {
     "compare qwen3-30b-a3b h200 --draft-length 1,3": (
         *("qwen3-30b-a3b", "h200", {"draft_length": [1, 3]}),
     ),
+    "compare qwen3-30b-a3b h100,h200 --batch-size 4 --tpot-target 5ms --gpu-hour-price 2,3": (
+        "qwen3-30b-a3b",
+        ["h100_sxm", "h200_sxm"],
+        {"batch_size": [4], "tpot_target": 0.005, "gpu_hour_price": [2, 3]},
+    ),
+    "compare qwen3-30b-a3b h100,h200 --batch-size 4 --draft-length 1 --for-load --tpot-target 9ms"
+    " --prompt-length 100 --output-length 40": (
+        "qwen3-30b-a3b",
+        ["h100_sxm", "h200_sxm"],
+        {
+            "batch_size": [4],
+            "draft_length": [1],
+            "for_load": True,
+            "tpot_target": "9ms",
+            "prompt_length": 100,
+            "output_length": 40,
+        },
+    ),
 }
 
 
 @pytest.mark.parametrize("command", COMPARED)
-def test_python_compares_as_the_command_line(command, capsys):
+def test_python_compares_as_the_command_line(command, capsys, monkeypatch):
+    monkeypatch.setattr("specmodel.serving.promises.RUNS", dict.fromkeys((True, False), (1, 500)))
     target, hardware, told = COMPARED[command]
     found = specmodel.compare(target, hardware, **told).view()
     document = json.loads(run(capsys, f"{command} --json"))
@@ -225,7 +244,7 @@ def test_python_schedules_as_the_command_line(words, capsys):
 @pytest.mark.parametrize(
     ("argument", "told"),
     [
-        ("dialect", {"dialect": "llama.cpp"}),
+        ("config_format", {"config_format": "llama.cpp"}),
         ("batch_size", {"batch_size": 8}),
         ("draft_length", {"draft_length": 2}),
         ("prompt_length", {"prompt_length": [1000, 2000], "output_length": 100}),
@@ -235,6 +254,30 @@ def test_python_schedules_as_the_command_line(words, capsys):
 def test_a_schedule_that_cannot_be_is_refused(argument, told):
     with pytest.raises(specmodel.InputError, match=f"^{argument}: got "):
         specmodel.schedule(*WORDS, **told)
+
+
+def test_python_schedules_for_a_load_as_the_command_line(capsys, monkeypatch):
+    monkeypatch.setattr("specmodel.serving.promises.RUNS", dict.fromkeys((True, False), (1, 500)))
+    told = {"max_batch_size": 16, "max_draft_length": 1, "prompt_length": 100, "output_length": 40}
+    plan = specmodel.schedule(*WORDS, "vllm", for_load=True, tpot_target=0.009, **told)
+    words = "--max-batch-size 16 --max-draft-length 1 --prompt-length 100 --output-length 40"
+    command = f"schedule --for vllm {QWEN} --for-load --tpot-target 9ms {words}"
+    assert str(plan) == run(capsys, command)
+    assert (
+        plan.view().to_dict()["carried"] == json.loads(run(capsys, f"{command} --json"))["carried"]
+    )
+
+
+def test_python_tabulates_steps_as_the_command_line(capsys):
+    pytest.importorskip("scipy")
+    told = {"drafter": "dspark", "max_draft_length": 3, "batch_size": [1, 8]}
+    found = specmodel.answers.step_costs(*WORDS, "sglang", **told)
+    words = "--drafter dspark --max-draft-length 3 --batch-size 1,8"
+    command = f"schedule --for sglang --format cost-table {QWEN} {words}"
+    document = json.loads(json.dumps(found.view().to_dict()))
+    assert document["rows"] == json.loads(run(capsys, f"{command} --json"))["rows"]
+    assert found.fragment == run(capsys, f"{command} --fragment-only")
+    assert str(found) == run(capsys, command)
 
 
 LOADED = {
@@ -394,7 +437,7 @@ def test_what_does_not_fit_is_told_first():
     [
         ("batch_size", lambda: specmodel.sensitivity.analyse(*WORDS, batch_size=2.5)),
         ("prompt_length", lambda: specmodel.schedule(*WORDS, prompt_length=9.5, output_length=9)),
-        ("dialect", lambda: specmodel.answers.dialect("llama.cpp")),
+        ("config_format", lambda: specmodel.answers.config_format("llama.cpp")),
     ],
 )
 def test_nothing_is_rounded_or_ends_as_another_error(argument, asked):

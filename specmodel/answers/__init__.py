@@ -9,23 +9,24 @@ from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
     from specmodel.answers import sensitivity as sensitivity, sweeps as sweeps
+    from specmodel.answers.config_formats import (
+        CONFIG_FORMATS as CONFIG_FORMATS,
+        ConfigFormat as ConfigFormat,
+        config_format as config_format,
+    )
     from specmodel.answers.cost_tables import (
         CostTable as CostTable,
+        StepCosts as StepCosts,
         cost_table as cost_table,
         sglang_costs as sglang_costs,
+        step_costs as step_costs,
     )
     from specmodel.answers.curves import (
         SweetSpot as SweetSpot,
-        best_draft_lengths as best_draft_lengths,
         break_even as break_even,
         compare as compare,
         sweet_spot as sweet_spot,
         sweet_spots as sweet_spots,
-    )
-    from specmodel.answers.dialects import (
-        DIALECTS as DIALECTS,
-        Dialect as Dialect,
-        dialect as dialect,
     )
     from specmodel.answers.explaining import (
         Explanation as Explanation,

@@ -5,25 +5,24 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from specmodel.base.errors import InputError
-from specmodel.base.naming import counted
 from specmodel.base.records import is_path
 from specmodel.base.text import Viewed
+from specmodel.base.units import Numeric, check, parse_seconds
 from specmodel.cost.deploying import LOOKUP
 from specmodel.cost.layouts import layouts_of
-from specmodel.cost.usual import usually_deployed
+from specmodel.cost.usual import with_counted_gpus
 from specmodel.drafters.names import LOOKUPS
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.models.architecture import Architecture
-from specmodel.prediction.case import DEFAULT_BATCH_SIZES, case_of
+from specmodel.prediction.case import Case, case_of
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import at_all_lengths, at_given_lengths
+from specmodel.prediction.predicting import at_best_lengths, at_given_lengths
+from specmodel.prediction.table import Row
 
 LISTS = (
     *("target", "drafter", "hardware", "engine", "tensor_parallel", "data_parallel"),
@@ -46,48 +45,31 @@ class Alternatives(Viewed):
     Parameters
     ----------
     predictions
-        At all draft lengths considered, or at those given.
-    arguments
-        What each was asked with, by the same names.
+        At the best draft length of each point, or at those given.
+    prefill
+        How each prefills in a simulated load, None as is usual.
     notes
         What to say of those left out, and of the number of GPUs.
+    prices
+        Price of a GPU of each for an hour, where they were given [-].
+    targets, carried
+        Fields of the `serving.Targets` that requests should meet, and what each alternative carries
+        within them, where a load was simulated.
     """
 
     room = "compared"
 
     predictions: dict[str, Prediction]
-    arguments: dict[str, dict[str, Any]]
+    prefill: dict[str, str | None]
     notes: list[str]
+    prices: Mapping[str, float] = field(default_factory=dict)
+    targets: Mapping[str, Any] = field(default_factory=dict)
+    carried: Sequence[Row] = ()
 
-
-def compare(
-    target: Architecture | str | Path | Sequence[str],
-    hardware: HardwareProfile | str | Path | Sequence[str],
-    **arguments: Any,
-) -> Alternatives:
-    """Compare models, GPUs, layouts, dtypes, engines, drafters or lengths, as the command does.
-
-    Parameters
-    ----------
-    target, hardware
-        Models and GPUs, one or a list of each; ``8xh200`` is eight of one.
-    **arguments
-        Those of `specmodel.predict`, of which those of `LISTS` may be lists: every combination is
-        an alternative. One combination alone stands for all layouts of its GPUs.
-
-    Returns
-    -------
-    Alternatives
-        Printed, what the command prints.
-
-    Examples
-    --------
-    >>> found = compare("mixtral-8x7b", ["2xh100", "2xh200"], acceptance=0.7, batch_size=[1, 64])
-    >>> [*found.predictions]
-    ['2xh100', '2xh200']
-    """
-    sizes = {"batch_size": DEFAULT_BATCH_SIZES}
-    return alternatives(sizes | arguments | {"target": target, "hardware": hardware})
+    @property
+    def cases(self) -> dict[str, Case]:
+        """The question of each by its name."""
+        return {name: p.case for name, p in self.predictions.items() if p.case}
 
 
 def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
@@ -99,15 +81,21 @@ def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
     ----------
     arguments
         Those of `specmodel.predict`, of which those of `LISTS` may be lists, `changes` texts
-        ``KEY=VALUE,VALUE``, and `acceptance_rate` a rate for each drafter.
+        ``KEY=VALUE,VALUE``, and `acceptance_rate` a rate for each drafter; `tpot_target`, within
+        which the largest batch is told, and `gpu_hour_price`, one or one for each GPU.
     """
-    cases = _cases(arguments)
-    if len(cases) == 1:
-        cases = _laid_out(*cases.items())
-    found = {name: _predicted(case) for name, case in cases.items()}
-    kept = {name: p for name, p in found.items() if p is not None} or _none_of(arguments)
-    out = [f"{name} ({_gpus_of(cases[name])})" for name in found if name not in kept]
+    names = ("tpot_target", "gpu_hour_price")
+    target, price = map(arguments.get, names)
+    asked = _asked({n: v for n, v in arguments.items() if n not in names})
+    able = {name: told for name, told in asked.items() if _is_count(told)} or asked
+    out = [f"{name} ({_gpus_of(told)})" for name, told in asked.items() if name not in able]
     notes = [f"Left out: {'; '.join(out)}."] if out else []
+    prefill = {name: told.pop("prefill", None) for name, told in able.items()}
+    cases = {name: case_of(told) for name, told in able.items()}
+    if len(asked) == 1:
+        cases = _laid_out(*cases.items())
+        prefill = dict.fromkeys(cases, *prefill.values())
+    kept = {name: _predicted(case) for name, case in cases.items()}
     even = _on_as_many_gpus(cases, kept)
     kept |= even
     counts = {p.deployment.layout.num_gpus for p in kept.values()}
@@ -115,15 +103,18 @@ def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
         (num,) = counts
         why = ", as the largest alternative needs" if even else ""
         notes.insert(0, f"{'All on' if len(kept) > 1 else 'On'} {gpus_told(num)}{why}.")
-        cases = {name: case | {"num_gpus": num} for name, case in cases.items()} if even else cases
-    names = {name: _with_gpus(name, p, kept) for name, p in kept.items()}
-    predictions = {names[name]: p for name, p in kept.items()}
-    told = {names[name]: cases[name] for name in kept}
-    return Alternatives(predictions=predictions, arguments=told, notes=notes)
+    full = {name: _with_gpus(name, p, kept) for name, p in kept.items()}
+    return Alternatives(
+        predictions={full[name]: p for name, p in kept.items()},
+        prefill={full[name]: prefill[name] for name in kept},
+        notes=notes,
+        prices={full[n]: each for n, each in _prices(price, arguments["hardware"], cases).items()},
+        targets={} if target is None else {"tpot": parse_seconds("tpot_target", target)},
+    )
 
 
 def _on_as_many_gpus(
-    cases: Mapping[str, dict[str, Any]], kept: Mapping[str, Prediction]
+    cases: Mapping[str, Case], kept: Mapping[str, Prediction]
 ) -> dict[str, Prediction]:
     """Return predictions on as many GPUs as the largest alternative needs, where none are typed.
 
@@ -133,47 +124,45 @@ def _on_as_many_gpus(
     if len(counts) == 1 or not all("gpus" in p.assumptions for p in kept.values()):
         return {}
     most = max(counts)
+    asked = {name: {**case.given, "num_gpus": most} for name, case in cases.items()}
     try:
-        even = {name: _predicted(cases[name] | {"num_gpus": most}) for name in kept}
+        even = {name: _predicted(case_of(told)) for name, told in asked.items()}
     except InputError:
         return {}
     told = {"gpus": f"{most} (the fewest that hold the largest alternative)"}
-    return {name: replace(p, assumptions=told | {**p.assumptions}) for name, p in even.items() if p}
+    return {name: replace(p, assumptions=told | {**p.assumptions}) for name, p in even.items()}
 
 
-def _cases(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _asked(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the arguments of each combination by its name."""
     given = {name: value for name, value in arguments.items() if value is not None}
-    lists = {name: _listed(name, given.get(name)) for name in LISTS}
+    lists = {name: listed(name, given.get(name)) for name in LISTS}
     if not {*LOOKUPS} & {each for each in lists["drafter"] if isinstance(each, str)}:
         for name in LOOKUP:
             if name in given:
                 raise InputError(name, given[name], "the drafter ngram or suffix with it")
     rates = _rates(given, len(lists["drafter"]))
-    labels = {name: _labels(name, values) for name, values in lists.items()}
+    labelled = [[*zip(lists[name], _labels(name, lists[name]), strict=True)] for name in LISTS]
     has_ideal = "ideal" in lists["engine"] and lists["engine"] != ["ideal"]
     changes, found = list(given.get("changes", ())), {}
-    places = itertools.product(*(range(len(values)) for values in lists.values()))
-    what_ifs = [*itertools.product(*map(_changes, changes))]
-    for chosen, changed in itertools.product(places, what_ifs):
-        place = dict(zip(LISTS, chosen, strict=True))
-        named = {name: lists[name][i] for name, i in place.items()}
-        varied = {name: labels[name][i] for name, i in place.items() if len(lists[name]) > 1}
+    what_ifs = itertools.product(*map(_changes, changes))
+    for chosen, changed in itertools.product(itertools.product(*labelled), what_ifs):
+        named = {name: value for name, (value, _) in zip(LISTS, chosen, strict=True)}
+        labels = {name: label for name, (_, label) in zip(LISTS, chosen, strict=True)}
+        varied = {name: label for name, label in labels.items() if len(lists[name]) > 1}
         varied |= {
             each: each.partition(".")[2] or each
             for each, typed in zip(changed, changes, strict=True)
             if each != typed
         }
         case = given | {name: value for name, value in named.items() if value is not None}
-        case |= {"may_not_fit": True, "changes": changed}
-        if isinstance(named["hardware"], str) and (counts := counted(named["hardware"]))[0]:
-            case |= {"num_gpus": counts[0], "hardware": counts[1]}
+        case = with_counted_gpus(case | {"may_not_fit": True, "changes": changed})
         if rates:
-            case["acceptance_rate"] = rates[place["drafter"]]
+            case["acceptance_rate"] = rates[lists["drafter"].index(named["drafter"])]
         dropped = [] if named["drafter"] in LOOKUPS else [*LOOKUP]
         dropped += ["host_speed"] if has_ideal and named["engine"] == "ideal" else []
         case = {name: value for name, value in case.items() if name not in dropped}
-        found[_name(varied) or labels["target"][place["target"]]] = case
+        found[_name(varied) or labels["target"]] = case
     return found
 
 
@@ -186,19 +175,17 @@ def _changes(setting: str) -> list[str]:
     return [f"{key}{has_value}{value}" for value in listed]
 
 
-def _laid_out(case: tuple[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _laid_out(asked: tuple[str, Case]) -> dict[str, Case]:
     """Return the layouts of the GPUs of a case that keep the degrees given; itself if one does."""
-    name, arguments = case
-    one = usually_deployed({**arguments, "is_drafting": True})[0]
+    name, case = asked
     found = {
-        _name({key: f"{_SHORT[key]}{n}" for key, n in degrees.items() if n > 1}): {
-            **arguments,
-            **degrees,
-        }
-        for degrees in layouts_of(one)
-        if all(arguments.get(key) in (None, degree) for key, degree in degrees.items())
+        _name({key: f"{_SHORT[key]}{n}" for key, n in degrees.items() if n > 1}): degrees
+        for degrees in layouts_of(case.deployment)
+        if all(case.given.get(key) in (None, degree) for key, degree in degrees.items())
     }
-    return found if len(found) > 1 else {name: arguments}
+    if len(found) < 2:
+        return {name: case}
+    return {layout: case.laid_out(degrees) for layout, degrees in found.items()}
 
 
 def _name(varied: Mapping[str, str]) -> str:
@@ -222,7 +209,7 @@ def gpus_told(num: int) -> str:
     return f"{num} GPU{'s' if num > 1 else ''}"
 
 
-def _listed(name: str, values: Any) -> list[Any]:
+def listed(name: str, values: Any) -> list[Any]:
     """Return the values of what may be a list."""
     listed = list(values) if isinstance(values, list | tuple | range) else [values]
     if isinstance(values, np.ndarray):
@@ -232,26 +219,21 @@ def _listed(name: str, values: Any) -> list[Any]:
     return listed
 
 
-def _predicted(arguments: dict[str, Any]) -> Prediction | None:
-    """Return the prediction of one alternative; None for degrees that are not the count of GPUs."""
-    degrees = [arguments.get(name) for name in _REPLICAS]
-    count = arguments.get("num_gpus")
-    if count and all(degrees) and math.prod(map(int, filter(None, degrees))) != count:
-        return None
-    case = case_of({name: each for name, each in arguments.items() if name != "prefill"})
-    return at_all_lengths(case) if case.draft_length is None else at_given_lengths(case)
+def _is_count(arguments: Mapping[str, Any]) -> bool:
+    """Tell whether degrees, where all are given, make the number of GPUs that was named."""
+    degrees, count = [arguments.get(name) for name in _REPLICAS], arguments.get("num_gpus")
+    return not (count and all(degrees)) or math.prod(map(int, filter(None, degrees))) == count
+
+
+def _predicted(case: Case) -> Prediction:
+    """Return the prediction of one alternative, at the best draft lengths or at those given."""
+    return at_best_lengths(case) if case.draft_length is None else at_given_lengths(case)
 
 
 def _gpus_of(arguments: Mapping[str, Any]) -> str:
     """Say how many GPUs degrees make, which are not those that were named."""
     num = math.prod(arguments[name] for name in _REPLICAS)
     return f"{gpus_told(num)}, not {arguments['num_gpus']}"
-
-
-def _none_of(arguments: Mapping[str, Any]) -> dict[str, Prediction]:
-    tensor, data = (arguments[name] for name in _REPLICAS)
-    expected = f"degrees with the product of {arguments['hardware']}"
-    raise InputError("tensor_parallel", f"{tensor} and --data-parallel {data}", expected)
 
 
 def _rates(given: Mapping[str, Any], drafters: int) -> list[float]:
@@ -267,6 +249,20 @@ def _rates(given: Mapping[str, Any], drafters: int) -> list[float]:
         expected = f"one rate, or one for each of {drafters} drafters"
         raise InputError("acceptance_rate", listed, expected)
     return listed * (drafters // len(listed))
+
+
+def _prices(price: Numeric | None, hardware: Any, cases: Mapping[str, Case]) -> dict[str, float]:
+    """Return the price of each case's GPU: one for all, or one for each GPU; nothing without."""
+    if price is None:
+        return {}
+    names = listed("hardware", hardware)
+    gpus = [with_counted_gpus({"hardware": name})["hardware"] for name in names]
+    prices = np.ravel(check("gpu_hour_price", price, minimum=0)).tolist()
+    if len(prices) not in (1, len(gpus)):
+        expected = f"one price, or one for each of {len(gpus)} GPUs"
+        raise InputError("gpu_hour_price", price, expected)
+    of_gpu = prices * (len(gpus) // len(prices))
+    return {name: of_gpu[gpus.index(case.given["hardware"])] for name, case in cases.items()}
 
 
 def _labels(name: str, values: list[Any]) -> list[str]:

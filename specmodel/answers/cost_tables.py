@@ -1,4 +1,4 @@
-"""The time of a step by what it verifies, as a table and in the two formats that SGLang reads.
+"""The time of a step by what it verifies, as a table and in the format that SGLang reads.
 
 An engine with adaptive verification drafts the same length in every step and then chooses how many
 of the drafted tokens to verify. For that it needs the step time by requests and verified tokens.
@@ -9,26 +9,34 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from specmodel.algebra.speculation import check_draft_length
-from specmodel.base.errors import InputError
+from specmodel.algebra.speculation import MAX_DRAFT_LENGTH, check_draft_length
+from specmodel.answers.plans import with_engine
+from specmodel.base.errors import InputError, refuse_given
+from specmodel.base.ranges import check_points
+from specmodel.base.text import Viewed
 from specmodel.base.units import FloatArray, Numeric, check
+from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times, target_pass
 from specmodel.layers.batch import sequence_group
-from specmodel.prediction.predicting import predict_deployed
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.models.architecture import Architecture
+from specmodel.prediction.case import ACCEPTANCE, case_of, kind_of
+from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, predict_deployed
 
-if TYPE_CHECKING:
-    from specmodel.cost.deployment import Deployment
-    from specmodel.prediction.outcome import Prediction
-
-FORMS = ("additive", "rates")
-"""Names of SGLang's two formats."""
-
+ENGINES = ("sglang", "vllm")
+"""Engines with adaptive verification, of which SGLang reads a file."""
+FORMAT = "cost-table"
+"""What the command calls such tables."""
+_OF_SCHEDULES = (*ACCEPTANCE, "measured_draft_length", "prompt_length", "output_length")
+"""Arguments that a table takes no notice of."""
 MOST_STEPS = 4096
-"""Most steps that the additive form is fitted to; the fit then takes about a second [-]."""
+"""Most steps that SGLang's format is fitted to; the fit then takes about a second [-]."""
 
 COLUMN_UNITS = {
     "context_length": "token",
@@ -150,92 +158,131 @@ def cost_table(
     return CostTable(draft_length=gamma, context_length=contexts, batch_size=sizes, **columns)
 
 
-def predicted(table: CostTable, deployment: Deployment, assumed: Mapping[str, Any]) -> Prediction:
-    """Return the prediction at the points of a table: what fits in memory, and its warnings."""
-    return predict_deployed(
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StepCosts(Viewed):
+    """What steps take by tokens verified, for an engine that adapts how many it verifies.
+
+    Parameters
+    ----------
+    engine
+        One of `ENGINES`.
+    table, prediction
+        The times; what fits in memory at the points of the table, and what was assumed.
+    costs
+        The table as SGLang reads it, None where it reads none.
+    """
+
+    room = "costs"
+
+    engine: str
+    table: CostTable
+    prediction: Prediction
+    costs: Mapping[str, Any] | None
+
+    @property
+    def fragment(self) -> str:
+        """The file that the engine reads, empty where it reads none."""
+        return costs_text(self.costs) if self.costs else ""
+
+    @property
+    def largest_error(self) -> float | None:
+        """By how much the file misses a step at most, None without one [-]."""
+        if self.costs is None:
+            return None
+        read = costs_step_time(self.costs, self.table)
+        return float(abs(read / self.table.step_time[0] - 1).max())
+
+
+def step_costs(
+    target: Architecture | str | Path,
+    hardware: HardwareProfile | str | Path,
+    engine_config: str = "sglang",
+    *,
+    needs_file: bool = False,
+    **arguments: Any,
+) -> StepCosts:
+    """Tabulate what the steps of an engine with adaptive verification take, as the command does.
+
+    Parameters
+    ----------
+    target, hardware
+        Model and GPU, as in `specmodel.predict`.
+    engine_config, needs_file
+        Which engine is to read it, one of `ENGINES`; whether to refuse what no file can hold.
+    **arguments
+        Those of `specmodel.predict`: `max_draft_length` is drafted in every step, batch sizes are
+        of one replica, and acceptance has no part in times.
+
+    Examples
+    --------
+    >>> found = step_costs("qwen3-30b-a3b", "h200", drafter="dspark", batch_size=[1, 8])
+    >>> found.table.draft_length, sorted(found.costs)[:2]
+    (7, ['alpha_seconds', 'bias_seconds'])
+    """
+    if engine_config not in ENGINES:
+        expected = f"schedule with --for {engine_config}, which reads no other"
+        raise InputError("format", FORMAT, expected)
+    if needs_file and engine_config == "vllm":
+        expected = "no file with --for vllm, which reads none but measures its own; --csv has it"
+        raise InputError("fragment_only", needs_file, expected)
+    refuse_given(arguments, _OF_SCHEDULES, f"none with --format {FORMAT}")
+    where = {"target": target, "hardware": hardware}
+    asked, told = with_engine(engine_config, arguments | where)
+    case = case_of(asked)
+    deployment = case.deployment
+    longest = case.given.get("max_draft_length", deployment.drafter.block_size)
+    if longest is None:
+        raise InputError("max_draft_length", None, "tokens drafted in every step, such as 7")
+    check("max_draft_length", longest, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
+    usual = {"batch_size": "1:256:x2", "context_length": DEFAULT_CONTEXT_LENGTH}
+    assumed = {name: value for name, value in usual.items() if name not in case.given}
+    sizes = case.points["batch_size"]
+    contexts = case.points.get("context_length", DEFAULT_CONTEXT_LENGTH)
+    counts = {"batch sizes": np.size(sizes), "contexts": np.size(contexts), "tokens": longest + 1}
+    check_points("batch_size", counts)
+    table = cost_table(deployment, draft_length=longest, batch_size=sizes, context_length=contexts)
+    has_file = engine_config == "sglang" and (needs_file or table.context_length.size == 1)
+    if has_file and kind_of(deployment) not in ("dspark", "parallel"):
+        expected = "dspark or parallel with --for sglang, which reads a table for DSPARK only"
+        raise InputError("drafter", case.given.get("drafter", kind_of(deployment)), expected)
+    prediction = predict_deployed(
         deployment,
-        assumed,
+        {**told, **case.assumed, **assumed},
         acceptance=0.0,  # which has no part in what a step takes
-        draft_length=table.draft_length,
-        max_draft_length=table.draft_length,
+        draft_length=longest,
+        max_draft_length=longest,
         batch_size=table.batch_size * deployment.layout.replicas,
         context_length=table.context_length[:, None],
     )
+    costs = sglang_costs(table) if has_file else None
+    return StepCosts(engine=engine_config, table=table, prediction=prediction, costs=costs)
 
 
-def sglang_costs(table: CostTable, form: str = "additive") -> dict[str, Any]:
+def sglang_costs(table: CostTable) -> dict[str, Any]:
     """Return a table as SGLang reads it, by the keys of its JSON.
+
+    A constant, a time by requests and a time by tokens, each interpolated linearly, fitted to all
+    steps by least squares of relative errors; no part falls, because more requests or tokens never
+    take less time.
 
     Parameters
     ----------
     table
         At one context: SGLang's tables have none.
-    form
-        "additive": a constant, a time by requests and a time by tokens, each interpolated linearly,
-        fitted to all steps by least squares of relative errors; no part falls, because more
-        requests or tokens never take less time. "rates": steps per second by tokens, those of the
-        fewest requests that have so many, as in SGLang's own profiler; between two entries the
-        lower one holds.
     """
-    if form not in FORMS:
-        raise InputError("form", form, " or ".join(FORMS))
+    from scipy.optimize import nnls
+
     if table.context_length.size > 1:
         expected = "one with SGLang's table, which knows no context"
         raise InputError("context_length", table.context_length.tolist(), expected)
-    return _additive(table) if form == "additive" else _rates(table)
-
-
-def costs_step_time(costs: Mapping[str, Any], table: CostTable) -> FloatArray:
-    """Return the step times that SGLang reads off its table, shape of `table.num_tokens` [s]."""
-    tokens = table.num_tokens
-    if "bias_seconds" not in costs:
-        place = np.searchsorted(costs["sample_batch_tokens"], tokens, side="right") - 1
-        return np.asarray(1 / np.asarray(costs["sample_steps_per_sec"])[np.maximum(place, 0)])
-    by_size = np.interp(table.batch_size, costs["bs_probes"], costs["alpha_seconds"])
-    by_tokens = np.interp(tokens, costs["m_probes"], costs["theta_seconds"])
-    return np.asarray(costs["bias_seconds"] + by_size[:, None] + by_tokens)
-
-
-def costs_text(costs: Mapping[str, Any]) -> str:
-    """Return JSON with a key a line."""
-    lines = [f'"{key}": {json.dumps(value, allow_nan=False)}' for key, value in costs.items()]
-    return "{" + ",\n ".join(lines) + "}"
-
-
-def _fewest(table: CostTable) -> tuple[np.ndarray, FloatArray]:
-    """Return rising token counts, and the step time of the fewest requests that have each [s]."""
-    tokens, times, most = table.num_tokens, table.step_time[0], 0
-    found, taken = [], []
-    for of_size, time in zip(tokens, times, strict=True):
-        is_more = of_size > most
-        found.append(of_size[is_more])
-        taken.append(time[is_more])
-        most = of_size[-1]
-    return np.concatenate(found), np.concatenate(taken)
-
-
-def _rates(table: CostTable) -> dict[str, Any]:
-    tokens, times = _fewest(table)
-    return {
-        "sample_batch_tokens": tokens.tolist(),
-        "sample_steps_per_sec": (1 / times).tolist(),
-        "max_batch_tokens": int(tokens[-1]),
-    }
-
-
-def _additive(table: CostTable) -> dict[str, Any]:
-    """Fit the increments of both parts, all at least 0, by least squares."""
-    from scipy.optimize import nnls
-
     if table.num_tokens.size > MOST_STEPS:
-        most = MOST_STEPS // (table.draft_length + 1)
-        expected = f"at most {most} with the additive form; the form of rates takes more"
+        expected = f"at most {MOST_STEPS // (table.draft_length + 1)}, so that the fit is quick"
         raise InputError("batch_size", f"{table.batch_size.size} of them", expected)
-    probes, _ = _fewest(table)
     sizes, tokens = np.repeat(table.batch_size, table.draft_length + 1), table.num_tokens.ravel()
-    time = table.step_time[0].ravel()
+    probes, time = _probes(table), table.step_time[0].ravel()
     by_size, by_tokens = _shares(table.batch_size, sizes), _shares(probes, tokens)
     design = np.column_stack([np.ones_like(time), by_size, by_tokens]) / time[:, None]
+    # the increments of both parts, all at least 0
     steps, _ = nnls(design, np.ones_like(time))
     alpha, theta = np.split(steps[1:], [by_size.shape[1]])
     return {
@@ -245,6 +292,27 @@ def _additive(table: CostTable) -> dict[str, Any]:
         "m_probes": probes.tolist(),
         "theta_seconds": [0.0, *np.cumsum(theta).tolist()],
     }
+
+
+def costs_step_time(costs: Mapping[str, Any], table: CostTable) -> FloatArray:
+    """Return the step times that SGLang reads off its table, shape of `table.num_tokens` [s]."""
+    by_size = np.interp(table.batch_size, costs["bs_probes"], costs["alpha_seconds"])
+    by_tokens = np.interp(table.num_tokens, costs["m_probes"], costs["theta_seconds"])
+    return np.asarray(costs["bias_seconds"] + by_size[:, None] + by_tokens)
+
+
+def costs_text(costs: Mapping[str, Any]) -> str:
+    """Return JSON with a key a line."""
+    lines = [f'"{key}": {json.dumps(value, allow_nan=False)}' for key, value in costs.items()]
+    return "{" + ",\n ".join(lines) + "}"
+
+
+def _probes(table: CostTable) -> np.ndarray:
+    """Return rising token counts: of each batch size those that no smaller one has."""
+    found = [table.num_tokens[0]]
+    for tokens in table.num_tokens[1:]:
+        found.append(tokens[tokens > found[-1][-1]])
+    return np.concatenate(found)
 
 
 def _shares(probes: np.ndarray, values: np.ndarray) -> FloatArray:

@@ -12,7 +12,6 @@ from specmodel.algebra.speculation import break_even_acceptance_rate
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.units import FloatArray, Numeric, check
-from specmodel.prediction.best import best_of, held_by_memory, open_lengths
 from specmodel.prediction.outcome import Prediction
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
 
     is_best = np.array_equal(prediction.draft_length, prediction.best_draft_length)
     others = ("context_length",) if is_best else ("context_length", "draft_length")
-    axis = _axis(prediction, "batch_size", others)
+    axis = _axis(prediction, others)
     names = ("batch_size", "speedup", "fits", "draft_length", "context_length", "tokens_per_step")
     curves = [_curves(getattr(prediction, name), axis) for name in names]
     rows = []
@@ -120,72 +119,6 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
-
-
-def best_draft_lengths(prediction: Prediction, *, may_idle: bool = True) -> pd.DataFrame:
-    """Return the draft length with the largest speedup at each other coordinate.
-
-    With recurrent layers every drafted token needs one more state in memory: draft lengths that do
-    not fit are left out where others fit, or a plain pass does.
-
-    Parameters
-    ----------
-    prediction
-        Points with draft lengths along one axis.
-    may_idle
-        Whether not drafting at all is considered too, at the cost that a loaded drafter has then.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row for each point: batch_size, context_length, best_draft_length; speedup, tpot,
-        throughput and limited_by with that length; tpot_plain and throughput_plain without
-        speculation; fits, whether the point fits in memory.
-
-    Examples
-    --------
-    >>> from specmodel import predict
-    >>> p = predict(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram", acceptance=0.5,
-    ...             batch_size=[1, 8, 64], draft_length=[[1], [2], [3]], tensor_parallel=2)
-    >>> best_draft_lengths(p)["best_draft_length"].tolist()
-    [2, 3, 3]
-    """
-    import pandas as pd
-
-    axis = _axis(prediction, "draft_length", ("batch_size", "context_length"))
-    shape = prediction.speedup.shape
-    idle = _curves(np.broadcast_to(prediction.evaluation.idle_speedup, shape), axis)[:, 0]
-    idle = idle if may_idle else np.zeros_like(idle)
-    gains = _curves(prediction.speedup, axis).T
-    plain_fits = _curves(np.broadcast_to(prediction.evaluation.plain_fits, shape), axis)[:, 0]
-    is_recurrent = prediction.deployment.recurrent_model is not None
-    is_open = open_lengths(_curves(prediction.fits, axis).T, plain_fits) if is_recurrent else None
-    best = best_of(gains, idle, is_open, idle.shape)
-    held = np.zeros(())
-    if is_open is not None:
-        held = held_by_memory(gains, is_open, best.speedup).draft_length
-
-    def taken(name: str) -> np.ndarray[Any, Any]:
-        column = _curves(getattr(prediction, name), axis)
-        return np.take_along_axis(column, best.place[:, None], axis=1)[:, 0]
-
-    pays = best.place >= 0
-    B, forward = taken("batch_size"), taken("forward_time")
-    tpot = np.where(pays, taken("tpot"), forward / np.where(pays, 1, idle))
-    return pd.DataFrame(
-        {
-            "batch_size": B.astype(int),
-            "context_length": taken("context_length").astype(int),
-            "best_draft_length": np.where(pays, taken("draft_length"), 0).astype(int),
-            "speedup": best.speedup,
-            "tpot": tpot,
-            "throughput": B / tpot,
-            "limited_by": np.where(pays, taken("limited_by"), np.where(held > 0, "memory", "none")),
-            "tpot_plain": forward,
-            "throughput_plain": B / forward,
-            "fits": np.where(pays, taken("fits"), plain_fits),
-        }
-    )
 
 
 def break_even(prediction: Prediction) -> pd.DataFrame:
@@ -234,32 +167,42 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     return frame.drop_duplicates(ignore_index=True)
 
 
-def compare(predictions: Mapping[str, Prediction], *, may_idle: bool = True) -> pd.DataFrame:
-    """Return `best_draft_lengths` of alternatives below each other.
+def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
+    """Return what alternatives gain, below each other, at the draft lengths they are predicted at.
 
     Parameters
     ----------
     predictions
-        Predictions by the name of the alternative (other drafters, GPUs, targets or engines), each
-        with draft lengths along one axis and its own acceptance.
-    may_idle
-        As in `best_draft_lengths`.
+        Predictions by the name of the alternative (other drafters, GPUs, targets or engines).
 
     Returns
     -------
     pandas.DataFrame
-        With the column alternative in front and throughput_per_gpu at the end.
+        A row for each alternative and point: alternative, batch_size, context_length,
+        best_draft_length; speedup, tpot, throughput and limited_by with that length; tpot_plain
+        and throughput_plain without speculation; fits, and throughput_per_gpu.
     """
     import pandas as pd
 
     if not predictions:
         raise InputError("predictions", None, "at least one alternative")
     frames = []
-    for name, prediction in predictions.items():
-        frame = best_draft_lengths(prediction, may_idle=may_idle)
-        frame.insert(0, "alternative", name)
-        frame["throughput_per_gpu"] = frame["throughput"] / prediction.deployment.layout.num_gpus
-        frames.append(frame)
+    for name, p in predictions.items():
+        columns = {
+            "batch_size": p.batch_size.astype(int),
+            "context_length": p.context_length.astype(int),
+            "best_draft_length": p.draft_length.astype(int),
+            "speedup": p.speedup,
+            "tpot": p.tpot,
+            "throughput": p.batch_size / p.tpot,
+            "limited_by": p.limited_by,
+            "tpot_plain": p.forward_time,
+            "throughput_plain": p.batch_size / p.forward_time,
+            "fits": p.fits,
+            "throughput_per_gpu": p.batch_size / p.tpot / p.deployment.layout.num_gpus,
+        }
+        flat = {column: np.ravel(values) for column, values in columns.items()}
+        frames.append(pd.DataFrame({"alternative": name} | flat))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -270,16 +213,16 @@ def _ranges(
     return tuple(spans(batch_size.astype(int).tolist(), holds.tolist()))
 
 
-def _axis(prediction: Prediction, name: str, others: Sequence[str]) -> int:
-    """Return the axis along which one coordinate varies and some others do not."""
-    values = getattr(prediction, name)
+def _axis(prediction: Prediction, others: Sequence[str]) -> int:
+    """Return the axis along which the batch size varies and some other coordinates do not."""
+    values = prediction.batch_size
     axes = [axis for axis in range(values.ndim) if np.ptp(values, axis=axis).any()]
     if len(axes) > 1:
-        expected = f"a prediction with {name} along one axis"
-        raise InputError(name, f"shape {values.shape}", expected)
+        expected = "a prediction with batch_size along one axis"
+        raise InputError("batch_size", f"shape {values.shape}", expected)
     for other in others:
         if axes and np.ptp(getattr(prediction, other), axis=axes[0]).any():
-            expected = f"a prediction with {other} along another axis than {name}"
+            expected = f"a prediction with {other} along another axis than batch_size"
             raise InputError(other, f"shape {values.shape}", expected)
     return axes[0] if axes else values.ndim
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.answers.dialects import Dialect
+from specmodel.answers.config_formats import ConfigFormat
 from specmodel.answers.schedule import Schedule
 from specmodel.base.notes import Note
 from specmodel.base.ranges import MAX_VALUES
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
     from specmodel.prediction.table import Row
 
+AS_ASKED = "as asked"
+"""Why batch sizes end where the last one was given."""
 _MOST_JUDGED = 1000
 """Batch sizes that are told one by one as sure or open [-]."""
 _WORTH = 1.01
@@ -39,7 +41,7 @@ class Plan(Viewed):
 
     Parameters
     ----------
-    format, path, served
+    config, path, served
         How the engine takes it, the path of the draft model, "" for a word in its place, and what
         its start command calls the target.
     prediction, gain
@@ -52,11 +54,14 @@ class Plan(Viewed):
     whole, freed
         The schedule up to all batch sizes, where `schedule` ends before, and that one with larger
         CUDA graphs, where it gains more.
+    targets, carried
+        Where a load was simulated, fields of the `serving.Targets` that requests should meet, and
+        what each schedule tried carries within them.
     """
 
     room = "schedules"
 
-    format: Dialect
+    config: ConfigFormat
     path: str = ""
     served: str = "MODEL"
     prediction: Prediction
@@ -66,6 +71,8 @@ class Plan(Viewed):
     end: str
     whole: Schedule | None = None
     freed: Schedule | None = None
+    targets: Mapping[str, Any] = field(default_factory=dict)
+    carried: Sequence[Row] = ()
 
     @property
     def deployment(self) -> Deployment:
@@ -75,7 +82,8 @@ class Plan(Viewed):
     @property
     def assumptions(self) -> Mapping[str, Any]:
         """What was assumed, by argument."""
-        return self.prediction.assumptions
+        last = {} if self.end == AS_ASKED else {"max_batch_size": self.schedule.batch_size.size}
+        return self.prediction.assumptions | last
 
     @property
     def evaluation(self) -> Evaluation:
@@ -132,31 +140,31 @@ class Plan(Viewed):
     def fragment(self) -> str:
         """The schedule as the engine reads it; empty if speculation should be off."""
         modules = max(len(self.deployment.drafter.parts), 1)
-        return self.format.fragment(self.schedule, self._kind, modules, self.path)
+        return self.config.fragment(self.schedule, self._kind, modules, self.path)
 
     @property
     def place(self) -> str:
         """Where the fragment goes, and what else must be set."""
-        told = self.format.place(self.schedule, self._kind, self.path) if self.fragment else ""
-        return told if self.format.start or not told else f"{told}{self._graphs}"
+        told = self.config.place(self.schedule, self._kind, self.path) if self.fragment else ""
+        return told if self.config.start or not told else f"{told}{self._graphs}"
 
     @property
     def limits(self) -> str:
         """The engine's options that the schedule is made for, on each replica."""
         requests = min(self.schedule.batch_size.size, self.largest or MAX_VALUES)
         each = max(requests // self.deployment.layout.replicas, 1)
-        graphs = self._graphs if self.format.start else ""  # else in `place`
-        return f"{self.format.most_requests} {each}{graphs}"
+        graphs = self._graphs if self.config.start else ""  # else in `place`
+        return f"{self.config.most_requests} {each}{graphs}"
 
     @property
     def caveats(self) -> tuple[str, ...]:
         """Cases in which the engine departs from the schedule; none from one length alone."""
-        return self.format.caveats if self.is_schedule else ()
+        return self.config.caveats if self.is_schedule else ()
 
     @property
     def is_schedule(self) -> bool:
         """Whether the fragment is a schedule: vLLM takes one length alone without."""
-        return bool(self.fragment) and ("[" in self.fragment or not self.format.start)
+        return bool(self.fragment) and ("[" in self.fragment or not self.config.start)
 
     @property
     def _kind(self) -> str:
@@ -166,7 +174,7 @@ class Plan(Viewed):
     def _graphs(self) -> str:
         """The engine's own option for CUDA graphs, where their size was given."""
         limit, engine = self.deployment.graph_limit, self.deployment.engine
-        is_own = engine.graphs == self.format.name.lower()
+        is_own = engine.graphs == self.config.name.lower()
         return f" {limit.option} {limit.count}" if limit and is_own and not limit.default_of else ""
 
     @cached_property

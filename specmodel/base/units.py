@@ -116,12 +116,16 @@ def format_si(value: float, unit: str, digits: int = 3) -> str:
     return f"{value:.{digits}g} {unit}"
 
 
-def parse_seconds(argument: str, text: str) -> float:
+def parse_seconds(argument: str, text: str | float) -> float:
     """Return a time that is typed as ``20ms``, ``0.02`` or ``0.02 s`` [s]; from 1 on with a unit.
+
+    A number is one of seconds [s].
 
     >>> parse_seconds("tpot_target", "20ms"), parse_seconds("tpot_target", "0.5")
     (0.02, 0.5)
     """
+    if not isinstance(text, str):
+        return float(check(argument, text, above=0))
     number = text.strip().lower()
     divisor = 1.0  # exact, as 1e-6 is not
     for unit, of_a_second in {"ms": 1e3, "us": 1e6, "s": 1.0}.items():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specmodel.base.errors import given, install, refuse_given
 from specmodel.cli import settings
@@ -13,9 +13,6 @@ from specmodel.cli.settings import own
 from specmodel.cli.where import where_options
 from specmodel.show import loads
 from specmodel.show.forms import Answer
-
-if TYPE_CHECKING:
-    from specmodel.serving import Trial
 
 _RATES = (
     "Tell what these requests a second do: 1,2,4 or 1:16:x2.  [default: of a file, its own; with a"
@@ -132,7 +129,7 @@ def load(**options: Any) -> Answer:
     """
     from specmodel.serving.asked import FOR_LARGEST, load_question
 
-    question = load_question(_arguments(options), is_drafting=False)
+    question = load_question(arguments_of_load(options), is_drafting=False)
     if question.trial is not None:
         with searching(options, len(question.policies)) as how:
             return loads.answer(question.answered(**how))
@@ -154,19 +151,12 @@ def searching(options: Mapping[str, Any], pieces: int) -> Iterator[dict[str, Any
         yield {"workers": workers, "client": options["scheduler"], "progress": tell}
 
 
-def trial_from(
-    options: dict[str, Any], policies: Sequence[str], *, must_meet: bool = True
-) -> tuple[Trial, dict[str, Any]]:
-    """Return what options say is tried under policies, and what was assumed."""
-    from specmodel.serving.asked import trial_of
-
-    return trial_of(_arguments(options), policies, is_drafting=False, must_meet=must_meet)
-
-
-def _arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """Return what options say of a load, by argument."""
+def arguments_of_load(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what options say of a case and of a load, by argument."""
     from specmodel.cli.options import arguments_from
+
+    if not options.get("for_load", True):
+        return arguments_from(options) | given(options, ["tpot_target"])
     from specmodel.serving.asked import OF_LOADS
 
-    lengths = given(options, ("prompt_length", "output_length"))
-    return arguments_from(options) | given(options, OF_LOADS) | lengths
+    return arguments_from(options) | given(options, (*OF_LOADS, "for_load"))

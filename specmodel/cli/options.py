@@ -10,15 +10,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from specmodel.algebra.acceptance import Acceptance, typed_rates
-from specmodel.base.errors import InputError, given
+from specmodel.algebra.acceptance import typed_rates
+from specmodel.base.errors import InputError
 from specmodel.base.ranges import check_points, parse_numbers, parse_values
 from specmodel.base.units import parse_seconds
 from specmodel.cli.settings import OPTIONS, TIME, flag
 from specmodel.cost.deploying import NAMES
 from specmodel.cost.layouts import HELD_REQUESTS
 from specmodel.cost.usual import literal, what_ifs
-from specmodel.prediction.case import ACCEPTANCE, Case, case_of, given_form, of_unchanged
+from specmodel.prediction.case import ACCEPTANCE, Case, case_of
 
 _AXES = ("prompt_length", "output_length", "context_length", "draft_length", "batch_size")
 _WHERE = (*NAMES, "num_gpus", "changes", "may_not_fit")
@@ -69,31 +69,11 @@ def grid_from(options: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(axes, cast(Any, grid), strict=True))
 
 
-def typed_acceptance(options: dict[str, Any]) -> bool:
-    """Tell whether any form of acceptance was typed."""
-    return bool(given(options, ACCEPTANCE))
-
-
-def published_or_none(options: dict[str, Any]) -> Acceptance | None:
-    """Return the acceptance that is published, None where numbers are typed in its place."""
-    if given_form(options).keys() - {"acceptance"}:
-        return None
-    named = ("target", "drafter", "acceptance", "measured_draft_length", "draft_length")
-    asked = {name: options.get(name) for name in named}
-    for name in named[:2]:
-        if "," in str(asked[name]):
-            raise InputError(name, asked[name], "one, with the acceptance that is published")
-    gpu = {"hardware": options["hardware"].split(",")[0], "tensor_parallel": 1}
-    return of_unchanged(case_from(asked | gpu).known_acceptance, options)
-
-
-def axes_from(options: dict[str, Any], published: Acceptance | None) -> dict[str, Any]:
+def axes_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the axes of a sweep by parameter, with dotted names for fields of records."""
     axes: dict[str, Any] = {}
-    if published:
-        axes["acceptance_by_position"] = published.acceptance_by_position
     for name, text in options.items():
-        if name != "changes" and name not in ("acceptance", *axes):
+        if name != "changes":
             kind = OPTIONS[name][0]
             parse = _times if kind is TIME else _PARSERS.get(kind, _words)
             axes[name] = None if text is None else parse(name, text)

@@ -69,7 +69,7 @@ def _filled(options: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]
             raise InputError(name, options[name], expected)
     if set_too:
         said |= {"changes": (*options["changes"], *set_too)}
-    if "dialect" in options:  # whose engine is that of --for
+    if "config_format" in options:  # whose engine is that of --for
         said |= {"draft_model": model}
     elif options["engine"] is None:
         said |= {"engine": "vllm" if is_vllm else "sglang"}

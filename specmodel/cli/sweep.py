@@ -8,22 +8,18 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from specmodel.answers import sweeps
-from specmodel.base.errors import InputError, given, refuse_given
+from specmodel.base.errors import InputError
 from specmodel.cli import settings
 from specmodel.cli.answering import echo_warnings, progress_bar
 from specmodel.cli.predict import BATCH_SIZES
 from specmodel.cli.settings import OPTIONS, option, own
-from specmodel.cli.taken import usual_drafter
 from specmodel.cli.words import two_words
-
-if TYPE_CHECKING:
-    from specmodel.algebra.acceptance import Acceptance
 
 MOST_WITHOUT_YES = 1_000_000_000
 """Most points that are computed without being asked twice [-]."""
@@ -59,7 +55,7 @@ _OUTPUT = (
 
 
 @settings.command()
-@settings.options(two_words(), *_AXES, settings.ignore_option("target", "drafter"), usual_drafter)
+@settings.options(two_words(), *_AXES, settings.ignore_option("target", "drafter"))
 @own("set", "KEY=VALUES", _CHANGES, to="changes", multiple=True)
 @own("columns", "LIST", "Columns wanted, or all.  [default: times, speedup, memory]")
 @own("interval", bool, "Add central 80 % intervals.")
@@ -94,45 +90,22 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
           --batch-size 1,8,64 --draft-length 3 --acceptance-rate 0.7 \\
           --set hardware.memory.peak_bytes_per_s=4.8e12,8e12
     """
-    from specmodel.cli.options import published_or_none
-
-    _check_told(options)
-    drafter, published = options.pop("taken_drafter", None), published_or_none(options)
-    timeout, client = options.pop("worker_timeout"), options.pop("scheduler")
-    where: dict[str, Any] = {"workers": options.pop("workers"), "client": client}
-    plan = _plan(published, **_in_order(options))
+    where = {"workers": options.pop("workers"), "client": options.pop("scheduler")}
+    where["worker_timeout"] = options.pop("worker_timeout")
+    plan = _plan(_in_order(options))
     if plan.num_points > MOST_WITHOUT_YES and not yes:
         expected = f"--yes to compute more than {MOST_WITHOUT_YES:,} points"
         raise InputError("num_points", plan.num_points, expected)
     echo_warnings(plan.skipped, "skipped")
-    if timeout is not None:
-        if client is None:
-            raise InputError("worker_timeout", timeout, "none without --scheduler")
-        where["worker_timeout"] = timeout
     with _without_log(), _stopping():
         if output is None:
             for text in sweeps.csv_chunks(plan, **where):
                 click.echo(text, nl=False)
         else:
             _write(plan, output, overwrite=overwrite, **where)
-    told_of = {"drafter": drafter, "acceptance": published and published.source}
-    told_of["draft_length"] = None if options["draft_length"] else "the best of each row"
-    for kind, told in told_of.items():
-        echo_warnings([told] if told else [], kind)
+    for kind, told in plan.taken.items():
+        echo_warnings([told], kind)
     _warn(plan)
-
-
-def _check_told(options: dict[str, Any]) -> None:
-    """Refuse lists without what is taken of one model with one drafter, all that lacks at once."""
-    from specmodel.cli.options import typed_acceptance
-
-    if not any("," in value for value in given(options, ("target", "drafter")).values()):
-        return
-    lacking = {} if options["drafter"] else {"drafter": "--drafter ngram"}
-    lacking |= {} if typed_acceptance(options) else {"acceptance": "--acceptance-rate 0.7"}
-    if lacking:
-        why = "as only one model with one drafter has what is usual and published"
-        raise InputError(next(iter(lacking)), None, f"{' '.join(lacking.values())}, {why}")
 
 
 def _warn(plan: sweeps.Plan) -> None:
@@ -148,12 +121,10 @@ def _warn(plan: sweeps.Plan) -> None:
 
 
 def _in_order(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options in the order typed, words first, with the GPUs of ``2xh100`` as a degree."""
+    """Return options in the order typed, words first."""
     del options["taken"]
-    count, degrees = options.pop("num_gpus"), ("tensor_parallel", "data_parallel")
-    if count is not None:
-        refuse_given(options, degrees, f"none, as {count} GPUs are named")
-        options = options | {"tensor_parallel": str(count)}
+    if count := options.pop("num_gpus"):
+        options = options | {"hardware": f"{count}x{options['hardware']}"}
     typed = click.get_current_context().get_parameter_source
     words = ("target", "hardware")
     first = {n: options[n] for n in words if typed(n) != ParameterSource.COMMANDLINE}
@@ -176,26 +147,15 @@ def _write(plan: sweeps.Plan, output: str, **how: Any) -> None:
     click.echo(f"{plan.num_points:,} points{went_on}, {rate}: {output}")
 
 
-def _plan(
-    published: Acceptance | None,
-    *,
-    columns: str | None,
-    interval: bool,
-    skip_impossible: bool,
-    gpu_hour_price: float | None,
-    **options: Any,
-) -> sweeps.Plan:
+def _plan(options: dict[str, Any]) -> sweeps.Plan:
     """Return the sweep that the options ask for; an error about a field names ``--set``."""
     from specmodel.cli.options import axes_from
 
+    how = {name: options.pop(name) for name in ("interval", "skip_impossible", "gpu_hour_price")}
+    columns = options.pop("columns")
+    how["columns"] = columns and [name.strip() for name in columns.split(",")]
     try:
-        return sweeps.plan_sweep(
-            axes_from(options, published),
-            columns=None if columns is None else [name.strip() for name in columns.split(",")],
-            interval=interval,
-            skip_impossible=skip_impossible,
-            gpu_hour_price=gpu_hour_price,
-        )
+        return sweeps.plan_sweep(axes_from(options), **how)
     except InputError as error:
         if not any(setting.startswith(f"{error.argument}=") for setting in options["changes"]):
             raise

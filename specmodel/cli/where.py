@@ -13,19 +13,20 @@ def where_options(
     has_drafter: bool = True,
     has_start: bool = False,
     has_words: bool = True,
+    takes_drafter: bool = True,
 ) -> Add:
     """Add the options that name target, drafter, hardware, engine and kernels.
 
     `engine` is what the help calls the default engine. Target and hardware are needed if
-    `required`, as words or as options; the drafter is then the target's usual one by default. Flags
-    of an engine's start command are taken if `has_start`; words are another's if not
-    `has_words`.
+    `required`, as words or as options; the drafter is then the target's usual one by default, which
+    the question itself takes if not `takes_drafter`. Flags of an engine's start command are taken
+    if `has_start`; words are another's if not `has_words`.
     """
     usual_told = "  [default: the model's usual one]" if required else ""
     drafters = [option("drafter", usual_told)] if has_drafter else []
     words = two_words(required=required) if has_words else names_looked_up
     ignore = ignore_option("target", "drafter")
-    usual = [usual_drafter] if has_drafter and required else []
+    usual = [usual_drafter] if has_drafter and required and takes_drafter else []
     more = (option("engine", f"  [default: {engine}]"), "host_speed", "stack")
     start = [start_flags] if has_start else []
     return options(words, "target", *drafters, "hardware", *more, ignore, *start, *usual)

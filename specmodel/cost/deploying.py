@@ -144,10 +144,25 @@ def resolve(
         **{name: _degree(name, chosen) for name in DEGREES if chosen[name] is not None},
     )
     degrees, told = lay_out(deployment) if lay_out else ({}, None)
+    return laid_out(deployment, values, degrees, told)
+
+
+def laid_out(
+    deployment: Deployment,
+    values: Mapping[str, Any],
+    degrees: Mapping[str, Any],
+    told: Note | None = None,
+) -> tuple[Deployment, dict[str, Any]]:
+    """Return a deployment of values by name with these degrees, and what was then assumed.
+
+    `told` says why, where the degrees are assumed too.
+    """
     deployment = replace(deployment, **degrees) if degrees else deployment
-    known = given | degrees | (dict.fromkeys(GPU_DEGREES) if told else {})
-    known |= {"engine": None} if changes["engine"] else {}
-    known |= {"host_speed": None} if "host_speed" in changes["engine"] else {}
+    known = {name: values[name] for name in NAMES if values.get(name) is not None} | {**degrees}
+    known |= dict.fromkeys(GPU_DEGREES) if told else {}
+    changed = [name for name in values if name.startswith("engine.")]
+    known |= {"engine": None} if changed else {}
+    known |= {"host_speed": None} if "engine.host_speed" in changed else {}
     return deployment, ({"gpus": told} if told else {}) | _assumed(deployment, known)
 
 
@@ -217,7 +232,7 @@ def state_slots(states: StateKeeping) -> Note:
 def _assumed_of_drafter(drafter: Drafter, given: Mapping[str, Any]) -> dict[str, Any]:
     if not drafter.is_lookup:
         return {"draft_dtype": drafter.architectures[0].weight_dtype, **dict(drafter.assumed)}
-    is_record = isinstance(given["drafter"], Drafter)
+    is_record = isinstance(given.get("drafter"), Drafter)
     defaults = {"proposal_rate": 1.0 if is_record else TYPICAL_PROPOSAL_RATE, "lookup_time": 0.0}
     kept = {name for name, value in defaults.items() if getattr(drafter, name) == value}
     return {name: value for name, value in defaults.items() if name in kept - given.keys()}

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError
 from specmodel.base.naming import SETTABLE, counted
 from specmodel.base.notes import Note
@@ -25,6 +26,8 @@ from specmodel.cost.layouts import (
 from specmodel.drafters.published import taken_drafter
 from specmodel.models.architecture import Architecture, load_architecture
 
+TOLD = ("changes", "names", "drafter")
+"""What is said of the question before what was assumed of the deployment."""
 NO_DRAFTER = "none"
 """The name of a drafter that stands for none."""
 
@@ -71,18 +74,14 @@ def usually_deployed(
     requests
         Requests that must fit [request].
     """
-    values = _with_changes(values)
-    if isinstance(values.get("hardware"), str):
-        count, values["hardware"] = counted(values["hardware"])
-        values |= {"num_gpus": count} if count else {}
-    values = with_usual_drafter(values)
+    values = with_usual_drafter(with_counted_gpus(with_changes(values)))
     lay_out = partial(_laid_out, values=values, requests=requests)
     deployment, assumed = resolve(values, "changes ", lay_out)
-    told = {name: values.get(f"told_{name}") for name in ("changes", "names", "drafter")}
+    told = {name: values.get(f"told_{name}") for name in TOLD}
     return deployment, {name: value for name, value in told.items() if value} | assumed
 
 
-def _with_changes(values: Mapping[str, Any]) -> dict[str, Any]:
+def with_changes(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values with what `changes` replace, by dotted field, and what to say of it."""
     changes = values.get("changes")
     if not changes:
@@ -94,6 +93,14 @@ def _with_changes(values: Mapping[str, Any]) -> dict[str, Any]:
     told = [f"{k}={v}" for k, v in changes.items()] if isinstance(changes, Mapping) else changes
     told = [text for text in told if "." in text.partition("=")[0]]  # others are plain arguments
     return {**values, **found, "told_changes": ", ".join(told)}
+
+
+def with_counted_gpus(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with the count of a GPU's name, such as ``8xh200``, as `num_gpus`."""
+    if not isinstance(values.get("hardware"), str):
+        return dict(values)
+    count, name = counted(values["hardware"])
+    return {**values, "hardware": name} | ({"num_gpus": count} if count else {})
 
 
 def what_ifs(changes: Mapping[str, object] | Sequence[str]) -> dict[str, object]:
@@ -125,15 +132,21 @@ def literal(text: str) -> object:
 
 
 def with_usual_drafter(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with the target's usual drafter where `is_drafting` and none is named."""
+    """Return values with the target's usual drafter where `is_drafting` and none is named.
+
+    The target is then the record that was read for that.
+    """
     drafter, target = values.get("drafter"), values.get("target")
     if isinstance(drafter, str) and drafter == NO_DRAFTER:
         return {**values, "drafter": None}
     if drafter is not None or not values.get("is_drafting") or target is None:
         return dict(values)
-    model = target if isinstance(target, Architecture) else load_architecture(target)
-    usual, why = taken_drafter(model)
-    return {**values, "drafter": usual, "told_drafter": f"{usual} ({why})"}
+    if not isinstance(target, Architecture):
+        dtype = values.get("weight_dtype")
+        stored = None if dtype is None else check_dtype("weight_dtype", dtype)
+        target = load_architecture(target, weight_dtype=stored)
+    usual, why = taken_drafter(target)
+    return {**values, "target": target, "drafter": usual, "told_drafter": f"{usual} ({why})"}
 
 
 def _laid_out(

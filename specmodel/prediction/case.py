@@ -18,10 +18,10 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.base.notes import Note
 from specmodel.base.units import Numeric, check
 from specmodel.cost.arguments import AskedArguments
-from specmodel.cost.deploying import NAMES
+from specmodel.cost.deploying import NAMES, laid_out
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.layouts import HELD_REQUESTS
-from specmodel.cost.usual import deployed
+from specmodel.cost.usual import TOLD, deployed, with_changes
 from specmodel.drafters.acceptance import load_acceptance
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.typical import TypicalHeads, measured_acceptance, typical_heads
@@ -94,6 +94,13 @@ class Case:
     def at(self, **points: Any) -> Case:
         """Return it at other points."""
         return replace(self, points={**self.points, **points})
+
+    def laid_out(self, degrees: Mapping[str, Any]) -> Case:
+        """Return it with its GPUs laid out in other degrees, and what is then assumed."""
+        given = {**self.given, **degrees}
+        deployment, assumed = laid_out(self.deployment, with_changes(given), degrees)
+        told = {name: self.assumed[name] for name in TOLD if name in self.assumed}
+        return replace(self, deployment=deployment, assumed=told | assumed, given=given)
 
     @property
     def alone(self) -> dict[str, Any]:
@@ -287,12 +294,10 @@ def _no_acceptance(
     """Say what would do where no acceptance is known."""
     typical = "--acceptance typical (the median head published), or " if heads else ""
     told = f"{typical}a rate of yours, such as --acceptance-rate 0.7"
-    names = (
-        str(given.get(name, record.name))
-        for name, record in (("target", deployment.target), ("drafter", deployment.drafter))
-    )
-    both = " with ".join(names)
-    return InputError("acceptance", None, f"{told}, as none is published of {both}")
+    target = given.get("target", deployment.target.name)
+    drafter = given.get("drafter", kind_of(deployment))
+    expected = f"{told}, as none is published of {target} with {drafter}"
+    return InputError("acceptance", None, expected)
 
 
 def _further(heads: TypicalHeads | None, longest: int) -> str:

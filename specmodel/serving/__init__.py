@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         chain_state as chain_state,
         fluid_state as fluid_state,
     )
+    from specmodel.serving.compared import compare as compare
     from specmodel.serving.limits import Scheduler as Scheduler
     from specmodel.serving.outcome import Run as Run
     from specmodel.serving.requests import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         read_requests as read_requests,
     )
     from specmodel.serving.run import Service as Service, prepare as prepare
+    from specmodel.serving.scheduled import schedule as schedule
     from specmodel.serving.study import Study as Study, under_load as under_load
     from specmodel.serving.trial import Trial as Trial
 

@@ -19,7 +19,7 @@ from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.base.text import Viewed
-from specmodel.base.units import check, parse_seconds
+from specmodel.base.units import check, parse_seconds, single
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.prediction.case import Case, case_of
@@ -145,7 +145,7 @@ def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> 
     check_costs(**costs)
     trial, loads = None, list[Arrivals]()
     if not (given(asked, ("request_rate", "users")) or has_steps) and targets != (None, None):
-        trial, assumed = _trial(asked, case, policies)
+        trial, assumed = trial_of(case, asked, policies)
         study = trial.study
     else:
         study, assumed = _study(asked, case, policies)
@@ -166,21 +166,6 @@ def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> 
     )
 
 
-def trial_of(
-    arguments: Mapping[str, Any],
-    policies: Sequence[str],
-    *,
-    is_drafting: bool = True,
-    must_meet: bool = True,
-) -> tuple[Trial, dict[str, Any]]:
-    """Return what is tried under policies for the largest rate, and what was assumed.
-
-    With `must_meet`, targets are refused that a request alone misses under all policies.
-    """
-    asked, case = _resolved(arguments, is_drafting=is_drafting)
-    return _trial(asked, case, policies, must_meet=must_meet)
-
-
 def _resolved(arguments: Mapping[str, Any], *, is_drafting: bool) -> tuple[dict[str, Any], Case]:
     """Return what was given, and the case of what runs where."""
     asked = given(arguments, arguments)
@@ -191,9 +176,15 @@ def _resolved(arguments: Mapping[str, Any], *, is_drafting: bool) -> tuple[dict[
     return asked, case_of(where, is_drafting=is_drafting)
 
 
-def _trial(
-    asked: Mapping[str, Any], case: Case, policies: Sequence[str], *, must_meet: bool = True
+def trial_of(
+    case: Case, arguments: Mapping[str, Any], policies: Sequence[str], *, must_meet: bool = True
 ) -> tuple[Trial, dict[str, Any]]:
+    """Return what is tried under policies for the largest rate, and what was assumed.
+
+    `arguments` are those of the load, beside the case's own. With `must_meet`, targets are refused
+    that a request alone misses under all policies.
+    """
+    asked = {**case.given, **given(arguments, arguments)}
     (ttft, tpot), told = _targets(asked), dict[str, Any]()
     if ttft is None and tpot is not None:
         ttft, told["ttft_target"] = _TTFT, f"{_TTFT:g}s"
@@ -294,7 +285,8 @@ def _lengths(
     typed, name = given(asked, ("prompt_length", "output_length")), asked.get("workload")
     if typed:
         refuse_given(asked, ("workload",), "either a workload or lengths")
-        both = [typed.get(n) for n in ("prompt_length", "output_length")]
+        names = ("prompt_length", "output_length")
+        both = [single(n, typed.get(n), "one length of all requests") for n in names]
         plain_points(1, None, *both)  # refuses what is no length, or lacks
         prompt, output = (int(n or 0) for n in both)
         return Lengths(prompt_tokens=prompt, output_tokens=output, longest=max(prompt, output)), {}
@@ -347,6 +339,4 @@ def _targets(asked: Mapping[str, Any]) -> tuple[float | None, float | None]:
 
 
 def _time(name: str, value: float | str | None) -> float | None:
-    if isinstance(value, str):
-        return parse_seconds(name, value)
-    return None if value is None else float(check(name, value, above=0))
+    return None if value is None else parse_seconds(name, value)

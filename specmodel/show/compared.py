@@ -13,18 +13,14 @@ from specmodel.base.errors import InputError
 from specmodel.base.ranges import among, ranges_text, runs, spans
 from specmodel.base.text import wrap
 from specmodel.prediction.table import Form, Row, text_table
-from specmodel.show import forms, report
+from specmodel.show import forms, loads, report, within
 from specmodel.show.assumed import CHANGES, FOR_PROGRAMS, assumed_text, what_if_text
 from specmodel.show.columns import chosen
+from specmodel.show.within import CLOSE
 
 if TYPE_CHECKING:
     from specmodel.answers.alternatives import Alternatives
 
-CLOSE = 0.1
-"""Share by which one alternative must be slower than another to be told apart from it [-]. Of pairs
-of published plain decode times of one model on one engine, of other GPUs or layouts, those that
-are predicted at least so far apart are in the predicted order in 97 %, the others in 69 %
-(`calibration/alternatives.py`, 2026-11-26)."""
 _FORMS: dict[str, Form] = {
     "tpot": "{tpot_plain:s}>{tpot:s}",
     "best_draft_length": lambda row: str(row["best_draft_length"] or "none"),
@@ -37,22 +33,18 @@ _FASTEST = (
 )
 
 
-def answer(
-    found: Alternatives,
-    *,
-    carried: tuple[list[Row], str, str] = ([], "", ""),
-) -> forms.Answer:
-    """Return a comparison in all forms.
-
-    `carried` are columns of what alternatives carry within targets, words and a table of them.
-    """
+def answer(found: Alternatives) -> forms.Answer:
+    """Return a comparison in all forms."""
     predictions, notes = found.predictions, found.notes
     contexts = {context for p in predictions.values() for context in p.context_length.ravel()}
     if len(contexts) > 1:
         raise InputError("context_length", sorted(map(int, contexts)), "one context length")
-    cases = (p.case for p in predictions.values())
-    best = answers.compare(predictions, may_idle=all(c and c.draft_length is None for c in cases))
-    rows, told, part = carried
+    best = answers.compare(predictions)
+    rows, told, part = found.carried, "", ""
+    if rows:
+        told, part = loads.of_alternatives(found)
+    elif found.targets:
+        rows, told, part = within.of_alternatives(found)
     for column in (name for name in (rows or [{}])[0] if name != "alternative"):
         best[column] = best["alternative"].map({r["alternative"]: r[column] for r in rows})
     best = _with_gains(predictions, best)
@@ -65,7 +57,7 @@ def answer(
         }
         kind = {"is_even": len(counts) == 1, "is_of_models": len(models) > 1}
         words = [told, verdict(ranking, **kind), *notes]
-        rooms = {name: int(p.max_batch_size.max()) for name, p in predictions.items()}
+        rooms = {name: _room(p) for name, p in predictions.items()}
         parts = filter(None, [part, tables(ranking, rooms, _of_layouts(predictions))])
         held = _held(predictions, best)
         return page(predictions, " ".join(filter(None, words)), *parts, notes=held)
@@ -78,11 +70,23 @@ def _held(predictions: Mapping[str, report.Prediction], best: forms.DataFrame) -
     found = {}
     for name, p in predictions.items():
         rows = report.fitting(best)
-        most = p.draft_length.max()
+        most = p.evaluation.max_draft_length if _is_at_best(p) else 0
         drafts = rows[(rows["alternative"] == name) & (rows["best_draft_length"] < most)]
         sizes, lengths = (drafts[key].to_numpy() for key in ("batch_size", "best_draft_length"))
         found[name] = str(p.deployment.graph_note(sizes, lengths + 1.0) or "")
     return found
+
+
+def _is_at_best(prediction: report.Prediction) -> bool:
+    """Tell whether a prediction is at the best draft length of each point."""
+    return prediction.case is None or prediction.case.draft_length is None
+
+
+def _room(prediction: report.Prediction) -> int:
+    """Return how many requests fit in memory with the draft that is given, or with a shortest."""
+    memory = prediction.evaluation.memory
+    memory = replace(memory, verify_tokens=2.0) if _is_at_best(prediction) else memory
+    return int(memory.max_batch_size.max())
 
 
 def _of_layouts(predictions: Mapping[str, report.Prediction]) -> list[str]:

@@ -10,7 +10,7 @@ from specmodel.show import report
 from specmodel.show.forms import Answer
 
 if TYPE_CHECKING:
-    from specmodel.answers import CostTable
+    from specmodel.answers.cost_tables import StepCosts
 
 _PLACE = (
     "a FILE, with --speculative-algorithm DSPARK --speculative-dspark-sps-table-path FILE and"
@@ -29,20 +29,11 @@ CAVEATS = {
 """Where an engine departs from the table."""
 
 
-def answer(
-    dialect: str, table: CostTable, prediction: report.Prediction, costs: dict[str, Any] | None
-) -> Answer:
-    """Return a table in all forms: of a prediction at its points, and as SGLang's `costs`."""
-    from specmodel.answers.cost_tables import COLUMN_UNITS, costs_step_time, costs_text
+def answer(found: StepCosts) -> Answer:
+    """Return the times of steps in all forms."""
+    from specmodel.answers.cost_tables import COLUMN_UNITS
 
-    fragment, error = "", None
-    if costs is not None:
-        fragment = costs_text(costs)
-        error = float(abs(costs_step_time(costs, table) / table.step_time[0] - 1).max())
-
-    def page() -> str:
-        words, notes = _verdict(table, error, prediction), _for_engine(dialect, fragment)
-        return report.page(prediction, words, notes, _steps(table, prediction))
+    table, prediction, fragment = found.table, found.prediction, found.fragment
 
     def rows() -> list[Row]:
         marks = prediction.fits.repeat(table.draft_length + 1).tolist()
@@ -50,23 +41,28 @@ def answer(
 
     def fields() -> dict[str, Any]:
         return report.case_fields(prediction) | {
-            "for": dialect,
+            "for": found.engine,
             "fragment": fragment or None,
             "place": _PLACE if fragment else None,
-            "caveats": [CAVEATS[dialect]],
-            "largest_error": error,
+            "caveats": [CAVEATS[found.engine]],
+            "largest_error": found.largest_error,
             "draft_length": table.draft_length,
             "units": COLUMN_UNITS | {"fits": "-"},
             "rows": rows(),
         }
 
     return Answer(
-        page=page, fields=fields, rows=rows, warnings=prediction.warnings, fragment=fragment
+        page=lambda: report.page(prediction, _verdict(found), _for_engine(found), _steps(found)),
+        fields=fields,
+        rows=rows,
+        warnings=prediction.warnings,
+        fragment=fragment,
     )
 
 
-def _verdict(table: CostTable, error: float | None, p: report.Prediction) -> list[str]:
+def _verdict(found: StepCosts) -> list[str]:
     """Say how a step grows with the tokens verified and with the context."""
+    table = found.table
     step, most = table.step_time, table.draft_length + 1
     told = []
     for place in sorted({0, table.batch_size.size - 1}):
@@ -76,32 +72,32 @@ def _verdict(table: CostTable, error: float | None, p: report.Prediction) -> lis
         f"Verifying {most} tokens of each request takes, beside 1, {' and '.join(told)}: with"
         " drafting and rejection, at the first context."
     ]
-    if error is not None:
-        words.append(f"SGLang's table keeps each of these steps within {error:.1%}.")
+    if found.costs:
+        words.append(f"SGLang's table keeps each of these steps within {found.largest_error:.1%}.")
     if table.context_length.size > 1:
         first, last = table.context_length[[0, -1]]
         growth = (step[-1] / step[0]).max()
         words.append(f"From context {first} to {last} a step takes up to {growth:.2f}x as long.")
-    replicas = p.deployment.layout.replicas
+    replicas = found.prediction.deployment.layout.replicas
     if replicas > 1:
         words.append(f"Batch sizes and tokens are those of one of {replicas} replicas, all alike.")
     return words
 
 
-def _for_engine(dialect: str, fragment: str) -> str:
+def _for_engine(found: StepCosts) -> str:
     """Say how the engine takes the table, and where it behaves differently."""
-    if dialect == "vllm":
-        return wrap(CAVEATS[dialect])
-    if not fragment:
+    if found.engine == "vllm":
+        return wrap(CAVEATS["vllm"])
+    if found.costs is None:
         return wrap("SGLang's table knows one context; --csv has all.")
-    return wrap(f"For SGLang, {_PLACE}. --fragment-only prints it. {CAVEATS[dialect]}")
+    return wrap(f"For SGLang, {_PLACE}. --fragment-only prints it. {CAVEATS['sglang']}")
 
 
-def _steps(table: CostTable, p: report.Prediction) -> str:
+def _steps(found: StepCosts) -> str:
     """Return the times of steps, a table for each context; batches that do not fit are starred."""
-    blocks = []
+    table, held, blocks = found.table, found.prediction.fits, []
     for context, times, fits in zip(
-        table.context_length.tolist(), table.step_time, p.fits, strict=True
+        table.context_length.tolist(), table.step_time, held, strict=True
     ):
         columns = [
             (f"verified\n{tokens}", [seconds(float(time)) for time in times[:, place]])
@@ -110,4 +106,4 @@ def _steps(table: CostTable, p: report.Prediction) -> str:
         marks = zip(table.batch_size.tolist(), fits, strict=True)
         sizes = ("batch\nsize", [f"{size}{'' if inside else '*'}" for size, inside in marks])
         blocks.append(f"Step time at context {context}:\n{align_blocks(sizes, columns)}")
-    return "\n\n".join(blocks if p.fits.all() else [*blocks, "* does not fit in memory"])
+    return "\n\n".join(blocks if held.all() else [*blocks, "* does not fit in memory"])

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.text import SCREEN, listed, wrap
 from specmodel.prediction.table import Row, seconds, text_table
 from specmodel.show import report
-from specmodel.show.columns import LOADS, chosen, units
+from specmodel.show.columns import ALTERNATIVES, LOADS, chosen, units
 from specmodel.show.forms import Answer
 from specmodel.show.notes import in_words
 
 if TYPE_CHECKING:
-    from specmodel.serving import Loaded, Study, Targets, Trial
+    from specmodel.answers import Plan
+    from specmodel.answers.alternatives import Alternatives
+    from specmodel.serving.asked import Loaded
+    from specmodel.serving.capacity import Targets
+    from specmodel.serving.study import Study
+    from specmodel.serving.trial import Trial
 
 USUAL_POLICIES = (
     "Policies: fixed:K drafts K tokens in each step, schedule as many as are best for the requests"
@@ -262,14 +267,29 @@ def _carries_most(trial: Trial, rows: list[Row]) -> str:
     )
 
 
-def of_schedules(targets: Targets, rows: Sequence[Row]) -> str:
+def of_schedules(plan: Plan) -> str:
     """Say whether a schedule, a single length or none carries most, and what the others do."""
-    rates = {row["policy"]: row["capacity"] for row in rows}
+    from specmodel.serving.capacity import Targets
+
+    rates = {row["policy"]: row["capacity"] for row in plan.carried}
     best = max(rates, key=lambda name: rates[name])
     single = max(rate for name, rate in rates.items() if name.startswith("fixed"))
     kind, _, length = best.partition(":")
     here = {"none": "no draft", "fixed": f"one length, {length},"}.get(kind, "this schedule")
+    within = within_targets(Targets(**plan.targets))
     return (
-        f"Within {within_targets(targets)}, {here} carries most: {rates[best]:.3g} requests/s;"
+        f"Within {within}, {here} carries most: {rates[best]:.3g} requests/s;"
         f" the best single length {single:.3g}, none {rates['none']:.3g}."
     )
+
+
+def of_alternatives(found: Alternatives) -> tuple[str, str]:
+    """Return what alternatives carry within targets, in a sentence and a table."""
+    from specmodel.serving.capacity import Targets
+
+    best = max(found.carried, key=lambda row: row["capacity_per_gpu"])
+    within = within_targets(Targets(**found.targets))
+    told = f"Within {within}, {best['alternative']} carries most per GPU."
+    names = ("alternative", "capacity_plain", "capacity", "capacity_per_gpu")
+    columns = chosen([*names, *_PRICED[:1]], ALTERNATIVES, capacity="requests/s\nat best")
+    return told, text_table(found.carried, columns, left=["alternative"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.ranges import ranges_text, spans
@@ -10,6 +9,7 @@ from specmodel.base.text import Columns, align, command_lines, wrap
 from specmodel.prediction.table import Form, Row
 from specmodel.show import report
 from specmodel.show.forms import Answer, table
+from specmodel.show.loads import of_schedules
 from specmodel.show.operator import ends
 
 if TYPE_CHECKING:
@@ -22,20 +22,17 @@ _MOST_COLUMNS = 9
 """Batch sizes beside each other in a table."""
 
 
-def answer(plan: Plan, load: str = "", carried: Sequence[Row] = ()) -> Answer:
-    """Return a schedule in all forms.
-
-    `load` says what a simulated load decided, and `carried` has a row for each schedule tried.
-    """
-    caveats = (f"for {plan.format.name}, {plan.place}", f"made for {plan.limits}", *plan.caveats)
+def answer(plan: Plan) -> Answer:
+    """Return a schedule in all forms."""
+    caveats = (f"for {plan.config.name}, {plan.place}", f"made for {plan.limits}", *plan.caveats)
 
     def page() -> str:
         parts = [_for_engine(plan), _ranges_table(plan), _contexts_table(plan)]
-        return report.page(plan, _verdict(plan, load), *parts)
+        return report.page(plan, _verdict(plan), *parts)
 
     return Answer(
         page=page,
-        fields=lambda: _fields(plan, carried),
+        fields=lambda: _fields(plan),
         rows=plan.rows,
         warnings=_advice(plan),
         case=report.heading(plan.deployment),
@@ -44,16 +41,16 @@ def answer(plan: Plan, load: str = "", carried: Sequence[Row] = ()) -> Answer:
     )
 
 
-def _verdict(plan: Plan, load: str) -> list[str]:
+def _verdict(plan: Plan) -> list[str]:
     """Say whether and where speculation pays, and what the schedule loses."""
     schedule, deployment = plan.schedule, plan.deployment
     last = schedule.batch_size[-1]
     where = _counted(plan) if plan.largest == last else ""
     sizes = f"Batch sizes up to {last}, {plan.end}{where}."
     if schedule.max_draft_length:
-        above = _tokens(schedule.draft_length[-1]) if plan.format.keeps_last else "no draft"
-        if not plan.format.start:  # whose printed command ends the batch
-            sizes = f"{sizes.removesuffix('.')}; above, {plan.format.name} goes on with {above}."
+        above = _tokens(schedule.draft_length[-1]) if plan.config.keeps_last else "no draft"
+        if not plan.config.start:  # whose printed command ends the batch
+            sizes = f"{sizes.removesuffix('.')}; above, {plan.config.name} goes on with {above}."
         sizes += (
             f" Against the best length at each, the schedule loses {schedule.mean_loss:.1%} on"
             f" average, {schedule.loss.max():.1%} at most."
@@ -63,7 +60,7 @@ def _verdict(plan: Plan, load: str) -> list[str]:
         gain = report.if_it_fitted(gain, plan.largest, _counted(plan))
     is_loaded = plan.evaluation.prefill is not None
     words = [
-        load,
+        of_schedules(plan) if plan.carried else "",
         " ".join(filter(None, [gain, _graphs(plan), _losing(plan)])),
         _single(schedule),
         sizes,
@@ -136,7 +133,7 @@ def _losing(plan: Plan) -> str:
         f"{'Without that, speculation' if helps else 'Speculation'} stops paying above batch size"
         f" {most}: at {ranges_text([(most + 1, speedup.size)])} the best length gives"
         f" {told}x{why if speedup[most:].max() < 1 else ''};"
-        f" {plan.format.most_requests} {each} ends there."
+        f" {plan.config.most_requests} {each} ends there."
     )
 
 
@@ -179,15 +176,15 @@ def _for_engine(plan: Plan) -> str:
     """Return the fragment, where it goes, and its caveats."""
     if not plan.fragment:
         return ""
-    since = f" {plan.format.since} or newer" if plan.is_schedule and plan.format.since else ""
-    head = wrap(f"For {plan.format.name}{since}, {plan.place}:")
+    since = f" {plan.config.since} or newer" if plan.is_schedule and plan.config.since else ""
+    head = wrap(f"For {plan.config.name}{since}, {plan.place}:")
     notes = [wrap(f"{'. '.join(plan.caveats)}.")] if plan.caveats else []
     return "\n".join([head, _command(plan), *notes])
 
 
 def _command(plan: Plan) -> str:
     """Return the fragment in the engine's start command, or alone where a file holds it."""
-    if not plan.format.start:
+    if not plan.config.start:
         return plan.fragment
     layout = plan.deployment.layout
     degrees = {
@@ -197,7 +194,7 @@ def _command(plan: Plan) -> str:
     words = [f"--{name} {degree}" for name, degree in degrees.items() if degree > 1]
     words += ["--enable-expert-parallel"] if plan.deployment.expert_parallel > 1 else []
     words += [plan.limits, "--speculative-config '"]
-    return f"{command_lines([f'{plan.format.start} {plan.served}', *words])}\n{plan.fragment}'"
+    return f"{command_lines([f'{plan.config.start} {plan.served}', *words])}\n{plan.fragment}'"
 
 
 def _nothing(plan: Plan) -> str:
@@ -208,7 +205,7 @@ def _nothing(plan: Plan) -> str:
     gain = f"{best.max():.3f}x at batch size {best.argmax() + 1}"
     if plan.unbound.max_draft_length:
         return (
-            f"No schedule that {plan.format.name} takes is worth it: leave speculation off. The"
+            f"No schedule that {plan.config.name} takes is worth it: leave speculation off. The"
             f" most it could gain is {gain}."
         )
     return f"Speculation gains at most {gain}, within the tolerance: leave it off."
@@ -227,7 +224,7 @@ def _rule(plan: Plan) -> str:
     if here == free:
         told = f"{_tokens(here)} at most, instead of {_tokens(unbound.max_draft_length)}"
     return (
-        f"{plan.format.name} wants its longest draft at batch size 1: {told};"
+        f"{plan.config.name} wants its longest draft at batch size 1: {told};"
         f" {plan.cost_of_rule:.1%} over all batch sizes."
     )
 
@@ -288,7 +285,7 @@ def _contexts_table(plan: Plan) -> str:
     return f"Best draft length by context and batch size:\n{align(columns)}"
 
 
-def _fields(plan: Plan, carried: Sequence[Row]) -> dict[str, Any]:
+def _fields(plan: Plan) -> dict[str, Any]:
     """Return the fields of JSON, in SI units."""
     from specmodel.answers.schedule import COLUMN_UNITS, draft_ranges
 
@@ -298,7 +295,7 @@ def _fields(plan: Plan, carried: Sequence[Row]) -> dict[str, Any]:
         report.case_fields(plan)
         | {
             "warnings": _advice(plan),
-            "for": plan.format.name.lower(),
+            "for": plan.config.name.lower(),
             "fragment": plan.fragment or None,
             "place": plan.place or None,
             "caveats": plan.caveats,
@@ -321,7 +318,7 @@ def _fields(plan: Plan, carried: Sequence[Row]) -> dict[str, Any]:
             "units": COLUMN_UNITS | {"speedup_low": "-", "speedup_high": "-", "fits": "-"},
             "rows": plan.rows(),
         }
-        | ({"carried": carried} if carried else {})
+        | ({"carried": plan.carried} if plan.carried else {})
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from specmodel.base.text import align, table_width, wrap
-from specmodel.prediction.table import Form, Row, columns_of
+from specmodel.base.text import align, wrap
+from specmodel.prediction.table import Form, Row, columns_of, filler, fitted
 from specmodel.show import report
 from specmodel.show.forms import Answer, records
 
@@ -106,9 +106,9 @@ def _tornado_table(rows: list[Row]) -> str:
         "speedup": "{speedup_at_low:.2f}>{speedup_at_high:.2f}",
         "target\neff.": "{target_efficiency_at_low:.2f}>{target_efficiency_at_high:.2f}",
     }
-    outputs = ("speedup", "target_efficiency")
-    ends = [[[f"{row[f'{o}_at_{end}']:.2f}" for end in _ENDS] for o in outputs] for row in rows]
-    moved = [row for row, own in zip(rows, ends, strict=True) if any(a != b for a, b in own)]
+    both = "{{speedup_at_{0}:.2f}} {{target_efficiency_at_{0}:.2f}}"
+    low, high = (filler(both.format(end)) for end in _ENDS)
+    moved = [row for row in rows if low(row) != high(row)]
     shown = (moved or rows)[:_MOST_ROWS]
     return _table(shown, columns, len(rows) - len(shown), "which move neither in these digits")
 
@@ -145,10 +145,8 @@ def _sobol_table(found: Sensitivity, output: str) -> str:
 
 def _table(rows: Sequence[Row], forms: dict[str, Form], rest: int, note: str) -> str:
     """Return rows in at most 80 columns, and a line about the rest."""
-    columns = columns_of(rows, forms.items())
-    while table_width(columns) > 80:
-        columns = columns[:-1]
-    table = align(columns, left=[columns[0][0]])
+    columns, _ = fitted(columns_of(rows, forms.items()), [*forms][:0:-1])
+    table = align(columns, left=[*forms][:1])
     return f"{table}\n{wrap(f'and {rest} more, {note}.')}" if rest > 0 else table
 
 

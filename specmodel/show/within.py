@@ -7,16 +7,29 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from specmodel.prediction.table import Row, seconds, varies
+from specmodel.prediction.table import Row, seconds, text_table, varies
+from specmodel.show.columns import ALTERNATIVES, chosen
 
 if TYPE_CHECKING:
+    from specmodel.answers.alternatives import Alternatives
     from specmodel.prediction.outcome import Prediction
 
 
+CLOSE = 0.1
+"""Share by which one alternative must be slower than another to be told apart from it [-]. Of pairs
+of published plain decode times of one model on one engine, of other GPUs or layouts, those that
+are predicted at least so far apart are in the predicted order in 97 %, the others in 69 %
+(`calibration/alternatives.py`, 2026-11-26)."""
 _MOST_SEARCHED = 4096
 """Most points that are tried for the largest batch within a target [-]."""
+_LARGEST_SEARCHED = 1024
+"""Largest batch size of alternatives that is tried, at least [request]."""
 _MOST_JUDGED = 512
 """Points of which the interval is told [-]."""
+_ALTERNATIVES = (
+    *("alternative", "largest_batch_size", "throughput_per_gpu_within"),
+    "cost_per_million_tokens",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +198,43 @@ def within_target(
         kept = case.at(batch_size=[*(size for size in sizes if size < last), last])
         prediction = replace(predicted(kept), shown=prediction.shown)
     return prediction, found
+
+
+def of_alternatives(found: Alternatives) -> tuple[list[Row], str, str]:
+    """Return what the largest batches of alternatives within a time per token carry.
+
+    In rows, a sentence and a table.
+    """
+    from specmodel.prediction.predicting import predicted
+
+    target, rows = found.targets["tpot"], list[Row]()
+    for name, prediction in found.predictions.items():
+        most = max(_LARGEST_SEARCHED, int(prediction.batch_size.max()))
+        every = predicted(found.cases[name].at(batch_size=range(1, most + 1)))
+        own = Within(target=target, prediction=every).row(found.prices.get(name))
+        rows.append({"alternative": name} | own)
+    return rows, *within_table(rows, seconds(target))
+
+
+def within_table(rows: Sequence[Row], target: str) -> tuple[str, str]:
+    """Return what the largest batches within a time per token carry, in a sentence and a table."""
+    rates = {row["alternative"]: row["throughput_per_gpu_within"] or 0.0 for row in rows}
+    best = max(rows, key=lambda row: rates[row["alternative"]])
+    most = rates[best["alternative"]]
+    if not most:
+        return f"Within {target} a token no alternative has a batch.", ""
+    close = [
+        name
+        for name, rate in rates.items()
+        if name != best["alternative"] and rate * (1 + CLOSE) > most
+    ]
+    near = f"; too close to tell apart: {'; '.join(close)}" if close else ""
+    told = (
+        f"Within {target} a token, most per GPU: {best['alternative']}, {most:.0f} tokens/s with"
+        f" {best['largest_batch_size']} requests at once{near}."
+    )
+    table = text_table(rows, chosen(_ALTERNATIVES, ALTERNATIVES), left=["alternative"])
+    return told, f"Within {target} a token:\n{table}"
 
 
 def _size(row: Row) -> int:

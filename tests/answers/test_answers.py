@@ -12,7 +12,6 @@ from hypothesis import given, settings, strategies as st
 
 from specmodel import InputError, load_architecture, ngram_drafter, predict
 from specmodel.answers import (
-    best_draft_lengths,
     break_even,
     compare,
     explain,
@@ -168,22 +167,27 @@ def test_two_axes_of_batch_sizes_are_refused():
         sweet_spots(p)
 
 
-@pytest.mark.parametrize("function", [sweet_spots, best_draft_lengths])
-def test_points_that_are_no_grid_are_refused(function):
+def test_points_that_are_no_grid_are_refused():
     p = predict(**QWEN, batch_size=[1, 64, 2], draft_length=[1, 3, 5], acceptance=0.7)
     with pytest.raises(InputError, match="along another axis"):
-        function(p)
+        sweet_spots(p)
 
 
 # best draft length, break-even, comparison
 
 
+def best(name, longest, **points):
+    """The comparison of one alternative, at the best draft length of each point."""
+    p = grid(name, draft_length=None, max_draft_length=longest, **points)
+    return compare({name: p})
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_best_draft_lengths_are_those_of_predict(name):
-    lengths = np.arange(1, 11)
-    p = grid(name, batch_size=[1, 3, 40, 300], draft_length=lengths[:, None])
-    idle = grid(name, batch_size=[1, 3, 40, 300], draft_length=0)
-    table = best_draft_lengths(p)
+def test_what_is_compared_are_the_best_lengths_of_all(name):
+    sizes, lengths = [1, 3, 40, 300], np.arange(1, 11)
+    p = grid(name, batch_size=sizes, draft_length=lengths[:, None])
+    idle = grid(name, batch_size=sizes, draft_length=0)
+    table = best(name, 10, batch_size=sizes)
     assert table["best_draft_length"].tolist() == p.best_draft_length[0].astype(int).tolist()
     for i, row in enumerate(table.itertuples()):
         length = row.best_draft_length
@@ -209,12 +213,10 @@ def test_drafts_whose_states_do_not_fit_are_left_out_where_shorter_ones_do():
     p = grid("hybrid", batch_size=[8, 30, 300], draft_length=np.arange(1, 6)[:, None])
     assert p.speedup.argmax(axis=0)[1] > 1
     assert (p.max_batch_size[:, 1] >= 30).tolist() == [True, True, False, False, False]
-    table = best_draft_lengths(p)
+    table = best("hybrid", 5, batch_size=[8, 30, 300])
     assert table["fits"].tolist() == [True, True, False]
-    best = 1 + p.speedup.argmax(axis=0)
-    assert table["best_draft_length"].tolist() == [best[0], 2, best[2]]
-    alone = grid("hybrid", batch_size=[8, 30, 300], draft_length=1, max_draft_length=5)
-    assert alone.best_draft_length.tolist() == table["best_draft_length"].tolist()
+    longest = 1 + p.speedup.argmax(axis=0)
+    assert table["best_draft_length"].tolist() == [longest[0], 2, longest[2]]
 
 
 def test_nothing_is_drafted_where_only_a_plain_pass_fits():
@@ -222,28 +224,11 @@ def test_nothing_is_drafted_where_only_a_plain_pass_fits():
     p = grid("hybrid", batch_size=[8, 50, 300], draft_length=np.arange(6)[:, None])
     assert (p.max_batch_size[:, 1] >= 50).tolist() == [True] + 5 * [False]
     assert (p.speedup[1:, 1] > 1).all()
-    drafted = grid("hybrid", batch_size=[8, 50, 300], draft_length=np.arange(1, 6)[:, None])
-    for table in map(best_draft_lengths, (p, drafted)):
-        assert table["best_draft_length"].tolist()[1] == 0
-        assert table["speedup"].tolist()[1] == 1
-        assert table["fits"].tolist() == [True, True, False]
-        assert (table["limited_by"] == "memory").tolist() == [False, True, False]
-    alone = grid("hybrid", batch_size=[8, 50, 300], draft_length=1, max_draft_length=5)
-    assert alone.best_draft_length.tolist() == table["best_draft_length"].tolist()
-
-
-def test_draft_length_zero_counts_as_no_speculation():
-    p = grid("n-gram", batch_size=[1, 2], draft_length=[[0], [1]], acceptance=0.01)
-    table = best_draft_lengths(p)
-    assert table["best_draft_length"].tolist() == [0, 0]
-    assert table["speedup"].tolist() == [1, 1]
-
-
-def test_one_draft_length_is_compared_with_none():
-    p = grid("n-gram", batch_size=[1, 256], draft_length=2, acceptance=0.5)
-    table = best_draft_lengths(p)
-    expected = [2 if gain > 1 else 0 for gain in p.speedup]
-    assert table["best_draft_length"].tolist() == expected
+    table = best("hybrid", 5, batch_size=[8, 50, 300])
+    assert table["best_draft_length"].tolist()[1] == 0
+    assert table["speedup"].tolist()[1] == 1
+    assert table["fits"].tolist() == [True, True, False]
+    assert (table["limited_by"] == "memory").tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -289,16 +274,16 @@ def test_from_the_sure_rate_the_interval_is_above_one():
 
 
 def test_alternatives_keep_their_rows_and_share_gpus():
+    points = {"batch_size": [1, 8], "draft_length": 3}
     found = {
-        "one": grid("n-gram", batch_size=[1, 8]),
-        "two": grid("n-gram", batch_size=[1, 8], tensor_parallel=2),
+        "one": grid("n-gram", **points),
+        "two": grid("n-gram", **points, tensor_parallel=2),
     }
     table = compare(found)
     assert table["alternative"].tolist() == ["one", "one", "two", "two"]
     for name, rows in table.groupby("alternative"):
-        expected = best_draft_lengths(found[name])
-        for column in expected:
-            np.testing.assert_array_equal(rows[column], expected[column])
+        for column in ("batch_size", "speedup", "tpot", "fits"):
+            np.testing.assert_array_equal(rows[column], getattr(found[name], column))
     share = table["throughput"] / table["throughput_per_gpu"]
     assert share.tolist() == [1, 1, 2, 2]
     with pytest.raises(InputError, match="at least one alternative"):

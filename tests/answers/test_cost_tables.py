@@ -1,6 +1,5 @@
 """Tables of step times: against predictions, by hand, and as SGLang's own code reads them."""
 
-import bisect
 import json
 from dataclasses import replace
 
@@ -10,7 +9,6 @@ from engine_modules import own_module
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from specmodel.answers.cost_tables import (
-    FORMS,
     MOST_STEPS,
     CostTable,
     cost_table,
@@ -146,25 +144,8 @@ def test_what_is_additive_is_found_again(sizes, length, a, b):
     np.testing.assert_allclose(read_off, table.step_time[0], rtol=1e-8)
 
 
-@given(sizes=SIZE_LISTS, length=st.integers(1, 9))
-@settings(deadline=None)
-def test_rates_are_those_of_the_fewest_requests(sizes, length):
-    table = planted(sizes, length, lambda n, m: 1e-3 * n + 1e-5 * m)
-    costs = sglang_costs(table, "rates")
-    assert costs["max_batch_tokens"] == sizes[-1] * (length + 1)
-    tokens = costs["sample_batch_tokens"]
-    assert tokens == sorted(set(tokens))
-    for count, rate in zip(tokens, costs["sample_steps_per_sec"], strict=True):
-        fewest = min(n for n in sizes if n * (length + 1) >= count)
-        assert count % fewest == 0
-        assert 1 / rate == pytest.approx(1e-3 * fewest + 1e-5 * count, rel=1e-12)
-
-
 def read(costs, requests, tokens):
     """Seconds that a table says of one step, by the words of SGLang's documentation."""
-    if "sample_batch_tokens" in costs:
-        place = bisect.bisect_right(costs["sample_batch_tokens"], tokens) - 1
-        return 1 / costs["sample_steps_per_sec"][max(place, 0)]
 
     def line(xs, ys, x):
         x = min(max(x, xs[0]), xs[-1])
@@ -177,58 +158,46 @@ def read(costs, requests, tokens):
     return costs["bias_seconds"] + own + line(costs["m_probes"], costs["theta_seconds"], tokens)
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", DEPLOYMENTS)
-def test_files_say_what_the_steps_take(name, form):
+def test_files_say_what_the_steps_take(name):
     table = made(name)
-    costs = json.loads(costs_text(sglang_costs(table, form)))
+    costs = json.loads(costs_text(sglang_costs(table)))
     found = [[read(costs, n, n * q) for q in table.verify_tokens] for n in table.batch_size]
     np.testing.assert_allclose(costs_step_time(costs, table), found, rtol=1e-12)
     error = np.abs(found / table.step_time[0] - 1)
-    assert error.max() < {"additive": 0.05, "rates": 0.8}[form]
-    if form == "additive":
-        assert (np.diff(costs["alpha_seconds"]) >= 0).all()
-        assert (np.diff(costs["theta_seconds"]) >= 0).all()
-    else:
-        assert (np.diff(costs["sample_steps_per_sec"]) <= 0).all()
+    assert error.max() < 0.05
+    assert (np.diff(costs["alpha_seconds"]) >= 0).all()
+    assert (np.diff(costs["theta_seconds"]) >= 0).all()
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("form", FORMS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(sizes=SIZE_LISTS, length=st.integers(1, 9), requests=st.integers(1, 300))
-def test_sglang_itself_reads_the_same_off_its_file(sizes, length, requests, form, tmp_path):
+def test_sglang_itself_reads_the_same_off_its_file(sizes, length, requests, tmp_path):
     pytest.importorskip("msgspec")
     module, path = own_module("sglang", SGLANG), tmp_path / "costs.json"
     table = made("moe", sizes=sizes, length=length)
-    costs = sglang_costs(table, form)
+    costs = sglang_costs(table)
     path.write_text(costs_text(costs), encoding="utf-8")
     loaded = module.load_sps_table_from_path(str(path))
     assert not module.is_uninitialized_sps_table(loaded)
     for n, steps in zip(table.batch_size.tolist(), costs_step_time(costs, table), strict=True):
         for q, step in enumerate(steps, start=1):
-            if form == "additive":
-                told = loaded.step_time(num_reqs=n, budget=n * (q - 1))
-            else:
-                told = 1 / loaded.lookup(n * q)
+            told = loaded.step_time(num_reqs=n, budget=n * (q - 1))
             assert told == pytest.approx(step, rel=1e-12)
     assert json.loads(loaded.to_json()) == costs
-    if form == "additive":
-        expected = read(costs, requests, 2 * requests)
-        told = loaded.step_time(num_reqs=requests, budget=requests)
-        assert told == pytest.approx(expected, rel=1e-12)
+    expected = read(costs, requests, 2 * requests)
+    told = loaded.step_time(num_reqs=requests, budget=requests)
+    assert told == pytest.approx(expected, rel=1e-12)
 
 
 def test_what_cannot_be_tabulated_is_refused():
     table = made("dense", contexts=CONTEXTS)
     with pytest.raises(InputError, match=r"^context_length: got \[512, 9000\]; expected one"):
         sglang_costs(table)
-    with pytest.raises(InputError, match=r"^form: got 'sums'; expected additive or rates"):
-        sglang_costs(made("dense"), "sums")
     many = made("dense", sizes=range(1, MOST_STEPS // (LENGTH + 1) + 2))
     with pytest.raises(InputError, match=r"^batch_size: got '683 of them'; expected at most 682"):
         sglang_costs(many)
-    assert len(sglang_costs(many, "rates")["sample_batch_tokens"]) > 683
     for drafter in (None, "ngram"):
         d, _ = deploy(target="llama-3.1-8b", hardware="h100_sxm", drafter=drafter)
         with pytest.raises(InputError, match=r"^drafter: got .*; expected a head or a model"):

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import specmodel
 from specmodel.answers import (
-    DIALECTS,
+    CONFIG_FORMATS,
     Schedule,
-    dialect,
+    config_format,
     draft_length_schedule,
     draft_ranges,
 )
@@ -303,7 +303,7 @@ LENGTHS = st.lists(st.integers(0, 12), min_size=1, max_size=60).map(
 @pytest.mark.parametrize(("engine", "version"), READERS)
 @given(lengths=LENGTHS)
 def test_engines_read_back_the_lengths(engine, version, lengths):
-    text = dialect(engine, version).fragment(schedule_of(lengths))
+    text = config_format(engine, version).fragment(schedule_of(lengths))
     assert READERS[engine, version](text, len(lengths)) == lengths
     assert max(map(len, text.splitlines())) <= 80
 
@@ -324,7 +324,7 @@ def own_parser(engine):
 @given(lengths=LENGTHS, more=st.integers(0, 9))
 def test_vllm_itself_reads_back_the_lengths(lengths, more):
     parser = own_parser("vllm")
-    config = json.loads(dialect("vllm").fragment(schedule_of(lengths)))
+    config = json.loads(config_format("vllm").fragment(schedule_of(lengths)))
     assume("num_speculative_tokens_per_batch_size" in config)
     found = parser["build_dynamic_sd_schedule_lookup"](
         config["num_speculative_tokens_per_batch_size"],
@@ -357,8 +357,8 @@ def test_vllm_itself_has_these_lengths_at_each_batch_size(steps, largest, longes
 def test_sglang_itself_reads_back_the_lengths_and_keeps_them(lengths, accepted, tmp_path):
     parser, path = own_parser("sglang"), tmp_path / "schedule.json"
     schedule = schedule_of(lengths)
-    path.write_text(dialect("sglang").fragment(schedule), encoding="utf-8")
-    flags = dialect("sglang").place(schedule, "eagle3", "").split()
+    path.write_text(config_format("sglang").fragment(schedule), encoding="utf-8")
+    flags = config_format("sglang").place(schedule, "eagle3", "").split()
     first = int(flags[flags.index("--speculative-num-steps") + 1])
     assert first in parser["resolve_candidate_steps_from_config"](str(path))
     params = parser["AdaptiveSpeculativeParams"](first, str(path))
@@ -373,7 +373,7 @@ def test_sglang_itself_reads_back_the_lengths_and_keeps_them(lengths, accepted, 
 @given(lengths=LENGTHS)
 def test_yaml_is_what_a_reader_of_yaml_takes_it_for(lengths):
     yaml = pytest.importorskip("yaml")
-    text = dialect("tensorrt-llm").fragment(schedule_of(lengths))
+    text = config_format("tensorrt-llm").fragment(schedule_of(lengths))
     longest, thresholds = read_yaml(text)
     assert yaml.safe_load(text) == {"max_draft_len": longest, "draft_len_schedule": thresholds}
 
@@ -385,17 +385,19 @@ def test_fragments_of_known_schedules():
         "mtp": {"method": "mtp"},
         "model": {"method": "draft_model", "model": "DRAFTER"},
     }.items():
-        assert json.loads(dialect("vllm").fragment(schedule_of(lengths), drafter)) == method | {
+        assert json.loads(
+            config_format("vllm").fragment(schedule_of(lengths), drafter)
+        ) == method | {
             "num_speculative_tokens": 3,
             "num_speculative_tokens_per_batch_size": ranges,
         }
-    alone = dialect("vllm").fragment(schedule_of([3] * 9), "mtp")
+    alone = config_format("vllm").fragment(schedule_of([3] * 9), "mtp")
     assert alone == '{"method": "mtp", "num_speculative_tokens": 3}'
     falling = schedule_of([4] * 3 + [2] * 4 + [0] * 5)
-    newest, older = dialect("tensorrt-llm"), dialect("tensorrt-llm", "1.2")
+    newest, older = config_format("tensorrt-llm"), config_format("tensorrt-llm", "1.2")
     assert newest.fragment(falling) == "max_draft_len: 4\ndraft_len_schedule: {3: 4, 7: 2}"
     assert older.fragment(falling) == "max_draft_len: 4\ndraft_len_schedule: {1: 4, 4: 2, 8: 0}"
-    sglang = json.loads(dialect("sglang").fragment(schedule_of(lengths)))
+    sglang = json.loads(config_format("sglang").fragment(schedule_of(lengths)))
     assert sglang == {
         str(first): {"candidate_steps": [length]} for first, length in ((1, 3), (17, 2), (65, 0))
     }
@@ -406,7 +408,7 @@ def test_fragments_of_known_schedules():
 )
 def test_vllm_wants_a_multiple_of_several_modules(longest, modules, written):
     """`SpeculativeConfig` refuses any other length beyond n_predict; ranges may stay below it."""
-    config = json.loads(dialect("vllm").fragment(schedule_of([longest, 1]), "mtp", modules))
+    config = json.loads(config_format("vllm").fragment(schedule_of([longest, 1]), "mtp", modules))
     assert config["num_speculative_tokens"] == written
     ranges = config["num_speculative_tokens_per_batch_size"]
     assert [length for _, _, length in ranges] == [longest, 1]
@@ -417,30 +419,30 @@ def test_vllms_names_of_drafters_of_a_block():
     methods = {"dflash": "dflash", "dspark": "dspark", "suffix": "suffix", "ngram-gpu": "ngram_gpu"}
     methods |= {"p-eagle": "eagle3", "pard": "draft_model"}
     for name, method in methods.items():
-        config = json.loads(dialect("vllm").fragment(schedule_of([3]), name))
+        config = json.loads(config_format("vllm").fragment(schedule_of([3]), name))
         assert config["method"] == method
         assert config.get("parallel_drafting", False) == (name in ("p-eagle", "pard"))
 
 
-@pytest.mark.parametrize("engine", DIALECTS)
+@pytest.mark.parametrize("engine", CONFIG_FORMATS)
 def test_where_nothing_pays_there_is_nothing_to_load(engine):
-    assert dialect(engine).fragment(schedule_of([0] * 9)) == ""
+    assert config_format(engine).fragment(schedule_of([0] * 9)) == ""
 
 
 def test_versions_are_those_of_tensorrt_llm():
     for version in ("1.3", "1.3.0rc20", "2.0", "10.1.4"):
-        assert dialect("tensorrt-llm", version) == dialect("tensorrt-llm")
+        assert config_format("tensorrt-llm", version) == config_format("tensorrt-llm")
     for version in ("newest", "1", "1.x", "", "-1.2", "1.2 beta"):
         with pytest.raises(InputError, match=r"^engine_version: got .*1\.2 or 1\.3"):
-            dialect("tensorrt-llm", version)
+            config_format("tensorrt-llm", version)
     with pytest.raises(InputError, match=r"^engine_version: got '0.33'; expected none with vllm"):
-        dialect("vllm", "0.33")
+        config_format("vllm", "0.33")
 
 
 @pytest.mark.parametrize("version", [None, "1.2"])
 def test_tensorrt_llm_refuses_a_schedule_that_it_would_cut(version):
     with pytest.raises(InputError, match=r"schedule: got .*longest_first"):
-        dialect("tensorrt-llm", version).fragment(schedule_of([1, 2]))
+        config_format("tensorrt-llm", version).fragment(schedule_of([1, 2]))
 
 
 MODELS = ["mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-120b", "phi-3.5-moe", "llama-3.1-70b"]
@@ -477,10 +479,10 @@ def test_on_real_pairs_no_constant_length_is_better_whatever_the_engine(target, 
         )
         known = ("was not fitted on", "larger than any CUDA graph")
         assert all(any(word in told for word in known) for told in prediction.warnings)
-        first = dialect(engine, version).longest_first
+        first = config_format(engine, version).longest_first
         schedule = draft_length_schedule(prediction.speedup, longest_first=first)
         assert_no_constant_is_better(prediction.speedup, schedule, everywhere=not first)
-        lengths = read(dialect(engine, version).fragment(schedule), largest)
+        lengths = read(config_format(engine, version).fragment(schedule), largest)
         assert lengths == schedule.draft_length.tolist()
         on = schedule.draft_length > 0
         assert (schedule.speedup[on][first:] >= 1).all()

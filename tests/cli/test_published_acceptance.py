@@ -95,7 +95,7 @@ def test_no_draft_is_longer_than_what_was_measured(run, refused):
         (f"compare {WHERE} --drafter eagle3", "as none is published of deepseek-v3 with eagle3"),
         (
             f"sweep {NAMED.replace('mtp', 'mtp,eagle', 1)} --draft-length 3 --batch-size 8",
-            "--drafter: got 'mtp,eagle'; expected one, with",
+            "--drafter: got ['mtp', 'eagle']; expected one, with",
         ),
         (f"sweep {NAMED} --draft-length 9 --batch-size 8", "at least draft_length = 9 rates"),
     ],

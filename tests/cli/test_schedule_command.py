@@ -282,7 +282,7 @@ def test_a_gain_within_the_tolerance_is_not_worth_it(run, document):
     ("command", "name", "stack"),
     [(SMALL, "vllm", "vllm"), (SGLANG, "sglang", "sglang"), (TENSORRT, "tensorrt-llm", "trtllm")],
 )
-def test_the_engine_of_the_dialect_is_taken_unless_another_is_given(
+def test_the_engine_of_the_format_is_taken_unless_another_is_given(
     command, name, stack, document, run
 ):
     answer = document(command)
@@ -473,7 +473,7 @@ WRONG = [
     (BASE + " --engine-version 0.33", "--engine-version: got '0.33'", "none with vllm"),
     (TENSORRT + " --engine-version new", "--engine-version: got 'new'", "1.2 or 1.3"),
     (SGLANG.replace("eagle3", "ngram"), "--drafter: got 'ngram'", "eagle, eagle3, mtp", "sglang"),
-    (SGLANG.replace("eagle3", "olmoe-1b-7b"), "--drafter: got 'olmoe-1b-7b'", "sglang"),
+    (SGLANG.replace("eagle3", "qwen3-8b"), "--drafter: got 'qwen3-8b'", "sglang"),
     (BASE + " --engine ./no.toml", "--engine", "no.toml"),
     (BASE + " --set engine.kernel_time=-1", "--set engine.kernel_time", "-1"),
     (BASE + " --tolerance -0.1", "--tolerance: got -0.1"),

@@ -12,7 +12,6 @@ from specmodel.answers.cost_tables import COLUMN_UNITS
 
 WHERE = " --target qwen3-30b-a3b --hardware h200_sxm --drafter parallel --max-draft-length 7"
 TABLE = " --format cost-table"
-RATES = " --format rate-table"
 SGLANG = "schedule --for sglang" + TABLE + WHERE
 VLLM = "schedule --for vllm" + TABLE + WHERE
 SMALL = " --batch-size 1,4,16"
@@ -29,24 +28,23 @@ def run(capsys):
     return run
 
 
-@pytest.mark.parametrize("form", ["", RATES])
-def test_all_forms_tell_the_same(run, form):
-    status, fragment, err = run(SGLANG + SMALL + form + " --fragment-only")
+def test_all_forms_tell_the_same(run):
+    status, fragment, err = run(SGLANG + SMALL + " --fragment-only")
     assert status == 0
     costs = json.loads(fragment)
-    document = json.loads(run(SGLANG + SMALL + form + " --json")[1])
+    document = json.loads(run(SGLANG + SMALL + " --json")[1])
     assert json.loads(document["fragment"]) == costs
     assert err.splitlines() == [f"specmodel: warning: {text}" for text in document["warnings"]]
     (fitted,) = document["warnings"]
     assert fitted.startswith("the engine SGLang was not fitted on ")
-    assert ("bias_seconds" in costs) == (form != RATES)
+    assert "bias_seconds" in costs
     assert document["units"] == COLUMN_UNITS | {"fits": "-"}
-    table = list(csv.DictReader(io.StringIO(run(SGLANG + SMALL + form + " --csv")[1])))
+    table = list(csv.DictReader(io.StringIO(run(SGLANG + SMALL + " --csv")[1])))
     assert {row.pop("fits") for row in table} == {"True"}
     numbers = [{k: v for k, v in row.items() if k != "fits"} for row in document["rows"]]
     assert [{k: float(v) for k, v in row.items()} for row in table] == numbers
     assert len(table) == 3 * 8
-    told = run(SGLANG + SMALL + form)[1]
+    told = run(SGLANG + SMALL)[1]
     assert f"within {document['largest_error']:.1%}" in told
     assert "--speculative-dspark-sps-table-path FILE" in told
     assert max(map(len, told.splitlines())) <= 80
@@ -92,7 +90,6 @@ def test_several_contexts_are_tables_but_no_file_of_sglang(run):
     ("command", "argument", "expected"),
     [
         (VLLM + " --fragment-only", "--fragment-only: got True", "--csv has it"),
-        (VLLM + RATES, "--format: got 'rate-table'", "reads none"),
         (VLLM + " --tolerance 0.1", "--tolerance: got 0.1", "none with --format cost-table"),
         (VLLM + " --acceptance-rate 0.1", "--acceptance-rate: got 0.1", "none with --format"),
         (VLLM + " --for-load --tpot-target 9ms", "--for-load", "no --format cost-table"),
@@ -103,7 +100,6 @@ def test_several_contexts_are_tables_but_no_file_of_sglang(run):
             "none of a schedule",
         ),
         (SGLANG + " --context-length 1,2 --fragment-only", "--context-length", "expected one"),
-        (SGLANG + RATES + " --context-length 1,2", "--context-length", "expected one"),
         (SGLANG + " --json --csv", "--csv: got True", "one of --json"),
         (SGLANG + " --json --fragment-only", "--fragment-only", "one of --json"),
         (SGLANG + " --max-draft-length 2,3", "--max-draft-length", "'2,3'"),
@@ -147,15 +143,15 @@ def test_a_longer_draft_hides_more_of_the_host(run):
         assert other["step_time"] > row["step_time"]
 
 
-@pytest.mark.parametrize("dialect", ["sglang", "vllm"])
-def test_the_engine_of_the_dialect_is_taken_unless_another_is_given(run, dialect):
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_the_engine_of_the_format_is_taken_unless_another_is_given(run, engine):
     def made(more=""):
-        return json.loads(run(f"schedule --for {dialect}{TABLE}{WHERE}{SMALL}{more} --json")[1])
+        return json.loads(run(f"schedule --for {engine}{TABLE}{WHERE}{SMALL}{more} --json")[1])
 
     table = made()
-    assert table["deployment"]["stack"] == dialect
-    assert table["assumptions"]["engine"].startswith(f"{dialect} (")
-    assert made(f" --engine {dialect}")["rows"] == table["rows"]
+    assert table["deployment"]["stack"] == engine
+    assert table["assumptions"]["engine"].startswith(f"{engine} (")
+    assert made(f" --engine {engine}")["rows"] == table["rows"]
     ideal, slow = made(" --engine ideal"), made(" --host-speed 0.5")
     assert ideal["deployment"]["engine"] == "ideal"
     assert "engine" not in ideal["assumptions"]

@@ -238,6 +238,12 @@ def test_a_model_and_a_gpu_are_answered_as_by_predict(run):
     assert acceptance.startswith("specmodel: acceptance: qwen3-30b-a3b with eagle3: ")
     assert acceptance.endswith("of the unchanged target")
     assert length == "specmodel: draft_length: the best of each row"
+    axes = {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "target.experts_per_token": [2, 8]}
+    plan = plan_sweep(axes, columns=["speedup", "limited_by", "fits"])  # the same from Python
+    assert "".join(csv_chunks(plan)) == out
+    assert [f"specmodel: {name}: {told}" for name, told in plan.taken.items()] == [
+        *(drafter, acceptance, length),
+    ]
     words = " ".join(run("predict qwen3-30b-a3b h200")[1].split())
     assert graphs.removeprefix("specmodel: warning: at batch").split(": ")[0] in words
 

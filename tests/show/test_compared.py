@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from specmodel.show import carried, compared
+from specmodel.show import compared, within
 
 
 def ranked(rates, fits=None):
@@ -71,10 +71,10 @@ def test_the_table_of_a_target_names_who_carries_most_and_who_is_too_close():
         }
         for name, rate in (("a", 1000.0), ("b", 950.0), ("c", 500.0), ("d", None))
     ]
-    told, table = carried.within_table(rows[:3], "9ms")
+    told, table = within.within_table(rows[:3], "9ms")
     assert told.endswith("a, 1000 tokens/s with 64 requests at once; too close to tell apart: b.")
     assert table.splitlines()[-1].split() == ["c", "->64", "->500"]
-    assert carried.within_table(rows[3:], "9ms") == (
+    assert within.within_table(rows[3:], "9ms") == (
         "Within 9ms a token no alternative has a batch.",
         "",
     )

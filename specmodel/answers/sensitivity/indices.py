@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,13 +21,6 @@ NO_VARIATION = 1e-9
 _SAMPLES = [2**power for power in range(6, 17)]
 _BATCHES = 256
 """Most batches of rows that are resampled [-]."""
-
-
-class Distribution(Protocol):
-    """Anything that has quantiles: a frozen distribution of scipy.stats, or a `Range`."""
-
-    def ppf(self, q: FloatArray) -> FloatArray:
-        """Return quantiles, the shape of the probabilities."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,7 +45,7 @@ class SobolIndices:
 
 def sobol_indices(
     function: Callable[[FloatArray], FloatArray],
-    distributions: Sequence[Distribution],
+    distributions: Sequence[Any],
     *,
     samples: int,
     generator: np.random.Generator,
@@ -80,7 +73,8 @@ def sobol_indices(
         Takes points of shape (inputs, n) and returns values of shape (outputs, n) or (n,); names of
         the outputs, for errors.
     distributions, generator
-        Law of each input, and the source of the scrambling and of the resamples.
+        Law of each input, whose ``ppf`` gives quantiles: a frozen distribution of scipy.stats or a
+        `Range`; and the source of the scrambling and of the resamples.
     samples
         Rows of each of the two sample matrices, a power of two; the function is evaluated at
         ``samples * (inputs + 2)`` points [-].
@@ -128,7 +122,7 @@ def sobol_indices(
 
 
 def _points(
-    distributions: Sequence[Distribution], n: int, generator: np.random.Generator
+    distributions: Sequence[Any], n: int, generator: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Draw the two matrices, each of shape (inputs, n), from one sequence."""
     from scipy.stats import qmc

@@ -26,7 +26,7 @@ from specmodel.answers.sweeps.columns import (
     parquet_options,
 )
 from specmodel.answers.sweeps.plan import Part, Plan
-from specmodel.answers.sweeps.workers import WORKER_TIMEOUT, chosen_workers, results
+from specmodel.answers.sweeps.workers import chosen_workers, results
 from specmodel.base.errors import InputError, install
 from specmodel.base.files import followed, refusing
 
@@ -69,7 +69,7 @@ def sweep_to_file(
     overwrite: bool = False,
     workers: int | None = None,
     client: Client | str | None = None,
-    worker_timeout: float = WORKER_TIMEOUT,
+    worker_timeout: float | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> int:
     """Compute a sweep of any size and write it while it is computed, in float32.

@@ -7,10 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.algebra.acceptance import FORMS
-from specmodel.base.errors import InputError, nearest
+from specmodel.algebra.acceptance import FORMS, Acceptance
+from specmodel.base.errors import InputError, given, nearest, refuse_given
+from specmodel.base.naming import counted
 from specmodel.base.records import Record
 from specmodel.cost.deploying import DEFAULT_ENGINE, NAMES, RECORDS
+from specmodel.cost.usual import with_usual_drafter
+from specmodel.prediction.case import (
+    ACCEPTANCE,
+    DEFAULT_BATCH_SIZES,
+    case_of,
+    given_form,
+    of_unchanged,
+)
 from specmodel.prediction.columns import COLUMN_UNITS, LOAD_COLUMNS, with_ends
 from specmodel.prediction.evaluate import LOAD
 
@@ -28,7 +37,7 @@ SETTINGS = ("measured_draft_length", "max_draft_length")
 """Parameters with one value for the whole sweep."""
 
 BY_POSITION, _FRACTION = "acceptance_by_position", "accepted_fraction"
-_REQUIRED = ("target", "hardware", "drafter", "batch_size")
+_REQUIRED = ("target", "hardware")
 _WITH_LENGTH = ("verify_tokens", "tree_width")
 
 
@@ -55,7 +64,7 @@ def _check_kinds(name: str, value: Any, kinds: set[type]) -> None:
 
 def check_names(values: Mapping[str, list[Any]]) -> None:
     """Refuse names that are unknown or missing."""
-    known = (*NAMES, *POINT_AXES, *FORMS, *SETTINGS)
+    known = (*NAMES, *POINT_AXES, *ACCEPTANCE, *SETTINGS)
     for name, value in values.items():
         if name not in known and not is_label(name):
             expected = f"a parameter such as {nearest(name, known)}"
@@ -72,15 +81,74 @@ def check_names(values: Mapping[str, list[Any]]) -> None:
             raise InputError(name, values[name], "one value for the whole sweep")
 
 
+def with_usual(values: Mapping[str, list[Any]]) -> tuple[dict[str, list[Any]], dict[str, str]]:
+    """Return values with the usual ones for what is not given, and what to say of these.
+
+    That is the usual drafter of one model, what is published of one model with one drafter, and the
+    batch sizes of `predict`. The count of ``8xh200`` is a degree.
+    """
+    _check_several(values)
+    found: dict[str, list[Any]] = {"batch_size": [*DEFAULT_BATCH_SIZES], **_with_degree(values)}
+    told: dict[str, str] = {}
+    if "drafter" not in values:
+        usual = with_usual_drafter({"target": values["target"][0], "is_drafting": True})
+        found["drafter"], told["drafter"] = [usual["drafter"]], usual["told_drafter"]
+    if not given_form(values).keys() - {"acceptance"}:
+        published = _published(found)
+        found[BY_POSITION] = listed(BY_POSITION, published.acceptance_by_position)
+        told["acceptance"] = published.source
+    found.pop("acceptance", None)
+    if "draft_length" not in values:
+        told["draft_length"] = "the best of each row"
+    return found, told
+
+
+def _check_several(values: Mapping[str, list[Any]]) -> None:
+    """Refuse lists without what is taken of one model with one drafter, all that lacks at once."""
+    if not any(len(values.get(name, ())) > 1 for name in ("target", "drafter")):
+        return
+    lacking = {} if "drafter" in values else {"drafter": "--drafter ngram"}
+    lacking |= {} if given(values, ACCEPTANCE) else {"acceptance": "--acceptance-rate 0.7"}
+    if lacking:
+        why = "as only one model with one drafter has what is usual and published"
+        raise InputError(next(iter(lacking)), None, f"{' '.join(lacking.values())}, {why}")
+
+
+def _with_degree(values: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return values with the count of a single GPU such as ``8xh200`` as a degree."""
+    gpu, *others = values["hardware"]
+    count, name = counted(gpu) if isinstance(gpu, str) and not others else (None, gpu)
+    if count is None:
+        return {**values}
+    refuse_given(values, ("tensor_parallel", "data_parallel"), f"none, as {count} GPUs are named")
+    return {**values, "hardware": [name], "tensor_parallel": [count]}
+
+
+def _published(values: Mapping[str, list[Any]]) -> Acceptance:
+    """Return the acceptance that is published of one model with one drafter."""
+    names = ("target", "drafter", "hardware", "acceptance", "measured_draft_length")
+    for name in names[:2]:
+        if len(values[name]) > 1:
+            raise InputError(name, values[name], "one, with the acceptance that is published")
+    asked: dict[str, Any] = {name: values[name][0] for name in names if name in values}
+    if not isinstance(asked.get("acceptance", ""), str):
+        expected = "a name of what is published; numbers are acceptance_rate"
+        raise InputError("acceptance", asked["acceptance"], expected)
+    asked |= {"tensor_parallel": 1, "draft_length": values.get("draft_length")}
+    return of_unchanged(
+        case_of(asked).known_acceptance, {"changes": [name for name in values if "." in name]}
+    )
+
+
 def columns_of(
-    wanted: Sequence[str] | None, given: Mapping[str, Any], *, interval: bool
+    wanted: Sequence[str] | None, values: Mapping[str, Any], *, interval: bool
 ) -> tuple[str, ...]:
     """Return the columns beside the labels: those wanted, and those that tell points apart."""
     found = [*COLUMN_UNITS]
-    if given.keys() & {*LOAD}:
+    if values.keys() & {*LOAD}:
         found += [column.name for column in LOAD_COLUMNS]
     found = with_ends(found) if interval else found
-    own = {"acceptance_rate": BY_POSITION not in given, _FRACTION: _FRACTION in given}
+    own = {"acceptance_rate": BY_POSITION not in values, _FRACTION: _FRACTION in values}
     found[:0] = [name for name, is_there in own.items() if is_there]
     if wanted is None:
         wanted = [name for name in DEFAULT_COLUMNS if name in found]
@@ -89,12 +157,12 @@ def columns_of(
         return tuple(found)
     if interval and not any(str(name).endswith(("_low", "_high", "_chance")) for name in wanted):
         wanted = with_ends(wanted)
-    known = [*found, *ordered(dict.fromkeys(filter(is_label, given)))]
+    known = [*found, *ordered(dict.fromkeys(filter(is_label, values)))]
     for name in wanted:
         if name not in known:
             expected = f"columns such as {nearest(name, known)}; --columns all writes every one"
             raise InputError("columns", name, expected)
-    axes = {*POINT_AXES, "acceptance_rate", *given.keys() & {*FORMS}}
+    axes = {*POINT_AXES, "acceptance_rate", *values.keys() & {*FORMS}}
     return tuple(name for name in found if name in axes or name in wanted)
 
 

@@ -21,6 +21,7 @@ from specmodel.answers.sweeps.parameters import (
     labels_of,
     listed,
     ordered,
+    with_usual,
 )
 from specmodel.base.errors import InputError
 from specmodel.base.notes import Note
@@ -99,6 +100,8 @@ class Plan:
         best one.
     settings, columns
         Arguments of `predict` that are the same for all points; columns beside the labels.
+    taken
+        What was taken for parameters that were not given, by their names.
     """
 
     deployments: _Labelled
@@ -106,7 +109,8 @@ class Plan:
     acceptance: Acceptance
     settings: dict[str, Any]
     columns: tuple[str, ...]
-    skipped: tuple[str, ...] = field(default=())
+    skipped: tuple[str, ...] = ()
+    taken: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -248,7 +252,8 @@ def plan_sweep(
         for the best of each point, acceptance as one of acceptance_rate, tokens_per_step,
         step_efficiency, accepted_fraction (with measured_draft_length) and acceptance_by_position;
         proposal_rate, lookup_time, popularity_exponent; and, with a dot, fields of hardware,
-        engine, target and drafter, such as hardware.memory.peak_bytes_per_s.
+        engine, target and drafter, such as hardware.memory.peak_bytes_per_s. Of one model the
+        drafter is by default its usual one, and acceptance what is published of the two.
     columns
         Columns wanted beside those of the parameters, which always come: `DEFAULT_COLUMNS` by
         default, "all" for every one.
@@ -276,6 +281,7 @@ def plan_sweep(
     """
     values = {name: listed(name, value) for name, value in axes.items() if value is not None}
     check_names(values)
+    values, taken = with_usual(values)
     settings = {name: values[name][0] for name in SETTINGS if name in values}
     measured = settings.pop("measured_draft_length", None)
     forms: dict[str, Any] = {name: values.get(name) for name in FORMS}
@@ -295,6 +301,7 @@ def plan_sweep(
         settings=settings | {"interval": interval} | price,
         columns=columns_of(columns, values, interval=interval) + ((COST.name,) if price else ()),
         skipped=skipped,
+        taken=taken,
     )
     _check_points(plan)
     return plan

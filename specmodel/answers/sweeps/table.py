@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from specmodel.answers.sweeps.columns import Column, csv_header, csv_text, data_frame, part_columns
 from specmodel.answers.sweeps.plan import Part, Plan, plan_sweep
-from specmodel.answers.sweeps.workers import WORKER_TIMEOUT, chosen_workers, results
+from specmodel.answers.sweeps.workers import chosen_workers, results
 from specmodel.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,25 +21,22 @@ MOST_IN_FRAME = 20_000_000
 def sweep(
     axes: Mapping[str, Any],
     *,
-    columns: Sequence[str] | None = None,
-    interval: bool = False,
-    skip_impossible: bool = False,
-    gpu_hour_price: float | None = None,
     workers: int | None = None,
     client: Client | str | None = None,
-    worker_timeout: float = WORKER_TIMEOUT,
+    worker_timeout: float | None = None,
+    **how: Any,
 ) -> pd.DataFrame:
     """Predict every combination of the axes.
 
     Parameters
     ----------
-    axes, columns, interval, skip_impossible
+    axes
         As for `plan_sweep`.
-    gpu_hour_price
-        As for `plan_sweep` [-].
     workers, client, worker_timeout
         Threads, one for each core by default [-]; or in their place a Dask client, or the address
-        of a scheduler, and how long it may be without any worker [s].
+        of a scheduler, and how long it may be without any worker, 60 by default [s].
+    **how
+        Columns and other settings, as for `plan_sweep`.
 
     Returns
     -------
@@ -54,13 +51,7 @@ def sweep(
     >>> len(table), list(table.columns[:4])
     (6, ['target', 'drafter', 'hardware', 'engine'])
     """
-    plan = plan_sweep(
-        axes,
-        columns=columns,
-        interval=interval,
-        skip_impossible=skip_impossible,
-        gpu_hour_price=gpu_hour_price,
-    )
+    plan = plan_sweep(axes, **how)
     if plan.num_points > MOST_IN_FRAME:
         expected = f"at most {MOST_IN_FRAME:,} in a table: write more to a file"
         raise InputError("num_points", plan.num_points, expected)
@@ -76,7 +67,7 @@ def csv_chunks(
     *,
     workers: int | None = None,
     client: Client | str | None = None,
-    worker_timeout: float = WORKER_TIMEOUT,
+    worker_timeout: float | None = None,
 ) -> Iterator[str]:
     """Yield a sweep as CSV text while it is computed: the header, then the lines of each part.
 

@@ -65,17 +65,20 @@ def results(
 
 
 def chosen_workers(
-    workers: int | None, client: Client | str | None, worker_timeout: float = WORKER_TIMEOUT
+    workers: int | None, client: Client | str | None, worker_timeout: float | None = None
 ) -> AbstractContextManager[Workers]:
     """Return the cluster that is given, or else threads: by default one for each core."""
     if client is None:
+        if worker_timeout is not None:
+            raise InputError("worker_timeout", worker_timeout, "none without --scheduler")
         has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS and Windows
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
         return threads(cores if workers is None else workers)
     if workers is not None:
         raise InputError("workers", workers, "none with a scheduler, which has its own")
-    check("worker_timeout", worker_timeout, above=0, maximum=_LONGEST)
-    return dask_workers(client, worker_timeout)
+    timeout = WORKER_TIMEOUT if worker_timeout is None else worker_timeout
+    check("worker_timeout", timeout, above=0, maximum=_LONGEST)
+    return dask_workers(client, timeout)
 
 
 @contextmanager

@@ -29,8 +29,8 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
     table, ax
         Columns batch_size, context_length, best_draft_length and fits; of one context with
         draft_length and speedup, a row for each length, of which the best is framed. Of several
-        contexts the best lengths alone are drawn, a row a point, as `answers.best_draft_lengths`
-        returns them too. What does not fit is hatched.
+        contexts the best lengths alone are drawn, a row a point, as `answers.compare` returns
+        them too. What does not fit is hatched.
     """
     best = "best_draft_length"
     rows = frames.checked(table, ("batch_size", "context_length", best), ("fits",))

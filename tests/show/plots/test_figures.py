@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from texts import unreadable, written
 
 from specmodel import deploy, predict
-from specmodel.answers import best_draft_lengths, break_even, explain, pass_components
+from specmodel.answers import break_even, compare, explain, pass_components
 from specmodel.answers.sensitivity import OperatingPoint, sobol, tornado, uncertain_ranges
 from specmodel.answers.unions import measured_unions
 from specmodel.cli.plot import LEAST_WIDTH
@@ -114,16 +114,9 @@ def at_a_point(analysis):
 
 
 def best(sizes, contexts):
-    context = np.reshape(contexts, (1, -1, 1))
-    lengths = np.reshape(range(1, 11), (-1, 1, 1))
-    found = predict(
-        **deployment(),
-        batch_size=sizes,
-        draft_length=lengths,
-        context_length=context,
-        acceptance=0.7,
-    )
-    return best_draft_lengths(found)
+    context = np.reshape(contexts, (-1, 1))
+    found = predict(**deployment(), batch_size=sizes, context_length=context, acceptance=0.7)
+    return compare({"": found})
 
 
 def needed(sizes, lengths, contexts=(1024,)):

@@ -1,4 +1,4 @@
-"""Schedules of draft lengths as each engine's own configuration."""
+"""Schedules of draft lengths in the format of each engine's own configuration."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Any
 from specmodel.answers.schedule import Schedule
 from specmodel.base.errors import InputError
 from specmodel.drafters.names import LOOKUPS
+from specmodel.prediction.case import Case, kind_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dialect:
+class ConfigFormat:
     """How the configuration of an engine states a schedule.
 
     Parameters
@@ -48,12 +49,13 @@ class Dialect:
     since: str = ""
     start: str = ""
 
-    def check_drafter(self, kind: str, drafter: Any) -> None:
+    def check_drafter(self, case: Case) -> None:
         """Refuse a drafter of a kind whose length the engine cannot change."""
+        kind = kind_of(case.deployment)
         if self.drafters and kind not in self.drafters:
             engine = self.name.lower()
             expected = f"{', '.join(self.drafters)} with --for {engine}, which varies no other's"
-            raise InputError("drafter", drafter, f"{expected} length")
+            raise InputError("drafter", case.given.get("drafter", kind), f"{expected} length")
 
     def fragment(
         self, schedule: Schedule, drafter: str = "", num_modules: int = 1, path: str = ""
@@ -67,19 +69,19 @@ class Dialect:
         return self.write(schedule, drafter, num_modules, path) if drafts else ""
 
 
-def dialect(name: str, version: str | None = None) -> Dialect:
+def config_format(name: str, version: str | None = None) -> ConfigFormat:
     """Return how an engine takes a schedule.
 
     Parameters
     ----------
     name
-        One of `DIALECTS`.
+        One of `CONFIG_FORMATS`.
     version
         Of TensorRT-LLM, which up to 1.2 takes the first batch size of each length, not the last.
     """
-    if name not in DIALECTS:
-        raise InputError("dialect", name, f"one of: {', '.join(DIALECTS)}")
-    found = DIALECTS[name]
+    if name not in CONFIG_FORMATS:
+        raise InputError("config_format", name, f"one of: {', '.join(CONFIG_FORMATS)}")
+    found = CONFIG_FORMATS[name]
     if version is None:
         return found
     if name != "tensorrt-llm":
@@ -180,8 +182,8 @@ _VLLM_METHODS = {
     "model": "draft_model",
 }
 
-DIALECTS = {
-    "vllm": Dialect(
+CONFIG_FORMATS = {
+    "vllm": ConfigFormat(
         name="vLLM",
         most_requests="--max-num-seqs",
         since="0.24",
@@ -196,7 +198,7 @@ DIALECTS = {
             "The batch size that vLLM goes by counts requests that are being prefilled",
         ),
     ),
-    "tensorrt-llm": Dialect(
+    "tensorrt-llm": ConfigFormat(
         name="TensorRT-LLM",
         most_requests="max_batch_size",
         write=_tensorrt_llm,
@@ -208,7 +210,7 @@ DIALECTS = {
         longest_first=True,
         keeps_last=False,
     ),
-    "sglang": Dialect(
+    "sglang": ConfigFormat(
         name="SGLang",
         most_requests="--max-running-requests",
         write=_sglang,

@@ -1,0 +1,101 @@
+"""Alternatives side by side, and what each carries within targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from specmodel.answers.alternatives import Alternatives, alternatives
+from specmodel.base.errors import given, refuse_given
+from specmodel.base.units import single
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.models.architecture import Architecture
+from specmodel.prediction.case import DEFAULT_BATCH_SIZES
+
+Searching: TypeAlias = Callable[[int], AbstractContextManager[Mapping[str, Any]]]
+"""Gives how so many searches are computed, as `capacities` takes it, while they are."""
+
+_OF_EACH = ("prefill", "gpu_hour_price")
+"""Arguments of a load that alternatives may have each their own of."""
+_LONGEST = 3
+"""Longest draft of the schedules that are tried under a load [token]."""
+
+
+def compare(
+    target: Architecture | str | Path | Sequence[str],
+    hardware: HardwareProfile | str | Path | Sequence[str],
+    *,
+    workers: int = 1,
+    client: Any = None,
+    **arguments: Any,
+) -> Alternatives:
+    """Compare models, GPUs, layouts, dtypes, engines, drafters or lengths, as the command does.
+
+    Parameters
+    ----------
+    target, hardware
+        Models and GPUs, one or a list of each; ``8xh200`` is eight of one.
+    workers, client
+        Where capacities are searched, as `capacities` takes it [-].
+    **arguments
+        Those of `specmodel.predict`, of which those of `answers.alternatives.LISTS` may be lists:
+        every combination is an alternative. One combination alone stands for all layouts of its
+        GPUs. With `tpot_target` [s] also the largest batch of each within it; with `for_load` and
+        targets, as in `specmodel.load`, the largest rate of each. `gpu_hour_price` is then a price,
+        or one for each GPU [-].
+
+    Returns
+    -------
+    Alternatives
+        Printed, what the command prints.
+
+    Examples
+    --------
+    >>> found = compare("mixtral-8x7b", ["2xh100", "2xh200"], acceptance=0.7, batch_size=[1, 64])
+    >>> [*found.predictions]
+    ['2xh100', '2xh200']
+    """
+    asked = {"batch_size": DEFAULT_BATCH_SIZES, "target": target, "hardware": hardware}
+    how = {"workers": workers, "client": client}
+    return compared(asked | arguments, lambda _: nullcontext(how))
+
+
+def compared(arguments: Mapping[str, Any], searching: Searching) -> Alternatives:
+    """Return alternatives, and what each carries within targets, if there are any.
+
+    Parameters
+    ----------
+    arguments
+        Those of `compare`.
+    searching
+        Where capacities are searched.
+    """
+    asked = given(arguments, arguments)
+    if asked.pop("for_load", False):
+        return _under_load(asked, searching)
+    refuse_given(asked, ["prefill"], "--for-load with it")
+    if "tpot_target" not in asked:
+        refuse_given(asked, ["gpu_hour_price"], "--tpot-target with it")
+    return alternatives(asked)
+
+
+def _under_load(asked: Mapping[str, Any], searching: Searching) -> Alternatives:
+    """Return alternatives with the largest rate of each."""
+    from specmodel.serving.asked import OF_LOADS, trial_of
+    from specmodel.serving.carried import carried_by
+
+    load = {name: asked[name] for name in OF_LOADS if name in asked and name not in _OF_EACH}
+    found, trials = alternatives({n: v for n, v in asked.items() if n not in load}), {}
+    for name, case in found.cases.items():
+        length = single("draft_length", case.draft_length, "one of each alternative")
+        policies = ["none", "schedule" if length is None else f"fixed:{length}"]
+        longest = max(min(case.longest_draft(), _LONGEST), length or 1)
+        own = {**load, "prefill": found.prefill[name], "max_draft_length": longest}
+        trial, _ = trial_of(case, own, policies, must_meet=False)
+        trials[name] = trial, policies
+    with searching(2 * len(trials)) as how:
+        carried = carried_by(trials, found.prices, **how)
+    return replace(found, targets=vars(trial.targets), carried=carried)

@@ -1,0 +1,101 @@
+"""Schedules of draft lengths for an engine, and which carries most within targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from specmodel.answers.config_formats import ConfigFormat, config_format as format_of
+from specmodel.answers.plan import Plan
+from specmodel.answers.plans import engine_case, plan_schedule
+from specmodel.base.errors import given
+from specmodel.base.naming import is_id
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.models.architecture import Architecture
+from specmodel.prediction.case import Case
+from specmodel.serving.compared import Searching
+
+_TOLD = ("workload", "ttft_target", "attainment", "requests")
+"""What is told of that which was assumed of a load."""
+
+
+def schedule(
+    target: Architecture | str | Path,
+    hardware: HardwareProfile | str | Path,
+    config_format: str = "vllm",
+    *,
+    engine_version: str | None = None,
+    workers: int = 1,
+    client: Any = None,
+    **arguments: Any,
+) -> Plan:
+    """Schedule draft lengths for an engine, as the command does.
+
+    Parameters
+    ----------
+    target, hardware
+        Model and GPU, as in `specmodel.predict`.
+    config_format, engine_version
+        Whose configuration is written, one of `answers.CONFIG_FORMATS`, and its version where that
+        matters.
+    workers, client
+        Where capacities are searched, as `capacities` takes it [-].
+    **arguments
+        Those of `specmodel.predict` but for draft lengths and batch sizes, and `max_batch_size`
+        [request] and `tolerance` [-] as in `answers.plan_schedule`. With `for_load` and targets, as
+        in `specmodel.load`, that of schedule, single lengths and none which carries most.
+
+    Examples
+    --------
+    >>> plan = schedule("qwen3-30b-a3b", "h200", acceptance=0.7, max_batch_size=8)
+    >>> plan.schedule.ranges
+    ((1, 4, 3), (5, 8, 5))
+    """
+    asked = {**arguments, "target": target, "hardware": hardware}
+    how = {"workers": workers, "client": client}
+    plan = scheduled(format_of(config_format, engine_version), asked, lambda _: nullcontext(how))
+    return replace(plan, served=str(target)) if is_id(str(target)) else plan
+
+
+def scheduled(config: ConfigFormat, arguments: Mapping[str, Any], searching: Searching) -> Plan:
+    """Return the schedule that gains most, or carries most where a load is asked about.
+
+    Parameters
+    ----------
+    config, arguments
+        How the engine takes it, and what is asked, as in `schedule`.
+    searching
+        Where capacities are searched.
+    """
+    asked = given(arguments, arguments)
+    ends = {name: asked.pop(name, None) for name in ("max_batch_size", "tolerance")}
+    if not asked.pop("for_load", False):
+        return plan_schedule(engine_case(config, asked), config, **ends)
+    from specmodel.serving.asked import OF_LOADS
+
+    load = {name: asked.pop(name) for name in OF_LOADS if name in asked}
+    case = engine_case(config, asked)
+    return _carrying_most(case, plan_schedule(case, config, ends=False, **ends), load, searching)
+
+
+def _carrying_most(case: Case, plan: Plan, load: Mapping[str, Any], searching: Searching) -> Plan:
+    """Return what carries most of a schedule, single lengths and none, by simulation."""
+    from specmodel.serving.asked import trial_of
+    from specmodel.serving.carried import best_schedule, with_single_lengths
+
+    tried = with_single_lengths(plan.schedule, plan.gain)
+    trial, assumed = trial_of(case, {**load, "max_draft_length": case.longest_draft()}, [*tried])
+    with searching(len(tried)) as how:
+        best, rows = best_schedule(trial, tried, **how)
+    told = {name: assumed[name] for name in _TOLD if name in assumed}
+    return replace(
+        plan,
+        prediction=replace(plan.prediction, assumptions={**plan.assumptions, **told}),
+        schedule=best,
+        freed=None,
+        targets=vars(trial.targets),
+        carried=rows,
+    )
