@@ -65,7 +65,6 @@ _OUTPUT = (
 @own("overwrite", bool, "Replace what has that name.")
 @own("workers", int, "Threads.  [default: one for each core]")
 @own("scheduler", "ADDRESS", "A Dask cluster in place of threads.")
-@own("worker_timeout", settings.Seconds(), "How long it may be without workers.  [default: 60 s]")
 @own("yes", bool, "Compute more than 1,000,000,000 points.")
 def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> None:
     """Predict every combination of lists and ranges, at any size.
@@ -91,7 +90,6 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
           --set hardware.memory.peak_bytes_per_s=4.8e12,8e12
     """
     where = {"workers": options.pop("workers"), "client": options.pop("scheduler")}
-    where["worker_timeout"] = options.pop("worker_timeout")
     plan = _plan(_in_order(options))
     if plan.num_points > MOST_WITHOUT_YES and not yes:
         expected = f"--yes to compute more than {MOST_WITHOUT_YES:,} points"

@@ -35,7 +35,10 @@ def compiled_function(
     # nothing is allocated, so that references to arrays need not be counted, which takes most time
     for part in parts:
         register_jitable(_nrt=False, inline="always" if part in hot else "never")(part)
-    entry = _stamped(function, given, _stamp(parts))
+    stamp = _stamp(parts)
+    entry = _stamped(function, given, stamp)
+    # numba reads all that a file of its own lists at once, which must not name what is gone
+    entry.__qualname__ += f"_{stamp[:12]}"
     njit = cast(Any, numba.njit)  # whose types lack `_nrt`
     try:
         compiled: Callable[..., None] = njit(cache=True, _nrt=False)(entry)

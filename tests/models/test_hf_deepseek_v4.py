@@ -261,4 +261,4 @@ def test_what_does_not_fit_in_v41_is_refused_by_its_key(read_shared, changes, me
 )
 def test_tables_that_no_gpu_holds_are_told(target, told):
     assumed = deploy(target=target, hardware="b200", tensor_parallel=8)[1]
-    assert assumed.get("ngram_memory") == told
+    assert (str(note) if (note := assumed.get("ngram_memory")) else None) == told

@@ -217,7 +217,7 @@ def test_what_config_json_does_not_say_of_the_cache_is_not_taken_from_the_other(
     target = read(OWN, beside)
     assert (target.kv_dtype, target.other_kv_dtype) == ("bf16", "fp8")
     told = deploy(target=target, hardware="b200")[1]
-    assert told["kv_dtype"] == "bf16 (fp8 by hf_quant_config.json, not taken)"
+    assert str(told["kv_dtype"]) == "bf16 (fp8 by hf_quant_config.json, not taken)"
     assert "kv_dtype" not in deploy(target=target, hardware="b200", kv_dtype="fp8")[1]
     alone = read(OWN, NVFP4)
     assert alone.other_kv_dtype is None
