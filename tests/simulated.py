@@ -4,8 +4,6 @@ import json
 import re
 import shlex
 
-import pytest
-
 from specmodel import cli
 
 MINE = "test_simulate_policies"
@@ -256,13 +254,6 @@ def typed(names):
     return [re.sub(r"^best-fixed:\d+$", "best-fixed", name) for name in names]
 
 
-def shown(command):
-    """A short name for a case."""
-    for text, short in ((MEASURED, "MEASURED"), (PREDICTED, "PREDICTED")):
-        command = command.replace(text, short)
-    return repr(command)[:90]
-
-
 def policy_case(policy, *fragments):
     """A command with a policy that cannot be used, and what the error must contain."""
     return f"{MEASURED} --policy none,{shlex.quote(policy)}", *(fragments or ("--policy:", policy))
@@ -292,15 +283,14 @@ def check_one_line(status, out, err, fragments):
 
 def check_refused(command, fragments, folder, capsys, monkeypatch):
     """The command fails in one line, writes nothing, and replays only if it must to know."""
-    if "--timeline" in command:
-        pytest.importorskip("matplotlib")
 
     def too_late(*_, **__):
         raise AssertionError("a replay was begun")
 
-    if not any(word in command for word in REPLAYED):
-        monkeypatch.setattr("specmodel.replay.run.replay_piece", too_late)
     before = listing(folder)
-    status = cli.main(shlex.split(command))
+    with monkeypatch.context() as patch:
+        if not any(word in command for word in REPLAYED):
+            patch.setattr("specmodel.replay.run.replay_piece", too_late)
+        status = cli.main(shlex.split(command))
     check_one_line(status, *capsys.readouterr(), fragments)
     assert listing(folder) == before

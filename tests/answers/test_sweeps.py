@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
+from rows import each_row
 
 from specmodel import predict
 from specmodel.algebra.acceptance import Acceptance
@@ -405,10 +406,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value", "message"),
     [(name, value, message) for name, pairs in WRONG.items() for value, message in pairs],
-    ids=str,
 )
 def test_bad_values_are_refused_before_anything_is_computed(name, value, message):
     with pytest.raises(InputError, match=f"^{message}") as caught:

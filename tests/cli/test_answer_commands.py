@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+from rows import each_row
 
 from specmodel import cli, predict
 
@@ -86,7 +87,7 @@ def test_help_of_the_commands_needs_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each_row("command", COMMANDS)
 def test_people_see_80_columns_and_what_was_assumed(command, run):
     out = run(command)
     widest = max(out.splitlines(), key=len)
@@ -95,7 +96,7 @@ def test_people_see_80_columns_and_what_was_assumed(command, run):
     assert "nan" not in re.findall(r"\b\w+\b", out)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each_row("command", COMMANDS)
 def test_programs_read_the_same_rows_from_json_and_csv(command, run):
     document = parse(run(command + " --json"))
     rows = list(csv.DictReader(io.StringIO(run(command + " --csv"))))
@@ -338,7 +339,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("command", "fragments"), [(c, f) for c, *f in BAD])
+@each_row(("command", "fragments"), [(c, f) for c, *f in BAD])
 def test_bad_input_is_one_line(command, fragments, capsys):
     assert cli.main(shlex.split(command)) == 2
     out, err = capsys.readouterr()

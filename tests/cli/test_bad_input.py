@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 from specmodel import cli
 
@@ -548,14 +549,7 @@ def words(command, folder):
     return [word.replace("{folder}", str(folder)) for word in shlex.split(command)]
 
 
-def shown(command):
-    return repr(command.replace(GOOD, "GOOD").replace(BASE, "BASE"))[:80]
-
-
-@pytest.mark.parametrize(
-    ("command", "fragments"),
-    [pytest.param(case[0], case[1:], id=shown(case[0])) for case in CASES],
-)
+@each_row(("command", "fragments"), [(command, told) for command, *told in CASES])
 def test_one_line_names_the_argument_and_the_value(command, fragments, folder, capsys):
     status = cli.main(words(command, folder))
     out, err = capsys.readouterr()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 import pytest
+from rows import each_row
 
 import specmodel
 from specmodel import cli
@@ -107,7 +108,7 @@ def widest(text):
     return max(text.splitlines(), key=len)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "extra"),
     [*((command, "") for command in VARIETY), *((c, " --components") for c in VARIETY[::3])],
 )
@@ -252,7 +253,7 @@ def test_arithmetic_in_a_wider_dtype_is_said(run):
     assert "fp16" in run(PREDICT + " --hardware t4").partition("Assumed:")[2]
 
 
-@pytest.mark.parametrize("command", VARIETY)
+@each_row("command", VARIETY)
 def test_json_is_strict_and_complete(command, run):
     document = parse(run(command + " --json"))
     assert document["schema_version"] == 1
@@ -277,7 +278,7 @@ def test_null_where_nothing_breaks_even(rows, run):
     assert "does not pay" in run(PREDICT + " --drafter qwen3-32b")
 
 
-@pytest.mark.parametrize("command", VARIETY)
+@each_row("command", VARIETY)
 def test_csv_holds_the_rows_of_json(command, run, rows):
     text = run(command + " --csv")
     expected = rows(command)
@@ -489,7 +490,7 @@ def test_list_names_all(kind, names, run):
     assert len(widest(out)) <= 80, widest(out)
 
 
-@pytest.mark.parametrize("name", [*specmodel.list_hardware(), *specmodel.list_architectures()])
+@each_row("name", [*specmodel.list_hardware(), *specmodel.list_architectures()])
 def test_every_record_is_shown(name, run):
     shown = run(f"list {name}")
     assert "schema_version = " in shown
@@ -523,8 +524,8 @@ def test_every_command_is_found_and_named_as_it_is_typed():
         assert command.name == name
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS, "fit kernels", "fit engine", "trace ngram"])
-@pytest.mark.parametrize("flag", ["--help", "-h"])
+@each_row("command", ["", *COMMANDS, "fit kernels", "fit engine", "trace ngram"])
+@each_row("flag", ["--help", "-h"])
 def test_help_fits_80_columns(command, flag, run):
     out = run(f"{command} {flag}")
     assert out.startswith("Usage: specmodel")

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from planted import DTYPES, H200, KINDS, PLANTED, planted, points
+from rows import each_row
 
 from specmodel import cli
 from specmodel.algebra.roofline import KernelParameters
@@ -301,15 +302,7 @@ FAULTS = [
 ]
 
 
-def name_of(command: str) -> str:
-    short = command.replace(KERNELS, "KERNELS").replace("{folder}/", "")
-    return short.replace(" --output out.toml", "")
-
-
-@pytest.mark.parametrize(
-    ("command", "fragments"),
-    [pytest.param(case[0], case[1:], id=name_of(case[0])) for case in FAULTS],
-)
+@each_row(("command", "fragments"), [(command, told) for command, *told in FAULTS])
 def test_one_line_names_what_is_wrong_and_the_output_stays(
     command, fragments, refuse, tmp_path
 ) -> None:
@@ -320,7 +313,7 @@ def test_one_line_names_what_is_wrong_and_the_output_stays(
         assert fragment in line
 
 
-@pytest.mark.parametrize("command", [pytest.param(c[0], id=name_of(c[0])) for c in FAULTS[::8]])
+@each_row("command", [command for command, *_ in FAULTS[::8]])
 def test_no_output_is_made_of_what_is_wrong(command, refuse, tmp_path) -> None:
     refuse(command)
     assert not files(tmp_path)

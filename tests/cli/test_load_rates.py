@@ -6,6 +6,7 @@ import json
 import shlex
 
 import pytest
+from rows import each_row
 
 from specmodel.cli.commands import carry_out
 from specmodel.serving.study import not_carried
@@ -105,7 +106,7 @@ def test_columns_of_targets_are_kept(capsys):
     assert "No room for: TTFT 90 %" in said(capsys, f"{line} --tpot-target 20ms")[1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "culprit", "remedy"),
     [
         ("--request-rate -1", "--request-rate", "above 0"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rows import each_row
 
 from specmodel import cli
 
@@ -161,7 +162,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("command", "fragments"), [(command, rest) for command, *rest in BAD])
+@each_row(("command", "fragments"), [(command, rest) for command, *rest in BAD])
 def test_what_cannot_be_drawn_is_one_line_and_status_2(command, fragments, run) -> None:
     pytest.importorskip("matplotlib")
     status, out, line = run(command)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from rows import each_row
 
 import specmodel
 from specmodel import cli
@@ -512,7 +513,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("case", WRONG, ids=lambda case: case[0][-45:])
+@each_row("case", WRONG)
 def test_wrong_input_ends_in_one_line(case, capsys):
     command, *fragments = case
     assert cli.main(shlex.split(command)) == 2

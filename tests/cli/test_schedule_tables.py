@@ -6,6 +6,7 @@ import json
 import shlex
 
 import pytest
+from rows import each_row
 
 from specmodel import cli
 from specmodel.answers.cost_tables import COLUMN_UNITS
@@ -88,7 +89,7 @@ def test_several_contexts_are_tables_but_no_file_of_sglang(run):
     assert "SGLang's table knows one context; --csv has all." in " ".join(told.split())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "argument", "expected"),
     [
         (VLLM + " --fragment-only", "--fragment-only: got True", "--csv has it"),

@@ -7,6 +7,7 @@ import re
 import shlex
 
 import pytest
+from rows import each_row
 
 from specmodel import cli, predict
 
@@ -194,7 +195,7 @@ def test_too_large_a_batch_is_told(run, capsys):
     assert capsys.readouterr().err.startswith("specmodel: warning: batch size 4000 needs")
 
 
-@pytest.mark.parametrize(("options", "message"), [
+@each_row(("options", "message"), [
     ("--range acceptance_rat=0.1:0.2", "--range: got 'acceptance_rat'; .*acceptance_rate"),
     ("--range kernels.gemm.memory=0.1:0.2", "--range: got .*kernels.gemm.bf16.memory_efficiency"),
     ("--range proposal_rate=0.1:0.2", "--range: got 'proposal_rate'"),

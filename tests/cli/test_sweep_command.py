@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from rows import each_row
 
 from specmodel import cli
 from specmodel.answers.sweeps import csv_chunks, plan as planning, plan_sweep, sweep
@@ -365,10 +366,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("command", "fragments"),
-    [pytest.param(case[0], case[1:], id=case[0].replace(BASE, "BASE")[-70:]) for case in CASES],
-)
+@each_row(("command", "fragments"), [(command, told) for command, *told in CASES])
 def test_wrong_input_ends_in_one_line(command, fragments, tmp_path, run):
     status, out, err = run(f"{command} --output {tmp_path}/one.csv")
     assert (status, out) == (2, "")

@@ -7,6 +7,7 @@ import shlex
 import sys
 
 import pytest
+from rows import each_row
 from shapes import CONFIG
 
 from specmodel import Acceptance, cli, predict
@@ -463,7 +464,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("command", "said"), BAD, ids=[command for command, _ in BAD])
+@each_row(("command", "said"), BAD)
 def test_one_line_says_what_would_do(command, said, fail):
     assert said in fail(command)
 

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from rows import each_row
 
 from specmodel.cost.deploying import deploy
 from specmodel.machines.hardware import choose_kernels, list_hardware, load_hardware
@@ -101,7 +102,7 @@ def test_assumptions_name_what_stands_in():
     assert "gemm_fp8_block" not in assumed
 
 
-@pytest.mark.parametrize("name", list_hardware())
+@each_row("name", list_hardware())
 def test_intervals_are_as_wide_or_wider_where_a_fit_stands_in(name):
     hardware = load_hardware(name)
     for stack_name in hardware.fitted:

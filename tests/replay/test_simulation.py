@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from made_traces import iid_process, make_trace, position_process
 from readable_cascade import ReadableCascade
+from rows import each_row
 
 from specmodel import predict
 from specmodel.algebra.routing import sample_routing
@@ -368,7 +369,7 @@ def assert_equal(totals: Sums, others: Sums) -> None:
         np.testing.assert_array_equal(getattr(totals, name), getattr(others, name), name)
 
 
-@pytest.mark.parametrize("changes", VARIED, ids=str)
+@each_row("changes", VARIED)
 def test_cascade_equals_the_readable_one_step_by_step(changes, times, eagle_times) -> None:
     settings, trace = CascadeSettings(**changes), bursty_trace(60, 11)
     luck = draw_luck(trace, Variation(timing_noise=0.1), np.random.default_rng(12))

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_traces import iid_process, make_trace, position_process
+from rows import each_row
 
 from copy_runs import expected_statistics
 from specmodel.algebra import acceptance, speculation
@@ -422,7 +423,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("message", "call"), FAULTS, ids=[message for message, _ in FAULTS])
+@each_row(("message", "call"), FAULTS)
 def test_a_fault_is_named(message: str, call) -> None:
     with pytest.raises(InputError, match=message):
         call()

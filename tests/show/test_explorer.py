@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import each_row
 
 from specmodel import (
     InputError,
@@ -107,7 +108,7 @@ def test_what_cannot_be_used_is_named(changes: dict[str, Any], message: str) -> 
         view(DEFAULTS | changes)
 
 
-@pytest.mark.parametrize("target", list_architectures())
+@each_row("target", list_architectures())
 def test_drafters_suit_their_target(target: str) -> None:
     offered = drafters_for(target)
     assert offered[:4] == ["ngram", "eagle", "eagle3", "mtp"]

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+from rows import each_row
 
 pytest.importorskip("matplotlib")
 
@@ -253,13 +254,12 @@ CASES = list(cases())
 LAST = list({case[0]: case for case in CASES}.values())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "name", "table", "width"),
     [
         *((*case, COLUMN_WIDTH) for case in CASES),
         *((*case, width) for case in LAST for width in (LEAST_WIDTH, TWO_COLUMNS)),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_every_text_can_be_read(kind, name, table, width) -> None:
     with mpl.rc_context({"font.size": FONT_SIZE}):
