@@ -40,3 +40,9 @@ def each_row(names: str | Sequence[str], rows: Iterable[Any]) -> Callable[[Test]
         return try_all
 
     return over_rows
+
+
+def slow(*rows: Any) -> list[Any]:
+    """Return rows of `pytest.mark.parametrize` that are a long study."""
+    values = (row if isinstance(row, tuple) else (row,) for row in rows)
+    return [pytest.param(*each, marks=pytest.mark.slow) for each in values]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from constant_steps import constant_times
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from made_traces import make_trace
 
 from specmodel.algebra.acceptance import Acceptance
@@ -84,7 +84,6 @@ def ran(requests: Requests, setting: dict[str, Any], compiled: bool = False) -> 
     return simulate(requests, compiled=compiled, log_steps=20_000, **setting)
 
 
-@settings(max_examples=150, deadline=None)
 @given(cases())
 def test_invariants_of_every_run(case: tuple[Requests, dict[str, object]]) -> None:
     requests, setting = case
