@@ -1,8 +1,9 @@
 """What the tests of ``specmodel simulate`` share: command lines, files, and how output is read."""
 
-import json
 import re
 import shlex
+
+from printed import check_one_line
 
 from specmodel import cli
 
@@ -237,18 +238,6 @@ FILES = {
 }  # fmt: skip
 
 
-def refuse(constant):
-    raise AssertionError(f"{constant} is not JSON")
-
-
-def parse(text):
-    return json.loads(text, parse_constant=refuse)
-
-
-def widest(text):
-    return max(text.splitlines(), key=len)
-
-
 def typed(names):
     """Names of policies as typed: the best fixed one is shown with its draft length."""
     return [re.sub(r"^best-fixed:\d+$", "best-fixed", name) for name in names]
@@ -266,19 +255,6 @@ REPLAYED = ("propose", "observe", "Returns", "Fixed:length=two", "Arguments")
 def listing(folder):
     names = (path for path in folder.rglob("*") if "__pycache__" not in path.parts)
     return {str(path): path.read_bytes() if path.is_file() else None for path in names}
-
-
-def check_one_line(status, out, err, fragments):
-    assert status == 2
-    assert out == ""
-    assert err.endswith("\n")
-    assert len(err.splitlines()) == 1
-    assert err.startswith("specmodel: error: ")
-    assert "; expected " in err or "Invalid value" in err or "unexpected extra" in err
-    assert err.count("; expected ") <= 1, "one message inside another"
-    assert "array(" not in err
-    for fragment in fragments:
-        assert fragment in err, err
 
 
 def check_refused(command, fragments, folder, capsys, monkeypatch):

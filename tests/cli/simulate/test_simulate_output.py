@@ -7,8 +7,9 @@ import shlex
 
 import numpy as np
 import pytest
+from printed import parse, widest
 from rows import each_row
-from simulated import HEAD, LONG, MEASURED, MINE, NAMES, PREDICTED, parse, typed, widest
+from simulated import HEAD, LONG, MEASURED, MINE, NAMES, PREDICTED, typed
 
 import specmodel
 from specmodel import cli
