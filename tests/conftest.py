@@ -1,5 +1,9 @@
-"""Settings of property tests, the same for all, and a GPU that stands in for a real one."""
+"""Settings of property tests, the same for all, and a GPU that stands in for a real one.
 
+Long studies, marked as slow, run with ``--slow`` or where SPECMODEL_SLOW=1 is set.
+"""
+
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +13,18 @@ from hypothesis import settings
 
 settings.register_profile("specmodel", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("specmodel")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    given = os.environ.get("SPECMODEL_SLOW") == "1"
+    parser.addoption("--slow", action="store_true", default=given, help="run the long studies too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("slow"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="a long study, run with --slow"))
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 """What the tests of ``specmodel simulate`` share: command lines, files, and how output is read."""
 
-import json
 import re
 import shlex
 
-import pytest
+from printed import check_one_line
 
 from specmodel import cli
 
@@ -234,28 +233,9 @@ FILES = {
 }  # fmt: skip
 
 
-def refuse(constant):
-    raise AssertionError(f"{constant} is not JSON")
-
-
-def parse(text):
-    return json.loads(text, parse_constant=refuse)
-
-
-def widest(text):
-    return max(text.splitlines(), key=len)
-
-
 def typed(names):
     """Names of policies as typed: the best fixed one is shown with its draft length."""
     return [re.sub(r"^best-fixed:\d+$", "best-fixed", name) for name in names]
-
-
-def shown(command):
-    """A short name for a case."""
-    for text, short in ((MEASURED, "MEASURED"), (PREDICTED, "PREDICTED")):
-        command = command.replace(text, short)
-    return repr(command)[:90]
 
 
 def policy_case(policy, *fragments):
@@ -272,30 +252,16 @@ def listing(folder):
     return {str(path): path.read_bytes() if path.is_file() else None for path in names}
 
 
-def check_one_line(status, out, err, fragments):
-    assert status == 2
-    assert out == ""
-    assert err.endswith("\n")
-    assert len(err.splitlines()) == 1
-    assert err.startswith("specmodel: error: ")
-    assert "; expected " in err or "Invalid value" in err or "unexpected extra" in err
-    assert err.count("; expected ") <= 1, "one message inside another"
-    assert "array(" not in err
-    for fragment in fragments:
-        assert fragment in err, err
-
-
 def check_refused(command, fragments, folder, capsys, monkeypatch):
     """The command fails in one line, writes nothing, and replays only if it must to know."""
-    if "--timeline" in command:
-        pytest.importorskip("matplotlib")
 
     def too_late(*_, **__):
         raise AssertionError("a replay was begun")
 
-    if not any(word in command for word in REPLAYED):
-        monkeypatch.setattr("specmodel.replay.run.replay_blocks", too_late)
     before = listing(folder)
-    status = cli.main(shlex.split(command))
+    with monkeypatch.context() as patch:
+        if not any(word in command for word in REPLAYED):
+            patch.setattr("specmodel.replay.run.replay_blocks", too_late)
+        status = cli.main(shlex.split(command))
     check_one_line(status, *capsys.readouterr(), fragments)
     assert listing(folder) == before

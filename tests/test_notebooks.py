@@ -16,6 +16,7 @@ pytest.importorskip("matplotlib")
 from notebook_run import texts_of
 
 NEEDS = {"explorer": "ipywidgets", "policies_recorded": "pyarrow", "capacity": "numba"}
+LONG = ("capacity", "policies_recorded")
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -86,7 +87,13 @@ def test_a_notebook_opens_with_its_question_and_closes_with_a_computed_answer(pa
     assert re.search(r"\d.*\.\n\Z", printed)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[pytest.mark.slow] if path.stem in LONG else [], id=path.stem)
+        for path in NOTEBOOKS
+    ],
+)
 def test_a_notebook_runs_with_the_wheel_in_another_folder(path: Path, elsewhere) -> None:
     pytest.importorskip(NEEDS.get(path.stem, "matplotlib"))
     paths = os.pathsep.join([str(elsewhere / "site"), str(Path(__file__).parent)])

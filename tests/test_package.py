@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from rows import each_row
 
 import specmodel
 from specmodel.base.records import Record
@@ -244,7 +245,7 @@ def typed_names(name: str) -> set[str]:
     return {str(alias.asname) for one in imports for alias in one.names}
 
 
-@pytest.mark.parametrize("name", FRONTS)
+@each_row("name", FRONTS)
 def test_exported_names_are_there_and_no_others(name: str) -> None:
     package = importlib.import_module(name)
     modules = {path.stem for path in MODULES[name].parent.iterdir()} - {"__init__"}

@@ -6,6 +6,7 @@ import shlex
 
 import numpy as np
 import pytest
+from rows import each_row
 
 import specmodel
 from specmodel import cli
@@ -149,7 +150,7 @@ def run(capsys, command):
     return capsys.readouterr().out.rstrip("\n")
 
 
-@pytest.mark.parametrize("command", CASES)
+@each_row("command", CASES)
 def test_python_says_what_the_command_line_says(command, capsys):
     words, keywords, how = CASES[command]
     found = asked(words, keywords, dict(how))

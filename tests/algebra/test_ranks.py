@@ -7,6 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from rows import each_row
 
 from specmodel.algebra.ranks import (
     all_reduce,
@@ -83,8 +84,8 @@ def test_one_of_two_experts_each() -> None:
     assert estimate == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize(("E", "ranks"), [(64, 8), (128, 4), (60, 6), (256, 16), (8, 2)])
-@pytest.mark.parametrize("share", [0.125, 0.25, 0.5, 0.75])
+@each_row(("E", "ranks"), [(64, 8), (128, 4), (60, 6), (256, 16), (8, 2)])
+@each_row("share", [0.125, 0.25, 0.5, 0.75])
 def test_experts_of_the_busiest_rank_by_the_hypergeometric_law(
     E: int, ranks: int, share: float
 ) -> None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rows import each_row
 
 from specmodel.algebra.experts import correlated_active_experts, expert_use
 from specmodel.algebra.routing import sample_routing
@@ -10,8 +11,8 @@ from specmodel.base.errors import InputError
 DRAWS = 3000
 
 
-@pytest.mark.parametrize("correlation", [0.0, 0.05, 0.29, 0.8, 1.0])
-@pytest.mark.parametrize(
+@each_row("correlation", [0.0, 0.05, 0.29, 0.8, 1.0])
+@each_row(
     ("batch", "tokens", "experts", "k"), [(1, 5, 64, 8), (4, 8, 16, 2), (3, 2, 8, 8), (1, 6, 5, 3)]
 )
 def test_union_has_the_expectation_of_the_law(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from rows import each_row
 
 from specmodel.algebra import acceptance as forms, speculation
 from specmodel.algebra.acceptance import Acceptance
@@ -163,7 +164,7 @@ def test_broadcasting_changes_no_number(function) -> None:
             assert function(float(rate), int(length)) == grid[i, j]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "argument"),
     [
         (lambda: speculation.expected_tokens_per_step(1.1, 3), "acceptance_rate"),

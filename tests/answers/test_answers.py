@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hybrids import hybrid
 from hypothesis import given, settings, strategies as st
+from rows import each_row
 
 from specmodel import InputError, load_architecture, ngram_drafter, predict
 from specmodel.answers import (
@@ -328,8 +329,8 @@ def test_sums_of_coalitions(terms):
         assert sums[coalition] == pytest.approx(sum(members), abs=1e-12)
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("rate", [0.0, 0.7, 1.0])
+@each_row("name", CASES)
+@each_row("rate", [0.0, 0.7, 1.0])
 def test_waterfalls_sum_exactly_and_name_what_limits(name, rate):
     p = grid(name, acceptance=rate, draft_length=[[1], [2], [5], [10]])
     e = explain(p)

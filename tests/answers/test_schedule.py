@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from engine_modules import own_module
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
+from rows import each_row
 
 import specmodel
 from specmodel.answers import (
@@ -461,8 +462,8 @@ def smallest_deployment(target, hardware):
     raise AssertionError(f"{target} does not fit on {hardware}")
 
 
-@pytest.mark.parametrize("hardware", GPUS)
-@pytest.mark.parametrize("target", MODELS)
+@each_row("hardware", GPUS)
+@each_row("target", MODELS)
 def test_on_real_pairs_no_constant_length_is_better_whatever_the_engine(target, hardware):
     degree, largest = smallest_deployment(target, hardware)
     for (engine, version), read in READERS.items():

@@ -5,12 +5,14 @@ import os
 import resource
 import sys
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
+from rows import each_row
 
 from specmodel import predict
 from specmodel.algebra.acceptance import Acceptance
@@ -74,6 +76,7 @@ CASES = {
         "routing_correlation": [0.0, 0.4],
         "max_draft_length": 3,
         "batch_size": 9,
+        "draft_length": 4,
         "context_length": None,
     },
     "popularity": {"popularity_exponent": [0.0, 0.8], "drafter": ["eagle", "mtp"]},
@@ -84,6 +87,7 @@ CASES = {
         "draft_tensor_parallel": [1, 2],
         "engine": ["vllm-moesd-2025", "sglang"],
         "expert_parallel": [1, 8],
+        "batch_size": 7,
     },
     "layouts": {
         "drafter": "mtp",
@@ -91,6 +95,8 @@ CASES = {
         "expert_parallel": [1, 2],
         "attention_dtype": ["bf16", "fp8"],
         "mtp_dtype": ["fp8", "bf16"],
+        "batch_size": [1, 300],
+        "draft_length": 4,
     },
     "tokens per step": MEASURED | {"tokens_per_step": [1.0, 2.5, 4.9]},
     "step efficiency": MEASURED | {"step_efficiency": [0.2, 0.5]},
@@ -108,6 +114,12 @@ CASES = {
 def case(name):
     """Axes of a case; None takes one out, a key given again moves nothing."""
     return {key: value for key, value in (BASE | CASES[name]).items() if value is not None}
+
+
+@cache
+def whole(name):
+    """The table of a case, which no test changes."""
+    return sweep(case(name))
 
 
 def several(value):
@@ -404,10 +416,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value", "message"),
     [(name, value, message) for name, pairs in WRONG.items() for value, message in pairs],
-    ids=str,
 )
 def test_bad_values_are_refused_before_anything_is_computed(name, value, message):
     with pytest.raises(InputError, match=f"^{message}") as caught:
@@ -587,7 +598,7 @@ def test_parquet_has_narrow_types_and_statistics_on_what_tells_parts_apart(tmp_p
 def test_readers_select_rows_and_columns(tmp_path, small_parts):
     pytest.importorskip("pyarrow.parquet")
     axes = case("records and what-ifs")
-    frame = sweep(axes)
+    frame = whole("records and what-ifs")
     field = "hardware.memory.peak_bytes_per_s"
     for output in ("one.parquet", "parts/"):
         sweep_to_file(plan_sweep(axes), f"{tmp_path}/{output}")
@@ -749,7 +760,7 @@ def test_an_interrupted_sweep_keeps_exactly_the_first_rows(output, tmp_path, sma
     assert caught.value.num_points == sum(done)
     assert caught.value.path == left
     assert "partial" in left.name
-    check_written(left, sweep(axes).head(sum(done)))
+    check_written(left, whole("records and what-ifs").head(sum(done)))
 
 
 @pytest.mark.parametrize(
@@ -787,9 +798,8 @@ def left_of(output, tmp_path, axes, parts):
     return left, sum(done)
 
 
-@pytest.mark.parametrize("cut", [0, 1, 30, 10_000])
+@pytest.mark.parametrize(("cut", "overwrite"), [(0, False), (1, True), (30, False), (10_000, True)])
 @pytest.mark.parametrize("output", ["one.csv", "parts/"])
-@pytest.mark.parametrize("overwrite", [False, True])
 def test_the_same_sweep_goes_on_where_it_stopped(output, cut, overwrite, tmp_path, small_parts):
     """However much of the last part is missing, as no signal leaves it but a kill may."""
     needs_extra_of(output)
@@ -806,7 +816,7 @@ def test_the_same_sweep_goes_on_where_it_stopped(output, cut, overwrite, tmp_pat
     assert (found == kept) == (not cut)
     assert (found > 0) == (cut < 10_000 or output != "one.csv")
     assert sum(done) == plan.num_points
-    check_written(tmp_path / output, sweep(axes))
+    check_written(tmp_path / output, whole("records and what-ifs"))
     assert list(tmp_path.iterdir()) == [tmp_path / output]
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rows import each_row
 
 from specmodel import predict
 from specmodel.algebra.roofline import KernelParameters
@@ -118,7 +119,7 @@ def judged(name: str, stack: str, kv_dtype: str) -> "pd.DataFrame":
 
 
 @pytest.mark.dataset
-@pytest.mark.parametrize(("name", "stack", "kv_dtype"), SHIPPED)
+@each_row(("name", "stack", "kv_dtype"), SHIPPED)
 def test_published_layers_that_were_not_fitted(name: str, stack: str, kv_dtype: str) -> None:
     rows, hardware = judged(name, stack, kv_dtype), load_hardware(name)
     own = hardware.fitted[stack]

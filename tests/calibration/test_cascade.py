@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from simulated import parse, widest
+from printed import parse, widest
 
 import cascade
 from cascade_suite import (

@@ -4,6 +4,7 @@ import re
 import tomllib
 
 import pytest
+from rows import each_row
 
 import claims
 
@@ -17,7 +18,7 @@ def test_every_number_has_a_command_or_is_of_outsiders() -> None:
     assert len(list(claims.numbers(claims.prose(README)))) > 150
 
 
-@pytest.mark.parametrize("claim", ALL, ids=lambda claim: claim.text[:40])
+@each_row("claim", ALL)
 def test_each_number_is_read_from_what_is_printed(claim: claims.Claim) -> None:
     assert claim.said
     assert sum(re.compile(pattern).groups for pattern in claim.read) == len(claim.said)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rows import each_row
 
 from specmodel.algebra import experts
 from specmodel.base.errors import InputError
@@ -32,7 +33,7 @@ def test_every_calibrated_table_is_listed() -> None:
 
 
 @needs_package
-@pytest.mark.parametrize(("hardware", "framework", "version"), CALIBRATED)
+@each_row(("hardware", "framework", "version"), CALIBRATED)
 def test_moe_tables_are_tidy(hardware: str, framework: str, version: str) -> None:
     table = datasets.read_timings("moe", hardware, framework, version)
     marks = ("active_experts", "latency")
@@ -55,7 +56,7 @@ def test_balanced_tokens_are_dealt_in_turn() -> None:
 
 
 @needs_package
-@pytest.mark.parametrize(("hardware", "framework", "version"), CALIBRATED)
+@each_row(("hardware", "framework", "version"), CALIBRATED)
 def test_skewed_tokens_reach_as_many_experts_as_their_power_law(
     hardware: str, framework: str, version: str
 ) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from rows import each_row
 
 from links import with_all_reduces
 from published.all_reduces import PARAMETERS, errors_of, fit_all_reduces
@@ -72,7 +73,7 @@ def test_a_table_that_does_not_do_is_refused_in_one_line(table: pd.DataFrame, na
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", LINKS)
+@each_row("name", LINKS)
 def test_every_link_ships_with_all_reduces_for_any_stack(name: str) -> None:
     link = LINKS[name]
     assert link.taken_all_reduce("an engine of next year") == "typical"
@@ -125,7 +126,7 @@ FITTED = [
 
 
 @pytest.mark.dataset
-@pytest.mark.parametrize(("name", "stack"), FITTED)
+@each_row(("name", "stack"), FITTED)
 def test_published_all_reduces_of_sizes_left_out_are_met(name: str, stack: str) -> None:
     """Every third size left out, 2 KB to 256 MB on 2 to 8 GPUs: median 10 %, L40S 12 %."""
     rows, link = published(name, stack), LINKS[name]

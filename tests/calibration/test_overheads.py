@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from rows import each_row
 
 import specmodel
 from overheads import BOUNDS, COLUMNS, QUANTITIES, fit_engine, main
@@ -277,7 +278,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("words", "fragments"), [(case[0], case[1:]) for case in FAULTS])
+@each_row(("words", "fragments"), [(case[0], case[1:]) for case in FAULTS])
 def test_one_line_names_what_is_wrong(words, fragments, written, refuse) -> None:
     line = refuse(main, words)
     for fragment in fragments:

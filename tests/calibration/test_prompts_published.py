@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from rows import each_row
 
 from published import datasets
 from published.mixers import LEAST_TOKENS, MOST_TOKENS, prompts
@@ -122,7 +123,7 @@ def test_rows_that_cannot_be_are_refused_in_one_line(column, value):
 
 
 @pytest.mark.dataset
-@pytest.mark.parametrize("stack", list(STACKS), ids="-".join)
+@each_row("stack", list(STACKS))
 def test_prompts_on_shapes_that_were_not_fitted(stack):
     pytest.importorskip("aiconfigurator_core")
     pytest.importorskip("pyarrow")

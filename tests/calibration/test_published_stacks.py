@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
+from rows import each_row
 
 from published import datasets
 from published.tables import NORMS, STACKS, published_measurements
@@ -87,7 +88,7 @@ def measured(hardware: str, stack: str, version: str) -> pd.DataFrame:
     return check_measurements(published_measurements(hardware, stack, version))
 
 
-@pytest.mark.parametrize("key", STACKS, ids="-".join)
+@each_row("key", STACKS)
 def test_a_stack_that_ships_is_as_published(key: tuple[str, str, str]) -> None:
     """In one test, for which the tables of the stack are read once."""
     hardware, name, _ = key

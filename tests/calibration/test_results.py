@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from rows import slow
 
 from specmodel import cli
 from specmodel.fit import fit_kernels
@@ -46,7 +47,7 @@ def test_every_repeat_of_the_suite_is_there_once(folder: str) -> None:
     ("profile", "rows", "most"),
     [
         (CPU / "cpu.toml", CPU / "cpu.csv", 0.12),
-        *((gpu, RESULTS / f"{gpu}_torch" / "gpu.csv", 0.14) for gpu in GPUS),
+        *slow(*((gpu, RESULTS / f"{gpu}_torch" / "gpu.csv", 0.14) for gpu in GPUS)),
     ],
 )
 def test_the_profile_is_what_its_rows_give(profile: str | Path, rows: Path, most: float) -> None:

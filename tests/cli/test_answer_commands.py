@@ -4,12 +4,13 @@ import csv
 import io
 import json
 import re
-import shlex
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from printed import parse
+from rows import each_row
 
 from specmodel import cli, predict
 
@@ -28,9 +29,9 @@ COMMANDS = [
     *(
         SWEET,
         SWEET + " --engine vllm-moesd-2025",
-        SWEET + " --context-length 0,32768 --draft-length 1:4",
+        SWEET + " --context-length 0,32768 --draft-length 1,4",
     ),
-    "predict --view peak qwen3-30b-a3b,gpt-oss-120b,qwen3.5-397b h100,h200",
+    "predict --view peak qwen3-30b-a3b,gpt-oss-120b,qwen3.5-397b h100,h200 --batch-size 1:64:3",
     *(SWEET + NGRAM, SWEET + BIG, SWEET + " --acceptance-rate 0.02", SWEET + " --batch-size 7"),
     *(BEST, BEST + " --engine sglang --context-length 0,1000,100000", BEST + NGRAM, BEST + BIG),
     *(BEST + " --acceptance-rate 0.01", BEST + " --max-draft-length 1"),
@@ -59,26 +60,6 @@ COMMANDS = [
 ]
 
 
-@pytest.fixture
-def run(capsys):
-    def run(command):
-        status = cli.main(shlex.split(command))
-        out, err = capsys.readouterr()
-        assert status == 0, err
-        assert all(line.startswith("specmodel: warning: ") for line in err.splitlines())
-        return out
-
-    return run
-
-
-def refuse(constant):
-    raise AssertionError(f"{constant} is not JSON")
-
-
-def parse(text):
-    return json.loads(text, parse_constant=refuse)
-
-
 def test_help_of_the_commands_needs_nothing_heavy():
     names = ["predict", "break_even", "compare", "sensitivity"]
     modules = ", ".join(f"specmodel.cli.{name}" for name in names)
@@ -86,7 +67,7 @@ def test_help_of_the_commands_needs_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each_row("command", COMMANDS)
 def test_people_see_80_columns_and_what_was_assumed(command, run):
     out = run(command)
     widest = max(out.splitlines(), key=len)
@@ -95,7 +76,7 @@ def test_people_see_80_columns_and_what_was_assumed(command, run):
     assert "nan" not in re.findall(r"\b\w+\b", out)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each_row("command", COMMANDS)
 def test_programs_read_the_same_rows_from_json_and_csv(command, run):
     document = parse(run(command + " --json"))
     rows = list(csv.DictReader(io.StringIO(run(command + " --csv"))))
@@ -338,22 +319,14 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("command", "fragments"), [(c, f) for c, *f in BAD])
-def test_bad_input_is_one_line(command, fragments, capsys):
-    assert cli.main(shlex.split(command)) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert len(err.splitlines()) == 1
-    assert err.startswith("specmodel: error: ")
-    for fragment in fragments:
-        assert fragment in err
+@each_row(("command", "fragments"), [(c, f) for c, *f in BAD])
+def test_bad_input_is_one_line(command, fragments, refuse):
+    refuse(command, *fragments)
 
 
-def test_more_points_are_explained_to_programs_but_not_any_number(run, capsys):
+def test_more_points_are_explained_to_programs_but_not_any_number(run, refuse):
     command = EXPLAIN + " --batch-size 1:100:1 --context-length 1:101 --csv"
-    assert cli.main(shlex.split(command)) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "--batch-size: got '10100 points'; expected at most 10000 points" in line
+    refuse(command, "--batch-size: got '10100 points'; expected at most 10000 points")
     rows = parse(run(EXPLAIN + " --batch-size 1:6 --json"))["rows"]
     assert len({row["batch_size"] for row in rows}) == 6
 
@@ -706,15 +679,14 @@ def test_batch_sizes_of_peaks_have_an_interval_unless_none_is_wanted(run):
     assert "peak_batch_size_low" not in run(f"{given} --no-interval")
 
 
-def test_an_acceptance_that_is_not_known_is_asked_for_in_a_short_line(capsys):
-    assert cli.main(["schedule", "minimax-m2.5", "h200", "--for", "vllm"]) == 2
-    line = capsys.readouterr().err
-    assert "none given; expected --acceptance typical" in line
-    assert "--acceptance-rate 0.7, as none is published of minimax-m2.5 with " in line
-    assert len(line) < 230
+def test_an_acceptance_that_is_not_known_is_asked_for_in_a_short_line(refuse):
+    typical, rate = "none given; expected --acceptance typical", "--acceptance-rate 0.7, as none is"
+    told = refuse(
+        "schedule minimax-m2.5 h200 --for vllm", typical, f"{rate} published of minimax-m2.5 with "
+    )
+    assert len(told) < 230
 
 
-def test_the_dtypes_that_are_listed_have_nvfp4(run, capsys):
+def test_the_dtypes_that_are_listed_have_nvfp4(run, refuse):
     assert "nvfp4" in run("predict --help")
-    assert cli.main(["predict", "qwen3-30b-a3b", "h200", "--weight-dtype", "bad"]) == 2
-    assert " nvfp4 (fp4), " in capsys.readouterr().err
+    refuse("predict qwen3-30b-a3b h200 --weight-dtype bad", " nvfp4 (fp4), ")

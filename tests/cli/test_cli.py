@@ -14,6 +14,8 @@ from pathlib import Path
 
 import click
 import pytest
+from printed import in_one_line, parse, widest
+from rows import each_row
 
 import specmodel
 from specmodel import cli
@@ -95,19 +97,7 @@ def rows(run):
     return lambda command: parse(run(command + " --json"))["rows"]
 
 
-def refuse(constant):
-    raise AssertionError(f"{constant} is not JSON")
-
-
-def parse(text):
-    return json.loads(text, parse_constant=refuse)
-
-
-def widest(text):
-    return max(text.splitlines(), key=len)
-
-
-@pytest.mark.parametrize(
+@each_row(
     ("command", "extra"),
     [*((command, "") for command in VARIETY), *((c, " --components") for c in VARIETY[::3])],
 )
@@ -118,10 +108,6 @@ def test_people_see_80_columns(command, extra, run):
     assert "Assumed:" in out
     assert ("routed_experts" in out) <= bool(extra)
     assert ("attention_core" in out) == bool(extra)
-
-
-def in_one_line(text):
-    return " ".join(text.split())
 
 
 def test_answer_comes_first_then_the_points_then_what_was_assumed(run):
@@ -252,8 +238,8 @@ def test_arithmetic_in_a_wider_dtype_is_said(run):
     assert "fp16" in run(PREDICT + " --hardware t4").partition("Assumed:")[2]
 
 
-@pytest.mark.parametrize("command", VARIETY)
-def test_json_is_strict_and_complete(command, run):
+@each_row("command", VARIETY)
+def test_json_is_strict_and_complete_and_csv_holds_its_rows(command, run):
     document = parse(run(command + " --json"))
     assert document["schema_version"] == 1
     assert document["version"] == specmodel.__version__
@@ -267,6 +253,11 @@ def test_json_is_strict_and_complete(command, run):
         parts = row["draft_time"] + row["verify_time"] + row["reject_time"]
         assert row["step_time"] == pytest.approx(parts, rel=1e-12)
         assert isinstance(row["batch_size"], int)
+    table = list(csv.DictReader(io.StringIO(run(command + " --csv"))))
+    assert all(" on " in row.pop("case") for row in table)
+    assert list(table[0]) == list(document["rows"][0])
+    as_text = [{k: "" if v is None else str(v) for k, v in row.items()} for row in document["rows"]]
+    assert table == as_text
 
 
 def test_null_where_nothing_breaks_even(rows, run):
@@ -275,17 +266,6 @@ def test_null_where_nothing_breaks_even(rows, run):
     assert row["best_draft_length"] == 1  # the drafter, loaded, runs where nothing is drafted too
     assert row["speedup"] < 1
     assert "does not pay" in run(PREDICT + " --drafter qwen3-32b")
-
-
-@pytest.mark.parametrize("command", VARIETY)
-def test_csv_holds_the_rows_of_json(command, run, rows):
-    text = run(command + " --csv")
-    expected = rows(command)
-    table = list(csv.DictReader(io.StringIO(text)))
-    assert all(" on " in row.pop("case") for row in table)
-    assert list(table[0]) == list(expected[0])
-    as_text = [{k: "" if v is None else str(v) for k, v in row.items()} for row in expected]
-    assert table == as_text
 
 
 def test_json_components_sum_to_the_times(rows):
@@ -489,7 +469,7 @@ def test_list_names_all(kind, names, run):
     assert len(widest(out)) <= 80, widest(out)
 
 
-@pytest.mark.parametrize("name", [*specmodel.list_hardware(), *specmodel.list_architectures()])
+@each_row("name", [*specmodel.list_hardware(), *specmodel.list_architectures()])
 def test_every_record_is_shown(name, run):
     shown = run(f"list {name}")
     assert "schema_version = " in shown
@@ -523,8 +503,8 @@ def test_every_command_is_found_and_named_as_it_is_typed():
         assert command.name == name
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS, "fit kernels", "fit engine", "trace ngram"])
-@pytest.mark.parametrize("flag", ["--help", "-h"])
+@each_row("command", ["", *COMMANDS, "fit kernels", "fit engine", "trace ngram"])
+@each_row("flag", ["--help", "-h"])
 def test_help_fits_80_columns(command, flag, run):
     out = run(f"{command} {flag}")
     assert out.startswith("Usage: specmodel")

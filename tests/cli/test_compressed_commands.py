@@ -2,25 +2,14 @@
 
 import csv
 import io
-import shlex
 
 import numpy as np
 import pytest
 
-from specmodel import cli, predict
+from specmodel import predict
 
 ON_B300 = "--target deepseek-v4-flash --hardware b300 --stack vllm --tensor-parallel 4"
 BATCHES = [2**i for i in range(11)]
-
-
-@pytest.fixture
-def run(capsys):
-    def run(command, status=0):
-        assert cli.main(shlex.split(command)) == status
-        out, err = capsys.readouterr()
-        return err if status else out
-
-    return run
 
 
 def test_curve_of_passes_of_1_to_1024_tokens_with_intervals(run):
@@ -61,15 +50,15 @@ def test_what_does_not_fit_is_said(run):
     assert "not even the weights fit" in text.replace("\n", " ")
 
 
-def test_degrees_that_do_not_cut_output_groups_are_refused(run):
+def test_degrees_that_do_not_cut_output_groups_are_refused(refuse):
     given = "--tensor-parallel 16 --drafter ngram --draft-length 3 --acceptance-rate 0.7"
-    error = run(
-        f"predict --target deepseek-v4-flash --hardware b300 --batch-size 1 {given}", status=2
+    refuse(
+        f"predict --target deepseek-v4-flash --hardware b300 --batch-size 1 {given}",
+        "tensor-parallel: got 16; expected a degree that cuts the compressed attention",
     )
-    assert "tensor-parallel: got 16; expected a degree that cuts the compressed attention" in error
 
 
-def test_trees_are_refused(run):
+def test_trees_are_refused(refuse):
     given = "--drafter eagle3 --draft-length 3 --tokens-per-step 2 --batch-size 1"
-    error = run(f"predict {ON_B300} {given} --verify-tokens 24", status=2)
-    assert "verify-tokens: got 24; expected draft_length + 1, a chain: entries of DeepSeek" in error
+    told = "verify-tokens: got 24; expected draft_length + 1, a chain: entries of DeepSeek"
+    refuse(f"predict {ON_B300} {given} --verify-tokens 24", told)

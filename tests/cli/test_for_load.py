@@ -5,6 +5,7 @@ import shlex
 
 import numpy as np
 import pytest
+from rows import slow
 
 from specmodel.cli.commands import carry_out
 
@@ -16,18 +17,22 @@ def document(capsys, line):
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("target", ["5ms", "9ms"])
+@pytest.mark.parametrize(
+    ("target", "longest", "seeds", "requests"),
+    [("9ms", 1, 2, 60), *slow(("5ms", 3, 4, 400), ("9ms", 3, 4, 400))],
+)
 def test_on_other_seeds_it_carries_no_less_than_single_lengths_and_none(
-    capsys, monkeypatch, target
+    capsys, monkeypatch, target, longest, seeds, requests
 ):
     """By more than two standard errors of the differences."""
-    monkeypatch.setattr("specmodel.serving.trial.RUNS", dict.fromkeys((True, False), (2, 400)))
-    line = f"{LOAD} --tpot-target {target} --max-draft-length 3"
+    runs = dict.fromkeys((True, False), (2, requests))
+    monkeypatch.setattr("specmodel.serving.trial.RUNS", runs)
+    line = f"{LOAD} --tpot-target {target} --max-draft-length {longest}"
     carried = document(capsys, f"schedule {line} --max-batch-size 256 --for vllm --for-load")
     rows = {row["policy"]: row["capacity"] for row in carried["carried"]}
     chosen, found = max(rows, key=lambda name: rows[name]), []
-    for seed in range(1, 5):
-        shown = f"load {line} --policy {','.join(rows)} --seed {seed} --requests 400"
+    for seed in range(1, 1 + seeds):
+        shown = f"load {line} --policy {','.join(rows)} --seed {seed} --requests {requests}"
         found.append([row["capacity"] for row in document(capsys, shown)["rows"]])
     best = np.array(found)[:, [*rows].index(chosen)]
     for each in np.array(found).T:

@@ -27,6 +27,7 @@ import fuzzed
 import fuzzed_files
 import fuzzed_lines
 import fuzzed_runs
+from rows import slow
 
 import specmodel
 from specmodel.answers.sweeps import files
@@ -108,10 +109,10 @@ def test_the_fuzz_starts_from_lines_that_work_and_reach_all_commands_and_readers
     assert {*readers()} - OF_ITS_OWN - reached == set()
 
 
-@pytest.mark.slow
-def test_no_command_line_ends_as_none_should(tmp_path, monkeypatch):
+@pytest.mark.parametrize("count", [40, *slow(COUNT)])
+def test_no_command_line_ends_as_none_should(count, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = fuzzed.fuzz(SEED, COUNT, tmp_path)
+    found = fuzzed.fuzz(SEED, count, tmp_path)
     assert not found, "\n\n".join(fuzzed.ascii_lines(found))
 
 
@@ -155,6 +156,7 @@ IN_FUNCTIONS = [
 """Mends within functions, their words, what was there before, and what finds it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mend", "before", "fuzz"), MENDS, ids=[mend for mend, _, _ in MENDS])
 def test_a_mend_that_is_taken_back_is_found(mend, before, fuzz, folder, monkeypatch):
     monkeypatch.chdir(folder)
@@ -163,6 +165,7 @@ def test_a_mend_that_is_taken_back_is_found(mend, before, fuzz, folder, monkeypa
     assert fuzz(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "now", "before", "fuzz"), IN_FUNCTIONS, ids=[name for name, *_ in IN_FUNCTIONS]
 )

@@ -3,9 +3,9 @@
 import csv
 import io
 import json
-import shlex
 
 import pytest
+from rows import each_row
 
 from specmodel.cli.commands import carry_out
 from specmodel.serving.study import not_carried
@@ -13,15 +13,9 @@ from specmodel.serving.study import not_carried
 WHERE = "qwen3-30b-a3b h100 --requests 200"
 
 
-def said(capsys, line):
-    status = carry_out(shlex.split(f"load {line}"))
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
-def test_the_page_begins_with_one_sentence_and_has_80_columns(capsys):
+def test_the_page_begins_with_one_sentence_and_has_80_columns(ended):
     line = f"{WHERE} --request-rate 1,4 --ttft-target 1s --tpot-target 20ms"
-    status, page, _ = said(capsys, line)
+    status, page, _ = ended(f"load {line}")
     assert status == 0
     assert page.startswith("At 1 request/s schedule is fastest")
     assert max(map(len, page.splitlines())) <= 80
@@ -30,10 +24,10 @@ def test_the_page_begins_with_one_sentence_and_has_80_columns(capsys):
     assert [row[0] for row in rows] == ["1", "4"]
 
 
-def test_json_and_csv_have_the_same_rows(capsys):
+def test_json_and_csv_have_the_same_rows(ended):
     line = f"{WHERE} --users 1,8 --policy none,fixed:2 --prompt-length 100 --output-length 40"
-    _, text, _ = said(capsys, f"{line} --json")
-    _, table, _ = said(capsys, f"{line} --csv")
+    _, text, _ = ended(f"load {line} --json")
+    _, table, _ = ended(f"load {line} --csv")
     document, listed = json.loads(text), list(csv.DictReader(io.StringIO(table)))
     assert document["units"]["tpot"] == "s"
     assert [row["policy"] for row in document["rows"]] == ["none", "fixed:2"] * 2
@@ -43,13 +37,13 @@ def test_json_and_csv_have_the_same_rows(capsys):
     assert document["rows"][2]["running"] == pytest.approx(8, rel=0.02)
 
 
-def test_recorded_requests_come_at_their_own_rate_or_another(capsys, tmp_path):
+def test_recorded_requests_come_at_their_own_rate_or_another(ended, tmp_path):
     file = tmp_path / "load.csv"
     rows = "".join(f"{i * 0.5},{100 + i},{50 + i}\n" for i in range(60))
     file.write_text("arrival_time,prompt_tokens,output_tokens\n" + rows)
     line = f"qwen3-30b-a3b h100 --workload {file} --policy none --csv"
-    _, own, _ = said(capsys, line)
-    _, faster, _ = said(capsys, f"{line} --request-rate 4")
+    _, own, _ = ended(f"load {line}")
+    _, faster, _ = ended(f"load {line} --request-rate 4")
     own, faster = (next(csv.DictReader(io.StringIO(text))) for text in (own, faster))
     assert float(own["request_rate"]) == pytest.approx(60 / 29.5)
     assert float(faster["running"]) > 1.5 * float(own["running"])
@@ -58,28 +52,28 @@ def test_recorded_requests_come_at_their_own_rate_or_another(capsys, tmp_path):
 @pytest.mark.parametrize(
     "policy", ["sglang", "goodput", "table:1-4=3:5-64=1", "schedule", "adaptive-verification"]
 )
-def test_policies_that_see_the_batch(capsys, policy):
-    status, text, _ = said(capsys, f"{WHERE} --request-rate 2 --policy {policy} --json")
+def test_policies_that_see_the_batch(ended, policy):
+    status, text, _ = ended(f"load {WHERE} --request-rate 2 --policy {policy} --json")
     assert status == 0
     assert json.loads(text)["rows"][0]["drafted_tokens_per_step"] > 0
 
 
-def test_a_rate_too_high_does_not_hide_the_others(capsys):
+def test_a_rate_too_high_does_not_hide_the_others(ended):
     line = f"{WHERE} --request-rate 1,90"
-    status, page, _ = said(capsys, f"{line.replace('--requests 100', '')} --requests 1500")
+    status, page, _ = ended(f"load {line.replace('--requests 100', '')} --requests 1500")
     assert status == 0
     told = " ".join(page.split())
     assert "Warning: 90 requests/s are not carried by any policy: at most about" in told
     assert "90 requests/s are not carried." in told
     assert "\n       1  none" in page
-    every = rows(capsys, f"{line} --requests 1500")
-    alone = rows(capsys, f"{WHERE} --request-rate 90 --requests 1500")
+    every = rows(ended, f"{line} --requests 1500")
+    alone = rows(ended, f"{WHERE} --request-rate 90 --requests 1500")
     assert [row for row in every if row["request_rate"] == 90] == alone
     assert not any(row["is_steady"] for row in alone)
 
 
-def rows(capsys, line):
-    return json.loads(said(capsys, f"{line} --json")[1])["rows"]
+def rows(ended, line):
+    return json.loads(ended(f"load {line} --json")[1])["rows"]
 
 
 def test_a_rate_near_the_edge_is_told_as_such():
@@ -90,22 +84,22 @@ def test_a_rate_near_the_edge_is_told_as_such():
     assert not_carried([row | {"is_steady": True, "largest_rate_closed": 10.0}]) == {}
 
 
-def test_drafts_go_as_far_as_acceptance_is_known(capsys):
+def test_drafts_go_as_far_as_acceptance_is_known(ended):
     line = "qwen3-30b-a3b h100 --request-rate 1 --requests 100"
     for more, longest in (("", 7), (" --policy none,fixed:3", 3), (" --max-draft-length 2", 2)):
-        document = json.loads(said(capsys, f"{line}{more} --json")[1])
+        document = json.loads(ended(f"load {line}{more} --json")[1])
         assert document["scheduler"]["reserved_tokens"] == longest
 
 
-def test_columns_of_targets_are_kept(capsys):
+def test_columns_of_targets_are_kept(ended):
     line = "qwen3-30b-a3b h100 --request-rate 1 --requests 100 --policy"
     line += " none,fixed:3,schedule,sglang,adaptive-verification"
-    page = said(capsys, f"{line} --tpot-target 20ms --ttft-target 1s")[1]
+    page = ended(f"load {line} --tpot-target 20ms --ttft-target 1s")[1]
     assert "No room for: TPOT by formula" in page
-    assert "No room for: TTFT 90 %" in said(capsys, f"{line} --tpot-target 20ms")[1]
+    assert "No room for: TTFT 90 %" in ended(f"load {line} --tpot-target 20ms")[1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "culprit", "remedy"),
     [
         ("--request-rate -1", "--request-rate", "above 0"),
@@ -130,26 +124,22 @@ def test_columns_of_targets_are_kept(capsys):
         ("--request-rate 1 --ttft-target 0s", "--ttft-target", "a time above 0"),
     ],
 )
-def test_bad_input_is_one_line(capsys, line, culprit, remedy):
-    status, out, err = said(capsys, f"qwen3-30b-a3b h100 --requests 100 {line}")
-    assert (status, out) == (2, "")
-    assert len(err.strip().splitlines()) == 1
-    assert culprit in err
-    assert remedy in err
+def test_bad_input_is_one_line(refuse, line, culprit, remedy):
+    refuse(f"load qwen3-30b-a3b h100 --requests 100 {line}", culprit, remedy)
 
 
-def test_states_for_each_request_may_be_shared(capsys):
+def test_states_for_each_request_may_be_shared(ended):
     line = f"{WHERE} --request-rate 1 --policy cascade --policy-state server --json"
-    status, text, _ = said(capsys, line)
+    status, text, _ = ended(f"load {line}")
     assert status == 0
     assert json.loads(text)["rows"][0]["is_steady"]
 
 
-def test_steps_of_one_run_are_told_and_drawn(capsys, tmp_path):
+def test_steps_of_one_run_are_told_and_drawn(ended, tmp_path):
     """Running requests and KV use over time, of which the draft length follows by its schedule."""
     line = f"{WHERE} --request-rate 30 --prompt-length 100 --output-length 40 --steps"
     line += " --policy table:1-8=3:9-1024=1"
-    status, text, _ = said(capsys, f"{line} --csv")
+    status, text, _ = ended(f"load {line} --csv")
     rows = list(csv.DictReader(io.StringIO(text)))
     assert status == 0
     times = [float(row["time"]) for row in rows]
@@ -160,7 +150,7 @@ def test_steps_of_one_run_are_told_and_drawn(capsys, tmp_path):
     lengths = {float(row["draft_length"]) for row in rows if float(row["decoding"]) > 12}
     assert lengths <= {1.0, 3.0}
     assert {float(row["draft_length"]) for row in rows} >= {1.0, 3.0}
-    _, page, _ = said(capsys, line)
+    _, page, _ = ended(f"load {line}")
     assert max(map(len, page.splitlines())) <= 80
     table, figure = tmp_path / "steps.csv", tmp_path / "steps.png"
     table.write_text(text)
@@ -170,43 +160,39 @@ def test_steps_of_one_run_are_told_and_drawn(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("more", ["--request-rate 1,2 --policy none", "--request-rate 1"])
-def test_steps_are_of_one_run(capsys, more):
-    status, _, err = said(capsys, f"{WHERE} {more} --steps")
-    assert status == 2
-    assert "--steps" in err
-    assert len(err.strip().splitlines()) == 1
+def test_steps_are_of_one_run(refuse, more):
+    refuse(f"load {WHERE} {more} --steps", "--steps")
 
 
 @pytest.mark.parametrize("load", ["--request-rate 1,40", "--users 2,100"])
-def test_given_loads_have_shares_within_targets_and_costs(capsys, load):
+def test_given_loads_have_shares_within_targets_and_costs(ended, load):
     line = f"{WHERE} --prompt-length 100 --output-length 60 --tpot-target 9ms --gpu-hour-price 3"
     line += f" --policy none,fixed:2 {load}"
-    found = rows(capsys, line)
+    found = rows(ended, line)
     assert [row["policy"] for row in found] == ["none", "fixed:2"] * 2
     assert found[1]["goodput"] > 0.9
     assert found[2]["goodput"] < 0.5
     for row in found:
         by_hand = 3 / 3600 / row["throughput"] * 1e6
         assert row["cost_per_million_tokens"] == pytest.approx(by_hand)
-    _, page, _ = said(capsys, line)
+    _, page, _ = ended(f"load {line}")
     assert "$/M" in page
     assert max(map(len, page.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("more", ["--request-rate 1,4 --tpot-target 20ms", "--tpot-target 20ms"])
-def test_rates_are_drawn_as_a_load_or_as_a_capacity(capsys, tmp_path, more, monkeypatch):
+def test_rates_are_drawn_as_a_load_or_as_a_capacity(ended, tmp_path, more, monkeypatch):
     drawn = []
     monkeypatch.setattr(
         "specmodel.show.plots.figures.save_figure", lambda kind, *_: drawn.append(kind)
     )
     pytest.importorskip("matplotlib")
     line = f"{WHERE} --prompt-length 100 --output-length 20 --policy none {more}"
-    assert said(capsys, f"{line} --figure {tmp_path / 'drawn.svg'}")[0] == 0
+    assert ended(f"load {line} --figure {tmp_path / 'drawn.svg'}")[0] == 0
     assert drawn == ["load" if "rate" in more else "capacity"]
 
 
 @pytest.mark.parametrize("name", ["serve", "capacity"])
-def test_the_names_of_before_tell_the_new_one(capsys, name):
-    assert carry_out([name, "qwen3-30b-a3b", "h100"]) == 2
+def test_the_names_of_before_tell_the_new_one(ended, name):
     told = f"specmodel: error: command: got '{name}'; expected specmodel load ..., its new name\n"
-    assert capsys.readouterr().err == told
+    assert ended(f"{name} qwen3-30b-a3b h100") == (2, "", told)

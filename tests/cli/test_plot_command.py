@@ -2,14 +2,12 @@
 
 import io
 import os
-import shlex
 import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
-
-from specmodel import cli
+from rows import each_row
 
 WHERE = "--target qwen3-30b-a3b --drafter eagle3 --hardware h200_sxm"
 RATE = f"{WHERE} --acceptance-rate 0.7"
@@ -38,63 +36,52 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.fixture
-def run(capsys):
-    """Run a command line; return its status, and what it prints and complains of."""
-
-    def run(command):
-        status = cli.main(shlex.split(command))
-        return status, *capsys.readouterr()
-
-    return run
-
-
 def pipe(text, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
 @pytest.mark.parametrize("kind", PRINTED)
-def test_what_a_command_prints_is_drawn_from_a_pipe(kind, run, monkeypatch) -> None:
+def test_what_a_command_prints_is_drawn_from_a_pipe(kind, ended, monkeypatch) -> None:
     pytest.importorskip("matplotlib")
-    status, printed, _ = run(f"{PRINTED[kind]} --csv")
+    status, printed, _ = ended(f"{PRINTED[kind]} --csv")
     assert status == 0
     pipe(printed, monkeypatch)
-    assert run(f"plot {kind} - --output a.pdf") == (0, "Wrote a.pdf.\n", "")
+    assert ended(f"plot {kind} - --output a.pdf") == (0, "Wrote a.pdf.\n", "")
     assert Path("a.pdf").read_bytes().startswith(STARTS[".pdf"])
 
 
 @pytest.mark.parametrize(("suffix", "start"), STARTS.items())
-def test_the_suffix_tells_the_format(suffix, start, run) -> None:
+def test_the_suffix_tells_the_format(suffix, start, ended) -> None:
     pytest.importorskip("matplotlib")
-    assert run(f"plot speedup table.csv --output a{suffix}")[0] == 0
+    assert ended(f"plot speedup table.csv --output a{suffix}")[0] == 0
     assert Path(f"a{suffix}").read_bytes().startswith(start)
 
 
 @pytest.mark.parametrize("kind", ["active-experts", "active_experts"])
-def test_published_unions_need_no_table(kind, run) -> None:
+def test_published_unions_need_no_table(kind, ended) -> None:
     pytest.importorskip("matplotlib")
-    assert run(f"plot {kind} --output a.svg") == (0, "Wrote a.svg.\n", "")
+    assert ended(f"plot {kind} --output a.svg") == (0, "Wrote a.svg.\n", "")
     assert Path("a.svg").stat().st_size > 1000
 
 
 @pytest.mark.parametrize(("width", "inches"), [("", 3.3), ("--width 6.8", 6.8)])
-def test_the_width_is_in_inches(width, inches, run) -> None:
+def test_the_width_is_in_inches(width, inches, ended) -> None:
     image = pytest.importorskip("matplotlib.image")
-    assert run(f"plot speedup table.csv --output a.png {width}")[0] == 0
+    assert ended(f"plot speedup table.csv --output a.png {width}")[0] == 0
     assert image.imread("a.png").shape[1] == pytest.approx(300 * inches, abs=1)
 
 
-def test_the_outcome_is_passed_on(run, monkeypatch) -> None:
+def test_the_outcome_is_passed_on(ended, monkeypatch) -> None:
     pytest.importorskip("matplotlib")
     told = {}
     monkeypatch.setattr(
         "specmodel.show.plots.figures.save_figure", lambda *_, **given: told.update(given)
     )
     for kind in ("tornado", "waterfalls"):
-        assert run(f"plot {kind} table.csv --output a.pdf --outcome target-efficiency")[0] == 0
+        assert ended(f"plot {kind} table.csv --output a.pdf --outcome target-efficiency")[0] == 0
         assert told.pop("outcome") == "target_efficiency"
     assert told["has_title"]
-    assert run("plot speedup table.csv --output a.pdf --no-marks --no-title")[0] == 0
+    assert ended("plot speedup table.csv --output a.pdf --no-marks --no-title")[0] == 0
     assert (told["marks"], told["has_title"]) == (False, False)
 
 
@@ -110,7 +97,7 @@ def test_the_outcome_is_passed_on(run, monkeypatch) -> None:
         ("--where speedup=1.5", {"speedup": {1.5}}),
     ],
 )
-def test_rows_can_be_chosen(where, left, run, monkeypatch) -> None:
+def test_rows_can_be_chosen(where, left, ended, monkeypatch) -> None:
     pytest.importorskip("matplotlib")
     drawn = []
     monkeypatch.setattr(
@@ -119,15 +106,15 @@ def test_rows_can_be_chosen(where, left, run, monkeypatch) -> None:
     rows = [(t, n, b) for t in "ab" for n in range(1, 9) for b in (1, 8)]
     table = pd.DataFrame(rows, columns=["target", "draft_length", "batch_size"])
     table.assign(speedup=table["batch_size"] + 0.5, fits=table["batch_size"] < 8).to_csv("t.csv")
-    assert run(f"plot speedup t.csv --output a.pdf {where}")[0] == 0
+    assert ended(f"plot speedup t.csv --output a.pdf {where}")[0] == 0
     for name, values in left.items():
         assert set(drawn[0][name]) == values
 
 
-def test_components_as_csv_sum_to_the_times(run) -> None:
+def test_components_as_csv_sum_to_the_times(ended) -> None:
     command = f"predict {RATE} --batch-size 1,8 --draft-length 3 --engine sglang"
-    table = pd.read_csv(io.StringIO(run(f"{command} --components --csv")[1]))
-    times = pd.read_csv(io.StringIO(run(f"{command} --csv")[1])).set_index("batch_size")
+    table = pd.read_csv(io.StringIO(ended(f"{command} --components --csv")[1]))
+    times = pd.read_csv(io.StringIO(ended(f"{command} --csv")[1])).set_index("batch_size")
     sums = table.groupby(["batch_size", "pass"])["time"].sum().unstack()
     assert sums["forward"].to_dict() == pytest.approx(times["forward_time"].to_dict(), rel=1e-12)
     assert sums["verify"].to_dict() == pytest.approx(times["verify_time"].to_dict(), rel=1e-12)
@@ -161,12 +148,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("command", "fragments"), [(command, rest) for command, *rest in BAD])
-def test_what_cannot_be_drawn_is_one_line_and_status_2(command, fragments, run) -> None:
-    pytest.importorskip("matplotlib")
-    status, out, line = run(command)
-    assert (status, out, line.count("\n")) == (2, "", 1)
-    assert all(fragment in line for fragment in fragments), line
+@each_row(("command", "fragments"), [(command, rest) for command, *rest in BAD])
+def test_what_cannot_be_drawn_is_one_line_and_status_2(command, fragments, refuse) -> None:
+    refuse(command, *fragments)
     assert not Path("a.pdf").exists()
 
 
@@ -180,46 +164,41 @@ def test_what_cannot_be_drawn_is_one_line_and_status_2(command, fragments, run) 
         ('{"rows": [{"batch_size": 1, "speedup": 2}]}', "columns batch_size, speedup as well"),
     ],
 )
-def test_what_comes_from_a_pipe_is_judged_as_well(text, fragment, run, monkeypatch) -> None:
-    pytest.importorskip("matplotlib")
+def test_what_comes_from_a_pipe_is_judged_as_well(text, fragment, refuse, monkeypatch) -> None:
     pipe(text, monkeypatch)
-    status, out, line = run("plot speedup - --output a.pdf")
-    assert (status, out, line.count("\n")) == (2, "", 1)
-    assert fragment in line
+    refuse("plot speedup - --output a.pdf", fragment)
 
 
-def test_a_table_larger_than_memory_is_refused_before_it_is_read(run, monkeypatch) -> None:
+def test_a_table_larger_than_memory_is_refused_before_it_is_read(
+    ended, refuse, monkeypatch
+) -> None:
     pytest.importorskip("matplotlib")
     pytest.importorskip("pyarrow")
     pd.DataFrame({"batch_size": range(1, 101), "speedup": 1.5}).to_parquet("large.parquet")
-    assert run("plot speedup large.parquet --output a.pdf")[0] == 0
+    assert ended("plot speedup large.parquet --output a.pdf")[0] == 0
     monkeypatch.setattr("specmodel.base.tables.MOST_BYTES", 1000)
     monkeypatch.setattr("pandas.read_parquet", None)
-    status, out, line = run("plot speedup large.parquet --output a.pdf")
-    assert (status, out, line.count("\n")) == (2, "", 1)
-    assert "table: got 'large.parquet'; expected at most" in line
-    assert "not 100 rows of 2 columns" in line
+    expected = "table: got 'large.parquet'; expected at most"
+    refuse("plot speedup large.parquet --output a.pdf", expected, "not 100 rows of 2 columns")
 
 
-def test_without_matplotlib_it_says_what_to_install(run, monkeypatch) -> None:
+def test_without_matplotlib_it_says_what_to_install(refuse, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    status, _, line = run("plot speedup table.csv --output a.pdf")
-    assert (status, line.count("\n")) == (2, 1)
-    assert "--output: got 'no package matplotlib'" in line
-    assert "pip install '.[plots]'" in line
+    told = "--output: got 'no package matplotlib'"
+    refuse("plot speedup table.csv --output a.pdf", told, "pip install '.[plots]'")
 
 
-def test_help_has_an_example_of_a_pipe(run) -> None:
-    status, out, _ = run("plot --help")
+def test_help_has_an_example_of_a_pipe(ended) -> None:
+    status, out, _ = ended("plot --help")
     assert status == 0
     assert "specmodel plot speedup - --output" in out
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_a_table_s_name_need_not_be_utf_8(run):
+def test_a_table_s_name_need_not_be_utf_8(ended):
     pytest.importorskip("pyarrow")
     path = Path(os.fsdecode(b"\xff.parquet"))
     pd.DataFrame({"batch_size": [1, 2], "speedup": [1.5, 1.2]}).to_parquet("plain.parquet")
     Path("plain.parquet").rename(path)
-    status, _, err = run(f"plot speedup {path} --output drawn.png")
+    status, _, err = ended(f"plot speedup {path} --output drawn.png")
     assert (status, err) == (0, "")

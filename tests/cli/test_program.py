@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 import specmodel
 from specmodel import cli
@@ -94,8 +95,8 @@ def test_an_interrupted_import_is_silent(module: str) -> None:
     assert run(PREDICT, INTERRUPTED_IMPORT.format(module)) == (130, "", "")
 
 
-@pytest.mark.parametrize("strange", ["x" * 5000, "x " * 2500, "a\nb", "\x1b[31mred", "\udcff"])
-@pytest.mark.parametrize(
+@each_row("strange", ["x" * 5000, "x " * 2500, "a\nb", "\x1b[31mred", "\udcff"])
+@each_row(
     "command",
     [
         *("{}", "list {}", "predict {}", "predict --{}", "fit {} --output a.toml"),

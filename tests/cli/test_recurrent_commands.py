@@ -1,13 +1,11 @@
 """Models with recurrent layers on the command line: options, words, JSON, refusals."""
 
 import json
-import shlex
 
 import pandas as pd
 import pytest
 from hybrids import hybrid, toml_of
 
-from specmodel import cli
 from specmodel.models.architecture import load_architecture
 
 POINT = "--batch-size 1,128 --draft-length 3 --acceptance-rate 0.8"
@@ -19,16 +17,6 @@ def model(tmp_path_factory):
     file.write_text(toml_of(hybrid("Qwen3.5-122B-A10B", expert_dtype="fp4")))
     assert load_architecture(file) == hybrid("Qwen3.5-122B-A10B", expert_dtype="fp4")
     return f"--target {file} --drafter mtp --hardware h200_sxm --tensor-parallel 2"
-
-
-@pytest.fixture
-def run(capsys):
-    def run(command, status=0):
-        assert cli.main(shlex.split(command)) == status
-        out, err = capsys.readouterr()
-        return err if status else out
-
-    return run
 
 
 def test_prediction_names_state_and_says_what_was_assumed(run, model):
@@ -129,10 +117,8 @@ def test_sweep_takes_both_ways(run, model, tmp_path):
     ("--set target.state_dtype=fp8", "--set target.state_dtype: got 'fp8'; expected "),
     ("--set engine.state_slots=two", "--set engine.state_slots: got 'two'; expected "),
 ])  # fmt: skip
-def test_what_cannot_be_is_refused_in_one_line(run, model, options, error):
-    text = run(f"predict {model} {POINT} {options}", status=2)
-    assert text.startswith(f"specmodel: error: {error}")
-    assert text.count("\n") == 1
+def test_what_cannot_be_is_refused_in_one_line(refuse, model, options, error):
+    refuse(f"predict {model} {POINT} {options}", f"specmodel: error: {error}")
 
 
 @pytest.mark.parametrize("engine", ["", " --engine sglang", " --engine vllm-moesd-2025"])

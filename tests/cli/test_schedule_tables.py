@@ -3,11 +3,10 @@
 import csv
 import io
 import json
-import shlex
 
 import pytest
+from rows import each_row
 
-from specmodel import cli
 from specmodel.answers.cost_tables import COLUMN_UNITS
 
 WHERE = " --target qwen3-30b-a3b --hardware h200_sxm --drafter parallel --max-draft-length 7"
@@ -17,58 +16,47 @@ VLLM = "schedule --for vllm" + TABLE + WHERE
 SMALL = " --batch-size 1,4,16"
 
 
-@pytest.fixture
-def run(capsys):
-    """Run a command line; return its status and what it prints on either stream."""
-
-    def run(command):
-        status = cli.main(shlex.split(command))
-        return status, *capsys.readouterr()
-
-    return run
-
-
-def test_all_forms_tell_the_same(run):
-    status, fragment, err = run(SGLANG + SMALL + " --fragment-only")
+def test_all_forms_tell_the_same(ended):
+    status, fragment, err = ended(SGLANG + SMALL + " --fragment-only")
     assert status == 0
     costs = json.loads(fragment)
-    document = json.loads(run(SGLANG + SMALL + " --json")[1])
+    document = json.loads(ended(SGLANG + SMALL + " --json")[1])
     assert json.loads(document["fragment"]) == costs
     assert err.splitlines() == [f"specmodel: warning: {text}" for text in document["warnings"]]
     (fitted,) = document["warnings"]
     assert fitted.startswith("the engine SGLang was not fitted on ")
     assert "bias_seconds" in costs
     assert document["units"] == COLUMN_UNITS | {"fits": "-"}
-    table = list(csv.DictReader(io.StringIO(run(SGLANG + SMALL + " --csv")[1])))
+    table = list(csv.DictReader(io.StringIO(ended(SGLANG + SMALL + " --csv")[1])))
     assert {row.pop("fits") for row in table} == {"True"}
     numbers = [{k: v for k, v in row.items() if k != "fits"} for row in document["rows"]]
     assert [{k: float(v) for k, v in row.items()} for row in table] == numbers
     assert len(table) == 3 * 8
-    told = run(SGLANG + SMALL)[1]
+    told = ended(SGLANG + SMALL)[1]
     assert f"within {document['largest_error']:.1%}" in told
     assert "--speculative-dspark-sps-table-path FILE" in told
     assert max(map(len, told.splitlines())) <= 80
 
 
-def test_what_was_not_given_is_told(run):
-    told = " ".join(run(SGLANG)[1].split())
+def test_what_was_not_given_is_told(ended):
+    told = " ".join(ended(SGLANG)[1].split())
     assumed = told[told.index("Assumed:") :]
     for words in ("batch_size 1:256:x2", "context_length 1024"):
         assert words in assumed
     assert "engine sglang (fit engine takes your own runs)" in assumed
     assert "host_speed 1 (mean of published hosts)" in assumed
-    given = " ".join(run(SGLANG + SMALL + " --context-length 9")[1].split())
+    given = " ".join(ended(SGLANG + SMALL + " --context-length 9")[1].split())
     for name in ("batch_size", "context_length"):
         assert name not in given[given.index("Assumed:") :].replace("fits_at_bound", "")
 
 
-def test_vllm_reads_no_file_and_is_told_so(run):
-    status, told, err = run(VLLM + SMALL + " --context-length 1024,8192")
+def test_vllm_reads_no_file_and_is_told_so(ended):
+    status, told, err = ended(VLLM + SMALL + " --context-length 1024,8192")
     assert (status, err) == (0, "")
     words = " ".join(told.split())
     assert "vLLM 0.33 reads no file" in words
     assert "VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN" in words
-    document = json.loads(run(VLLM + SMALL + " --context-length 1024,8192 --json")[1])
+    document = json.loads(ended(VLLM + SMALL + " --context-length 1024,8192 --json")[1])
     assert (document["fragment"], document["largest_error"]) == (None, None)
     rows = {(r["context_length"], r["batch_size"], r["verify_tokens"]): r for r in document["rows"]}
     assert len(rows) == 2 * 3 * 8
@@ -80,13 +68,13 @@ def test_vllm_reads_no_file_and_is_told_so(run):
     assert f"From context 1024 to 8192 a step takes up to {growth:.2f}x as long" in words
 
 
-def test_several_contexts_are_tables_but_no_file_of_sglang(run):
-    status, told, err = run(SGLANG + SMALL + " --context-length 1,2")
+def test_several_contexts_are_tables_but_no_file_of_sglang(ended):
+    status, told, err = ended(SGLANG + SMALL + " --context-length 1,2")
     assert (status, err) == (0, "")
     assert "SGLang's table knows one context; --csv has all." in " ".join(told.split())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "argument", "expected"),
     [
         (VLLM + " --fragment-only", "--fragment-only: got True", "--csv has it"),
@@ -115,16 +103,13 @@ def test_several_contexts_are_tables_but_no_file_of_sglang(run):
         (SGLANG.replace("--max-draft-length 7", ""), "--max-draft-length", "none given"),
     ],
 )
-def test_used_wrong_it_says_so_in_one_line(run, command, argument, expected):
-    status, out, err = run(command)
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert argument in err
-    assert expected in err
+def test_used_wrong_it_says_so_in_one_line(refuse, command, argument, expected):
+    refuse(command, argument, expected)
 
 
-def test_layers_of_the_head_are_drafting_only(run):
+def test_layers_of_the_head_are_drafting_only(ended):
     one, five = (
-        json.loads(run(SGLANG + SMALL + more + " --json")[1])["rows"]
+        json.loads(ended(SGLANG + SMALL + more + " --json")[1])["rows"]
         for more in (" --engine ideal", " --engine ideal --set drafter.num_layers=5")
     )
     for row, other in zip(one, five, strict=True):
@@ -132,10 +117,10 @@ def test_layers_of_the_head_are_drafting_only(run):
         assert other["verify_time"] == row["verify_time"]
 
 
-def test_a_longer_draft_hides_more_of_the_host(run):
+def test_a_longer_draft_hides_more_of_the_host(ended):
     """The work of five layers on the GPU takes time in which the host goes on with its own."""
     one, five = (
-        json.loads(run(SGLANG + SMALL + more + " --json")[1])["rows"]
+        json.loads(ended(SGLANG + SMALL + more + " --json")[1])["rows"]
         for more in ("", " --set drafter.num_layers=5")
     )
     for row, other in zip(one, five, strict=True):
@@ -144,9 +129,9 @@ def test_a_longer_draft_hides_more_of_the_host(run):
 
 
 @pytest.mark.parametrize("engine", ["sglang", "vllm"])
-def test_the_engine_of_the_format_is_taken_unless_another_is_given(run, engine):
+def test_the_engine_of_the_format_is_taken_unless_another_is_given(ended, engine):
     def made(more=""):
-        return json.loads(run(f"schedule --for {engine}{TABLE}{WHERE}{SMALL}{more} --json")[1])
+        return json.loads(ended(f"schedule --for {engine}{TABLE}{WHERE}{SMALL}{more} --json")[1])
 
     table = made()
     assert table["deployment"]["stack"] == engine
@@ -159,18 +144,18 @@ def test_the_engine_of_the_format_is_taken_unless_another_is_given(run, engine):
         assert other["step_time"] > row["step_time"]
 
 
-def test_batch_sizes_are_of_one_replica(run):
+def test_batch_sizes_are_of_one_replica(ended):
     parallel = " --data-parallel 4 --expert-parallel 4"
-    told, alone = (run(VLLM + SMALL + more)[1] for more in (parallel, ""))
+    told, alone = (ended(VLLM + SMALL + more)[1] for more in (parallel, ""))
     assert "tokens are those of one of 4 replicas" in " ".join(told.split())
     assert "replicas, all alike" not in " ".join(alone.split())
 
 
-def test_batches_that_do_not_fit_are_marked_at_their_context(run):
+def test_batches_that_do_not_fit_are_marked_at_their_context(ended):
     command = VLLM + " --batch-size 1,200 --context-length 1024,8192"
-    rows = json.loads(run(command + " --json")[1])["rows"]
+    rows = json.loads(ended(command + " --json")[1])["rows"]
     beyond = [(row["context_length"], row["batch_size"]) for row in rows if not row["fits"]]
     assert beyond == [(8192, 200)] * 8
-    told = run(command)[1]
+    told = ended(command)[1]
     assert {line.split()[0] for line in told.splitlines() if "*" in line} == {"200*", "*"}
     assert "at draft length 7 and context 8192." in " ".join(told.split())

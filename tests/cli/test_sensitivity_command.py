@@ -2,11 +2,12 @@
 
 import csv
 import io
-import json
 import re
 import shlex
 
 import pytest
+from printed import in_one_line, parse
+from rows import each_row
 
 from specmodel import cli, predict
 
@@ -47,14 +48,6 @@ def run(capsys):
     return run
 
 
-def refuse(constant):
-    raise AssertionError(f"{constant} is not JSON")
-
-
-def parse(text):
-    return json.loads(text, parse_constant=refuse)
-
-
 @pytest.mark.parametrize("command", VARIETY)
 def test_people_see_80_columns_programs_all(command, run):
     out = run(command)
@@ -80,10 +73,6 @@ def test_people_see_80_columns_programs_all(command, run):
         assert by_key["sobol", row["input"], row["output"], "total_high"] == row["total_high"]
     count = 2 * len(document["elasticities"]) + 8 * len(document["tornado"])
     assert len(rows) == count + 6 * len(document["sobol"])
-
-
-def in_one_line(text):
-    return " ".join(text.split())
 
 
 def test_the_answer_is_that_of_predict(run):
@@ -194,7 +183,7 @@ def test_too_large_a_batch_is_told(run, capsys):
     assert capsys.readouterr().err.startswith("specmodel: warning: batch size 4000 needs")
 
 
-@pytest.mark.parametrize(("options", "message"), [
+@each_row(("options", "message"), [
     ("--range acceptance_rat=0.1:0.2", "--range: got 'acceptance_rat'; .*acceptance_rate"),
     ("--range kernels.gemm.memory=0.1:0.2", "--range: got .*kernels.gemm.bf16.memory_efficiency"),
     ("--range proposal_rate=0.1:0.2", "--range: got 'proposal_rate'"),
@@ -238,18 +227,13 @@ def test_too_large_a_batch_is_told(run, capsys):
         "--range: got .'acceptance_rate'.; expected a range that moves speedup",
     ),
 ])  # fmt: skip
-def test_bad_input_is_one_line(options, message, capsys):
-    assert cli.main(shlex.split(f"{COMMAND} {options}")) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    (line,) = err.splitlines()
+def test_bad_input_is_one_line(options, message, refuse):
+    line = refuse(f"{COMMAND} {options}")
     assert re.match(r"specmodel: error: .*" + message, line), line
 
 
-@pytest.mark.parametrize("missing", ["--acceptance-rate 0.7"])
-def test_what_decides_must_be_given(missing, capsys):
-    assert cli.main(shlex.split(COMMAND.replace(missing, ""))) == 2
-    assert missing.split()[0] in capsys.readouterr().err
+def test_what_decides_must_be_given(refuse):
+    refuse(COMMAND.replace("--acceptance-rate 0.7", ""), "--acceptance-rate")
 
 
 def test_a_point_that_does_not_fit_is_called_so_first(run):

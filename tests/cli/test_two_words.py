@@ -7,6 +7,7 @@ import shlex
 import sys
 
 import pytest
+from rows import each_row
 from shapes import CONFIG
 
 from specmodel import Acceptance, cli, predict
@@ -32,20 +33,6 @@ def run(capsys):
         return " ".join(out.split()) if one_line else out
 
     return run
-
-
-@pytest.fixture
-def fail(capsys):
-    """Run a command line that must fail; return its one line."""
-
-    def fail(command):
-        assert cli.main(shlex.split(command)) == 2
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.count("\n") == 1
-        return err
-
-    return fail
 
 
 def test_two_words_are_the_options_that_they_stand_for(run):
@@ -253,7 +240,7 @@ def test_where_memory_ends_drafts_the_answer_says_memory(run):
     assert "(1 GPU, not 8)" in both
 
 
-def test_lengths_that_were_typed_are_answered_without_an_acceptance(run, fail):
+def test_lengths_that_were_typed_are_answered_without_an_acceptance(run, refuse):
     few = json.loads(run("predict mixtral-8x7b h100 --draft-length 2,3 --json"))["rows"]
     assert {row["draft_length"] for row in few} <= {2, 3}
     even = json.loads(run("break-even mixtral-8x7b h100 --draft-length 2,3 --json"))["rows"]
@@ -266,11 +253,11 @@ def test_lengths_that_were_typed_are_answered_without_an_acceptance(run, fail):
         easiest = min(rates, key=rates.get)
         assert row["break_even_draft_length"] == easiest
         assert row["break_even_acceptance_rate"] == pytest.approx(rates[easiest], rel=1e-9)
-    assert "at most 7, up to which eagle3 heads" in fail(
+    assert "at most 7, up to which eagle3 heads" in refuse(
         "predict mixtral-8x7b h100 --draft-length 9"
     )
-    assert "--draft-length: got 0" in fail("predict mixtral-8x7b h100 --draft-length 0:3")
-    assert "--max-draft-length: got 9" in fail("predict mixtral-8x7b h100 --max-draft-length 9")
+    assert "--draft-length: got 0" in refuse("predict mixtral-8x7b h100 --draft-length 0:3")
+    assert "--max-draft-length: got 9" in refuse("predict mixtral-8x7b h100 --max-draft-length 9")
 
 
 def test_lengths_that_were_typed_leave_no_longest_to_give(run):
@@ -295,12 +282,11 @@ def test_rows_fit_with_their_own_drafts_and_a_schedule_with_its_longest(run):
     assert ends[0][1] == ends[1][1]
 
 
-def test_what_reaches_beyond_the_longest_draft_measured_is_named(run, capsys):
+def test_what_reaches_beyond_the_longest_draft_measured_is_named(run, refuse):
     text = run("predict deepseek-v3.2 8xb200", one_line=True)
     assert "max_draft_length 1 (the longest measured; --acceptance typical goes further)" in text
-    assert cli.main(["predict", "deepseek-v3.2", "8xb200", "--draft-length", "3"]) == 2
-    line = capsys.readouterr().err
-    assert "at most 1 (the longest measured; --acceptance typical goes further): " in line
+    told = "at most 1 (the longest measured; --acceptance typical goes further): "
+    refuse("predict deepseek-v3.2 8xb200 --draft-length 3", told)
     run("predict deepseek-v3.2 8xb200 --draft-length 3 --acceptance typical")
 
 
@@ -462,22 +448,22 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("command", "said"), BAD, ids=[command for command, _ in BAD])
-def test_one_line_says_what_would_do(command, said, fail):
-    assert said in fail(command)
+@each_row(("command", "said"), BAD)
+def test_one_line_says_what_would_do(command, said, refuse):
+    refuse(command, said)
 
 
 @pytest.mark.parametrize("name", ["mine", "./mine"])
-def test_a_folder_without_a_configuration_is_one_line(name, fail, tmp_path, monkeypatch):
+def test_a_folder_without_a_configuration_is_one_line(name, refuse, tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert "a config.json in this folder, which has none" in fail(f"predict {name} h200")
+    assert "a config.json in this folder, which has none" in refuse(f"predict {name} h200")
 
 
 @pytest.mark.parametrize("content", ["", "   ", "not: json", "{", "[]"])
-def test_what_no_model_is_on_standard_input_is_one_line(content, fail, monkeypatch):
+def test_what_no_model_is_on_standard_input_is_one_line(content, refuse, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
-    assert "--target" in fail("predict - h200")
+    assert "--target" in refuse("predict - h200")
 
 
 @pytest.mark.parametrize(
@@ -569,7 +555,7 @@ def test_acceptance_without_a_file_explains_itself(run):
     assert "curl -s http://localhost:8000/metrics > before.prom" in run("acceptance")
 
 
-def test_a_sweep_takes_two_words_in_front_of_its_lists(run, fail):
+def test_a_sweep_takes_two_words_in_front_of_its_lists(run, refuse):
     told = "--batch-size 1,8 --draft-length 3 --acceptance-rate 0.7 --drafter ngram,eagle3"
     rows = run(f"sweep qwen3-30b,mixtral-8x7b 2xh100 {told}")
     options = "--target qwen3-30b-a3b,mixtral-8x7b --hardware h100_sxm --tensor-parallel 2"
@@ -579,14 +565,16 @@ def test_a_sweep_takes_two_words_in_front_of_its_lists(run, fail):
         for target in ("qwen3-30b-a3b", "mixtral-8x7b")
         for drafter in ("ngram", "eagle3")
     ]
-    assert "none, as 2 GPUs are named" in fail(f"sweep qwen3-30b 2xh100 --tensor-parallel 2 {told}")
+    assert "none, as 2 GPUs are named" in refuse(
+        f"sweep qwen3-30b 2xh100 --tensor-parallel 2 {told}"
+    )
 
 
-def test_all_options_that_are_missing_are_named_at_once(fail):
-    missing = fail("calibrate")
+def test_all_options_that_are_missing_are_named_at_once(refuse):
+    missing = refuse("calibrate")
     assert "'--device'" in missing
     assert "; also --output (specmodel calibrate --help)" in missing
-    assert "also" not in fail("calibrate --output=mine.toml")
+    assert "also" not in refuse("calibrate --output=mine.toml")
 
 
 def test_warnings_are_wrapped_where_a_person_watches(run, capsys, monkeypatch):
@@ -654,11 +642,11 @@ def test_alternatives_within_a_time_per_token_are_those_of_predict(run):
         "predict qwen3-30b-a3b,mixtral-8x7b h200",
     ],
 )
-def test_a_list_for_one_thing_names_the_command_that_takes_lists(words, fail):
-    assert fail(words).endswith("(lists: specmodel compare)\n")
+def test_a_list_for_one_thing_names_the_command_that_takes_lists(words, refuse):
+    assert refuse(words).endswith("(lists: specmodel compare)\n")
 
 
-def test_a_list_of_what_if_is_compared_each_as_predict_has_it(run, fail):
+def test_a_list_of_what_if_is_compared_each_as_predict_has_it(run, refuse):
     words = "qwen3-30b-a3b h100 --drafter eagle3 --batch-size 8"
     setting = "--set target.experts_per_token"
     told = json.loads(run(f"compare {words} {setting}=2,16 --json"))
@@ -666,7 +654,7 @@ def test_a_list_of_what_if_is_compared_each_as_predict_has_it(run, fail):
         assert row["alternative"] == f"experts_per_token={value}"
         (alone,) = json.loads(run(f"predict {words} {setting}={value} --json"))["rows"]
         assert row["speedup"] == pytest.approx(alone["speedup"], rel=1e-9)
-    assert "alternatives, each once" in fail(f"compare {words} {setting}=2,2")
+    assert "alternatives, each once" in refuse(f"compare {words} {setting}=2,2")
 
 
 def test_acceptance_by_task_moves_the_best_speedup(run):
@@ -685,7 +673,7 @@ def test_acceptance_by_task_moves_the_best_speedup(run):
 
 
 @pytest.mark.parametrize("command", ["compare", "predict --view peak"])
-def test_a_name_stands_once_in_a_list(command, fail):
-    told = fail(f"{command} qwen3-30b-a3b h100,h100")
+def test_a_name_stands_once_in_a_list(command, refuse):
+    told = refuse(f"{command} qwen3-30b-a3b h100,h100")
     assert "each once" in told
     assert "lists: specmodel compare" not in told

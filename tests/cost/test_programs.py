@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rows import each_row
 
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import step_times, target_pass
@@ -17,7 +18,7 @@ GENERATOR = np.random.default_rng(11)
 LAYOUTS = ({}, {"tensor_parallel": 2}, {"tensor_parallel": 2, "expert_parallel": 4})
 
 
-@pytest.mark.parametrize("name", list_architectures())
+@each_row("name", list_architectures())
 def test_a_program_takes_as_long_as_its_components(name):
     """Decoding, verification with chances, a prompt, and both, at points along two axes."""
     deployment, _ = deploy(target=name, hardware="h200_sxm", engine="vllm")

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from rows import each_row
 
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
@@ -33,18 +34,16 @@ def test_a_look_up_ends_some_day(seconds):
         ngram_drafter(lookup_time=seconds)
 
 
-@pytest.mark.parametrize("argument", ["target", "drafter", "hardware", "engine"])
-@pytest.mark.parametrize("value", [5, 1.5, ["mixtral-8x7b"], {"name": "x"}, b"h200_sxm"])
+@each_row("argument", ["target", "drafter", "hardware", "engine"])
+@each_row("value", [5, 1.5, ["mixtral-8x7b"], {"name": "x"}, b"h200_sxm"])
 def test_what_is_neither_record_nor_name_nor_path_is_refused(argument, value):
     names = {"target": "mixtral-8x7b", "hardware": "h200_sxm", "drafter": "ngram"}
     with pytest.raises(InputError, match=rf"^{argument}: got .*a record, a name or a path"):
         deploy(**names | {argument: value})
 
 
-@pytest.mark.parametrize(
-    "argument", ["tensor_parallel", "expert_parallel", "draft_tensor_parallel"]
-)
-@pytest.mark.parametrize("value", [[1, 2], "two", 1.5, 0, {"gpus": 2}, float("inf"), 10**400])
+@each_row("argument", ["tensor_parallel", "expert_parallel", "draft_tensor_parallel"])
+@each_row("value", [[1, 2], "two", 1.5, 0, {"gpus": 2}, float("inf"), 10**400])
 def test_a_degree_is_one_whole_number(argument, value):
     names = {"target": "mixtral-8x7b", "hardware": "h200_sxm", "drafter": "eagle"}
     with pytest.raises(InputError, match=rf"^{argument}: got .*; expected"):

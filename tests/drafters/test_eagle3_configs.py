@@ -6,6 +6,7 @@ import json
 import shlex
 
 import pytest
+from rows import each_row
 from shapes import without_fields
 
 from specmodel import cli
@@ -62,7 +63,7 @@ def test_an_eagle3_head_is_read_from_its_config(head, config):
     assert len(drafter.passes(3)) == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "fault"),
     [
         ({"hidden_size": 4096}, "hidden_size: got 4096; .*that of the target, 2048"),

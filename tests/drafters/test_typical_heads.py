@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from rows import each_row
 
 from specmodel import list_architectures, load_architecture
 from specmodel.drafters.names import DRAFTERS
@@ -33,7 +34,7 @@ def test_the_table_has_one_entry_for_each_target_and_drafter_with_a_source():
         assert all(1 <= t <= n + 1 for n, t in zip(head.lengths, head.tokens_per_step, strict=True))
 
 
-@pytest.mark.parametrize("head", HEADS, ids=lambda head: f"{head.target}-{head.drafter}")
+@each_row("head", HEADS)
 def test_a_head_gives_the_tokens_that_were_measured(head):
     """Exactly where these rise by less with each length; else by what rising again would take."""
     found = [float(head.acceptance.expected_tokens_per_step(n)) for n in head.lengths]

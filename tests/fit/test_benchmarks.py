@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from engine_modules import own_source
+from rows import each_row
 
 from specmodel import InputError
 from specmodel.fit.measured import check_model, need_plain, read_benchmarks
@@ -203,7 +204,7 @@ def test_a_row_may_hold_a_plain_and_a_speculative_run():
     assert (alone.quantity, alone.value, alone.prompt_length) == ("speedup", 1.2, None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("row", "step"),
     [
         ({"tpot_ms": 8.0}, 0.008),
@@ -217,7 +218,7 @@ def test_a_row_may_hold_a_plain_and_a_speculative_run():
         ({"base_step_ms": 8.0}, 0.008),
     ],
 )
-@pytest.mark.parametrize("batch", ["concurrency", "batch_size", "batch_size_or_concurrency"])
+@each_row("batch", ["concurrency", "batch_size", "batch_size_or_concurrency"])
 def test_what_a_row_measured_becomes_a_step(table, row, step, batch):
     run = only(table(row | {batch: 4}))
     assert run.value == pytest.approx(step)
@@ -290,7 +291,7 @@ def test_published_rows_read_as_files_of_their_engine():
 # What is refused
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("result", "message"),
     [
         (vllm(completed=0), "completed: got 0; expected at least one finished request"),
@@ -377,7 +378,7 @@ def test_a_file_that_is_not_there_or_is_a_folder_says_so(tmp_path):
 CHAIN = {"tpot_ms": 8.0, "concurrency": 4, "tokens_per_step": 2.5, "draft_length": 3}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("row", "message"),
     [
         ({"tpot_ms": 0.008, "concurrency": 1}, r"tpot_ms: got 0\.008; expected milliseconds, not"),

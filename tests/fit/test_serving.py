@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from rows import each_row
 
 import specmodel
 from specmodel.cli.commands import carry_out
@@ -262,7 +263,7 @@ IMPOSSIBLE = [
 NAMED = ("layout", "prompt_length")  # what reasons call the tensor parallelism and isl of a table
 
 
-@pytest.mark.parametrize("change", IMPOSSIBLE, ids=lambda change: str(change)[:40])
+@each_row("change", IMPOSSIBLE)
 def test_a_row_that_cannot_be_predicted_ends_nothing(table, change, capsys):
     """Hosts too are told of the rows that are left, though two of them are of one host."""
     odd = PAIR | change | {"id": "odd", "host": "h"}

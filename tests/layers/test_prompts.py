@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rows import each_row
 
 from specmodel.algebra.experts import correlated_active_experts, expert_use
 from specmodel.cost.deploying import deploy
@@ -21,9 +22,9 @@ def _product_of_all_factors(tokens, p, c):
     return 1 - (1 - p if c == 1 else np.exp(unused.sum()))
 
 
-@pytest.mark.parametrize("tokens", [127, 128, 129, 4096, 4097, 8192, 10**6])
-@pytest.mark.parametrize("p", [1e-4, 8 / 256, 0.25, 0.99, 1.0])
-@pytest.mark.parametrize("c", [0.0, 1e-6, 0.01, 0.18, 0.9, 1.0])
+@each_row("tokens", [127, 128, 129, 4096, 4097, 8192, 10**6])
+@each_row("p", [1e-4, 8 / 256, 0.25, 0.99, 1.0])
+@each_row("c", [0.0, 1e-6, 0.01, 0.18, 0.9, 1.0])
 def test_use_of_an_expert_by_long_sequences_is_a_product_of_all_its_factors(tokens, p, c):
     assert float(expert_use(tokens, p, c)) == pytest.approx(
         _product_of_all_factors(tokens, p, c), abs=1e-12

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from rows import each_row
 from strategies import pass_of
 
 from specmodel.layers import (
@@ -216,8 +217,8 @@ RECURRENCES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("gpus", [1, 4])
-@pytest.mark.parametrize(
+@each_row("gpus", [1, 4])
+@each_row(
     ("states", "moved", "recorded"),
     [
         (StateKeeping(), 1 + 4, 0),  # read, and written after each of four tokens
@@ -225,7 +226,7 @@ RECURRENCES = [
         (StateKeeping("native", "scratch"), 1 + 4 + 2, 0),  # the accepted one is copied
     ],
 )
-@pytest.mark.parametrize(("mixer", "values", "operations", "record"), RECURRENCES)
+@each_row(("mixer", "values", "operations", "record"), RECURRENCES)
 def test_a_gpu_has_its_share_of_a_recurrence(
     mixer, values, operations, record, states, moved, recorded, gpus
 ):

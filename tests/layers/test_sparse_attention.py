@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from rows import each_row
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import as_table, build, field_names
@@ -221,7 +222,7 @@ def test_choosing_takes_a_processor_for_each_token():
     assert more == pytest.approx(2 * many, rel=1e-2)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("capability", "tokens", "reads"),
     [
         *((HOPPER, tokens, 1) for tokens in (1, 2, 4)),

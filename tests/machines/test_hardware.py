@@ -6,6 +6,7 @@ from dataclasses import FrozenInstanceError, replace
 import numpy as np
 import pytest
 from published_tables import read_table
+from rows import each_row
 from sampled import sampled
 
 from specmodel.base import records
@@ -39,7 +40,7 @@ def without_link(name):
     return build(data)
 
 
-@pytest.mark.parametrize("row", SHEET, ids=lambda row: row["name"])
+@each_row("row", SHEET)
 def test_values_as_on_the_data_sheet(row):
     check_values(load_hardware(row["name"]), row)
 
@@ -65,7 +66,7 @@ def check_values(profile, row):
     assert peaks == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("name", list_hardware())
+@each_row("name", list_hardware())
 def test_every_figure_has_a_source(name):
     check_sources(load_hardware(name))
 
@@ -75,7 +76,7 @@ def check_sources(profile):
     assert all(part.source.strip() for part in parts if part)
 
 
-@pytest.mark.parametrize("name", list_hardware())
+@each_row("name", list_hardware())
 def test_ridge_points_in_range(name):
     profile = load_hardware(name)
     for dtype, peak in profile.dtype.items():
@@ -117,7 +118,7 @@ def test_ridge_point_of_h100_sxm():
     assert load_hardware("h100_sxm").ridge_point("bf16") == pytest.approx(989e12 / 3.35e12)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "factors"),
     sampled(list_hardware(), [(1e-9, 1), (1e-12, 1), (1, 1e-12), (1, 1e-9), (1e-9, 1e-12)]),
 )
@@ -132,7 +133,7 @@ def test_wrong_units_are_refused(name, factors):
         build(data)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "value"),
     [
         ("memory.peak_bytes_per_s", 0.0),
@@ -215,7 +216,7 @@ def test_compute_dtype_is_the_next_wider(name, dtype, expected):
     assert profile.ridge_point(dtype) == profile.ridge_point(expected)
 
 
-@pytest.mark.parametrize(("name", "dtype"), sampled(list_hardware(), ["fp32", "bfloat16", ""]))
+@each_row(("name", "dtype"), sampled(list_hardware(), ["fp32", "bfloat16", ""]))
 def test_no_narrower_dtype_stands_in(name, dtype):
     with pytest.raises(InputError, match="activation_dtype"):
         load_hardware(name).compute_dtype(dtype)

@@ -272,6 +272,7 @@ def time_slowly(path: Path, ready: Connection) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_killed_ten_times_no_row_is_lost_or_doubled_and_the_fit_is_the_same(
     tmp_path: Path,
 ) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from planted import H200, KINDS, SHAPES, planted, points
+from rows import each_row
 from sampled import sampled
 from strategies import one_layer, pass_of
 
@@ -146,9 +147,7 @@ def test_a_missing_common_column_is_named(name: str) -> None:
     assert f"columns {name} as well" in refusal(check_measurements, GEMM.drop(columns=name))
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind in KINDS for name in COLUMNS[kind]]
-)
+@each_row(("kind", "name"), [(kind, name) for kind in KINDS for name in COLUMNS[kind]])
 def test_a_missing_column_of_a_component_is_named(kind: str, name: str) -> None:
     message = refusal(check_measurements, planted(kind).drop(columns=name))
     assert f"rows of {kind}" in message
@@ -159,7 +158,7 @@ def test_a_table_without_columns_is_refused() -> None:
     assert "component, hardware" in refusal(check_measurements, pd.DataFrame())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("column", "value", "expected"),
     [
         ("component", "gem", "experts, gemm, attention"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rows import each_row
 
 from specmodel import cli
 from specmodel.algebra.acceptance import expected_tokens_per_step_by_position
@@ -315,7 +316,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@each_row("case", BAD)
 def test_bad_scrapes_are_refused_in_one_line(case, write, refused):
     text, match = BAD[case]
     error = refused(f"acceptance {write(text)}")

@@ -4,6 +4,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 from published_tables import read_table
+from rows import each_row
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
@@ -56,14 +57,14 @@ def test_every_shipped_architecture_has_a_published_count():
     assert sorted(map(by_name, COUNTS)) == list_architectures()
 
 
-@pytest.mark.parametrize("row", COUNTS, ids=by_name)
+@each_row("row", COUNTS)
 def test_total_parameters_as_published(row):
     total = load_architecture(row["architecture"]).total_parameters
     tolerance = float(row["total_tolerance"])
     assert total == pytest.approx(float(row["total_parameters"]), rel=tolerance)
 
 
-@pytest.mark.parametrize("row", MOE_COUNTS, ids=by_name)
+@each_row("row", MOE_COUNTS)
 def test_active_parameters_as_published(row):
     shape = load_architecture(row["architecture"])
     active = shape.active_parameters + CORRECTIONS[row["active_convention"]](shape)
@@ -76,7 +77,7 @@ def test_every_moe_architecture_has_a_published_active_count():
     assert sorted(map(by_name, MOE_COUNTS)) == moe
 
 
-@pytest.mark.parametrize("name", list_architectures())
+@each_row("name", list_architectures())
 def test_shipped_architecture_loads(name):
     shape = load_architecture(name)
     assert shape.source

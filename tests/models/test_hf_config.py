@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from rows import each_row
 from shapes import without_fields
 
 from specmodel.base.errors import InputError
@@ -275,7 +276,7 @@ def counted(width, count):
     return {width: count} if count else {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "config"),
     [
         ("llama-3.1-8b", LLAMA),
@@ -945,7 +946,7 @@ def test_family_missing(read):
         read(without(LLAMA, "model_type"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("key", "value"),
     [
         ("num_local_experts", 8),
@@ -976,7 +977,7 @@ def test_key_a_dense_family_does_not_know(refusal, key, value):
         assert re.search(f"{key}: got .*{by_family(config)}", message), by_family(config)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("config", "key"),
     [
         (MIXTRAL, "num_experts"),
@@ -999,7 +1000,6 @@ def test_key_a_dense_family_does_not_know(refusal, key, value):
         (LLAMA4, "sliding_window"),
         (LLAMA4, "num_experts"),
     ],
-    ids=by_family,
 )
 def test_key_of_another_moe_family(read, config, key):
     with pytest.raises(InputError, match=f"{key}: got 2"):

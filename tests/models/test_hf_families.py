@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rows import each_row
 from shapes import without_fields
 
 from specmodel.base.errors import InputError
@@ -110,7 +111,7 @@ def test_every_family_has_a_configuration_or_a_test_of_its_own():
     assert set(families()) <= counted | published | read_as_another
 
 
-@pytest.mark.parametrize("row", READ, ids=first_name)
+@each_row("row", READ)
 def test_parameters_caches_and_states_are_those_of_the_model(read, row):
     model = read(row["config"])
     assert model.total_parameters == pytest.approx(row["parameters"], rel=5e-4)
@@ -192,7 +193,7 @@ WITH_MODULES = {
 """Those whose modules for multi-token prediction engines load, but no key of the class tells."""
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@each_row("name", SHIPPED)
 def test_what_ships_is_what_the_configuration_says(read, name):
     shipped, model = load_architecture(name), read(BY_NAME[SHIPPED[name]]["config"])
     for shape in (lambda model: model.mixers, lambda model: model.feed_forwards):
@@ -321,7 +322,7 @@ def plain(inner):
 PAIRS = [(outer, inner) for outer, inners in WRAPPERS.items() for inner in inners]
 
 
-@pytest.mark.parametrize(("outer", "inner"), PAIRS)
+@each_row(("outer", "inner"), PAIRS)
 def test_wrapped_and_plain_are_one_shape(read, outer, inner):
     config = plain(inner)
     labels = {"name", "source"}
@@ -329,8 +330,8 @@ def test_wrapped_and_plain_are_one_shape(read, outer, inner):
     assert without_fields(wrapped, labels) == without_fields(bare, labels)
 
 
-@pytest.mark.parametrize("outer", WRAPPERS)
-@pytest.mark.parametrize("text", [None, [], {"model_type": "llama"}, {"model_type": "gemma9_text"}])
+@each_row("outer", WRAPPERS)
+@each_row("text", [None, [], {"model_type": "llama"}, {"model_type": "gemma9_text"}])
 def test_wrapped_family_must_be_known(read, outer, text):
     config = {"model_type": outer, "hidden_size": 8}
     with pytest.raises(InputError, match=rf"text_config: got .*{WRAPPERS[outer][0]}"):
@@ -437,7 +438,7 @@ def test_attention_of_gated_families_has_a_gate(read):
     assert read(QWEN_35).total_parameters - bare.total_parameters == head
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "changes", "message"),
     [
         ("Qwen--Qwen3.5-35B-A3B", {"layer_types": ["full_attention"] * 39}, "got '39 entries'"),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rows import each_row
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import toml_text
@@ -229,7 +230,7 @@ def test_windows_of_mimo_by_name_and_without_keys_of_their_own(read):
     assert read(MIMO, layer_types=types) == read(MIMO)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("config", "changes", "message"),
     [
         (GEMMA, {"num_key_value_heads": 3}, "num_key_value_heads: got 3; expected a divisor"),

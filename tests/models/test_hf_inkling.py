@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from rows import each_row
 from strategies import pass_of
 
 from specmodel import predict
@@ -148,7 +149,7 @@ def test_names_of_its_own_files_mean_the_same(read):
     assert every == {None}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "message"),
     [
         ({"num_key_value_heads": None}, "num_key_value_heads: got None"),

@@ -4,6 +4,7 @@ The configurations are made up; keys of records are those that each tool writes.
 """
 
 import pytest
+from rows import each_row
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import build
@@ -62,7 +63,7 @@ def read(config, record, key="quantization_config"):
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("record", "bits", "activations"),
     [
         (MXFP8, 8 + 8 / 32, "fp8"),
@@ -171,7 +172,7 @@ def test_weights_of_mxfp8_may_name_what_is_left_out():
     assert read(MOE, MXFP8 | {"ignored_layers": None}).head_dtype == "mxfp8"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("record", "message"),
     [
         (MXFP8 | {"weight_block_size": [128, 128]}, r"weight_block_size: got \[128, 128\]"),

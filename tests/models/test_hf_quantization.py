@@ -4,6 +4,7 @@ The configurations are made up; names of modules and keys are those of the famil
 """
 
 import pytest
+from rows import each_row
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import build
@@ -103,8 +104,8 @@ def test_unquantised_parts_follow_the_dtype_of_the_checkpoint():
     assert read(MIXTRAL, FP8, torch_dtype="float16") == fields
 
 
-@pytest.mark.parametrize("key", ["modules_to_not_convert", "ignored_layers", "ignore"])
-@pytest.mark.parametrize(
+@each_row("key", ["modules_to_not_convert", "ignored_layers", "ignore"])
+@each_row(
     "names",
     [
         None,

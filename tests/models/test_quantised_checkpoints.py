@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import build
@@ -133,7 +134,7 @@ def parts_of(model):
     return {name: "+".join(sorted(dtypes)) for name, dtypes in found.items()} | ends
 
 
-@pytest.mark.parametrize("name", READ)
+@each_row("name", READ)
 def test_published_checkpoint(name):
     one = READ[name]
     own = whole(one.get("quantization_config"))

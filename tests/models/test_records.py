@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pytest
+from rows import each_row
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import HIDDEN, Record, as_table, build, toml_text, unchecked
@@ -85,7 +86,7 @@ def test_a_table_becomes_the_record_that_code_builds():
     assert build(Drawing, TABLE | {"parts": HOUSE.parts}, "drawing") == HOUSE
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "message"),
     [
         ({"nam": "House"}, ".nam: got 'House'; expected a known field: name"),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rows import slow
 
 from specmodel import InputError, list_architectures, list_engines, list_hardware, predict
 
@@ -63,12 +64,12 @@ def frozen() -> dict[tuple[str, str], dict[str, float]]:
         }
 
 
-@pytest.mark.slow
-def test_no_row_has_moved():
+@pytest.mark.parametrize("step", [15, *slow(1)])
+def test_no_row_has_moved(step):
     known = frozen()
     assert {*known} == {*PAIRS}
-    moved = [pair for pair in PAIRS if summed(*pair) != pytest.approx(known[pair], rel=TOLERANCE)]
-    assert moved == []
+    for pair in PAIRS[::step]:
+        assert summed(*pair) == pytest.approx(known[pair], rel=TOLERANCE), pair
 
 
 def write() -> None:

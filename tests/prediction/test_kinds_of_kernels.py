@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rows import each_row
 
 from published import datasets
 from published.mixers import recurrence
@@ -142,7 +143,7 @@ def test_assumptions_say_what_stands_in_and_bounds_of_kinds_that_run():
     assert "fits_at_bound" not in found
 
 
-@pytest.mark.parametrize("name", list_architectures())
+@each_row("name", list_architectures())
 def test_kinds_that_a_model_runs_are_those_of_its_passes(name):
     model = load_architecture(name)
     work = pass_work(model, sequence_group(batch_size=2, context_length=9.0))

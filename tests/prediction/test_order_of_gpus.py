@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from rows import each_row
 
 import specmodel
 from specmodel.machines.hardware import HardwareProfile, list_hardware, load_hardware
@@ -59,7 +60,7 @@ def timed(hardware, stack, target, degree, dtype):
     return plain.tpot, error / plain.tpot
 
 
-@pytest.mark.parametrize(("stack", "target", "degree", "dtype"), CASES)
+@each_row(("stack", "target", "degree", "dtype"), CASES)
 def test_more_bandwidth_and_arithmetic_is_not_slower(stack, target, degree, dtype):
     names = [name for name, gpu in GPUS.items() if stack in gpu.fitted]
     found = {name: timed(name, stack, target, degree, dtype) for name in names}

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from rows import each_row
 from strategies import pass_of, with_windows
 
 from specmodel import drafters, predict
@@ -376,12 +377,12 @@ def fine(last: float, first: float = 1.0) -> np.ndarray:
     return first * 1.001 ** np.arange(np.log(last / first) / np.log(1.001))
 
 
-@pytest.mark.parametrize("tokens", [1, 4])
-@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
-@pytest.mark.parametrize(
+@each_row("tokens", [1, 4])
+@each_row("dtype", ["bf16", "fp8"])
+@each_row(
     "target", ["qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3", "llama-3.1-8b", "gpt-oss-120b"]
 )
-@pytest.mark.parametrize(("hardware", "stack"), CALIBRATED)
+@each_row(("hardware", "stack"), CALIBRATED)
 def test_fitted_kernels_give_monotone_and_continuous_times(
     hardware: str, stack: str | None, target: str, dtype: str, tokens: int
 ) -> None:
@@ -422,7 +423,7 @@ def test_what_was_not_given_is_assumed_aloud() -> None:
         assert name not in given.assumptions
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "argument"),
     [
         ({"batch_size": 0}, "batch_size"),

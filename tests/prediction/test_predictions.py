@@ -11,6 +11,7 @@ import math
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 from specmodel import (
     Acceptance,
@@ -89,7 +90,7 @@ def test_the_table_covers_all_that_ships():
         assert known <= {row[name] for row in rows}, name
 
 
-@pytest.mark.parametrize("row", read_rows(), ids=lambda row: f"{row['target']}-{row['batch_size']}")
+@each_row("row", read_rows())
 def test_no_number_has_moved(row):
     for name, value in predicted(row).items():
         if isinstance(value, str):

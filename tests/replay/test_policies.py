@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from engine_rules import AdaptiveServer, verified_drafts
+from rows import each_row
 
 from specmodel.algebra.speculation import expected_tokens_per_step
 from specmodel.base.errors import InputError
@@ -60,7 +61,7 @@ RISING = {1: 1.2, 2: 1.5, 3: 1.9, 4: 2.4, 5: 3.0, 6: 3.6, 7: 4.4}
 FALLING = {1: 1.4, 2: 1.2, 3: 1.0, 4: 0.8, 5: 0.7, 6: 0.6, 7: 0.5}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("utilities", "settings", "tried", "chosen"),
     [
         # utility rose: on in the same direction, four trials at most
@@ -515,7 +516,7 @@ def readable_budget(survival, sampling, draft_time, verify_times, tokens) -> int
     return int(np.argmax(expected / (draft_time + verify_times[tokens : tokens + len(best) + 1])))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each_row("seed", range(40))
 def test_adaptive_verification_has_the_most_tokens_a_second(seed: int) -> None:
     generator = np.random.default_rng(seed)
     requests, longest = (int(each) for each in generator.integers(1, 8, 2))

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from engine_modules import own_module, own_source
 from engine_rules import AdaptiveServer
+from rows import slow
 
 from specmodel.replay.policies.sglang import first_steps, read_slots
 
@@ -117,14 +118,15 @@ def read_kept() -> tuple[dict[str, Any], bytes]:
     return kept, zlib.decompress(base64.b64decode(kept["decisions"]))
 
 
-def test_all_decisions_are_those_of_the_release() -> None:
+@pytest.mark.parametrize("count", [1000, *slow(SEQUENCES)])
+def test_all_decisions_are_those_of_the_release(count: int) -> None:
     kept, expected = read_kept()
     assert (kept["sequences"], len(expected)) == (SEQUENCES, SEQUENCES * BATCHES)
-    found = decisions(ours, SEQUENCES)
+    found = decisions(ours, count)
     same = [
         found[i : i + BATCHES] == expected[i : i + BATCHES] for i in range(0, len(found), BATCHES)
     ]
-    assert sum(same) == SEQUENCES
+    assert sum(same) == count
     assert len(set(expected)) == 9  # all candidates are decided for
     changes = np.diff(np.frombuffer(expected, np.uint8).reshape(SEQUENCES, BATCHES).astype(int))
     assert (changes != 0).any(axis=1).mean() > 0.5

@@ -96,9 +96,9 @@ def iid_sample(rate: float, num_requests: int = 400, output_tokens: int = 400) -
 # identities
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.3, 0.8, 1.0])
 @pytest.mark.parametrize(
-    "drafter", [ngram_drafter(proposal_rate=1), "eagle", SMALL], ids=["ngram", "eagle", "model"]
+    ("rate", "drafter"),
+    [(0.0, "eagle"), (0.3, ngram_drafter(proposal_rate=1)), (0.8, SMALL), (1.0, "eagle")],
 )
 def test_a_fixed_length_on_independent_tokens_gives_the_prediction(rate, drafter) -> None:
     deployment, _ = deploy(**OLMOE, drafter=drafter)
@@ -373,7 +373,7 @@ LEARNING = [
 @pytest.mark.parametrize("servers", [0, 8])
 def test_machine_code_and_python_replay_the_same(servers, growing_times) -> None:
     """Totals of every request: in Python, of policies as objects, and by numba if it is there."""
-    usual, generator = bursty_trace(60, 13), np.random.default_rng(14)
+    usual, generator = bursty_trace(25, 13), np.random.default_rng(14)
     noise = draw_noise(usual, Variation(timing_noise=0.1), generator)
     others = replace(usual, accepted_at=shorter_drafts(usual, (1, 4), generator))
     for own, trace in ((growing_times, usual), (replace(growing_times, later=()), others)):

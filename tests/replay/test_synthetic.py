@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_traces import iid_process, make_trace, position_process
+from rows import each_row, slow
 
 from copy_runs import expected_statistics
 from specmodel.algebra import acceptance, speculation
@@ -172,9 +173,11 @@ def test_a_copied_run_goes_on_and_ends_as_often_wrong_as_told() -> None:
     "changes",
     [
         {},
-        {"start_shape": 2.0, "share_concentration": 3.0},
-        {"short_share": 1.0, "start_chance": 1.0},
-        {"short_share": 0.0, "long_stop": 1.0},
+        *slow(
+            {"start_shape": 2.0, "share_concentration": 3.0},
+            {"short_share": 1.0, "start_chance": 1.0},
+            {"short_share": 0.0, "long_stop": 1.0},
+        ),
         {"start_chance": 0.4, "start_shape": 10.0, "long_stop": 0.02},
     ],
     ids=str,
@@ -264,7 +267,10 @@ def test_a_preset_holds_what_was_measured(name: str) -> None:
         assert getattr(measured, column) == expected
 
 
-@pytest.mark.parametrize("name", list_presets())
+TWO_KINDS = ["math-ngram", "summaries-eagle"]
+
+
+@pytest.mark.parametrize("name", [*TWO_KINDS, *slow(*sorted({*list_presets()} - {*TWO_KINDS}))])
 def test_a_preset_behaves_as_measured(name: str) -> None:
     """Seeds that the fit did not use; tokens per step also at other lengths than it was fitted to.
 
@@ -422,7 +428,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("message", "call"), FAULTS, ids=[message for message, _ in FAULTS])
+@each_row(("message", "call"), FAULTS)
 def test_a_fault_is_named(message: str, call) -> None:
     with pytest.raises(InputError, match=message):
         call()

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_traces import make_trace
+from rows import each_row
 
 from specmodel import cli
 from specmodel.base.errors import InputError
@@ -67,8 +68,8 @@ def pairs_of(trace):
     return list(zip(*columns, strict=True))
 
 
-@pytest.mark.parametrize("match", ["first", "last"])
-@pytest.mark.parametrize("most", range(1, 13))
+@each_row("match", ["first", "last"])
+@each_row("most", range(1, 13))
 def test_ngram_traces_equal_the_definition(most, match):
     rng = np.random.default_rng([most, match == "last"])
     for low, high in SIZES:
@@ -374,7 +375,7 @@ BAD_TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "message"), BAD_TEXTS, ids=lambda text: text[:40])
+@each_row(("text", "message"), BAD_TEXTS)
 def test_json_lines_that_are_refused(text, message, tmp_path):
     path = tmp_path / "output.jsonl"
     path.write_text(text, encoding="latin-1")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from constant_steps import constant_times
+from rows import slow
 
 import specmodel
 from specmodel.algebra.acceptance import Acceptance
@@ -21,9 +22,9 @@ QWEN: dict[str, Any] = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter"
 WORKS = {"fixed": ([2], [1.0]), "mixed": ([1, 9], [0.75, 0.25])}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("load", [0.5, 0.8])
-@pytest.mark.parametrize("work", WORKS)
+@pytest.mark.parametrize(
+    ("work", "load"), [("mixed", 0.5), *slow(("mixed", 0.8), ("fixed", 0.5), ("fixed", 0.8))]
+)
 def test_one_request_at_a_time_waits_as_pollaczek_and_khinchine_say(work: str, load: float) -> None:
     """W = rate E[S^2] / (2 (1 - load)), with exact moments of the work S of steps of a second."""
     steps, chances = (np.array(each, dtype=float) for each in WORKS[work])
@@ -47,9 +48,9 @@ def test_one_request_at_a_time_waits_as_pollaczek_and_khinchine_say(work: str, l
     assert np.mean(waits) == pytest.approx(expected, abs=3 * error)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("draft_length", [0, 3])
-@pytest.mark.parametrize("arrivals", [Arrivals(users=1), Arrivals(request_rate=1e-5)])
+@pytest.mark.parametrize(
+    ("arrivals", "draft_length"), [(Arrivals(users=1), 3), (Arrivals(request_rate=1e-5), 0)]
+)
 def test_one_user_decodes_as_predicted_at_batch_size_one(
     arrivals: Arrivals, draft_length: int
 ) -> None:

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from constant_steps import constant_times
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from made_traces import make_trace
 
 from specmodel.algebra.acceptance import Acceptance
@@ -80,7 +80,6 @@ def ran(requests: Requests, service: Service, *, compiled: bool = False, seed: i
     return service.run(requests, compiled=compiled, log_steps=20_000, seed=seed)
 
 
-@settings(max_examples=150, deadline=None)
 @given(cases(), st.integers(0, 9))
 def test_invariants_of_every_run(case: tuple[Requests, Service], seed: int) -> None:
     requests, service = case

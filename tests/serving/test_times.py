@@ -80,7 +80,6 @@ def test_the_loop_reads_the_table_as_it_stands() -> None:
         assert found == pytest.approx(float(table.prompt_time(k, n, tokens, seen)), rel=1e-12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", under_load.CASES)
 def test_the_table_is_near_the_program_in_mixed_steps(name: str) -> None:
     """Figures of 1,000 steps each are printed by ``calibration/under_load.py table``."""

@@ -1,6 +1,7 @@
 """What policies carry by simulation: runs long enough, queues by hand, the same for any order."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from constant_steps import constant_times
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
-from specmodel.serving.capacity import Load, Targets, load_of
+from specmodel.serving.capacity import Capacity, Load, Targets, load_of
 from specmodel.serving.carried import capacities, capacity_row, check_alone
 from specmodel.serving.requests import Arrivals, Lengths, Requests
 from specmodel.serving.run import Service
@@ -33,6 +34,12 @@ def trial(lengths: Lengths | Requests = SHORT, *, tpot: float | None = 0.015, **
     )
     targets = fields.pop("targets", Targets(tpot=tpot, ttft=0.25))
     return Trial(study=made, targets=targets, **({"replications": 2} | fields))
+
+
+@cache
+def capacity(policy: str) -> Capacity:
+    """What the usual trial finds, which several tests look at."""
+    return trial().capacity(policy)
 
 
 def test_one_server_with_constant_work_has_the_capacity_of_its_waits():
@@ -125,7 +132,7 @@ def test_the_same_seed_gives_the_same_in_any_order_and_another_nearly_the_same()
 
 
 def test_workers_give_the_same_records():
-    pieces = [(trial(), "none"), (trial(tpot=0.012), "none"), (trial(), "fixed:1")]
+    pieces = [(trial(), "none"), (trial(tpot=0.012), "none")]
     alone, shared = (capacities(pieces, workers=workers) for workers in (1, 2))
     for one, other in zip(alone, shared, strict=True):
         assert one.rate == other.rate
@@ -170,7 +177,7 @@ def test_targets_that_a_request_alone_misses_are_told_with_its_times():
 
 def test_a_row_tells_how_sure_a_capacity_is():
     tried = trial()
-    row = capacity_row(tried, "fixed:3", tried.capacity("fixed:3"))
+    row = capacity_row(tried, "fixed:3", capacity("fixed:3"))
     assert row["predicted_low"] < row["simulated_low"] < row["capacity"] < row["predicted_high"]
     nothing = capacity_row(tried, "none", trial(tpot=0.004).capacity("none"))
     assert (nothing["capacity"], nothing["tpot"], nothing["predicted_low"]) == (0, None, None)
@@ -178,7 +185,7 @@ def test_a_row_tells_how_sure_a_capacity_is():
 
 def test_arrivals_in_bursts_carry_less():
     bursts = Arrivals(request_rate=1.0, process="bursts", burst=20)
-    assert trial(arrivals=bursts).capacity("none").rate < trial().capacity("none").rate
+    assert trial(arrivals=bursts).capacity("none").rate < capacity("none").rate
 
 
 def test_recorded_requests_are_drawn_from():
@@ -195,7 +202,7 @@ def test_recorded_requests_are_drawn_from():
 @pytest.mark.parametrize("factor", [0.9, 1.15])
 def test_slower_steps_carry_what_the_interval_says_of_their_factor(factor):
     """A server whose steps all take so many times as long, simulated anew."""
-    found, other = trial().capacity("none"), trial()
+    found, other = capacity("none"), trial()
     service = other.study.plain_service
     scaled = replace(
         service.times, base=factor * service.times.base, more=factor * service.times.more
@@ -205,9 +212,8 @@ def test_slower_steps_carry_what_the_interval_says_of_their_factor(factor):
 
 
 def test_nine_in_ten_requests_stay_within_each_target_at_the_capacity():
-    tried = trial(SHORT)
-    met = tried.capacity("fixed:3").met
-    assert tried.targets.attainment == 0.9
+    targets, met = trial().targets, capacity("fixed:3").met
+    assert targets.attainment == 0.9
     for name in ("ttft", "tpot"):
-        target = getattr(tried.targets, name)
+        target = getattr(targets, name)
         assert target is None or met.means[f"{name}_p90"] <= target

@@ -4,7 +4,8 @@ import re
 import shlex
 
 import pytest
-from simulated import HEAD, MEASURED, PREDICTED, check_refused, shown
+from rows import each_row
+from simulated import HEAD, MEASURED, PREDICTED, check_refused
 
 from specmodel import cli
 
@@ -195,10 +196,7 @@ OUTPUTS = [
 CASES = [*TRACES, *STEP_TIMES, *NUMBERS, *OUTPUTS]
 
 
-@pytest.mark.parametrize(
-    ("command", "fragments"),
-    [pytest.param(case[0], case[1:], id=shown(case[0])) for case in CASES],
-)
+@each_row(("command", "fragments"), [(command, told) for command, *told in CASES])
 def test_one_line_names_the_argument_before_any_work(
     command, fragments, folder, capsys, monkeypatch
 ):

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from printed import check_one_line, parse
 from simulated import (
     MEASURED,
     MINE,
     NAMES,
     PREDICTED,
-    check_one_line,
     listing,
-    parse,
     typed,
 )
 

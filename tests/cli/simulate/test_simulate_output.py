@@ -7,7 +7,9 @@ import shlex
 
 import numpy as np
 import pytest
-from simulated import HEAD, LONG, MEASURED, MINE, NAMES, PREDICTED, parse, shown, typed, widest
+from printed import parse, widest
+from rows import each_row
+from simulated import HEAD, LONG, MEASURED, MINE, NAMES, PREDICTED, typed
 
 import specmodel
 from specmodel import cli
@@ -47,7 +49,7 @@ VARIETY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("command", VARIETY, ids=lambda command: shown(command))
+@each_row("command", VARIETY)
 def test_table_json_and_csv_hold_the_same(command, run):
     out, document = run(command), parse(run(command + " --json"))
     assert len(widest(out)) <= 80, widest(out)

@@ -2,8 +2,8 @@
 
 import shlex
 
-import pytest
-from simulated import MEASURED, MINE, PREDICTED, check_refused, policy_case, shown
+from rows import each_row
+from simulated import MEASURED, MINE, PREDICTED, check_refused, policy_case
 
 
 def said_of(given):
@@ -197,9 +197,6 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("command", "fragments"),
-    [pytest.param(case[0], case[1:], id=shown(case[0])) for case in CASES],
-)
+@each_row(("command", "fragments"), [(command, told) for command, *told in CASES])
 def test_one_line_names_the_policy_before_any_work(command, fragments, folder, capsys, monkeypatch):
     check_refused(command, fragments, folder, capsys, monkeypatch)

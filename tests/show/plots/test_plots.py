@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from rows import each_row
 
 pytest.importorskip("matplotlib")
 
@@ -611,7 +612,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "text", "fragments"), [(k, t, f) for k, t, *f in BAD])
+@each_row(("kind", "text", "fragments"), [(k, t, f) for k, t, *f in BAD])
 def test_a_table_that_cannot_be_drawn_is_refused_by_name(kind, text, fragments) -> None:
     with pytest.raises(InputError) as caught:
         getattr(plots, kind)(pd.read_csv(StringIO(text)), ax())

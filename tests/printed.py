@@ -1,0 +1,41 @@
+"""What a command printed, read strictly, and the one line in which it refuses."""
+
+import json
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+TOLD = (
+    *("; expected ", "Invalid value", "unexpected extra", "No such", "Missing"),
+    *("does not take a value", "requires an argument"),
+)
+"""How a refusal says what would do, the last of them in the words of click."""
+
+
+def parse(text: str) -> Any:
+    """Read JSON that has neither NaN nor infinity."""
+
+    def refuse(constant: str) -> NoReturn:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def widest(text: str) -> str:
+    return max(text.splitlines(), key=len)
+
+
+def in_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def check_one_line(status: int, out: str, err: str, fragments: Iterable[str]) -> None:
+    """The command failed with one line, which has these fragments, and printed nothing."""
+    assert (status, out) == (2, ""), err
+    assert err.endswith("\n")
+    assert len(err.splitlines()) == 1
+    assert err.startswith("specmodel: error: ")
+    assert any(told in err for told in TOLD), err
+    assert err.count("; expected ") <= 1, "one message inside another"
+    assert "array(" not in err
+    for fragment in fragments:
+        assert fragment in err, err

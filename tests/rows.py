@@ -1,0 +1,48 @@
+"""A table that one test goes through, row by row."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+
+Test = Callable[..., None]
+
+
+def each_row(names: str | Sequence[str], rows: Iterable[Any]) -> Callable[[Test], Test]:
+    """Let one case try all rows of a table, and tell those that fail with their values.
+
+    It is written as `pytest.mark.parametrize` is, for rows that are many and cheap. They share the
+    fixtures: what a row leaves behind is there for the next.
+    """
+    if isinstance(names, str):
+        names, rows = [names], [[row] for row in rows]
+    table = [dict(zip(names, row, strict=True)) for row in rows]
+    assert table, "no rows"
+
+    def over_rows(test: Test) -> Test:
+        @functools.wraps(test)
+        def try_all(**fixtures: Any) -> None:
+            faults = []
+            for row in table:
+                try:
+                    test(**fixtures, **row)
+                except (Exception, pytest.fail.Exception, BaseExceptionGroup) as fault:
+                    fault.add_note(f"in the row {row}")
+                    faults.append(fault)
+            if faults:
+                raise BaseExceptionGroup(f"{len(faults)} of {len(table)} rows", faults)
+
+        asked = inspect.signature(test)
+        left = [each for name, each in asked.parameters.items() if name not in table[0]]
+        try_all.__signature__ = asked.replace(parameters=left)
+        return try_all
+
+    return over_rows
+
+
+def slow(*rows: Any) -> list[Any]:
+    """Return rows of `pytest.mark.parametrize` that are a long study."""
+    values = (row if isinstance(row, tuple) else (row,) for row in rows)
+    return [pytest.param(*each, marks=pytest.mark.slow) for each in values]
