@@ -107,7 +107,7 @@ def test_few_modules_serve_a_single_other() -> None:
     fronts = {name for name, path in MODULES.items() if path.name == "__init__.py"}
     fronts |= {"specmodel.models.hf.own_rules"}  # a table of readers
     single = [pair for pair in pairs if "cli" not in map(room, pair) and pair[1] not in fronts]
-    assert 0 < len(single) <= 12, sorted(single)
+    assert 0 < len(single) <= 13, sorted(single)
 
 
 def test_no_import_goes_round() -> None:
