@@ -18,6 +18,7 @@ import crossed  # noqa: E402 - a script of the benchmarks
 
 import examples  # noqa: E402 - of the site
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS  # noqa: E402
+from specmodel.show.columns import meanings  # noqa: E402
 from specmodel.show.glossary import (  # noqa: E402 - below the path that it needs
     LIMITS,
     WORDS as WORDS_OF_ANSWERS,
@@ -67,8 +68,12 @@ def glossary_page() -> str:
         "Words of answers": WORDS_OF_ANSWERS,
         "Limited by": LIMITS,
         "Policies": policy_words(),
+        "Columns of tables, CSV and JSON": meanings(),
     }
-    parts = ["# What the words mean", "The same as `specmodel list words` and `list policies`."]
+    parts = [
+        "# What the words mean",
+        "The same as `specmodel list words`, `policies` and `columns`.",
+    ]
     for title, words in tables.items():
         rows = "\n".join(f"| {word} | {told} |" for word, told in words.items())
         rows = rows.replace("__", "\\_\\_")

@@ -17,9 +17,9 @@ def _kinds(_context: click.Context, _parameter: click.Parameter, start: str) -> 
 def list_command(name: str | None) -> None:
     """List what ships with the package, or show a record of it as TOML.
 
-    KIND is hardware, architectures, engines, drafters, acceptance, policies, presets or words.
-    NAME is that of a record in these lists, or the path of a TOML or config.json file. Save the
-    output of a record, edit it, and give its path to predict.
+    KIND is hardware, architectures, engines, drafters, acceptance, policies, presets, words or
+    columns. NAME is that of a record in these lists, or the path of a TOML or config.json file.
+    Save the output of a record, edit it, and give its path to predict.
 
     \b
     Examples:

@@ -12,6 +12,7 @@ import specmodel
 from specmodel.base.errors import InputError, nearest
 from specmodel.drafters.names import DRAFTERS
 from specmodel.replay import traces
+from specmodel.show.columns import meanings
 from specmodel.show.forms import table
 from specmodel.show.glossary import LIMITS, WORDS, policy_words
 from specmodel.show.report import off_by
@@ -124,6 +125,7 @@ ROWS: dict[str, Callable[[], Iterable[Row]]] = {
     "acceptance": _acceptance_rows,
     "policies": lambda: _wrapped(policy_words()),
     "presets": _preset_rows,
+    "columns": lambda: _wrapped(meanings(), "column", "what it means"),
     "words": lambda: _wrapped(
         WORDS | {f"limited by {name}": told for name, told in LIMITS.items() if name != "none"},
         *("word", "what it means"),

@@ -35,35 +35,41 @@ def _sizes(first: str, last: str, row: Row) -> str:
 
 
 ALTERNATIVES = (
-    Column("alternative", "-", "what is compared"),
-    Column("name", "-", "its model, numbered", "model"),
+    Column("alternative", "-", "what is compared, by what differs"),
+    Column("name", "-", "model of a case, numbered", "model"),
     Column("gpus", "-", "how many of which GPU", "GPUs"),
     Column("drafter", "-", "what drafts"),
     Column("fastest", "-", "number of the fastest alternative", form="[{fastest}]"),
-    Column("as_fast", "-", "numbers of those not told apart from it", "as fast"),
+    Column("as_fast", "-", "numbers of those not told apart from the fastest", "as fast"),
     Column("tpot_plain", "s", "tpot without speculation"),
     Column("throughput_plain", "token/s", "throughput without speculation"),
-    Column("throughput_per_gpu", "token/s", "of each GPU", "tokens/s\nper GPU"),
-    Column("largest_batch_size_plain", "request", "that without speculation is within the target"),
+    Column("throughput_per_gpu", "token/s", "throughput of each GPU", "tokens/s\nper GPU"),
+    Column(
+        "largest_batch_size_plain", "request", "largest batch within the target without speculation"
+    ),
     Column(
         "largest_batch_size",
         "request",
-        "that is within the target",
+        "largest batch within the target",
         "largest batch\nplain>with",
         lambda row: _either("largest_batch_size", row, "d"),
     ),
-    Column("throughput_per_gpu_within_plain", "token/s", "of that batch without speculation"),
+    Column(
+        "throughput_per_gpu_within_plain",
+        "token/s",
+        "throughput of each GPU at the largest batch without speculation",
+    ),
     Column(
         "throughput_per_gpu_within",
         "token/s",
-        "of each GPU at the largest batch within the target",
+        "throughput of each GPU at the largest batch within the target",
         "tokens/s per GPU\nplain>with",
         lambda row: _either("throughput_per_gpu_within", row, ".0f"),
     ),
     Column(
         "cost_per_million_tokens",
         "-",
-        "of output, in the currency of the price of a GPU",
+        "of output tokens, in the currency of the price of a GPU",
         "$/M\ntokens",
     ),
 )
@@ -73,29 +79,29 @@ BREAK_EVEN = (
     Column(
         "break_even_tokens_per_step",
         "token",
-        "from which speculation pays",
+        "tokens a step from which speculation pays",
         "tokens a\nstep pay",
         ".2f",
     ),
     Column(
         "sure_tokens_per_step",
         "token",
-        "from which the 80 % interval is above 1",
+        "tokens a step from which the 80 % interval is above 1",
         "surely\npay",
         ".2f",
     ),
-    Column("break_even_draft_length", "token", "that asks for the least acceptance"),
+    Column("break_even_draft_length", "token", "draft length that asks for the least acceptance"),
     Column(
         "sure_acceptance_rate",
         "-",
-        "rate from which the 80 % interval is above 1",
+        "acceptance rate from which the 80 % interval is above 1",
         "surely\npays",
         ".2f",
     ),
     Column(
         "speedup_per_token",
         "-",
-        "speedup over tokens a step",
+        "speedup that one token a step more is worth",
         "0.1 tokens\nmore add",
         lambda row: f"+{row['speedup_per_token'] / 10:.3f}",
     ),
@@ -103,7 +109,7 @@ BREAK_EVEN = (
 """Of the acceptance that is needed."""
 
 PEAKS = (
-    Column("peak_speedup", "-", "largest of a curve", "peak", ".2f"),
+    Column("peak_speedup", "-", "largest speedup of a curve", "peak", ".2f"),
     Column(
         "peak_speedup_low",
         "-",
@@ -111,23 +117,27 @@ PEAKS = (
         "80 %\ninterval",
         "{peak_speedup_low:.2f}-{peak_speedup_high:.2f}",
     ),
-    Column("peak_speedup_high", "-", "its upper end"),
+    Column("peak_speedup_high", "-", "upper end of the 80 % interval of the peak"),
     Column(
         "peak_batch_size",
         "request",
-        "at the peak, with the draft length there",
+        "batch size of the peak, with the draft length there",
         "at batch\n(length)",
         "{peak_batch_size} ({draft_length})",
     ),
     Column(
         "peak_batch_size_low",
         "request",
-        "between which 80 % of draws peak",
+        "batch sizes between which 80 % of draws peak",
         "80 % of\nbatch",
         lambda row: _sizes("peak_batch_size_low", "peak_batch_size_high", row),
         spare=1,
     ),
-    Column("peak_batch_size_high", "request", "its upper end"),
+    Column(
+        "peak_batch_size_high",
+        "request",
+        "the larger of the batch sizes between which 80 % of draws peak",
+    ),
     Column(
         "near_peak_first",
         "request",
@@ -137,7 +147,7 @@ PEAKS = (
             _sizes("near_peak_first", "near_peak_last", row) if row["peak_speedup"] > 1 else "-"
         ),
     ),
-    Column("near_peak_last", "request", "the last of them"),
+    Column("near_peak_last", "request", "last of the batch sizes with at least 0.71 of the peak"),
     Column(
         "paying",
         "-",
@@ -159,18 +169,36 @@ PEAKS = (
 """Of sweet spots."""
 
 LOADS = (
-    Column("request_rate", "request/s", "asked for", "requests\n/s"),
-    Column("users", "request", "who each ask again when answered"),
-    Column("policy", "-", "of draft lengths"),
-    Column("running", "request", "decoded at once, in the mean", form=".1f", spare=4),
+    Column("request_rate", "request/s", "rate of requests asked for", "requests\n/s"),
+    Column("users", "request", "users who each ask again when answered"),
+    Column("policy", "-", "policy of draft lengths"),
+    Column(
+        "running",
+        "request",
+        "requests that decode or prefill at once, in the mean",
+        form=".1f",
+        spare=4,
+    ),
     Column("tpot", "s", "time per output token, each token counted once", "TPOT"),
-    Column("tpot_closed", "s", "the same by formula", "TPOT by\nformula", spare=3),
-    Column("tpot_p90", "s", "that 90 % of requests stay below", "TPOT\n90 %", spare=1),
+    Column("tpot_closed", "s", "time per output token by formula", "TPOT by\nformula", spare=3),
+    Column(
+        "tpot_p90",
+        "s",
+        "time per output token that 90 % of requests stay below",
+        "TPOT\n90 %",
+        spare=1,
+    ),
     Column("ttft", "s", "time to the first token"),
-    Column("ttft_p50", "s", "its median", "TTFT\nmedian"),
-    Column("ttft_p90", "s", "that 90 % of requests stay below", "TTFT\n90 %", spare=2),
+    Column("ttft_p50", "s", "median time to the first token", "TTFT\nmedian"),
+    Column(
+        "ttft_p90",
+        "s",
+        "time to the first token that 90 % of requests stay below",
+        "TTFT\n90 %",
+        spare=2,
+    ),
     Column("ttft_closed", "s", "time to the first token by formula"),
-    Column("interval_p99", "s", "between tokens, that 99 % stay below"),
+    Column("interval_p99", "s", "time between tokens that 99 % stay below"),
     _per_cent("goodput", "share of requests within both targets", "meet\nboth"),
     Column(
         "is_steady",
@@ -198,7 +226,9 @@ LOADS = (
         lambda row: _between("simulated_low", "simulated_high", row),
         spare=4,
     ),
-    Column("simulated_high", "request/s", "its upper end"),
+    Column(
+        "simulated_high", "request/s", "upper end of the 80 % interval of runs with other requests"
+    ),
     Column(
         "predicted_low",
         "request/s",
@@ -206,18 +236,22 @@ LOADS = (
         "80 % by\nprediction",
         lambda row: _between("predicted_low", "predicted_high", row),
     ),
-    Column("predicted_high", "request/s", "its upper end"),
-    Column("carried_rate", "request/s", "carried"),
-    Column("largest_rate_closed", "request/s", "carried by formula"),
-    Column("running_closed", "request", "running by formula"),
-    Column("waiting", "request", "that wait"),
-    Column("decoding", "request", "that decode"),
-    Column("time", "s", "since the start"),
+    Column(
+        "predicted_high",
+        "request/s",
+        "upper end of the 80 % interval of what predicted times may be off by",
+    ),
+    Column("carried_rate", "request/s", "rate that is carried"),
+    Column("largest_rate_closed", "request/s", "largest rate that is carried, by formula"),
+    Column("running_closed", "request", "requests that run, by formula"),
+    Column("waiting", "request", "requests that wait"),
+    Column("decoding", "request", "requests that decode"),
+    Column("time", "s", "time since the start of a run"),
     Column("step_time", "s", "of a step"),
-    Column("emitted_tokens", "token", "of a step"),
-    Column("replicas", "-", "that carry the rate asked for"),
+    Column("emitted_tokens", "token", "tokens that a step emits for all requests"),
+    Column("replicas", "-", "servers that carry the rate asked for"),
     Column("gpus", "-", "of these replicas", "GPUs"),
-    Column("cost_per_hour", "-", "of these GPUs", "$/h", ".4g"),
+    Column("cost_per_hour", "-", "of the GPUs that carry the rate asked for", "$/h", ".4g"),
 )
 """Of servers under load."""
 
@@ -230,16 +264,34 @@ REPLAYS = (
         "95 %",
         "{speedup_low:.2f}-{speedup_high:.2f}",
     ),
-    Column("mean_speedup", "-", "mean of requests", "mean of\nrequests", ".2f", spare=2),
-    Column("speedup_p5", "-", "5th percentile of requests", "5th\n%", ".2f"),
-    Column("worst_speedup", "-", "of any request", "\nworst", ".2f"),
+    Column("mean_speedup", "-", "mean speedup of requests", "mean of\nrequests", ".2f", spare=2),
+    Column("speedup_p5", "-", "5th percentile of the speedups of requests", "5th\n%", ".2f"),
+    Column("worst_speedup", "-", "least speedup of any request", "\nworst", ".2f"),
     _per_cent("slowdown", "how much longer the workload takes than without", "slower\nby", spare=4),
     Column("tokens_per_step", "token", "in the mean", "tokens\na step", ".2f", spare=7),
-    Column("drafted_tokens_per_step", "token", "in the mean", "drafted\na step", ".2f", spare=5),
-    _per_cent("test_share", "steps in which Cascade tries a length", "steps\ntesting", spare=6),
-    Column("tpot_p50", "s", "median of requests", "TPOT\nmedian", spare=3),
-    Column("tpot_p95", "s", "95th percentile of requests", "95th", spare=1),
-    _per_cent("regret", "how much more time than the oracle", "over\noracle"),
+    Column(
+        "drafted_tokens_per_step",
+        "token",
+        "tokens drafted in a step, in the mean",
+        "drafted\na step",
+        ".2f",
+        spare=5,
+    ),
+    _per_cent(
+        "test_share",
+        "steps in which Cascade tries a length",
+        "share of steps in which Cascade tries a length",
+        spare=6,
+    ),
+    Column("tpot_p50", "s", "median time per output token of requests", "TPOT\nmedian", spare=3),
+    Column(
+        "tpot_p95", "s", "95th percentile of the time per output token of requests", "95th", spare=1
+    ),
+    _per_cent(
+        "regret",
+        "how much more time than the oracle",
+        "how much more time a policy takes than the oracle",
+    ),
 )
 """Of policies replayed."""
 
@@ -252,6 +304,14 @@ def by_name(*first: tuple[Column, ...]) -> dict[str, Column]:
 
     rooms = (*first, COLUMNS, LOAD_COLUMNS, (interval_of("speedup"),), *_ROOMS)
     return {column.name: column for room in reversed(rooms) for column in room}
+
+
+def meanings() -> dict[str, str]:
+    """Return what each column means, with its unit, by name."""
+    return {
+        name: column.meaning + (f" [{column.unit}]" if column.unit != "-" else "")
+        for name, column in sorted(by_name().items())
+    }
 
 
 def chosen(
