@@ -59,6 +59,7 @@ _OTHER_NAMES = {
     "float32": "fp32",
     "fp8_e4m3": "fp8",
     "float8_e4m3fn": "fp8",
+    **dict.fromkeys(("awq", "gptq", "w4a16"), "int4_g128"),
 }
 """What checkpoints and engines call a dtype, and its name here."""
 

@@ -18,8 +18,44 @@ SHORT = {
     "h100": "h100_sxm",
     "h200": "h200_sxm",
     "h800": "h800_sxm",
+    "h20-3e": "h20_141gb",
+    "h20-141g": "h20_141gb",
+    "3090": "rtx_3090",
+    "4090": "rtx_4090",
+    "5090": "rtx_5090",
+    "a6000": "rtx_a6000",
+    "6000-ada": "rtx_6000_ada",
+    **dict.fromkeys(("rtx6kpro", "rtx-6000-pro", "pro-6000", "6000-pro"), "rtx_pro_6000"),
+    **dict.fromkeys(("dgx-spark", "spark"), "gb10"),
 }
-"""Short names of GPUs: the SXM card, of 80 GB where there are several."""
+"""Short names of GPUs: the SXM card, of 80 GB where there are several; and what people type."""
+
+_TUNED = (
+    *("instruct", "chat", "it", "base", "hf", "thinking", "reasoning", "dense", "original"),
+    *("preview", "0324", "0528", "0905", "2501", "2503", "2505", "2506", "2507", "2508", "2512"),
+    *("v0.1", "v0.2", "v0.3", "v1", "v2", "dynamic"),
+)
+"""What hub ids append to the name of a shape, and what changes no work: tuning and date."""
+
+_DTYPES = {
+    **{tag: tag for tag in ("fp8", "fp4", "mxfp4", "mxfp8", "bf16", "fp16", "int8")},
+    **dict.fromkeys(("int4", "awq", "gptq", "w4a16"), "int4_g128"),
+    "nvfp4": "fp4",
+    "w8a8": "int8",
+}
+"""What they append for the dtype of weights."""
+
+_IN_BLOCKS = ("deepseek", "glm", "kimi", "minimax", "qwen3")
+_BY_TENSOR = ("nvidia/", "redhatai/", "neuralmagic/", "amd/")
+"""Models whose own fp8 checkpoints scale blocks of 128 x 128, and owners whose do not."""
+
+SAME_SHAPE = {
+    "llama-3.3-70b": "llama-3.1-70b",
+    "llama-3-70b": "llama-3.1-70b",
+    "llama-3-8b": "llama-3.1-8b",
+    "qwen3-30b-a3b-2507": "qwen3-30b-a3b",
+}
+"""Models with the layers and vocabulary of one that ships."""
 
 SETTABLE = (
     *("attention_dtype", "embedding_dtype", "mtp_dtype", "activation_dtype", "popularity"),
@@ -38,8 +74,12 @@ SETTABLE_OF = {
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _FILES = (".toml", ".json")
-_COUNTED = re.compile(r"(?P<count>\d{1,6})\s*[x*×]\s*(?P<name>\D.*)")
-_COUNTED_AFTER = re.compile(r"(?P<name>\D.*?)\s*[x*×]\s*(?P<count>\d{1,3})")
+_COUNTED = (
+    re.compile(r"(?P<count>[0-9]{1,6})\s*[x*×]\s*(?P<name>(?!tx$)[^0-9].*|[345]090.*)"),
+    re.compile(r"(?P<name>.*?[^\s:])\s*[x*×:]\s*(?P<count>[0-9]{1,3})"),
+    re.compile(r"(?P<count>[1-9][0-9]?)(?P<name>(?:[abhlv][1-9]|gb|mi|rtx).*)", re.IGNORECASE),
+)
+"""How GPUs are counted: 8xh200, h200x8 or h200:8, 8h200."""
 
 
 def spellings(name: str) -> tuple[str, str, str]:
@@ -67,16 +107,37 @@ def known_name(typed: str, names: Iterable[str], argument: str) -> str | None:
     return starting[0] if starting else None
 
 
-def shipped_id(typed: str, names: Iterable[str]) -> str:
-    """Return the shipped name that ends a hub's id which is not here; else what was typed.
+def checkpoint(typed: str, names: Iterable[str]) -> tuple[str, str] | None:
+    """Return the shipped model that a checkpoint is of, and the dtype of weights in its name.
 
-    >>> shipped_id("Qwen/Qwen3-30B-A3B", ["qwen3-30b-a3b"])
-    'qwen3-30b-a3b'
+    The dtype is "" where the name has none; None stands for a name of no shipped model.
+
+    >>> checkpoint("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", ["qwen3-30b-a3b"])
+    ('qwen3-30b-a3b', 'fp8_block')
+    >>> checkpoint("nvidia/MiniMax-M3-NVFP4", ["minimax-m3"])
+    ('minimax-m3', 'fp4')
     """
-    if not is_id(typed) or os.path.lexists(typed) or cached_snapshot(typed):
-        return typed
-    known = {*names}
-    return next((name for name in spellings(typed.rpartition("/")[2]) if name in known), typed)
+    known = {spellings(name)[1]: name for name in names}
+    plain = re.sub(r"[\s_]+", "-", re.sub(r"\(.*?\)", "", typed).strip().rpartition("/")[2].lower())
+    plain = plain.removeprefix("meta-").removeprefix("nvidia-")
+    dtype, tried = "", plain
+    while tried:
+        shape = SAME_SHAPE.get(tried, tried)
+        if shape in known:
+            is_in_blocks = shape.startswith(_IN_BLOCKS)
+            if dtype == "fp8" and is_in_blocks and not typed.lower().startswith(_BY_TENSOR):
+                dtype = "fp8_block"
+            return known[shape], dtype
+        tried, dash, tag = tried.rpartition("-")
+        if not dash or tag not in (*_TUNED, *_DTYPES):
+            return None
+        dtype = _DTYPES.get(tag, dtype)
+    return None
+
+
+def is_local(text: str) -> bool:
+    """Tell whether a text names a file or folder that is there, or a model in the local cache."""
+    return os.path.lexists(text) or (is_id(text) and cached_snapshot(text) is not None)
 
 
 def is_id(text: str) -> bool:
@@ -134,10 +195,10 @@ def model_name(config: Path) -> str:
 def counted(hardware: str) -> tuple[int | None, str]:
     """Return the count of ``8xh200`` or ``h200x8``, None without one, and the name of the GPU.
 
-    >>> counted("8xh200"), counted("h200x8"), counted("h200")
-    ((8, 'h200'), (8, 'h200'), (None, 'h200'))
+    >>> counted("8xh200"), counted("h200x8"), counted("h200:8"), counted("8h200"), counted("h200")
+    ((8, 'h200'), (8, 'h200'), (8, 'h200'), (8, 'h200'), (None, 'h200'))
     """
-    found = _COUNTED.fullmatch(hardware) or _COUNTED_AFTER.fullmatch(hardware)
+    found = next(filter(None, (way.fullmatch(hardware) for way in _COUNTED)), None)
     if found is None or os.path.lexists(hardware):
         return None, hardware
     if not int(found["count"]):

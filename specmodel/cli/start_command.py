@@ -13,7 +13,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, given
 from specmodel.cli import settings
 
 _VLLM = "vLLM's, as JSON or a file with it: for drafter, engine, and draft length if one is taken."
@@ -26,11 +26,14 @@ _SGLANG = {
 }
 FLAGS = ("speculative_config", *_SGLANG)
 _CUT_OVER = "draft_tensor_parallel_size"
-_PASSED_OVER = (
-    *("prompt_lookup_min", "prompt_lookup_max", "max_model_len", "quantization", "revision"),
-    *("disable_padded_drafter_batch", "disable_by_batch_size", "enforce_eager"),
-)
-"""Keys of vLLM's configuration that change nothing here."""
+_CHANGES_WORK = {
+    "draft_lm_head_quantization": "--set drafter.head_dtype=fp8, or fp4 for nvfp4",
+    "dspark_draft_topk": "a key of the head's own config.json",
+    "speculative_token_tree": "--tree-width and --verify-tokens",
+}
+"""Keys of vLLM's configuration that change what a step takes, and what says so here."""
+_TOKENS, _FORM = "synthetic_acceptance_length", "tokens_per_step"
+"""Its key for tokens a step, and the option."""
 
 
 def start_flags(command: Any) -> Any:
@@ -42,7 +45,11 @@ def start_flags(command: Any) -> Any:
         typed = {name: value for name, value in flags.items() if value is not None}
         return command(**(_filled(options, typed) if typed else options))
 
-    sglang = (settings.own(name, kind, words) for name, (kind, words) in _SGLANG.items())
+    short = {"speculative_algorithm": "--speculative-algo"}
+    sglang = (
+        settings.own(name, kind, words, to=short.get(name, ""))
+        for name, (kind, words) in _SGLANG.items()
+    )
     vllm = settings.own("speculative_config", "JSON|FILE", _VLLM)
     add: Callable[[Any], Any] = settings.options(vllm, *sglang)
     return add(run)
@@ -57,8 +64,8 @@ def _filled(options: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]
         raise InputError(first, ", ".join(typed), expected)
     said = _of_vllm(typed[first]) if is_vllm else _of_sglang(typed)
     model, set_too = said.pop("draft_model"), said.pop("changes", ())
-    if "draft_length" not in options:  # the command chooses it
-        said.pop("draft_length", None)
+    passed_over = said.pop("taken", "")
+    said = _without_untaken(said, options)
     context = click.get_current_context()
     for name, value in said.items():
         if name not in options:
@@ -67,6 +74,8 @@ def _filled(options: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
             expected = f"none, as {settings.flag(first)} says {value}"
             raise InputError(name, options[name], expected)
+    if passed_over and "taken" in options:
+        said |= {"taken": (*options["taken"], passed_over)}
     if set_too:
         said |= {"changes": (*options["changes"], *set_too)}
     if "config_format" in options:  # whose engine is that of --for
@@ -76,9 +85,22 @@ def _filled(options: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]
     return options | said
 
 
+def _without_untaken(said: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what flags say without a length that the command chooses, and acceptance beside one.
+
+    An acceptance that is typed goes before that of a synthetic one.
+    """
+    from specmodel.prediction.case import ACCEPTANCE
+
+    has_own = _FORM not in options or bool(given(options, ACCEPTANCE))
+    dropped = {_FORM, "measured_draft_length"} if has_own else set()
+    dropped |= set() if "draft_length" in options else {"draft_length"}
+    return {name: value for name, value in said.items() if name not in dropped}
+
+
 def _of_vllm(text: str) -> dict[str, Any]:
     """Return what vLLM's configuration says, as options, and the path of its draft model."""
-    told = _json(text)
+    told = {key.replace("-", "_"): value for key, value in _json(text).items()}
     method = str(told.pop("method", "")).lower().replace("_", "-")
     model = str(told.pop("model", "") or "")
     if told.pop("parallel_drafting", False):
@@ -90,11 +112,17 @@ def _of_vllm(text: str) -> dict[str, Any]:
     if _CUT_OVER in told:
         degree = _length(told.pop(_CUT_OVER), "speculative_config")
         said["changes"] = (f"draft_tensor_parallel={degree}",)
-    unknown = [key for key in told if key not in _PASSED_OVER]
-    if unknown:
-        known = ("method", "model", "num_speculative_tokens", _CUT_OVER, "parallel_drafting")
-        expected = f"keys that are known: {', '.join((*known, *_PASSED_OVER))}"
-        raise InputError(f"speculative_config {unknown[0]}", told[unknown[0]], expected)
+    if _TOKENS in told:
+        tokens, expected = told.pop(_TOKENS), "tokens a step, at least 1"
+        if not isinstance(tokens, int | float) or isinstance(tokens, bool) or not tokens >= 1:
+            raise InputError(f"speculative_config {_TOKENS}", tokens, expected)
+        said["tokens_per_step"] = float(tokens)
+        said["measured_draft_length"] = int(said.get("draft_length", 1))
+    for key in told.keys() & _CHANGES_WORK:
+        expected = f"it left out, and here {_CHANGES_WORK[key]}"
+        raise InputError(f"speculative_config {key}", told[key], expected)
+    if told:
+        said["taken"] = f"{', '.join(told)} of --speculative-config passed over"
     return said
 
 
@@ -143,7 +171,14 @@ def _drafter(method: str, model: str) -> str:
     from specmodel.drafters.names import DRAFTERS
     from specmodel.fit.measured.aliases import drafter_of
 
+    named_after = model.lower().replace("-", "").rstrip("/")
+    if "dflash2" in f"{method}{named_after}":
+        raise InputError("model", model or method, "another head: DFlash2 is not modelled")
+    if "medusa" in f"{method}{named_after}":
+        raise InputError("model", model or method, "another head: Medusa is not modelled")
     if method.endswith("-mtp") or method in ("nextn", "mtp"):
+        return "mtp"
+    if not method and named_after.endswith(("assistant", "nextn", "mtp")):
         return "mtp"
     if method in ("draft-model", "standalone") and model:
         return model

@@ -17,7 +17,14 @@ import click
 
 import specmodel
 from specmodel.base.errors import InputError
-from specmodel.base.naming import cached_snapshot, counted, is_id, known_name, shipped_id
+from specmodel.base.naming import (
+    cached_snapshot,
+    checkpoint,
+    counted,
+    is_id,
+    is_local,
+    known_name,
+)
 
 _ASKED = {"target": "a model", "hardware": "a GPU"}
 
@@ -118,7 +125,8 @@ def _looked_up(argument: str, word: str, taken: list[str]) -> str:
         return f"./{word}"
     if is_id(word) and os.path.lexists(word) and cached_snapshot(word):
         taken.append(f"{word}: the folder here, not the model of that id in the local cache")
-    return shipped_id(word, known)
+    shipped, dtype = (None if is_local(word) else checkpoint(word, known)) or (word, "")
+    return word if dtype else shipped
 
 
 _MOST_BYTES = 4_000_000

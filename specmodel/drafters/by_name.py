@@ -5,7 +5,7 @@ from pathlib import Path
 
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.naming import found_path, known_name, shipped_id, spellings
+from specmodel.base.naming import checkpoint, found_path, is_local, known_name
 from specmodel.base.records import is_path
 from specmodel.drafters.blocks import dflash_drafter, dspark_drafter
 from specmodel.drafters.configs import read_drafter
@@ -67,7 +67,8 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     8
     """
     known = [*list_drafters(), *list_architectures()]
-    name = shipped_id(name, list_architectures()) if isinstance(name, str) else name
+    if isinstance(name, str) and not is_local(name):
+        name = (checkpoint(name, list_architectures()) or (name,))[0]
     if is_path(name, "drafter"):
         name = found_path(str(name), known, "drafter")
         is_config = Path(name).suffix != ".toml" and Path(name).exists()
@@ -86,7 +87,8 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
 def _named(name: str | Path) -> tuple[str | None, dict[str, int]]:
     """Return the row of `DRAFTERS` that a name stands for, and the size of a block after it."""
     plain, colon, size = str(name).partition(":")
-    found = next((word for word in spellings(plain) if word in DRAFTERS), None)
+    letters = {name.replace("-", ""): name for name in DRAFTERS}  # EAGLE-3 too
+    found = letters.get(plain.lower().replace("_", "-").replace("-", ""))
     if not colon or found is None:
         return found, {}
     if found not in BLOCKS:

@@ -106,7 +106,7 @@ class Link(Record):
     serving stack, or "typical" for others; without either they are rings of such messages.
     """
 
-    kind: Literal["nvlink", "pcie", "infinity_fabric"]
+    kind: Literal["nvlink", "pcie", "infinity_fabric", "network"]
     num_gpus: Number
     peak_bytes_per_s: Rate
     efficiency: Annotated[float, Setting(gt=0, le=1)] = 1.0

@@ -9,7 +9,7 @@ import numpy as np
 from specmodel.base import records
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.naming import found_path, shipped_id
+from specmodel.base.naming import checkpoint, found_path, is_local
 from specmodel.base.records import as_table, field_names
 from specmodel.base.units import FloatArray, check
 from specmodel.layers.batch import Layout
@@ -291,9 +291,16 @@ def load_architecture(
     >>> load_architecture("mixtral-8x7b").num_experts
     8
     """
-    name = shipped_id(name, records.list_names(FOLDER)) if isinstance(name, str) else name
+    known = records.list_names(FOLDER)
+    if isinstance(name, str) and name not in known and not is_local(name):
+        name, dtype = checkpoint(name, known) or (name, "")
+        if dtype and weight_dtype is None:
+            own = load_architecture(name, argument, weight_dtype=dtype)
+            # as NVIDIA's own: the attention of experts' models keeps 16 bits
+            is_partly = dtype == "fp4" and own.is_moe
+            return own.with_changes(argument, {"attention_dtype": "bf16"}) if is_partly else own
     if records.is_path(name, argument) and Path(name).suffix != ".toml":
-        path = found_path(str(name), records.list_names(FOLDER), argument)
+        path = found_path(str(name), known, argument)
         return Architecture.from_hf_config(
             path, argument, weight_dtype=weight_dtype, ignore_keys=ignore_keys
         )

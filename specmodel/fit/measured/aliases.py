@@ -6,36 +6,10 @@ import re
 from typing import Any
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.naming import known_name
+from specmodel.base.naming import checkpoint, known_name
 from specmodel.drafters.names import DRAFTERS
 from specmodel.machines.hardware import list_hardware
 from specmodel.models.architecture import Architecture, list_architectures
-
-_TAGS = (
-    *(
-        "instruct",
-        "chat",
-        "it",
-        "base",
-        "hf",
-        "thinking",
-        "dense",
-        "original",
-        "dynamic",
-        "preview",
-    ),
-    *("fp8", "fp4", "nvfp4", "mxfp4", "bf16", "fp16", "int4", "int8", "awq", "gptq", "w4a16"),
-    *("0324", "0528", "2505", "2506", "2507", "2508", "2512", "v0.1", "v1", "v2"),
-)
-"""What hub ids append to the name of a shape: tuning, dtype and date of a checkpoint."""
-
-_SAME_SHAPE = {
-    "llama-3.3-70b": "llama-3.1-70b",
-    "llama-3-70b": "llama-3.1-70b",
-    "llama-3-8b": "llama-3.1-8b",
-    "qwen3-30b-a3b-2507": "qwen3-30b-a3b",
-}
-"""Models with the layers and vocabulary of one that ships."""
 
 STACKS = {
     "trtllm": "trtllm",
@@ -90,16 +64,10 @@ _CHANGES_OF_MOE = {"fp4": {"target.attention_dtype": "bf16"}}  # with experts, a
 def shipped_model(name: str) -> str:
     """Return the shipped architecture that a name, its beginning or a hub id stands for."""
     known = list_architectures()
+    if shipped := checkpoint(str(name), known):
+        return shipped[0]
     plain = re.sub(r"\(.*?\)", "", str(name)).strip().rpartition("/")[2]
-    plain = re.sub(r"[\s_]+", "-", plain.lower()).removeprefix("meta-")
-    tried = plain
-    while tried:
-        if tried in known:
-            return tried
-        if tried in _SAME_SHAPE:
-            return _SAME_SHAPE[tried]
-        rest, dash, tag = tried.rpartition("-")
-        tried = rest if dash and tag in _TAGS else ""
+    plain = re.sub(r"[\s_]+", "-", plain.lower())
     if found := known_name(plain, known, "model"):
         return found
     raise InputError("model", name, f"a shipped architecture such as {nearest(plain, known)}")
