@@ -202,7 +202,7 @@ COMPARED = {
 
 @pytest.mark.parametrize("command", COMPARED)
 def test_python_compares_as_the_command_line(command, capsys, monkeypatch):
-    monkeypatch.setattr("specmodel.serving.promises.RUNS", dict.fromkeys((True, False), (1, 500)))
+    monkeypatch.setattr("specmodel.serving.trial.RUNS", dict.fromkeys((True, False), (1, 500)))
     target, hardware, told = COMPARED[command]
     found = specmodel.compare(target, hardware, **told).view()
     document = json.loads(run(capsys, f"{command} --json"))
@@ -258,7 +258,7 @@ def test_a_schedule_that_cannot_be_is_refused(argument, told):
 
 
 def test_python_schedules_for_a_load_as_the_command_line(capsys, monkeypatch):
-    monkeypatch.setattr("specmodel.serving.promises.RUNS", dict.fromkeys((True, False), (1, 500)))
+    monkeypatch.setattr("specmodel.serving.trial.RUNS", dict.fromkeys((True, False), (1, 500)))
     told = {"max_batch_size": 16, "max_draft_length": 1, "prompt_length": 100, "output_length": 40}
     plan = specmodel.schedule(*WORDS, "vllm", for_load=True, tpot_target=0.009, **told)
     words = "--max-batch-size 16 --max-draft-length 1 --prompt-length 100 --output-length 40"

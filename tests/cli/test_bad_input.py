@@ -150,7 +150,6 @@ NAMES = [
     (f"{GOOD} --drafter Qwen/Qwen2-0.5B-GGUF", "--drafter", "such as qwen2-0.5b"),
     (f"{GOOD} --hardware nvidia/H200", "--hardware", "'nvidia/H200'", "h200_sxm"),
     ("acceptance http://localhost:8000/metrics", "curl -s http://localhost:8000/metrics > "),
-    ("acceptance -", "file: got '-'", "curl -s"),
     ("list h201", "name", "'h201'", "h200_sxm"),
     ("list ''", "name", "''"),
     ("list", "hardware", "architectures", "engines", "drafters"),
