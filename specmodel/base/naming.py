@@ -117,6 +117,8 @@ def checkpoint(typed: str, names: Iterable[str]) -> tuple[str, str] | None:
     >>> checkpoint("nvidia/MiniMax-M3-NVFP4", ["minimax-m3"])
     ('minimax-m3', 'fp4')
     """
+    if "/" in typed and not is_id(typed):  # a path
+        return None
     known = {spellings(name)[1]: name for name in names}
     plain = re.sub(r"[\s_]+", "-", re.sub(r"\(.*?\)", "", typed).strip().rpartition("/")[2].lower())
     plain = plain.removeprefix("meta-").removeprefix("nvidia-")

@@ -137,7 +137,7 @@ NAMES = [
     (f"{GOOD} --drafter egle", "--drafter", "'egle'", "eagle"),
     (f"{GOOD} --drafter qwen2-05", "--drafter", "'qwen2-05'", "qwen2-0.5b"),
     (f"{GOOD} --drafter ''", "--drafter", "''", "deepseek-moe-16b, ", "more"),
-    (f"{GOOD} --hardware rtx", "--hardware", "'rtx'", "start so: rtx_4090"),
+    (f"{GOOD} --hardware rtx", "--hardware", "'rtx'", "start so: rtx_3090"),
     (f"{GOOD} --hardware H201-SXM", "--hardware", "'H201-SXM'", "h200_sxm"),
     (f"{GOOD} --hardware ''", "--hardware", "''", "a800_sxm_80gb"),
     (f"{GOOD} --hardware ../h200_sxm", "--hardware", "'../h200_sxm'"),

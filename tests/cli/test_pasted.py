@@ -1,0 +1,149 @@
+"""What people paste: names of checkpoints and GPUs, and the flags of their start commands."""
+
+import json
+
+import pytest
+from rows import each_row
+
+from specmodel import cli
+from specmodel.base.naming import checkpoint, counted, known_name
+from specmodel.machines.hardware import list_hardware
+from specmodel.models.architecture import list_architectures, load_architecture
+
+
+@each_row(
+    ("typed", "name", "dtype"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b", ""),
+        ("meta-llama/Meta-Llama-3.1-70B-Instruct", "llama-3.1-70b", ""),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b", ""),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct-FP8", "qwen3-coder-30b-a3b", "fp8_block"),
+        ("nvidia/Qwen3-8B-FP8", "qwen3-8b", "fp8"),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-r1", ""),
+        ("zai-org/GLM-5-FP8", "glm-5", "fp8_block"),
+        ("nvidia/MiniMax-M3-NVFP4", "minimax-m3", "fp4"),
+        ("RedHatAI/Qwen3.6-35B-A3B-NVFP4", "qwen3.6-35b-a3b", "fp4"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b", ""),
+        ("Qwen/Qwen3-32B-AWQ", "qwen3-32b", "int4_g128"),
+        ("Qwen3-8B-w4a16", "qwen3-8b", "int4_g128"),
+    ],
+)
+def test_a_checkpoint_is_a_shipped_model_and_a_dtype(typed, name, dtype):
+    assert checkpoint(typed, list_architectures()) == (name, dtype)
+    if dtype:
+        assert load_architecture(typed).weight_dtype == dtype
+        assert load_architecture(typed, weight_dtype="bf16").weight_dtype == "bf16"
+
+
+@each_row(
+    "typed",
+    [
+        "Inferact/MiniMax-M3-EAGLE3",
+        "../qwen3-8b",
+        "./qwen3-8b/config.json",
+        "someone/a-model",
+        "qwen3-8b-turbo",
+        "",
+        "-",
+        "fp8",
+    ],
+)
+def test_other_names_are_no_checkpoint_of_a_shipped_model(typed):
+    assert checkpoint(typed, list_architectures()) is None
+
+
+def test_experts_of_nvfp4_leave_attention_in_16_bits_as_published_checkpoints_do():
+    experts = load_architecture("nvidia/MiniMax-M3-NVFP4")
+    assert (experts.weight_dtype, experts.attention_dtype) == ("fp4", "bf16")
+    assert load_architecture("nvidia/Qwen3-8B-NVFP4").attention_dtype is None
+
+
+@each_row(
+    ("typed", "count", "name"),
+    [
+        ("8xh200", 8, "h200_sxm"),
+        ("h200x8", 8, "h200_sxm"),
+        ("h200:8", 8, "h200_sxm"),
+        ("8h200", 8, "h200_sxm"),
+        ("2x3090", 2, "rtx_3090"),
+        ("4 x 5090", 4, "rtx_5090"),
+        ("a6000", None, "rtx_a6000"),
+        ("5090", None, "rtx_5090"),
+        ("rtx_5090", None, "rtx_5090"),
+        ("dgx-spark", None, "gb10"),
+        ("Spark", None, "gb10"),
+        ("rtx6kpro", None, "rtx_pro_6000"),
+        ("h20-3e", None, "h20_141gb"),
+        ("h20", None, "h20"),
+        ("7900xtx", None, None),
+        ("\uff18xh200", None, None),
+    ],
+)
+def test_gpus_are_named_and_counted_as_people_do(typed, count, name):
+    found, rest = counted(typed)
+    assert found == count
+    assert known_name(rest, list_hardware(), "hardware") == name
+
+
+def said(capsys, words, config):
+    line = [*words.split(), "--batch-size", "8", "--json"]
+    assert cli.main([*line, "--speculative-config", json.dumps(config)]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_keys_that_change_nothing_are_passed_over_and_named(capsys):
+    plain = {"method": "eagle3", "num_speculative_tokens": 3}
+    more = {"attention_backend": "FLASH_ATTN", "moe-backend": "triton", "prefill_token_shift": 1}
+    one, other = (said(capsys, "predict qwen3-30b-a3b h100", c) for c in (plain, plain | more))
+    assert one["rows"] == other["rows"]
+    names = other["assumptions"].pop("names")
+    assert names.startswith("attention_backend, moe_backend, prefill_token_shift of")
+    assert one["assumptions"] == other["assumptions"]
+
+
+def test_a_synthetic_acceptance_length_is_tokens_a_step(capsys):
+    config = {"method": "eagle3", "num_speculative_tokens": 3, "synthetic_acceptance_length": 2.83}
+    (row,) = said(capsys, "predict minimax-m3 8xb200", config)["rows"]
+    assert row["tokens_per_step"] == pytest.approx(2.83)
+    (row,) = said(capsys, "predict minimax-m3 8xb200 --acceptance-rate 0.5", config)["rows"]
+    assert row["tokens_per_step"] == pytest.approx(1.875)
+
+
+@each_row(
+    ("words", "config", "drafter"),
+    [
+        ("qwen3-32b h100", {"model": "Qwen/Qwen3-1.7B", "method": "draft_model"}, "Qwen3-1.7B"),
+        ("qwen3-4b h100", {"model": "Qwen/Qwen3-0.6B", "method": "draft_model"}, "Qwen3-0.6B"),
+        ("gemma-4-26b h100", {"model": "google/gemma-4-26B-A4B-it-assistant"}, "assistant"),
+        ("deepseek-v3 8xh200", {"model": "/models/DeepSeek-V3-NextN/"}, "MTP head"),
+    ],
+)
+def test_draft_models_are_those_that_engines_take(capsys, words, config, drafter):
+    config = {**config, "num_speculative_tokens": 2}
+    found = said(capsys, f"predict {words} --acceptance-rate 0.7", config)
+    assert found["deployment"]["drafter"] == drafter
+
+
+@each_row(
+    ("config", "told"),
+    [
+        ({"method": "dflash", "model": "incoai/Qwen3.8-27B-DFlash2"}, "DFlash2 is not modelled"),
+        ({"model": "FasterDecoding/medusa-vicuna-7b-v1.3"}, "Medusa is not modelled"),
+        ({"method": "mtp", "draft_lm_head_quantization": "fp8"}, "--set drafter.head_dtype=fp8"),
+        ({"method": "mtp", "synthetic_acceptance_length": "two"}, "tokens a step, at least 1"),
+        ({"method": "mtp", "synthetic_acceptance_length": 0.5}, "tokens a step, at least 1"),
+    ],
+)
+def test_what_changes_a_step_is_refused_in_one_line(capsys, config, told):
+    words = ["predict", "qwen3.8-27b", "h100", "--speculative-config", json.dumps(config)]
+    assert cli.main(words) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert told in err
+
+
+def test_sglang_says_algo_for_short(capsys):
+    words = "predict llama-3.1-8b h100 --speculative-algo STANDALONE --speculative-num-steps 3"
+    words += " --speculative-draft-model-path meta-llama/Llama-3.2-1B-Instruct --batch-size 8"
+    assert cli.main([*words.split(), "--acceptance-rate", "0.7", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["deployment"]["drafter"] == "Llama-3.2-1B"
