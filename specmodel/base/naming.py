@@ -120,7 +120,7 @@ def checkpoint(typed: str, names: Iterable[str]) -> tuple[str, str] | None:
     if "/" in typed and not is_id(typed):  # a path
         return None
     known = {spellings(name)[1]: name for name in names}
-    plain = re.sub(r"[\s_]+", "-", re.sub(r"\(.*?\)", "", typed).strip().rpartition("/")[2].lower())
+    plain = re.sub(r"[ _]", "-", typed.rpartition("/")[2].lower())
     plain = plain.removeprefix("meta-").removeprefix("nvidia-")
     dtype, tried = "", plain
     while tried:

@@ -7,6 +7,7 @@ engine where none is typed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any
 
@@ -32,6 +33,8 @@ _CHANGES_WORK = {
     "speculative_token_tree": "--tree-width and --verify-tokens",
 }
 """Keys of vLLM's configuration that change what a step takes, and what says so here."""
+_KEYS = ("method", "model", "num_speculative_tokens", "parallel_drafting", _CUT_OVER)
+"""Its keys that are read; others that are spelt like one are refused."""
 _TOKENS, _FORM = "synthetic_acceptance_length", "tokens_per_step"
 """Its key for tokens a step, and the option."""
 
@@ -121,6 +124,9 @@ def _of_vllm(text: str) -> dict[str, Any]:
     for key in told.keys() & _CHANGES_WORK:
         expected = f"it left out, and here {_CHANGES_WORK[key]}"
         raise InputError(f"speculative_config {key}", told[key], expected)
+    for key in told:
+        if close := get_close_matches(key, _KEYS, n=1, cutoff=0.85):
+            raise InputError(f"speculative_config {key}", told[key], f"{close[0]}, or no such key")
     if told:
         said["taken"] = f"{', '.join(told)} of --speculative-config passed over"
     return said

@@ -277,21 +277,12 @@ REPLAYS = (
         ".2f",
         spare=5,
     ),
-    _per_cent(
-        "test_share",
-        "steps in which Cascade tries a length",
-        "share of steps in which Cascade tries a length",
-        spare=6,
-    ),
+    _per_cent("test_share", "steps in which Cascade tries a length", "steps\ntesting", spare=6),
     Column("tpot_p50", "s", "median time per output token of requests", "TPOT\nmedian", spare=3),
     Column(
         "tpot_p95", "s", "95th percentile of the time per output token of requests", "95th", spare=1
     ),
-    _per_cent(
-        "regret",
-        "how much more time than the oracle",
-        "how much more time a policy takes than the oracle",
-    ),
+    _per_cent("regret", "how much more time than the oracle", "over\noracle"),
 )
 """Of policies replayed."""
 

@@ -26,6 +26,10 @@ from specmodel.models.architecture import list_architectures, load_architecture
         ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b", ""),
         ("Qwen/Qwen3-32B-AWQ", "qwen3-32b", "int4_g128"),
         ("Qwen3-8B-w4a16", "qwen3-8b", "int4_g128"),
+        ("Qwen/Qwen3.6-35B-A3B-FP8", "qwen3.6-35b-a3b", "fp8_block"),
+        ("Qwen3-Next-80B-A3B-Instruct", "qwen3-next-80b-a3b", ""),
+        ("google/gemma-4-26B-A4B-it", "gemma-4-26b-a4b", ""),
+        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", "nemotron-3-super-120b-a12b", "fp8"),
     ],
 )
 def test_a_checkpoint_is_a_shipped_model_and_a_dtype(typed, name, dtype):

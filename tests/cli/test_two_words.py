@@ -409,7 +409,7 @@ def test_a_tree_of_sglang_is_a_tree(run):
 
 SPEC = "predict qwen3-30b h100 --speculative-config"
 MAGIC = '{"method": "magic"}'
-STRANGE = '{"method": "mtp", "x": 1}'
+STRANGE = '{"method": "mtp", "num_speculative_token": 1}'
 BAD = [
     ("predict h200 qwen3-30b", "expected the model first, then the GPU: qwen3-30b h200"),
     ("predict qwen3-30b", "--hardware: none given; expected a GPU, as in specmodel predict"),
@@ -440,7 +440,7 @@ BAD = [
     (SPEC + " '{'", "well-formed JSON"),
     (f"{SPEC} '[1]'", "an object"),
     (f"{SPEC} '{MAGIC}'", "magic"),
-    (f"{SPEC} '{STRANGE}'", "keys that are known"),
+    (f"{SPEC} '{STRANGE}'", "num_speculative_tokens, or no such key"),
     (f"{SPEC} '{VLLM}' --draft-length 3", "--draft-length: got '3'"),
     (f"{SPEC} '{VLLM}' --drafter mtp", "--drafter: got 'mtp'"),
     (f"{SPEC} '{VLLM}' --speculative-num-steps 3", "one engine"),

@@ -29,7 +29,7 @@ def test_short_names_mean_the_sxm_card_of_80_gb_or_the_only_one():
     assert {*SHORT.values()} <= {*list_hardware()}
     for short, name in SHORT.items():
         assert load_hardware(short.upper()) == load_hardware(name)
-        assert "sxm" in name
+        assert "sxm" in name or short not in ("a100", "a800", "h100", "h200", "h800")
     assert load_hardware("a100").memory.capacity_bytes >= 80e9
 
 
@@ -54,7 +54,7 @@ def test_an_id_that_is_not_there_says_where_was_looked(hub):
     with pytest.raises(
         InputError, match=r"local cache \(.*hub\), or a known name such as qwen3-30b"
     ):
-        load_architecture("Qwen/Qwen3-30B-A3B-Thinking")
+        load_architecture("Qwen/Qwen3-30B-A3B-Turbo")
 
 
 def test_an_id_that_ends_in_a_shipped_name_is_that_model(hub):
