@@ -5,6 +5,7 @@ Long studies, marked as slow, run with ``--slow`` or where SPECMODEL_SLOW=1 is s
 
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,8 +23,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("slow"):
+        has_numba = find_spec("numba") is not None
         for item in items:
-            if item.get_closest_marker("slow"):
+            is_search = item.get_closest_marker("search") and not has_numba
+            if item.get_closest_marker("slow") or is_search:
                 item.add_marker(pytest.mark.skip(reason="a long study, run with --slow"))
 
 

@@ -164,6 +164,17 @@ def test_python_says_what_the_command_line_says(command, capsys):
     assert str(found) == run(capsys, command)
 
 
+def with_searches(commands):
+    """Commands, those that search for the largest rate marked so."""
+    marks = {True: pytest.mark.search, False: ()}
+    return [
+        pytest.param(
+            c, marks=marks[("--tpot-target" in c and "requests" in c) or "--for-load" in c]
+        )
+        for c in commands
+    ]
+
+
 COMPARED = {
     "compare deepseek-v3 8xh200": ("deepseek-v3", "8xh200", {}),
     "compare qwen3-30b-a3b h100,h200 --drafter ngram,eagle3 --acceptance-rate 0.4,0.7": (
@@ -200,7 +211,7 @@ COMPARED = {
 }
 
 
-@pytest.mark.parametrize("command", COMPARED)
+@pytest.mark.parametrize("command", with_searches(COMPARED))
 def test_python_compares_as_the_command_line(command, capsys, monkeypatch):
     monkeypatch.setattr("specmodel.serving.trial.RUNS", dict.fromkeys((True, False), (1, 500)))
     target, hardware, told = COMPARED[command]
@@ -257,6 +268,7 @@ def test_a_schedule_that_cannot_be_is_refused(argument, told):
         specmodel.schedule(*WORDS, **told)
 
 
+@pytest.mark.search
 def test_python_schedules_for_a_load_as_the_command_line(capsys, monkeypatch):
     monkeypatch.setattr("specmodel.serving.trial.RUNS", dict.fromkeys((True, False), (1, 500)))
     told = {"max_batch_size": 16, "max_draft_length": 1, "prompt_length": 100, "output_length": 40}
@@ -322,7 +334,7 @@ LOADED = {
 }
 
 
-@pytest.mark.parametrize("words", LOADED)
+@pytest.mark.parametrize("words", with_searches(LOADED))
 def test_python_loads_as_the_command_line(words, capsys):
     target, hardware, told = LOADED[words]
     found = specmodel.load(target, hardware, **told)

@@ -16,6 +16,7 @@ def short_runs(monkeypatch):
     monkeypatch.setattr("specmodel.serving.trial.RUNS", dict.fromkeys((True, False), (1, 300)))
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("gpus", ["h100,h200", *slow("1xh100,1xh200")])
 def test_alternatives_have_capacities_per_gpu_and_their_costs(gpus, capsys):
     line = f"{LINE} --tpot-target 9ms --for-load --gpu-hour-price 2,4".replace("h100,h200", gpus)
@@ -48,6 +49,7 @@ def test_what_means_nothing_is_refused(ended, more, culprit):
     assert culprit in err
 
 
+@pytest.mark.search
 def test_lengths_that_are_compared_are_each_carried(capsys):
     line = f"{LINE} --tpot-target 9ms --for-load --draft-length 1,2".replace("h100,h200", "h100")
     assert carry_out(shlex.split(line)) == 0
@@ -56,6 +58,7 @@ def test_lengths_that_are_compared_are_each_carried(capsys):
     assert max(map(len, page.splitlines())) <= 80
 
 
+@pytest.mark.search
 def test_prefill_apart_and_together_are_alternatives_and_all_gpus_count(capsys):
     line = f"{LINE} --tpot-target 9ms --for-load --prefill together,apart:1".replace(
         "h100,h200", "h100"

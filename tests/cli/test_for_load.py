@@ -17,6 +17,7 @@ def document(capsys, line):
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.search
 @pytest.mark.parametrize(
     ("target", "longest", "seeds", "requests"),
     [("9ms", 1, 2, 60), *slow(("5ms", 3, 4, 400), ("9ms", 3, 4, 400))],

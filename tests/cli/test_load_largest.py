@@ -12,6 +12,7 @@ from specmodel.cost.deploying import deploy
 from specmodel.drafters.acceptance import load_acceptance
 from specmodel.serving import Lengths, Study, Targets, Trial, largest_rates
 
+pytestmark = pytest.mark.search
 WHERE = "qwen3-30b-a3b h100 --requests 60 --replications 2 --prompt-length 100 --output-length 60"
 
 

@@ -58,6 +58,7 @@ def test_policies_that_see_the_batch(ended, policy):
     assert json.loads(text)["rows"][0]["drafted_tokens_per_step"] > 0
 
 
+@pytest.mark.search
 def test_a_rate_too_high_does_not_hide_the_others(ended):
     line = f"{WHERE} --request-rate 1,90"
     status, page, _ = ended(f"load {line.replace('--requests 100', '')} --requests 1500")

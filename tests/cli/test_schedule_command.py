@@ -689,6 +689,7 @@ def test_the_start_command_holds_the_schedule_and_the_layout(run, document):
     assert "vllm serve MODEL --max-num-seqs 64" in run(SMALL)
 
 
+@pytest.mark.search
 def test_the_schedule_for_a_load_carries_no_less_than_any_single_length_or_none(
     capsys, monkeypatch
 ):

@@ -43,7 +43,7 @@ def tables(tmp_path_factory) -> dict[str, tuple[pd.DataFrame, dict[str, Any]]]:
         patch.chdir(folder)
         patch.setattr(figures, "save_figure", record)
         for line in GALLERY["commands"]():
-            if " capacity " in line:
+            if "--tpot-target" in line and " load " in line:
                 GALLERY["run"](f"specmodel plot load {STORED} --output load.png")
                 GALLERY["run"](f"specmodel plot capacity {STORED} --output capacity.png")
             else:
