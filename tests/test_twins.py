@@ -166,12 +166,10 @@ def test_python_says_what_the_command_line_says(command, capsys):
 
 def with_searches(commands):
     """Commands, those that search for the largest rate marked so."""
-    marks = {True: pytest.mark.search, False: ()}
     return [
-        pytest.param(
-            c, marks=marks[("--tpot-target" in c and "requests" in c) or "--for-load" in c]
-        )
-        for c in commands
+        pytest.param(command, marks=[pytest.mark.search] if is_search else [])
+        for command in commands
+        for is_search in ["--for-load" in command or "--replications" in command]
     ]
 
 
