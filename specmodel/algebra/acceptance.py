@@ -235,6 +235,24 @@ class Acceptance:
             raise InputError("acceptance", given or None, "exactly one of " + ", ".join(FORMS))
         return given[0]
 
+    def continued(self, draft_length: int) -> "Acceptance":
+        """Return it for drafts of at least so many tokens, with the last rate beyond those known.
+
+        That is an upper bound where rates fall with position. The source says so.
+
+        >>> known = Acceptance(acceptance_by_position=[0.8, 0.6], source="a paper")
+        >>> known.continued(4).acceptance_by_position, known.continued(4).source
+        ([0.8, 0.6, 0.6, 0.6], 'a paper; from 3 drafted on the last rate measured is assumed')
+        """
+        if self.acceptance_by_position is None or draft_length <= self.max_draft_length:
+            return self
+        rates = np.asarray(self.acceptance_by_position, dtype=float)
+        known = rates.shape[-1]
+        wider = np.full((draft_length,) * rates.ndim, rates.flat[-1])
+        wider[tuple(slice(known) for _ in rates.shape)] = rates
+        told = f"{self.source}; from {known + 1} drafted on the last rate measured is assumed"
+        return replace(self, acceptance_by_position=wider.tolist(), source=told)
+
     @property
     def max_draft_length(self) -> float:
         """Longest draft that it holds for [token]."""

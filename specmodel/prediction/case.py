@@ -237,7 +237,7 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
             expected = "none, as what is published says its draft lengths"
             raise InputError("measured_draft_length", measured, expected)
         found = load_acceptance(deployment.target, deployment.drafter, value)
-        return of_unchanged(found, given)
+        return of_unchanged(_continued(found, given), given)
     if value is not None:
         typed = {"acceptance_rate": value}
     if isinstance(rates := typed.get("acceptance_by_position"), str):
@@ -251,20 +251,21 @@ def published_or_none(deployment: Deployment) -> Acceptance | None:
 
 
 def _published(deployment: Deployment, given: Mapping[str, Any]) -> Acceptance | None:
-    """Return what is published; refuse what is given beside it, and longer drafts."""
+    """Return what is published, for longer drafts continued; refuse what is given beside it."""
     found = published_or_none(deployment)
-    if found is None:
+    if found is None or deployment.tree_width > 1:  # what is published is of chains
         return None
-    measured, lengths = given.get("measured_draft_length"), given.get("draft_length")
+    measured = given.get("measured_draft_length")
     if measured is not None:
         raise InputError("measured_draft_length", measured, "a form of acceptance with it")
-    if lengths is not None:
-        longest, most = int(np.max(np.asarray(lengths))), int(found.max_draft_length)
-        if longest > most:
-            further = _further(typical_heads(kind_of(deployment)), most)
-            told = "; ".join(filter(None, ["the longest measured", further]))
-            raise InputError("draft_length", longest, f"at most {most} ({told}): {found.source}")
-    return of_unchanged(found, given)
+    return of_unchanged(_continued(found, given), given)
+
+
+def _continued(found: Acceptance, given: Mapping[str, Any]) -> Acceptance:
+    """Return published acceptance for drafts as long as those asked for."""
+    asked = [given[name] for name in ("draft_length", _LONGEST) if given.get(name) is not None]
+    longest = max((int(np.max(np.asarray(lengths))) for lengths in asked), default=0)
+    return found.continued(longest) if longest <= MAX_DRAFT_LENGTH else found
 
 
 def _typical(deployment: Deployment, name: str) -> Acceptance:

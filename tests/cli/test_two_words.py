@@ -282,11 +282,12 @@ def test_rows_fit_with_their_own_drafts_and_a_schedule_with_its_longest(run):
     assert ends[0][1] == ends[1][1]
 
 
-def test_what_reaches_beyond_the_longest_draft_measured_is_named(run, refuse):
+def test_what_reaches_beyond_the_longest_draft_measured_is_named(run):
     text = run("predict deepseek-v3.2 8xb200", one_line=True)
     assert "max_draft_length 1 (the longest measured; --acceptance typical goes further)" in text
-    told = "at most 1 (the longest measured; --acceptance typical goes further): "
-    refuse("predict deepseek-v3.2 8xb200 --draft-length 3", told)
+    text = run("predict deepseek-v3.2 8xb200 --draft-length 3", one_line=True)
+    assert "Acceptance: 3.44 tokens a step of 3 drafted" in text
+    assert "from 2 drafted on the last rate measured is assumed" in text
     run("predict deepseek-v3.2 8xb200 --draft-length 3 --acceptance typical")
 
 
