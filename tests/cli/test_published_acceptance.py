@@ -85,7 +85,6 @@ def test_longer_drafts_than_were_measured_are_asked_for_and_said(run):
             f"sweep {NAMED.replace('mtp', 'mtp,eagle', 1)} --draft-length 3 --batch-size 8",
             "--drafter: got ['mtp', 'eagle']; expected one, with",
         ),
-        (f"sweep {NAMED} --draft-length 9 --batch-size 8", "at least draft_length = 9 rates"),
     ],
 )
 def test_what_cannot_be_used_is_told_in_a_line(refuse, command, told):
