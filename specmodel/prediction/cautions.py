@@ -14,6 +14,8 @@ from specmodel.base.units import FloatArray
 from specmodel.prediction.evaluate import Evaluation
 
 Assumed = Mapping[str, Any]
+LONG_CONTEXT = 16_384
+"""Context past which published acceptance, which is of short prompts, is not relied on [token]."""
 
 
 def notes_with_drafts(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
@@ -21,6 +23,9 @@ def notes_with_drafts(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
     at_best = (*_of_memory(e), *_of_idle(e)) if e.chains else ()
     best = e.best_draft_length
     found = (*at_best, *notes_of_times(e), *_beyond_measured(e, best), *_between_modules(e, best))
+    longest = float(np.max(e.points["context_length"]))
+    if e.acceptance.source and longest > LONG_CONTEXT and best.any():
+        found = (*found, Note("measured_at_short_context", {"context": longest}))
     every_step = assumed.get("proposal_rate") == 1
     return (*found, Note("every_step_proposes")) if every_step else found
 

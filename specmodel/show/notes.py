@@ -185,6 +185,9 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     f" would, as the drafter stays loaded: down to {{speedup:.2f}}x, {_AVOIDED}",
     "beyond_measured": _beyond_measured,
     "between_modules": _between_modules,
+    "measured_at_short_context": "the acceptance published is of prompts of some thousand tokens:"
+    " at {context:,.0f} of context it was reported to fall, by half and more past 32,000, so give"
+    " one measured there",
     "every_step_proposes": "the look-up is assumed to find a proposal in every step, which is"
     " optimistic: on measured traces it does in 15 to 32 % of the steps (proposal_rate)",
     "gpus": _gpus,
