@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from specmodel.base.errors import InputError
 from specmodel.base.records import build
 from specmodel.drafters.blocks import DFLASH, DSPARK, dspark_drafter
 from specmodel.drafters.eagle import EAGLE, EAGLE3, P_EAGLE
@@ -20,6 +21,8 @@ from specmodel.drafters.passes import (
 )
 from specmodel.models.architecture import Architecture
 
+_WRAPPED = "EagleLlamaForCausalLM"
+"""Class of the head inside vLLM's wrapper."""
 _OWN_OF_V4 = (
     "dspark_markov_rank",
     "dspark_target_layer_ids",
@@ -30,6 +33,17 @@ _OWN_OF_V4 = (
     "confidence_head_with_markov",
 )
 """Keys of DeepSeek-V4's DSpark head that the configuration of its target lacks."""
+
+
+def _unwrapped(content: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
+    """Return the head inside vLLM's wrapper of 2024, others as they are; refuse Medusa's."""
+    if "medusa_num_heads" in content:
+        raise InputError(argument, "medusa_num_heads", "another head: Medusa is not modelled")
+    inner = content.get("model")
+    if content.get("model_type") != "eagle" or not isinstance(inner, dict):
+        return content
+    # a bias is too small to count
+    return {k: v for k, v in inner.items() if k != "eagle_fc_bias"} | {"architectures": [_WRAPPED]}
 
 
 def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
@@ -45,7 +59,7 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
     from specmodel.models.hf.files import read_config
 
     file = read_config(path, "drafter")
-    content, argument = file.content, file.argument
+    content, argument = _unwrapped(file.content, file.argument), file.argument
 
     def built(fields: Mapping[str, Any]) -> Architecture:
         return build(Architecture, file.with_origin(fields), argument)

@@ -151,3 +151,20 @@ def test_sglang_says_algo_for_short(capsys):
     words += " --speculative-draft-model-path meta-llama/Llama-3.2-1B-Instruct --batch-size 8"
     assert cli.main([*words.split(), "--acceptance-rate", "0.7", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["deployment"]["drafter"] == "Llama-3.2-1B"
+
+
+def test_heads_are_read_inside_their_wrapper_and_medusa_is_named(capsys, tmp_path):
+    inner = {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336}
+    inner |= {"num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 1}
+    inner |= {"vocab_size": 128256, "eagle_fc_bias": True, "torch_dtype": "bfloat16"}
+    for name, config in {
+        "eagle": {"model_type": "eagle", "architectures": ["EAGLEModel"], "model": inner},
+        "medusa": {"medusa_num_heads": 3, "medusa_num_layers": 1},
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+    words = "predict llama-3.1-8b h100 --acceptance-rate 0.6 --batch-size 1 --json --drafter"
+    assert cli.main([*words.split(), f"{tmp_path}/eagle/config.json"]) == 0
+    assert json.loads(capsys.readouterr().out)["deployment"]["drafter"] == "EAGLE head"
+    assert cli.main([*words.split(), f"{tmp_path}/medusa/config.json"]) == 2
+    assert "Medusa is not modelled" in capsys.readouterr().err
