@@ -7,7 +7,6 @@ engine where none is typed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import wraps
 from typing import Any
 
@@ -124,6 +123,8 @@ def _of_vllm(text: str) -> dict[str, Any]:
     for key in told.keys() & _CHANGES_WORK:
         expected = f"it left out, and here {_CHANGES_WORK[key]}"
         raise InputError(f"speculative_config {key}", told[key], expected)
+    from difflib import get_close_matches  # slow to import
+
     for key in told:
         if close := get_close_matches(key, _KEYS, n=1, cutoff=0.85):
             raise InputError(f"speculative_config {key}", told[key], f"{close[0]}, or no such key")
