@@ -53,7 +53,7 @@ def active_experts(
 
     .. math:: N(t) = E \left(1 - \left(\frac{E - k}{E}\right)^t\right)
 
-    Eq. 8 of MoESD [1]_. It is exact for uniformly random subsets of k.
+    Eq. 8 of MoESD [1]. It is exact for uniformly random subsets of k.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def tokens_per_expert(
 
     .. math:: T_\mathrm{exp} = \frac{t\,k}{N(t)}
 
-    Eq. 10 of MoESD [1]_.
+    Eq. 10 of MoESD [1].
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def saturation_tokens(
     .. math:: T_\mathrm{thres} = \left\lceil \log_{1-\rho} (1 - \tau) \right\rceil,
               \qquad \rho = k / E
 
-    Eq. 9 of MoESD [1]_.
+    Eq. 9 of MoESD [1].
 
     Parameters
     ----------

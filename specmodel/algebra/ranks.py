@@ -180,7 +180,7 @@ def rank_share(
 ) -> float:
     r"""Return the chance that a token uses any of a rank's experts.
 
-    .. math:: 1 - \binom{E - E/r}{k} \bigg/ \binom{E}{k}
+    .. math:: 1 - \frac{\binom{E - E/r}{k}}{\binom{E}{k}}
 
     Where routing is limited to some groups of experts, ranks hold experts in their order. A token
     then uses one expert of each group that it takes for sure, as groups are chosen by their best

@@ -31,7 +31,7 @@ def expected_tokens_per_step(acceptance_rate: Numeric, draft_length: Numeric) ->
 
     .. math:: \frac{1 - \alpha^{\gamma+1}}{1 - \alpha}
 
-    Eq. 1 of Leviathan et al. [1]_, accurate to rounding as α approaches 1.
+    Eq. 1 of Leviathan et al. [1], accurate to rounding as α approaches 1.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def step_efficiency(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArr
 
     .. math:: \sigma = \frac{1 - \alpha^{\gamma+1}}{(1 - \alpha)(\gamma + 1)}
 
-    Eq. 5 of MoESD [2]_.
+    Eq. 5 of MoESD [2].
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def relative_step_time(forward_time: Numeric, step_time: Numeric) -> FloatArray:
 
 
 def utility(tokens_per_step: Numeric, relative_step_time: Numeric) -> FloatArray:
-    r"""Return Cascade's utility, benefit over cost, which equals the speedup [3]_.
+    r"""Return Cascade's utility, benefit over cost, which equals the speedup [3].
 
     .. math:: U = \frac{\mathrm{tokens\ per\ step}}{T_\mathrm{step} / T_T(B, 1)}
 
@@ -194,7 +194,7 @@ def speedup(
     .. math:: \frac{\sigma (\gamma + 1)\, T_T(B, 1)}
               {\gamma T_D + T_T(B, \gamma + 1) + T_\mathrm{reject}}
 
-    Eq. 4 of MoESD [2]_, σ (γ + 1) being the tokens per step and γ T_D the draft time.
+    Eq. 4 of MoESD [2], σ (γ + 1) being the tokens per step and γ T_D the draft time.
 
     Parameters
     ----------

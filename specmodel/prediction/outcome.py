@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,10 @@ from specmodel.prediction.table import Column, Row, text_table
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_WHERE_VARIED = ("draft_length", "fits")
+"""Columns that a table of all columns has where they vary."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -220,7 +224,11 @@ class Prediction:
     def _titled(self) -> list[Column]:
         """Return the columns with a title, words last, the interval behind its column."""
         lacking = () if self.deployment.target.is_moe else ("active_experts",)
-        titled = (column for column in self.shown if column.title and column.name not in lacking)
+        titled = (
+            replace(column, is_coordinate=column.is_coordinate or column.name in _WHERE_VARIED)
+            for column in self.shown
+            if column.title and column.name not in lacking
+        )
         columns = sorted(titled, key=lambda column: bool(column.words))
         leading = "speedup" if "speedup" in self._by_name else "tpot"
         if leading in (self.intervals or {}):

@@ -95,7 +95,9 @@ def table(
     if target is not None:
         digits = partial(_times, target)
         shown = [replace(c, form=digits) if c.name == "tpot" else c for c in shown]
-    if columns:
+    if columns:  # others than the usual ones read as their values alone
+        usual = {c if isinstance(c, str) else c.name for c in _USUAL}
+        shown = [c if c.name in usual else replace(c, title="", form="") for c in shown]
         shown = [replace(c, spare=0, is_coordinate=False) for c in shown]
     return text_table(rows, shown, width=width, remedy="--columns chooses")
 
