@@ -17,8 +17,8 @@ sys.path[:0] = [str(ROOT / "tests/benchmarks"), str(ROOT / "docs/parts")]
 import crossed  # noqa: E402 - a script of the benchmarks
 
 import examples  # noqa: E402 - of the site
-from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS  # noqa: E402
-from specmodel.show.columns import meanings  # noqa: E402
+from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS  # noqa: E402 - below the path too
+from specmodel.show.columns import meanings  # noqa: E402 - likewise
 from specmodel.show.glossary import (  # noqa: E402 - below the path that it needs
     LIMITS,
     WORDS as WORDS_OF_ANSWERS,

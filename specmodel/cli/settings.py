@@ -7,7 +7,6 @@ from functools import partial, wraps
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 import specmodel
 from specmodel.base.errors import InputError
@@ -290,12 +289,6 @@ def _set_apart(names: tuple[str, ...]) -> Add:
         return run
 
     return add
-
-
-def taken_defaults(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return which of these options were not typed, but have their defaults."""
-    source = click.get_current_context().get_parameter_source
-    return {name: options[name] for name in names if source(name) == ParameterSource.DEFAULT}
 
 
 def overwrite_option() -> Add:

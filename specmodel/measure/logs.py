@@ -115,11 +115,11 @@ def _shares(pattern: str, text: str) -> tuple[float, ...]:
 def _counted(
     engine: str,
     tokens: float | None,
-    counts: tuple[float | None, float | None],
+    accepted: float | None,
+    drafted: float | None,
     reached: tuple[float, ...],
 ) -> _Line | None:
     """Return what counts of accepted and drafted tokens say, exactly where they tell the drafts."""
-    accepted, drafted = counts
     gained = sum(reached)
     if accepted and gained:
         return _Line(engine, 1 + gained, accepted / gained, reached)
@@ -133,14 +133,12 @@ def _vllm(text: str) -> Iterator[_Line]:
     for line in text.splitlines():
         if "SpecDecoding metrics:" in line:
             tokens = _found(rf"[Mm]ean acceptance length: {_NUMBER}", line)
-            counts = tuple(_found(rf"{name}: {_NUMBER} tokens", line) for name in _COUNTS)
+            accepted = _found(rf"Accepted: {_NUMBER} tokens", line)
+            drafted = _found(rf"Drafted: {_NUMBER} tokens", line)
             reached = _shares(rf"Per-position acceptance rate: {_RATES}", line)
-            found = _counted("vLLM", tokens, (counts[0], counts[1]), reached)
+            found = _counted("vLLM", tokens, accepted, drafted, reached)
             if found is not None:
                 yield found
-
-
-_COUNTS = ("Accepted", "Drafted")
 
 
 def _sglang(text: str) -> Iterator[_Line]:
@@ -157,9 +155,10 @@ def _llama(text: str) -> Iterator[_Line]:
     for line in text.splitlines():
         tokens = _found(rf"draft acceptance = .*mean acceptance length = +{_NUMBER}", line)
         if tokens is not None:
-            counts = tuple(_found(rf"{_NUMBER} {name}", line) for name in ("accepted", "generated"))
+            accepted = _found(rf"{_NUMBER} accepted", line)
+            drafted = _found(rf"{_NUMBER} generated", line)
             reached = _shares(rf"acceptance rate per position = \({_RATES}\)", line)
-            found = _counted("llama.cpp", tokens, (counts[0], counts[1]), reached)
+            found = _counted("llama.cpp", tokens, accepted, drafted, reached)
             if found is not None:
                 yield found
 

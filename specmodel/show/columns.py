@@ -8,13 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from specmodel.prediction.table import Column, Row
-
-
-def _per_cent(name: str, meaning: str, title: str, **shown: Any) -> Column:
-    return Column(name, "-", meaning, title, ".0%", **shown)
 
 
 def _between(low: str, high: str, row: Row) -> str:
@@ -199,7 +194,7 @@ LOADS = (
     ),
     Column("ttft_closed", "s", "time to the first token by formula"),
     Column("interval_p99", "s", "time between tokens that 99 % stay below"),
-    _per_cent("goodput", "share of requests within both targets", "meet\nboth"),
+    Column("goodput", "-", "share of requests within both targets", "meet\nboth", ".0%"),
     Column(
         "is_steady",
         "-",
@@ -267,7 +262,14 @@ REPLAYS = (
     Column("mean_speedup", "-", "mean speedup of requests", "mean of\nrequests", ".2f", spare=2),
     Column("speedup_p5", "-", "5th percentile of the speedups of requests", "5th\n%", ".2f"),
     Column("worst_speedup", "-", "least speedup of any request", "\nworst", ".2f"),
-    _per_cent("slowdown", "how much longer the workload takes than without", "slower\nby", spare=4),
+    Column(
+        "slowdown",
+        "-",
+        "how much longer the workload takes than without",
+        "slower\nby",
+        ".0%",
+        spare=4,
+    ),
     Column("tokens_per_step", "token", "in the mean", "tokens\na step", ".2f", spare=7),
     Column(
         "drafted_tokens_per_step",
@@ -277,12 +279,14 @@ REPLAYS = (
         ".2f",
         spare=5,
     ),
-    _per_cent("test_share", "steps in which Cascade tries a length", "steps\ntesting", spare=6),
+    Column(
+        "test_share", "-", "steps in which Cascade tries a length", "steps\ntesting", ".0%", spare=6
+    ),
     Column("tpot_p50", "s", "median time per output token of requests", "TPOT\nmedian", spare=3),
     Column(
         "tpot_p95", "s", "95th percentile of the time per output token of requests", "95th", spare=1
     ),
-    _per_cent("regret", "how much more time than the oracle", "over\noracle"),
+    Column("regret", "-", "how much more time than the oracle", "over\noracle", ".0%"),
 )
 """Of policies replayed."""
 

@@ -247,7 +247,7 @@ def _waterfall(
 def _write(ax: Axes) -> None:
     """Write into each bar its value, where it has room."""
     ax.figure.figure.draw_without_rendering()  # the layout narrows axes for the names of rows
-    for bars in ax.containers:
+    for bars in ax.containers:  # all of bars, which their type does not say
         texts = ax.bar_label(bars, fmt="%.2f", label_type="center", size=SMALL)  # type: ignore[arg-type]
         for bar, told in zip(bars, texts, strict=True):
             told.set_color("black" if bar.get_facecolor()[:3] == (1, 1, 1) else "white")
