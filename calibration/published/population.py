@@ -17,10 +17,13 @@ from specmodel.fit.update import ENGINE_SPREAD, FACTOR_SPREADS, HOST_SPREAD
 from specmodel.machines.engine import FACTORS, Overheads
 from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
 
-VARIED = ("pass_time", "reject_time", "draft_pass_time", "tree_time", "reject_time_per_request")
+VARIED = (
+    *("pass_time", "reject_time", "draft_pass_time", "tree_time", "reject_time_per_request"),
+    "eager_kernel_time",
+)
 """Host seconds that describe an engine."""
 
-TYPICAL = (1.0e-3, 0.6e-3, 0.3e-3, 0.7e-3, 0.03e-3)
+TYPICAL = (1.0e-3, 0.6e-3, 0.3e-3, 0.7e-3, 0.03e-3, 0.05e-3)
 """Their expected values before anything is fitted, from measured spans of the host and of draft
 passes in several engines; within `TYPICAL_SPREAD` [s]."""
 
@@ -35,7 +38,7 @@ PLAIN_SPREAD = 0.12
 class Population:
     """Result of a fit of engines and hosts together.
 
-    `logarithms` are those of the seconds `VARIED`, shape (engines, 5), with a covariance of all of
+    `logarithms` are those of the seconds `VARIED`, shape (engines, 6), with a covariance of all of
     them; `host_speed` is relative to the mean host; `errors` are predicted over measured less one,
     for the rows of each engine [-].
     """

@@ -6,6 +6,8 @@ import numpy as np
 
 from specmodel.base.units import FloatArray
 
+_TINY = float(np.finfo(float).tiny)
+
 
 def exposed_share(gpu_time: FloatArray, host_time: FloatArray | float) -> FloatArray:
     r"""Return the share of the host's time that a step waits for, from 0 (hidden) to 1 [-].
@@ -21,10 +23,7 @@ def exposed_share(gpu_time: FloatArray, host_time: FloatArray | float) -> FloatA
     """
     # NumPy's hypot takes five times as long, for times that no square overflows
     step = np.sqrt(gpu_time * gpu_time + host_time * host_time)
-    return np.asarray(host_time / (step + gpu_time))
-
-
-_TINY = float(np.finfo(float).tiny)
+    return np.asarray(host_time / (step + (gpu_time + _TINY)))
 
 
 class Demand(NamedTuple):

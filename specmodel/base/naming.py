@@ -57,7 +57,12 @@ SAME_SHAPE = {
 }
 """Models with the layers and vocabulary of one that ships."""
 
+SWITCHES = ("enforce_eager", "eager_drafter", "sync_scheduling")
+"""Settings of an engine that are true where they are named."""
+
 SETTABLE = (
+    *SWITCHES,
+    "temperature",
     *("attention_dtype", "embedding_dtype", "mtp_dtype", "activation_dtype", "popularity"),
     *("popularity_exponent", "state_rollback", "draft_tensor_parallel", "lookup_time"),
 )

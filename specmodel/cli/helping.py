@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from specmodel.base.naming import SETTABLE, SWITCHES
+
 GROUPS = {
     "Model": (
         *("target", "drafter", "weight_dtype", "expert_dtype"),
@@ -39,6 +41,20 @@ _WORDS = "What the words mean: specmodel list words."
 
 class GroupedCommand(click.Command):
     """A command whose help shows its options in groups."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read what --set takes as options too: --temperature 0.7, --enforce-eager."""
+        options = {word for parameter in self.params for word in parameter.opts}
+        found, words = list[str](), iter(args)
+        for word in words:
+            name, has_value, value = word.partition("=")
+            key = name.removeprefix("--").replace("-", "_")
+            if "--set" not in options or name in options or key not in SETTABLE:
+                found.append(word)
+                continue
+            value = value if has_value else "true" if key in SWITCHES else next(words, "")
+            found += ["--set", f"{key}={value}"]
+        return super().parse_args(ctx, found)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, a section for each group."""

@@ -22,8 +22,11 @@ class RunArguments(TypedDict, total=False):
     host_speed
         How many times as fast the host is as the engine's; that of its profile by default [-].
     graph_limit
-        Tokens (vLLM) or requests (SGLang) of the largest pass that a CUDA graph holds; the engine's
-        default on the GPU by default.
+        Tokens (vLLM) or requests (SGLang) of the largest pass that a CUDA graph holds, 0 for none;
+        the engine's default on the GPU by default.
+    enforce_eager, eager_drafter, sync_scheduling
+        Whether no pass, or none of the drafter, runs from a CUDA graph, and whether no step is
+        scheduled beside the GPU (vLLM's ``--no-async-scheduling``).
     stack
         Whose kernels: one fitted in the hardware profile, "typical" or "datasheet"; by default the
         engine's, else the profile's default, else "typical".
@@ -47,11 +50,16 @@ class RunArguments(TypedDict, total=False):
     state_rollback
         How recurrent states get back to the last accepted token: "native", a state is written after
         each verified token, or "replay", one state and records of tokens are kept.
+    temperature
+        Of sampling; 0, the default, takes the likeliest token, which costs less than drawing [-].
     """
 
     engine: EngineProfile | str | Path | None
     host_speed: float | None
     graph_limit: int | None
+    enforce_eager: bool | None
+    eager_drafter: bool | None
+    sync_scheduling: bool | None
     stack: str | None
     weight_dtype: str | None
     activation_dtype: str | None
@@ -66,6 +74,7 @@ class RunArguments(TypedDict, total=False):
     expert_parallel: int | None
     memory_utilization: float | None
     state_rollback: str | None
+    temperature: float | None
 
 
 class DeploymentArguments(RunArguments, total=False):

@@ -14,6 +14,7 @@ from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE, TYPICAL_ROUTING_C
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.naming import SWITCHES
 from specmodel.base.notes import Note
 from specmodel.base.records import read_numbers
 from specmodel.base.units import NORMAL_80, FloatArray, check
@@ -46,7 +47,8 @@ POPULARITY = ("popularity", "popularity_exponent")
 SHARES = ("routing_correlation", "memory_utilization")
 ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 NAMES = (
-    *(*RECORDS, "stack", "host_speed", "graph_limit", "tree_width", "state_rollback"),
+    *(*RECORDS, "stack", "host_speed", "graph_limit", *SWITCHES, "tree_width", "state_rollback"),
+    "temperature",
     *(*DEGREES, *SHARES),
     *(*_ALL_DTYPES, *LOOKUP, *POPULARITY),
 )
@@ -113,7 +115,8 @@ def resolve(
     if "host_speed" in given:
         engine = engine.on_host(_single("host_speed", given))
     if "graph_limit" in given:
-        engine = engine.with_graphs_of(_degree("graph_limit", given, LARGEST_GRAPH))
+        engine = engine.with_graphs_of(_degree("graph_limit", given, LARGEST_GRAPH, least=0))
+    engine = engine.told_to({name for name in SWITCHES if given.get(name)})
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
     if hardware.kind == "cpu":  # its host is the processor that computes, and has no second stream
@@ -140,6 +143,7 @@ def resolve(
         popularity=_popularity(given, target),
         state_rollback=chosen["state_rollback"],
         tree_width=_degree("tree_width", {"tree_width": 1} | given, MAX_TOKENS_PER_SEQUENCE),
+        temperature=_single("temperature", {"temperature": 0.0} | given),
         **{name: _single(name, chosen) for name in SHARES},
         **{name: _degree(name, chosen) for name in DEGREES if chosen[name] is not None},
     )
@@ -166,8 +170,8 @@ def laid_out(
     return deployment, ({"gpus": told} if told else {}) | _assumed(deployment, known)
 
 
-def _degree(name: str, values: Mapping[str, Any], most: float = np.inf) -> Any:
-    return int(check(name, _single(name, values), minimum=1, maximum=most, whole=True))
+def _degree(name: str, values: Mapping[str, Any], most: float = np.inf, least: int = 1) -> Any:
+    return int(check(name, _single(name, values), minimum=least, maximum=most, whole=True))
 
 
 def _single(name: str, values: Mapping[str, Any]) -> Any:

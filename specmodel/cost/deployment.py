@@ -15,7 +15,7 @@ from specmodel.drafters.passes import Drafter
 from specmodel.layers.batch import Layout
 from specmodel.layers.engines import EngineCode, engine_code, has_code
 from specmodel.layers.states import Rollback, Slots, StateKeeping
-from specmodel.machines.engine import EngineProfile, Overheads
+from specmodel.machines.engine import EngineProfile, Hiding, Overheads
 from specmodel.machines.graphs import GraphLimit, graph_limit
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import DATA_SHEET_KERNELS, Kernels
@@ -56,7 +56,7 @@ class Deployment:
         [-].
     draft_tensor_parallel
         GPUs that a draft model is cut over; a head follows the target [-].
-    routing_correlation, popularity, memory_utilization, tree_width, state_rollback
+    routing_correlation, popularity, memory_utilization, tree_width, state_rollback, temperature
         As in `specmodel.predict`; the correlation may be draws that broadcast with the points [-].
     """
 
@@ -75,6 +75,7 @@ class Deployment:
     overheads: Overheads | None = None
     tree_width: int = 1
     state_rollback: Rollback = "native"
+    temperature: float = 0.0
 
     def __post_init__(self) -> None:
         if self.data_parallel is not None:
@@ -85,6 +86,7 @@ class Deployment:
             raise InputError("expert_parallel", self.expert_parallel, expected)
         check("routing_correlation", self.routing_correlation, minimum=0, maximum=1)
         check("memory_utilization", self.memory_utilization, above=0, maximum=1)
+        check("temperature", self.temperature, minimum=0, maximum=100)
         if self.popularity is not None:
             check_popularity(
                 self.popularity, self.target.num_experts, self.target.mean_experts_per_token
@@ -158,6 +160,13 @@ class Deployment:
     def runs_idle_drafter(self) -> bool:
         """Whether a step that drafts nothing runs the drafter all the same."""
         return self.engine.runs_idle_drafter and not self.drafter.is_lookup
+
+    @cached_property
+    def hides_host(self) -> Hiding:
+        """Which steps have the host work beside the GPU, with this drafter."""
+        hides = self.engine.hides_host
+        is_waited_for = self.drafter.drafting in self.engine.waits_for
+        return "plain" if hides == "all" and is_waited_for else hides
 
     @cached_property
     def graph_limit(self) -> GraphLimit | None:

@@ -161,13 +161,6 @@ def _context(a: Architecture, run: Pass) -> dict[str, Work]:
     return components
 
 
-_WORKS: dict[str, OwnWork] = {
-    "layers": _whole,
-    "projection": _projection,
-    "context": _context,
-}
-"""Components by the part of a model that runs."""
-
 _CONTEXT_MOVED, _CONTEXT_KERNELS = 6, 3
 """How often an element of a new entry is read or written after its product (split, keys normed and
 rotated, stored), and kernels that do so for all layers [-]."""
@@ -205,6 +198,23 @@ def _linear(
     return linear(tokens, 1, weights=weights, values=values, depth=inputs, dtype=dtype)
 
 
+_DRAWN_BYTES, _DRAWING_KERNELS = 48, 5
+"""What drawing a token moves for each word of the vocabulary: logits in fp32, scaled, made
+probabilities, divided by random numbers, and searched for the largest (``v1/sample/ops`` and
+``v1/sample/rejection_sampler.py`` in vLLM 0.24) [B]; and kernels that do it [-]."""
+
+
+def _drawing(a: Architecture, run: Pass) -> dict[str, Work]:
+    """Return all components, and the drawing of tokens, which every GPU does alike."""
+    sampling = Work(
+        activation_bytes=run.replica.num_logits * float(_DRAWN_BYTES * a.vocabulary_size),
+        kernels=_DRAWING_KERNELS,
+        kind="elementwise",
+        dtype=a.activation_dtype,
+    )
+    return _whole(a, run) | {"sampling": sampling}
+
+
 def _all_reduce(a: Architecture, run: Pass) -> Work:
     """Return an all-reduce after each mixer, each feed-forward block and the embedding.
 
@@ -230,3 +240,12 @@ def _all_reduce(a: Architecture, run: Pass) -> Work:
     gathered = logits + run.num_tokens * (sum(made) / 2 * size)
     count = 1 + len(made)
     return reduced + messages.message(message, gathered, collectives=count, rounds=count / 2)
+
+
+_WORKS: dict[str, OwnWork] = {
+    "layers": _whole,
+    "drawing": _drawing,
+    "projection": _projection,
+    "context": _context,
+}
+"""Components by the part of a model that runs."""

@@ -63,21 +63,18 @@ class StepTimes:
     @cached_property
     def forward(self) -> PassTime:
         """Plain pass, with the host time it waits for."""
-        return self.plain_pass if self.hides_host == "none" else self.plain_pass.waiting()
+        is_beside = self.hides_host != "none"
+        return self.plain_pass.waiting() if is_beside else self.plain_pass.taking_turns()
 
     @cached_property
     def speculating(self) -> PassTime:
         """Verify pass of a batch with some proposal, with the host time it waits for."""
-        hides = self.hides_host == "all"
-        return self.verify_pass.waiting(self._share) if hides else self.verify_pass
+        return self._shown(self.verify_pass)
 
     @cached_property
     def drafting(self) -> tuple[DraftTime, ...]:
         """Passes of the drafter, with the host time they wait for."""
-        if self.hides_host != "all":
-            return self.draft_passes
-        parts = self.draft_passes
-        return tuple(replace(part, each=part.each.waiting(self._share)) for part in parts)
+        return tuple(replace(part, each=self._shown(part.each)) for part in self.draft_passes)
 
     @property
     def forward_time(self) -> FloatArray:
@@ -137,14 +134,18 @@ class StepTimes:
         """Return what a plain pass takes, by cause [s]."""
         return time_by_cause(self.forward)
 
+    def _shown(self, time: PassTime) -> PassTime:
+        """Return a pass of a step with a draft, with the host time it waits for."""
+        return time.waiting(self._share) if self.hides_host == "all" else time.taking_turns()
+
     @cached_property
     def _share(self) -> FloatArray:
         """Share of the host's time that a step with a draft waits for [-]."""
         gpu = self.verify_pass.gpu_time + self.tree_time
-        host = self.verify_pass.host_time + self.rejection_time
+        host = self.verify_pass.host_time + self.verify_pass.launch_time + self.rejection_time
         for part in self.draft_passes:
             gpu = gpu + part.passes.count * part.each.gpu_time
-            host = host + part.passes.count * part.each.host_time
+            host = host + part.passes.count * (part.each.host_time + part.each.launch_time)
         return exposed_share(gpu, host)
 
 
@@ -177,9 +178,14 @@ def step_times(  # noqa: PLR0913 - all keyword-only but for the deployment
     Eq. 2 of MoESD, with each kind of the drafter's own passes in place of γ alike ones.
     The host looks up drafts one sequence after another, on each replica its own. Where only a share
     r of the sequences has a proposal, some sequence has one with chance ``1 - (1 - r)^B``; the
-    others then carry one token in the same pass. Host time adds to the GPU's, or is hidden behind
-    it but for a share (`algebra.overlap`) that is the same for all host work of a step. Look-ups
-    are never hidden: they need the tokens of the step before.
+    others then carry one token in the same pass.
+
+    A step has four terms: what the GPU takes; what the host launches kernel by kernel, where no
+    graph holds a pass; what it takes by pass, step and request for scheduling and sampling; and
+    look-ups. Where the engine schedules the next step beside the GPU, launches and scheduling are
+    hidden but for a share (`algebra.overlap`) that is the same for all host work of a step; where
+    it waits (`EngineProfile.waits_for`), scheduling adds, and launches are hidden by the GPU's work
+    of their own pass. Look-ups are never hidden: they need the tokens of the step before.
 
     Parameters
     ----------
@@ -240,7 +246,8 @@ def step_times(  # noqa: PLR0913 - all keyword-only but for the deployment
         )
         model, host = part.architecture, part.host_passes
         each = draft_pass(deployment, model, sequences, part.part, host, only)
-        drafting.append(DraftTime(part, _launched(d, each, B, B * tokens)))
+        layers = model.num_layers if part.part == "layers" else 0
+        drafting.append(DraftTime(part, _launched(d, each, B, B * tokens, layers)))
     if errors:
         common = errors.deployment
         forward = forward.scaled(errors.forward, common)
@@ -256,22 +263,38 @@ def step_times(  # noqa: PLR0913 - all keyword-only but for the deployment
         tree_time=is_tree * engine.tree_time * engine.gpu_time_factor,
         lookup_time=np.where(gamma > 0, drafter.lookup_time * own, 0.0),
         rejection_time=np.where(is_idle & (not d.runs_idle_drafter), 0.0, rejection),
-        hides_host=deployment.engine.hides_host,
+        hides_host=deployment.hides_host,
     )
 
 
+LAUNCHES_OF_PIECES = 4.0
+"""What the host launches of a layer in pieces: a graph of what is not attention, the write of keys
+and values, attention and its plan [-]."""
+
+
 def _launched(
-    deployment: Deployment, time: PassTime, requests: FloatArray, tokens: FloatArray
+    deployment: Deployment,
+    time: PassTime,
+    requests: FloatArray,
+    tokens: FloatArray,
+    draft_layers: int = 0,
 ) -> PassTime:
-    """Return a pass with the time of a host that launches its kernels, where no graph holds it."""
+    """Return a pass with the time of a host that launches what no graph of the engine holds.
+
+    `draft_layers` are those of a drafter, whose passes may run from graphs in pieces or none.
+    """
     limit = deployment.graph_limit
     if limit is None:
         return time
+    engine, drafting = deployment.engine, deployment.drafter.drafting
     is_beyond = limit.is_beyond(requests, tokens, deployment.layout.replicas)
-    if not is_beyond.any():
+    is_beyond = is_beyond | bool(draft_layers and drafting in engine.one_by_one)
+    pieces = draft_layers * LAUNCHES_OF_PIECES if drafting in engine.in_pieces else 0.0
+    if not (pieces or is_beyond.any()):
         return time
-    launches = is_beyond * time.kernels() * deployment.engine_seconds.eager_kernel_time
-    return replace(time, host_time=np.asarray(time.host_time + launches))
+    launches = np.where(is_beyond, time.kernels(), pieces)
+    launch_time = np.asarray(launches * deployment.engine_seconds.eager_kernel_time)
+    return replace(time, launch_time=launch_time)
 
 
 def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numeric) -> None:
@@ -304,7 +327,8 @@ def target_pass(
 ) -> PassTime:
     """Return the time of one pass of the target; its work can be asked for."""
     d = deployment
-    return _timed(d, d.target, sequences, d.popularity, d.layout, d.engine_seconds, only=only)
+    part: Part = "drawing" if d.temperature > 0 else "layers"
+    return _timed(d, d.target, sequences, d.popularity, d.layout, d.engine_seconds, part, only)
 
 
 def draft_pass(

@@ -180,7 +180,7 @@ class PassTime:
     names, timed
         Components in the order of the pass, and their times on the GPU before factors.
     host_time
-        Time of the host [s].
+        Time of the host beside launches of kernels [s].
     loaded, work, kernels
         Return distinct experts that the pass loads per layer [-], its work, and kernels launched
         [-], kept or computed when they are called.
@@ -188,6 +188,8 @@ class PassTime:
         Factors on the time of kernels by kind and of `MESSAGES`, and one on all of the GPU's [-].
     beside
         Time on the GPU of components that are not among these, with factors [s].
+    launch_time
+        What the host takes to launch the kernels of a pass that no graph holds [s].
     """
 
     names: tuple[str, ...]
@@ -199,9 +201,15 @@ class PassTime:
     factors: Mapping[str, FloatArray] = field(default_factory=dict)
     common: FloatArray | float = 1.0
     beside: FloatArray | float = 0.0
+    launch_time: FloatArray | float = 0.0
 
     @classmethod
-    def of(cls, gpu_time: FloatArray, host_time: FloatArray | float) -> "PassTime":
+    def of(
+        cls,
+        gpu_time: FloatArray,
+        host_time: FloatArray | float,
+        launch_time: FloatArray | float = 0.0,
+    ) -> "PassTime":
         """Return a pass of which only the times on GPU and host are known [s]."""
         work = PassWork({}, np.zeros(()))
         return cls(
@@ -212,6 +220,7 @@ class PassTime:
             work=lambda: work,
             kernels=lambda: 0.0,
             beside=gpu_time,
+            launch_time=launch_time,
         )
 
     @property
@@ -277,19 +286,31 @@ class PassTime:
 
     @cached_property
     def total_time(self) -> FloatArray:
-        """Time of the pass: the host's adds to the GPU's [s]."""
-        return np.asarray(self.gpu_time + self.host_time)
+        """Time of the pass: GPU, host, and launches as far as the GPU waits for them [s]."""
+        return np.asarray(self.gpu_time + self.taking_turns().host_time)
 
     def waiting(self, share: FloatArray | float | None = None) -> "PassTime":
-        """Return it with only a share of its host time, the one it waits for [-].
+        """Return it with only a share of its host time, launches included, that it waits for [-].
 
         That is by default the share of a host that works beside the GPU.
         """
+        host = self.host_time + self.launch_time
         if share is None:
-            share = exposed_share(self.gpu_time, self.host_time)
-        waiting = replace(self, host_time=self.host_time * share)
-        vars(waiting)["gpu_time"] = self.gpu_time  # which stays
-        return waiting
+            share = exposed_share(self.gpu_time, host)
+        return self._with_host(host * share)
+
+    def taking_turns(self) -> "PassTime":
+        """Return it with all of its host time, and of launches, which go on beside it, a share."""
+        if isinstance(self.launch_time, float) and self.launch_time == 0:
+            return self
+        shown = self.launch_time * exposed_share(self.gpu_time, self.launch_time)
+        return self._with_host(self.host_time + shown)
+
+    def _with_host(self, host_time: FloatArray | float) -> "PassTime":
+        """Return it with another time of the host, which holds that of launches [s]."""
+        found = replace(self, host_time=host_time, launch_time=0.0)
+        vars(found)["gpu_time"] = self.gpu_time  # which stays
+        return found
 
 
 def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:

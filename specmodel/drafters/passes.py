@@ -22,10 +22,10 @@ from specmodel.models.architecture import Architecture
 OwnWork = Callable[[Architecture, Pass], dict[str, Work]]
 """Work by component of a pass that is like no other: a drafter may have one of its own."""
 
-Part = Literal["layers", "projection", "context"] | OwnWork
-"""What of a drafter runs in a pass: its layers, with embedding and LM head; the projection of the
-target's features alone; the projection, and keys and values of all layers made of it; or what a
-function says."""
+Part = Literal["layers", "drawing", "projection", "context"] | OwnWork
+"""What of a model runs in a pass: its layers, with embedding and LM head; these, and the drawing of
+tokens from their probabilities; of a drafter, the projection of the target's features alone; the
+projection, and keys and values of all layers made of it; or what a function says."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -254,6 +254,16 @@ class Drafter:
         if self.is_head or self.is_lookup:
             return self.name
         return PARD if self.is_chain else "draft model"
+
+    @property
+    def drafting(self) -> str:
+        """How its drafts are made, as engines tell drafters apart: `machines.engine.Drafting`."""
+        if self.is_lookup:
+            return next((name for name, row in DRAFTERS.items() if row.kind == self.name), "")
+        kind = "head" if self.is_head else "model"
+        if self.block_size is not None:
+            return f"block {kind}"
+        return f"parallel {kind}" if self.is_chain else kind
 
     @cached_property
     def architectures(self) -> tuple[Architecture, ...]:

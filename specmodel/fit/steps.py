@@ -15,13 +15,13 @@ from specmodel.cost.latency import StepTimes, step_times
 from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import carried_prefill, draft_prefill_pass, prefill_pass
 from specmodel.fit.measured.tables import Served
-from specmodel.machines.engine import EngineProfile, Hiding, Overheads, load_engine
+from specmodel.machines.engine import FACTORS, EngineProfile, Hiding, Overheads, load_engine
 
 HOST_SECONDS = (
     *("pass_time", "draft_pass_time", "reject_time", "reject_time_per_request"),
-    *("reject_time_per_token", "tree_time"),
+    *("reject_time_per_token", "tree_time", "eager_kernel_time"),
 )
-"""Overheads of the host, which such fits may vary; those of kernels are held."""
+"""Overheads of the host, which such fits may vary; those of kernels in graphs are held."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,8 +34,9 @@ class MeasuredSteps:
     prefill_time: FloatArray  # of one prompt, by the draft model too if there is one [s]
     prefills: FloatArray  # prompts of other requests for each token that a request makes [-]
     draft_passes: FloatArray
-    plain_launches: FloatArray  # by a host of speed 1, where no CUDA graph holds a plain pass [s]
-    draft_launches: FloatArray  # and the passes of a step with a draft [s]
+    plain_launches: FloatArray  # kernels of a plain pass that no CUDA graph holds [-]
+    verify_launches: FloatArray  # of a verify pass [-]
+    draft_launches: FloatArray  # of all draft passes of a step [-]
     draft_length: FloatArray
     requests: FloatArray  # of one replica [request]
     tokens_per_step: FloatArray
@@ -61,14 +62,28 @@ class MeasuredSteps:
         self, overheads: Overheads, verify_factor: FloatArray | float, hides: Hiding
     ) -> FloatArray:
         """Return what is predicted if the host works beside the GPU in these steps."""
-        engine, gpu, speed = overheads.on_host(), overheads.gpu_time_factor, overheads.host_speed
-        plain_host = engine.pass_time + self.plain_launches / speed
-        host = engine.pass_time + self.draft_launches / speed
-        host = host + engine.draft_pass_time * self.draft_passes
-        busy = gpu * verify_factor
+        engine, gpu = overheads.on_host(), overheads.gpu_time_factor
+        busy, kernel_time = gpu * verify_factor, engine.eager_kernel_time
+        verify = PassTime.of(
+            busy * self.verify_time, engine.pass_time, kernel_time * self.verify_launches
+        )
+        draft = PassTime.of(
+            busy * self.draft_time,
+            engine.draft_pass_time * self.draft_passes,
+            kernel_time * self.draft_launches,
+        )
+        if hides != "all":  # launches are beside the work of their own passes
+            verify, draft = verify.taking_turns(), draft.taking_turns()
+        both = PassTime.of(
+            verify.gpu_time + draft.gpu_time,
+            verify.host_time + draft.host_time,
+            verify.launch_time + draft.launch_time,
+        )
         times = StepTimes(
-            plain_pass=PassTime.of(gpu * self.plain_time, plain_host),
-            verify_pass=PassTime.of(busy * (self.verify_time + self.draft_time), host),
+            plain_pass=PassTime.of(
+                gpu * self.plain_time, engine.pass_time, kernel_time * self.plain_launches
+            ),
+            verify_pass=both,
             draft_passes=(),
             speculating_chance=np.ones(()),
             tree_time=np.asarray(busy * engine.tree_time * self.is_tree),
@@ -93,7 +108,6 @@ def measured_steps(rows: Sequence[Served]) -> MeasuredSteps:
 
 def _alone(row: Served) -> dict[str, Any]:
     deployment, _ = resolve(_without_host(row.deployment))
-    hides = str(row.deployment.get("engine.hides_host", deployment.engine.hides_host))
     points: dict[str, Any] = {n: np.asarray(float(v)) for n, v in row.points.items()}
     gamma = points.setdefault("draft_length", np.zeros(()))
     verified = points.get("verify_tokens", gamma + 1)
@@ -104,31 +118,32 @@ def _alone(row: Served) -> dict[str, Any]:
         verify_tokens=verified,
         context_length=points["context_length"],
     )
-    drafts, speed = times.draft_passes, deployment.engine.host_speed
-    launches = times.verify_pass.host_time + sum(p.passes.count * p.each.host_time for p in drafts)
+    drafts = times.draft_passes
     return {
         "plain_time": float(times.plain_pass.gpu_time),
         "verify_time": float(times.verify_pass.gpu_time),
         "draft_time": sum(float(part.passes.count * part.each.gpu_time) for part in drafts),
         **_carried(deployment, points),
         "draft_passes": sum(float(part.passes.count) for part in drafts),
-        "plain_launches": float(times.plain_pass.host_time * speed),
-        "draft_launches": float(launches * speed),
+        "plain_launches": float(times.plain_pass.launch_time),
+        "verify_launches": float(times.verify_pass.launch_time),
+        "draft_launches": sum(float(p.passes.count * p.each.launch_time) for p in drafts),
         "draft_length": float(gamma),
         "requests": float(deployment.layout.requests_of_replica(points["batch_size"])),
         "tokens_per_step": row.tokens_per_step or 1.0,
         "is_tree": bool(gamma) and bool(deployment.tree_width > 1 or verified != gamma + 1),
-        "hides_host": hides,
+        "hides_host": deployment.hides_host,
         "is_ratio": row.quantity == "speedup",
         "measured": row.measured,
     }
 
 
 def _without_host(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a deployment whose host takes no time but for kernels that no CUDA graph holds."""
+    """Return a deployment whose host takes a second for a kernel without a graph, and no other."""
     engine = values["engine"]
     engine = engine if isinstance(engine, EngineProfile) else load_engine(engine)
-    nothing = dict.fromkeys(HOST_SECONDS, 0.0) | {"gpu_time_factor": 1.0}
+    nothing = dict.fromkeys(HOST_SECONDS, 0.0) | dict.fromkeys(FACTORS, 1.0)
+    nothing |= {"eager_kernel_time": 1.0}
     return {**values, "engine": engine.with_changes("engine", nothing)}
 
 

@@ -1,8 +1,9 @@
 """Overheads of a serving stack: what a pass costs beyond its FLOPs and bytes."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from specmodel.layers.engines import Beside, Exchange
 from specmodel.layers.states import Slots
 from specmodel.machines.covariance import check_covariance
 from specmodel.machines.kernels import Points, Spread
+from specmodel.machines.versions import named_version, of_version
 
 FOLDER = Path(__file__).parent / "data/engines"
 FIRST_TOKENS = Path(__file__).parent / "data/first_token.csv"
@@ -70,14 +72,19 @@ ON_HOST = tuple(name for name in OVERHEADS if name != "tree_time")
 Hiding = Literal["none", "plain", "all"]
 """Which steps have the host work beside the GPU: none, those that draft nothing, or all."""
 
+Drafting = Literal[
+    "ngram", "suffix", "head", "block head", "parallel head", "model", "parallel model"
+]
+"""How drafts are made, as far as engines tell them apart."""
+
 Ends = Annotated[tuple[Points, Points], FROM_LIST]
 
 Overhead = Annotated[float, Setting(ge=0, le=10)]
 """Seconds; no engine spends ten of them on a pass."""
 
 LARGEST_GRAPH = 1_000_000
-Captured = Annotated[int, Setting(ge=1, le=LARGEST_GRAPH)]
-"""Tokens or requests of a pass."""
+Captured = Annotated[int, Setting(ge=0, le=LARGEST_GRAPH)]
+"""Tokens or requests of a pass; 0 for none."""
 
 _LEAST_FACTOR, _MOST_FACTOR = 0.01, 100.0
 
@@ -144,11 +151,17 @@ class EngineProfile(Record):
     tree_time
         What drafts that are trees take more on the GPU, to build and to mask them [s].
     eager_kernel_time
-        What the host takes to launch a kernel of a pass that no CUDA graph holds [s].
+        What the host takes to launch a kernel of a pass that no CUDA graph holds, which goes on
+        beside the GPU in any step [s].
     hides_host
         Which steps have the host work beside the GPU (`algebra.overlap`): "all", "plain" ones, as
-        SGLang's first speculation, or "none". Elsewhere the two take turns. Launches of kernels
-        are on the GPU's side: they tell how far it waits for a host that cannot keep up.
+        SGLang's first speculation, or "none". Elsewhere the two take turns.
+    waits_for
+        Drafts that the next step is scheduled after, so that the host has no such step beside the
+        GPU: of vLLM's asynchronous scheduling, those that need tokens on the host.
+    in_pieces, one_by_one
+        Drafters whose passes run from graphs of all but their attention, and from none; others run
+        from whole ones.
     host_speed, gpu_time_factor
         How many times as fast the host is as the one that the seconds (`tree_time` aside) hold for,
         and how many times as long the GPU takes as its kernels were fitted to take [-].
@@ -182,8 +195,8 @@ class EngineProfile(Record):
         [token].
     graphs, graph_limit
         By whose rule passes are captured in CUDA graphs (`machines.graphs`), None if that is not
-        known; and the most tokens (vLLM) or requests (SGLang) of a captured pass, None for the
-        default of that engine on the GPU [token] [request].
+        known; and the most tokens (vLLM) or requests (SGLang) of a captured pass, 0 where none is,
+        None for the default of that engine on the GPU [token] [request].
     fit
         What the figures were fitted to; None if they were not.
     """
@@ -203,6 +216,9 @@ class EngineProfile(Record):
     tree_time: Overhead = 0.0
     eager_kernel_time: Overhead = 0.0
     hides_host: Hiding = "none"
+    waits_for: Annotated[tuple[Drafting, ...], FROM_LIST] = ()
+    in_pieces: Annotated[tuple[Drafting, ...], FROM_LIST] = ()
+    one_by_one: Annotated[tuple[Drafting, ...], FROM_LIST] = ()
     host_speed: Factor = 1.0
     gpu_time_factor: Factor = 1.0
     draft_model_first: Literal["one token", "verified", "verified and next"] = "one token"
@@ -212,7 +228,7 @@ class EngineProfile(Record):
     shared_beside: Annotated[tuple[Beside, ...], FROM_LIST] = ()
     runs_idle_drafter: bool = False
     split_tokens: Annotated[int, Setting(ge=1, le=1024)] | None = None
-    graphs: Literal["vllm", "sglang"] | None = None
+    graphs: Literal["vllm", "vllm-512", "sglang"] | None = None
     graph_limit: Captured | None = None
     fit: EngineFit | None = None
 
@@ -254,6 +270,15 @@ class EngineProfile(Record):
             "fit.covariance": [[engine.fit.covariance[i][j] for j in kept] for i in kept],
         }
         return engine.with_changes("engine", known)
+
+    def told_to(self, switches: Collection[str]) -> "EngineProfile":
+        """Return it told to do without what these of `naming.SWITCHES` name."""
+        engine = self.with_graphs_of(0) if "enforce_eager" in switches else self
+        if "sync_scheduling" in switches:
+            engine = replace(engine, hides_host="none")
+        if "eager_drafter" in switches:
+            engine = replace(engine, one_by_one=get_args(Drafting))
+        return engine
 
     def with_graphs_of(self, limit: int) -> "EngineProfile":
         """Return it with CUDA graphs of passes up to a limit, in what it counts; see `graphs`."""
@@ -312,13 +337,18 @@ def load_engine(name: str | Path) -> EngineProfile:
     Parameters
     ----------
     name
-        A name that `list_engines` gives, or the path of a TOML file.
+        A name that `list_engines` gives, with a version perhaps (vllm-0.24), or the path of a TOML
+        file.
 
     Examples
     --------
     >>> load_engine("ideal").is_ideal
     True
     """
+    if found := named_version(name):
+        profile = load_engine(found[0])
+        told = {"name": f"{profile.name} {found[1]}"}
+        return profile.with_changes("engine", of_version(*found) | told)
     return records.load(EngineProfile, name, FOLDER, "engine")
 
 

@@ -15,6 +15,7 @@ Unit = Literal["token", "request"]
 
 _OPTIONS: dict[str, tuple[Unit, str]] = {
     "vllm": ("token", "--max-cudagraph-capture-size"),
+    "vllm-512": ("token", "--max-cudagraph-capture-size"),
     "sglang": ("request", "--cuda-graph-max-bs-decode"),
 }
 """What engines count, and their options that capture larger passes."""
@@ -123,7 +124,7 @@ def graph_limit(
 
     Notes
     -----
-    vLLM 0.33 captures passes of up to 512 tokens, 1,024 on data-center Blackwell
+    vLLM captures passes of up to 512 tokens, from 0.28 on 1,024 on data-center Blackwell
     (``VllmConfig._set_cudagraph_sizes``), and fewer only where it is told to run few requests.
     SGLang 0.5.23 captures by requests, as many as memory and tensor parallelism say
     (``arg_groups/memory_hook.py``).
@@ -137,16 +138,14 @@ def graph_limit(
     if engine.graphs is None:
         return None
     unit, option = _OPTIONS[engine.graphs]
-    default = _tokens(hardware) if unit == "token" else _requests(hardware, tensor_parallel)
-    default_of = "" if engine.graph_limit else engine.name.partition(" (")[0]  # own runs keep it
-    count = engine.graph_limit or default
+    count, default_of = engine.graph_limit, ""
+    if count is None:
+        default_of = engine.name.partition(" (")[0]  # own runs keep it
+        is_wide = hardware.compute_capability or 0
+        is_wide = engine.graphs == "vllm" and int(is_wide) == _DATA_CENTER_BLACKWELL
+        tokens = 1024 if is_wide else 512
+        count = tokens if unit == "token" else _requests(hardware, tensor_parallel)
     return GraphLimit(count=count, unit=unit, option=option, default_of=default_of)
-
-
-def _tokens(hardware: HardwareProfile) -> int:
-    """Return the most tokens that vLLM captures by default [token]."""
-    major = int(hardware.compute_capability or 0)
-    return 1024 if major == _DATA_CENTER_BLACKWELL else 512
 
 
 def _requests(hardware: HardwareProfile, tensor_parallel: int) -> int:

@@ -9,6 +9,7 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.base.naming import checkpoint, known_name
 from specmodel.drafters.names import DRAFTERS
 from specmodel.machines.hardware import list_hardware
+from specmodel.machines.versions import of_version
 from specmodel.models.architecture import Architecture, list_architectures
 
 STACKS = {
@@ -25,9 +26,6 @@ _FIRST_OF = {
     "sglang": ((0, 5, 7), "sglang", "sglang-v1"),
 }
 """By stack: first version with the engine's present profile, that profile, and the one before."""
-
-_SPLITS_VERIFIED = (0, 33)
-"""First version of vLLM whose Triton attention spreads keys where several tokens are verified."""
 
 _DRAFTERS = {
     "eagle1": "eagle",
@@ -138,8 +136,9 @@ def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, di
     if number:
         told = tuple(int(part) for part in number.groups("0"))
         is_old = told < first
-        if stack == "vllm" and told < _SPLITS_VERIFIED:
-            changes["engine.split_tokens"] = 1
+        if not is_old:
+            own = of_version(current, number[0])
+            changes |= {f"engine.{name}": value for name, value in own.items()}
     else:
         is_old = "2025" in version
     return (before if is_old else current), changes

@@ -1,0 +1,183 @@
+"""Steps of real engines with random weights beside the model, and the host that they tell of.
+
+Usage: python calibration/gpu_engine.py FIT.csv [JUDGE.csv ...] [--engine vllm-0.24]
+       [--hardware h200] [--heads FOLDER] [--output FILE.toml]
+
+Tables have a row for each point: name (of the engine's configuration), model, method (none, ngram,
+eagle3, mtp or draft_model), draft_length, batch, context and step_ms; draft (of a draft model or a
+head of its own), limit (of CUDA graphs, 0 for none) and temperature may be told. Weights are
+independent and tokens random, so that routing correlation is 0 and popularity equal. The host is
+fitted to all rows of FIT.csv; printed are the errors of each configuration as the engine ships, on
+the fitted host, and on a host fitted without any row of the configuration; then the four terms of
+the step; then the tables to judge. --output writes the engine on this host.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from specmodel.base.files import write_text
+from specmodel.base.records import toml_text
+from specmodel.fit import update_engine
+from specmodel.fit.measured.aliases import shipped_model
+from specmodel.fit.measured.tables import Served
+from specmodel.fit.steps import measured_steps
+from specmodel.machines.engine import EngineProfile, load_engine
+
+RANDOM = {"routing_correlation": 0.0, "popularity_exponent": 0.0}
+"""Routing of random weights over random tokens [-]."""
+LIMITS = {"limit": 1024, "eager": 0}
+"""Last words of names of configurations: the largest pass with a graph, 0 for none [token]."""
+
+
+def read_steps(path: Path, hardware: str, heads: Path | None = None) -> list[Served]:
+    """Return the points of a table as runs, each of a step."""
+    rows = pd.read_csv(path, comment="#").to_dict("records")
+    return [_run(row, hardware, heads) for row in rows]
+
+
+def _run(row: Mapping[Any, Any], hardware: str, heads: Path | None) -> Served:
+    """Return a point as a run."""
+    target = shipped_model(str(row["model"]).replace("__", "/"))
+    length = int(row["draft_length"])
+    limit = row.get("limit", LIMITS.get(str(row["name"]).rpartition("-")[2]))
+    lookup = {"proposal_rate": 1.0} if row["method"] == "ngram" else {}
+    routing = RANDOM if target_is_moe(target) else {}
+    points = {
+        "batch_size": float(row["batch"]),
+        "context_length": float(row["context"]),
+        "draft_length": float(length),
+        "verify_tokens": length + 1.0,
+    }
+    return Served(
+        row=f"{row['name']} {row['batch']}x{row['context']}",
+        labels={"host": "gpu", "model": target, "name": str(row["name"])},
+        deployment={
+            "target": target,
+            "hardware": hardware,
+            **({} if row["method"] == "none" else {"drafter": _drafter(row, heads)}),
+            **({} if limit is None or pd.isna(limit) else {"graph_limit": int(limit)}),
+            **lookup,
+            **routing,
+        },
+        points=points,
+        tokens_per_step=1.0,
+        quantity="step_time",
+        measured=float(row["step_ms"]) / 1e3,
+    )
+
+
+def target_is_moe(name: str) -> bool:
+    """Return whether a target has routed experts."""
+    from specmodel.models.architecture import load_architecture
+
+    return load_architecture(name).is_moe
+
+
+def _drafter(row: Mapping[Any, Any], heads: Path | None) -> str:
+    """Return the drafter of a point: a name, or the folder or name of its own head or model."""
+    own = row.get("draft")
+    if own is None or pd.isna(own):
+        return str(row["method"])
+    folder = heads / str(own) if heads else None
+    if folder and folder.is_dir():
+        return str(folder)
+    return shipped_model(str(own).replace("__", "/"))
+
+
+def on(rows: Sequence[Served], engine: EngineProfile) -> list[Served]:
+    """Return runs under an engine."""
+    return [replace(row, deployment={**row.deployment, "engine": engine}) for row in rows]
+
+
+def errors(rows: Sequence[Served], engine: EngineProfile) -> pd.Series:
+    """Return predicted over measured less one, by run [-]."""
+    steps = measured_steps(on(rows, engine))
+    error = steps.predicted(engine.overheads) / steps.measured - 1
+    return pd.Series(error, index=pd.Index([row.row for row in rows]))
+
+
+def fitted(rows: Sequence[Served], engine: EngineProfile) -> EngineProfile:
+    """Return the engine on the host of the runs."""
+    return update_engine(rows, engine, date=date.today().isoformat()).profile
+
+
+def table(rows: Sequence[Served], engine: EngineProfile) -> pd.DataFrame:
+    """Return mean errors by configuration: as shipped, fitted, and fitted without it [-]."""
+    shipped, own = errors(rows, engine), errors(rows, fitted(rows, engine))
+    found = []
+    for name in dict.fromkeys(row.labels["name"] for row in rows):
+        mine = [row for row in rows if row.labels["name"] == name]
+        rest = [row for row in rows if row.labels["name"] != name]
+        places = [row.row for row in mine]
+        left_out = errors(mine, fitted(rest, engine))
+        found.append(
+            {
+                "configuration": name,
+                "rows": len(mine),
+                "drafts": bool(mine[0].points["draft_length"]),
+                "shipped": shipped[places].abs().mean(),
+                "bias": shipped[places].mean(),
+                "fitted": own[places].abs().mean(),
+                "left_out": left_out.abs().mean(),
+            }
+        )
+    return pd.DataFrame(found)
+
+
+def means(found: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with means over rows of plain steps and of those with a draft."""
+    shares = [c for c in ("shipped", "bias", "fitted", "left_out") if c in found]
+    lines = []
+    for drafts, part in found.groupby("drafts"):
+        weights = part["rows"] / part["rows"].sum()
+        own = {name: (part[name] * weights).sum() for name in shares}
+        words = "all with a draft" if drafts else "all plain"
+        lines.append({"configuration": words, "rows": part["rows"].sum(), "drafts": drafts} | own)
+    return pd.concat([found, pd.DataFrame(lines)], ignore_index=True)
+
+
+def judged(rows: Sequence[Served], engines: Mapping[str, EngineProfile]) -> pd.DataFrame:
+    """Return mean errors by configuration under engines that no row was shown to [-]."""
+    own = {name: errors(rows, engine).abs() for name, engine in engines.items()}
+    frame = pd.DataFrame(own)
+    frame["configuration"] = [row.labels["name"] for row in rows]
+    frame["drafts"] = [bool(row.points["draft_length"]) for row in rows]
+    groups = frame.groupby(["configuration", "drafts"], sort=False)
+    found = groups[list(engines)].mean()
+    return found.assign(rows=groups.size()).reset_index()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("fit", type=Path, help="rows that the host is fitted to")
+    parser.add_argument("judge", type=Path, nargs="*", help="rows that judge it")
+    parser.add_argument("--engine", default="vllm-0.24")
+    parser.add_argument("--hardware", default="h200")
+    parser.add_argument("--heads", type=Path, help="folder with configurations of drafters")
+    parser.add_argument("--output", type=Path, help="engine on this host to write")
+    options = parser.parse_args()
+    rows = read_steps(options.fit, options.hardware, options.heads)
+    engine = load_engine(options.engine)
+    update = update_engine(rows, engine, date=date.today().isoformat(), version=options.engine)
+    shares = dict.fromkeys(("shipped", "bias", "fitted", "left_out"), "{:.1%}".format)
+    print(means(table(rows, engine)).to_string(index=False, formatters=shares))
+    for moved in update.moved:
+        print(f"{moved.name}: {moved.before:.3g} -> {moved.after:.3g}")
+    for path in options.judge:
+        others = read_steps(path, options.hardware, options.heads)
+        found = judged(others, {"shipped": engine, "fitted": update.profile})
+        print(means(found).to_string(index=False, formatters=shares))
+    if options.output:
+        write_text(options.output, toml_text(update.profile) + "\n")
+
+
+if __name__ == "__main__":
+    main()

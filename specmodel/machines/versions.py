@@ -1,0 +1,68 @@
+"""What engines do by version: which drafters they wait for, and how passes are launched.
+
+Each row was read in the wheel of the version it names, and holds from that version on; what is
+newest stands in the profile itself.
+"""
+
+import re
+from typing import Any
+
+_LOOKUPS = ["ngram", "suffix"]
+_MODELS = ["model", "parallel model"]
+_HEADS = ["head", "block head", "parallel head"]
+
+ROWS: dict[str, dict[tuple[int, ...], dict[str, Any]]] = {
+    # async_scheduling in config/vllm.py; graphs of drafters in v1/spec_decode/llm_base_proposer.py
+    # (in pieces) and v1/worker/gpu/spec_decode (whole, none for a draft model until 0.33)
+    "vllm": {
+        (0, 14): {
+            "waits_for": [*_LOOKUPS, *_MODELS],
+            "in_pieces": [*_HEADS, *_MODELS],
+            "one_by_one": [],
+            "graphs": "vllm-512",
+            "split_tokens": 1,
+        },
+        (0, 28): {
+            "waits_for": _LOOKUPS,
+            "in_pieces": [*_HEADS, *_MODELS],
+            "one_by_one": [],
+            "split_tokens": 1,
+        },
+        (0, 30): {
+            "waits_for": _LOOKUPS,
+            "in_pieces": [*_MODELS, "parallel head"],
+            "one_by_one": [],
+            "split_tokens": 1,
+        },
+        (0, 31): {"waits_for": _LOOKUPS, "split_tokens": 1},
+        (0, 33): {},
+    },
+    # disable_overlap_schedule in arg_groups/speculative_hook.py
+    "sglang": {
+        (0, 5, 13): {"waits_for": [*_LOOKUPS, "block head"]},
+        (0, 5, 23): {},
+    },
+}
+"""By engine and first version: fields of its profile that were different."""
+
+_NAME = re.compile(r"(?P<engine>[a-z]+)\s*(?:==|[-@ :])\s*v?(?P<version>\d+\.\d+[\w.+-]*)")
+
+
+def named_version(name: object) -> tuple[str, str] | None:
+    """Return the engine and the version of a name such as vllm-0.24 or vllm==0.24.0, or None."""
+    found = _NAME.fullmatch(str(name).strip().lower())
+    return (found["engine"], found["version"]) if found and found["engine"] in ROWS else None
+
+
+def of_version(engine: str, version: str) -> dict[str, Any]:
+    """Return what a version changes in its engine's profile; of one that nobody read, the last.
+
+    Examples
+    --------
+    >>> of_version("vllm", "0.29.1")["waits_for"]
+    ['ngram', 'suffix']
+    """
+    rows = ROWS[engine]
+    asked = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    first = max((first for first in rows if first <= asked), default=next(iter(rows)))
+    return rows[first]
