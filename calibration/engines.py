@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 import pandas as pd
 
+from gpu_engine import STEPS, read_steps
 from published.population import Population, fit_population
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
@@ -24,11 +25,9 @@ from specmodel.fit.result import rounded
 from specmodel.fit.steps import fitted_on, measured_steps
 from specmodel.layers.engines import Beside
 from specmodel.machines.engine import FOLDER, EngineProfile, load_engine
+from specmodel.machines.versions import of_version
 
 TABLE = Path(__file__).parent / "tables" / "engine_pairs.csv"
-
-EAGER_KERNEL_TIME = 1e-4
-"""What the host takes for a kernel that no CUDA graph holds, roughly: README.md [s]."""
 
 ENGINES: dict[str, dict[str, Any]] = {
     "sglang": {
@@ -37,7 +36,6 @@ ENGINES: dict[str, dict[str, Any]] = {
         "code_read": "SGLang 0.5.23",
         "stack": "sglang",
         "graphs": "sglang",
-        "eager_kernel_time": EAGER_KERNEL_TIME,
         "hides_host": "all",
         "draft_model_first": "verified",
     },
@@ -46,7 +44,6 @@ ENGINES: dict[str, dict[str, Any]] = {
         "source": "SpecBundle, SpecForge#339, LMSYS and PR 12128, on H200 and H100",
         "stack": "sglang",
         "graphs": "sglang",
-        "eager_kernel_time": EAGER_KERNEL_TIME,
         "hides_host": "plain",
         "draft_model_first": "verified",
         "state_time_factor": 3.0,  # from runs of Qwen3.6-35B-A3B on B200: README.md
@@ -60,15 +57,17 @@ ENGINES: dict[str, dict[str, Any]] = {
     },
     "vllm": {
         "name": "vLLM",
-        "source": "vLLM#32628 on H100 and its blog on P-EAGLE, EAGLE-3 on B200",
+        "source": "vLLM#32628, H100; blog on P-EAGLE, B200; a grid on GB200; random weights, H200",
         "code_read": "vLLM 0.33",
         "stack": "vllm",
         "runs_idle_drafter": True,
         "split_tokens": 8,  # MAX_3D_QUERY_LEN
         "graphs": "vllm",
-        "eager_kernel_time": EAGER_KERNEL_TIME,
         "shared_beside": get_args(Beside),
         "hides_host": "all",
+        "waits_for": ["suffix"],
+        "in_pieces": ["parallel head", "parallel model"],
+        "one_by_one": ["model"],
         "draft_model_first": "verified and next",
     },
 }
@@ -78,7 +77,7 @@ VERSIONS = {
     "sglang": "SGLang with spec v2, 0.5.4 of October 2025; default from 0.5.7 (2026) on",
     "sglang-v1": "SGLang 0.4.9 to 0.5.6 (July to December 2025), speculation without overlap",
     "tensorrt-llm": "TensorRT-LLM 0.19 (May 2025), one graph a step",
-    "vllm": "vLLM 0.14 to 0.17 (January to March 2026), async scheduling",
+    "vllm": "vLLM 0.14 to 0.24 (January to July 2026)",
 }
 
 
@@ -88,7 +87,7 @@ def main() -> None:
     parser.add_argument("--table", type=Path, default=TABLE)
     parser.add_argument("--dry-run", action="store_true", help="write nothing")
     arguments = parser.parse_args()
-    table = read_serving(arguments.table)
+    table = runs(arguments.table)
     left_out = judge_left_out(table)
     shares = dict.fromkeys(("mean_error", "bias", "coverage"), "{:.1%}".format)
     print(errors_by_host(left_out).to_string(index=False, formatters=shares))
@@ -99,6 +98,17 @@ def main() -> None:
     for name in ENGINES:
         profile = profile_of(population, name, own_rows(table.rows, name), left_out)
         write_text(FOLDER / f"{name}.toml", toml_text(profile) + "\n")
+
+
+def runs(path: Path) -> ServingTable:
+    """Return the rows of a table, with steps of our own beside our own table."""
+    table = read_serving(path)
+    if path != TABLE:
+        return table
+    engine = {f"engine.{name}": value for name, value in of_version("vllm", "0.24").items()}
+    engine |= {"engine": "vllm"}
+    steps = [replace(row, deployment={**row.deployment, **engine}) for row in read_steps(STEPS)]
+    return replace(table, rows=(*table.rows, *steps))
 
 
 def fit(rows: Sequence[Served]) -> Population:

@@ -1,15 +1,17 @@
 """Steps of real engines with random weights beside the model, and the host that they tell of.
 
-Usage: python calibration/gpu_engine.py FIT.csv [JUDGE.csv ...] [--engine vllm-0.24]
-       [--hardware h200] [--heads FOLDER] [--output FILE.toml]
+Usage: python calibration/gpu_engine.py [FIT.csv [JUDGE.csv ...]] [--engine vllm-0.24]
+       [--hardware h200] [--output FILE.toml]
 
 Tables have a row for each point: name (of the engine's configuration), model, method (none, ngram,
-eagle3, mtp or draft_model), draft_length, batch, context and step_ms; draft (of a draft model or a
-head of its own), limit (of CUDA graphs, 0 for none) and temperature may be told. Weights are
-independent and tokens random, so that routing correlation is 0 and popularity equal. The host is
-fitted to all rows of FIT.csv; printed are the errors of each configuration as the engine ships, on
-the fitted host, and on a host fitted without any row of the configuration; then the four terms of
-the step; then the tables to judge. --output writes the engine on this host.
+eagle3, mtp or draft_model), draft_length, batch, context and step_ms; draft (a draft model, or the
+name of a configuration FILE.json beside the table), limit (of CUDA graphs, 0 for none) and
+temperature may be told. Weights are independent and tokens random, so that routing correlation is 0
+and popularity equal. The host is fitted to all rows of the first table, by default those of
+results/h200_vllm; printed are the errors of each configuration as the engine ships, on the fitted
+host, and on a host fitted without any row of the configuration; what became of the host's seconds;
+and the errors of further tables, which nothing is fitted to. --output writes the engine on this
+host.
 """
 
 import argparse
@@ -28,26 +30,30 @@ from specmodel.fit.measured.aliases import shipped_model
 from specmodel.fit.measured.tables import Served
 from specmodel.fit.steps import measured_steps
 from specmodel.machines.engine import EngineProfile, load_engine
+from specmodel.models.architecture import load_architecture
 
+STEPS = Path(__file__).parent / "results/h200_vllm/steps.csv"
+"""Steps of vLLM 0.24 on one H200 of a virtual machine with 16 cores (torch 2.11, 2026-11-26)."""
 RANDOM = {"routing_correlation": 0.0, "popularity_exponent": 0.0}
 """Routing of random weights over random tokens [-]."""
 LIMITS = {"limit": 1024, "eager": 0}
 """Last words of names of configurations: the largest pass with a graph, 0 for none [token]."""
 
 
-def read_steps(path: Path, hardware: str, heads: Path | None = None) -> list[Served]:
-    """Return the points of a table as runs, each of a step."""
+def read_steps(path: Path, hardware: str = "h200") -> list[Served]:
+    """Return the points of a table as runs, each of a step; drafters are files beside it."""
     rows = pd.read_csv(path, comment="#").to_dict("records")
-    return [_run(row, hardware, heads) for row in rows]
+    return [_run(row, hardware, path.parent) for row in rows]
 
 
-def _run(row: Mapping[Any, Any], hardware: str, heads: Path | None) -> Served:
+def _run(row: Mapping[Any, Any], hardware: str, folder: Path) -> Served:
     """Return a point as a run."""
     target = shipped_model(str(row["model"]).replace("__", "/"))
     length = int(row["draft_length"])
     limit = row.get("limit", LIMITS.get(str(row["name"]).rpartition("-")[2]))
     lookup = {"proposal_rate": 1.0} if row["method"] == "ngram" else {}
-    routing = RANDOM if target_is_moe(target) else {}
+    routing = RANDOM if load_architecture(target).is_moe else {}
+    temperature = row.get("temperature", 0.0)
     points = {
         "batch_size": float(row["batch"]),
         "context_length": float(row["context"]),
@@ -56,12 +62,13 @@ def _run(row: Mapping[Any, Any], hardware: str, heads: Path | None) -> Served:
     }
     return Served(
         row=f"{row['name']} {row['batch']}x{row['context']}",
-        labels={"host": "gpu", "model": target, "name": str(row["name"])},
+        labels={"host": "h200-random", "model": target, "name": str(row["name"])},
         deployment={
             "target": target,
             "hardware": hardware,
-            **({} if row["method"] == "none" else {"drafter": _drafter(row, heads)}),
+            **({} if row["method"] == "none" else {"drafter": _drafter(row, folder)}),
             **({} if limit is None or pd.isna(limit) else {"graph_limit": int(limit)}),
+            **({} if pd.isna(temperature) else {"temperature": float(temperature)}),
             **lookup,
             **routing,
         },
@@ -72,22 +79,13 @@ def _run(row: Mapping[Any, Any], hardware: str, heads: Path | None) -> Served:
     )
 
 
-def target_is_moe(name: str) -> bool:
-    """Return whether a target has routed experts."""
-    from specmodel.models.architecture import load_architecture
-
-    return load_architecture(name).is_moe
-
-
-def _drafter(row: Mapping[Any, Any], heads: Path | None) -> str:
-    """Return the drafter of a point: a name, or the folder or name of its own head or model."""
+def _drafter(row: Mapping[Any, Any], folder: Path) -> str:
+    """Return the drafter of a point: a name, or a file or the name of its own head or model."""
     own = row.get("draft")
     if own is None or pd.isna(own):
         return str(row["method"])
-    folder = heads / str(own) if heads else None
-    if folder and folder.is_dir():
-        return str(folder)
-    return shipped_model(str(own).replace("__", "/"))
+    path = folder / f"{own}.json"
+    return str(path) if path.is_file() else shipped_model(str(own).replace("__", "/"))
 
 
 def on(rows: Sequence[Served], engine: EngineProfile) -> list[Served]:
@@ -157,14 +155,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("fit", type=Path, help="rows that the host is fitted to")
-    parser.add_argument("judge", type=Path, nargs="*", help="rows that judge it")
+    parser.add_argument("fit", type=Path, nargs="?", default=STEPS, help="to fit the host to")
+    parser.add_argument("judge", type=Path, nargs="*", help="to judge it by")
     parser.add_argument("--engine", default="vllm-0.24")
     parser.add_argument("--hardware", default="h200")
-    parser.add_argument("--heads", type=Path, help="folder with configurations of drafters")
     parser.add_argument("--output", type=Path, help="engine on this host to write")
     options = parser.parse_args()
-    rows = read_steps(options.fit, options.hardware, options.heads)
+    rows = read_steps(options.fit, options.hardware)
     engine = load_engine(options.engine)
     update = update_engine(rows, engine, date=date.today().isoformat(), version=options.engine)
     shares = dict.fromkeys(("shipped", "bias", "fitted", "left_out"), "{:.1%}".format)
@@ -172,7 +169,7 @@ def main() -> None:
     for moved in update.moved:
         print(f"{moved.name}: {moved.before:.3g} -> {moved.after:.3g}")
     for path in options.judge:
-        others = read_steps(path, options.hardware, options.heads)
+        others = read_steps(path, options.hardware)
         found = judged(others, {"shipped": engine, "fitted": update.profile})
         print(means(found).to_string(index=False, formatters=shares))
     if options.output:

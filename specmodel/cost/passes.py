@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from operator import add
+from typing import Any
 
 import numpy as np
 
@@ -181,9 +182,9 @@ class PassTime:
         Components in the order of the pass, and their times on the GPU before factors.
     host_time
         Time of the host beside launches of kernels [s].
-    loaded, work, kernels
-        Return distinct experts that the pass loads per layer [-], its work, and kernels launched
-        [-], kept or computed when they are called.
+    loaded, work, launches
+        Return distinct experts that the pass loads per layer [-], its work, and its kernels as
+        `KernelKind.launches` counts them [-], kept or computed when they are called.
     factors, common
         Factors on the time of kernels by kind and of `MESSAGES`, and one on all of the GPU's [-].
     beside
@@ -197,7 +198,7 @@ class PassTime:
     host_time: FloatArray | float
     loaded: Callable[[], FloatArray]
     work: Callable[[], PassWork]
-    kernels: Callable[[], Value]
+    launches: Callable[[], Value]
     factors: Mapping[str, FloatArray] = field(default_factory=dict)
     common: FloatArray | float = 1.0
     beside: FloatArray | float = 0.0
@@ -218,7 +219,7 @@ class PassTime:
             host_time=host_time,
             loaded=lambda: work.active_experts,
             work=lambda: work,
-            kernels=lambda: 0.0,
+            launches=lambda: 0.0,
             beside=gpu_time,
             launch_time=launch_time,
         )
@@ -392,8 +393,13 @@ def pass_time(
         host_time=overheads.pass_time,
         loaded=lambda: work.active_experts,
         work=lambda: work,
-        kernels=lambda: sum(part.kernels for part in work.components.values()),
+        launches=lambda: launches(work.components),
     )
+
+
+def launches(works: Mapping[str, Work]) -> Any:
+    """Return the kernels of works as a host counts them that launches each, in numbers or forms."""
+    return sum(work.kernels * kernel_kind(work.kind).launches for work in works.values())
 
 
 def kernels_taken(part: Work, kernels: Kernels) -> tuple[KernelParameters, str]:

@@ -22,6 +22,7 @@ from specmodel.cost.passes import (
     PassTime,
     TimeStack,
     kernels_taken,
+    launches,
     side_by_side,
     stacked,
     time_on_gpu,
@@ -262,7 +263,7 @@ class PassProgram:
             host_time=overheads.pass_time,
             loaded=loaded,
             work=partial(self.work, carried),
-            kernels=partial(self.kernels.at, carried),
+            launches=partial(self.launches.at, carried),
         )
 
     @cached_property
@@ -271,9 +272,9 @@ class PassProgram:
         return {name: work for name, work in self.works.items() if work.beside}
 
     @cached_property
-    def kernels(self) -> Form:
-        """Kernels launched [-]."""
-        return sum((work.kernels for work in self.works.values()), Form({}))
+    def launches(self) -> Form:
+        """Kernels as a host counts them that launches each [-]."""
+        return Form({}) + launches(self.works)
 
     def work(self, carried: Carried) -> PassWork:
         """Return the work of the pass for what it carries, in numbers."""

@@ -15,7 +15,7 @@ from specmodel.cost.latency import StepTimes, step_times
 from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import carried_prefill, draft_prefill_pass, prefill_pass
 from specmodel.fit.measured.tables import Served
-from specmodel.machines.engine import FACTORS, EngineProfile, Hiding, Overheads, load_engine
+from specmodel.machines.engine import EngineProfile, Hiding, Overheads, load_engine
 
 HOST_SECONDS = (
     *("pass_time", "draft_pass_time", "reject_time", "reject_time_per_request"),
@@ -139,11 +139,14 @@ def _alone(row: Served) -> dict[str, Any]:
 
 
 def _without_host(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a deployment whose host takes a second for a kernel without a graph, and no other."""
+    """Return a deployment whose host takes a second for a kernel without a graph, and no other.
+
+    Those of kernels in graphs stay.
+    """
     engine = values["engine"]
     engine = engine if isinstance(engine, EngineProfile) else load_engine(engine)
-    nothing = dict.fromkeys(HOST_SECONDS, 0.0) | dict.fromkeys(FACTORS, 1.0)
-    nothing |= {"eager_kernel_time": 1.0}
+    nothing = dict.fromkeys(HOST_SECONDS, 0.0) | {"gpu_time_factor": 1.0}
+    nothing |= {"eager_kernel_time": engine.host_speed}
     return {**values, "engine": engine.with_changes("engine", nothing)}
 
 

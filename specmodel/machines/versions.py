@@ -12,10 +12,19 @@ _MODELS = ["model", "parallel model"]
 _HEADS = ["head", "block head", "parallel head"]
 
 ROWS: dict[str, dict[tuple[int, ...], dict[str, Any]]] = {
-    # async_scheduling in config/vllm.py; graphs of drafters in v1/spec_decode/llm_base_proposer.py
-    # (in pieces) and v1/worker/gpu/spec_decode (whole, none for a draft model until 0.33)
+    # asynchronous scheduling: VllmConfig.__post_init__; graphs of drafters in pieces:
+    # llm_base_proposer.py (until #47460 captured and not used for draft models), whole ones and
+    # none: v1/worker/gpu/spec_decode; read in 0.14, 0.17, 0.20, 0.22, 0.24, 0.26, 0.27, 0.28, 0.30,
+    # 0.31 and 0.33
     "vllm": {
         (0, 14): {
+            "waits_for": [*_LOOKUPS, *_MODELS],
+            "in_pieces": _HEADS,
+            "one_by_one": _MODELS,
+            "graphs": "vllm-512",
+            "split_tokens": 1,
+        },
+        (0, 26): {
             "waits_for": [*_LOOKUPS, *_MODELS],
             "in_pieces": [*_HEADS, *_MODELS],
             "one_by_one": [],
@@ -37,7 +46,7 @@ ROWS: dict[str, dict[tuple[int, ...], dict[str, Any]]] = {
         (0, 31): {"waits_for": _LOOKUPS, "split_tokens": 1},
         (0, 33): {},
     },
-    # disable_overlap_schedule in arg_groups/speculative_hook.py
+    # disable_overlap_schedule in arg_groups/speculative_hook.py; read in 0.5.13 and 0.5.23
     "sglang": {
         (0, 5, 13): {"waits_for": [*_LOOKUPS, "block head"]},
         (0, 5, 23): {},

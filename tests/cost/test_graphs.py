@@ -52,12 +52,12 @@ def test_other_engines_have_no_known_limit(engine):
 
 def test_beyond_it_the_host_launches_each_kernel():
     """128 x 4 tokens are captured, 129 x 4 are not; the time is kernels times seconds, by hand."""
-    inside, beyond = predicted(batch_size=[128, 129]).evaluation.times.verify_pass.host_time
-    verify = predicted(batch_size=129).evaluation.times.verify_pass
-    kernels = sum(part.kernels for part in verify.work().components.values())
-    assert kernels > 48 * 10  # ten kernels a layer at the least
-    assert beyond - inside == pytest.approx(kernels * 1e-4, rel=1e-9)
-    assert verify.host_time == pytest.approx(float(beyond))
+    inside, beyond = predicted(batch_size=[128, 129]).evaluation.times.verify_pass.launch_time
+    works = predicted(batch_size=129).evaluation.times.verify_pass.work().components
+    launches = sum(part.kernels for part in works.values()) + 1.5 * works["routed_experts"].kernels
+    assert launches > 48 * 15
+    assert inside == 0
+    assert beyond == pytest.approx(launches * load_engine("vllm").eager_kernel_time, rel=1e-9)
 
 
 @pytest.mark.parametrize(("eager", "captured"), [(16.644e-3, 2.149e-3), (16.812e-3, 2.516e-3)])
@@ -67,14 +67,14 @@ def test_a_kernel_takes_what_eager_passes_took(tmp_path, eager, captured):
     config |= {"num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 8}
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config | {"head_dim": 128, "vocab_size": 59392}), encoding="utf-8")
-    passed = decode(target=path, hardware="a100_sxm_80gb", batch_size=1).evaluation.times.plain_pass
-    seconds = load_engine("vllm").eager_kernel_time
-    assert float(passed.kernels()) * seconds == pytest.approx(eager - captured, rel=0.05)
+    point = {"target": path, "hardware": "a100_sxm_80gb", "batch_size": 1, "enforce_eager": True}
+    launched = float(decode(**point).evaluation.times.plain_pass.launch_time)
+    assert launched == pytest.approx(eager - captured, rel=0.35)
 
 
 def test_plain_passes_have_a_limit_too():
     times = predicted(batch_size=[512, 513], draft_length=0).evaluation.times
-    assert np.diff(times.plain_pass.host_time) > 0.05
+    assert np.diff(times.plain_pass.launch_time) > 0.03
 
 
 def test_requests_count_by_replica():
@@ -128,7 +128,7 @@ def test_an_argument_lifts_it_as_the_field_does():
 
 
 @pytest.mark.parametrize(("value", "engine"), [
-    (0, "vllm"), (1.5, "vllm"), (float("nan"), "vllm"), (10**7, "vllm"), ([8, 9], "vllm"),
+    (-1, "vllm"), (1.5, "vllm"), (float("nan"), "vllm"), (10**7, "vllm"), ([8, 9], "vllm"),
     (8, "ideal"), (8, "tensorrt-llm"),
 ])  # fmt: skip
 def test_an_argument_that_is_no_limit_is_refused_by_name(value, engine):
@@ -138,7 +138,7 @@ def test_an_argument_that_is_no_limit_is_refused_by_name(value, engine):
 
 
 @pytest.mark.parametrize(("field", "value"), [
-    ("graph_limit", 0), ("graph_limit", 2.5), ("graphs", "trtllm"), ("eager_kernel_time", -1),
+    ("graph_limit", -1), ("graph_limit", 2.5), ("graphs", "trtllm"), ("eager_kernel_time", -1),
 ])  # fmt: skip
 def test_what_is_no_limit_is_refused_by_name(field, value):
     with pytest.raises(ValueError, match=field):

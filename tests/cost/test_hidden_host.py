@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specmodel import deploy, predict
+from specmodel import deploy, ngram_drafter, predict
 from specmodel.answers import cost_table, explain
 from specmodel.base.errors import InputError
 from specmodel.cost.latency import step_times
@@ -137,3 +137,47 @@ def test_states_have_no_branches() -> None:
     hybrid: Any = {"target": "qwen3.5-35b-a3b", "drafter": "mtp", "hardware": "h200_sxm"}
     with pytest.raises(InputError, match="tree_width: got 2; expected 1, a chain"):
         predict(**hybrid, **POINT, tree_width=2, acceptance=0.7)
+
+
+STEP: dict[str, Any] = {**WHERE, "engine": "vllm-0.24"}
+
+
+def terms(drafter: Any, **changes: Any) -> Any:
+    own, _ = deploy(**{**STEP, "drafter": drafter, **changes})
+    return step_times(own, **POINT, verify_tokens=4)
+
+
+def test_a_draft_that_is_waited_for_shows_scheduling_and_hides_launches() -> None:
+    """vLLM 0.24 schedules steps with n-gram after the last: GPU, scheduling and sampling add."""
+    seconds = load_engine("vllm-0.24").overheads
+    python = seconds.pass_time + seconds.reject_time + 8 * seconds.reject_time_per_request
+    found = terms(ngram_drafter())
+    gpu = float(found.verify_pass.gpu_time)
+    assert float(found.step_time) == pytest.approx(gpu + python, rel=1e-9)
+    eager = terms(ngram_drafter(), enforce_eager=True)
+    launched = float(eager.verify_pass.launch_time)
+    shown = math.hypot(float(eager.verify_pass.gpu_time), launched)
+    assert float(eager.speculating.total_time) == pytest.approx(shown + seconds.pass_time, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("version", "launches"),
+    [("0.24", 24 * 11), ("0.26", 24 * 4.0), ("0.30", 24 * 4.0), ("0.33", 24 * 11)],
+)
+def test_draft_models_are_launched_as_the_version_does(version: str, launches: float) -> None:
+    """By hand: 24 layers of Qwen2-0.5B, four launches each in pieces, some eleven one by one."""
+    own, _ = deploy(target="qwen2-57b-a14b", drafter="qwen2-0.5b", hardware="h200_sxm",
+                    engine=f"vllm-{version}")  # fmt: skip
+    found = step_times(own, **POINT, verify_tokens=4)
+    seconds = load_engine("vllm").eager_kernel_time
+    assert own.hides_host == ("plain" if version < "0.28" else "all")
+    for part in found.draft_passes:
+        assert float(part.each.launch_time) / seconds == pytest.approx(launches, rel=0.3)
+
+
+def test_drawing_tokens_moves_what_greedy_ones_do_not() -> None:
+    """8 x 4 rows of 151,936 words, 48 bytes each, at H200's 4.8 TB/s at most."""
+    greedy, drawn = terms("eagle3"), terms("eagle3", temperature=1.0)
+    least = 8 * 4 * 151_936 * 48 / 4.8e12
+    more = float(drawn.verify_pass.gpu_time - greedy.verify_pass.gpu_time)
+    assert least < more < 2 * least + 50e-6
