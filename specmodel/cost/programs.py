@@ -274,7 +274,8 @@ class PassProgram:
     @cached_property
     def launches(self) -> Form:
         """Kernels as a host counts them that launches each [-]."""
-        return Form({}) + launches(self.works)
+        own: Form = Form({}) + launches(self.works)
+        return own
 
     def work(self, carried: Carried) -> PassWork:
         """Return the work of the pass for what it carries, in numbers."""

@@ -37,13 +37,14 @@ class GraphLimit:
     """Tokens or requests of the largest pass with a graph, on one replica.
 
     `option` is that of the engine which sets them, `default_of` the engine whose default they are,
-    empty if they were given.
+    empty if they were given, and `earlier` that of versions before, if another.
     """
 
     count: int
     unit: Unit
     option: str
     default_of: str
+    earlier: int | None = None
 
     def is_beyond(self, requests: FloatArray, tokens: FloatArray, replicas: int) -> np.ndarray:
         """Return which passes of so many requests and tokens of all replicas are larger."""
@@ -60,8 +61,8 @@ class GraphLimit:
         requests, of_each = np.broadcast_arrays(batch_size, verify_tokens)
         tokens = requests * of_each
         is_beyond = self.is_beyond(requests, tokens, replicas)
-        if not is_beyond.any():
-            return ()
+        if not (self.count and is_beyond.any()):  # without graphs none was expected
+            return self._told_of_earlier(requests, of_each, replicas)
         size = tokens if self.unit == "token" else requests
         most = int(np.ceil(size.max() / replicas))
         told = {
@@ -71,6 +72,18 @@ class GraphLimit:
             "default_of": self.default_of,
         }
         return (self._note("beyond_graphs", requests[is_beyond], seconds, told),)
+
+    def _told_of_earlier(
+        self, requests: FloatArray, of_each: FloatArray, replicas: int
+    ) -> tuple[Note, ...]:
+        """Return a note if graphs of earlier versions end before some steps."""
+        is_new = requests * of_each / replicas > (self.earlier or np.inf)
+        if not is_new.any():
+            return ()
+        sizes = int(requests[is_new].min()), int(requests[is_new].max())
+        told = {"engine": self.default_of, "count": self.earlier}
+        drafts = _drafts(requests, of_each, is_new)
+        return (Note("earlier_graphs", {"batch_sizes": sizes, "drafts": drafts, **told}),)
 
     def held(
         self, batch_size: FloatArray, verify_tokens: FloatArray, replicas: int, seconds: float
@@ -138,14 +151,15 @@ def graph_limit(
     if engine.graphs is None:
         return None
     unit, option = _OPTIONS[engine.graphs]
-    count, default_of = engine.graph_limit, ""
+    count, default_of, earlier = engine.graph_limit, "", None
     if count is None:
         default_of = engine.name.partition(" (")[0]  # own runs keep it
-        is_wide = hardware.compute_capability or 0
-        is_wide = engine.graphs == "vllm" and int(is_wide) == _DATA_CENTER_BLACKWELL
+        major = int(hardware.compute_capability or 0)
+        is_wide = engine.graphs == "vllm" and major == _DATA_CENTER_BLACKWELL
         tokens = 1024 if is_wide else 512
         count = tokens if unit == "token" else _requests(hardware, tensor_parallel)
-    return GraphLimit(count=count, unit=unit, option=option, default_of=default_of)
+        earlier = 512 if is_wide else None
+    return GraphLimit(count=count, unit=unit, option=option, default_of=default_of, earlier=earlier)
 
 
 def _requests(hardware: HardwareProfile, tensor_parallel: int) -> int:

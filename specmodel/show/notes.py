@@ -70,16 +70,28 @@ def _not_fitted_on(v: Values) -> str:
     return f"the engine {v['engine']} was not fitted on {', '.join([*v['names'], *asked])}"
 
 
+def _with_drafts(v: Values) -> str:
+    """Say from how many drafted tokens on, if shorter drafts of these batches differ."""
+    if not v["drafts"]:
+        return ""
+    first, last = v["drafts"]
+    words = f" with drafts of {first:.0f} or more tokens"
+    return words + ("" if first == last else f", {last:.0f} at {v['batch_sizes'][1]},")
+
+
+def _earlier_graphs(v: Values) -> str:
+    return (
+        f"before 0.28, CUDA graphs of {v['engine']} ended at {v['count']} tokens: there, steps"
+        f"{_with_drafts(v)} at batch size {ranges_text([v['batch_sizes']])} are launched kernel by"
+        " kernel (--engine vllm-0.24 says what they take)"
+    )
+
+
 def _beyond_graphs(v: Values) -> str:
-    drafts = ""
-    if v["drafts"]:
-        first, last = v["drafts"]
-        drafts = f" with drafts of {first:.0f} or more tokens"
-        drafts += "" if first == last else f", {last:.0f} at {v['batch_sizes'][1]},"
     default = f", {v['default_of']}'s default" if v["default_of"] else ""
     return (
-        f"at batch size {ranges_text([v['batch_sizes']])} steps{drafts} are larger than any CUDA"
-        f" graph ({v['count']} {v['unit']}s{default}), so that the host launches each kernel, here"
+        f"at batch size {ranges_text([v['batch_sizes']])} steps{_with_drafts(v)} are larger than"
+        f" any CUDA graph ({v['count']} {v['unit']}s{default}), so that the host launches each kernel, here"
         f" taken as {1e3 * v['kernel_time']:.2g} ms each: {v['option']} {v['needed']} avoids that,"
         f" here --graph-limit {v['needed']}"
     )
@@ -178,6 +190,7 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "fit_not_recorded": "what the engine {engine} was fitted on is not recorded in its profile",
     "not_fitted_on": _not_fitted_on,
     "beyond_graphs": _beyond_graphs,
+    "earlier_graphs": _earlier_graphs,
     "graphs_end_drafts": _graphs_end_drafts,
     "memory_ends_drafts": _memory_ends_drafts,
     "loaded_drafter": _loaded_drafter,

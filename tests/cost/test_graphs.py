@@ -143,3 +143,14 @@ def test_an_argument_that_is_no_limit_is_refused_by_name(value, engine):
 def test_what_is_no_limit_is_refused_by_name(field, value):
     with pytest.raises(ValueError, match=field):
         load_engine("vllm").with_changes("engine", {field: value})
+
+
+def test_where_graphs_of_earlier_versions_ended_is_told():
+    """1,024 tokens from 0.28 on, 512 before: 64 x 8 tokens are held by both, 64 x 9 by one."""
+    point = {"hardware": "gb200", "batch_size": 64}
+    assert not any("graph" in told for told in predicted(**point, draft_length=7).warnings)
+    (told,) = (t for t in predicted(**point, draft_length=8).warnings if "graph" in t)
+    assert "ended at 512 tokens" in told
+    old, new = (predicted(**point, draft_length=8, engine=e) for e in ("vllm-0.24", "vllm-0.28"))
+    assert new.speedup > 1.5 * old.speedup
+    assert not predicted(**point, enforce_eager=True).deployment.graph_limit.count
