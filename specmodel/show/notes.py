@@ -91,9 +91,9 @@ def _beyond_graphs(v: Values) -> str:
     default = f", {v['default_of']}'s default" if v["default_of"] else ""
     return (
         f"at batch size {ranges_text([v['batch_sizes']])} steps{_with_drafts(v)} are larger than"
-        f" any CUDA graph ({v['count']} {v['unit']}s{default}), so that the host launches each kernel, here"
-        f" taken as {1e3 * v['kernel_time']:.2g} ms each: {v['option']} {v['needed']} avoids that,"
-        f" here --graph-limit {v['needed']}"
+        f" any CUDA graph ({v['count']} {v['unit']}s{default}), so that the host launches each"
+        f" kernel, here taken as {1e3 * v['kernel_time']:.2g} ms each: {v['option']}"
+        f" {v['needed']} avoids that, here --graph-limit {v['needed']}"
     )
 
 

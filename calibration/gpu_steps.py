@@ -1,0 +1,198 @@
+"""Time decode steps of a vLLM with random weights on this GPU: the table that gpu_engine.py judges.
+
+Usage: python calibration/gpu_steps.py PLAN.json OUT.csv [--configs FOLDER] [--seconds 540]
+
+Needs vLLM (0.24 was run) and a GPU; neither weights nor a network. PLAN.json is a list of engines:
+name, model (a folder with a config.json, below FOLDER perhaps), batches and, where it drafts,
+method (ngram, eagle3, mtp or draft_model), draft_length and draft (a folder); further contexts
+(default 256), tokens_per_step (accepted by vLLM's synthetic rejection), temperature (default 1),
+limit (of CUDA graphs; 0 runs eagerly) and arguments of EngineArgs. Each engine runs in a process of
+its own, which is ended after its time; a row is written as soon as it is measured. Drafts of n-gram
+are drawn at random, so that random weights reject them. A step is the median time between outputs
+once every request decodes.
+"""
+
+import argparse
+import csv
+import itertools
+import json
+import multiprocessing
+import os
+import random
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+FIELDS = (
+    *("name", "model", "method", "draft_length", "batch", "context", "tokens_per_step_request"),
+    *("step_ms", "p10_ms", "p90_ms", "draft", "limit", "temperature", "version"),
+)
+STEPS, WARM, FEWEST = 40, 6, 8
+"""Steps timed, steps before them, and the fewest that count."""
+MOST_SECONDS = 170.0
+"""What an engine may take, its compilation included [s]."""
+
+
+def main() -> None:
+    """Run the engines of a plan one after another, as long as there is time."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--configs", type=Path, default=Path())
+    parser.add_argument("--seconds", type=float, default=540.0, help="for all engines")
+    options = parser.parse_args()
+    end = time.monotonic() + options.seconds
+    spawn = multiprocessing.get_context("spawn")
+    for engine in json.loads(options.plan.read_text(encoding="utf-8")):
+        left = min(end - time.monotonic(), engine.get("seconds", MOST_SECONDS))
+        if left < 30:
+            print(f"no time left for {engine['name']}", flush=True)
+            continue
+        arguments = (engine, options.configs, options.output)
+        process = spawn.Process(target=measure, args=arguments)
+        process.start()
+        process.join(left)
+        if process.is_alive():
+            print(f"{engine['name']} took longer than {left:.0f} s", flush=True)
+            process.kill()
+            process.join()
+
+
+def measure(engine: dict[str, Any], configs: Path, output: Path) -> None:
+    """Start an engine and write a row for each of its batch sizes and contexts."""
+    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1"}
+    import vllm
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    if engine.get("method") == "ngram":
+        _draft_at_random()
+    started = LLMEngine.from_engine_args(vllm.EngineArgs(**_arguments(engine, configs)))
+    vocabulary = started.model_config.get_vocab_size()
+    for context in engine.get("contexts", [256]):
+        for batch in engine["batches"]:
+            times, tokens = _steps(started, engine, batch, context, vocabulary)
+            if len(times) < FEWEST:
+                print(f"{engine['name']} {batch}x{context}: too few steps", flush=True)
+                continue
+            ordered, steps = sorted(times), len(times)
+            row = {name: engine.get(name, "") for name in FIELDS} | {
+                "method": engine.get("method", "none"),
+                "draft_length": engine.get("draft_length", 0),
+                "temperature": engine.get("temperature", 1.0),
+                "batch": batch,
+                "context": context,
+                "tokens_per_step_request": round(sum(tokens) / steps / batch, 4),
+                "step_ms": round(1e3 * statistics.median(times), 4),
+                "p10_ms": round(1e3 * ordered[steps // 10], 4),
+                "p90_ms": round(1e3 * ordered[9 * steps // 10], 4),
+                "version": vllm.__version__,
+            }
+            _append(output, row)
+            print(f"{engine['name']} {batch}x{context}: {row['step_ms']} ms", flush=True)
+
+
+def _arguments(engine: dict[str, Any], configs: Path) -> dict[str, Any]:
+    """Return the engine's arguments; graphs of exactly the sizes that its steps have."""
+    length, limit = engine.get("draft_length", 0), engine.get("limit")
+    found: dict[str, Any] = {
+        "model": str(configs / engine["model"]),
+        "load_format": "dummy",
+        "skip_tokenizer_init": True,
+        "enable_prefix_caching": False,
+        "max_model_len": 8192,
+        "max_num_batched_tokens": 8192,
+        "generation_config": "vllm",
+        "seed": 0,
+    }
+    if length:
+        found["speculative_config"] = {
+            "method": engine["method"],
+            "num_speculative_tokens": length,
+            **({"model": str(configs / engine["draft"])} if engine.get("draft") else {}),
+            **({"prompt_lookup_max": 3} if engine["method"] == "ngram" else {}),
+        }
+        if accepted := engine.get("tokens_per_step"):
+            found["speculative_config"] |= {
+                "rejection_sample_method": "synthetic",
+                "synthetic_acceptance_length": accepted,
+            }
+    if limit == 0:
+        found["enforce_eager"] = True
+    else:
+        most = limit or 512
+        sizes = {batch * tokens for batch in engine["batches"] for tokens in (1, length + 1)}
+        sizes = sorted(size for size in sizes | {most} if size <= most)
+        found["compilation_config"] = {"cudagraph_capture_sizes": sizes}
+    return found | engine.get("arguments", {})
+
+
+def _steps(
+    started: Any, engine: dict[str, Any], batch: int, context: int, vocabulary: int
+) -> tuple[list[float], list[int]]:
+    """Return times of steps in which all requests decode [s], and the tokens each made."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    length = engine.get("draft_length", 0)
+    sampling = SamplingParams(
+        temperature=engine.get("temperature", 1.0),
+        max_tokens=(STEPS + 3 * WARM) * (length + 1),
+        ignore_eos=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+    )
+    names = [f"{context}-{batch}-{place}" for place in range(batch)]
+    for name in names:
+        prompt = [random.randrange(10, vocabulary - 10) for _ in range(context)]
+        started.add_request(name, {"prompt_token_ids": prompt}, sampling)
+    made, marks, ready = dict.fromkeys(names, 0), list[tuple[float, int]](), 0
+    while started.has_unfinished_requests() and len(marks) <= STEPS:
+        outputs, now = started.step(), time.perf_counter()
+        new = {each.request_id: len(each.outputs[0].token_ids) for each in outputs}
+        for name, tokens in new.items():
+            made[name] += tokens
+        if any(each.finished for each in outputs):
+            break
+        if len(new) == batch and min(made.values()) > 0:
+            ready += 1
+            if ready > WARM:
+                marks.append((now, sum(new.values())))
+    started.abort_request(names)
+    while started.has_unfinished_requests():
+        started.step()
+    pairs = list(itertools.pairwise(marks))
+    return [later[0] - first[0] for first, later in pairs], [later[1] for _, later in pairs]
+
+
+def _draft_at_random() -> None:
+    """Have vLLM's look-up on the host draft random tokens for every request."""
+    from vllm.v1.spec_decode.ngram_proposer import NgramProposer
+
+    def propose(self: Any, length: int, sampled: list[list[int]], *_: Any, **__: Any) -> Any:
+        most = self.vocabulary - 10
+        return [[random.randrange(10, most) for _ in range(length)] if s else [] for s in sampled]
+
+    start = NgramProposer.__init__
+
+    def begin(self: Any, config: Any, *more: Any, **others: Any) -> None:
+        start(self, config, *more, **others)
+        self.vocabulary = config.model_config.get_vocab_size()
+
+    NgramProposer.__init__, NgramProposer.propose = begin, propose
+
+
+def _append(path: Path, row: dict[str, Any]) -> None:
+    """Add a row to a table, with its head if it is new."""
+    is_new = not path.exists()
+    with path.open("a", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, FIELDS)
+        if is_new:
+            writer.writeheader()
+        writer.writerow({name: row[name] for name in FIELDS})
+
+
+if __name__ == "__main__":
+    main()
