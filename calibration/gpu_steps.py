@@ -126,7 +126,8 @@ def _arguments(engine: dict[str, Any], configs: Path) -> dict[str, Any]:
         sizes = {batch * tokens for batch in engine["batches"] for tokens in (1, length + 1)}
         sizes = sorted(size for size in sizes | {most} if size <= most)
         found["compilation_config"] = {"cudagraph_capture_sizes": sizes}
-    return found | engine.get("arguments", {})
+    more: dict[str, Any] = engine.get("arguments", {})
+    return found | more
 
 
 def _steps(
