@@ -124,8 +124,8 @@ def _arguments(engine: dict[str, Any], configs: Path) -> dict[str, Any]:
     else:
         most = limit or 512
         sizes = {batch * tokens for batch in engine["batches"] for tokens in (1, length + 1)}
-        sizes = sorted(size for size in sizes | {most} if size <= most)
-        found["compilation_config"] = {"cudagraph_capture_sizes": sizes}
+        captured = sorted(size for size in sizes | {most} if size <= most)
+        found["compilation_config"] = {"cudagraph_capture_sizes": captured}
     more: dict[str, Any] = engine.get("arguments", {})
     return found | more
 
