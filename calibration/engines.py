@@ -65,6 +65,7 @@ ENGINES: dict[str, dict[str, Any]] = {
         "stack": "vllm",
         "runs_idle_drafter": True,
         "split_tokens": 8,  # MAX_3D_QUERY_LEN
+        "flash_split_tokens": 1,  # seqlenq_ngroups_swapped
         "graphs": "vllm",
         "eager_kernel_time": EAGER_KERNEL_TIME,
         "shared_beside": get_args(Beside),

@@ -11,7 +11,6 @@ from specmodel.algebra.overlap import Demand, exposed_share, two_streams_time
 from specmodel.algebra.roofline import KernelParameters, Value, smooth_maximum
 from specmodel.base.units import FloatArray
 from specmodel.cost.links import communication_time, links_of
-from specmodel.layers.kinds import kernel_kind
 from specmodel.layers.work import CAUSES, PassWork, Work
 from specmodel.machines.engine import Overheads
 from specmodel.machines.hardware import HardwareProfile
@@ -379,9 +378,8 @@ def kernels_taken(part: Work, kernels: Kernels) -> tuple[KernelParameters, str]:
     """Return the parameters of the kernels that do a component, and the dtype of its arithmetic."""
     dtypes = part.kind, part.stored_dtype, part.dtype
     taken, arithmetic = kernels.parameters(*dtypes), kernels.arithmetic(*dtypes)
-    walked = kernel_kind(part.kind).walked_bytes_per_s
-    if walked and not (isinstance(part.depth, float) and part.depth == 0):
-        taken = replace(taken, depth_time=1 / walked, depth_limit=np.inf)
+    if np.isfinite(part.walked_per_s):
+        taken = replace(taken, depth_time=1 / part.walked_per_s, depth_limit=np.inf)
     return taken, arithmetic
 
 

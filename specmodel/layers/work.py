@@ -51,7 +51,9 @@ class Work:
     groups, depth
         Independent groups of work (sequences times KV heads of attention, experts loaded), and what
         each result of a product sums over, the sum of it over the kernels, or experts loaded or not
-        [-]; of attention, what one block of threads reads of a head [B].
+        [-]; of attention, what a processor reads of heads in turn [B].
+    walked_per_s
+        At which it walks the depth; infinite if the fit of its kernels tells [1/s] [B/s].
     rows, spread, width
         Rows that matrices are multiplied with, equal matrices that these are spread over, such as
         experts, and the narrow side of one, which tiles pad; infinite ones pad nothing [-].
@@ -81,6 +83,7 @@ class Work:
     ranks: int = 1
     groups: Quantity = 0.0
     depth: Quantity = 0.0
+    walked_per_s: float = np.inf
     rows: Quantity = np.inf
     spread: Quantity = 1.0
     width: Quantity = np.inf
