@@ -116,6 +116,17 @@ def test_8_bit_caches_go_to_flashinfer_which_splits():
     assert gains[1] < 0.6
 
 
+@pytest.mark.parametrize(("changes", "words"), [
+    ({}, "--kv-dtype fp8"), ({"kv_dtype": "fp8"}, ""), ({"engine": OWN_BUILD}, ""),
+    ({"hardware": "h100_sxm"}, ""), ({"context_length": 16_000}, ""), ({"engine": "sglang"}, ""),
+])  # fmt: skip
+def test_a_warning_says_what_spreads_keys(changes, words):
+    given = QWEN38 | {"hardware": "rtx_pro_6000", "acceptance": 0.6, "context_length": 90_000}
+    found = [note for note in map(str, predict(**given | changes).warnings) if "keys" in note]
+    assert words in "".join(found)
+    assert len(found) == bool(words)
+
+
 def test_explanations_still_sum():
     found = times(draft_length=8)
     growth = sum(found.growth_by_cause().values())
