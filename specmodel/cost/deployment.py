@@ -15,8 +15,8 @@ from specmodel.base.units import FloatArray, check
 from specmodel.drafters.passes import Drafter
 from specmodel.layers.batch import Layout
 from specmodel.layers.engines import EngineCode, engine_code, has_code
-from specmodel.layers.run import Walk
 from specmodel.layers.states import Rollback, Slots, StateKeeping
+from specmodel.layers.work import Walk
 from specmodel.machines.engine import EngineProfile, Overheads
 from specmodel.machines.graphs import GraphLimit, graph_limit
 from specmodel.machines.hardware import HardwareProfile
@@ -203,11 +203,10 @@ class Deployment:
         split = self.engine.flash_split_tokens
         if not split or BYTES_PER_ELEMENT[model.kv_dtype] != _FLASH_BYTES:
             return None
-        processors = gpu.num_multiprocessors
         alone, full = _FLASH_SHARES.get(gpu.compute_capability or 0, _FLASH_SHARE)
-        flops_per_s = alone * gpu.peak_flops_per_s("bf16") / processors
-        rate = flops_per_s * _FLASH_BYTES / (2 * _FLASH_ROWS)
-        return Walk(split_tokens=split, bytes_per_s=rate, processors=processors * full / alone)
+        per_flop = alone / gpu.num_multiprocessors * _FLASH_BYTES / (2 * _FLASH_ROWS)
+        processors = gpu.num_multiprocessors * full / alone
+        return Walk(split_tokens=split, bytes_per_flop=per_flop, processors=processors)
 
     @cached_property
     def states(self) -> StateKeeping:

@@ -23,9 +23,9 @@ from specmodel.layers.embeddings import look_up
 from specmodel.layers.engines import NO_ENGINE, EngineCode
 from specmodel.layers.feed_forward import RoutedExperts, active_experts_of
 from specmodel.layers.forms import Form, Quantity
-from specmodel.layers.run import Pass, Walk
+from specmodel.layers.run import Pass
 from specmodel.layers.states import NATIVE, StateKeeping
-from specmodel.layers.work import PassWork, Work
+from specmodel.layers.work import PassWork, Walk, Work
 from specmodel.models.architecture import Architecture
 
 

@@ -74,7 +74,7 @@ def attention(
     if attended.walk is None:
         return work
     depth = attended.walked * (layers * (heads.entry / heads.groups * of_cache))
-    return replace(work, depth=depth, walked_per_s=attended.walk.bytes_per_s)
+    return replace(work, depth=depth, walk=attended.walk)
 
 
 def prompt_attention(

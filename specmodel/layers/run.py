@@ -12,26 +12,11 @@ from specmodel.layers.engines import NO_ENGINE, EngineCode
 from specmodel.layers.forms import Form, Quantity, Rule, measured
 from specmodel.layers.states import NATIVE, StateKeeping
 from specmodel.layers.stream import Stream
+from specmodel.layers.work import Walk
 
 Among: TypeAlias = Literal["everything", "replica", "decoding", "prompts"]
 """Sequences that a measure is of: all, those of one replica, or those that kernels for decoding or
 for prompts take of these; names in `batch.Carried`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Walk:
-    """How attention reads keys that it does not spread over blocks of threads.
-
-    One block walks all keys of a head if its sequence carries more than `split_tokens` [token], at
-    `bytes_per_s` [B/s]; keys of fewer tokens are spread over `segments` blocks, or as many as help
-    if infinite [-]. Where each query head has a block of its own, so many `processors` take one
-    each; infinite ones never wait [-].
-    """
-
-    split_tokens: int
-    bytes_per_s: float
-    segments: float = np.inf
-    processors: float = np.inf
 
 
 @dataclass(frozen=True, kw_only=True)
