@@ -62,6 +62,7 @@ ENGINES: dict[str, dict[str, Any]] = {
         "stack": "vllm",
         "runs_idle_drafter": True,
         "split_tokens": 8,  # MAX_3D_QUERY_LEN
+        "flash_split_tokens": 1,  # seqlenq_ngroups_swapped
         "graphs": "vllm",
         "shared_beside": get_args(Beside),
         "hides_host": "all",

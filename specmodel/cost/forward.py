@@ -25,7 +25,7 @@ from specmodel.layers.feed_forward import RoutedExperts, active_experts_of
 from specmodel.layers.forms import Form, Quantity
 from specmodel.layers.run import Pass
 from specmodel.layers.states import NATIVE, StateKeeping
-from specmodel.layers.work import PassWork, Work
+from specmodel.layers.work import PassWork, Walk, Work
 from specmodel.models.architecture import Architecture
 
 
@@ -91,18 +91,16 @@ def pass_components(
     compute_capability: float | None = None,
     taken_by: tuple[str, ...] = ("decoding",),
     part: Part = "layers",
-    split_tokens: int | None = None,
+    walk: Walk | None = None,
     code: EngineCode = NO_ENGINE,
 ) -> Mapping[str, Work]:
     """Return the work of a pass by component, as sums of measures of what the pass carries.
 
     Arguments are those of `pass_work`; `taken_by` says which kernels take any of the sequences, and
-    `split_tokens` is that of `Deployment` [token].
+    `walk` is that of `Deployment`.
     """
     architecture.check_layout(layout)
-    run = Pass(
-        architecture.stream, layout, states, compute_capability, taken_by, split_tokens, code
-    )
+    run = Pass(architecture.stream, layout, states, compute_capability, taken_by, walk, code)
     work_of = _WORKS[part] if isinstance(part, str) else part
     components = work_of(architecture, run)
     return {n: w for n, w in components.items() if isinstance(w.kernels, Form) or w.kernels}

@@ -373,9 +373,9 @@ def _timed(
     carried = carried_by(sequences, layout, routing)
     key = id(model), layout, carried.taken_by, part
     if key not in d.programs:
-        gpu, split = d.hardware, d.split_tokens
+        gpu, walk = d.hardware, d.walk(model)
         works = pass_components(
-            model, layout, d.states, gpu.compute_capability, carried.taken_by, part, split, d.code
+            model, layout, d.states, gpu.compute_capability, carried.taken_by, part, walk, d.code
         )
         program = pass_program(works, gpu, d.kernels, model.experts)
         d.programs[key] = model, program  # which keeps the model, and so its id

@@ -377,7 +377,7 @@ def pass_time(
     second = {name: part for name, part in work.components.items() if part.beside}
     tokens = next(iter(second.values())).rows if second else 0.0
     for name, part in work.components.items():
-        parameters, dtype = kernels_taken(part, kernels)
+        parameters, dtype = kernels_taken(part, kernels, hardware)
         one = component_time(
             replace(part, dtype=dtype),
             hardware,
@@ -402,13 +402,15 @@ def launches(works: Mapping[str, Work]) -> Any:
     return sum(work.kernels * kernel_kind(work.kind).launches for work in works.values())
 
 
-def kernels_taken(part: Work, kernels: Kernels) -> tuple[KernelParameters, str]:
+def kernels_taken(
+    part: Work, kernels: Kernels, hardware: HardwareProfile
+) -> tuple[KernelParameters, str]:
     """Return the parameters of the kernels that do a component, and the dtype of its arithmetic."""
     dtypes = part.kind, part.stored_dtype, part.dtype
     taken, arithmetic = kernels.parameters(*dtypes), kernels.arithmetic(*dtypes)
-    walked = kernel_kind(part.kind).walked_bytes_per_s
-    if walked and not (isinstance(part.depth, float) and part.depth == 0):
-        taken = replace(taken, depth_time=1 / walked, depth_limit=np.inf)
+    if walk := part.walk:
+        per_s = walk.bytes_per_s + walk.bytes_per_flop * hardware.peak_flops_per_s(arithmetic)
+        taken = replace(taken, depth_time=1 / per_s, depth_limit=np.inf)
     return taken, arithmetic
 
 

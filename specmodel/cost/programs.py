@@ -304,7 +304,7 @@ def pass_program(
 
 def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernels) -> Stack:
     parts = list(works.values())
-    taken = [kernels_taken(work, kernels) for work in parts]
+    taken = [kernels_taken(work, kernels, hardware) for work in parts]
     for i, (own, dtype) in enumerate(taken):
         if own.activation_efficiency is None:  # activations stream as the cache does
             streamed = parts[i].cache_bytes + parts[i].activation_bytes

@@ -184,7 +184,7 @@ class LatentAttention(LatentHeads):
             found["attention_core"] = attention(
                 stream,
                 layers,
-                run.decoding.attended(self.window, run.split_tokens),
+                run.decoding.attended(self.window),
                 self._heads(run, self.cache_size, self.kv_lora_rank),
                 dtype=latent_arithmetic(stream.kv_dtype, run.compute_capability),
                 kind="latent_attention",

@@ -49,7 +49,7 @@ def attention(
 ) -> Work:
     """Return the work of scores and weighted values over the KV cache, in decoding.
 
-    Its depth is what one block of threads reads of a head, where kernels do not spread it [B].
+    Its depth is what a processor reads of heads in turn, where kernels do not spread them [B].
     """
     # Groups are pairs of a sequence and a KV head. A group takes a time of its own beside its
     # arithmetic; a head of 128 counts as one group, and half of that is there whatever the size d
@@ -71,9 +71,10 @@ def attention(
         stored_dtype=stream.kv_dtype,
         memory_cause="KV",
     )
-    if attended.walked is None:
+    if attended.walk is None:
         return work
-    return replace(work, depth=attended.walked * (layers * (heads.entry / heads.groups * of_cache)))
+    depth = attended.walked * (layers * (heads.entry / heads.groups * of_cache))
+    return replace(work, depth=depth, walk=attended.walk)
 
 
 def prompt_attention(

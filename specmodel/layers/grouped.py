@@ -178,7 +178,7 @@ class GroupedAttention(GroupedHeads):
             "elementwise": between(run, layers, turned, kernels=1 + gate),
         }
         if run.decoding:
-            attended = run.decoding.attended(self.window, run.split_tokens)
+            attended = run.decoding.attended(self.window, run.walk, heads.queries)
             found["attention_core"] = attention(run.stream, layers, attended, heads)
         if run.prompts:
             attended = run.prompts.attended(self.window)

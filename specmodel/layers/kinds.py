@@ -9,13 +9,6 @@ from typing import Literal
 
 from specmodel.base.errors import InputError, nearest
 
-WALKED_BYTES_PER_S = 40e9
-"""At which one block of threads reads a head's keys and values, and computes on them in turn [B/s].
-An SM of an A100 gets 67e9 of its L2 (5,120 B a clock for 108); a tile of 32 keys of 512 in 16 bits
-takes 1.0 us by that, 0.36 us of products of 16 rows at the peak, and some 0.25 us to scale what was
-summed. Two steps published at 44k entries (p26-336 and 337, in sight when this was written) ask for
-22e9 in seconds, and for 50e9 beside a plain pass of twice the time predicted."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class KernelKind:
@@ -42,9 +35,6 @@ class KernelKind:
         Whether arithmetic runs in the dtype that was fitted, whatever a cache has.
     assumption
         What is assumed of kernels of another kind that take the fits of this one, in words.
-    walked_bytes_per_s
-        At which one block of threads reads what a sequence has, where kernels do not spread that
-        over blocks, as the depth of work tells [B/s].
     launches
         How many times as long the host takes to launch one of these as a kernel of compiled code,
         where no CUDA graph holds it [-].
@@ -58,7 +48,6 @@ class KernelKind:
     untimed: tuple[float, float, float] | None = None
     computes_as_fitted: bool = False
     assumption: str = ""
-    walked_bytes_per_s: float | None = None
     launches: float = 1.0
 
     @property
@@ -72,11 +61,7 @@ _ROWS = (
     # 57 to 63 ms, and 64 dense layers of more kernels in some 40 (GB200, vLLM 0.24)
     KernelKind(name="experts", follows="weights", launches=2.5),
     KernelKind(name="gemm", follows="weights", assumption="streams as fast as matrices"),
-    KernelKind(
-        name="attention",
-        assumption="as fast as grouped attention",
-        walked_bytes_per_s=WALKED_BYTES_PER_S,
-    ),
+    KernelKind(name="attention", assumption="as fast as grouped attention"),
     KernelKind(name="elementwise", follows="activations", errors_of="gemm"),
     KernelKind(
         name="latent_attention",

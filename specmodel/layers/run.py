@@ -12,14 +12,11 @@ from specmodel.layers.engines import NO_ENGINE, EngineCode
 from specmodel.layers.forms import Form, Quantity, Rule, measured
 from specmodel.layers.states import NATIVE, StateKeeping
 from specmodel.layers.stream import Stream
+from specmodel.layers.work import Walk
 
 Among: TypeAlias = Literal["everything", "replica", "decoding", "prompts"]
 """Sequences that a measure is of: all, those of one replica, or those that kernels for decoding or
 for prompts take of these; names in `batch.Carried`."""
-
-
-SEGMENTS = 16
-"""Blocks of threads that Triton's attention in vLLM spreads the keys of a sequence over [-]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +24,8 @@ class Attended:
     """What queries of some sequences attend to in a layer, over all sequences [-].
 
     `share` says how much of a kernel these take, as in `batch.Batch`; `whole_tokens` are those that
-    a kernel takes which is not shared, and `walked` the keys that one block of threads reads in
-    turn, None where kernels spread them.
+    a kernel takes which is not shared. `walked` are the keys that a processor reads in turn, as
+    `walk` says, None where kernels spread them.
     """
 
     num_sequences: Quantity
@@ -37,7 +34,8 @@ class Attended:
     entries: Quantity
     share: Quantity = 1
     whole_tokens: Quantity = 0.0
-    walked: Quantity | None = None
+    walk: Walk | None = None
+    walked: Quantity = 0.0
 
 
 @dataclass(frozen=True)
@@ -77,15 +75,13 @@ class Sequences:
         """Return the distinct keys that queries of a sequence read, over all sequences [-]."""
         return self.summed(distinct_entries, window)
 
-    def attended(self, window: int | None, split_tokens: int | None = None) -> Attended:
-        """Return what queries attend to, each at most to a window.
-
-        A block of threads walks all keys of a sequence that carries more than `split_tokens`, if
-        these are told, else one of `SEGMENTS`.
-        """
-        split = None
-        if split_tokens is not None:
-            split = measured(_walked, self.among, window, split_tokens, has_context=True)
+    def attended(
+        self, window: int | None, walk: Walk | None = None, query_heads: float = 0.0
+    ) -> Attended:
+        """Return what so many query heads attend to, each at most to a window."""
+        walked: Quantity = 0.0
+        if walk:
+            walked = measured(_walked, self.among, window, walk, query_heads, has_context=True)
         return Attended(
             num_sequences=self.num_sequences,
             num_tokens=self.num_tokens,
@@ -93,7 +89,8 @@ class Sequences:
             entries=self.entries(window),
             share=self.share,
             whole_tokens=self.counted("tokens_of_whole"),
-            walked=split,
+            walk=walk,
+            walked=walked,
         )
 
     def summed(self, of: Rule, *told: Any) -> Form:
@@ -107,7 +104,7 @@ class Pass:
 
     `taken_by` says which kernels take any of its sequences (`batch.Carried.taken_by`).
     `compute_capability` of the GPU, None for one without, and the engine's `code` decide what
-    kernels share and what runs side by side [-]; `split_tokens` is that of `Deployment` [token].
+    kernels share and what runs side by side [-]; `walk` is that of `Deployment`.
     """
 
     stream: Stream
@@ -115,7 +112,7 @@ class Pass:
     states: StateKeeping = NATIVE
     compute_capability: float | None = None
     taken_by: tuple[str, ...] = ("decoding",)
-    split_tokens: int | None = None
+    walk: Walk | None = None
     code: EngineCode = NO_ENGINE
 
     everything = Sequences("everything")
@@ -156,13 +153,16 @@ def _summed(carried: Carried, among: Among, of: Rule, *told: Any) -> FloatArray:
     return batch.total(of, *told)
 
 
-def _walked(carried: Carried, among: Among, window: int | None, split_tokens: int) -> FloatArray:
+def _walked(
+    carried: Carried, among: Among, window: int | None, walk: Walk, query_heads: float
+) -> FloatArray:
     def of(group: SequenceGroup) -> FloatArray:
-        is_whole = group.tokens_per_sequence > split_tokens
-        return distinct_entries(group, window) * np.where(is_whole, 1.0, 1 / SEGMENTS)
+        is_whole = group.tokens_per_sequence > walk.split_tokens
+        return distinct_entries(group, window) * np.where(is_whole, 1.0, 1 / walk.segments)
 
     batch: Batch = getattr(carried, among)
-    return np.asarray(reduce(np.maximum, map(of, batch.groups)))
+    longest = reduce(np.maximum, map(of, batch.groups))
+    return np.maximum(longest, batch.total(of) * (query_heads / walk.processors))
 
 
 def causal_pairs(query_tokens: FloatArray, context: FloatArray) -> FloatArray:

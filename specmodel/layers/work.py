@@ -32,6 +32,24 @@ CAUSES_OF_SOME = ("state", "index")
 """Causes that only some kinds of layers have: models without such layers do not name them."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Walk:
+    """How attention reads keys that it does not spread over blocks of threads.
+
+    One block walks all keys of a head if its sequence carries more than `split_tokens` [token];
+    keys of fewer are spread over `segments` blocks, or as many as help if infinite [-]. It reads
+    `bytes_per_s` [B/s] or, where arithmetic holds it up, `bytes_per_flop` of the GPU's peak
+    [B/FLOP]. Where each query head has a block of its own, so many `processors` take one each;
+    infinite ones never wait [-].
+    """
+
+    split_tokens: int
+    bytes_per_s: float = 0.0
+    bytes_per_flop: float = 0.0
+    segments: float = np.inf
+    processors: float = np.inf
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Work:
     """What one component of a pass does on each GPU.
@@ -51,7 +69,9 @@ class Work:
     groups, depth
         Independent groups of work (sequences times KV heads of attention, experts loaded), and what
         each result of a product sums over, the sum of it over the kernels, or experts loaded or not
-        [-]; of attention, what one block of threads reads of a head [B].
+        [-]; of attention, what a processor reads of heads in turn [B].
+    walk
+        How it reads that depth; None if the fit of its kernels tells how fast a depth is walked.
     rows, spread, width
         Rows that matrices are multiplied with, equal matrices that these are spread over, such as
         experts, and the narrow side of one, which tiles pad; infinite ones pad nothing [-].
@@ -81,6 +101,7 @@ class Work:
     ranks: int = 1
     groups: Quantity = 0.0
     depth: Quantity = 0.0
+    walk: Walk | None = None
     rows: Quantity = np.inf
     spread: Quantity = 1.0
     width: Quantity = np.inf

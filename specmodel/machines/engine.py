@@ -86,6 +86,9 @@ LARGEST_GRAPH = 1_000_000
 Captured = Annotated[int, Setting(ge=0, le=LARGEST_GRAPH)]
 """Tokens or requests of a pass; 0 for none."""
 
+SplitTokens = Annotated[int, Setting(ge=1, le=1024)]
+"""Tokens of a sequence in a pass."""
+
 _LEAST_FACTOR, _MOST_FACTOR = 0.01, 100.0
 
 Factor = Annotated[float, Setting(ge=_LEAST_FACTOR, le=_MOST_FACTOR)]
@@ -190,9 +193,12 @@ class EngineProfile(Record):
         vLLM 0.33 under a schedule of draft lengths.
     split_tokens
         Most tokens of a sequence whose keys its Triton attention spreads over blocks of threads; of
-        more, one block walks all keys of a head (`Deployment.split_tokens` says where it runs). 8
-        in vLLM 0.33 (``MAX_3D_QUERY_LEN``), 1 before (``use_3d``); None where it is not known
+        more, one block walks all keys of a head (`Deployment.walk` says where it runs). 8 in vLLM
+        0.33 (``MAX_3D_QUERY_LEN``), 1 before (``use_3d``); None where it always spreads them
         [token].
+    flash_split_tokens
+        The same of its FlashAttention 2: 1 in vLLM up to 0.33; a build that splits keys for drafts
+        too has more, such as 64 [token].
     graphs, graph_limit
         By whose rule passes are captured in CUDA graphs (`machines.graphs`), None if that is not
         known; and the most tokens (vLLM) or requests (SGLang) of a captured pass, 0 where none is,
@@ -227,7 +233,8 @@ class EngineProfile(Record):
     exchange: Exchange | None = None
     shared_beside: Annotated[tuple[Beside, ...], FROM_LIST] = ()
     runs_idle_drafter: bool = False
-    split_tokens: Annotated[int, Setting(ge=1, le=1024)] | None = None
+    split_tokens: SplitTokens | None = None
+    flash_split_tokens: SplitTokens | None = None
     graphs: Literal["vllm", "vllm-512", "sglang"] | None = None
     graph_limit: Captured | None = None
     fit: EngineFit | None = None

@@ -53,6 +53,7 @@ def notes_of_times(e: Evaluation) -> tuple[Note, ...]:
         *e.memory.warnings(e.points["batch_size"], e.points["draft_length"]),
         *e.deployment.warnings(sizes, lengths),
         *e.deployment.graph_warnings(sizes, tokens),
+        *_of_walk(e),
     )
 
 
@@ -115,6 +116,21 @@ def _of_idle(e: Evaluation) -> list[Note]:
             values = {name: float(part.flat[worst]) for name, part in parts.items()}
             found.append(Note(kind, {"batch_sizes": _ranges(size, where), **values}))
     return found
+
+
+def _of_walk(e: Evaluation) -> list[Note]:
+    """Return a note if attention does not spread the keys of a long sequence with a draft."""
+    context, target = np.max(e.points["context_length"]), e.deployment.target
+    walk = e.deployment.walk(target)
+    longest = max(2, np.max(e.points["verify_tokens"]))  # where no draft is best, the shortest
+    if not walk or context <= LONG_CONTEXT or longest <= walk.split_tokens:
+        return []
+    if not any(mixer.cached and not mixer.cached[3] for mixer in target.mixers):
+        return []
+    by_flash = bool(np.isinf(walk.segments))
+    option = "flash_split_tokens" if by_flash else "split_tokens"
+    values = {"context": float(context), "split_tokens": walk.split_tokens, "option": option}
+    return [Note("walked_keys", {**values, "cache_helps": by_flash})]
 
 
 def _ranges(size: FloatArray, holds: np.ndarray) -> str:

@@ -138,6 +138,16 @@ def _beyond_measured(v: Values) -> str:
     )
 
 
+def _walked_keys(v: Values) -> str:
+    count = f"{v['split_tokens']} token{'s' if v['split_tokens'] > 1 else ''}"
+    cache = "an 8-bit KV cache (--kv-dtype fp8) or " if v["cache_helps"] else ""
+    return (
+        f"at {v['context']:,.0f} of context drafts take long: of a sequence with more than {count}"
+        " in a pass, attention on this GPU reads the keys of a head one after another;"
+        f" {cache}an engine that spreads them (--set engine.{v['option']}=64) avoids that"
+    )
+
+
 def _between_modules(v: Values) -> str:
     lengths = ", ".join(f"{length:g}" for length in v["draft_lengths"])
     return (
@@ -201,6 +211,7 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "measured_at_short_context": "the acceptance published is of prompts of some thousand tokens:"
     " at {context:,.0f} of context it was reported to fall, by half and more past 32,000, so give"
     " one measured there",
+    "walked_keys": _walked_keys,
     "every_step_proposes": "the look-up is assumed to find a proposal in every step, which is"
     " optimistic: on measured traces it does in 15 to 32 % of the steps (proposal_rate)",
     "gpus": _gpus,

@@ -25,7 +25,7 @@ def test_group_cut_in_two_is_the_same_work(name, layout, exponent):
     np.testing.assert_allclose(cut.active_experts, whole.active_experts, rtol=1e-12)
     for component, work in whole.components.items():
         for field, value in vars(work).items():
-            if not isinstance(value, str):
+            if field != "walk" and not isinstance(value, str):
                 other = getattr(cut.components[component], field)
                 np.testing.assert_allclose(other, value, rtol=1e-12)
 

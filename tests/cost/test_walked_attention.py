@@ -1,4 +1,4 @@
-"""Triton's attention in vLLM: who runs it, and what one block of threads walks in a verify pass."""
+"""Attention of vLLM that does not split keys: who runs it, and what one block walks in a pass."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,11 @@ import pytest
 from specmodel import load_engine, predict
 from specmodel.base.errors import InputError
 from specmodel.fit.measured.aliases import profile_of
-from specmodel.layers.kinds import WALKED_BYTES_PER_S
 
 GEMMA = {"target": "gemma-4-26b-a4b", "drafter": "ngram", "hardware": "a100_sxm_80gb"}
+QWEN = {"target": "qwen3-32b", "hardware": "rtx_4090", "tensor_parallel": 4}
+OWN_BUILD = load_engine("vllm").with_changes("engine", {"flash_split_tokens": 64})
+QWEN38 = {"target": "qwen3.8-27b", "drafter": "mtp", "batch_size": 1}
 
 
 def times(**changes):
@@ -26,13 +28,19 @@ def core(passed):
     ({"target": "gemma-4-31b"}, 8),
     ({"hardware": "h100_sxm"}, None),
     ({"hardware": "b200"}, None),
-    ({"target": "qwen3-30b-a3b"}, None),  # heads of 128
-    ({"target": "deepseek-v4-flash", "tensor_parallel": 8}, None),  # entries of 512, no such heads
     ({"engine": "sglang"}, None),
+    (QWEN, 1),  # FlashAttention 2
+    (QWEN | {"kv_dtype": "fp8"}, None),  # FlashInfer
+    (QWEN | {"hardware": "h100_sxm"}, None),
+    (QWEN | {"hardware": "v100_sxm_32gb"}, None),
+    (QWEN | {"engine": "sglang"}, None),
+    (QWEN | {"engine": OWN_BUILD}, 64),
 ])  # fmt: skip
-def test_wide_heads_without_flash_attention_4_are_triton_s(changes, tokens):
+def test_who_walks_keys_of_more_than_so_many_tokens(changes, tokens):
     given = GEMMA | {"batch_size": 1, "draft_length": 1, "acceptance": 0.7} | changes
-    assert predict(**given).deployment.split_tokens == tokens
+    deployment = predict(**given).deployment
+    walk = deployment.walk(deployment.target)
+    assert (walk.split_tokens if walk else None) == tokens
 
 
 def test_a_block_walks_all_keys_of_a_head_beyond_what_is_spread():
@@ -43,7 +51,7 @@ def test_a_block_walks_all_keys_of_a_head_beyond_what_is_spread():
     context, window = 100_000, 1024
     spread, walked = (times(draft_length=length).speculating for length in (7, 8))
     full, windowed = 5 * (context + 9) * 2 * 512 * 2, 25 * (window + 8) * 2 * 256 * 2
-    seconds = (full + windowed) / WALKED_BYTES_PER_S
+    seconds = (full + windowed) / 40e9
     assert core(walked) == pytest.approx(seconds, rel=0.02)
     assert core(spread) < core(walked) / 5
     assert core(spread) > seconds / 16
@@ -63,6 +71,62 @@ def test_many_requests_fill_the_gpu_so_that_memory_decides():
     assert walked == pytest.approx(spread, rel=0.05)
 
 
+@pytest.mark.parametrize(("batch_size", "in_turn"), [(1, 1), (16, 2)])
+def test_flash_attention_2_computes_64_rows_of_every_query_head_beyond_one_token(
+    batch_size, in_turn
+):
+    """Sixteen heads of 128 a GPU have a block each; those of 16 sequences make two rounds of 128.
+
+    A block takes 64 rows times 128 numbers of a key and of a value, 2 FLOP each, at 0.89 of the
+    peak of its processor.
+    """
+    context, layers, heads = 20_000, 64, 64 / 4
+    found = times(**QWEN, batch_size=batch_size, draft_length=3, context_length=context)
+    seconds = layers * (context + 4) * 4 * 64 * 128 / (0.89 * 1.65e14 / 128)
+    assert batch_size * heads / 128 == in_turn or batch_size == 1
+    assert core(found.speculating) == pytest.approx(in_turn * seconds, rel=0.02)
+    assert core(found.forward) < core(found.speculating) / 2
+
+
+@pytest.mark.parametrize(("context", "measured"), [
+    (1_400, 95.6 / 52.6), (29_500, 53.3 / 49.9), (88_900, 28.5 / 45.6), (177_400, 19.1 / 39.6),
+])  # fmt: skip
+def test_long_contexts_lose_on_an_rtx_pro_6000(context, measured):
+    """Qwen3.8-27B in fp8, its cache in bf16, MTP of 2, vLLM 0.21 (Deep-AI-Evo, 2026-08-16)."""
+    given = QWEN38 | {"hardware": "rtx_pro_6000", "weight_dtype": "fp8", "kv_dtype": "bf16"}
+    found = predict(**given, draft_length=2, context_length=context, tokens_per_step=2.0)
+    assert found.value("speedup") == pytest.approx(measured, rel=0.16)
+    assert (found.value("speedup") > 1) == (measured > 1)
+
+
+def test_steps_grow_with_context_as_measured_on_two_rtx_3090():
+    """Qwen3.6-27B in int4, MTP of 2: 55.2 to 39.7 tokens/s, 2.8 a step (vllm-ampere-optimized)."""
+    given = QWEN38 | {"target": "qwen3.6-27b", "hardware": "rtx_3090", "tensor_parallel": 2}
+    given |= {"weight_dtype": "int4", "kv_dtype": "bf16", "draft_length": 2, "acceptance": 0.9}
+    found = predict(**given, context_length=[16_384, 32_768]).evaluation.times.step_time
+    assert np.diff(found) == pytest.approx(2.8 / 39.7 - 2.8 / 55.2, rel=0.2)
+
+
+def test_8_bit_caches_go_to_flashinfer_which_splits():
+    """NVFP4 weights, cache in fp8, MTP of 1 at 148k: 42.1 to 57.8 tokens/s (RTX PRO 5000)."""
+    given = QWEN38 | {"hardware": "rtx_pro_6000", "weight_dtype": "fp4", "draft_length": 1}
+    given |= {"context_length": 148_000, "tokens_per_step": 1.8}
+    gains = [float(predict(**given, kv_dtype=kv).value("speedup")) for kv in ("fp8", "bf16")]
+    assert gains[0] > 1.3
+    assert gains[1] < 0.6
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({}, "--kv-dtype fp8"), ({"kv_dtype": "fp8"}, ""), ({"engine": OWN_BUILD}, ""),
+    ({"hardware": "h100_sxm"}, ""), ({"context_length": 16_000}, ""), ({"engine": "sglang"}, ""),
+])  # fmt: skip
+def test_a_warning_says_what_spreads_keys(changes, words):
+    given = QWEN38 | {"hardware": "rtx_pro_6000", "acceptance": 0.6, "context_length": 90_000}
+    found = [note for note in map(str, predict(**given | changes).warnings) if "keys" in note]
+    assert words in "".join(found)
+    assert len(found) == bool(words)
+
+
 def test_explanations_still_sum():
     found = times(draft_length=8)
     growth = sum(found.growth_by_cause().values())
@@ -80,5 +144,6 @@ def test_the_version_of_a_measurement_tells(version, tokens):
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "x", np.inf])
 def test_what_is_no_number_of_tokens_is_refused(value):
-    with pytest.raises(InputError, match="split_tokens"):
-        load_engine("vllm").with_changes("engine", {"split_tokens": value})
+    for name in ("split_tokens", "flash_split_tokens"):
+        with pytest.raises(InputError, match=name):
+            load_engine("vllm").with_changes("engine", {name: value})

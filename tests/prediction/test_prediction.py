@@ -392,6 +392,7 @@ def test_fitted_kernels_give_monotone_and_continuous_times(
     assert deployment.kernels.stack == (stack or deployment.hardware.default_stack)
     assert deployment.kernels.record is not None
     batches, contexts = [[1.0], [16.0], [256.0]], [[0.0], [1024.0], [32_768.0]]
+    leap = int(deployment.walk(deployment.target) is not None)  # to a second token of a sequence
 
     def seconds(batch, tokens, context):
         of_pass = {"batch_size": batch, "tokens_per_sequence": tokens, "context_length": context}
@@ -407,7 +408,7 @@ def test_fitted_kernels_give_monotone_and_continuous_times(
         times = seconds(*point)
         growth = times[:, 1:] / times[:, :-1]
         assert growth.min() > 1
-        assert growth.max() < 1.01
+        assert growth[:, leap:].max() < 1.01
 
 
 def test_what_was_not_given_is_assumed_aloud() -> None:
