@@ -321,7 +321,11 @@ ACCEPTANCE = [
     (f"{GOOD} --tokens-per-step 2.1", "--acceptance-rate", "--tokens-per-step"),
     (f"{GOOD} --acceptance-by-position 0.9", "--acceptance-rate", "--acceptance-by-position"),
     (f"{BASE} --components", "acceptance", "none given", "--acceptance-rate 0.7"),
-    (f"{BASE} --verify-tokens 8", "--verify-tokens", "8", "an acceptance with it"),
+    ("predict mixtral-8x7b h200 --verify-tokens 8", "--verify-tokens", "8", "--draft-length with"),
+    *(
+        (f"predict mixtral-8x7b h200 --max-draft-length {n}", "--max-draft-length", f"got {n};")
+        for n in (0, -1, 9999)
+    ),
     *(
         (f"{BASE} --draft-length 1,2 {option} {value}", "--measured-draft-length", "none given")
         for option, value in (

@@ -153,6 +153,23 @@ def test_sglang_says_algo_for_short(capsys):
     assert json.loads(capsys.readouterr().out)["deployment"]["drafter"] == "Llama-3.2-1B"
 
 
+def test_a_tree_without_an_acceptance_asks_from_which_one_it_pays(capsys):
+    words = "predict qwen3-8b a800 --speculative-algorithm EAGLE3 --speculative-num-steps 6"
+    words += " --speculative-eagle-topk 10 --speculative-num-draft-tokens 32"
+    assert cli.main(words.split()) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith(
+        "Acceptance is not known. With the easiest draft length, speculation pays"
+    )
+    assert "Published heads of this kind draft chains of at most 7." in out
+
+
+def test_a_family_of_another_attention_is_named(capsys, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "minicpm3", "hidden_size": 2560}')
+    assert cli.main(["predict", f"{tmp_path}/config.json", "rtx_4090"]) == 2
+    assert "this has latent attention whose cache holds full heads" in capsys.readouterr().err
+
+
 def test_heads_are_read_inside_their_wrapper_and_medusa_is_named(capsys, tmp_path):
     inner = {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336}
     inner |= {"num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 1}
