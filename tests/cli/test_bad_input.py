@@ -131,7 +131,7 @@ def file_case(option, name, *fragments):
 
 NAMES = [
     (f"{GOOD} --target qwen3.5", "--target", "'qwen3.5'", "start so: qwen3.5-122b-a10b"),
-    (f"{GOOD} --target mixtral8x7b", "--target", "'mixtral8x7b'", "mixtral-8x7b"),
+    (f"{GOOD} --target mixtral9x7b", "--target", "'mixtral9x7b'", "mixtral-8x7b"),
     (f"{GOOD} --target ''", "--target", "''", "deepseek-moe-16b, ", "more"),
     (f"{GOOD} --target ngram", "--target", "'ngram'"),
     (f"{GOOD} --drafter egle", "--drafter", "'egle'", "eagle"),

@@ -30,6 +30,16 @@ from specmodel.models.architecture import list_architectures, load_architecture
         ("Qwen3-Next-80B-A3B-Instruct", "qwen3-next-80b-a3b", ""),
         ("google/gemma-4-26B-A4B-it", "gemma-4-26b-a4b", ""),
         ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", "nemotron-3-super-120b-a12b", "fp8"),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama-4-scout", ""),
+        ("allenai/OLMoE-1B-7B-0924", "olmoe-1b-7b", ""),
+        ("Qwen/Qwen3-32B-FP8-Static-PerTensor", "qwen3-32b", "fp8"),
+        ("zai-org/GLM-4.6-FP8", "glm-4.6", "fp8"),
+        ("zai-org/GLM-5.3-Flash", "glm-5.3-flash", "fp8_block"),
+        ("moonshotai/Kimi-K2-Thinking", "kimi-k2.5", ""),
+        ("RedHatAI/gemma-4-31B-it-FP8-block", "gemma-4-31b", "fp8_block"),
+        ("RedHatAI/Qwen3-30B-A3B-FP8-dynamic", "qwen3-30b-a3b", "fp8"),
+        ("RedHatAI/Qwen3-30B-A3B-quantized.w4a16", "qwen3-30b-a3b", "int4_g128"),
+        ("unsloth/DeepSeek-R1-BF16", "deepseek-r1", "bf16"),
     ],
 )
 def test_a_checkpoint_is_a_shipped_model_and_a_dtype(typed, name, dtype):
@@ -56,10 +66,29 @@ def test_other_names_are_no_checkpoint_of_a_shipped_model(typed):
     assert checkpoint(typed, list_architectures()) is None
 
 
-def test_experts_of_nvfp4_leave_attention_in_16_bits_as_published_checkpoints_do():
-    experts = load_architecture("nvidia/MiniMax-M3-NVFP4")
-    assert (experts.weight_dtype, experts.attention_dtype) == ("fp4", "bf16")
-    assert load_architecture("nvidia/Qwen3-8B-NVFP4").attention_dtype is None
+@each_row(
+    ("typed", "weights", "experts", "attention", "activations", "cache", "module"),
+    [
+        ("Qwen/Qwen3-30B-A3B-FP8", "fp8_block", None, None, "fp8", "bf16", None),
+        ("nvidia/Llama-3.1-70B-Instruct-FP8", "fp8", None, None, "fp8", "fp8", None),
+        ("amd/Llama-3.1-70B-Instruct-FP8-KV", "fp8", None, None, "fp8", "fp8", None),
+        ("nvidia/Qwen3-8B-NVFP4", "fp4", None, None, "fp4", "fp8", None),
+        ("nvidia/MiniMax-M3-NVFP4", "fp4", None, "bf16", "fp4", "fp8", "bf16"),
+        ("nvidia/DeepSeek-V3.1-NVFP4", "fp4", None, "bf16", "fp4", "fp8", "bf16"),
+        ("nvidia/Kimi-K2.5-NVFP4", "fp4", "fp4", "bf16", "fp4", "fp8", None),
+        ("nvidia/DeepSeek-V4-Flash-NVFP4", "fp8_block", "fp4", None, "fp8", "fp8", None),
+        ("sgl-project/DeepSeek-V4-Flash-FP8", "fp8_block", "fp8_block", None, "fp8", "fp8", None),
+        ("cyankiwi/DeepSeek-R1-AWQ", "int4_g128", None, None, "bf16", "bf16", None),
+        ("openai/gpt-oss-120b-MXFP4", "bf16", "mxfp4", None, "bf16", "bf16", None),
+    ],
+)
+def test_dtypes_are_those_of_published_checkpoints(
+    typed, weights, experts, attention, activations, cache, module
+):
+    own = load_architecture(typed)
+    assert (own.weight_dtype, own.expert_dtype) == (weights, experts)
+    assert (own.attention_dtype, own.activation_dtype) == (attention, activations)
+    assert (own.kv_dtype, own.mtp_dtype) == (cache, module)
 
 
 @each_row(
@@ -70,6 +99,10 @@ def test_experts_of_nvfp4_leave_attention_in_16_bits_as_published_checkpoints_do
         ("h200:8", 8, "h200_sxm"),
         ("8h200", 8, "h200_sxm"),
         ("2x3090", 2, "rtx_3090"),
+        ("NVIDIA GeForce RTX 4090", None, "rtx_4090"),
+        ("NVIDIA A100-SXM4-40GB", None, "a100_sxm_40gb"),
+        ("rtx5090", None, "rtx_5090"),
+        ("h100nvl", None, "h100_nvl"),
         ("4 x 5090", 4, "rtx_5090"),
         ("a6000", None, "rtx_a6000"),
         ("5090", None, "rtx_5090"),
@@ -118,6 +151,7 @@ def test_a_synthetic_acceptance_length_is_tokens_a_step(capsys):
     [
         ("qwen3-32b h100", {"model": "Qwen/Qwen3-1.7B", "method": "draft_model"}, "Qwen3-1.7B"),
         ("qwen3-4b h100", {"model": "Qwen/Qwen3-0.6B", "method": "draft_model"}, "Qwen3-0.6B"),
+        ("qwen3-4b h100", {"model": "Qwen/Qwen3-0.6B-FP8", "method": "draft_model"}, "Qwen3-0.6B"),
         ("gemma-4-26b h100", {"model": "google/gemma-4-26B-A4B-it-assistant"}, "assistant"),
         ("deepseek-v3 8xh200", {"model": "/models/DeepSeek-V3-NextN/"}, "MTP head"),
     ],

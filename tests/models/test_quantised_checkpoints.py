@@ -243,7 +243,7 @@ def test_layers_by_algorithm_may_be_in_the_other_record_alone():
         ({}, r"quantization\.quant_algo: got None"),
         (None, r"quantization: got None; expected an object"),
         ([], r"quantization: got \[\]"),
-        ({"quant_algo": "NVFP4"}, r"exclude_modules: got None; .*or weight_dtype"),
+        ({"quant_algo": "NVFP4"}, r"exclude_modules: got None; .*or --weight-dtype"),
         ({"quant_algo": "INT3"}, r"quant_algo: got 'INT3'; expected one of: FP8"),
         (NVFP4 | {"group_size": 32}, "group_size: got 32; expected 16"),
         (NVFP4 | {"exclude_modules": "lm_head"}, "exclude_modules: got 'lm_head'; .*a list"),
