@@ -30,6 +30,13 @@ SHORT = {
     **dict.fromkeys(("6000-ada", "rtx-6000-ada-generation"), "rtx_6000_ada"),
     **dict.fromkeys(("rtx6kpro", "rtx-6000-pro", "pro-6000", "6000-pro"), "rtx_pro_6000"),
     **dict.fromkeys(("dgx-spark", "spark"), "gb10"),
+    "gh200-480gb": "gh200",
+    "pro-5000": "rtx_pro_5000",
+    "7900-xtx": "rx_7900_xtx",
+    "ai-pro-r9700": "r9700",
+    "b60": "arc_pro_b60",
+    "b70": "arc_pro_b70",
+    **dict.fromkeys(("ryzen-ai-max+-395", "ai-max+-395", "radeon-8060s"), "strix_halo"),
 }
 """Short names of GPUs: the SXM card, of 80 GB where there are several; and what people type."""
 

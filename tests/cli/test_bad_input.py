@@ -139,7 +139,7 @@ NAMES = [
     (f"{GOOD} --drafter ''", "--drafter", "''", "deepseek-moe-16b, ", "more"),
     (f"{GOOD} --hardware rtx", "--hardware", "'rtx'", "start so: rtx_3090"),
     (f"{GOOD} --hardware H201-SXM", "--hardware", "'H201-SXM'", "h200_sxm"),
-    (f"{GOOD} --hardware ''", "--hardware", "''", "a800_sxm_80gb"),
+    (f"{GOOD} --hardware ''", "--hardware", "''", "a100_sxm_80gb"),
     (f"{GOOD} --hardware ../h200_sxm", "--hardware", "'../h200_sxm'"),
     (f"{GOOD} --hardware {'h' * 5000}", "--hardware", "hhh...hhh"),
     (f"{GOOD} --engine idael", "--engine", "'idael'", "ideal"),
