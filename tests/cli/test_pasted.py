@@ -150,6 +150,18 @@ def test_a_synthetic_acceptance_length_is_tokens_a_step(capsys):
     assert row["tokens_per_step"] == pytest.approx(2.83)
     (row,) = said(capsys, "predict minimax-m3 8xb200 --acceptance-rate 0.5", config)["rows"]
     assert row["tokens_per_step"] == pytest.approx(1.875)
+    rates = {"method": "eagle3", "synthetic_acceptance_rates": [0.8, 0.5, 0.3]}
+    config = {**rates, "num_speculative_tokens": 3}
+    (row,) = said(capsys, "predict minimax-m3 8xb200", config)["rows"]
+    assert row["tokens_per_step"] == pytest.approx(2.6)
+
+
+def test_dtypes_of_a_drafter_are_read(capsys):
+    config = {"method": "eagle3", "num_speculative_tokens": 3, "kv_cache_dtype": "auto"}
+    words = "predict qwen3-8b h100 --acceptance-rate 0.7"
+    plain, narrow = (said(capsys, words, config | c) for c in ({}, {"quantization": "fp8"}))
+    assert narrow["assumptions"]["draft_dtype"] == "fp8"
+    assert narrow["rows"][0]["memory_bytes"] < plain["rows"][0]["memory_bytes"]
 
 
 @each_row(
@@ -176,6 +188,12 @@ def test_draft_models_are_those_that_engines_take(capsys, words, config, drafter
         ({"method": "mtp", "draft_lm_head_quantization": "fp8"}, "--set drafter.head_dtype=fp8"),
         ({"method": "mtp", "synthetic_acceptance_length": "two"}, "tokens a step, at least 1"),
         ({"method": "mtp", "synthetic_acceptance_length": 0.5}, "tokens a step, at least 1"),
+        ({"method": "eagle3", "model": "a/Qwen3.8-27B-XPress"}, "XPress is not modelled"),
+        ({"method": "mlp_speculator", "model": "a/b"}, "an MLP speculator is not modelled"),
+        ({"method": "eagle3", "model": "z-lab/a-DFlash"}, "a head of eagle3, or the method dflash"),
+        ({"method": "mtp", "enable_adaptive_verification": True}, "load --policy adaptive-verif"),
+        ({"method": "eagle3", "quantization": "q4_k_m"}, "--speculative-config quantization: got"),
+        ({"num_speculative_tokens": 3}, "a method, such as"),
     ],
 )
 def test_what_changes_a_step_is_refused_in_one_line(capsys, config, told):
@@ -184,6 +202,23 @@ def test_what_changes_a_step_is_refused_in_one_line(capsys, config, told):
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert told in err
+
+
+@each_row(
+    ("method", "model", "drafter"),
+    [
+        ("eagle", "yuhuili/EAGLE-LLaMA3.1-Instruct-8B", "EAGLE head"),
+        ("eagle", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "EAGLE-3 head"),
+        ("", "AngelSlim/Qwen3-8B_eagle3", "EAGLE-3 head"),
+        ("", "RedHatAI/Qwen3-8B-speculator.eagle3", "EAGLE-3 head"),
+        ("dflash", "z-lab/Qwen3-8B-DFlash-b16", "DFlash head"),
+        ("ngram_gpu", "", "n-gram look-up on the GPU"),
+    ],
+)
+def test_heads_are_of_the_kind_that_their_names_tell(capsys, method, model, drafter):
+    config = {"method": method, "model": model, "num_speculative_tokens": 3}
+    found = said(capsys, "predict llama-3.1-8b h100 --acceptance-rate 0.7", config)
+    assert found["deployment"]["drafter"] == drafter
 
 
 def test_sglang_says_algo_for_short(capsys):
@@ -223,5 +258,8 @@ def test_heads_are_read_inside_their_wrapper_and_medusa_is_named(capsys, tmp_pat
     words = "predict llama-3.1-8b h100 --acceptance-rate 0.6 --batch-size 1 --json --drafter"
     assert cli.main([*words.split(), f"{tmp_path}/eagle/config.json"]) == 0
     assert json.loads(capsys.readouterr().out)["deployment"]["drafter"] == "EAGLE head"
+    config = {"method": "eagle3", "model": f"{tmp_path}/eagle", "num_speculative_tokens": 3}
+    found = said(capsys, "predict llama-3.1-8b h100 --acceptance-rate 0.6", config)
+    assert found["deployment"]["drafter"] == "EAGLE head"  # by its own file
     assert cli.main([*words.split(), f"{tmp_path}/medusa/config.json"]) == 2
     assert "Medusa is not modelled" in capsys.readouterr().err
