@@ -180,6 +180,41 @@ def test_draft_models_are_those_that_engines_take(capsys, words, config, drafter
     assert found["deployment"]["drafter"] == drafter
 
 
+def test_an_assistant_without_a_method_is_the_module_of_its_model(capsys):
+    config = {"model": "google/gemma-4-26B-A4B-it-assistant", "num_speculative_tokens": 4}
+    words = "predict gemma-4-26b h100 --acceptance-rate 0.7"
+    named, module = (said(capsys, words, c) for c in (config, {**config, "method": "mtp"}))
+    assert named["rows"] == module["rows"]
+
+
+@each_row(
+    ("words", "length", "tokens"),
+    [
+        ("deepseek-v3.2 8xh200 --weight-dtype fp8", 3, 3.44),
+        ("qwen3.6-27b h100", 6, 3.09),
+        ("qwen3-32b h100 --drafter eagle3", 5, 2.26),
+        ("kimi-k2.5 8xh200 --weight-dtype int4 --drafter mtp", 3, 1.60),
+        ("glm-4.6 8xh200 --weight-dtype fp8 --drafter mtp", 5, 2.17),
+    ],
+)
+def test_drafts_longer_than_published_are_answered_and_said(capsys, words, length, tokens):
+    line = f"predict {words} --draft-length {length} --batch-size 1 --json"
+    assert cli.main(line.split()) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"][0]["tokens_per_step"] == pytest.approx(tokens, abs=0.006)
+    assert "drafted on the last rate measured is assumed" in found["assumptions"]["acceptance"]
+
+
+@each_row(("tokens", "gain"), [(6.65, 2.65), (5.26, 2.10), (4.337, 1.73), (3.45, 1.37)])
+def test_two_dgx_sparks_are_joined_by_their_network(capsys, tokens, gain):
+    line = "predict glm-5.3-flash 2xgb10 --weight-dtype nvfp4 --kv-dtype fp8 --drafter dflash"
+    line += f" --draft-length 7 --tokens-per-step {tokens} --batch-size 1 --json"
+    assert cli.main(line.split()) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["speedup"] == pytest.approx(gain, rel=0.02)
+    assert 1 / row["forward_time"] == pytest.approx(31, rel=0.05)
+
+
 @each_row(
     ("config", "told"),
     [
