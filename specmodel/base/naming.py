@@ -1,8 +1,8 @@
 """Names as people type them: shipped ones, their beginnings, short ones of GPUs, ids of a hub.
 
 A name is looked up in this order: one that ships, a short name, the beginning of one shipped name
-alone, a path, the id of a model in the local cache of the hub, and an id that ends in the name of
-one that ships. Nothing is fetched.
+alone, a path, the id of a model in the local cache of the hub, and that of a checkpoint of one that
+ships. Nothing is fetched.
 """
 
 import os
