@@ -280,13 +280,19 @@ def test_a_family_of_another_attention_is_named(capsys, tmp_path):
     assert "this has latent attention whose cache holds full heads" in capsys.readouterr().err
 
 
-def test_heads_are_read_inside_their_wrapper_and_medusa_is_named(capsys, tmp_path):
+def test_heads_are_read_inside_their_wrapper_and_others_are_named(capsys, tmp_path):
     inner = {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336}
     inner |= {"num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 1}
     inner |= {"vocab_size": 128256, "eagle_fc_bias": True, "torch_dtype": "bfloat16"}
+    others = {
+        "medusa": ({"medusa_num_heads": 3, "medusa_num_layers": 1}, "Medusa is not modelled"),
+        "hydra": ({"hydra_num_heads": 4}, "Hydra is not modelled"),
+        "vllm": ({"architectures": ["MedusaModel"]}, "Medusa (heads that each draft one"),
+        "mlp": ({"architectures": ["MLPSpeculatorPreTrainedModel"]}, "an MLP speculator"),
+    }
     for name, config in {
         "eagle": {"model_type": "eagle", "architectures": ["EAGLEModel"], "model": inner},
-        "medusa": {"medusa_num_heads": 3, "medusa_num_layers": 1},
+        **{name: config for name, (config, _) in others.items()},
     }.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(config))
@@ -296,5 +302,6 @@ def test_heads_are_read_inside_their_wrapper_and_medusa_is_named(capsys, tmp_pat
     config = {"method": "eagle3", "model": f"{tmp_path}/eagle", "num_speculative_tokens": 3}
     found = said(capsys, "predict llama-3.1-8b h100 --acceptance-rate 0.6", config)
     assert found["deployment"]["drafter"] == "EAGLE head"  # by its own file
-    assert cli.main([*words.split(), f"{tmp_path}/medusa/config.json"]) == 2
-    assert "Medusa is not modelled" in capsys.readouterr().err
+    for name, (_, told) in others.items():
+        assert cli.main([*words.split(), f"{tmp_path}/{name}/config.json"]) == 2
+        assert told in capsys.readouterr().err
