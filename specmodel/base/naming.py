@@ -18,8 +18,8 @@ SHORT = {
     "h100": "h100_sxm",
     "h200": "h200_sxm",
     "h800": "h800_sxm",
-    **dict.fromkeys(("a100-40gb", "a100-sxm4-40gb"), "a100_sxm_40gb"),
-    **dict.fromkeys(("a100-80gb", "a100-sxm4-80gb"), "a100_sxm_80gb"),
+    **dict.fromkeys(("a100-40g", "a100-40gb", "a100-sxm4-40gb"), "a100_sxm_40gb"),
+    **dict.fromkeys(("a100-80g", "a100-80gb", "a100-sxm4-80gb"), "a100_sxm_80gb"),
     **dict.fromkeys(("h100-80gb", "h100-80gb-hbm3", "h100-sxm5"), "h100_sxm"),
     **dict.fromkeys(("h200-141gb", "h200-sxm5"), "h200_sxm"),
     "h20-3e": "h20_141gb",
@@ -46,7 +46,8 @@ SHORT = {
 }
 """Short names of GPUs: the SXM card, of 80 GB where there are several; and what people type."""
 
-_MAKERS = re.compile("^(?:(?:nvidia|geforce|tesla|amd|instinct|radeon|intel)[-_ ]*)+")
+_MAKERS = re.compile("^(?:(?:nvidia|geforce|tesla|dgx|hgx|amd|instinct|radeon|intel)[-_ ]*)+")
+"""What stands before the name of a GPU: who makes it, and in which box."""
 
 _TUNED = re.compile(
     r"[0-9]{4}|v[0-9](\.[0-9])?|instruct|chat|it|base|hf|thinking|reasoning|dense|original|preview"
@@ -119,7 +120,7 @@ def spellings(name: str) -> tuple[str, str, str]:
 
 
 def _letters(name: str) -> str:
-    """Return the letters and digits of a name, without who makes a GPU."""
+    """Return the letters, digits and dots of a name, in lower case, without what stands before."""
     return re.sub(r"[^a-z0-9.]", "", _MAKERS.sub("", name.lower()))
 
 

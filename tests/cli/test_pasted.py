@@ -102,6 +102,7 @@ def test_dtypes_are_those_of_published_checkpoints(
         ("NVIDIA GeForce RTX 4090", None, "rtx_4090"),
         ("NVIDIA A100-SXM4-40GB", None, "a100_sxm_40gb"),
         ("rtx5090", None, "rtx_5090"),
+        ("8x HGX H200", 8, "h200_sxm"),
         ("h100nvl", None, "h100_nvl"),
         ("4 x 5090", 4, "rtx_5090"),
         ("a6000", None, "rtx_a6000"),
