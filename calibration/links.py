@@ -44,11 +44,14 @@ LIKE = {
     "a100_sxm_40gb": ("a100_sxm_80gb",),
     "a800_sxm_80gb": ("a100_sxm_80gb",),
     "v100_sxm_32gb": ("a100_sxm_80gb",),
-    "rtx_a6000": ("a100_sxm_80gb",),
-    "h100_nvl": ("h100_sxm", "h200_sxm"),
-    "h20": ("h100_sxm", "h200_sxm"),
-    "h800_sxm": ("h100_sxm", "h200_sxm"),
-    **dict.fromkeys(("mi300x", "mi325x", "mi355x"), ("h100_sxm", "h200_sxm")),
+    **dict.fromkeys(("rtx_a6000", "a40"), ("a100_sxm_80gb",)),
+    **dict.fromkeys(
+        (
+            *("h100_nvl", "h200_nvl", "gh200", "h20", "h20_141gb", "h800_sxm"),
+            *("mi300x", "mi325x", "mi350x", "mi355x"),
+        ),
+        ("h100_sxm", "h200_sxm"),
+    ),
 }
 """Devices without tables, and those whose rows they take; others take all of their kind of link."""
 

@@ -1,8 +1,8 @@
 """Names as people type them: shipped ones, their beginnings, short ones of GPUs, ids of a hub.
 
 A name is looked up in this order: one that ships, a short name, the beginning of one shipped name
-alone, a path, the id of a model in the local cache of the hub, and an id that ends in the name of
-one that ships. Nothing is fetched.
+alone, a path, the id of a model in the local cache of the hub, and that of a checkpoint of one that
+ships. Nothing is fetched.
 """
 
 import os
@@ -18,44 +18,76 @@ SHORT = {
     "h100": "h100_sxm",
     "h200": "h200_sxm",
     "h800": "h800_sxm",
+    **dict.fromkeys(("a100-40g", "a100-40gb", "a100-sxm4-40gb"), "a100_sxm_40gb"),
+    **dict.fromkeys(("a100-80g", "a100-80gb", "a100-sxm4-80gb"), "a100_sxm_80gb"),
+    **dict.fromkeys(("h100-80gb", "h100-80gb-hbm3", "h100-sxm5"), "h100_sxm"),
+    **dict.fromkeys(("h200-141gb", "h200-sxm5"), "h200_sxm"),
     "h20-3e": "h20_141gb",
-    "h20-141g": "h20_141gb",
     "3090": "rtx_3090",
     "4090": "rtx_4090",
     "5090": "rtx_5090",
     "a6000": "rtx_a6000",
-    "6000-ada": "rtx_6000_ada",
-    **dict.fromkeys(("rtx6kpro", "rtx-6000-pro", "pro-6000", "6000-pro"), "rtx_pro_6000"),
+    **dict.fromkeys(("6000-ada", "rtx-6000-ada-generation"), "rtx_6000_ada"),
+    **dict.fromkeys(
+        (
+            *("rtx6kpro", "rtx-6000-pro", "pro-6000", "6000-pro", "rtx-pro-6000-max-q"),
+            *("rtx-pro-6000-blackwell", "rtx-pro-6000-blackwell-workstation-edition"),
+        ),
+        "rtx_pro_6000",
+    ),
     **dict.fromkeys(("dgx-spark", "spark"), "gb10"),
+    "gh200-480gb": "gh200",
+    **dict.fromkeys(("pro-5000", "rtx-pro-5000-blackwell"), "rtx_pro_5000"),
+    "7900-xtx": "rx_7900_xtx",
+    "ai-pro-r9700": "r9700",
+    "b60": "arc_pro_b60",
+    "b70": "arc_pro_b70",
+    **dict.fromkeys(("ryzen-ai-max+-395", "ai-max+-395", "radeon-8060s"), "strix_halo"),
 }
 """Short names of GPUs: the SXM card, of 80 GB where there are several; and what people type."""
 
-_TUNED = (
-    *("instruct", "chat", "it", "base", "hf", "thinking", "reasoning", "dense", "original"),
-    *("preview", "0324", "0528", "0905", "2501", "2503", "2505", "2506", "2507", "2508", "2512"),
-    *("v0.1", "v0.2", "v0.3", "v1", "v2", "dynamic"),
+_MAKERS = re.compile("^(?:(?:nvidia|geforce|tesla|dgx|hgx|amd|instinct|radeon|intel)[-_ ]*)+")
+"""What stands before the name of a GPU: who makes it, and in which box."""
+
+_TUNED = re.compile(
+    r"[0-9]{4}|v[0-9](\.[0-9])?|instruct|chat|it|base|hf|thinking|reasoning|dense|original|preview"
+    r"|exp|speciale|terminus|block|dynamic|static|pertensor|kv"
 )
-"""What hub ids append to the name of a shape, and what changes no work: tuning and date."""
+"""What hub ids append to the name of a shape, and what changes no work: tuning, date, scales."""
 
 _DTYPES = {
     **{tag: tag for tag in ("fp8", "fp4", "mxfp4", "mxfp8", "bf16", "fp16", "int8")},
-    **dict.fromkeys(("int4", "awq", "gptq", "w4a16"), "int4_g128"),
+    **dict.fromkeys(("int4", "awq", "gptq", "w4a16", "4bit"), "int4_g128"),
     "nvfp4": "fp4",
     "w8a8": "int8",
 }
 """What they append for the dtype of weights."""
 
-_IN_BLOCKS = ("deepseek", "glm", "kimi", "minimax", "qwen3")
-_BY_TENSOR = ("nvidia/", "redhatai/", "neuralmagic/", "amd/")
-"""Models whose own fp8 checkpoints scale blocks of 128 x 128, and owners whose do not."""
+_IN_BLOCKS = re.compile(
+    r"(?!.*-(dynamic|static|pertensor))(?!nvidia/|redhatai/|neuralmagic/|amd/)"
+    r"(.*/)?(deepseek|glm-5|kimi|minimax|qwen3)|.*-block"
+)
+"""Ids of checkpoints in fp8 that scale blocks of 128 x 128; others scale tensors or channels."""
 
 SAME_SHAPE = {
+    "glm-4.5": "glm-4.6",
+    "gpt-oss-safeguard-20b": "gpt-oss-20b",
+    "gpt-oss-safeguard-120b": "gpt-oss-120b",
+    "kimi-k2-thinking": "kimi-k2.5",
     "llama-3.3-70b": "llama-3.1-70b",
     "llama-3-70b": "llama-3.1-70b",
     "llama-3-8b": "llama-3.1-8b",
-    "qwen3-30b-a3b-2507": "qwen3-30b-a3b",
+    "llama-4-maverick-17b-128e": "llama-4-maverick",
+    "llama-4-scout-17b-16e": "llama-4-scout",
+    "minimax-m2": "minimax-m2.5",
+    "minimax-m2.1": "minimax-m2.5",
+    "mistral-large-3-675b": "mistral-large-3",
+    "mistral-small-4-119b": "mistral-small-4",
 }
-"""Models with the layers and vocabulary of one that ships."""
+"""Models with the layers, vocabulary and dtypes of one that ships, and its longer names."""
+
+_UNTOLD = {"zai-org/glm-5.3-flash": "fp8_block"}
+"""Dtypes that the names of checkpoints do not tell, where the shipped model is in 16 bits."""
 
 SWITCHES = ("enforce_eager", "eager_drafter", "sync_scheduling")
 """Settings of an engine that are true where they are named."""
@@ -80,7 +112,7 @@ SETTABLE_OF = {
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _FILES = (".toml", ".json")
 _COUNTED = (
-    re.compile(r"(?P<count>[0-9]{1,6})\s*[x*×]\s*(?P<name>(?!tx$)[^0-9].*|[345]090.*)"),
+    re.compile(r"(?P<count>[0-9]{1,6})\s*[x*×]\s*(?P<name>(?!tx)[^0-9].*|[0-9]{4}.*)"),
     re.compile(r"(?P<name>.*?[^\s:])\s*[x*×:]\s*(?P<count>[0-9]{1,3})"),
     re.compile(r"(?P<count>[1-9][0-9]?)(?P<name>(?:[abhlv][1-9]|gb|mi|rtx).*)", re.IGNORECASE),
 )
@@ -92,20 +124,29 @@ def spellings(name: str) -> tuple[str, str, str]:
     return name, name.lower().replace("_", "-"), name.lower().replace("-", "_")
 
 
+def _letters(name: str) -> str:
+    """Return the letters, digits and dots of a name, in lower case, without what stands before."""
+    return re.sub(r"[^a-z0-9.]", "", _MAKERS.sub("", name.lower()))
+
+
 def known_name(typed: str, names: Iterable[str], argument: str) -> str | None:
     """Return the known name that is meant, None for none; an InputError lists several.
 
     >>> known_name("H100", ["h100_pcie", "h100_sxm"], "hardware")
     'h100_sxm'
+    >>> known_name("NVIDIA GeForce RTX 5090", ["rtx_5090"], "hardware")
+    'rtx_5090'
     >>> known_name("mixtral-8x2", ["mixtral-8x22b", "mixtral-8x7b"], "target")
     'mixtral-8x22b'
     """
     known = tuple(names)
-    written = spellings(typed)
-    for spelling in (*written, SHORT.get(written[1], "")):
+    plain = _MAKERS.sub("", spellings(typed)[1])
+    alike = {_letters(name): name for name in known}
+    short = {_letters(name): meant for name, meant in SHORT.items()}
+    letters = _letters(typed)
+    for spelling in (*spellings(typed), short.get(letters, ""), alike.get(letters, "")):
         if spelling in known:
             return spelling
-    plain = written[1]
     starting = [name for name in known if plain and spellings(name)[1].startswith(plain)]
     if len(starting) > 1:
         raise InputError(argument, typed, f"one of those that start so: {', '.join(starting)}")
@@ -125,21 +166,28 @@ def checkpoint(typed: str, names: Iterable[str]) -> tuple[str, str] | None:
     if "/" in typed and not is_id(typed):  # a path
         return None
     known = {spellings(name)[1]: name for name in names}
-    plain = re.sub(r"[ _]", "-", typed.rpartition("/")[2].lower())
-    plain = plain.removeprefix("meta-").removeprefix("nvidia-")
-    dtype, tried = "", plain
+    whole = re.sub(r"[ _]", "-", typed.lower())
+    tried = whole.rpartition("/")[2].removeprefix("meta-").removeprefix("nvidia-")
+    dtype = _UNTOLD.get(whole, "")
     while tried:
         shape = SAME_SHAPE.get(tried, tried)
         if shape in known:
-            is_in_blocks = shape.startswith(_IN_BLOCKS)
-            if dtype == "fp8" and is_in_blocks and not typed.lower().startswith(_BY_TENSOR):
-                dtype = "fp8_block"
-            return known[shape], dtype
-        tried, dash, tag = tried.rpartition("-")
-        if not dash or tag not in (*_TUNED, *_DTYPES):
+            is_in_blocks = dtype == "fp8" and _IN_BLOCKS.match(whole)
+            return known[shape], "fp8_block" if is_in_blocks else dtype
+        tried, _, tag = tried.rpartition("-")
+        tag = tag.removeprefix("quantized.")
+        if tag not in _DTYPES and not _TUNED.fullmatch(tag):
             return None
         dtype = _DTYPES.get(tag, dtype)
     return None
+
+
+def keeps_cache_in_fp8(typed: str) -> bool:
+    """Tell whether the id of a checkpoint in 8 or 4 bits is one whose KV cache has 8.
+
+    NVIDIA's have (``kv_cache_quant_algo``), and those that say so.
+    """
+    return typed.lower().startswith("nvidia/") or typed.lower().endswith("-kv")
 
 
 def is_local(text: str) -> bool:
@@ -164,7 +212,7 @@ def found_path(text: str, names: Iterable[str], argument: str) -> Path:
     if snapshot is not None:
         return snapshot
     close = nearest(Path(text).name, names)
-    there = f"a file that is there, a model in the local cache ({hub_cache()})"
+    there = f"the path of its config.json, a model in the local cache ({hub_cache()})"
     raise InputError(argument, text, f"{there}, or a known name such as {close}")
 
 

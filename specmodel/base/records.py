@@ -147,8 +147,9 @@ def find_file(name: str | Path, folder: Path, argument: str) -> Path:
         return found_path(str(name), names, argument)
     found = known_name(str(name), names, argument)
     if found is None:
-        expected = f"a path, or a known name such as {nearest(str(name), names)}"
-        raise InputError(argument, name, expected)
+        near = nearest(str(name), names)
+        own = f"a TOML of your own, as specmodel list {near.partition(',')[0]} prints one"
+        raise InputError(argument, name, f"a known name such as {near}, or the path of {own}")
     return folder / f"{found}.toml"
 
 

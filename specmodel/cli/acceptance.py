@@ -79,8 +79,9 @@ def _is_result(path: str) -> bool:
 
     check_readable(Path(path), "file", "text")
     with refusing(path, "file", "a readable text file"), Path(path).open("rb") as file:
-        start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    return start in (b"{", b"[") or Path(path).suffix in (".csv", ".parquet")
+        start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
+    is_json = start.startswith(b"{") or (start[:1] == b"[" and not start[1:2].isdigit())
+    return is_json or Path(path).suffix in (".csv", ".parquet")  # logs begin with [2026-...
 
 
 def _of_benchmarks(paths: Sequence[str]) -> Answer:

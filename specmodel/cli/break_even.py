@@ -10,13 +10,15 @@ from specmodel.cli.where import where_options
 from specmodel.show import forms
 from specmodel.show.break_even import UNITS
 
+_LONGEST = 8
+"""Draft lengths that are told go up to here where none are typed [token]."""
 _IN = "Of tables by draft length: tokens a step, or acceptance rates."
 
 
 @settings.command()
 @where_options(has_start=True)
 @settings.option("batch_size", default="1:512:x2")
-@settings.option("draft_length", words=settings.DRAFTED, default="1:8")
+@settings.option("draft_length", "  [default: 1:8, or the block]", words=settings.DRAFTED)
 @settings.options("proposal_rate", "context_length")
 @settings.detail_options()
 @settings.own("in", [*UNITS], _IN, to="unit", default="tokens")
@@ -37,6 +39,11 @@ def break_even(*, unit: str, **options: Any) -> forms.Answer:
     from specmodel.show.views import view
 
     # the rate that is needed does not depend on the one predicted with: any will do
-    case = case_from(options | {"acceptance_rate": 0.0}).drafting()
+    typed = options["draft_length"]
+    options |= {"acceptance_rate": 0.0, "draft_length": typed or f"1:{_LONGEST}"}
+    case = case_from(options).drafting()
+    block = case.deployment.drafter.block_size
+    if typed is None and block is not None and block < _LONGEST:
+        case = case_from(options | {"draft_length": f"1:{block}"})
     # the best draft length is not printed, so that no longer drafts need be evaluated
     return view(at_given_lengths(case, max_draft_length=1), "break-even", unit=unit)

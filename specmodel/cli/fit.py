@@ -169,7 +169,8 @@ def _read(
     """Return the runs of files, and options with the target that they name."""
     refuse_given(options, ["host_speed"], "none: the runs tell it")
     runs = measured.read_benchmarks(paths)
-    target = options["target"] or measured.named_model(runs)
+    typed, named = options["target"], measured.named_model(runs)
+    target = named if typed in (None, measured.shipped_name(named)) else typed
     for name, value in (("target", target), ("hardware", options["hardware"])):
         if not value:
             said = f"; their model {runs[0].model} does not ship" if runs[0].model else ""
@@ -275,7 +276,7 @@ def _next_command(
     context = click.get_current_context()
     _, gpu = counted(context.params["hardware"])
     gpus = quote(f"{num_gpus}x{gpu}" if num_gpus else gpu)
-    words = [f"specmodel predict {quote(context.params['target'] or target)} {gpus}"]
+    words = [f"specmodel predict {quote(target)} {gpus}"]
     for parameter in context.command.params:
         name = parameter.name or ""
         typed = context.get_parameter_source(name) == ParameterSource.COMMANDLINE

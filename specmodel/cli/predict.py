@@ -144,5 +144,5 @@ def _cases(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for target, drafter, hardware in itertools.product(*lists):
         num, gpu = counted(hardware)
         case = options | {"target": target, "drafter": drafter, "hardware": gpu}
-        case |= {} if drafter else drafter_of(target)
+        case |= {} if drafter else drafter_of(target, options["weight_dtype"])
         yield case | {"num_gpus": num or options["num_gpus"]}

@@ -46,7 +46,7 @@ _CASE: _Options = {
     "target": (
         "NAME|PATH",
         "Model served: a name or its beginning, TOML, config.json or its folder, a"
-        " hub id in the local cache, or - for standard input.",
+        " hub id (in the local cache, or of a model that ships), or - for standard input.",
     ),
     "drafter": ("NAME|PATH", f"{', '.join(DRAFTERS)}, or a model."),
     "hardware": ("NAME|PATH", "GPU: a name, its beginning or TOML; 8xh200 is eight of them."),

@@ -23,7 +23,7 @@ from specmodel.models.hf.drafting import (
 from specmodel.models.hf.formats import KEPT_KEYS
 from specmodel.models.hf.keys import table
 from specmodel.models.hf.quantization import checkpoint_dtypes
-from specmodel.models.hf.reader import Fields, Reader
+from specmodel.models.hf.reader import Fields, Reader, is_of_shape
 
 _DFLASH, _DSPARK, _LATENT = "DFlash", "DSpark", "DSpark with latents"
 BLOCKS = (_DFLASH, _DSPARK, _LATENT)
@@ -130,7 +130,8 @@ def block_head(config: Mapping[str, Any], argument: str, target: Architecture) -
     size = _block_size(reader, kind) - (not from_anchor)
     if size < 1:
         raise reader.fault("block_size", "a block in which some token is drafted")
-    reader.refuse_other_keys(groups=["draft heads", "heads that draft a block"])
+    groups = ["draft heads", "heads that draft a block"]
+    fields["ignored_config_keys"] = reader.pass_over_others(groups)
     return BlockHead(fields, markov is not None, from_anchor, size)
 
 
@@ -145,7 +146,9 @@ def _flat(config: Mapping[str, Any], argument: str) -> Reader:
             raise Reader(whole, argument).fault(key, "an object")
         known = table("draft_heads")["keys"]["nested"]
         unknown = [
-            name for name in nested if name not in known and not name.startswith("confidence_")
+            name
+            for name, value in nested.items()
+            if name not in known and not name.startswith("confidence_") and is_of_shape(name, value)
         ]
         if key in _OWN_CONFIGS and unknown:
             expected = ", ".join(known)

@@ -67,8 +67,8 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     8
     """
     known = [*list_drafters(), *list_architectures()]
-    if isinstance(name, str) and not is_local(name):
-        name = (checkpoint(name, list_architectures()) or (name,))[0]
+    if isinstance(name, str) and not is_local(name) and checkpoint(name, list_architectures()):
+        return model_drafter(load_architecture(name, "drafter"))
     if is_path(name, "drafter"):
         name = found_path(str(name), known, "drafter")
         is_config = Path(name).suffix != ".toml" and Path(name).exists()

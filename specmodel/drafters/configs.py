@@ -36,9 +36,10 @@ _OWN_OF_V4 = (
 
 
 def _unwrapped(content: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
-    """Return the head inside vLLM's wrapper of 2024, others as they are; refuse Medusa's."""
-    if "medusa_num_heads" in content:
-        raise InputError(argument, "medusa_num_heads", "another head: Medusa is not modelled")
+    """Return the head inside vLLM's wrapper of 2024, others as they are; refuse Medusa."""
+    for key, told in {"medusa_num_heads": "Medusa", "hydra_num_heads": "Hydra"}.items():
+        if key in content:
+            raise InputError(argument, key, f"another head: {told} is not modelled")
     inner = content.get("model")
     if content.get("model_type") != "eagle" or not isinstance(inner, dict):
         return content

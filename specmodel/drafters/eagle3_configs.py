@@ -71,7 +71,8 @@ def eagle3_fields(config: Mapping[str, Any], argument: str, target: Architecture
         "input_projection_size": inputs,
         "layers": layers,
     }
-    reader.refuse_other_keys(groups=["draft heads", *["heads with latents"] * is_latent])
+    groups = ["draft heads", *["heads with latents"] * is_latent]
+    fields["ignored_config_keys"] = reader.pass_over_others(groups)
     return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
 
 

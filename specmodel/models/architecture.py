@@ -7,9 +7,9 @@ from typing import Any, Self
 import numpy as np
 
 from specmodel.base import records
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.dtypes import BYTES_PER_ELEMENT, kernel_dtype
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.naming import checkpoint, found_path, is_local
+from specmodel.base.naming import checkpoint, found_path, is_local, keeps_cache_in_fp8
 from specmodel.base.records import as_table, field_names
 from specmodel.base.units import FloatArray, check
 from specmodel.layers.batch import Layout
@@ -293,12 +293,10 @@ def load_architecture(
     """
     known = records.list_names(FOLDER)
     if isinstance(name, str) and name not in known and not is_local(name):
-        name, dtype = checkpoint(name, known) or (name, "")
+        typed, (name, dtype) = name, checkpoint(name, known) or (name, "")
         if dtype and weight_dtype is None:
-            own = load_architecture(name, argument, weight_dtype=dtype)
-            # as NVIDIA's own: the attention of experts' models keeps 16 bits
-            is_partly = dtype == "fp4" and own.is_moe
-            return own.with_changes(argument, {"attention_dtype": "bf16"}) if is_partly else own
+            own = load_architecture(name, argument)
+            return own.with_changes(argument, _published(own, dtype, typed))
     if records.is_path(name, argument) and Path(name).suffix != ".toml":
         path = found_path(str(name), known, argument)
         return Architecture.from_hf_config(
@@ -308,6 +306,26 @@ def load_architecture(
         raise InputError("ignore_keys", ignore_keys, f"none, as {name} is no config.json")
     own = records.load(Architecture, name, FOLDER, argument)
     return own.with_changes(argument, {"weight_dtype": weight_dtype} if weight_dtype else {})
+
+
+def _published(own: Architecture, dtype: str, checkpoint: str) -> dict[str, object]:
+    """Return what changes of a shipped model where a checkpoint's name tells another dtype.
+
+    In NVFP4, mixers beside experts keep 16 bits, as does the block for multi-token prediction.
+    Where mixers are narrow and experts have a dtype of their own, the name tells that of experts.
+    """
+    if dtype == (own.expert_dtype or own.weight_dtype):
+        return {}
+    met = kernel_dtype(dtype) if kernel_dtype(dtype) in ("fp8", "int8", "fp4") else "bf16"
+    changes: dict[str, object] = {"expert_dtype": dtype if own.expert_dtype else None}
+    if own.expert_dtype is None or BYTES_PER_ELEMENT[own.weight_dtype] >= 2:
+        changes |= {"weight_dtype": dtype, "activation_dtype": met}
+        if dtype == "fp4":
+            changes["attention_dtype"] = "bf16" if own.is_moe else None
+            changes["mtp_dtype"] = "bf16" if own.num_mtp_modules else None
+    if dtype in ("fp8", "fp4") and keeps_cache_in_fp8(checkpoint):
+        changes["kv_dtype"] = "fp8"
+    return changes
 
 
 def list_architectures() -> list[str]:

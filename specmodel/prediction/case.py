@@ -131,13 +131,13 @@ class Case:
         known = int(acceptance.max_draft_length)
         if asked is None:
             return min(DEFAULT_MAX_DRAFT_LENGTH, known, block or known)
-        check(_LONGEST, asked, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
+        asked = _checked_longest(asked)
         if block is not None and asked > block:
             raise InputError(_LONGEST, asked, f"at most {block}, which is drafted at once")
         if asked > known:
             expected = f"at most {known}, the positions that acceptance_by_position covers"
             raise InputError(_LONGEST, asked, expected)
-        return int(asked)
+        return asked
 
     def longest_told(self, longest: int) -> dict[str, int | Note]:
         """Return what to say of the longest draft considered, where it was not given."""
@@ -151,20 +151,27 @@ class Case:
     def turned_lengths(self) -> Sequence[int]:
         """Return the draft lengths that may be taken where acceptance is not known [token]."""
         lengths, asked = self.given.get("draft_length"), self.given.get(_LONGEST)
-        heads, block = self.heads, self.deployment.drafter.block_size
-        known = heads.max_draft_length if heads else block or 8
         if lengths is None:
-            taken = [*range(1, (asked or min(known, block or 8)) + 1)]
-        else:
-            taken = [int(length) for length in np.ravel(np.asarray(lengths))]
+            block = self.deployment.drafter.block_size or 8
+            known = self.heads.max_draft_length if self.heads else block
+            asked = min(known, block) if asked is None else _checked_longest(asked)
+            return range(1, asked + 1)
+        taken = [int(length) for length in np.ravel(np.asarray(lengths))]
         if min(taken) < 1:
             raise InputError("draft_length", min(taken), "at least 1, as no acceptance is given")
-        if heads and max(taken) > known:
-            name = "max_draft_length" if lengths is None else "draft_length"
-            expected = f"at most {known}, up to which {heads.drafter} heads are published, or an"
-            expected += " acceptance with it"
-            raise InputError(name, max(taken), expected)
         return taken
+
+    def check_trees(self) -> None:
+        """Refuse a tree without a draft length."""
+        for name in ("verify_tokens", "tree_width"):
+            if self.draft_length is None and self.given.get(name) is not None:
+                expected = "--draft-length with it, as trees have no best length"
+                raise InputError(name, self.given[name], expected)
+
+    @property
+    def has_trees(self) -> bool:
+        """Whether what is drafted are trees."""
+        return self.deployment.tree_width > 1 or "verify_tokens" in self.given
 
 
 def case_of(
@@ -194,6 +201,11 @@ def case_of(
         draft_length=given.get("draft_length"),
         acceptance=taken_acceptance(deployment, given) if deployment.has_drafter else None,
     )
+
+
+def _checked_longest(asked: int) -> int:
+    """Return the longest draft that was asked for, which must be one [token]."""
+    return int(check(_LONGEST, asked, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True))
 
 
 def _unknown(given: Mapping[str, Any]) -> InputError:

@@ -40,7 +40,8 @@ class Turned:
     Parameters
     ----------
     heads
-        What published heads of the drafter's kind reach; None where too few are published.
+        What published heads of the drafter's kind reach; None where too few are published, for
+        trees, and for longer drafts than theirs.
     length_needed, rate_needed, tokens_needed
         Draft length that asks for the least acceptance rate [token], that rate [-], and the tokens
         per step that it is; NaN where none suffice [token].

@@ -146,10 +146,7 @@ def at_best_lengths(case: Case) -> Prediction:
 
     Its draft lengths are 0 where none pays.
     """
-    for name in ("verify_tokens", "tree_width"):
-        if case.given.get(name) is not None:
-            expected = "--draft-length with it, as trees have no best length"
-            raise InputError(name, case.given[name], expected)
+    case.check_trees()
     longest, acceptance = case.longest_draft(), case.known_acceptance
     assumed = {**case.alone, **case.longest_told(longest)}
     found = best_lengths(case.deployment, assumed, acceptance, longest, case.points)
@@ -203,33 +200,37 @@ def turned_round(case: Case) -> Prediction:
     if measured is not None:
         expected = "a form of acceptance with it"
         raise InputError("measured_draft_length", measured, expected)
-    for name in ("verify_tokens", "tree_width"):
-        if case.given.get(name) is not None:
-            raise InputError(name, case.given[name], "an acceptance with it")
+    case.check_trees()
     heads, draft_length = case.heads, case.turned_lengths()
+    if heads and (case.has_trees or max(draft_length) > heads.max_draft_length):
+        heads = None  # published of shorter drafts, and of chains
     acceptance = heads.acceptance[1] if heads else Acceptance(acceptance_rate=0.5)
+    if case.has_trees:
+        acceptance = Acceptance(tokens_per_step=1.0, measured_draft_length=1)
     asked, case = case, replace(case, acceptance=acceptance)
     told = {"max_draft_length": max(draft_length), **case.points}
     shape = at_given_lengths(case, **told, draft_length=1).speedup.shape
     lengths = np.array(draft_length, dtype=float).reshape(-1, *(1,) * len(shape))
     each = at_given_lengths(case, **told, draft_length=lengths)
     has_room = each.fits | ~each.fits.any(axis=0)
-    rates = np.where(has_room, each.break_even_acceptance_rate, np.nan)
-    needed = np.where(np.isnan(rates), np.inf, rates).argmin(axis=0)[np.newaxis]
+    tokens = np.where(each.relative_step_time <= lengths + 1, each.relative_step_time, np.nan)
+    least = tokens if case.has_trees else each.break_even_acceptance_rate
+    least = np.where(has_room, least, np.nan)
+    needed = np.where(np.isnan(least), np.inf, least).argmin(axis=0)[np.newaxis]
     best = np.where(has_room, each.speedup, 0).argmax(axis=0)[np.newaxis] if heads else needed
 
     def taken(values: FloatArray, place: np.ndarray = needed) -> FloatArray:
         every = np.broadcast_to(values, each.speedup.shape)
         return np.asarray(np.take_along_axis(every, place, axis=0)[0])
 
-    rate = taken(rates)
+    is_never = np.isnan(taken(least))
     found = at_given_lengths(case, **told, draft_length=taken(lengths, best))
     levels = zip(heads.levels, heads.acceptance, strict=True) if heads else ()
     turned = Turned(
         heads=heads,
-        length_needed=np.where(np.isnan(rate), np.nan, taken(lengths)),
-        rate_needed=rate,
-        tokens_needed=np.where(np.isnan(rate), np.nan, taken(each.relative_step_time)),
+        length_needed=np.where(is_never, np.nan, taken(lengths)),
+        rate_needed=np.where(is_never, np.nan, taken(each.break_even_acceptance_rate)),
+        tokens_needed=np.where(is_never, np.nan, taken(each.relative_step_time)),
         speedups={
             level: np.asarray(
                 kind.expected_tokens_per_step(found.draft_length) / found.relative_step_time

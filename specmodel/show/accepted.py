@@ -220,7 +220,7 @@ def _text(measured: measure.MeasuredAcceptance) -> str:
 
 def _of_scrape(measured: measure.MeasuredAcceptance) -> str:
     """Return the command that predicts a running server, and what goes further."""
-    from specmodel.fit.measured.runs import shipped_name
+    from specmodel.fit.measured import shipped_name
 
     running = measured.running_requests
     sizes = [] if running is None else [max(round(running), 1)]

@@ -211,7 +211,11 @@ def turned_verdict(prediction: Prediction, rows: list[Row]) -> list[str]:
         opening += f" up to {_needed(high):.2f} ({_where(high, rows)})"
     heads = turned.heads
     if heads is None:
-        return [f"{opening}. Too few heads of this kind are published to say what one gains."]
+        others = case_of(prediction).heads
+        why = "Too few heads of this kind are published to say what one gains."
+        if others:
+            why = f"Published heads of this kind draft chains of at most {others.max_draft_length}."
+        return [f"{opening}. {why}"]
     extremes = [_paying(able, _column(heads.levels[i]), rows) for i in (0, 2)]
     told = (
         f"Heads of this kind as published ({heads.drafter} of {heads.num_targets} targets,"

@@ -463,6 +463,12 @@ def test_explain_and_the_sweet_spot_take_the_lengths_that_predict_takes(run):
     assert spot["paying"] == "1-158"
 
 
+def test_lengths_end_at_the_block_that_is_drafted_at_once(run):
+    text = run("break-even deepseek-v4.1-flash h200 --batch-size 1,16 --csv")
+    lengths = {row["draft_length"] for row in csv.DictReader(text.splitlines())}
+    assert lengths == {"1", "2", "3", "4", "5"}
+
+
 def test_break_even_says_from_which_rate_it_surely_pays(run):
     given = "qwen3-30b-a3b h100 --batch-size 64 --draft-length 1"
     words = " ".join(run(f"break-even {given}").split())

@@ -131,7 +131,7 @@ def file_case(option, name, *fragments):
 
 NAMES = [
     (f"{GOOD} --target qwen3.5", "--target", "'qwen3.5'", "start so: qwen3.5-122b-a10b"),
-    (f"{GOOD} --target mixtral8x7b", "--target", "'mixtral8x7b'", "mixtral-8x7b"),
+    (f"{GOOD} --target mixtral9x7b", "--target", "'mixtral9x7b'", "mixtral-8x7b"),
     (f"{GOOD} --target ''", "--target", "''", "deepseek-moe-16b, ", "more"),
     (f"{GOOD} --target ngram", "--target", "'ngram'"),
     (f"{GOOD} --drafter egle", "--drafter", "'egle'", "eagle"),
@@ -139,7 +139,7 @@ NAMES = [
     (f"{GOOD} --drafter ''", "--drafter", "''", "deepseek-moe-16b, ", "more"),
     (f"{GOOD} --hardware rtx", "--hardware", "'rtx'", "start so: rtx_3090"),
     (f"{GOOD} --hardware H201-SXM", "--hardware", "'H201-SXM'", "h200_sxm"),
-    (f"{GOOD} --hardware ''", "--hardware", "''", "a800_sxm_80gb"),
+    (f"{GOOD} --hardware ''", "--hardware", "''", "a100_sxm_80gb"),
     (f"{GOOD} --hardware ../h200_sxm", "--hardware", "'../h200_sxm'"),
     (f"{GOOD} --hardware {'h' * 5000}", "--hardware", "hhh...hhh"),
     (f"{GOOD} --engine idael", "--engine", "'idael'", "ideal"),
@@ -321,7 +321,11 @@ ACCEPTANCE = [
     (f"{GOOD} --tokens-per-step 2.1", "--acceptance-rate", "--tokens-per-step"),
     (f"{GOOD} --acceptance-by-position 0.9", "--acceptance-rate", "--acceptance-by-position"),
     (f"{BASE} --components", "acceptance", "none given", "--acceptance-rate 0.7"),
-    (f"{BASE} --verify-tokens 8", "--verify-tokens", "8", "an acceptance with it"),
+    ("predict mixtral-8x7b h200 --verify-tokens 8", "--verify-tokens", "8", "--draft-length with"),
+    *(
+        (f"predict mixtral-8x7b h200 --max-draft-length {n}", "--max-draft-length", f"got {n};")
+        for n in (0, -1, 9999)
+    ),
     *(
         (f"{BASE} --draft-length 1,2 {option} {value}", "--measured-draft-length", "none given")
         for option, value in (

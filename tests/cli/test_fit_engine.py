@@ -270,6 +270,16 @@ def test_without_an_output_the_fit_is_shown(do: Any, folder: Path) -> None:
     assert "their model ours/tuned does not ship" in line
 
 
+def test_files_that_name_a_checkpoint_tell_its_dtype(do: Any) -> None:
+    names = " ".join(changed(f"{n}.json", model_id="/m/Qwen3-8B-FP8") for n in ("plain", "eagle3"))
+    command = f"fit engine {names} --drafter eagle3 --hardware h200"
+    for more in ("", "--target qwen3-8b"):
+        text = " ".join(do(f"{command} {more}").split())
+        assert text.startswith("Qwen3-8B + EAGLE-3 head on NVIDIA H200 SXM")
+        assert "weight_dtype fp8_block" in text
+    assert "fp8_block" not in do(f"{command} --weight-dtype bf16")
+
+
 def test_the_command_printed_last_predicts_what_was_measured(do: Any) -> None:
     """Place, options and acceptance are those of the runs; the prediction is the fit's."""
     own = "--routing-correlation 0.1 --set target.experts_per_token=6 --set engine.tree_time=0.0"

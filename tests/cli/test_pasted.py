@@ -30,6 +30,16 @@ from specmodel.models.architecture import list_architectures, load_architecture
         ("Qwen3-Next-80B-A3B-Instruct", "qwen3-next-80b-a3b", ""),
         ("google/gemma-4-26B-A4B-it", "gemma-4-26b-a4b", ""),
         ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", "nemotron-3-super-120b-a12b", "fp8"),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama-4-scout", ""),
+        ("allenai/OLMoE-1B-7B-0924", "olmoe-1b-7b", ""),
+        ("Qwen/Qwen3-32B-FP8-Static-PerTensor", "qwen3-32b", "fp8"),
+        ("zai-org/GLM-4.6-FP8", "glm-4.6", "fp8"),
+        ("zai-org/GLM-5.3-Flash", "glm-5.3-flash", "fp8_block"),
+        ("moonshotai/Kimi-K2-Thinking", "kimi-k2.5", ""),
+        ("RedHatAI/gemma-4-31B-it-FP8-block", "gemma-4-31b", "fp8_block"),
+        ("RedHatAI/Qwen3-30B-A3B-FP8-dynamic", "qwen3-30b-a3b", "fp8"),
+        ("RedHatAI/Qwen3-30B-A3B-quantized.w4a16", "qwen3-30b-a3b", "int4_g128"),
+        ("unsloth/DeepSeek-R1-BF16", "deepseek-r1", "bf16"),
     ],
 )
 def test_a_checkpoint_is_a_shipped_model_and_a_dtype(typed, name, dtype):
@@ -56,10 +66,29 @@ def test_other_names_are_no_checkpoint_of_a_shipped_model(typed):
     assert checkpoint(typed, list_architectures()) is None
 
 
-def test_experts_of_nvfp4_leave_attention_in_16_bits_as_published_checkpoints_do():
-    experts = load_architecture("nvidia/MiniMax-M3-NVFP4")
-    assert (experts.weight_dtype, experts.attention_dtype) == ("fp4", "bf16")
-    assert load_architecture("nvidia/Qwen3-8B-NVFP4").attention_dtype is None
+@each_row(
+    ("typed", "weights", "experts", "attention", "activations", "cache", "module"),
+    [
+        ("Qwen/Qwen3-30B-A3B-FP8", "fp8_block", None, None, "fp8", "bf16", None),
+        ("nvidia/Llama-3.1-70B-Instruct-FP8", "fp8", None, None, "fp8", "fp8", None),
+        ("amd/Llama-3.1-70B-Instruct-FP8-KV", "fp8", None, None, "fp8", "fp8", None),
+        ("nvidia/Qwen3-8B-NVFP4", "fp4", None, None, "fp4", "fp8", None),
+        ("nvidia/MiniMax-M3-NVFP4", "fp4", None, "bf16", "fp4", "fp8", "bf16"),
+        ("nvidia/DeepSeek-V3.1-NVFP4", "fp4", None, "bf16", "fp4", "fp8", "bf16"),
+        ("nvidia/Kimi-K2.5-NVFP4", "fp4", "fp4", "bf16", "fp4", "fp8", None),
+        ("nvidia/DeepSeek-V4-Flash-NVFP4", "fp8_block", "fp4", None, "fp8", "fp8", None),
+        ("sgl-project/DeepSeek-V4-Flash-FP8", "fp8_block", "fp8_block", None, "fp8", "fp8", None),
+        ("cyankiwi/DeepSeek-R1-AWQ", "int4_g128", None, None, "bf16", "bf16", None),
+        ("openai/gpt-oss-120b-MXFP4", "bf16", "mxfp4", None, "bf16", "bf16", None),
+    ],
+)
+def test_dtypes_are_those_of_published_checkpoints(
+    typed, weights, experts, attention, activations, cache, module
+):
+    own = load_architecture(typed)
+    assert (own.weight_dtype, own.expert_dtype) == (weights, experts)
+    assert (own.attention_dtype, own.activation_dtype) == (attention, activations)
+    assert (own.kv_dtype, own.mtp_dtype) == (cache, module)
 
 
 @each_row(
@@ -70,6 +99,11 @@ def test_experts_of_nvfp4_leave_attention_in_16_bits_as_published_checkpoints_do
         ("h200:8", 8, "h200_sxm"),
         ("8h200", 8, "h200_sxm"),
         ("2x3090", 2, "rtx_3090"),
+        ("NVIDIA GeForce RTX 4090", None, "rtx_4090"),
+        ("NVIDIA A100-SXM4-40GB", None, "a100_sxm_40gb"),
+        ("rtx5090", None, "rtx_5090"),
+        ("8x HGX H200", 8, "h200_sxm"),
+        ("h100nvl", None, "h100_nvl"),
         ("4 x 5090", 4, "rtx_5090"),
         ("a6000", None, "rtx_a6000"),
         ("5090", None, "rtx_5090"),
@@ -79,7 +113,13 @@ def test_experts_of_nvfp4_leave_attention_in_16_bits_as_published_checkpoints_do
         ("rtx6kpro", None, "rtx_pro_6000"),
         ("h20-3e", None, "h20_141gb"),
         ("h20", None, "h20"),
-        ("7900xtx", None, None),
+        ("7900xtx", None, "rx_7900_xtx"),
+        ("2x7900xtx", 2, "rx_7900_xtx"),
+        ("Radeon AI PRO R9700", None, "r9700"),
+        ("2 x b60", 2, "arc_pro_b60"),
+        ("Strix-Halo", None, "strix_halo"),
+        ("h200-nvl", None, "h200_nvl"),
+        ("gaudi3", None, None),
         ("\uff18xh200", None, None),
     ],
 )
@@ -111,6 +151,18 @@ def test_a_synthetic_acceptance_length_is_tokens_a_step(capsys):
     assert row["tokens_per_step"] == pytest.approx(2.83)
     (row,) = said(capsys, "predict minimax-m3 8xb200 --acceptance-rate 0.5", config)["rows"]
     assert row["tokens_per_step"] == pytest.approx(1.875)
+    rates = {"method": "eagle3", "synthetic_acceptance_rates": [0.8, 0.5, 0.3]}
+    config = {**rates, "num_speculative_tokens": 3}
+    (row,) = said(capsys, "predict minimax-m3 8xb200", config)["rows"]
+    assert row["tokens_per_step"] == pytest.approx(2.6)
+
+
+def test_dtypes_of_a_drafter_are_read(capsys):
+    config = {"method": "eagle3", "num_speculative_tokens": 3, "kv_cache_dtype": "auto"}
+    words = "predict qwen3-8b h100 --acceptance-rate 0.7"
+    plain, narrow = (said(capsys, words, config | c) for c in ({}, {"quantization": "fp8"}))
+    assert narrow["assumptions"]["draft_dtype"] == "fp8"
+    assert narrow["rows"][0]["memory_bytes"] < plain["rows"][0]["memory_bytes"]
 
 
 @each_row(
@@ -118,6 +170,7 @@ def test_a_synthetic_acceptance_length_is_tokens_a_step(capsys):
     [
         ("qwen3-32b h100", {"model": "Qwen/Qwen3-1.7B", "method": "draft_model"}, "Qwen3-1.7B"),
         ("qwen3-4b h100", {"model": "Qwen/Qwen3-0.6B", "method": "draft_model"}, "Qwen3-0.6B"),
+        ("qwen3-4b h100", {"model": "Qwen/Qwen3-0.6B-FP8", "method": "draft_model"}, "Qwen3-0.6B"),
         ("gemma-4-26b h100", {"model": "google/gemma-4-26B-A4B-it-assistant"}, "assistant"),
         ("deepseek-v3 8xh200", {"model": "/models/DeepSeek-V3-NextN/"}, "MTP head"),
     ],
@@ -128,6 +181,41 @@ def test_draft_models_are_those_that_engines_take(capsys, words, config, drafter
     assert found["deployment"]["drafter"] == drafter
 
 
+def test_an_assistant_without_a_method_is_the_module_of_its_model(capsys):
+    config = {"model": "google/gemma-4-26B-A4B-it-assistant", "num_speculative_tokens": 4}
+    words = "predict gemma-4-26b h100 --acceptance-rate 0.7"
+    named, module = (said(capsys, words, c) for c in (config, {**config, "method": "mtp"}))
+    assert named["rows"] == module["rows"]
+
+
+@each_row(
+    ("words", "length", "tokens"),
+    [
+        ("deepseek-v3.2 8xh200 --weight-dtype fp8", 3, 3.44),
+        ("qwen3.6-27b h100", 6, 3.09),
+        ("qwen3-32b h100 --drafter eagle3", 5, 2.26),
+        ("kimi-k2.5 8xh200 --weight-dtype int4 --drafter mtp", 3, 1.60),
+        ("glm-4.6 8xh200 --weight-dtype fp8 --drafter mtp", 5, 2.17),
+    ],
+)
+def test_drafts_longer_than_published_are_answered_and_said(capsys, words, length, tokens):
+    line = f"predict {words} --draft-length {length} --batch-size 1 --json"
+    assert cli.main(line.split()) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"][0]["tokens_per_step"] == pytest.approx(tokens, abs=0.006)
+    assert "drafted on the last rate measured is assumed" in found["assumptions"]["acceptance"]
+
+
+@each_row(("tokens", "gain"), [(6.65, 2.65), (5.26, 2.10), (4.337, 1.73), (3.45, 1.37)])
+def test_two_dgx_sparks_are_joined_by_their_network(capsys, tokens, gain):
+    line = "predict glm-5.3-flash 2xgb10 --weight-dtype nvfp4 --kv-dtype fp8 --drafter dflash"
+    line += f" --draft-length 7 --tokens-per-step {tokens} --batch-size 1 --json"
+    assert cli.main(line.split()) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["speedup"] == pytest.approx(gain, rel=0.02)
+    assert 1 / row["forward_time"] == pytest.approx(31, rel=0.05)
+
+
 @each_row(
     ("config", "told"),
     [
@@ -136,6 +224,12 @@ def test_draft_models_are_those_that_engines_take(capsys, words, config, drafter
         ({"method": "mtp", "draft_lm_head_quantization": "fp8"}, "--set drafter.head_dtype=fp8"),
         ({"method": "mtp", "synthetic_acceptance_length": "two"}, "tokens a step, at least 1"),
         ({"method": "mtp", "synthetic_acceptance_length": 0.5}, "tokens a step, at least 1"),
+        ({"method": "eagle3", "model": "a/Qwen3.8-27B-XPress"}, "XPress is not modelled"),
+        ({"method": "mlp_speculator", "model": "a/b"}, "an MLP speculator is not modelled"),
+        ({"method": "eagle3", "model": "z-lab/a-DFlash"}, "a head of eagle3, or the method dflash"),
+        ({"method": "mtp", "enable_adaptive_verification": True}, "load --policy adaptive-verif"),
+        ({"method": "eagle3", "quantization": "q4_k_m"}, "--speculative-config quantization: got"),
+        ({"num_speculative_tokens": 3}, "a method, such as"),
     ],
 )
 def test_what_changes_a_step_is_refused_in_one_line(capsys, config, told):
@@ -146,6 +240,23 @@ def test_what_changes_a_step_is_refused_in_one_line(capsys, config, told):
     assert told in err
 
 
+@each_row(
+    ("method", "model", "drafter"),
+    [
+        ("eagle", "yuhuili/EAGLE-LLaMA3.1-Instruct-8B", "EAGLE head"),
+        ("eagle", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "EAGLE-3 head"),
+        ("", "AngelSlim/Qwen3-8B_eagle3", "EAGLE-3 head"),
+        ("", "RedHatAI/Qwen3-8B-speculator.eagle3", "EAGLE-3 head"),
+        ("dflash", "z-lab/Qwen3-8B-DFlash-b16", "DFlash head"),
+        ("ngram_gpu", "", "n-gram look-up on the GPU"),
+    ],
+)
+def test_heads_are_of_the_kind_that_their_names_tell(capsys, method, model, drafter):
+    config = {"method": method, "model": model, "num_speculative_tokens": 3}
+    found = said(capsys, "predict llama-3.1-8b h100 --acceptance-rate 0.7", config)
+    assert found["deployment"]["drafter"] == drafter
+
+
 def test_sglang_says_algo_for_short(capsys):
     words = "predict llama-3.1-8b h100 --speculative-algo STANDALONE --speculative-num-steps 3"
     words += " --speculative-draft-model-path meta-llama/Llama-3.2-1B-Instruct --batch-size 8"
@@ -153,18 +264,45 @@ def test_sglang_says_algo_for_short(capsys):
     assert json.loads(capsys.readouterr().out)["deployment"]["drafter"] == "Llama-3.2-1B"
 
 
-def test_heads_are_read_inside_their_wrapper_and_medusa_is_named(capsys, tmp_path):
+def test_a_tree_without_an_acceptance_asks_from_which_one_it_pays(capsys):
+    words = "predict qwen3-8b a800 --speculative-algorithm EAGLE3 --speculative-num-steps 6"
+    words += " --speculative-eagle-topk 10 --speculative-num-draft-tokens 32"
+    assert cli.main(words.split()) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith(
+        "Acceptance is not known. With the easiest draft length, speculation pays"
+    )
+    assert "Published heads of this kind draft chains of at most 7." in out
+
+
+def test_a_family_of_another_attention_is_named(capsys, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "minicpm3", "hidden_size": 2560}')
+    assert cli.main(["predict", f"{tmp_path}/config.json", "rtx_4090"]) == 2
+    assert "this has latent attention whose cache holds full heads" in capsys.readouterr().err
+
+
+def test_heads_are_read_inside_their_wrapper_and_others_are_named(capsys, tmp_path):
     inner = {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336}
     inner |= {"num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 1}
     inner |= {"vocab_size": 128256, "eagle_fc_bias": True, "torch_dtype": "bfloat16"}
+    others = {
+        "medusa": ({"medusa_num_heads": 3, "medusa_num_layers": 1}, "Medusa is not modelled"),
+        "hydra": ({"hydra_num_heads": 4}, "Hydra is not modelled"),
+        "vllm": ({"architectures": ["MedusaModel"]}, "Medusa (heads that each draft one"),
+        "mlp": ({"architectures": ["MLPSpeculatorPreTrainedModel"]}, "an MLP speculator"),
+    }
     for name, config in {
         "eagle": {"model_type": "eagle", "architectures": ["EAGLEModel"], "model": inner},
-        "medusa": {"medusa_num_heads": 3, "medusa_num_layers": 1},
+        **{name: config for name, (config, _) in others.items()},
     }.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(config))
     words = "predict llama-3.1-8b h100 --acceptance-rate 0.6 --batch-size 1 --json --drafter"
     assert cli.main([*words.split(), f"{tmp_path}/eagle/config.json"]) == 0
     assert json.loads(capsys.readouterr().out)["deployment"]["drafter"] == "EAGLE head"
-    assert cli.main([*words.split(), f"{tmp_path}/medusa/config.json"]) == 2
-    assert "Medusa is not modelled" in capsys.readouterr().err
+    config = {"method": "eagle3", "model": f"{tmp_path}/eagle", "num_speculative_tokens": 3}
+    found = said(capsys, "predict llama-3.1-8b h100 --acceptance-rate 0.6", config)
+    assert found["deployment"]["drafter"] == "EAGLE head"  # by its own file
+    for name, (_, told) in others.items():
+        assert cli.main([*words.split(), f"{tmp_path}/{name}/config.json"]) == 2
+        assert told in capsys.readouterr().err

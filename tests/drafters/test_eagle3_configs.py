@@ -53,6 +53,14 @@ def head(tmp_path):
     return read
 
 
+def test_keys_that_tell_no_shape_are_passed_over_and_named(head):
+    more = {"trained_by": "someone", "is_final": True}
+    drafter = head(SPECULATORS_HEAD, **more)
+    assert drafter.architectures[0].ignored_config_keys == tuple(more)
+    _, assumed = deploy(target=QWEN, hardware="h100_sxm", drafter=drafter)
+    assert assumed["ignored_config_key"] == "trained_by, is_final"
+
+
 @pytest.mark.parametrize("config", [SGLANG_HEAD, SPECULATORS_HEAD], ids=["sglang", "speculators"])
 def test_an_eagle3_head_is_read_from_its_config(head, config):
     drafter, derived = head(config), load_drafter("eagle3", load_architecture(QWEN))
@@ -72,6 +80,8 @@ def test_an_eagle3_head_is_read_from_its_config(head, config):
         ({"num_hidden_layers": 0}, "num_hidden_layers: got 0; "),
         ({"num_hidden_layers": 65}, "num_hidden_layers: got 65; expected at most 64"),
         ({"moe_intermediate_size": 768}, "moe_intermediate_size: got 768; expected no such key"),
+        ({"training_steps": 7}, "training_steps: got 7; expected no such key"),
+        ({"has_conv": True}, "has_conv: got True; expected no such key"),
         ({"num_experts": 8}, "num_experts: got 8; expected none"),
         ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config: got .*none"),
         ({"sliding_window": 2048}, "layer_types: got None; .*layers that sliding_window is for"),

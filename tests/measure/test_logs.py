@@ -131,6 +131,14 @@ def test_the_command_reads_standard_input_and_predicts_what_it_read(monkeypatch,
     assert row["tokens_per_step"] == pytest.approx(2.83, abs=0.002)
 
 
+@pytest.mark.parametrize("text", [NEW, OLD, SGLANG.format(1, "2.53"), VLLM_TABLE, GAUGE])
+def test_the_command_reads_each_of_them_from_a_file(text, tmp_path, capsys):
+    path = tmp_path / "server.log"
+    path.write_text(text)
+    assert cli.main(["acceptance", str(path)]) == 0
+    assert "tokens a step" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("text", ["", "hello\n", "\x00\x01"])
 def test_a_file_without_any_of_them_says_what_would_do(text, tmp_path, capsys):
     path = tmp_path / "some.log"

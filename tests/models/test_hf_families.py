@@ -15,8 +15,9 @@ from rows import each_row
 from shapes import without_fields
 
 from specmodel.base.errors import InputError
+from specmodel.base.naming import checkpoint
 from specmodel.cost.deploying import deploy
-from specmodel.models.architecture import Architecture, load_architecture
+from specmodel.models.architecture import Architecture, list_architectures, load_architecture
 from specmodel.models.hf.family import families
 from specmodel.models.hf.keys import table
 
@@ -778,6 +779,16 @@ def configurations():
     tables = Path(package.__file__).parent / "model_configs"
     found += [file for file in sorted(tables.glob("*_config.json")) if "_hf_quant" not in file.name]
     return found
+
+
+def test_ids_of_checkpoints_name_shipped_models_of_their_size():
+    ids = {name.replace("--", "/", 1): row["parameters"] for name, row in BY_NAME.items()}
+    told = {typed: checkpoint(typed, list_architectures()) for typed in ids}
+    named = {typed: found[0] for typed, found in told.items() if found}
+    assert len(named) > 90
+    for typed, name in named.items():
+        size = load_architecture(name).total_parameters
+        assert size == pytest.approx(ids[typed], rel=6e-3), typed
 
 
 @pytest.mark.dataset

@@ -243,7 +243,7 @@ def test_layers_by_algorithm_may_be_in_the_other_record_alone():
         ({}, r"quantization\.quant_algo: got None"),
         (None, r"quantization: got None; expected an object"),
         ([], r"quantization: got \[\]"),
-        ({"quant_algo": "NVFP4"}, r"exclude_modules: got None; .*or weight_dtype"),
+        ({"quant_algo": "NVFP4"}, r"exclude_modules: got None; .*or --weight-dtype"),
         ({"quant_algo": "INT3"}, r"quant_algo: got 'INT3'; expected one of: FP8"),
         (NVFP4 | {"group_size": 32}, "group_size: got 32; expected 16"),
         (NVFP4 | {"exclude_modules": "lm_head"}, "exclude_modules: got 'lm_head'; .*a list"),
@@ -469,6 +469,8 @@ def test_quark():
     fp8 = {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}
     assert read(quark(fp8), None).weight_dtype == "fp8"
     assert read(quark(fp8), None).activation_dtype == "bf16"
+    in_stages = read(quark([fp8, {"dtype": "int4", "qscheme": "per_channel"}], fp8), None)
+    assert (in_stages.weight_dtype, in_stages.activation_dtype) == ("int4", "fp8")
 
 
 @pytest.mark.parametrize(
@@ -476,6 +478,7 @@ def test_quark():
     [
         (quark(MX | {"group_size": 16}), r"weight\.group_size: got 16; expected 32"),
         (quark({"dtype": "uint4"}), r"weight\.dtype: got 'uint4'"),
+        (quark([]), r"weight\.dtype: got \[\]"),
         (quark(None), r"weight\.dtype: got None"),
         (quark(MX, exclude=[]), "lm_head"),
         (quark(MX, layer_quant_config={"*": {}}), "layer_quant_config: got"),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from random_points import NEWEST_GPUS
 from rows import slow
 
 from specmodel import InputError, list_architectures, list_engines, list_hardware, predict
@@ -50,7 +51,7 @@ def summed(model: str, engine: str) -> dict[str, float]:
     return sums
 
 
-_LATER = ("h20_141gb", "rtx_3090")
+_LATER = ("h20_141gb", "rtx_3090", *NEWEST_GPUS)
 """GPUs that came to ship after the first rows were drawn."""
 GPUS = sorted(name for name in list_hardware() if "cpu" not in name and name not in _LATER)
 PAIRS = [(model, engine) for model in sorted(list_architectures()) for engine in list_engines()]

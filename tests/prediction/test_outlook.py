@@ -46,6 +46,17 @@ def test_a_head_of_the_tokens_needed_gains_nothing_and_of_more_pays(drafter):
         assert float(even.speedup) == pytest.approx(1, rel=1e-9)
 
 
+@pytest.mark.parametrize("tree", [{"tree_width": 10, "verify_tokens": 32}, {}])
+def test_trees_and_long_drafts_are_turned_round_without_heads(tree):
+    where = {**WHERE, "drafter": "eagle3", "draft_length": 12, **tree}
+    turned = predict(**where, batch_size=[1, 4096]).turned
+    assert turned.heads is None
+    assert np.isnan(turned.tokens_needed).tolist() == [False, bool(tree)]
+    assert np.isnan(turned.rate_needed[0]) == bool(tree)
+    tokens = {"tokens_per_step": float(turned.tokens_needed[0])}
+    assert float(predict(**where, batch_size=1, **tokens).speedup) == pytest.approx(1, rel=1e-9)
+
+
 def test_speedups_are_those_of_the_heads():
     heads = typical_heads("eagle3")
     found = predict(**WHERE, drafter="eagle3", batch_size=SIZES, draft_length=[*range(1, 6)])

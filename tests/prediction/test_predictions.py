@@ -11,6 +11,7 @@ import math
 from pathlib import Path
 
 import pytest
+from random_points import NEWEST_GPUS
 from rows import each_row
 
 from specmodel import (
@@ -146,22 +147,25 @@ _PREVIEWS = ("hy4-preview",)
 """Likewise, without a file of its own."""
 _SMALL = ("qwen3-0.6b", "qwen3-1.7b")
 """Likewise, which draft for others."""
-_LATER_GPUS = ("h20_141gb", "rtx_3090")
+_AGAIN = _SMALL[::-1]
+"""The same, on GPUs that came after them."""
+_LATER_GPUS = {_SMALL: ("h20_141gb", "rtx_3090"), _AGAIN: NEWEST_GPUS}
 """GPUs that came with these."""
 _GROUPS = (_GEOMETRIES, _STATE_SPACES, _DELTA, _CONVOLUTIONS, _COMPRESSED, _ZERO_EXPERTS, _BLOCKS)
-_GROUPS += (_LIGHTNING, _SERVED, _PREVIEWS, _SMALL)
+_GROUPS += (_LIGHTNING, _SERVED, _PREVIEWS, _SMALL, _AGAIN)
 _FIRST_ENGINES = ("ideal", "sglang", "vllm-moesd-2025")
 """Engines of the first rows; the others came later, and with them speeds of hosts."""
 _HOSTS = ["", "0.5", "", "2", "1"]
-_COUNTS = (200, 100, 60, 24, 30, 30, 12, 20, 12, 12, 12, 66, 6, 6)
+_COUNTS = (200, 100, 60, 24, 30, 30, 12, 20, 12, 12, 12, 66, 6, 6, 20)
 """Rows of the first architectures, of the later ones, of the engines that came later, of groups."""
 
 
 def _cases(targets, engines):
     """Combine all that there is, cycling lists whose lengths have few factors in common."""
     cycles = map(itertools.cycle, (_POINTS, _LAYOUTS, _DTYPES, _DRAFTERS, _ROUTINGS))
-    first = [name for name in list_hardware() if name not in _LATER_GPUS]
-    hardware = itertools.cycle(_LATER_GPUS if targets == _SMALL else first)
+    later = {name for names in _LATER_GPUS.values() for name in names}
+    first = [name for name in list_hardware() if name not in later]
+    hardware = itertools.cycle(_LATER_GPUS.get(tuple(targets), first))
     is_later, hosts = not {*engines} & {*_FIRST_ENGINES}, itertools.cycle(_HOSTS)
     engines, stacks = itertools.cycle(engines), itertools.cycle(_STACKS)
     lookups, forms = itertools.cycle(_LOOKUPS), itertools.cycle(FORMS)

@@ -91,7 +91,8 @@ def with_usual(values: Mapping[str, list[Any]]) -> tuple[dict[str, list[Any]], d
     found: dict[str, list[Any]] = {"batch_size": [*DEFAULT_BATCH_SIZES], **_with_degree(values)}
     told: dict[str, str] = {}
     if "drafter" not in values:
-        usual = with_usual_drafter({"target": values["target"][0], "is_drafting": True})
+        first = {name: values.get(name, [None])[0] for name in ("target", "weight_dtype")}
+        usual = with_usual_drafter({**first, "is_drafting": True})
         found["drafter"], told["drafter"] = [usual["drafter"]], usual["told_drafter"]
     if not given_form(values).keys() - {"acceptance"}:
         published = _published(found)
@@ -126,7 +127,7 @@ def _with_degree(values: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
 
 def _published(values: Mapping[str, list[Any]]) -> Acceptance:
     """Return the acceptance that is published of one model with one drafter."""
-    names = ("target", "drafter", "hardware", "acceptance", "measured_draft_length")
+    names = ("target", "drafter", "hardware", "weight_dtype", "acceptance", "measured_draft_length")
     for name in names[:2]:
         if len(values[name]) > 1:
             raise InputError(name, values[name], "one, with the acceptance that is published")

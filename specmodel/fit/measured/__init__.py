@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         named_model as named_model,
         need_plain as need_plain,
         served_runs as served_runs,
+        shipped_name as shipped_name,
     )
     from specmodel.fit.measured.tables import (
         ServingTable as ServingTable,

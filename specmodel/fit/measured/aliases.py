@@ -62,10 +62,9 @@ _CHANGES_OF_MOE = {"fp4": {"target.attention_dtype": "bf16"}}  # with experts, a
 def shipped_model(name: str) -> str:
     """Return the shipped architecture that a name, its beginning or a hub id stands for."""
     known = list_architectures()
-    plain = re.sub(r"\(.*?\)", "", str(name)).strip()
-    if shipped := checkpoint(plain.rpartition("/")[2], known):
+    plain = re.sub(r"\(.*?\)", "", str(name)).strip().rpartition("/")[2]
+    if shipped := checkpoint(plain, known):
         return shipped[0]
-    plain = plain.rpartition("/")[2]
     plain = re.sub(r"[\s_]+", "-", plain.lower())
     if found := known_name(plain, known, "model"):
         return found

@@ -6,15 +6,18 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from specmodel.base.errors import InputError
+from specmodel.base.naming import checkpoint, is_id
 from specmodel.base.units import LARGEST_NUMBER
 from specmodel.fit.measured.aliases import shipped_model
 from specmodel.fit.measured.tables import DEFAULT_CONTEXT, Served
+from specmodel.models.architecture import list_architectures
 
 MOST_APART = 0.1  # share by which the batch may differ from the one asked for without a note [-]
 MOST_PER_EVENT = 1.2  # tokens that an event of a stream brings on average without a draft [token]
@@ -234,11 +237,24 @@ def need_plain(runs: Sequence[Run]) -> None:
 def named_model(runs: Sequence[Run]) -> str:
     """Return the shipped architecture that benchmarks are of, empty if they name none or several.
 
+    It is the name of a checkpoint as they have it where that tells the dtype.
+
     >>> named_model([])
     ''
     """
-    found = {shipped_name(run.model) for run in runs}
+    found = {_checkpoint_name(run.model) for run in runs}
     return found.pop() if len(found) == 1 else ""
+
+
+def _checkpoint_name(name: str) -> str:
+    """Return the shipped architecture that a name or a folder stands for, with its dtype if told.
+
+    >>> _checkpoint_name("/models/Qwen3-8B-FP8"), _checkpoint_name("Qwen/Qwen3-8B")
+    ('Qwen3-8B-FP8', 'qwen3-8b')
+    """
+    typed = name if is_id(name) else Path(name).name
+    told = checkpoint(typed, list_architectures())
+    return typed if told and told[1] else shipped_name(name)
 
 
 def check_model(runs: Sequence[Run], target: str) -> None:

@@ -43,7 +43,8 @@ class ConfigFile(NamedTuple):
         is_plain = self.path.name == "config.json"
         name = model_name(self.path) if is_plain else self.path.stem
         origin = {"schema_version": 2, "name": name, "source": str(self.path)}
-        return origin | {**fields, "ignored_config_keys": self.ignored or None}
+        ignored = [*self.ignored, *fields.get("ignored_config_keys", ())]
+        return origin | {**fields, "ignored_config_keys": ignored or None}
 
     def quantisation(self) -> dict[str, Any] | None:
         """Return the ``hf_quant_config.json`` with the same prefix, None if there is none."""

@@ -70,7 +70,12 @@ MIXED = "MIXED_PRECISION"
 """Name of the algorithm of records in which each layer has its own."""
 
 _KV_DTYPES = {"FP8": "fp8", "NVFP4": "fp4"}
-_QUARK_DTYPES = {"fp4": ("float", 4), "fp8_e4m3": ("float", 8), "int8": ("int", 8)}
+_QUARK_DTYPES = {
+    "fp4": ("float", 4),
+    "fp8_e4m3": ("float", 8),
+    "int8": ("int", 8),
+    "int4": ("int", 4),
+}
 
 
 class Source:
@@ -329,6 +334,8 @@ def quark(source: Source) -> Recipe:
 
 
 def _quark_dtype(source: Source, key: str, spec: Any) -> str:
+    """Return the dtype of one format, or of the last of several stages, which is what is stored."""
+    spec = spec[-1] if isinstance(spec, list) and spec else spec
     name = spec.get("dtype") if isinstance(spec, dict) else None
     if not isinstance(name, str) or name not in _QUARK_DTYPES:
         raise source.fault(f"{key}.dtype", f"one of: {', '.join(_QUARK_DTYPES)}", name or spec)

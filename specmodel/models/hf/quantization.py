@@ -103,7 +103,7 @@ def _beside(beside: Mapping[str, Any] | None, argument: str) -> dict[str, Any] |
     if not isinstance(record, dict):
         raise InputError(name, record, "an object with quant_algo, as ModelOpt writes it")
     if "NVFP4" in str(record.get("quant_algo")) and "exclude_modules" not in record:
-        expected = "a list, without which engines read no NVFP4; or weight_dtype to say it"
+        expected = "a list, without which engines read no NVFP4; or --weight-dtype nvfp4"
         raise InputError(f"{name}.exclude_modules", None, expected)
     return {"quant_method": "modelopt", **record}
 

@@ -1,5 +1,6 @@
 """Values of a ``config.json`` by their keys, checked; keys that nobody knows are refused."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -19,8 +20,19 @@ _MAX_SIZE = 10**7
 _MOST = dict.fromkeys(("num_hidden_layers", "num_layers"), 10_000)
 """Largest numbers of what is listed one by one."""
 
+_OF_SHAPES = re.compile(
+    "att|block|conv|dim|embed|expert|gat|head|kernel|layer|moe|num|proj|rank|select|size|state|vocab"
+    "|width|window"
+)
+"""Words in keys of what a layer has or how large it is."""
+
 _NO_FAMILY = Family(name="none")
 """Of what is no model of its own, such as a draft head."""
+
+
+def is_of_shape(key: str, value: object) -> bool:
+    """Tell whether an unknown key may change a shape: a number, or by a word in it."""
+    return not isinstance(value, bool | str) or _OF_SHAPES.search(key) is not None
 
 
 class Reader:
@@ -90,6 +102,14 @@ class Reader:
         pairs = {key: self.config.get(key) for key in row.firsts}
         firsts = {key: n[0] for key, n in pairs.items() if isinstance(n, list) and len(n) == 2}
         self.config = {**self.config, **firsts}
+
+    def pass_over_others(self, groups: Iterable[str]) -> list[str]:
+        """Return the keys of a head that are not known and change no shape; refuse others."""
+        known = self._known.union(harmless_keys(groups))
+        told = {key: value for key, value in self.config.items() if value and key not in known}
+        others = [key for key, value in told.items() if not is_of_shape(key, value)]
+        self.refuse_other_keys(others, groups)
+        return others
 
     def refuse_other_keys(self, harmless: Iterable[str] = (), groups: Iterable[str] = ()) -> None:
         """Refuse a key that says something, but was neither read nor is known to be harmless."""
