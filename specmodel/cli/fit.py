@@ -36,7 +36,6 @@ from specmodel.show.fitted import (
 )
 
 _UNTOLD = "what the files do not tell: a name or path"
-_NO_DRAFTS = "a run that drafts: no file counts drafts; none, where all runs are plain"
 _NOT_TYPED_ON = (
     *("measurements", "output", "overwrite", "name", "target", "hardware", "engine", "stack"),
     *("draft_length", "tree_width", "verify_tokens", "source", "version", "force"),
@@ -167,6 +166,8 @@ def _read(
     paths: Sequence[str], options: dict[str, Any]
 ) -> tuple[Sequence[measured.Run], dict[str, Any]]:
     """Return the runs of files, and options with the target that they name."""
+    from specmodel.cost.usual import NO_DRAFTER
+
     refuse_given(options, ["host_speed"], "none: the runs tell it")
     runs = measured.read_benchmarks(paths)
     target = options["target"] or measured.named_model(runs)
@@ -196,14 +197,14 @@ def _read(
             expected = f"that of {run.source}, whose file does not tell it"
             raise InputError("draft_length", None, expected)
     drafts = any(run.is_speculative for run in runs)
-    if options["drafter"] is None and drafts:
+    drafter = None if options["drafter"] == NO_DRAFTER else options["drafter"]
+    if drafter is None and drafts:
         raise InputError("drafter", None, f"{_UNTOLD}, as some runs draft")
-    if options["drafter"] and len(runs) > 1 and not drafts:
-        untold = next((run for run in runs if run.may_draft), None)
-        expected = f"--draft-length too: {untold.draft_note}" if untold else _NO_DRAFTS
-        raise InputError("drafter", options["drafter"], expected)
+    untold = next((run for run in runs if run.may_draft), None)
+    if drafter and untold and len(runs) > 1 and not drafts:
+        raise InputError("drafter", drafter, f"--draft-length too: {untold.draft_note}")
     measured.need_plain(runs)
-    return runs, options | {"target": target}
+    return runs, options | {"target": target, "drafter": drafter}
 
 
 def _from_runs(

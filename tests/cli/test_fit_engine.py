@@ -96,7 +96,23 @@ def test_a_drafter_is_asked_for_only_where_runs_draft(do: Any) -> None:
     told = "--target gpt-oss-120b --hardware h200_sxm --output mine.toml"
     assert "What the runs moved" in do(f"fit engine plain.json {told}")
     told += " --overwrite"
-    assert "--drafter: none given" in do(f"fit engine plain.json eagle3.json {told}", 2)
+    for none in ("", "--drafter none"):
+        line = do(f"fit engine plain.json eagle3.json {told} {none}", 2)
+        assert "--drafter: none given" in line
+
+
+@pytest.mark.parametrize("drafter", ["", "--drafter none", "--drafter eagle3"])
+@pytest.mark.parametrize("files", ["plain.json", "plain.json plain2.json"])
+def test_plain_runs_are_fitted_to_no_drafter(files: str, drafter: str, do: Any) -> None:
+    shutil.copy("plain.json", "plain2.json")
+    out = do(f"fit engine {files} --hardware h200 {drafter} --output mine.toml")
+    assert ("no run drafts" in out) == ("eagle3" in drafter)
+    fit = load_engine("mine.toml").fit
+    assert fit is not None
+    assert fit.fitted_on is not None
+    assert (fit.fitted_on.drafters, fit.fitted_on.draft_length) == ([], (0, 0))
+    predicted = do("predict gpt-oss-120b h200 --drafter eagle3 --engine mine.toml")
+    assert "was not fitted on EAGLE-3 head" in predicted
 
 
 def test_names_are_taken_as_by_predict(do: Any) -> None:
