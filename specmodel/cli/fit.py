@@ -167,10 +167,12 @@ def _read(
 ) -> tuple[Sequence[measured.Run], dict[str, Any]]:
     """Return the runs of files, and options with the target that they name."""
     from specmodel.cost.usual import NO_DRAFTER
+    from specmodel.fit.measured.runs import shipped_name
 
     refuse_given(options, ["host_speed"], "none: the runs tell it")
     runs = measured.read_benchmarks(paths)
-    target = options["target"] or measured.named_model(runs)
+    named = measured.named_model(runs)
+    target = named if options["target"] in (None, shipped_name(named)) else options["target"]
     for name, value in (("target", target), ("hardware", options["hardware"])):
         if not value:
             said = f"; their model {runs[0].model} does not ship" if runs[0].model else ""
@@ -214,6 +216,7 @@ def _from_runs(
     from specmodel.cli.options import where_from
     from specmodel.cost.deploying import DEGREES, resolve
     from specmodel.cost.usual import deployed, what_ifs
+    from specmodel.fit.measured.runs import named_checkpoint
 
     name, told = _start(runs, options)
     laid_out, assumed = deployed(where_from(options | {"engine": name}))
@@ -235,6 +238,10 @@ def _from_runs(
     deployment, _ = resolve(values | {"engine": update.profile}, prefix="changes ")
     opening = [report.heading(deployment), *what_if_text(assumed)]
     opening.append(f"Started from the profile {base.name}, {told}.")
+    dtype = named_checkpoint(options["target"])[1]
+    if dtype and not options["weight_dtype"]:
+        takes = "--weight-dtype takes another"
+        opening.append(f"Weights in {dtype}, as the name {options['target']} tells; {takes}.")
     parts = [
         "\n".join(map(wrap, opening)),
         runs_table(runs, update),
@@ -276,7 +283,8 @@ def _next_command(
     context = click.get_current_context()
     _, gpu = counted(context.params["hardware"])
     gpus = quote(f"{num_gpus}x{gpu}" if num_gpus else gpu)
-    words = [f"specmodel predict {quote(context.params['target'] or target)} {gpus}"]
+    model = "-" if context.params["target"] == "-" else target
+    words = [f"specmodel predict {quote(model)} {gpus}"]
     for parameter in context.command.params:
         name = parameter.name or ""
         typed = context.get_parameter_source(name) == ParameterSource.COMMANDLINE

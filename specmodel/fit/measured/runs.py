@@ -6,15 +6,18 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from specmodel.base.errors import InputError
+from specmodel.base.naming import checkpoint, is_id
 from specmodel.base.units import LARGEST_NUMBER
 from specmodel.fit.measured.aliases import shipped_model
 from specmodel.fit.measured.tables import DEFAULT_CONTEXT, Served
+from specmodel.models.architecture import list_architectures
 
 MOST_APART = 0.1  # share by which the batch may differ from the one asked for without a note [-]
 MOST_PER_EVENT = 1.2  # tokens that an event of a stream brings on average without a draft [token]
@@ -232,13 +235,32 @@ def need_plain(runs: Sequence[Run]) -> None:
 
 
 def named_model(runs: Sequence[Run]) -> str:
-    """Return the shipped architecture that benchmarks are of, empty if they name none or several.
+    """Return what to load the model of benchmarks by, empty if they name none or several.
 
-    >>> named_model([])
-    ''
+    Where some names tell the dtype of weights and others none, it is that of all; an InputError
+    refuses runs of several.
     """
+    named = [named_checkpoint(run.model) for run in runs]
+    dtypes = {dtype: name for name, dtype in named if dtype}
+    if len(dtypes) > 1:
+        raise InputError("benchmarks", ", ".join(dtypes.values()), "runs of weights of one dtype")
     found = {shipped_name(run.model) for run in runs}
-    return found.pop() if len(found) == 1 else ""
+    return "".join(dtypes.values()) or found.pop() if len(found) == 1 else ""
+
+
+def named_checkpoint(name: str) -> tuple[str, str]:
+    """Return the name to load a model by, and the dtype of weights that this name tells.
+
+    It is that of the shipped architecture where it tells none, and empty where none is meant.
+
+    >>> named_checkpoint("/models/Qwen3-30B-A3B-Instruct-2507-FP8")
+    ('Qwen3-30B-A3B-Instruct-2507-FP8', 'fp8_block')
+    >>> named_checkpoint("Qwen/Qwen3-30B-A3B")
+    ('qwen3-30b-a3b', '')
+    """
+    own = name if is_id(name) else Path(name).name
+    dtype = (checkpoint(own, list_architectures()) or ("", ""))[1]
+    return (own, dtype) if dtype else (shipped_name(name), "")
 
 
 def check_model(runs: Sequence[Run], target: str) -> None:
