@@ -244,10 +244,12 @@ def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
     if kernels.record is None:
         return {}
     places = {kind: kernels.place(kind, *run[kind]) for kind in FITTED_KINDS if kind in run}
-    typical, assumed = kernels.typical, dict[str, Any]()
+    assumed = dict[str, Any]()
     for kind, place in places.items():
-        taken = place[0] if place and place[0] != kind and KINDS[place[0]].assumption else ""
-        is_typical = place[0] in typical if taken and place else kind in typical
+        if place is None:
+            continue
+        taken = place[0] if place[0] != kind and KINDS[place[0]].assumption else ""
+        is_typical = place not in kernels.borrowed and kernels.is_typical(place)
         if taken or (is_typical and kind in MAIN_KINDS):
             assumed[kind] = Note("kernels", {"taken": taken, "is_typical": is_typical})
     assumed |= _assumed_of_link(deployment)
