@@ -153,6 +153,30 @@ def record_text(name: str) -> str:
     return "\n".join([*notes, toml_text(record)])
 
 
+_TO_FILL_IN = """\
+# A GPU of your own: put its figures in place of those below, of {name},
+# and give the path of the file to predict. Bytes, bytes a second, seconds; peaks
+# are dense [FLOP/s], a link's is that of one direction of one GPU. A GPU that
+# stands alone has no [link] and no [network].
+"""
+
+
+def template_text(name: str) -> str:
+    """Return a GPU as lines that a person changes into another one, without what was fitted."""
+    from specmodel.base.records import toml_text
+
+    gpu = specmodel.load_hardware(name, "name")
+    sheet, alike = "vendor data sheet", f"taken from {gpu.name}"
+    changes: dict[str, object] = {"name": "My GPU", "fitted": {}, "memory.source": sheet}
+    changes |= {f"dtype.{dtype}.source": f"{sheet}, dense" for dtype in gpu.dtype}
+    if gpu.link:
+        changes |= {"link.all_reduce": {}, "link.source": sheet}
+        changes |= {"link.latency_source": alike, "link.efficiency_source": alike}
+    if gpu.network:
+        changes |= {"network.source": sheet}
+    return _TO_FILL_IN.format(name=gpu.name) + toml_text(gpu.with_changes("name", changes))
+
+
 def _read(path: str) -> Record:
     """Return the record in a file; its kind follows from a key that only this kind has."""
     from specmodel.base.records import read_mapping
