@@ -301,7 +301,8 @@ def _first_fault(
         case "union_tag_invalid" | "union_tag_not_found":
             kinds = sorted(str(_kind(record)) for record in _records_at(cls, path))
             return InputError(f"{name}.kind", fault["input"].get("kind"), " or ".join(kinds))
-    also = f"; not given: {', '.join(lacking)}" if len(lacking) > 1 else ""
+    is_told = len(lacking) > 1 and path != ("schema_version",)
+    also = f"; not given: {', '.join(lacking)}" if is_told else ""
     return InputError(name, fault["input"], f"{expected}{also}")
 
 
