@@ -116,8 +116,8 @@ def resolve(
         engine = engine.with_graphs_of(_degree("graph_limit", given, LARGEST_GRAPH))
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
-    if hardware.kind == "cpu":  # its host is the processor that computes, and has no second stream
-        engine = replace(engine, hides_host="none", shared_beside=())
+    if hardware.kind == "cpu":  # its host computes itself: no second stream, no graphs
+        engine = replace(engine, hides_host="none", shared_beside=(), graphs=None)
     if chosen["state_rollback"] not in ROLLBACKS:
         expected = f"one of: {', '.join(ROLLBACKS)}"
         raise InputError("state_rollback", chosen["state_rollback"], expected)
