@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
@@ -163,18 +164,15 @@ _TO_FILL_IN = """\
 
 def template_text(name: str) -> str:
     """Return a GPU as lines that a person changes into another one, without what was fitted."""
+    from dataclasses import replace
+
     from specmodel.base.records import toml_text
 
     gpu = specmodel.load_hardware(name, "name")
-    sheet, alike = "vendor data sheet", f"taken from {gpu.name}"
-    changes: dict[str, object] = {"name": "My GPU", "fitted": {}, "memory.source": sheet}
-    changes |= {f"dtype.{dtype}.source": f"{sheet}, dense" for dtype in gpu.dtype}
-    if gpu.link:
-        changes |= {"link.all_reduce": {}, "link.source": sheet}
-        changes |= {"link.latency_source": alike, "link.efficiency_source": alike}
-    if gpu.network:
-        changes |= {"network.source": sheet}
-    return _TO_FILL_IN.format(name=gpu.name) + toml_text(gpu.with_changes("name", changes))
+    link = gpu.link and replace(gpu.link, all_reduce={})
+    text = toml_text(replace(gpu, name="My GPU", fitted={}, link=link))
+    text = re.sub(r"(source) = .*", r'\1 = "where this is from"', text)
+    return _TO_FILL_IN.format(name=gpu.name) + text
 
 
 def _read(path: str) -> Record:
