@@ -280,6 +280,8 @@ def _next_command(
     runs: Sequence[measured.Run], output: str, target: str, num_gpus: int | None
 ) -> str:
     """Return the command that predicts with an engine, for the place and acceptance of the runs."""
+    from specmodel.cost.usual import NO_DRAFTER
+
     context = click.get_current_context()
     _, gpu = counted(context.params["hardware"])
     gpus = quote(f"{num_gpus}x{gpu}" if num_gpus else gpu)
@@ -288,7 +290,7 @@ def _next_command(
     for parameter in context.command.params:
         name = parameter.name or ""
         typed = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
-        if typed and name not in _NOT_TYPED_ON:
+        if typed and name not in _NOT_TYPED_ON and context.params[name] != NO_DRAFTER:
             values = context.params[name]
             for value in values if isinstance(values, tuple) else [values]:
                 words.append(f"{parameter.opts[0]} {quote(str(value))}")
