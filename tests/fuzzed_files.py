@@ -67,6 +67,7 @@ _TABLES = {
     "4,1,0.8,0.82,\n",
     "measured.csv": "engine,draft_length,tokens_per_step,concurrency,step_ms,step_batch,"
     "step_spread,repeats\nvllm,0,1,4,21.5,3.9,0.02,3\nvllm,3,2.4,4,33.1,3.8,0.03,3\n",
+    "own.csv": "request,proposed_tokens,accepted_tokens\na,4,2\na,4,1\nb,0,0\n",
     "steps.csv": "draft_length,emitted_tokens,phase,utility,window_utility\n0,1,baseline,,\n"
     "3,3,test,1.5,\n3,4,set,1.5,1.2\n",
     "engines.csv": "model,dtype,system,backend,gpus,isl,osl,concurrency,measured_tpot_ms,"
@@ -99,6 +100,7 @@ def write_files(folder: Path) -> None:
     made["load.csv"] = "arrival_time,prompt_tokens,output_tokens\n0,90,9\n0.5,400,30\n2,7,3\n"
     made["slots.json"] = '{"1": {"candidate_steps": [1, 3]}}'
     made["lengths.json"] = "[[1, 4, 3], [5, 16, 1]]"
+    made["own.jsonl"] = '{"accepted_tokens": [3, 2, 0]}\n[1, 0]\n'
     made["texts.jsonl"] = '{"prompt": "a b c a b c d", "output": "a b c d a b"}\n' * 3
     made |= _TABLES
     ids = [1, 2, 3, 4, 5, 1, 2, 3, 4, 6, 7]

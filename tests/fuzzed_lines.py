@@ -88,9 +88,9 @@ BASES = [
     " --replications 1 --policy table:lengths.json --csv",
     f"trace sample code-ngram {DRAWN} --output drawn.jsonl",
     "trace ngram requests.jsonl --output made.jsonl",
-    "trace describe trace.jsonl code-ngram",
+    "trace describe trace.jsonl own.csv own.jsonl code-ngram",
     *("list h200_sxm", "list model.toml", "list preset.toml", "list config.json"),
-    *("list engine.toml", "list hardware", "list presets"),
+    *("list engine.toml", "list hardware", "list l40s --template"),
     *(
         "acceptance before.prom",
         "acceptance before.prom after.prom",
@@ -126,6 +126,7 @@ BASES = [
     "break-even qwen3-30b h200 --batch-size 1,16",
     f"compare mixtral-8x7b 8xh200 {RATE} --tensor-parallel 8 --data-parallel 1 --batch-size 4",
     "list policies",
+    "list presets",
     "list ./served",
     "predict --view plain --target ./served --hardware t4 --batch-size 1 --ignore-config-key "
     "sliding_window",
@@ -191,7 +192,7 @@ WORDS = {
     "dtype": "bf16 fp8 fp4 int4 int8 fp16 fp32 mxfp4",
     "popularity": "popularity.txt",
     "step_times": "times.csv",
-    "trace": "trace.jsonl code-ngram chat-eagle math-ngram+chat-eagle preset.toml",
+    "trace": "trace.jsonl own.csv own.jsonl code-ngram math-ngram+chat-eagle preset.toml",
     "policies": (
         "none oracle greedy best-fixed fixed:9 bandit sglang cascade:first_draft_length=1"
         " goodput:memory=5 table:lengths.json nowhere:Policy fixed: cascade:backoff_factor=0,none"

@@ -268,8 +268,17 @@ def read_text(path: Path, argument: str, kind: str) -> str:
 def _first_fault(
     cls: type[Record], data: object, error: "ValidationError", argument: str
 ) -> InputError:
-    """Return the fault to report: an unknown key before a missing one that it may be meant for."""
-    fault = min(error.errors(include_url=False), key=_urgency)
+    """Return the fault to report, with all fields that are missing.
+
+    An unknown key comes before a missing one that it may be meant for.
+    """
+    faults = error.errors(include_url=False)
+    fault = min(faults, key=_urgency)
+    lacking = [
+        _joined(_place(data, found["loc"]), str(found["loc"][-1]))
+        for found in faults
+        if found["type"] == "missing" and isinstance(found["loc"][-1], str)
+    ]
     path, expected = fault["loc"], fault["msg"].removeprefix("Input should be ")
     name = _joined(argument, _place(data, path))
     cause = fault.get("ctx", {}).get("error")
@@ -286,17 +295,21 @@ def _first_fault(
             expected = "a list, in a file of its own"
         case "missing" if isinstance(path[-1], int):
             return InputError(name, fault["input"], f"at least {path[-1] + 1} values")
+        case "missing" if len(lacking) > 1:
+            return InputError(argument, None, f"these fields to be given: {', '.join(lacking)}")
         case "missing":
             return InputError(_joined(name, str(path[-1])), None, "this field to be given")
         case "union_tag_invalid" | "union_tag_not_found":
             kinds = sorted(str(_kind(record)) for record in _records_at(cls, path))
             return InputError(f"{name}.kind", fault["input"].get("kind"), " or ".join(kinds))
-    return InputError(name, fault["input"], expected)
+    is_told = len(lacking) > 1 and path != ("schema_version",)
+    also = f"; not given: {', '.join(lacking)}" if is_told else ""
+    return InputError(name, fault["input"], f"{expected}{also}")
 
 
 def _urgency(fault: "ErrorDetails") -> int:
-    """Rank a fault: the version first, which decides what is known, then unknown keys."""
-    if fault["loc"] == ("schema_version",):
+    """Rank a fault: another version first, which decides what is known, then unknown keys."""
+    if fault["loc"] == ("schema_version",) and fault["type"] != "missing":
         return 0
     return 1 if fault["type"] == "unexpected_keyword_argument" else 2
 

@@ -81,7 +81,8 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
     write_text(output, made.text)
     click.echo(calibration_text(made, start.total - start.done, start.total))
     click.echo(f"Written: {output}, [fitted.torch]; rows: {rows}")
-    click.echo(f"To predict: --hardware {output} --stack torch\n")
+    dtypes = " --weight-dtype fp32 --kv-dtype fp32" if info.dtype == "fp32" else ""
+    click.echo(f"To predict: --hardware {output} --stack torch{dtypes}\n")
     told = [
         f"{kind} {fitting.fit.mean_error:.1%} (median {fitting.fit.median_error:.1%})"
         for (kind, _), fitting in made.fits.items()

@@ -3,7 +3,7 @@
 import click
 
 from specmodel.base.errors import InputError
-from specmodel.cli.settings import SETTINGS, ignore_option
+from specmodel.cli.settings import SETTINGS, ignore_option, own
 from specmodel.show import catalog
 
 
@@ -14,7 +14,8 @@ def _kinds(_context: click.Context, _parameter: click.Parameter, start: str) -> 
 @click.command("list", context_settings=SETTINGS)
 @ignore_option("name")
 @click.argument("name", required=False, metavar="KIND|NAME", shell_complete=_kinds)
-def list_command(name: str | None) -> None:
+@own("template", bool, "Of a GPU: the lines to change into one of your own, which load.")
+def list_command(name: str | None, *, template: bool) -> None:
     """List what ships with the package, or show a record of it as TOML.
 
     KIND is hardware, architectures, engines, drafters, acceptance, policies, presets, words or
@@ -25,6 +26,7 @@ def list_command(name: str | None) -> None:
     Examples:
       specmodel list hardware
       specmodel list h200_sxm
+      specmodel list h200_sxm --template
     """
     if name is None:
         raise InputError("kind", None, ", ".join([*sorted(catalog.ROWS), "or a name in these"]))
@@ -32,4 +34,7 @@ def list_command(name: str | None) -> None:
     if name == "tables":
         expected = "python calibration/dataset.py of a checkout, which lists them"
         raise InputError("kind", name, expected)
+    if template:
+        click.echo(catalog.template_text(name))
+        return
     click.echo(catalog.listing(name) if name in catalog.ROWS else catalog.record_text(name))

@@ -36,7 +36,6 @@ from specmodel.show.fitted import (
 )
 
 _UNTOLD = "what the files do not tell: a name or path"
-_NO_DRAFTS = "a run that drafts: no file counts drafts; none, where all runs are plain"
 _NOT_TYPED_ON = (
     *("measurements", "output", "overwrite", "name", "target", "hardware", "engine", "stack"),
     *("draft_length", "tree_width", "verify_tokens", "source", "version", "force"),
@@ -167,10 +166,13 @@ def _read(
     paths: Sequence[str], options: dict[str, Any]
 ) -> tuple[Sequence[measured.Run], dict[str, Any]]:
     """Return the runs of files, and options with the target that they name."""
+    from specmodel.cost.usual import NO_DRAFTER
+    from specmodel.fit.measured.runs import shipped_name
+
     refuse_given(options, ["host_speed"], "none: the runs tell it")
     runs = measured.read_benchmarks(paths)
-    typed, named = options["target"], measured.named_model(runs)
-    target = named if typed in (None, measured.shipped_name(named)) else typed
+    named = measured.named_model(runs)
+    target = named if options["target"] in (None, shipped_name(named)) else options["target"]
     for name, value in (("target", target), ("hardware", options["hardware"])):
         if not value:
             said = f"; their model {runs[0].model} does not ship" if runs[0].model else ""
@@ -197,14 +199,14 @@ def _read(
             expected = f"that of {run.source}, whose file does not tell it"
             raise InputError("draft_length", None, expected)
     drafts = any(run.is_speculative for run in runs)
-    if options["drafter"] is None and drafts:
+    drafter = None if options["drafter"] == NO_DRAFTER else options["drafter"]
+    if drafter is None and drafts:
         raise InputError("drafter", None, f"{_UNTOLD}, as some runs draft")
-    if options["drafter"] and len(runs) > 1 and not drafts:
-        untold = next((run for run in runs if run.may_draft), None)
-        expected = f"--draft-length too: {untold.draft_note}" if untold else _NO_DRAFTS
-        raise InputError("drafter", options["drafter"], expected)
+    untold = next((run for run in runs if run.may_draft), None)
+    if drafter and untold and len(runs) > 1 and not drafts:
+        raise InputError("drafter", drafter, f"--draft-length too: {untold.draft_note}")
     measured.need_plain(runs)
-    return runs, options | {"target": target}
+    return runs, options | {"target": target, "drafter": drafter}
 
 
 def _from_runs(
@@ -214,6 +216,7 @@ def _from_runs(
     from specmodel.cli.options import where_from
     from specmodel.cost.deploying import DEGREES, resolve
     from specmodel.cost.usual import deployed, what_ifs
+    from specmodel.fit.measured.runs import named_checkpoint
 
     name, told = _start(runs, options)
     laid_out, assumed = deployed(where_from(options | {"engine": name}))
@@ -235,6 +238,10 @@ def _from_runs(
     deployment, _ = resolve(values | {"engine": update.profile}, prefix="changes ")
     opening = [report.heading(deployment), *what_if_text(assumed)]
     opening.append(f"Started from the profile {base.name}, {told}.")
+    dtype = named_checkpoint(options["target"])[1]
+    if dtype and not options["weight_dtype"]:
+        takes = "--weight-dtype takes another"
+        opening.append(f"Weights in {dtype}, as the name {options['target']} tells; {takes}.")
     parts = [
         "\n".join(map(wrap, opening)),
         runs_table(runs, update),
@@ -273,14 +280,17 @@ def _next_command(
     runs: Sequence[measured.Run], output: str, target: str, num_gpus: int | None
 ) -> str:
     """Return the command that predicts with an engine, for the place and acceptance of the runs."""
+    from specmodel.cost.usual import NO_DRAFTER
+
     context = click.get_current_context()
     _, gpu = counted(context.params["hardware"])
     gpus = quote(f"{num_gpus}x{gpu}" if num_gpus else gpu)
-    words = [f"specmodel predict {quote(target)} {gpus}"]
+    model = "-" if context.params["target"] == "-" else target
+    words = [f"specmodel predict {quote(model)} {gpus}"]
     for parameter in context.command.params:
         name = parameter.name or ""
         typed = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
-        if typed and name not in _NOT_TYPED_ON:
+        if typed and name not in _NOT_TYPED_ON and context.params[name] != NO_DRAFTER:
             values = context.params[name]
             for value in values if isinstance(values, tuple) else [values]:
                 words.append(f"{parameter.opts[0]} {quote(str(value))}")

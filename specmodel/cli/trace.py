@@ -32,9 +32,12 @@ _FIGURES = {
 def trace() -> None:
     """Make and describe acceptance traces: what a drafter gets accepted, position by position.
 
-    A line of a trace is a request: proposed_tokens and accepted_tokens, lists by position; its
-    prompt_tokens, if known; and accepted_tokens_at_3 where a draft of 3 is another draft than the
-    first tokens of a longer one, as of drafters that write a block at once.
+    A line of a trace is a request: accepted_tokens, a list by output position: how many tokens of a
+    draft that starts there the target accepts; proposed_tokens likewise, by default as many at each
+    position as are ever accepted; its prompt_tokens, if known; and accepted_tokens_at_3 where a
+    draft of 3 is another draft than the first tokens of a longer one, as of drafters that write a
+    block at once. The header that `trace sample` writes may be left out, and the list may stand
+    alone; a CSV has a row for each position: request and accepted_tokens.
 
     \b
     Examples:
@@ -70,7 +73,7 @@ def ngram(
     from specmodel.replay.traces.files import trace_suffix
 
     refuse_inputs("output", output, {"the input": input_, "the tokenizer": tokenizer})
-    trace_suffix(output, "output")
+    trace_suffix(output)
     check_free(output, overwrite=overwrite)
     found = re.fullmatch(r"([1-9]\d{0,3}):([1-9]\d{0,3})", ngram)
     if found is None or int(found[1]) > int(found[2]):
@@ -117,7 +120,7 @@ def sample(
     from specmodel.replay.traces.files import trace_suffix
 
     refuse_inputs("output", output, {"the preset": preset})
-    trace_suffix(output, "output")
+    trace_suffix(output)
     check_free(output, overwrite=overwrite)
     drawn = _drawn(preset, requests, output_tokens, seed)
     traces.write_trace(drawn, output)

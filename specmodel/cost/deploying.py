@@ -119,8 +119,8 @@ def resolve(
     engine = engine.told_to({name for name in SWITCHES if given.get(name)})
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
-    if hardware.kind == "cpu":  # its host is the processor that computes, and has no second stream
-        engine = replace(engine, hides_host="none", shared_beside=())
+    if hardware.kind == "cpu":  # its host computes itself: no second stream, no graphs
+        engine = replace(engine, hides_host="none", shared_beside=(), graphs=None)
     if chosen["state_rollback"] not in ROLLBACKS:
         expected = f"one of: {', '.join(ROLLBACKS)}"
         raise InputError("state_rollback", chosen["state_rollback"], expected)
@@ -248,10 +248,12 @@ def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
     if kernels.record is None:
         return {}
     places = {kind: kernels.place(kind, *run[kind]) for kind in FITTED_KINDS if kind in run}
-    typical, assumed = kernels.typical, dict[str, Any]()
+    assumed = dict[str, Any]()
     for kind, place in places.items():
-        taken = place[0] if place and place[0] != kind and KINDS[place[0]].assumption else ""
-        is_typical = place[0] in typical if taken and place else kind in typical
+        if place is None:
+            continue
+        taken = place[0] if place[0] != kind and KINDS[place[0]].assumption else ""
+        is_typical = place not in kernels.borrowed and kernels.is_typical(place)
         if taken or (is_typical and kind in MAIN_KINDS):
             assumed[kind] = Note("kernels", {"taken": taken, "is_typical": is_typical})
     assumed |= _assumed_of_link(deployment)

@@ -166,9 +166,10 @@ def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[s
 def fitted_on(rows: Sequence[Served], steps: MeasuredSteps, version: str = "") -> dict[str, Any]:
     """Return what runs are of, as `FittedOn` has it; an empty version is one that is not known."""
     deployments = [resolve(row.deployment)[0] for row in rows]
-    lengths = [*steps.draft_length[steps.draft_length > 0]] or [1]
+    lengths = [*steps.draft_length[steps.draft_length > 0]]
     sizes = [max(round(row.points["batch_size"]), 1) for row in rows]
-    return provenance(deployments, sizes, lengths, version)
+    found = provenance(deployments, sizes, lengths or [0], version)
+    return found if lengths else found | {"drafters": []}
 
 
 def provenance(

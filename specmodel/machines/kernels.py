@@ -184,7 +184,7 @@ class Kernels:
     record
         The stack as its profile has it; None for the data sheet.
     typical
-        Kinds that the stack has no fit of, so that typical ones were taken.
+        Kinds that the stack has no fit of at their standard dtype, so that typical ones stand in.
     all_reduces
         Stack whose all-reduces run, if not of the same.
     borrowed
@@ -227,6 +227,13 @@ class Kernels:
         if fitted_dtype(kind) in fits:
             return kind, fitted_dtype(kind)
         return self.place(row.fallback, stored, arithmetic) if row.fallback else None
+
+    def is_typical(self, place: tuple[str, str]) -> bool:
+        """Tell whether the fit of a place is a typical one, as the stack has none."""
+        kind, dtype = place
+        if place in self.borrowed:
+            return self.borrowed[place] == TYPICAL
+        return kind in self.typical and not (self.record and dtype in self.record.of_kind(kind))
 
     def fit(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelFit | None:
         """Return the fit of `place`, with larger errors where it serves another dtype or kind.

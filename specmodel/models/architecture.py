@@ -44,6 +44,9 @@ class Architecture(Shape):
         Width of the embedding where it differs from `hidden_size` [-].
     max_positions
         Entries of a learned position embedding, 0 for rotary [token].
+    max_context_length
+        Longest context that the model is made for, None where that is not known; of a shape that
+        ships, the longest of its checkpoints [token].
     input_projection_size
         Width that a draft head projects down to `hidden_size` before its layers, 0 for none; in 16
         bits or more, and copied to each GPU, as engines have it [-].

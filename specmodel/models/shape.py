@@ -37,6 +37,7 @@ class Shape(Record):
     has_tied_embeddings: bool = False
     embedding_size: Size | None = None
     max_positions: Count = 0
+    max_context_length: Annotated[int, Setting(ge=1, le=10**9)] | None = None
     input_projection_size: Count = 0
     weight_dtype: StorageDtype = "bf16"
     attention_dtype: StorageDtype | None = None

@@ -11,6 +11,7 @@ import numpy as np
 from specmodel.base.notes import Note
 from specmodel.base.ranges import among
 from specmodel.base.units import FloatArray
+from specmodel.models.architecture import Architecture
 from specmodel.prediction.evaluate import Evaluation
 
 Assumed = Mapping[str, Any]
@@ -24,6 +25,7 @@ def notes_with_drafts(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
     best = e.best_draft_length
     found = (*at_best, *notes_of_times(e), *_beyond_measured(e, best), *_between_modules(e, best))
     longest = float(np.max(e.points["context_length"]))
+    found = (*found, *beyond_context(e.deployment.target, longest))
     if e.acceptance.source and longest > LONG_CONTEXT and best.any():
         found = (*found, Note("measured_at_short_context", {"context": longest}))
     every_step = assumed.get("proposal_rate") == 1
@@ -43,7 +45,16 @@ def plain_notes(e: Evaluation) -> tuple[Note, ...]:
         *e.memory.warnings(batch_size),
         *e.deployment.warnings(batch_size, none),
         *e.deployment.graph_warnings(batch_size, none + 1),
+        *beyond_context(e.deployment.target, e.points["context_length"]),
     )
+
+
+def beyond_context(target: Architecture, context_length: FloatArray | float) -> tuple[Note, ...]:
+    """Return a note where a context is longer than any that the target is made for [token]."""
+    asked = int(np.max(context_length))
+    longest = target.max_context_length or asked
+    values = {"context": asked, "longest": longest, "model": target.name}
+    return (Note("beyond_context", values),) if asked > longest else ()
 
 
 def notes_of_times(e: Evaluation) -> tuple[Note, ...]:

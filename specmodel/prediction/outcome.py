@@ -16,7 +16,12 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import StepTimes
 from specmodel.drafters.typical import TypicalHeads
 from specmodel.prediction.case import Case
-from specmodel.prediction.cautions import notes_of_times, notes_with_drafts, plain_notes
+from specmodel.prediction.cautions import (
+    beyond_context,
+    notes_of_times,
+    notes_with_drafts,
+    plain_notes,
+)
 from specmodel.prediction.columns import COLUMNS, Array, interval_of, with_interval
 from specmodel.prediction.evaluate import Evaluation
 from specmodel.prediction.intervals import Interval
@@ -115,7 +120,9 @@ class Prediction:
         if "draft_length" not in self._by_name:
             return plain_notes(self.evaluation)
         if self.turned:  # what a mean head would gain is no prediction of this one
-            return notes_of_times(self.evaluation)
+            contexts = self.evaluation.points["context_length"]
+            beyond = beyond_context(self.deployment.target, contexts)
+            return (*notes_of_times(self.evaluation), *beyond)
         return notes_with_drafts(self.evaluation, self.assumptions)
 
     @property

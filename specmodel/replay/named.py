@@ -27,13 +27,14 @@ def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[
     """
     from specmodel.base.units import check
     from specmodel.replay.blocks import Sample
-    from specmodel.replay.traces.files import SUFFIXES
+    from specmodel.replay.traces.files import SUFFIXES, TAKEN
 
     if Path(name).suffix in SUFFIXES:
         for option, size in sizes.items():
             raise InputError(option, size, "none, as the trace has its own")
         trace = traces.read_trace(name)
-        return trace, f"{Path(name).name}, {trace.num_requests} requests", []
+        told = [Path(name).name, f"{trace.num_requests} requests", trace.metadata.get(TAKEN)]
+        return trace, ", ".join(filter(None, told)), []
     presets = [preset.strip() for preset in name.split("+")]
     runaways = sizes.pop("runaway_share", 0.0)
     sizes = {"requests": DEFAULT_REQUESTS, "output_tokens": DEFAULT_OUTPUT_TOKENS} | sizes

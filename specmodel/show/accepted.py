@@ -220,12 +220,12 @@ def _text(measured: measure.MeasuredAcceptance) -> str:
 
 def _of_scrape(measured: measure.MeasuredAcceptance) -> str:
     """Return the command that predicts a running server, and what goes further."""
-    from specmodel.fit.measured import shipped_name
+    from specmodel.fit.measured.runs import named_checkpoint
 
     running = measured.running_requests
     sizes = [] if running is None else [max(round(running), 1)]
     forms = [[line] for line in _options(measured)]
-    name = shipped_name(measured.model_name)
+    name, _ = named_checkpoint(measured.model_name)
     told = _command(name, "GPU", sizes, forms, measured.max_draft_length)
     return "\n".join([told, *([wrap(_RUNNING)] if sizes else [])])
 

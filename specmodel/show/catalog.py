@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
@@ -151,6 +152,27 @@ def record_text(name: str) -> str:
     record: Any = _read(name) if is_path(name) else _find(name)
     notes = [f"# {title}: {value}" for title, value in _notes(record).items()]
     return "\n".join([*notes, toml_text(record)])
+
+
+_TO_FILL_IN = """\
+# A GPU of your own: put its figures in place of those below, of {name},
+# and give the path of the file to predict. Bytes, bytes a second, seconds; peaks
+# are dense [FLOP/s], a link's is that of one direction of one GPU. A GPU that
+# stands alone has no [link] and no [network].
+"""
+
+
+def template_text(name: str) -> str:
+    """Return a GPU as lines that a person changes into another one, without what was fitted."""
+    from dataclasses import replace
+
+    from specmodel.base.records import toml_text
+
+    gpu = specmodel.load_hardware(name, "name")
+    link = gpu.link and replace(gpu.link, all_reduce={})
+    text = toml_text(replace(gpu, name="My GPU", fitted={}, link=link))
+    text = re.sub(r"(source) = .*", r'\1 = "where this is from"', text)
+    return _TO_FILL_IN.format(name=gpu.name) + text
 
 
 def _read(path: str) -> Record:

@@ -90,6 +90,8 @@ def run_notes(runs: Sequence[Run], rows: Sequence[Served]) -> list[str]:
     notes = [f"Note: {run.batch_note}." for run in runs if run.batch_note]
     asking = "if it drafted, --drafter and --draft-length take it so"
     notes += [f"Warning: {run.draft_note}: {asking}." for run in runs if run.may_draft]
+    if rows[0].deployment.get("drafter") and not any(run.is_speculative for run in runs):
+        notes.append("Note: no run drafts, so that drafting stays as the profile has it.")
     known = sorted((row.noise, row.row) for row in rows if row.noise)
     if not known:
         return notes

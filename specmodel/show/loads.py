@@ -69,9 +69,12 @@ def _at_rates(
     notes: Sequence[str] = (),
 ) -> Answer:
     """Return what requests meet at the loads asked for, in all forms."""
+    from specmodel.prediction.cautions import beyond_context
     from specmodel.serving.study import not_carried
 
-    warnings = [_not_carried(rate, most) for rate, most in not_carried(rows).items()]
+    beyond = beyond_context(study.deployment.target, study.typical.longest)
+    warnings = [*map(str, beyond)]
+    warnings += [_not_carried(rate, most) for rate, most in not_carried(rows).items()]
     scheduler = asdict(study.scheduler(drafts=True))
     told = {**assumed, **{n: v for n, v in scheduler.items() if n not in dict(study.limits)}}
     if study.first_token_time:

@@ -208,6 +208,8 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     f" would, as the drafter stays loaded: down to {{speedup:.2f}}x, {_AVOIDED}",
     "beyond_measured": _beyond_measured,
     "between_modules": _between_modules,
+    "beyond_context": "a context of {context:,} is longer than the {longest:,} tokens that {model}"
+    " is made for: how well it answers there, and what is accepted, is not known",
     "measured_at_short_context": "the acceptance published is of prompts of some thousand tokens:"
     " at {context:,.0f} of context it was reported to fall, by half and more past 32,000, so give"
     " one measured there",

@@ -195,24 +195,27 @@ def _kernels(deployment: Deployment) -> str:
     kernels, record = deployment.kernels, deployment.kernels.record
     if record is None:
         return "Kernels: the data sheet's peaks, which none reaches."
-    told, is_held_out, run = dict[str, str](), True, kernels_of(deployment.target)
+    told, own, run = dict[str, str](), list[bool](), kernels_of(deployment.target)
     for kind in (kind for kind in MAIN_KINDS if kind in run):
         place, fit = kernels.place(kind, *run[kind]), kernels.fit(kind, *run[kind])
         if place and fit:
             (taken, dtype), stored = place, run[kind][0]
             other = f" (as {dtype})" if dtype != stored and stored != "fp16" else ""
+            if kernels.is_typical(place):
+                other = " (typical)"
+            else:
+                own.append(fit.is_held_out)
             told.setdefault(taken, f"{KINDS[taken].words}{other} {fit.mean_error:.0%}")
-            is_held_out &= fit.is_held_out
     errors, name = ", ".join(told.values()), f"{kernels.stack} {record.version}"
-    if kernels.stack == TYPICAL or record.lent_by:
-        lent = f"{name} of {record.lent_by} is taken"
+    if kernels.stack == TYPICAL or record.lent_by or not own:
+        lent = f"{name} of {record.lent_by} is taken" if record.lent_by and own else ""
         return (
-            f"Kernels: none were fitted on {deployment.hardware.name};"
-            f" {lent if record.lent_by else 'typical ones are assumed'},"
-            f" off by {errors} on a GPU left out."
+            f"Kernels: none were fitted on {deployment.hardware.name}"
+            f"{'' if own else f' in these dtypes by {name}'};"
+            f" {lent or 'typical ones are assumed'},"
+            f" off by {errors.replace(' (typical)', '')} on a GPU left out."
         )
-    judged = "shapes not fitted" if is_held_out else "what was fitted"
-    name = f"{kernels.stack} {record.version}"
+    judged = "shapes not fitted" if all(own) else "what was fitted"
     wanted = deployment.engine.stack
     if wanted not in (None, kernels.stack) and wanted not in deployment.hardware.fitted:
         name += f" (none of {deployment.engine.name}'s are fitted on {deployment.hardware.name})"

@@ -443,6 +443,18 @@ def test_model_configuration_by_path(tmp_path, run, rows):
     assert rows(f"{command} {path}") == rows(f"{command} {tmp_path}/") == rows(f"{command} {saved}")
 
 
+@pytest.mark.parametrize("name", ["h200_sxm", "rtx_4090", "gb10"])
+def test_the_template_of_a_gpu_loads_without_what_was_fitted(name, run, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(run(f"list {name} --template"), encoding="utf-8")
+    own, shipped = specmodel.load_hardware(path), specmodel.load_hardware(name)
+    assert (own.name, own.fitted) == ("My GPU", {})
+    assert own.link is None or not own.link.all_reduce
+    assert own.memory.peak_bytes_per_s == shipped.memory.peak_bytes_per_s
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 50
+    assert "typical ones are assumed" in " ".join(run(f"predict qwen3-8b {path}").split())
+
+
 @pytest.mark.parametrize("stack", ["my stack", "v1.2", 'a"b', "two\\nlines", "", "é]"])
 def test_a_stack_of_any_name_is_shown_so_that_it_loads_again(stack, run, tmp_path):
     profile, shown = tmp_path / "odd.toml", tmp_path / "shown.toml"

@@ -96,7 +96,23 @@ def test_a_drafter_is_asked_for_only_where_runs_draft(do: Any) -> None:
     told = "--target gpt-oss-120b --hardware h200_sxm --output mine.toml"
     assert "What the runs moved" in do(f"fit engine plain.json {told}")
     told += " --overwrite"
-    assert "--drafter: none given" in do(f"fit engine plain.json eagle3.json {told}", 2)
+    for none in ("", "--drafter none"):
+        line = do(f"fit engine plain.json eagle3.json {told} {none}", 2)
+        assert "--drafter: none given" in line
+
+
+@pytest.mark.parametrize("drafter", ["", "--drafter none", "--drafter eagle3"])
+@pytest.mark.parametrize("files", ["plain.json", "plain.json plain2.json"])
+def test_plain_runs_are_fitted_to_no_drafter(files: str, drafter: str, do: Any) -> None:
+    shutil.copy("plain.json", "plain2.json")
+    out = do(f"fit engine {files} --hardware h200 {drafter} --output mine.toml")
+    assert ("no run drafts" in out) == ("eagle3" in drafter)
+    fit = load_engine("mine.toml").fit
+    assert fit is not None
+    assert fit.fitted_on is not None
+    assert (fit.fitted_on.drafters, fit.fitted_on.draft_length) == ([], (0, 0))
+    printed = out[out.index("specmodel predict") :].replace("\\\n", " ")
+    assert "was not fitted on EAGLE-3 head" in do(printed.removeprefix("specmodel "))
 
 
 def test_names_are_taken_as_by_predict(do: Any) -> None:
@@ -312,6 +328,35 @@ def test_speedups_stand_beside_those_of_the_model(do: Any) -> None:
     for place in (0, 1):
         expected = float(plain[place]) / float(drafting[place])
         assert float(told[2 + place]) == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "fp8_block"),
+        ("/models/Qwen3-30B-A3B-FP8", "fp8_block"),
+        ("RedHatAI/Qwen3-30B-A3B-FP8-dynamic", "fp8"),
+        ("nvidia/Qwen3-30B-A3B-NVFP4", "fp4"),
+        ("Qwen/Qwen3-30B-A3B-GPTQ-Int4", "int4_g128"),
+        ("QuantTrio/Qwen3-30B-A3B-Instruct-2507-AWQ", "int4_g128"),
+    ],
+)
+@pytest.mark.parametrize("target", ["", "--target qwen3-30b"])
+def test_weights_have_the_dtype_of_the_name_in_the_files(
+    name: str, dtype: str, target: str, do: Any, folder: Path
+) -> None:
+    """Also where the shape was typed and one of two files tells; --weight-dtype goes before."""
+    drafted, plain = folder / "eagle3.jsonl", folder / "plain.jsonl"
+    drafted.write_text(drafted.read_text().replace("Qwen/Qwen3-30B-A3B", name))
+    fit = f"fit engine plain.jsonl eagle3.jsonl {target} --drafter eagle3 --hardware h100"
+    out = " ".join(do(f"{fit} --output mine.toml").replace("\\", "").split())
+    own = name.removeprefix("/models/")
+    assert f"Weights in {dtype}, as the name {own} tells" in out
+    assert f"specmodel predict {own} 2xh100" in out
+    assert "Weights in" not in do(f"{fit} --weight-dtype bf16")
+    assert f"predict {own} " in do("acceptance eagle3.jsonl")
+    plain.write_text(plain.read_text().replace("Qwen3-30B-A3B", "Qwen3-30B-A3B-W8A8"))
+    assert "expected runs of weights of one dtype" in do(fit, 2)
 
 
 def test_the_gpus_are_those_that_the_server_told(do: Any) -> None:

@@ -1,6 +1,7 @@
 """CUDA graphs: which passes an engine captures by default, and what larger ones take."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,6 +44,13 @@ def test_defaults_are_those_of_the_engines(engine, hardware, gpus, count, unit):
     name = f"{limit.default_of} (own runs)"
     own = load_engine(engine).with_changes("engine", {"name": name})
     assert limit_of(own, hardware, gpus) == limit
+
+
+def test_a_processor_has_none():
+    cpu = Path(__file__).parents[2] / "calibration/results/intel_xeon_2_threads/cpu.toml"
+    found = predicted(hardware=cpu, drafter="ngram", batch_size=512)
+    assert found.deployment.graph_limit is None
+    assert not any("graph" in warning for warning in found.warnings)
 
 
 @pytest.mark.parametrize("engine", ["ideal", "tensorrt-llm", "vllm-moesd-2025"])

@@ -87,7 +87,7 @@ def test_parts_that_see_or_hear_are_not_read(write):
     assert Architecture.from_hf_config(write(config)).num_layers == 4
 
 
-@each_row("key", sorted(harmless_keys()))
+@each_row("key", sorted(harmless_keys() - {"max_position_embeddings"}))
 def test_a_harmless_key_changes_nothing(write, key):
     plain = Architecture.from_hf_config(write(LLAMA))
     assert Architecture.from_hf_config(write(LLAMA | {key: LLAMA.get(key, 7)})) == plain

@@ -331,8 +331,37 @@ def test_config_gives_the_shipped_shape(read, name, config):
     mine, shipped = read(config), load_architecture(name)
     assert mine.total_parameters == shipped.total_parameters
     assert mine.active_parameters == shipped.active_parameters
-    labels = {"name", "source"}
+    labels = {"name", "source", "max_context_length"}
     assert without_fields(mine, labels) == without_fields(shipped, labels)
+
+
+@each_row(
+    ("config", "longest"),
+    [
+        ({}, None),
+        ({"max_position_embeddings": 40_960}, 40_960),
+        ({"max_position_embeddings": "long"}, None),
+        ({"rope_scaling": {"factor": 4.0}}, None),
+        (
+            {
+                "max_position_embeddings": 40_960,
+                "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+                                 "original_max_position_embeddings": 32_768},
+            },
+            131_072,
+        ),
+        ({"max_position_embeddings": 4096, "rope_scaling": {"factor": 4}}, 16_384),
+        (
+            {"max_position_embeddings": 131_072, "rope_parameters": {
+                "rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}},
+            131_072,
+        ),
+        ({"max_position_embeddings": 8192, "rope_parameters": {"full_attention": {}}}, 8192),
+    ],
+)  # fmt: skip
+def test_the_longest_context_is_the_stretched_one(read, config, longest):
+    llama = {key: value for key, value in LLAMA.items() if key != "max_position_embeddings"}
+    assert read(llama | config).max_context_length == longest
 
 
 def test_mistral_7b(read):
@@ -1018,7 +1047,7 @@ def test_key_of_another_moe_family(read, config, key):
         ("num_nextn_predict_layers", 0),
         ("compression_config", None),
         ("num_mtp_modules", 0),
-        ("rope_scaling", {"factor": 8.0}),
+        ("rope_scaling", {"rope_type": "default"}),
         ("attention_bias", True),
     ],
 )

@@ -143,6 +143,12 @@ def test_a_fault_is_one_line_with_argument_key_and_value(changes, message):
 def test_what_is_missing_or_no_table_is_named():
     with pytest.raises(InputError, match=r"^drawing\.parts: got None; expected this field to be"):
         build(Drawing, {"name": "House"}, "drawing")
+    message = r"^drawing: got None; expected these fields to be given: name, parts\[0\]\.radius$"
+    with pytest.raises(InputError, match=message):
+        build(Drawing, {"parts": [{"kind": "disc"}]}, "drawing")
+    message = r"^drawing\.nam: got 'House'; expected a known field: name; not given: name, parts$"
+    with pytest.raises(InputError, match=message):
+        build(Drawing, {"nam": "House"}, "drawing")
     with pytest.raises(InputError, match=r"^drawing: got \[\]; expected a valid dictionary or"):
         build(Drawing, [], "drawing")
     with pytest.raises(InputError, match=r"^name: got 1; "):

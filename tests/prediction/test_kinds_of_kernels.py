@@ -157,6 +157,26 @@ def test_typical_kernels_that_stand_in_are_said():
     assert "recurrence" not in deploy(**point, hardware="h200_sxm", stack="datasheet")[1]
 
 
+def test_kernels_fitted_in_another_dtype_are_not_said_to_be_taken():
+    """As by `calibrate` in fp32: a model in bf16 takes typical ones, one in fp32 its own."""
+    fit = KernelFit(**(FIT | {"arithmetic_dtype": "fp32", "mean_error": 0.42}))
+    own = replace(stack(), experts={"fp32": fit}, gemm={"fp32": fit}, attention={"fp32": fit})
+    gpu = replace(load_hardware("h200_sxm"), fitted={"torch": own})
+    gpu = replace(gpu, dtype={"fp32": gpu.dtype["bf16"]})
+    names = {"target": "qwen3-30b-a3b", "hardware": gpu, "stack": "torch"}
+    wide = dict.fromkeys(("weight_dtype", "kv_dtype"), "fp32")
+    kinds = ("experts", "gemm", "attention")
+    for dtypes, is_own in (({}, False), (wide, True)):
+        deployment, assumed = deploy(**names, **dtypes)
+        told = behind(deployment)[0]
+        assert ("fitted; off by experts 42%, gemm 42%, attention 42%" in told) == is_own
+        assert ("none were fitted on NVIDIA H200 SXM in these dtypes by torch 1" in told) != is_own
+        assert all((f"{kind}_bf16" in assumed) != is_own for kind in kinds)
+        assert not {*kinds} & assumed.keys()
+    mixed = behind(deploy(**names, weight_dtype="fp32")[0])[0]
+    assert "attention (typical) 24% on" in mixed
+
+
 def test_nobody_timed_state_spaces_so_that_recurrences_stand_in_with_larger_errors():
     record = stack(gemm={}, recurrence={"memory_efficiency": 0.7, "mean_error": 0.02})
     kernels = stack_kernels("made", record)

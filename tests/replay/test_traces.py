@@ -288,6 +288,50 @@ def test_json_lines_are_as_documented(tmp_path):
     assert_same(read_trace(path), trace)
 
 
+PLAIN = "request,accepted_tokens\n" + "a,3\na,2\nb,0\na,1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "proposed", "accepted"),
+    [
+        ("a.jsonl", json_text().partition("\n")[2], [[4, 0, 2], [3]], [[1, 0, 2], [3]]),
+        ("a.jsonl", '{"accepted_tokens": [2, 0]}\n[1]\n', [[2, 2], [2]], [[2, 0], [1]]),
+        ("a.jsonl", "[0]", [[1]], [[0]]),
+        ("a.csv", PLAIN, [[3, 3, 3], [3]], [[3, 2, 1], [0]]),
+        ("a.csv", "accepted_tokens\n2\n0\n", [[2, 2]], [[2, 0]]),
+        ("a.csv", "proposed_tokens,accepted_tokens\n4,2\n0,0\n", [[4, 0]], [[2, 0]]),
+    ],
+)
+def test_a_trace_needs_no_header(name, text, proposed, accepted, tmp_path, run):
+    """The longest draft is the largest count, and as long as that are drafts that are not told."""
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    found, longest = read_trace(path), max(1, *map(max, proposed))
+    assert_same(replace(found, metadata={}), make_trace(proposed, accepted, longest))
+    is_told = [*found.metadata.values()] == [f"drafts of {longest} tokens at each position"]
+    assert is_told == ("proposed" not in text)
+    assert name in run(f"trace describe {path}")[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("2\n1\n", r"expected columns accepted_tokens as well"),
+        ("request,accepted_tokens\na,x\n", "request a accepted_tokens: got 'x'; expected a list"),
+        ("accepted_tokens\n1.5\n", "accepted_tokens: got 1.5; expected a list of whole"),
+        ("accepted_tokens\n", "accepted_tokens: got .*at least one"),
+        ("request,accepted_tokens\n", "expected a header"),
+        ("accepted_tokens,seed\n1,2\n", "seed: got .*expected only accepted_tokens"),
+    ],
+)
+def test_tables_that_are_no_trace_are_refused(text, message, tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=message) as caught:
+        read_trace(path)
+    assert str(caught.value).startswith(f"trace {path}")
+
+
 def changed(**changes):
     return json_text(HEADER | changes)
 
@@ -312,8 +356,15 @@ BAD_TEXTS = [
     (at(1, (1, 1, 1)), r"line 2 accepted_tokens_at_1\[1\]: got 1; expected at most proposed"),
     (at(1, (1,)), "line 2 accepted_tokens_at_1: got '1 positions'; expected 3 positions"),
     ("", " None; expected a header"),
-    (json_text().partition("\n")[2], "line 1: .*expected a header"),
-    ("[1]\n", "line 1: got .1.; expected a header"),
+    ("{}\n", "line 1: got .*expected a header"),
+    ("[1]\n[]\n", "line 2 accepted_tokens: got .*at least one"),
+    ("[1]\n3\n", "line 2: got 3; expected an object with accepted_tokens"),
+    ("[256]\n", r"line 1 accepted_tokens\[0\]: got 256; expected .* = 255"),
+    ('{"accepted_tokens": [1], "seed": 1}\n', "line 1 seed: got 1; expected only accepted"),
+    (
+        '{"accepted_tokens": [1], "proposed_tokens": [2]}\n[1]\n',
+        "line 2 proposed_tokens: got None; expected this key to be given",
+    ),
     (changed(schema="other"), "line 1: .*'other'"),
     (changed(schema_version=2), "line 1 schema_version: got 2; expected 1"),
     (changed(schema_version=True), "line 1 schema_version: got True; expected 1"),
@@ -391,8 +442,8 @@ def test_json_lines_that_are_refused(text, message, tmp_path):
     [
         ("absent.jsonl", r"trace: got '.*absent.jsonl'; expected a file .*\(No such file"),
         ("folder.jsonl", r"trace: got '.*folder.jsonl'; expected a file .*\(Is a directory"),
-        ("mine.csv", r"trace: got '.*mine.csv'; expected a \.jsonl or \.parquet file"),
-        ("mine", r"trace: got '.*mine'; expected a \.jsonl or \.parquet file"),
+        ("mine.txt", r"trace: got '.*mine.txt'; expected a \.jsonl or \.parquet or \.csv file"),
+        ("mine", r"trace: got '.*mine'; expected a \.jsonl or \.parquet or \.csv file"),
     ],
 )
 def test_files_that_are_refused(name, message, tmp_path):

@@ -235,26 +235,32 @@ def need_plain(runs: Sequence[Run]) -> None:
 
 
 def named_model(runs: Sequence[Run]) -> str:
-    """Return the shipped architecture that benchmarks are of, empty if they name none or several.
+    """Return what to load the model of benchmarks by, empty if they name none or several.
 
-    It is the name of a checkpoint as they have it where that tells the dtype.
-
-    >>> named_model([])
-    ''
+    Where some names tell the dtype of weights and others none, it is that of all; an InputError
+    refuses runs of several.
     """
-    found = {_checkpoint_name(run.model) for run in runs}
-    return found.pop() if len(found) == 1 else ""
+    named = [named_checkpoint(run.model) for run in runs]
+    dtypes = {dtype: name for name, dtype in named if dtype}
+    if len(dtypes) > 1:
+        raise InputError("benchmarks", ", ".join(dtypes.values()), "runs of weights of one dtype")
+    found = {shipped_name(run.model) for run in runs}
+    return "".join(dtypes.values()) or found.pop() if len(found) == 1 else ""
 
 
-def _checkpoint_name(name: str) -> str:
-    """Return the shipped architecture that a name or a folder stands for, with its dtype if told.
+def named_checkpoint(name: str) -> tuple[str, str]:
+    """Return the name to load a model by, and the dtype of weights that this name tells.
 
-    >>> _checkpoint_name("/models/Qwen3-8B-FP8"), _checkpoint_name("Qwen/Qwen3-8B")
-    ('Qwen3-8B-FP8', 'qwen3-8b')
+    It is that of the shipped architecture where it tells none, and empty where none is meant.
+
+    >>> named_checkpoint("/models/Qwen3-30B-A3B-Instruct-2507-FP8")
+    ('Qwen3-30B-A3B-Instruct-2507-FP8', 'fp8_block')
+    >>> named_checkpoint("Qwen/Qwen3-30B-A3B")
+    ('qwen3-30b-a3b', '')
     """
-    typed = name if is_id(name) else Path(name).name
-    told = checkpoint(typed, list_architectures())
-    return typed if told and told[1] else shipped_name(name)
+    own = name if is_id(name) else Path(name).name
+    dtype = (checkpoint(own, list_architectures()) or ("", ""))[1]
+    return (own, dtype) if dtype else (shipped_name(name), "")
 
 
 def check_model(runs: Sequence[Run], target: str) -> None:

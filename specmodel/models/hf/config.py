@@ -84,6 +84,7 @@ def _outer_fields(reader: Reader) -> Fields:
         "hidden_size": reader.whole("hidden_size"),
         "vocabulary_size": reader.whole("vocab_size"),
         "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),
+        "max_context_length": reader.longest_context(),
     }
     if family.has_residuals:
         fields |= residuals(reader)

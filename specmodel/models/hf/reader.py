@@ -17,6 +17,7 @@ Layers = Sequence[Fields | None]
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 _MAX_SIZE = 10**7
+_MAX_CONTEXT = 10**8
 _MOST = dict.fromkeys(("num_hidden_layers", "num_layers"), 10_000)
 """Largest numbers of what is listed one by one."""
 
@@ -146,6 +147,18 @@ class Reader:
         if type(value) is not int or not minimum <= value <= most:
             raise self.fault(key, f"a whole number from {minimum} to {most}")
         return value
+
+    def longest_context(self) -> int | None:
+        """Return the most positions a model is made for, stretched ones too; None if not told.
+
+        Where they are stretched ``max_position_embeddings`` says so mostly, but not always.
+        """
+        told = [self.get("rope_scaling"), self.get("rope_parameters")]
+        rope = next((each for each in told if isinstance(each, dict)), {})
+        positions, factor = self.get("max_position_embeddings"), rope.get("factor")
+        first = rope.get("original_max_position_embeddings") or positions
+        stretched = first * factor if _is_number(first) and _is_number(factor) else 0
+        return round(max(positions, stretched)) if _is_number(positions) else None
 
     def sizes(self, row: str) -> Fields:
         """Return the fields of a mixer by a row of ``size_keys.toml``."""
@@ -281,6 +294,10 @@ class Reader:
         if not isinstance(value, str) or value not in _DTYPES:
             raise self.fault(key, f"one of: {', '.join(_DTYPES)}")
         return _DTYPES[value]
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and 1 <= value <= _MAX_CONTEXT
 
 
 _HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")

@@ -1,15 +1,16 @@
-"""Traces as files: JSON lines for people and tools, Parquet for small size.
+"""Traces as files: JSON lines for people and tools, Parquet for small size, CSV to be read.
 
 The first JSON line is the header: schema, its version, the longest draft recorded, the number of
 requests and metadata. Each further line is a request. In Parquet the header is in the metadata of
-the table's schema, and each row is a request.
+the table's schema, and each row is a request. Where JSON lines have no header, and in CSV, the
+longest draft is the largest count; where no proposals are told either, each is of that length.
 """
 
 import itertools
 import json
 import re
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,9 +32,15 @@ from specmodel.replay.traces.record import (
 
 SCHEMA = "specmodel-trace"
 SCHEMA_VERSION = 1
-SUFFIXES = (".jsonl", ".parquet")
+WRITTEN = (".jsonl", ".parquet")
+SUFFIXES = (*WRITTEN, ".csv")
 AT = re.compile(r"accepted_tokens_at_([1-9]\d{0,2})")
 """Columns with what is accepted of drafts of one length, if it depends on the length."""
+PROPOSED, ACCEPTED = COLUMNS
+TAKEN = "proposals taken"
+"""Metadata that says which proposals a file without them is read with."""
+REQUEST = "request"
+"""Column of a CSV that tells requests apart."""
 PROMPT = "prompt_tokens"
 """Column with the length of a request's prompt, if it is known."""
 
@@ -54,13 +61,17 @@ def read_trace(path: str | Path) -> Trace:
     Parameters
     ----------
     path
-        A .jsonl or .parquet file as `write_trace` writes it.
+        A .jsonl or .parquet file as `write_trace` writes it; JSON lines without the header, each a
+        request or the list of its accepted_tokens; or a .csv file with a row for each position:
+        accepted_tokens, and proposed_tokens and request where they are known.
     """
-    is_text = trace_suffix(path, "trace") == ".jsonl"
-    name = f"trace {path}"
-    rows = json_lines(path, "trace") if is_text else _parquet_rows(path, name)
+    suffix, name = trace_suffix(path, "trace", SUFFIXES), f"trace {path}"
+    rows = json_lines(path, "trace") if suffix == ".jsonl" else _ROWS[suffix](path, name)
     where, first = next(rows, (name, None))
-    header = _header(first, where)
+    if isinstance(first, list) or (isinstance(first, dict) and ACCEPTED in first):
+        header, rows = _with_header(itertools.chain([(where, first)], rows))
+    else:
+        header = _header(first, where)
     longest, positions = header["max_draft_length"], 0
     prompts: list[int] = []
     requests: list[tuple[Counts, ...]] = []
@@ -81,6 +92,26 @@ def read_trace(path: str | Path) -> Trace:
     lengths = [_length_of(name) for name in columns[len(COLUMNS) :]]
     trace = collect_trace(requests, longest, header["metadata"], lengths)
     return replace(trace, prompt_tokens=known)
+
+
+def _with_header(rows: Rows) -> tuple[dict[str, Any], Rows]:
+    """Return the header that requests without one are taken to have, and their proposals."""
+    kept, most, positions = list[tuple[str, Any]](), 1, 0
+    for where, row in rows:
+        request = {ACCEPTED: row} if isinstance(row, list) else row
+        kept.append((where, request))
+        told = PROPOSED if PROPOSED in kept[0][1] else ACCEPTED
+        need_keys(request, [told], where)
+        (counts,) = check_request({told: request[told]}, LONGEST_DRAFT, where)
+        most = max(most, int(counts.max()))
+        positions += len(counts)
+        check_positions(positions, where)
+    taken = {TAKEN: f"drafts of {most} tokens at each position"} if told == ACCEPTED else {}
+    header = {"max_draft_length": most, "num_requests": len(kept), "metadata": taken}
+    return header, (
+        (where, {PROPOSED: [most] * len(row[ACCEPTED]), **row} if told == ACCEPTED else row)
+        for where, row in kept
+    )
 
 
 def _length_of(column: str) -> int:
@@ -126,16 +157,18 @@ def write_trace(trace: Trace, path: str | Path) -> None:
         "num_requests": trace.num_requests,
         "metadata": dict(trace.metadata),
     }
-    is_text = trace_suffix(path, "output") == ".jsonl"
+    is_text = trace_suffix(path) == ".jsonl"
     _header(header, "trace")
     write_bytes(path, _json_bytes(trace, header) if is_text else _parquet_bytes(trace, header))
 
 
-def trace_suffix(path: str | Path, argument: str) -> str:
+def trace_suffix(
+    path: str | Path, argument: str = "output", suffixes: Sequence[str] = WRITTEN
+) -> str:
     """Return the suffix of a trace's file; refuse one that cannot be read or written here."""
     suffix = Path(path).suffix
-    if suffix not in SUFFIXES:
-        raise InputError(argument, str(path), f"a {' or '.join(SUFFIXES)} file")
+    if suffix not in suffixes:
+        raise InputError(argument, str(path), f"a {' or '.join(suffixes)} file")
     if suffix == ".parquet":
         _pyarrow(argument)
     return suffix
@@ -214,6 +247,25 @@ def _parquet_rows(path: str | Path, name: str) -> Rows:
         raise InputError(name, str(path), f"a well-formed Parquet file ({error})") from None
 
 
+def _csv_rows(path: str | Path, name: str) -> Rows:
+    """Yield the requests of a table with a row for each position; all are one without `request`."""
+    from specmodel.base.tables import need_columns, read_table
+
+    check_kind(path, name)
+    table = read_table(path, [REQUEST], name)
+    need_columns(table, [ACCEPTED], argument=name)
+    columns = [column for column in table if column != REQUEST]
+    parts = [(name, table)]
+    if REQUEST in table:
+        groups = table.groupby(REQUEST, sort=False, dropna=False)
+        parts = [(f"{name} request {request}", part) for request, part in groups]
+    for where, part in parts:
+        yield where, {column: part[column].tolist() for column in columns}
+
+
+_ROWS = {".parquet": _parquet_rows, ".csv": _csv_rows}
+
+
 def _rows_of(pyarrow: Any, file: Any, name: str) -> Rows:
     """Yield the header and the requests of an open Parquet file, some of them in memory."""
     schema, metadata = file.schema_arrow, file.metadata
@@ -278,7 +330,8 @@ def _pyarrow(argument: str = "trace") -> tuple[Any, Any]:
 def _header(header: Any, where: str) -> dict[str, Any]:
     """Return the header of a trace of this version; refuse anything else."""
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
-        raise InputError(where, header, f'a header with "schema": "{SCHEMA}"')
+        expected = f'a header with "schema": "{SCHEMA}", or requests with {ACCEPTED}'
+        raise InputError(where, header, expected)
     version = header.get("schema_version")
     if version != SCHEMA_VERSION or isinstance(version, bool):
         raise InputError(f"{where} schema_version", version, str(SCHEMA_VERSION))
