@@ -14,7 +14,11 @@ from specmodel.base.naming import SETTABLE, SETTABLE_OF
 from specmodel.cli.helping import GroupedCommand
 from specmodel.drafters.names import DRAFTERS
 
-SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
+SETTINGS: dict[str, Any] = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 80,
+    "token_normalize_func": lambda typed: typed.replace("_", "-"),  # as engines read options
+}
 
 
 class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic in newer click

@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 from specmodel.base.errors import InputError, given
 from specmodel.cli import settings
+from specmodel.drafters.names import BLOCKS, DRAFTERS
 
 _VLLM = "vLLM's, as JSON or a file with it: for drafter, engine, and draft length if one is taken."
 _SGLANG = {
@@ -30,8 +31,18 @@ _CHANGES_WORK = {
     "draft_lm_head_quantization": "--set drafter.head_dtype=fp8, or fp4 for nvfp4",
     "dspark_draft_topk": "a key of the head's own config.json",
     "speculative_token_tree": "--tree-width and --verify-tokens",
+    "num_speculative_tokens_per_batch_size": "a --draft-length for each --batch-size, or schedule",
+    "num_speculative_tokens_per_seq_len": "a --draft-length for each --context-length",
 }
 """Keys of vLLM's configuration that change what a step takes, and what says so here."""
+_NOT_MODELLED = {
+    "dflash2": "DFlash2",
+    "medusa": "Medusa",
+    "hydra": "Hydra",
+    "arctic": "Arctic's LSTM speculator",
+    **dict.fromkeys(("mlpspeculator", "accelerator"), "the MLP speculator"),
+}
+"""Parts of methods and of models' names, in letters, and the drafters that they are."""
 _KEYS = ("method", "model", "num_speculative_tokens", "parallel_drafting", _CUT_OVER)
 """Its keys that are read; others that are spelt like one are refused."""
 _TOKENS, _FORM = "synthetic_acceptance_length", "tokens_per_step"
@@ -47,7 +58,10 @@ def start_flags(command: Any) -> Any:
         typed = {name: value for name, value in flags.items() if value is not None}
         return command(**(_filled(options, typed) if typed else options))
 
-    short = {"speculative_algorithm": "--speculative-algo"}
+    short = {
+        "speculative_algorithm": "--speculative-algo",
+        "speculative_draft_model_path": "--speculative-draft-model",
+    }
     sglang = (
         settings.own(name, kind, words, to=short.get(name, ""))
         for name, (kind, words) in _SGLANG.items()
@@ -142,9 +156,11 @@ def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError(name, value, "--speculative-algorithm with it, such as EAGLE3")
     if method == "eagle" and not model:  # the checkpoint's own module, which SGLang runs so
         method = "mtp"
-    said: dict[str, Any] = {"drafter": _drafter(method, model), "draft_model": model}
+    drafter = _drafter(method, model)
+    said: dict[str, Any] = {"drafter": drafter, "draft_model": model}
     steps, width = (typed.get(f"speculative_{n}") for n in ("num_steps", "eagle_topk"))
     verified = typed.get("speculative_num_draft_tokens")
+    steps = None if drafter in BLOCKS else steps  # which SGLang has at 1 for a block
     if steps is None and verified is not None:
         steps = verified - 1
     if steps is not None:
@@ -167,7 +183,9 @@ def _json(text: str) -> dict[str, Any]:
     try:
         told = parsed_json(text)
     except ValueError as error:
-        raise InputError("speculative_config", text, f"well-formed JSON ({error})") from None
+        such = '{"method": "mtp", "num_speculative_tokens": 3}'
+        expected = f"well-formed JSON such as {such} ({error})"
+        raise InputError("speculative_config", text, expected) from None
     if not isinstance(told, dict):
         raise InputError("speculative_config", text, 'an object, such as {"method": "mtp"}')
     return told
@@ -175,14 +193,12 @@ def _json(text: str) -> dict[str, Any]:
 
 def _drafter(method: str, model: str) -> str:
     """Return the drafter that a method and a model stand for."""
-    from specmodel.drafters.names import DRAFTERS
     from specmodel.fit.measured.aliases import drafter_of
 
     named_after = model.lower().replace("-", "").rstrip("/")
-    if "dflash2" in f"{method}{named_after}":
-        raise InputError("model", model or method, "another head: DFlash2 is not modelled")
-    if "medusa" in f"{method}{named_after}":
-        raise InputError("model", model or method, "another head: Medusa is not modelled")
+    for part, drafter in _NOT_MODELLED.items():
+        if part in f"{method.replace('-', '')} {named_after.rpartition('/')[2]}":
+            raise InputError("model", model or method, f"another: {drafter} is not modelled")
     if method.endswith("-mtp") or method in ("nextn", "mtp"):
         return "mtp"
     if not method and named_after.endswith(("assistant", "nextn", "mtp")):

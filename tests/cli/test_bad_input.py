@@ -249,8 +249,15 @@ POINTS = [
             ("--isl", "--prompt-length"),
             ("--max-concurrency", "--batch-size"),
             ("--num-speculative-tokens", "--draft-length"),
+            ("--spec-draft-n-max", "--draft-length"),
         )
     ),
+    (
+        f"{GOOD} -tp 8 --mem-fraction-static=0.8",
+        "'-t'. It is --tensor-parallel here. --mem-fraction",
+    ),
+    (f"{GOOD} --top-p 1 --tp-size 8", "'--top-p'.", " --tp-size is --tensor-parallel."),
+    (f"{GOOD} --temp 1", "'--temp'. It takes no time: give the acceptance measured with it."),
     *(
         (f"{command} {typed} 1", f"No such option '{typed}'. It is --set {name}= here.")
         for command, typed, name in (
