@@ -62,11 +62,11 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
     if found is not None:
         refuse_given({"model": model}, ["model"], "none, as this is no scrape of vLLM")
         return accepted.of_log(found)
-    if "-" in (file, later):
-        raise InputError("file", "-", "lines of a log or a printed result with an acceptance")
+    if later == "-":
+        raise InputError("later", later, "a file, saved later than the other")
     if later is None and "\nvllm:" not in f"\n{text}":
         raise InputError("file", file, _KNOWN)
-    return accepted.of_scrape(measure.scraped_acceptance(file, later, model))
+    return accepted.of_scrape(measure.scraped_acceptance(file, later, model, text=text))
 
 
 def _read(path: str) -> str:

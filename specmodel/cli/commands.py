@@ -56,7 +56,14 @@ _OTHER_OPTIONS = {
 
 _ELSEWHERE = {
     "--draft-lm-head-quantization": "Here it is --set drafter.head_dtype=fp8, or fp4 for nvfp4",
-    "--dspark-draft-topk": "Here it is a key of the head's own config.json",
+    **dict.fromkeys(
+        (
+            *("--dspark-draft-topk", "--speculative-draft-window-size"),
+            "--speculative-draft-sliding-window",
+        ),
+        "Here it is a key of the head's own config.json",
+    ),
+    "--nextn-accepted": "Here it is --tokens-per-step, which counts the target's own too",
     "--rejection-sample-method": "It takes no time: give the acceptance measured with it, such as"
     " --acceptance kimi-k3-dspark-block-verification",
     **dict.fromkeys(

@@ -23,18 +23,18 @@ _FIGURES = {
     "histogram": ("acceptance histogram", "correct drafts histogram"),
     "accepted": (
         *("accepted", "accepted tokens", "accepted draft tokens", "draft n accepted"),
-        *("correct drafts", "accept token num", "acc tokens", "acc"),
+        *("correct drafts", "accept token num", "acc tokens", "acc", "n accept"),
     ),
     "drafted": (
         *("drafted", "draft tokens", "draft token num", "draft n", "proposed drafts"),
         *("gen tokens", "draft"),
     ),
     "drafts": ("drafts", "num spec steps", "verify ct"),
-    "made": ("predicted n", "pred"),
+    "made": ("predicted n", "pred", "n predict"),
     "emitted": ("emitted tokens",),
-    "length": ("number of speculative tokens", "num spec tokens"),
+    "length": ("number of speculative tokens", "num spec tokens", "n draft"),
     "running": ("running", "running req"),
-    "": ("acc drafts", "speculative num draft tokens"),  # others that end like these
+    "": ("acc drafts", "t draft", "speculative num draft tokens"),  # others that end like these
 }
 """How engines and benchmarks end the name of a figure, by what it is here."""
 _ENDS = {f" {end}": name for name, ends in _FIGURES.items() for end in ends}
@@ -55,7 +55,7 @@ _REWRITTEN = (
 """Figures of llama.cpp that stand before their names, and how they are read."""
 
 _ENGINES = {
-    "SGLang": r"running-req|verify_ct|sglang:|Accept length|[Bb]ackend: +sglang",
+    "SGLang": r"accept len:|verify_ct|sglang:|Accept length|[Bb]ackend: +sglang",
     "llama.cpp": r"draft acceptance|predicted_n|pred=|statistics +\S+:",
     "TensorRT-LLM": r"decoded_tokens_per_iter",
 }
@@ -224,7 +224,7 @@ def _refuse_counts(records: list[dict[str, list[float]]], where: str) -> None:
     """Say what to do with records that tell accepted and drafted tokens alone."""
     counts = [record for record in records if {"accepted", "drafted"} <= record.keys()]
     accepted, drafted = (sum(each[name][0] for each in counts) for name in ("accepted", "drafted"))
-    if drafted:
+    if drafted and accepted <= drafted:
         expected = "how many drafts, or a mean length, as well; of this alone predict takes"
         expected += f" --accepted-fraction {accepted / drafted:.4g} --measured-draft-length STEPS"
         raise InputError(where, f"{accepted:g} accepted of {drafted:g} drafted tokens", expected)

@@ -314,7 +314,7 @@ ACCEPTANCE = [
     *(
         (f"{BASE} {option} {value}", option, value)
         for option, values in {
-            "--acceptance-rate": ("-0.1", "1.1", "nan", "inf", "-inf", "'high'", "''", "'70%'"),
+            "--acceptance-rate": ("-0.1", "1.1", "nan", "inf", "-inf", "'high'", "''", "'%'"),
             "--tokens-per-step": ("0.9", "4.1", "-1.0", "nan", "inf", "'many'"),
             "--step-efficiency": ("0.24", "1.01", "-0.1", "nan", "inf", "'high'"),
             "--accepted-fraction": ("-0.1", "1.1", "nan", "inf", "'high'"),

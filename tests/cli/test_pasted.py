@@ -177,6 +177,15 @@ def test_drafters_are_named_as_engines_do(typed, named):
     assert load_drafter(typed, load_architecture("qwen3.6-27b")).name == named
 
 
+def test_shares_may_be_typed_in_per_cent(capsys):
+    words = "predict qwen3-8b h100 --draft-length 3 --batch-size 1 --json --accepted-fraction"
+    found = []
+    for typed in ("0.5", "50%"):
+        assert cli.main([*words.split(), typed]) == 0
+        found.append(json.loads(capsys.readouterr().out)["rows"])
+    assert found[0] == found[1]
+
+
 @each_row(
     ("typed", "dtype"),
     [

@@ -129,6 +129,7 @@ LLAMA = (
         (LLAMA_TOTAL.format(1, 9, 18, 2) + LLAMA, 2.92, 3, None),
         (LLAMA_TIMES, 4.24, 4, None),
         ("code_python pred= 192 draft= 180 acc= 146 rate=0.811 tok/s=31.3", 4.24, 4, None),
+        ("n_draft = 4\nn_predict = 1025\nn_drafted = 712\nn_accept = 410\n", 1.67, 4, None),
         ("Avg Draft acceptance rate: 61.0%, Accepted throughput: 5.1 tokens/s", None, None, None),
         ("", None, None, None),
     ],
@@ -192,6 +193,16 @@ def test_the_command_reads_standard_input_and_predicts_what_it_read(monkeypatch,
     assert cli.main([*words.split(), *by_position.split()]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["tokens_per_step"] == pytest.approx(2.83, abs=0.002)
+
+
+def test_a_scrape_of_vllm_may_come_from_standard_input(monkeypatch, capsys):
+    lines = ["drafts_total{} 100.0", "draft_tokens_total{} 100.0", "accepted_tokens_total{} 60.0"]
+    lines += ['accepted_tokens_per_pos_total{,position="0"} 60.0']
+    labels = '{engine="0",model_name="a"'
+    text = "".join(f"vllm:spec_decode_num_{line.replace('{', labels, 1)}\n" for line in lines)
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert cli.main(["acceptance", "-"]) == 0
+    assert "tokens per step    1.6000" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["", "hello\n", "\x00\x01"])
