@@ -6,6 +6,7 @@ engine where none is typed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
@@ -13,7 +14,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError, given
+from specmodel.base.naming import is_local
 from specmodel.cli import settings
 from specmodel.drafters.names import BLOCKS, DRAFTERS
 
@@ -30,23 +33,30 @@ _CUT_OVER = "draft_tensor_parallel_size"
 _CHANGES_WORK = {
     "draft_lm_head_quantization": "--set drafter.head_dtype=fp8, or fp4 for nvfp4",
     "dspark_draft_topk": "a key of the head's own config.json",
+    "enable_adaptive_verification": "specmodel load --policy adaptive-verification",
+    "num_speculative_tokens_per_batch_size": "--draft-length for each batch size in turn",
+    "num_speculative_tokens_per_seq_len": "--draft-length for each --context-length in turn",
     "speculative_token_tree": "--tree-width and --verify-tokens",
-    "num_speculative_tokens_per_batch_size": "a --draft-length for each --batch-size, or schedule",
-    "num_speculative_tokens_per_seq_len": "a --draft-length for each --context-length",
 }
 """Keys of vLLM's configuration that change what a step takes, and what says so here."""
-_NOT_MODELLED = {
-    "dflash2": "DFlash2",
-    "medusa": "Medusa",
-    "hydra": "Hydra",
-    "arctic": "Arctic's LSTM speculator",
-    **dict.fromkeys(("mlpspeculator", "accelerator"), "the MLP speculator"),
-}
-"""Parts of methods and of models' names, in letters, and the drafters that they are."""
+_OF_DRAFTER = {"quantization": "weight_dtype", "kv_cache_dtype": "kv_dtype"}
+"""Its keys that are dtypes of the drafter."""
 _KEYS = ("method", "model", "num_speculative_tokens", "parallel_drafting", _CUT_OVER)
 """Its keys that are read; others that are spelt like one are refused."""
-_TOKENS, _FORM = "synthetic_acceptance_length", "tokens_per_step"
-"""Its key for tokens a step, and the option."""
+_TOKENS, _RATES = "synthetic_acceptance_length", "synthetic_acceptance_rates"
+_SYNTHETIC = {"tokens_per_step", "measured_draft_length", "acceptance_by_position"}
+"""Its keys for an acceptance, and the options that they fill."""
+_NOT_MODELLED = {
+    "accelerator": "an MLP speculator",
+    "arctic": "Arctic's LSTM speculator",
+    "dflash2": "DFlash2",
+    "hydra": "Hydra",
+    "lilicorr": "LiLiCorr",
+    "medusa": "Medusa",
+    "mlpspeculator": "an MLP speculator",
+    "xpress": "XPress",
+}
+"""Heads that are known by their letters alone."""
 
 
 def start_flags(command: Any) -> Any:
@@ -108,9 +118,9 @@ def _without_untaken(said: Mapping[str, Any], options: Mapping[str, Any]) -> dic
     """
     from specmodel.prediction.case import ACCEPTANCE
 
-    has_own = _FORM not in options or bool(given(options, ACCEPTANCE))
-    dropped = {_FORM, "measured_draft_length"} if has_own else set()
-    dropped |= set() if "draft_length" in options else {"draft_length"}
+    dropped = set() if "draft_length" in options else {"draft_length"}
+    if "tokens_per_step" not in options or given(options, ACCEPTANCE):
+        dropped |= _SYNTHETIC
     return {name: value for name, value in said.items() if name not in dropped}
 
 
@@ -119,32 +129,49 @@ def _of_vllm(text: str) -> dict[str, Any]:
     told = {key.replace("-", "_"): value for key, value in _json(text).items()}
     method = str(told.pop("method", "")).lower().replace("_", "-")
     model = str(told.pop("model", "") or "")
+    if not method and not model:
+        raise InputError("speculative_config", text, 'a method, such as {"method": "eagle3"}')
     if told.pop("parallel_drafting", False):
         method = "p-eagle" if "eagle" in f"{method} {model}".lower() else "pard"
     said: dict[str, Any] = {"drafter": _drafter(method, model), "draft_model": model}
     if "num_speculative_tokens" in told:
         length = _length(told.pop("num_speculative_tokens"), "speculative_config")
         said["draft_length"] = str(length)
+    changes = []
     if _CUT_OVER in told:
         degree = _length(told.pop(_CUT_OVER), "speculative_config")
-        said["changes"] = (f"draft_tensor_parallel={degree}",)
-    if _TOKENS in told:
-        tokens, expected = told.pop(_TOKENS), "tokens a step, at least 1"
-        if not isinstance(tokens, int | float) or isinstance(tokens, bool) or not tokens >= 1:
-            raise InputError(f"speculative_config {_TOKENS}", tokens, expected)
-        said["tokens_per_step"] = float(tokens)
-        said["measured_draft_length"] = int(said.get("draft_length", 1))
-    for key in told.keys() & _CHANGES_WORK:
-        expected = f"it left out, and here {_CHANGES_WORK[key]}"
-        raise InputError(f"speculative_config {key}", told[key], expected)
+        changes.append(f"draft_tensor_parallel={degree}")
+    for key, field in _OF_DRAFTER.items():
+        if told.get(key) not in (None, "auto"):
+            dtype = check_dtype(f"speculative_config {key}", told.pop(key))
+            changes.append(f"drafter.{field}={dtype}")
+    said |= {"changes": tuple(changes)} | _synthetic(told, said.get("draft_length", "1"))
+    return said | _passed_over(told)
+
+
+def _synthetic(told: dict[str, Any], length: str) -> dict[str, Any]:
+    """Return an acceptance that vLLM was told to have, as options, and take its keys away."""
+    tokens, rates = told.pop(_TOKENS, None), told.pop(_RATES, None)
+    if isinstance(rates, list):
+        return {"acceptance_by_position": f"cumulative:{','.join(map(str, rates))}"}
+    if tokens is None:
+        return {}
+    if not isinstance(tokens, int | float) or isinstance(tokens, bool) or not tokens >= 1:
+        raise InputError(f"speculative_config {_TOKENS}", tokens, "tokens a step, at least 1")
+    return {"tokens_per_step": float(tokens), "measured_draft_length": int(length)}
+
+
+def _passed_over(told: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is to be said of the other keys; refuse those that change what a step takes."""
     from difflib import get_close_matches  # slow to import
 
-    for key in told:
+    for key, value in told.items():
+        if value and key in _CHANGES_WORK:
+            expected = f"it left out, and here {_CHANGES_WORK[key]}"
+            raise InputError(f"speculative_config {key}", value, expected)
         if close := get_close_matches(key, _KEYS, n=1, cutoff=0.85):
-            raise InputError(f"speculative_config {key}", told[key], f"{close[0]}, or no such key")
-    if told:
-        said["taken"] = f"{', '.join(told)} of --speculative-config passed over"
-    return said
+            raise InputError(f"speculative_config {key}", value, f"{close[0]}, or no such key")
+    return {"taken": f"{', '.join(told)} of --speculative-config passed over"} if told else {}
 
 
 def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,26 +219,38 @@ def _json(text: str) -> dict[str, Any]:
 
 
 def _drafter(method: str, model: str) -> str:
-    """Return the drafter that a method and a model stand for."""
+    """Return the drafter of a method and a model; refuse heads that are not modelled."""
     from specmodel.fit.measured.aliases import drafter_of
 
-    named_after = model.lower().replace("-", "").rstrip("/")
-    for part, drafter in _NOT_MODELLED.items():
-        if part in f"{method.replace('-', '')} {named_after.rpartition('/')[2]}":
-            raise InputError("model", model or method, f"another: {drafter} is not modelled")
-    if method.endswith("-mtp") or method in ("nextn", "mtp"):
-        return "mtp"
-    if not method and named_after.endswith(("assistant", "nextn", "mtp")):
+    letters = re.sub("[^a-z0-9]", "", model.lower())
+    for part, told in _NOT_MODELLED.items():
+        if part in re.sub("[^a-z0-9 ]", "", f"{method} {model.lower().rpartition('/')[2]}"):
+            raise InputError("model", model or method, f"another head: {told} is not modelled")
+    is_module = not method and letters.endswith(("assistant", "nextn", "mtp"))
+    if is_module or method.endswith("mtp") or method == "nextn":
         return "mtp"
     if method in ("draft-model", "standalone") and model:
         return model
-    if not method and model:
-        kinds = sorted(DRAFTERS, key=len, reverse=True)
-        named = (kind for kind in kinds if kind.replace("-", "") in model.lower().replace("-", ""))
-        method = next(named, "")
-        if not method:
-            return model
-    return drafter_of(method if method in DRAFTERS else method.replace("-", " "))
+    kind = _kind(method, model, letters)
+    return drafter_of(kind) if kind else model
+
+
+def _kind(method: str, model: str, letters: str) -> str:
+    """Return the kind of drafter that a method is, or the name of a model tells by its letters.
+
+    It is "" for a model of no such name, and for a head that can be read. Heads of one kind under
+    another's method are refused.
+    """
+    kinds = sorted(DRAFTERS, key=len, reverse=True)
+    named = next((kind for kind in kinds if kind.replace("-", "") in letters), "")
+    is_head = method in ("eagle", "eagle3", *BLOCKS)
+    if is_head and named in BLOCKS and method != named:
+        raise InputError("model", model, f"a head of {method}, or the method {named}")
+    if is_head and "/" in model and is_local(model):
+        return ""
+    if not method or (method, named) == ("eagle", "eagle3"):
+        return named
+    return method if method in DRAFTERS else method.replace("-", " ")
 
 
 def _length(value: Any, argument: str) -> int:

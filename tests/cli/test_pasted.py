@@ -139,7 +139,7 @@ def test_draft_models_are_those_that_engines_take(capsys, words, config, drafter
         ({"model": "ibm-ai-platform/llama3-70b-accelerator"}, "MLP speculator is not modelled"),
         (
             {"method": "mtp", "num_speculative_tokens_per_batch_size": [[1, 64, 3]]},
-            "a --draft-length for each --batch-size, or schedule",
+            "--draft-length for each batch size in turn",
         ),
         ({"method": "mtp", "draft_lm_head_quantization": "fp8"}, "--set drafter.head_dtype=fp8"),
         ({"method": "mtp", "synthetic_acceptance_length": "two"}, "tokens a step, at least 1"),
