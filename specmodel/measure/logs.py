@@ -43,7 +43,7 @@ _SPACES = str.maketrans("#_-", "   ")
 
 _VALUE = r"\d*\.?\d+"
 _FIGURE = re.compile(
-    r"(?P<name>[\w#/. -]++)(?:(?:\((?!server)\w+\))?[\"']?\s*+[:=]\s*+[(\[]?\s*+"
+    r"(?P<name>[\w#/. -]++)(?:(?:\((?!server)[\w/]+\))?[\"']?\s*+[:=|│]\s*+[(\[]?\s*+"
     rf"(?P<values>{_VALUE}(?:,\s*{_VALUE})*))?"
 )
 """What may be a name, and a number or several where they follow as in a line, a table or JSON."""

@@ -116,6 +116,8 @@ LLAMA = (
         (META_INFO, 3.5, 5, None),
         (ANSWER, 1.23, 3, None),
         ("Average Accept length: 1.037\n", 1.04, None, None),
+        ("│ Acceptance Length (tokens/step) │  2.53 │  1.00 │  4.00 │\n", 2.53, None, None),
+        ("| Mean acceptance length | 1.99 |\n", 1.99, None, None),
         ("Mean acceptance length: 3.00\nPer-position acceptance rate: 1.0, 1.0", 3, 2, None),
         ('{"avg_decoded_tokens_per_iter": 2.5, "total_draft_tokens": 60}', 2.5, None, None),
         (LLAMA_OLD, 3.10, 3, None),
