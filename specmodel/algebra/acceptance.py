@@ -57,8 +57,8 @@ def typed_rates(text: str) -> tuple[list[float], str]:
     """Return the conditional rates by position that a text means [-], and what it was read as.
 
     ``cumulative:`` or ``conditional:`` in front says which. Without, four rates or more of three
-    decimals that fall at every position are cumulative, as vLLM prints them: of 33 published lists
-    of conditional rates none falls so. With a number above 2, all are per cent.
+    decimals that fall at every position, down to 0 or not, are cumulative, as vLLM prints them: of
+    33 published lists of conditional rates none falls so. With a number above 2, all are per cent.
 
     Examples
     --------
@@ -70,7 +70,8 @@ def typed_rates(text: str) -> tuple[list[float], str]:
     """
     kind, _, listed = text.rpartition(":")
     try:
-        rates = np.array([float(rate.strip().removesuffix("%")) for rate in listed.split(",")])
+        plain = listed.strip().strip("[]()").replace(" / ", ",")
+        rates = np.array([float(rate.strip().removesuffix("%")) for rate in plain.split(",")])
     except ValueError:
         rates = np.array([np.nan])
     if kind.strip() not in ("", *KINDS_OF_RATES) or not (rates >= 0).all() or rates.max() > 100:
@@ -78,7 +79,8 @@ def typed_rates(text: str) -> tuple[list[float], str]:
         raise InputError("acceptance_by_position", text, expected)
     if "%" in listed or rates.max() > 2:
         rates = rates / 100
-    falls = rates.size >= 4 and (np.diff(rates) < 0).all() and (rates != rates.round(2)).any()
+    some = rates[rates > 0]
+    falls = some.size >= 4 and (np.diff(some) < 0).all() and (some != some.round(2)).any()
     kind = kind.strip() or KINDS_OF_RATES[0 if falls else 1]
     if kind == "conditional":
         return rates.tolist(), kind

@@ -57,9 +57,12 @@ _OTHER_NAMES = {
     "bfloat16": "bf16",
     "float16": "fp16",
     "float32": "fp32",
-    "fp8_e4m3": "fp8",
-    "float8_e4m3fn": "fp8",
-    **dict.fromkeys(("awq", "gptq", "w4a16"), "int4_g128"),
+    **dict.fromkeys(("fp8_e4m3", "fp8_e5m2", "float8_e4m3fn"), "fp8"),
+    **dict.fromkeys(("awq", "gptq", "w4a16", "auto_round", "autoround"), "int4_g128"),
+    "modelopt_fp4": "fp4",
+    "w8a8": "int8",
+    "q8_0": "int8_g32",
+    **dict.fromkeys(("q4_0", "q4_k", "iq4_nl"), "int4_g32"),  # 4.5 bits in all
 }
 """What checkpoints and engines call a dtype, and its name here."""
 
@@ -107,7 +110,7 @@ def check_dtype(argument: str, dtype: object) -> str:
     groups = {"mxfp4", *_KERNELS} if is_of_activations else set()
     known = [name for name in BYTES_PER_ELEMENT if name not in groups]
     told = ", ".join("nvfp4 (fp4)" if name == "fp4" else name for name in known)
-    name = dtype.lower() if isinstance(dtype, str) else ""
+    name = dtype.lower().replace("-", "_") if isinstance(dtype, str) else ""
     ours = _OTHER_NAMES.get(name, name)
     ours = kernel_dtype(ours) if is_of_activations else ours
     if ours in known:

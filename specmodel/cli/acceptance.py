@@ -29,12 +29,12 @@ _KNOWN = (
 def acceptance(file: str | None, later: str | None, model: str | None, **_forms: bool) -> Answer:
     """Read acceptance off a log, a benchmark's result or metrics, ready for predict.
 
-    FILE has log lines of vLLM, SGLang or llama.cpp, which are averaged, or the result that a
-    benchmark of vLLM or SGLang printed; or it is what `vllm bench serve --save-result`, SGLang's
-    `bench_serving --output-file`, GuideLLM or AIPerf wrote, or a saved scrape of the metrics of
-    vLLM or SGLang; - is standard input. With LATER, what was counted between two scrapes of vLLM.
-    Its counters hold steps that had a draft only: an n-gram look-up that proposes nothing is not in
-    them, so give predict its --proposal-rate as well.
+    FILE has log lines of vLLM, SGLang or llama.cpp, which are averaged, the result that a benchmark
+    printed, or answers of a server that tell its drafts; or it is what `vllm bench serve
+    --save-result`, SGLang's `bench_serving --output-file`, GuideLLM or AIPerf wrote, or a saved
+    scrape of the metrics of vLLM or SGLang; - is standard input. With LATER, what was counted
+    between two scrapes of vLLM. Its counters hold steps that had a draft only: an n-gram look-up
+    that proposes nothing is not in them, so give predict its --proposal-rate as well.
 
     \b
     Examples:
@@ -51,17 +51,22 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
             url = path.rstrip("/").removesuffix("/v1").removesuffix("/metrics")
             raise InputError("file", path, f"a saved scrape: curl -s {url}/metrics > run.prom")
     if file != "-" and _is_result(file):
-        return _of_benchmarks([file] if later is None else [file, later])
-    text = _read(file)
-    found = measure.logged_acceptance(text, file) if later is None else None
+        try:
+            return _of_benchmarks([file] if later is None else [file, later])
+        except InputError:  # an answer of a server, unless it is none either
+            if later or not (found := measure.logged_acceptance(_read(file), file)):
+                raise
+            return accepted.of_log(found)
+    text, where = _read(file), "standard input" if file == "-" else file
+    found = measure.logged_acceptance(text, where) if later is None else None
     if found is not None:
         refuse_given({"model": model}, ["model"], "none, as this is no scrape of vLLM")
         return accepted.of_log(found)
-    if "-" in (file, later):
-        raise InputError("file", "-", "lines of a log or a printed result with an acceptance")
+    if later == "-":
+        raise InputError("later", later, "a file, saved later than the other")
     if later is None and "\nvllm:" not in f"\n{text}":
         raise InputError("file", file, _KNOWN)
-    return accepted.of_scrape(measure.scraped_acceptance(file, later, model))
+    return accepted.of_scrape(measure.scraped_acceptance(file, later, model, text=text))
 
 
 def _read(path: str) -> str:

@@ -27,35 +27,49 @@ _COMMANDS = (
 _HOME = {name: name.replace("-", "_") for name in _COMMANDS.split()}
 _HOME["list"] = "catalog"
 
-_OTHER_OPTIONS = {
-    "--tp": "--tensor-parallel",
-    "--dp": "--data-parallel",
-    "--ep": "--expert-parallel",
-    "--model": "--target",
-    "--gpus": "--tensor-parallel",
-    "--num-gpus": "--tensor-parallel",
-    "--gpu": "--hardware",
-    "--backend": "--engine",
-    "--quantization": "--weight-dtype",
-    "--dtype": "--weight-dtype",
-    "--kv-cache-dtype": "--kv-dtype",
-    "--concurrency": "--batch-size",
-    "--max-concurrency": "--batch-size",
-    "--isl": "--prompt-length",
-    "--input-len": "--prompt-length",
-    "--osl": "--output-length",
-    "--output-len": "--output-length",
-    **{flag(name): f"--set {name}=" for name in (*SETTABLE, *sum(SETTABLE_OF.values(), ()))},
-    "--num-speculative-tokens": "--draft-length",
-    "--speculative-num-steps": "--draft-length",
+_CALLED = {
+    "--tensor-parallel": "--tp --tp-size -tp --tensor-parallel-size --gpus --num-gpus",
+    "--data-parallel": "--dp --dp-size -dp --data-parallel-size",
+    "--expert-parallel": "--ep --ep-size -ep --expert-parallel-size --enable-expert-parallel",
+    "--target": "--model --model-path",
+    "--hardware": "--gpu",
+    "--engine": "--backend",
+    "--weight-dtype": "--quantization --dtype",
+    "--kv-dtype": "--kv-cache-dtype",
+    "--memory-utilization": "--gpu-memory-utilization --mem-fraction-static --mem-fraction",
+    "--graph-limit": "--max-cudagraph-capture-size --cuda-graph-max-bs",
+    "--batch-size": "--concurrency --max-concurrency --max-num-seqs --max-running-requests",
+    "--context-length": "--max-model-len --ctx-size",
+    "--prompt-length": "--isl --input-len",
+    "--output-length": "--osl --output-len",
+    "--drafter": "--speculative-model --spec-type --spec-draft-model --draft-model -md",
+    "--draft-length": "--num-speculative-tokens --speculative-num-steps --spec-draft-n-max"
+    " --speculative-dspark-block-size --draft-max --max-draft-len --num-draft-tokens --nextn",
+    "--speculative-draft-model-path": "--speculative-draft",
 }
 """What engines and other tools call an option."""
+_OTHER_OPTIONS = {
+    **{other: ours for ours, others in _CALLED.items() for other in others.split()},
+    **{flag(name): f"--set {name}=" for name in (*SETTABLE, *sum(SETTABLE_OF.values(), ()))},
+}
+"""Our options by these names."""
 
 _ELSEWHERE = {
     "--draft-lm-head-quantization": "Here it is --set drafter.head_dtype=fp8, or fp4 for nvfp4",
-    "--dspark-draft-topk": "Here it is a key of the head's own config.json",
+    **dict.fromkeys(
+        (
+            *("--dspark-draft-topk", "--speculative-draft-window-size"),
+            "--speculative-draft-sliding-window",
+        ),
+        "Here it is a key of the head's own config.json",
+    ),
+    "--nextn-accepted": "Here it is --tokens-per-step, which counts the target's own too",
     "--rejection-sample-method": "It takes no time: give the acceptance measured with it, such as"
     " --acceptance kimi-k3-dspark-block-verification",
+    **dict.fromkeys(
+        ("--temperature", "--temp", "--ngram-prompt-lookup-max", "--ngram-prompt-lookup-min"),
+        "It takes no time: give the acceptance measured with it",
+    ),
 }
 """What engines call what is no option here, and where it is."""
 
@@ -215,6 +229,22 @@ def _with_remedy(message: str, words: Sequence[str]) -> str:
     return f"{message} (lists: specmodel compare)" if is_listed else message
 
 
+def _no_option(error: click.NoSuchOption, words: Sequence[str]) -> str:
+    """Say what options that are not there are called here: the first, and others typed with it."""
+    known = [word for option in _command(words).params for word in option.opts]
+    names = (word.partition("=")[0].replace("_", "-") for word in words if word.startswith("-"))
+    typed = [name for name in names if name not in known]
+    called = {name: _OTHER_OPTIONS[name] for name in typed if name in _OTHER_OPTIONS}
+    called = {name: ours for name, ours in called.items() if ours.partition(" ")[0] in known}
+    first = next((name for name in typed if name.startswith(error.option_name)), "")
+    others = "".join(f" {name} is {ours}." for name, ours in called.items() if name != first)
+    if first in called:
+        return f"{error.message} It is {called[first]} here.{others}"
+    if first in _ELSEWHERE and "--target" in known:
+        return f"{error.message} {_ELSEWHERE[first]}.{others}"
+    return error.format_message() + others
+
+
 def _too_large(words: Sequence[str]) -> str:
     """Say which options of a command to reduce: those typed, and those with costly defaults."""
     names = {parameter.name for parameter in _command(words).params}
@@ -242,12 +272,7 @@ def carry_out(words: Sequence[str]) -> int:
     except InputError as error:
         message = _with_remedy(_error_line(error, words), words)
     except click.NoSuchOption as error:
-        ours = _OTHER_OPTIONS.get(error.option_name)
-        known = [word for option in _command(words).params for word in option.opts]
-        has_it = ours and ours.partition(" ")[0] in known
-        message = f"{error.message} It is {ours} here." if has_it else error.format_message()
-        if "--target" in known and error.option_name in _ELSEWHERE:
-            message = f"{error.message} {_ELSEWHERE[error.option_name]}."
+        message = _no_option(error, words)
     except click.ClickException as error:
         message = _with_remedy(_usage(error, words), words)
     except MemoryError:

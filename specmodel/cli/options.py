@@ -14,7 +14,7 @@ from specmodel.algebra.acceptance import typed_rates
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import check_points, parse_numbers, parse_values
 from specmodel.base.units import parse_seconds
-from specmodel.cli.settings import OPTIONS, TIME, flag
+from specmodel.cli.settings import OPTIONS, SHARE, TIME, flag
 from specmodel.cost.deploying import NAMES
 from specmodel.cost.layouts import HELD_REQUESTS
 from specmodel.cost.usual import literal, what_ifs
@@ -33,7 +33,7 @@ def _rates(_argument: str, text: str) -> list[float]:
 
 _PARSERS: dict[Any, Callable[[str, str], Any]] = {
     **dict.fromkeys((int, "VALUES"), parse_values),
-    float: parse_numbers,
+    **dict.fromkeys((float, SHARE), parse_numbers),
     "RATES": _rates,
 }
 """How a list of values is read, by the kind of its option; times by `_times`, others as words."""

@@ -113,7 +113,8 @@ def _plain(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
 
     drafts = ("draft_length", "verify_tokens", "tree_width", "max_draft_length", *ACCEPTANCE)
     drafts = (*drafts, "measured_draft_length", "acceptance_spread", "proposal_rate")
-    drafts += () if options.pop("taken_drafter", None) else ("drafter",)
+    is_none = options.pop("taken_drafter", None) or options["drafter"] == "none"
+    drafts += () if is_none else ("drafter",)
     refuse_given(options, drafts, "none, as plain decoding drafts nothing")
     p = priced(decoded(case_from(options | {"drafter": None})), how.pop("gpu_hour_price", None))
     p = with_intervals(p) if how.pop("interval", False) else p

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial, wraps
 from typing import Any
 
@@ -14,7 +15,11 @@ from specmodel.base.naming import SETTABLE, SETTABLE_OF
 from specmodel.cli.helping import GroupedCommand
 from specmodel.drafters.names import DRAFTERS
 
-SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
+SETTINGS: dict[str, Any] = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 80,
+    "token_normalize_func": lambda typed: typed.replace("_", "-"),  # as engines read options
+}
 
 
 class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic in newer click
@@ -40,7 +45,21 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic in newer cl
 
 TIME = Seconds(unit_from=1.0)
 """A short time."""
-_Options = dict[str, tuple[type | str | Seconds, str]]
+
+
+class _Share(click.types.FloatParamType):
+    """A share of 1, which may be typed in per cent [-]."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the share of what was typed."""
+        if str(value).endswith("%"):
+            with suppress(ValueError):
+                return float(str(value)[:-1]) / 100
+        return super().convert(value, param, ctx)
+
+
+SHARE = _Share()
+_Options = dict[str, tuple[type | str | Seconds | _Share, str]]
 
 _CASE: _Options = {
     "target": (
@@ -86,10 +105,10 @@ _ACCEPTANCE: _Options = {
         "What is published for target and drafter, or under a name of specmodel list acceptance; or"
         " typical, typical-low, typical-high: what heads of that kind reach.",
     ),
-    "acceptance_rate": (float, "P(token accepted, all before it were)."),
+    "acceptance_rate": (SHARE, "P(token accepted, all before it were)."),
     "tokens_per_step": (float, "Mean tokens emitted per step: those accepted and one more."),
     "step_efficiency": (float, "Tokens per step / (draft length + 1)."),
-    "accepted_fraction": (float, "Accepted / drafted, as engines report."),
+    "accepted_fraction": (SHARE, "Accepted / drafted, as engines report."),
     "acceptance_by_position": (
         "RATES",
         "Rates of positions 1, 2, ...: conditional:0.8,0.7 (of drafts that got there) or"

@@ -18,6 +18,7 @@ from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError, given
 from specmodel.base.naming import is_local
 from specmodel.cli import settings
+from specmodel.drafters.names import BLOCKS, DRAFTERS
 
 _VLLM = "vLLM's, as JSON or a file with it: for drafter, engine, and draft length if one is taken."
 _SGLANG = {
@@ -34,6 +35,7 @@ _CHANGES_WORK = {
     "dspark_draft_topk": "a key of the head's own config.json",
     "enable_adaptive_verification": "specmodel load --policy adaptive-verification",
     "num_speculative_tokens_per_batch_size": "--draft-length for each batch size in turn",
+    "num_speculative_tokens_per_seq_len": "--draft-length for each --context-length in turn",
     "speculative_token_tree": "--tree-width and --verify-tokens",
 }
 """Keys of vLLM's configuration that change what a step takes, and what says so here."""
@@ -45,6 +47,8 @@ _TOKENS, _RATES = "synthetic_acceptance_length", "synthetic_acceptance_rates"
 _SYNTHETIC = {"tokens_per_step", "measured_draft_length", "acceptance_by_position"}
 """Its keys for an acceptance, and the options that they fill."""
 _NOT_MODELLED = {
+    "accelerator": "an MLP speculator",
+    "arctic": "Arctic's LSTM speculator",
     "dflash2": "DFlash2",
     "hydra": "Hydra",
     "lilicorr": "LiLiCorr",
@@ -64,7 +68,10 @@ def start_flags(command: Any) -> Any:
         typed = {name: value for name, value in flags.items() if value is not None}
         return command(**(_filled(options, typed) if typed else options))
 
-    short = {"speculative_algorithm": "--speculative-algo"}
+    short = {
+        "speculative_algorithm": "--speculative-algo",
+        "speculative_draft_model_path": "--speculative-draft-model",
+    }
     sglang = (
         settings.own(name, kind, words, to=short.get(name, ""))
         for name, (kind, words) in _SGLANG.items()
@@ -176,9 +183,11 @@ def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError(name, value, "--speculative-algorithm with it, such as EAGLE3")
     if method == "eagle" and not model:  # the checkpoint's own module, which SGLang runs so
         method = "mtp"
-    said: dict[str, Any] = {"drafter": _drafter(method, model), "draft_model": model}
+    drafter = _drafter(method, model)
+    said: dict[str, Any] = {"drafter": drafter, "draft_model": model}
     steps, width = (typed.get(f"speculative_{n}") for n in ("num_steps", "eagle_topk"))
     verified = typed.get("speculative_num_draft_tokens")
+    steps = None if drafter in BLOCKS else steps  # which SGLang has at 1 for a block
     if steps is None and verified is not None:
         steps = verified - 1
     if steps is not None:
@@ -201,7 +210,9 @@ def _json(text: str) -> dict[str, Any]:
     try:
         told = parsed_json(text)
     except ValueError as error:
-        raise InputError("speculative_config", text, f"well-formed JSON ({error})") from None
+        such = '{"method": "mtp", "num_speculative_tokens": 3}'
+        expected = f"well-formed JSON such as {such} ({error})"
+        raise InputError("speculative_config", text, expected) from None
     if not isinstance(told, dict):
         raise InputError("speculative_config", text, 'an object, such as {"method": "mtp"}')
     return told
@@ -213,7 +224,7 @@ def _drafter(method: str, model: str) -> str:
 
     letters = re.sub("[^a-z0-9]", "", model.lower())
     for part, told in _NOT_MODELLED.items():
-        if part in f"{re.sub('[^a-z0-9]', '', method)} {letters}":
+        if part in re.sub("[^a-z0-9 ]", "", f"{method} {model.lower().rpartition('/')[2]}"):
             raise InputError("model", model or method, f"another head: {told} is not modelled")
     is_module = not method and letters.endswith(("assistant", "nextn", "mtp"))
     if is_module or method.endswith("mtp") or method == "nextn":
@@ -230,8 +241,6 @@ def _kind(method: str, model: str, letters: str) -> str:
     It is "" for a model of no such name, and for a head that can be read. Heads of one kind under
     another's method are refused.
     """
-    from specmodel.drafters.names import BLOCKS, DRAFTERS
-
     kinds = sorted(DRAFTERS, key=len, reverse=True)
     named = next((kind for kind in kinds if kind.replace("-", "") in letters), "")
     is_head = method in ("eagle", "eagle3", *BLOCKS)

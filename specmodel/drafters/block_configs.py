@@ -98,13 +98,14 @@ def block_head(config: Mapping[str, Any], argument: str, target: Architecture) -
     not. The projection of features is taken to stay in 16 bits where layers are quantised.
     """
     reader, kind = _flat(config, argument), head_kind(config)
+    if reader.get("projector_type") not in _PLAIN_PROJECTORS:
+        raise reader.fault("projector_type", "a plain one, as Domino and others are not modelled")
     for key in (*_UNKNOWN, *_EXPERTS):
         if reader.get(key):
             raise reader.fault(key, "none, as in a head it is not known here")
-    if reader.get("projector_type") not in _PLAIN_PROJECTORS:
-        raise reader.fault("projector_type", "a plain one, as Domino and others are not modelled")
     if reader.get("gating") not in _GATES_OF_HEADS:
         raise reader.fault("gating", "one gate for each head, or none")
+    _refuse_nested(config, argument)
     reader.pass_over(*(key for key in reader.config if key.startswith("confidence_")))
     width, num_layers = reader.whole("hidden_size"), num_layers_of(reader)
     num_streams, vocabulary_size = (
@@ -144,18 +145,24 @@ def _flat(config: Mapping[str, Any], argument: str) -> Reader:
             continue
         if not isinstance(nested, dict):
             raise Reader(whole, argument).fault(key, "an object")
-        known = table("draft_heads")["keys"]["nested"]
+        whole |= nested
+    whole["architectures"] = config["architectures"]
+    return Reader(whole | _windowed(Reader(whole, argument)), argument)
+
+
+def _refuse_nested(config: Mapping[str, Any], argument: str) -> None:
+    """Refuse keys of a head's own objects whose meaning is not known."""
+    known = table("draft_heads")["keys"]["nested"]
+    for key in _OWN_CONFIGS:
+        nested = config.get(key) or {}
         unknown = [
             name
             for name, value in nested.items()
             if name not in known and not name.startswith("confidence_") and is_of_shape(name, value)
         ]
-        if key in _OWN_CONFIGS and unknown:
+        if unknown:
             expected = ", ".join(known)
             raise Reader(nested, f"{argument} {key}").fault(unknown[0], expected)
-        whole |= nested
-    whole["architectures"] = config["architectures"]
-    return Reader(whole | _windowed(Reader(whole, argument)), argument)
 
 
 def _windowed(reader: Reader) -> Fields:

@@ -88,7 +88,8 @@ def _named(name: str | Path) -> tuple[str | None, dict[str, int]]:
     """Return the row of `DRAFTERS` that a name stands for, and the size of a block after it."""
     plain, colon, size = str(name).partition(":")
     letters = {name.replace("-", ""): name for name in DRAFTERS}  # EAGLE-3 too
-    found = letters.get(plain.lower().replace("_", "-").replace("-", ""))
+    plain = plain.lower().replace("_", "-").removeprefix("draft-").strip("[]")  # as engines type
+    found = letters.get(plain.replace("-", ""))
     if not colon or found is None:
         return found, {}
     if found not in BLOCKS:

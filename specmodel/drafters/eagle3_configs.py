@@ -1,8 +1,9 @@
 """Reader of the ``config.json`` of an EAGLE or EAGLE-3 head, sequential or with masks (P-EAGLE).
 
 A head looks like a model of few layers. It is known by the name of its class, as in the registries
-of vLLM 0.33.0 and SGLang 0.5.23 and in speculators 0.9.0; other classes, for which the same keys
-may mean something else, are refused.
+of vLLM 0.33.0 and SGLang 0.5.23 and in speculators 0.9.0, or by that of a model beside
+``draft_vocab_size``, as EAGLE's authors have it; other classes, for which the same keys may mean
+something else, are refused.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Acceptance in what people paste: log lines of engines, printed results, gauges of SGLang."""
+"""Acceptance in what people paste: log lines of engines, printed results, answers, gauges."""
 
 import re
 from collections.abc import Iterator
@@ -7,10 +7,64 @@ from typing import Any
 
 import numpy as np
 
+from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError
 
-_NUMBER = r"(\d+(?:\.\d+)?)"
-_RATES = r"((?:\d*\.?\d+, )*\d*\.?\d+)"
+_FIGURES = {
+    "tokens": (
+        *("acceptance length", "accept length", "accept len", "acc len", "mean len"),
+        "decoded tokens per iter",
+    ),
+    "reached": (
+        *("per position acceptance rate", "per position acceptance rates"),
+        *("acceptance rate per position", "acc rate/pos"),
+    ),
+    "position": ("position", "acceptance at token"),
+    "histogram": ("acceptance histogram", "correct drafts histogram"),
+    "accepted": (
+        *("accepted", "accepted tokens", "accepted draft tokens", "draft n accepted"),
+        *("correct drafts", "accept token num", "acc tokens", "acc", "n accept"),
+    ),
+    "drafted": (
+        *("drafted", "draft tokens", "draft token num", "draft n", "proposed drafts"),
+        *("gen tokens", "draft"),
+    ),
+    "drafts": ("drafts", "num spec steps", "verify ct"),
+    "made": ("predicted n", "pred", "n predict"),
+    "emitted": ("emitted tokens",),
+    "length": ("number of speculative tokens", "num spec tokens", "n draft"),
+    "running": ("running", "running req"),
+    "": ("acc drafts", "t draft", "speculative num draft tokens"),  # others that end like these
+}
+"""How engines and benchmarks end the name of a figure, by what it is here."""
+_ENDS = {f" {end}": name for name, ends in _FIGURES.items() for end in ends}
+_ANY = tuple(_ENDS)
+_SPACES = str.maketrans("#_-", "   ")
+
+_VALUE = r"\d*\.?\d+"
+_FIGURE = re.compile(
+    r"(?P<name>[\w#/. -]++)(?:(?:\((?!server)[\w/]+\))?[\"']?\s*+[:=|│]\s*+[(\[]?\s*+"
+    rf"(?P<values>{_VALUE}(?:,\s*{_VALUE})*))?"
+)
+"""What may be a name, and a number or several where they follow as in a line, a table or JSON."""
+
+_REWRITTEN = (
+    (r"\( *(\d+) accepted / +(\d+) generated\)", r"accepted: \1, drafted: \2"),
+    (r"(?m)(?<!prompt )eval time = .*/ +(\d+) tokens.*$", r"predicted_n: \1"),
+)
+"""Figures of llama.cpp that stand before their names, and how they are read."""
+
+_ENGINES = {
+    "SGLang": r"accept len:|verify_ct|sglang:|Accept length|[Bb]ackend: +sglang",
+    "llama.cpp": r"draft acceptance|predicted_n|pred=|statistics +\S+:",
+    "TensorRT-LLM": r"decoded_tokens_per_iter",
+}
+"""What tells that an engine is not vLLM."""
+
+_WHOLE = 0.02
+"""By so much the mean draft may be shorter than all others, as requests end [-]."""
+_MOST = 1e15
+"""Largest figure that is read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,20 +97,21 @@ class LoggedAcceptance:
 
 @dataclass(frozen=True)
 class _Line:
-    """What one line or result says: tokens a step, weight, shares by position, requests running."""
+    """What one line or result says: tokens a step, weight, draft length, shares, requests."""
 
-    engine: str
     tokens: float
     weight: float
+    length: int | None = None
     reached: tuple[float, ...] = ()
     running: float | None = None
 
 
 def logged_acceptance(text: str, where: str) -> LoggedAcceptance | None:
-    """Return the acceptance that a text tells, None if it has no line of a kind that is known.
+    """Return the acceptance that a text tells, None if it has no figure of a kind that is known.
 
-    Known are vLLM's ``SpecDecoding metrics`` (0.9 and newer), SGLang's ``Decode batch``, its gauges
-    and the tables that benchmarks of both print, and llama.cpp's ``draft acceptance``.
+    Known are lines of logs, printed results and answers to requests of vLLM, SGLang, llama.cpp and
+    TensorRT-LLM, and gauges of SGLang. What llama.cpp counts over all requests is read only where
+    no request is told alone.
 
     Parameters
     ----------
@@ -68,12 +123,17 @@ def logged_acceptance(text: str, where: str) -> LoggedAcceptance | None:
     >>> logged_acceptance("Decode batch. #running-req: 1, accept len: 2.53", "log").tokens_per_step
     2.53
     """
-    lines = [*_vllm(text), *_sglang(text), *_llama(text), *_tables(text), *_gauges(text)]
+    totals = {found[1]: found[0] for found in re.finditer(r" statistics +(\S+): .*", text)}
+    plain = "\n".join(line for line in text.splitlines() if " statistics " not in line)
+    records = list(_records(plain))
+    lines = [*filter(None, map(_line, records)), *_gauges(text)]
+    lines = lines or [*filter(None, map(_line, _records("\n".join(totals.values()))))]
     if not lines:
+        _refuse_counts(records, where)
         return None
-    lengths = {len(line.reached) for line in lines}
+    lengths = sorted({line.length for line in lines if line.length})
     if len(lengths) > 1:
-        told = ", ".join(map(str, sorted(lengths)))
+        told = ", ".join(map(str, lengths))
         raise InputError(where, f"drafts of {told} positions", "lines of one draft length")
     weights = np.array([line.weight for line in lines])
     if not weights.any():
@@ -84,14 +144,15 @@ def logged_acceptance(text: str, where: str) -> LoggedAcceptance | None:
     def mean(values: list[Any]) -> Any:
         return np.average(values, axis=0, weights=weights)
 
+    length = lengths[0] if lengths else None
     tokens = float(mean([line.tokens for line in lines]))
-    reached = tuple(map(float, mean([line.reached for line in lines])))
-    length = len(reached) or None
-    if not 1 <= tokens <= 1 + (length or np.inf) or any(share > 1 for share in reached):
+    has_shares = all(line.reached for line in lines)
+    reached = tuple(map(float, mean([line.reached for line in lines]))) if has_shares else ()
+    if not 1 <= tokens <= 1 + (length or MAX_DRAFT_LENGTH) or any(share > 1 for share in reached):
         expected = "tokens a step from 1 to the draft length + 1, and shares of at most 1"
         raise InputError(where, round(tokens, 4), expected)
     running = [line.running for line in lines if line.running]
-    engines = dict.fromkeys(line.engine for line in lines)
+    engines = [name for name, sign in _ENGINES.items() if re.search(sign, text)] or ["vLLM"]
     return LoggedAcceptance(
         engine=" and ".join(engines),
         num_lines=len(lines),
@@ -102,87 +163,78 @@ def logged_acceptance(text: str, where: str) -> LoggedAcceptance | None:
     )
 
 
-def _found(pattern: str, text: str) -> float | None:
-    match = re.search(pattern, text)
-    return float(match[1]) if match else None
+def _records(text: str) -> Iterator[dict[str, list[float]]]:
+    """Yield figures that belong together, by name: up to the first that is told again."""
+    told: dict[str, list[float]] = {}
+    for pattern, form in _REWRITTEN:
+        text = re.sub(pattern, form, text)
+    for found in _FIGURE.finditer(text):
+        if not found["values"]:
+            continue
+        words = f" {found['name'].strip().lower()}".translate(_SPACES)
+        ending = words.rstrip("0123456789 ")
+        ends = [end for end in _ENDS if ending.endswith(end)] if ending.endswith(_ANY) else []
+        name = _ENDS[max(ends, key=len)] if ends else ""
+        name = name and name + words[len(ending) :]
+        if name in told:
+            yield told
+            told = {}
+        if name:
+            told[name] = [min(float(value), _MOST) for value in found["values"].split(",")]
+    yield told
 
 
-def _shares(pattern: str, text: str) -> tuple[float, ...]:
-    match = re.search(pattern, text)
-    return tuple(map(float, match[1].split(", "))) if match else ()
-
-
-def _counted(
-    engine: str,
-    tokens: float | None,
-    accepted: float | None,
-    drafted: float | None,
-    reached: tuple[float, ...],
-) -> _Line | None:
-    """Return what counts of accepted and drafted tokens say, exactly where they tell the drafts."""
-    gained = sum(reached)
-    if accepted and gained:
-        return _Line(engine, 1 + gained, accepted / gained, reached)
+def _line(told: dict[str, list[float]]) -> _Line | None:
+    """Return what a record says of acceptance; None where it has no mean, nor what gives one."""
+    one = {name: values[0] for name, values in told.items()}
+    accepted, tokens, drafts = (one.get(name) for name in ("accepted", "tokens", "drafts"))
+    reached = _shares(told)
+    length = len(reached) or one.get("length")
+    gained = sum(reached) if reached else (tokens or 1) - 1
+    if drafts is None and "made" in one and accepted is not None:
+        drafts = max(one["made"] - 1 - accepted, 0.0)  # the first token is the prompt's
+    if drafts is None and accepted and gained:
+        drafts = accepted / gained
+    if drafts is None and length and "drafted" in one:
+        drafts = one["drafted"] / length
+    if reached:
+        tokens = 1 + gained
+    elif tokens is None and drafts and accepted is not None:
+        tokens = one.get("emitted", accepted + drafts) / drafts
     if tokens is None:
         return None
-    return _Line(engine, tokens, (drafted or 0.0) / len(reached) if reached else 1.0, reached)
+    if drafts and not length and "drafted" in one:
+        mean = one["drafted"] / drafts
+        length = round(mean) if abs(round(mean) - mean) <= _WHOLE * mean else None
+    weight = one.get("running", 1.0) if drafts is None else drafts
+    return _Line(tokens, weight, int(length) if length else None, reached, one.get("running"))
 
 
-def _vllm(text: str) -> Iterator[_Line]:
-    """Yield lines of vLLM's log."""
-    for line in text.splitlines():
-        if "SpecDecoding metrics:" in line:
-            tokens = _found(rf"[Mm]ean acceptance length: {_NUMBER}", line)
-            accepted = _found(rf"Accepted: {_NUMBER} tokens", line)
-            drafted = _found(rf"Drafted: {_NUMBER} tokens", line)
-            reached = _shares(rf"Per-position acceptance rate: {_RATES}", line)
-            found = _counted("vLLM", tokens, accepted, drafted, reached)
-            if found is not None:
-                yield found
+def _shares(told: dict[str, list[float]]) -> tuple[float, ...]:
+    """Return the shares of drafts of which the first 1, 2, ... tokens were accepted [-]."""
+    if any(told.get("histogram", ())):
+        counts = np.array(told["histogram"])
+        return tuple(counts[::-1].cumsum()[-2::-1] / counts.sum())
+    rows = [values[0] for name, values in told.items() if name.startswith("position")]
+    percent = 100 if max(rows, default=0) > 1 else 1
+    return tuple(told.get("reached", ())) or tuple(row / percent for row in rows)
 
 
-def _sglang(text: str) -> Iterator[_Line]:
-    """Yield lines of SGLang's log."""
-    for line in text.splitlines():
-        tokens = _found(rf"accept len: {_NUMBER}", line)
-        if tokens is not None:
-            running = _found(rf"#running-req: {_NUMBER}", line)
-            yield _Line("SGLang", tokens, 1.0 if running is None else running, running=running)
-
-
-def _llama(text: str) -> Iterator[_Line]:
-    """Yield lines of llama.cpp's server."""
-    for line in text.splitlines():
-        tokens = _found(rf"draft acceptance = .*mean acceptance length = +{_NUMBER}", line)
-        if tokens is not None:
-            accepted = _found(rf"{_NUMBER} accepted", line)
-            drafted = _found(rf"{_NUMBER} generated", line)
-            reached = _shares(rf"acceptance rate per position = \({_RATES}\)", line)
-            found = _counted("llama.cpp", tokens, accepted, drafted, reached)
-            if found is not None:
-                yield found
-
-
-def _tables(text: str) -> Iterator[_Line]:
-    """Yield results that benchmarks printed."""
-    for table in re.split(r"=+ Serving Benchmark Result =+", text)[1:]:
-        tokens = _found(rf"(?m)^Acceptance length: +{_NUMBER}", table)
-        if tokens is not None:
-            drafts = _found(rf"(?m)^Drafts: +{_NUMBER}", table)
-            found = re.findall(rf"(?m)^ +Position \d+: +{_NUMBER}", table)
-            reached = tuple(float(share) / 100 for share in found)
-            tokens = 1 + sum(reached) if reached else tokens
-            yield _Line("vllm bench serve", tokens, drafts or 1.0, reached)
-        tokens = _found(rf"(?m)^Accept length: +{_NUMBER}", table)
-        if tokens is not None:
-            yield _Line("SGLang's bench_serving", tokens, 1.0)
+def _refuse_counts(records: list[dict[str, list[float]]], where: str) -> None:
+    """Say what to do with records that tell accepted and drafted tokens alone."""
+    counts = [record for record in records if {"accepted", "drafted"} <= record.keys()]
+    accepted, drafted = (sum(each[name][0] for each in counts) for name in ("accepted", "drafted"))
+    if drafted and accepted <= drafted:
+        expected = "how many drafts, or a mean length, as well; of this alone predict takes"
+        expected += f" --accepted-fraction {accepted / drafted:.4g} --measured-draft-length STEPS"
+        raise InputError(where, f"{accepted:g} accepted of {drafted:g} drafted tokens", expected)
 
 
 def _gauges(text: str) -> Iterator[_Line]:
     """Yield SGLang's gauge, one of each engine that a scrape of its metrics has."""
-    labelled = rf"(\{{[^\n]*\}})? {_NUMBER}"
+    labelled = rf"(\{{[^\n]*\}})? ({_VALUE})"
     running = dict(re.findall(rf"(?m)^sglang:num_running_reqs{labelled}", text))
     for labels, tokens in re.findall(rf"(?m)^sglang:spec_accept_length{labelled}", text):
         if float(tokens):
             requests = float(running.get(labels, 0)) or None
-            yield _Line("SGLang", float(tokens), requests or 1.0, running=requests)
+            yield _Line(float(tokens), requests or 1.0, running=requests)

@@ -71,7 +71,11 @@ class MeasuredAcceptance:
 
 
 def scraped_acceptance(
-    path: str | Path, later: str | Path | None = None, model: str | None = None
+    path: str | Path,
+    later: str | Path | None = None,
+    model: str | None = None,
+    *,
+    text: str | None = None,
 ) -> MeasuredAcceptance:
     """Return the acceptance that a running vLLM counted, from saved Prometheus scrapes of it.
 
@@ -81,6 +85,8 @@ def scraped_acceptance(
         Text of the engine's ``/metrics``; the same, saved later: what was counted between is taken.
     model
         Which ``model_name``, where a scrape has several.
+    text
+        What the first has, where it was read already.
 
     Returns
     -------
@@ -99,7 +105,7 @@ def scraped_acceptance(
     position are too low from position 2 on, because a draft that ended before a position counts as
     rejected there. The tokens per step computed from them are right at every length.
     """
-    name, counts, running = _read_scrape(path, model)
+    name, counts, running = _read_scrape(path, model, text)
     ran = [running]
     if later is not None:
         name_later, counts_later, running = _read_scrape(later, model)
@@ -134,10 +140,13 @@ def scraped_acceptance(
     )
 
 
-def _read_scrape(path: str | Path, model: str | None) -> tuple[str, Counts, float]:
+def _read_scrape(
+    path: str | Path, model: str | None, text: str | None = None
+) -> tuple[str, Counts, float]:
     """Return the model's name, the counters of its engines, each with all, and running requests."""
     where = f"scrape {path}"
-    found = list(samples(read_text(Path(path), "scrape", "text"), where))
+    text = read_text(Path(path), "scrape", "text") if text is None else text
+    found = list(samples(text, where))
     models: dict[str, Counts] = defaultdict(dict)
     running: dict[str, float] = defaultdict(float)
     for name, labels, value in found:

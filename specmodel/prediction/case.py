@@ -304,7 +304,9 @@ def of_unchanged(acceptance: Acceptance, given: Mapping[str, Any]) -> Acceptance
 def _no_acceptance(
     deployment: Deployment, given: Mapping[str, Any], heads: TypicalHeads | None
 ) -> InputError:
-    """Say what would do where no acceptance is known."""
+    """Say what would do where no acceptance is known, or nothing drafts."""
+    if not deployment.has_drafter:
+        return InputError("drafter", given.get("drafter"), "one, or --view plain without drafts")
     typical = "--acceptance typical (the median head published), or " if heads else ""
     told = f"{typical}a rate of yours, such as --acceptance-rate 0.7"
     target = given.get("target", deployment.target.name)

@@ -117,7 +117,8 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
     if not name or not words or not words[0]:
         raise InputError("policy", policy, f"module:Class, or {known}")
     try:
-        return _imported(policy.strip(), name, words, folder)
+        module = name.removeprefix("./").removesuffix(".py")
+        return _imported(policy.strip(), module, words, folder)
     except ModuleNotFoundError as error:
         expected = f"a module that can be imported from here, or {known} ({error})"
         raise InputError("policy", policy, expected) from None

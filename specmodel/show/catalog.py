@@ -201,7 +201,8 @@ def _find(name: str) -> Any:
         **dict.fromkeys(traces.list_presets(), traces.load_preset),
     }
     if {*spellings(name)} & {*specmodel.list_drafters()} and name not in known:
-        expected = f"a record; this drafter follows from its target: --drafter {name}"
+        expected = f"a record; this drafter follows from its target: --drafter {name}, which"
+        expected += " --set drafter.num_layers=2, drafter.hidden_size and the like change"
         raise InputError("name", name, expected)
     published = acceptance_by_name()
     found = next(filter(published.get, spellings(name)), None)

@@ -249,8 +249,15 @@ POINTS = [
             ("--isl", "--prompt-length"),
             ("--max-concurrency", "--batch-size"),
             ("--num-speculative-tokens", "--draft-length"),
+            ("--spec-draft-n-max", "--draft-length"),
         )
     ),
+    (
+        f"{GOOD} -tp 8 --mem-fraction-static=0.8",
+        "'-t'. It is --tensor-parallel here. --mem-fraction",
+    ),
+    (f"{GOOD} --top-p 1 --tp-size 8", "'--top-p'.", " --tp-size is --tensor-parallel."),
+    (f"{GOOD} --temp 1", "'--temp'. It takes no time: give the acceptance measured with it."),
     *(
         (f"{command} {typed} 1", f"No such option '{typed}'. It is --set {name}= here.")
         for command, typed, name in (
@@ -307,7 +314,7 @@ ACCEPTANCE = [
     *(
         (f"{BASE} {option} {value}", option, value)
         for option, values in {
-            "--acceptance-rate": ("-0.1", "1.1", "nan", "inf", "-inf", "'high'", "''", "'70%'"),
+            "--acceptance-rate": ("-0.1", "1.1", "nan", "inf", "-inf", "'high'", "''", "'%'"),
             "--tokens-per-step": ("0.9", "4.1", "-1.0", "nan", "inf", "'many'"),
             "--step-efficiency": ("0.24", "1.01", "-0.1", "nan", "inf", "'high'"),
             "--accepted-fraction": ("-0.1", "1.1", "nan", "inf", "'high'"),

@@ -121,3 +121,8 @@ def test_what_the_engine_was_not_fitted_on_is_said_as_by_predict(capsys):
         == 0
     )
     assert "not fitted on batch" not in capsys.readouterr().out
+
+
+def test_the_drafter_of_plain_decoding_may_be_none(capsys):
+    plain = ("predict", "--view", "plain", *WHERE, "--batch-size", "8", "--csv")
+    assert said(capsys, *plain, "--drafter", "none") == said(capsys, *plain)

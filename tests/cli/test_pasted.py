@@ -6,7 +6,9 @@ import pytest
 from rows import each_row
 
 from specmodel import cli
+from specmodel.base.dtypes import check_dtype
 from specmodel.base.naming import checkpoint, counted, known_name
+from specmodel.drafters.by_name import load_drafter
 from specmodel.machines.hardware import list_hardware
 from specmodel.models.architecture import list_architectures, load_architecture
 
@@ -221,6 +223,12 @@ def test_two_dgx_sparks_are_joined_by_their_network(capsys, tokens, gain):
     [
         ({"method": "dflash", "model": "incoai/Qwen3.8-27B-DFlash2"}, "DFlash2 is not modelled"),
         ({"model": "FasterDecoding/medusa-vicuna-7b-v1.3"}, "Medusa is not modelled"),
+        ({"method": "arctic", "model": "Snowflake/Arctic-LSTM"}, "LSTM speculator is not modelled"),
+        ({"model": "ibm-ai-platform/llama3-70b-accelerator"}, "MLP speculator is not modelled"),
+        (
+            {"method": "mtp", "num_speculative_tokens_per_batch_size": [[1, 64, 3]]},
+            "--draft-length for each batch size in turn",
+        ),
         ({"method": "mtp", "draft_lm_head_quantization": "fp8"}, "--set drafter.head_dtype=fp8"),
         ({"method": "mtp", "synthetic_acceptance_length": "two"}, "tokens a step, at least 1"),
         ({"method": "mtp", "synthetic_acceptance_length": 0.5}, "tokens a step, at least 1"),
@@ -279,6 +287,45 @@ def test_a_family_of_another_attention_is_named(capsys, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "minicpm3", "hidden_size": 2560}')
     assert cli.main(["predict", f"{tmp_path}/config.json", "rtx_4090"]) == 2
     assert "this has latent attention whose cache holds full heads" in capsys.readouterr().err
+
+
+def test_sglang_drafts_a_block_in_one_step(capsys):
+    words = "predict qwen3-8b b200 --speculative_algorithm DFLASH --speculative-num-steps 1"
+    words += " --speculative-eagle-topk 1 --speculative-num-draft-tokens 16 --batch-size 1 --json"
+    assert cli.main([*words.split(), "--speculative-draft-model", "z-lab/Qwen3-8B-DFlash-b16"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["draft_length"] == 15
+
+
+@each_row(
+    ("typed", "named"),
+    [("draft-mtp", "MTP head"), ("[ngram]", "n-gram look-up"), ("draft-eagle3", "EAGLE-3 head")],
+)
+def test_drafters_are_named_as_engines_do(typed, named):
+    assert load_drafter(typed, load_architecture("qwen3.6-27b")).name == named
+
+
+def test_shares_may_be_typed_in_per_cent(capsys):
+    words = "predict qwen3-8b h100 --draft-length 3 --batch-size 1 --json --accepted-fraction"
+    found = []
+    for typed in ("0.5", "50%"):
+        assert cli.main([*words.split(), typed]) == 0
+        found.append(json.loads(capsys.readouterr().out)["rows"])
+    assert found[0] == found[1]
+
+
+@each_row(
+    ("typed", "dtype"),
+    [
+        ("auto-round", "int4_g128"),
+        ("modelopt_fp4", "fp4"),
+        ("Q8_0", "int8_g32"),
+        ("q4_0", "int4_g32"),
+        ("fp8_e5m2", "fp8"),
+    ],
+)
+def test_dtypes_are_named_as_checkpoints_do(typed, dtype):
+    assert check_dtype("weight_dtype", typed) == dtype
 
 
 def test_heads_are_read_inside_their_wrapper_and_others_are_named(capsys, tmp_path):

@@ -431,6 +431,7 @@ BAD = [
     ("predict qwen3-30b h200 --columns tpot,tpot", "columns, each once"),
     ("predict mixtral-8x7b h200 --tpot-target 20ms", "an acceptance with it"),
     ("predict pard h200", "--target: got 'pard'"),
+    ("predict qwen3-8b h200 --drafter none", "or --view plain without drafts"),
     (
         "predict mixtral-8x7b h100 --drafter mixtral-8x7b --acceptance typical",
         "fewer than two targets",

@@ -359,8 +359,10 @@ OF_SPECFORGE = LAYERS | {
 """A file of SpecForge for a target of Qwen3's, with keys that change no shape."""
 
 
-def test_a_dspark_head_of_specforge_is_read(head):
-    read, derived = head(OF_SPECFORGE | FULL), load_drafter("dspark", load_architecture(QWEN))
+@pytest.mark.parametrize("name", ["DSparkDraftModel", "DFlashDraftModel"])
+def test_a_dspark_head_of_specforge_is_read(head, name):
+    read = head(OF_SPECFORGE | FULL | {"architectures": [name]})
+    derived = load_drafter("dspark", load_architecture(QWEN))
     (own,), (other,) = read.architectures, derived.architectures
     assert own.total_parameters == other.total_parameters
     assert (read.block_size, read.kind) == (7, "DSpark head")
@@ -375,6 +377,8 @@ def test_dflash_heads_of_other_names(head, name):
     ("changes", "message"),
     [
         ({"projector_type": "domino"}, "projector_type: got 'domino'; .*Domino.*not modelled"),
+        ({"dflash_config": {"pure": 1, "projector_type": "domino"}}, "Domino.*not modelled"),
+        ({"dflash_config": {"moe_dispatch": "mm"}, "n_routed_experts": 512}, "n_routed_experts"),
         ({"gru_hidden_dim": 1024}, "gru_hidden_dim: got 1024; expected none"),
         ({"gating": "per-element"}, "gating: got 'per-element'; expected one gate for each head"),
         ({"hc_mult": 4}, "hc_mult: got 4; expected that of the target, 1"),

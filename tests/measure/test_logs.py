@@ -51,6 +51,47 @@ GAUGE = """\
 sglang:spec_accept_length{engine_type="unified",model_name="a"} 2.53
 sglang:num_running_reqs{engine_type="unified",model_name="a"} 4.0
 """
+SECTION = VLLM_TABLE.partition("37.18\n")[2]
+SGLANG_SECTION = """\
+Acceptance length (server):              2.80
+Acceptance length (benchmark):           3.09
+Draft tokens:                            8187
+Accepted tokens:                         5709
+Drafts:                                  2729
+"""
+OFFLINE = """\
+num_drafts: 4687
+num_draft_tokens: 14061
+num_accepted_tokens: 7921
+mean acceptance length: 2.69
+acceptance at token 0: 0.74
+acceptance at token 1: 0.54
+acceptance at token 2: 0.41
+"""
+V0 = (
+    "Speculative metrics: Draft acceptance rate: 0.607, System efficiency: 0.510, Number of"
+    " speculative tokens: 4, Number of accepted tokens: 32594, Number of draft tokens: 53716,"
+    " Number of emitted tokens: 34244."
+)
+META_INFO = (
+    "'meta_info': {'completion_tokens': 14, 'spec_accept_rate': 0.45, 'spec_accept_length': 3.5,"
+    " 'spec_verify_ct': 4, 'spec_accept_token_num': 9, 'spec_draft_token_num': 20}"
+)
+ANSWER = """\
+{"metrics": {"speculative_decoding": {"mean_acceptance_length": 1.2326,
+  "acceptance_histogram": [39, 1, 0, 3], "num_spec_steps": 43,
+  "num_accepted_draft_tokens": 10, "num_draft_tokens": 129, "num_spec_tokens": 3}}}
+"""
+LLAMA_OLD = """\
+prompt eval time =    4063.52 ms /    96 tokens (   42.33 ms per token,    23.62 tokens per second)
+       eval time =   31868.65 ms /   221 tokens (  144.20 ms per token,     6.93 tokens per second)
+draft acceptance rate = 0.69953 (  149 accepted /   213 generated)
+"""
+LLAMA_TOTAL = (
+    "I statistics draft-mtp: #calls(b,g,a) = {} 9 9, #gen drafts = {}, #acc drafts = 7, #gen tokens"
+    " = {}, #acc tokens = {}, dur(b,g,a) = 0.016, 54825.426, 2.174 ms\n"
+)
+LLAMA_TIMES = '{"predicted_n": 192, "predicted_ms": 5.1, "draft_n": 180, "draft_n_accepted": 146}'
 LLAMA = (
     "slot print_timing: draft acceptance = 0.64479 (  167 accepted /   259 generated), mean"
     " acceptance length =  2.92, acceptance rate per position = (0.805, 0.632, 0.483)"
@@ -67,7 +108,31 @@ LLAMA = (
         (SGLANG_TABLE, 2.94, None, None),
         (GAUGE, 2.53, None, 4),
         (LLAMA, 2.92, 3, None),
-        ("Mean acceptance length: 2\n", None, None, None),
+        (f"INFO Engine 000: Running: 9 reqs, Waiting: 56 reqs\n{NEW}", 2.51, 2, 9),
+        (SECTION, 1.84, 2, None),
+        (SGLANG_SECTION, 3.09, 3, None),
+        (OFFLINE, 2.69, 3, None),
+        (V0, 2.55, 4, None),
+        (META_INFO, 3.5, 5, None),
+        (ANSWER, 1.23, 3, None),
+        ("Average Accept length: 1.037\n", 1.04, None, None),
+        ("│ Acceptance Length (tokens/step) │  2.53 │  1.00 │  4.00 │\n", 2.53, None, None),
+        ("| Mean acceptance length | 1.99 |\n", 1.99, None, None),
+        ("Mean acceptance length: 3.00\nPer-position acceptance rate: 1.0, 1.0", 3, 2, None),
+        ('{"avg_decoded_tokens_per_iter": 2.5, "total_draft_tokens": 60}', 2.5, None, None),
+        (LLAMA_OLD, 3.10, 3, None),
+        (
+            "draft acceptance = 0.98 (  886 accepted /   900 generated), mean len =  4.94",
+            4.94,
+            4,
+            None,
+        ),
+        (LLAMA_TOTAL.format(1, 9, 18, 2) + LLAMA_TOTAL.format(2, 1308, 2602, 2031), 2.55, 2, None),
+        (LLAMA_TOTAL.format(1, 9, 18, 2) + LLAMA, 2.92, 3, None),
+        (LLAMA_TIMES, 4.24, 4, None),
+        ("code_python pred= 192 draft= 180 acc= 146 rate=0.811 tok/s=31.3", 4.24, 4, None),
+        ("n_draft = 4\nn_predict = 1025\nn_drafted = 712\nn_accept = 410\n", 1.67, 4, None),
+        ("Avg Draft acceptance rate: 61.0%, Accepted throughput: 5.1 tokens/s", None, None, None),
         ("", None, None, None),
     ],
 )
@@ -110,6 +175,7 @@ def test_lines_of_sglang_weigh_as_many_requests_as_ran():
         (SGLANG.format(1, "0.31"), "tokens a step from 1"),
         (NEW.replace("0.843", "8.43"), "shares of at most 1"),
         (SGLANG.format(0, "2.0"), "lines of steps that drafted"),
+        ("draft acceptance rate = 0.75 ( 3 accepted / 4 generated)", "--accepted-fraction 0.75"),
     ],
 )
 def test_what_no_engine_says_is_refused(text, expected):
@@ -139,6 +205,16 @@ def test_the_command_reads_each_of_them_from_a_file(text, tmp_path, capsys):
     assert "tokens a step" in capsys.readouterr().out
 
 
+def test_a_scrape_of_vllm_may_come_from_standard_input(monkeypatch, capsys):
+    lines = ["drafts_total{} 100.0", "draft_tokens_total{} 100.0", "accepted_tokens_total{} 60.0"]
+    lines += ['accepted_tokens_per_pos_total{,position="0"} 60.0']
+    labels = '{engine="0",model_name="a"'
+    text = "".join(f"vllm:spec_decode_num_{line.replace('{', labels, 1)}\n" for line in lines)
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert cli.main(["acceptance", "-"]) == 0
+    assert "tokens per step    1.6000" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("text", ["", "hello\n", "\x00\x01"])
 def test_a_file_without_any_of_them_says_what_would_do(text, tmp_path, capsys):
     path = tmp_path / "some.log"
@@ -147,3 +223,12 @@ def test_a_file_without_any_of_them_says_what_would_do(text, tmp_path, capsys):
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert "SpecDecoding metrics (vLLM) or accept len (SGLang)" in err
+
+
+def test_a_file_with_the_answer_of_a_server_is_read_and_other_json_is_refused(tmp_path, capsys):
+    path = tmp_path / "answer.json"
+    path.write_text(ANSWER)
+    assert cli.main(["acceptance", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("vLLM: 1.23 tokens a step of 3 drafted.")
+    path.write_text('{"a": 1}')
+    assert cli.main(["acceptance", str(path)]) == 2

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from specmodel.base.errors import nearest
 from specmodel.models.hf.family import FULL, INDEXED, SLIDING
 from specmodel.models.hf.keys import table
 from specmodel.models.hf.mixers import attention
@@ -59,26 +60,36 @@ def mtp_fields(reader: Reader) -> Fields:
 
 
 def head_kind(config: Mapping[str, Any]) -> str | None:
-    """Return the kind of a draft head by the name of its class, None if it is not known here."""
-    names = config.get("architectures")
-    name = names[0] if isinstance(names, list) and len(names) == 1 else None
+    """Return the kind of a draft head by the name of its class, None if it is not known here.
+
+    EAGLE's authors gave heads the class of a model, before which vLLM puts Eagle3.
+    """
+    name, own = _class_of(config), config.get("dflash_config")
+    if name == "DFlashDraftModel" and isinstance(own, dict) and own.get("markov_rank"):
+        name = "DSparkDraftModel"  # as SpecForge first named it
     classes = table("draft_heads")["classes"]
-    return next((kind for kind, known in classes.items() if name in known), None)
+    tried = (name, f"Eagle3{name}")[: 1 + ("draft_vocab_size" in config)]
+    return next((kind for each in tried for kind, known in classes.items() if each in known), None)
+
+
+def _class_of(config: Mapping[str, Any]) -> Any:
+    """Return the one class of a configuration, None where it has several or none."""
+    names = config.get("architectures")
+    return names[0] if isinstance(names, list) and len(names) == 1 else None
 
 
 def check_known(reader: Reader, kinds: Collection[str]) -> None:
     """Refuse a class of head that is none of these kinds, and say what of it is not modelled."""
     if head_kind(reader.config) in kinds:
         return
-    names, known = reader.config.get("architectures"), table("draft_heads")
-    name = names[0] if isinstance(names, list) and len(names) == 1 else None
-    told = known["unread"].get(str(name))
+    name, known = str(_class_of(reader.config)), table("draft_heads")
+    told = known["unread"].get(name)
     if told:
         raise reader.fault(
             "architectures", f"an EAGLE-3 head or one of a block: {told} is not modelled"
         )
-    classes = ", ".join(itertools.chain(*known["classes"].values()))
-    expected = f"an EAGLE-3 head or one of a block, as others are not read: one of {classes}"
+    classes = nearest(name, itertools.chain(*known["classes"].values()))
+    expected = f"an EAGLE-3 head or one of a block, of a class that is read, such as {classes}"
     raise reader.fault("architectures", expected)
 
 

@@ -55,7 +55,7 @@ def test_the_folder_is_on_the_path_only_while_a_policy_of_the_users_is_imported(
     """A module there that is named as a standard one is not taken for it, by workers neither."""
     program = "import sys; from specmodel import cli; from specmodel.replay import blocks;"
     program += " blocks.BLOCK_REQUESTS = 30; sys.exit(cli.main())"
-    for policies in ("none,cascade", f"none,{MINE}:Helped"):
+    for policies in ("none,cascade", f"none,{MINE}:Helped", f"./{MINE}.py:Helped"):
         typed = shlex.split(f"{MEASURED} --policy {policies} --workers 2 --trace code-ngram")
         sizes = ["--requests", "100", "--output-tokens", "2"]
         command = [sys.executable, "-P", "-c", program, *typed, *sizes]
