@@ -245,7 +245,7 @@ def read_numbers(path: Path, argument: str) -> FloatArray:
     if not words:
         raise InputError(argument, str(path), "at least one number")
     try:
-        return np.array([float(word) for word in words])
+        return np.array([float(word.encode("ascii")) for word in words])
     except ValueError as error:
         raise InputError(argument, str(path), f"numbers only ({error})") from None
 

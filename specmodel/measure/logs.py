@@ -9,8 +9,8 @@ import numpy as np
 
 from specmodel.base.errors import InputError
 
-_NUMBER = r"(\d+(?:\.\d+)?)"
-_RATES = r"((?:\d*\.?\d+, )*\d*\.?\d+)"
+_NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
+_RATES = r"((?:[0-9]*\.?[0-9]+, )*[0-9]*\.?[0-9]+)"
 
 
 @dataclass(frozen=True, kw_only=True)
