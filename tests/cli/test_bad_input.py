@@ -490,6 +490,11 @@ HUGE_GRID = [
 ]
 
 MOE = GOOD + " --target qwen3-30b-a3b --drafter ngram"
+IMPLAUSIBLE = {
+    "--set target.num_layers=4000": "--target num_layers: got 4000;",
+    "--set engine.pass_time=3.7": "--engine pass_time: got 3.7;",
+    "--routing-correlation 0.9": "--routing-correlation: got 0.9;",
+}
 SPREAD = [
     *(
         (f"{MOE} --expert-parallel {value}", "--expert-parallel", f"got {value};", "128 experts")
@@ -525,6 +530,7 @@ SPREAD = [
         "good.toml",
         "numbers only",
     ),
+    *((f"{MOE} {setting}", name, "--force takes more") for setting, name in IMPLAUSIBLE.items()),
     (f"{MOE} --set popularity={{folder}}/digits.txt", "--set popularity", "numbers only"),
     (f"{MOE} --set popularity={{folder}}/short.txt", "--set popularity", "3 numbers", "128"),
     (f"{MOE} --set popularity={{folder}}/sum.txt", "--set popularity", "a sum of 64", "8"),
@@ -574,6 +580,12 @@ CASES = [
 
 def words(command, folder):
     return [word.replace("{folder}", str(folder)) for word in shlex.split(command)]
+
+
+@pytest.mark.parametrize("setting", IMPLAUSIBLE)
+def test_force_takes_what_no_machine_or_model_has(setting, capsys):
+    assert cli.main(shlex.split(f"{MOE} {setting} --force --json")) == 0
+    assert json.loads(capsys.readouterr().out)
 
 
 @each_row(("command", "fragments"), [(command, told) for command, *told in CASES])
