@@ -43,10 +43,10 @@ TEXT = re.compile(r'"[^"\n]*"')
 """Words in TOML and JSON, in which a fault or an option may have put one."""
 EXCEPTION = re.compile(r"message='|\b[A-Z]\w+(Error|Exception|Redirects)\(|\bnp\.\w+\(")
 """What an exception says to programmers."""
-OPTION = re.compile(
-    r"error: (?:output|(--(?!target|hardware|drafter|engine|draft-length)[a-z-]+)): got "
-)
-"""An option that an error says a value of; words and configurations give others."""
+_TAKEN_OF_OTHERS = "target|hardware|drafter|engine|draft-length|acceptance:"
+"""Options that words, configurations and other options speak for."""
+OPTION = re.compile(rf"error: (?:output|(--(?!{_TAKEN_OF_OTHERS})[a-z-]+)): got ")
+"""An option that an error says a value of."""
 QUOTED = re.compile(r"got '?[-+]?\w+'?;")
 """What a row that was not taken has."""
 OUTPUTS = ("--output", "--figure", "--records", "--timeline")

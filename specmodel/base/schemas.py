@@ -48,8 +48,6 @@ def one_of(words: Iterable[str]) -> Setting:
 Size = Annotated[int, Setting(ge=1, le=10**7)]
 Count = Annotated[int, Setting(ge=0, le=10**7)]
 
-Name = Annotated[str, Setting(max_length=100, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-"""A name that stands in a line of an answer."""
 Day = Annotated[str, Setting(pattern=r"^\d{4}-\d{2}-\d{2}$")]
 """A day as 2026-11-21."""
 

@@ -10,7 +10,7 @@ from specmodel.base import records
 from specmodel.base.errors import InputError
 from specmodel.base.notes import Note
 from specmodel.base.records import Record
-from specmodel.base.schemas import FROM_LIST, Day, Name, Setting
+from specmodel.base.schemas import FROM_LIST, Day, Setting
 from specmodel.base.units import FloatArray, check
 from specmodel.layers.engines import Beside, Exchange
 from specmodel.layers.states import Slots
@@ -189,7 +189,7 @@ class EngineProfile(Record):
     """
 
     schema_version: Literal[1]
-    name: Name
+    name: str
     source: str
     code_read: str = ""
     stack: str | None = None

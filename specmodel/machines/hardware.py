@@ -11,7 +11,7 @@ from specmodel.base import records
 from specmodel.base.dtypes import Dtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import HIDDEN, Record
-from specmodel.base.schemas import Name, Setting
+from specmodel.base.schemas import Setting
 from specmodel.base.units import LARGEST_NUMBER, LARGEST_RATE
 from specmodel.machines.kernels import TYPICAL, FittedStack
 
@@ -179,7 +179,7 @@ class HardwareProfile(Record):
     """
 
     schema_version: Literal[1]
-    name: Name
+    name: str
     kind: Literal["gpu", "cpu"]
     num_multiprocessors: Number
     compute_capability: Annotated[float, Setting(ge=5, lt=100)] | None = None

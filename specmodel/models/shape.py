@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeVar
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, Dtype, StorageDtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record, field_names
-from specmodel.base.schemas import FROM_LIST, Count, Name, Setting, Size
+from specmodel.base.schemas import FROM_LIST, Count, Setting, Size
 from specmodel.layers.embeddings import LayerInputs, NgramInputs, NgramMemory
 from specmodel.layers.extras import Around, Extra
 from specmodel.layers.feed_forward import RoutedExperts
@@ -29,7 +29,7 @@ class Shape(Record):
     """The fields of an `Architecture`, whose docstring describes them, and views of its layers."""
 
     schema_version: Literal[2]
-    name: Name
+    name: str
     source: str
     hidden_size: Size
     vocabulary_size: Size

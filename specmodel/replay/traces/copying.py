@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.base.records import Record
-from specmodel.base.schemas import Name, Setting
+from specmodel.base.schemas import Setting
 from specmodel.base.units import FloatArray
 from specmodel.replay.traces.record import LONGEST_DRAFT, Counts
 from specmodel.replay.traces.statistics import TraceStatistics
@@ -96,7 +96,7 @@ class CopyProcess(Record):
     """
 
     schema_version: Literal[1] = 1
-    name: Name
+    name: str
     source: str = ""
     max_draft_length: Annotated[int, Setting(ge=1, le=LONGEST_DRAFT)] = 20
     runs: CopyRuns

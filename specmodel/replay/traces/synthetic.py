@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from specmodel.base import records
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
-from specmodel.base.schemas import Name, Setting
+from specmodel.base.schemas import Setting
 from specmodel.base.units import check
 from specmodel.replay.traces.copying import CopyProcess
 from specmodel.replay.traces.record import LONGEST_DRAFT, Counts, Trace
@@ -90,7 +90,7 @@ class AcceptanceProcess(Record):
     """
 
     schema_version: Literal[1] = 1
-    name: Name
+    name: str
     source: str = ""
     survival: Survival
     shorter: list[Survival] = field(default_factory=list)
