@@ -1,10 +1,11 @@
 """Random command lines over all commands, with random and damaged files, and what must hold.
 
-From a shell: ``python tests/fuzzed.py SEED COUNT`` runs them in a folder of its own.
+From a shell: ``python tests/fuzzed.py --lines 10000`` runs them in a folder of its own.
 """
 
 import argparse
 import contextlib
+import os
 import random
 import shlex
 import shutil
@@ -16,12 +17,20 @@ import fuzzed_files
 import pytest
 from fuzzed_files import Kept, contents, named_in, restore
 from fuzzed_lines import BASES, OTHERS, command_line, leaf
-from fuzzed_runs import OUTPUTS, Ended, faults, faults_of_files, in_child, little_memory, run
+from fuzzed_runs import (
+    NOT_UTF_8,
+    OUTPUTS,
+    Ended,
+    faults,
+    faults_of_files,
+    in_child,
+    little_memory,
+    run,
+)
 
 from specmodel.cli.commands import main_group
+from specmodel.measure.kernels.rows import RowFile
 
-NOT_UTF_8 = "\udcff"
-"""A character of names that are not UTF-8."""
 _LARGE = {
     "predict": "--batch-size 1:9999 --draft-length 1:20 --context-length 2000",
     "sweep": "--batch-size 1:90000 --workers 4",
@@ -30,8 +39,15 @@ _LARGE = {
     "decode": "--batch-size 1:99999",
 }
 """What makes command lines large."""
-WAYS = ("plain", "file", "tool", "link", "name", "memory", "interrupted")
-_WEIGHTS = (30, 50, 2, 6, 6, 2, 4)
+WAYS = ("plain", "file", "tool", "link", "name", "memory", "interrupted", "killed")
+_KINDS = {
+    "tracebacks": "  File ", "NaN with status 0": "not a number", "hangs": "Hangs",
+    "beyond memory": "beyond memory",
+}  # fmt: skip
+"""Faults that are counted, by what is said of them."""
+_PART = 200
+"""Lines from one seed [-]."""
+_WEIGHTS = (30, 50, 2, 6, 6, 2, 4, 0.2)
 """What is done to lines beside changes of their words, and how often [-]."""
 
 
@@ -54,8 +70,8 @@ def trial(
         told = f"{kind} of {name}"
         before = contents(folder)
         told += f": {before.get(name, b'')[:1000]!r}"
-    elif way == "tool":
-        return with_words_of_others(rng)
+    elif way in ("tool", "killed"):
+        return with_words_of_others(rng) if way == "tool" else "\n".join(killed(rng))
     elif way == "link":
         _link_output(words, rng)
         before = contents(folder)
@@ -167,6 +183,31 @@ def interrupted(words: list[str], folder: Path, rng: random.Random) -> list[str]
     return found
 
 
+def killed(rng: random.Random) -> list[str]:
+    """Kill a calibration in the middle of a row; run again, it ends as if it never was killed."""
+    words = shlex.split("calibrate --device cpu --tiny --output killed.toml")
+    most, writes, write = rng.randrange(9), [0], RowFile._write
+
+    def dying(rows: RowFile, text: str) -> None:
+        writes[0] += 1
+        if writes[0] > most:
+            rows._file.write(text[: rng.randrange(len(text))].encode())
+            os._exit(9)
+        write(rows, text)
+
+    in_child(words, lambda: setattr(RowFile, "_write", dying))
+    left = [name for name in ("killed.toml", "killed.csv") if Path(name).exists()]
+    again = run(words)
+    found = [*faults(again)] + ["a profile of half the rows"] * ("killed.toml" in left)
+    if again.status or _rows("killed.csv") != _rows("mine.csv"):
+        found.append(f"killed after {most} rows, it does not go on: {again.err}")
+    return found
+
+
+def _rows(name: str) -> int:
+    return Path(name).read_text(encoding="utf-8").count("\n")
+
+
 def _made(output: str, folder: Path) -> list[bytes]:
     """Return the file of this name, or those in the folder of this name."""
     found = contents(folder).items()
@@ -208,13 +249,19 @@ def fuzz(
 def main() -> int:
     """Print the faults; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("seed", type=int)
-    parser.add_argument("count", type=int)
+    parser.add_argument("--lines", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
+    found: list[str] = []
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
-        found = fuzz(asked.seed, asked.count, Path(name))
-    print("\n\n".join(ascii_lines(found)))
-    print(f"{len(found)} faults in {asked.count} lines")
+        for start in range(0, asked.lines, _PART):
+            count = min(_PART, asked.lines - start)
+            more = fuzz(asked.seed + start, count, Path(name))
+            print(*ascii_lines(more), sep="\n\n", end="\n\n" * bool(more))
+            found += more
+            print(f"{start + count} lines: {len(found)} faults", flush=True)
+    kinds = {name: sum(sign in told for told in found) for name, sign in _KINDS.items()}
+    print(", ".join(f"{kind}: {count}" for kind, count in kinds.items()))
     return bool(found)
 
 

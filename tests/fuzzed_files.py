@@ -267,7 +267,8 @@ def _value(path: Path, rng: random.Random) -> None:
         start, end = match.span(1)
         # a text that is called nan is told as it is
         wrong = [*_DAMAGE, "null", "[]", "{}", "NaN", "Infinity", "-0.0"]
-        wrong += [] if match[1].startswith(b'"') else ['"nan"']
+        is_text = match[1].startswith(b'"')
+        wrong += [f'"{"m" * 3000}"', r'"\u001b[31m"', '"1\\u0663"'] if is_text else ['"nan"']
         value = rng.choice(wrong)
         path.write_bytes(content[:start] + value.encode() + content[end:])
 

@@ -86,6 +86,13 @@ BASES = [
     " --policy none,fixed:2 --prompt-length 90 --output-length 20 --for-rate 40 --gpu-hour-price 2",
     f"load {WHERE} {RATE} --workload load.csv --ttft-target 1s --attainment 0.5 --requests 20"
     " --replications 1 --policy table:lengths.json --csv",
+    f"load {WHERE} {RATE} --request-rate 1 --requests 20 --token-budget 1 --prefill apart:1",
+    f"load {WHERE} {RATE} --request-rate 1 --requests 20 --prompt-length 1 --output-length 1",
+    f"load {WHERE} {RATE} --tpot-target 30ms --requests 20 --arrivals gamma:20 --attainment 0.95"
+    " --policy none --replications 3 --workload code",
+    f"predict {WHERE} {RATE} {SMALL} --set target.num_layers=4000 --force",
+    f"predict qwen3-30b-a3b rtx_4090 --tensor-parallel 1 --drafter eagle3 --engine sglang-v1 {RATE}"
+    " --context-length 0 --batch-size 1,7,54 --draft-length 1 --interval --csv",
     f"trace sample code-ngram {DRAWN} --output drawn.jsonl",
     "trace ngram requests.jsonl --output made.jsonl",
     "trace describe trace.jsonl own.csv own.jsonl code-ngram",
@@ -156,6 +163,11 @@ BASES = [
 """Command lines that work, of every command."""
 REFUSED = [f"acceptance {NOWHERE}/metrics"]
 """Lines that are refused whatever else is typed: no server is asked."""
+IMPLAUSIBLE = (
+    *("engine.pass_time=3.7", "target.num_layers=4000", "target.num_layers=100000"),
+    *("engine.pass_time=1e300", "engine.kernel_time=1e200", "engine.reject_time=1e308"),
+)
+"""What-ifs of no machine or model, which are taken with --force only."""
 OTHERS = {
     "--tp": "--tensor-parallel",
     "--dp": "--data-parallel",
@@ -188,6 +200,7 @@ WORDS = {
         " target.layers=1 target.experts_per_token=1 engine.stack=trtllm hardware.name=x"
         " engine.tree_time=1 engine.hides_host=all engine.hides_host=plain engine.host_speed=0.01"
         " engine.gpu_time_factor=100 engine.hides_host=x engine.host_speed=0 engine.tree_time=-1"
+        " engine.pass_time=3.7 target.num_layers=4000 target.name=\x1b[31m drafter.name=\x1b[31m"
     ),
     "dtype": "bf16 fp8 fp4 int4 int8 fp16 fp32 mxfp4",
     "popularity": "popularity.txt",
@@ -197,6 +210,9 @@ WORDS = {
         "none oracle greedy best-fixed fixed:9 bandit sglang cascade:first_draft_length=1"
         " goodput:memory=5 table:lengths.json nowhere:Policy fixed: cascade:backoff_factor=0,none"
     ),
+    "arrivals": "poisson gamma:0.5 gamma:20 gamma:100 gamma:nan bursts:8 bursts:1000 bursts:0",
+    "prefill": "together apart:1 apart:2 apart:0 apart:",
+    "attainment": "0.3 0.5 0.55 0.7 0.9 0.95 0.99 1 1e-13",
     "columns": "speedup,tpot limited_by speedup,speedup",
     "range": "acceptance_rate=0.5:0.9 routing_correlation=0:1 hardware.num_multiprocessors=1:9",
     "kind": "speedup roofline hardware tornado policies break-even sobol tables active-experts",
@@ -234,6 +250,8 @@ STRANGE = [
         "x" * 5000,
     ),
     *("1,", ",", ":", "1:", "1:x2", "true", "=", "a=b", "a.b=1", "./nope", "/", ".", "..", "~"),
+    *("\N{FULLWIDTH DIGIT TWO}xh200", "\N{SUPERSCRIPT TWO}", "1" * 5000, "org/" + "m" * 3000),
+    *("dflash:" + "1" * 5000, "fixed:\N{SUPERSCRIPT TWO}", "eagle3:\N{ARABIC-INDIC DIGIT SIX}"),
     *("/dev/null", "--", "--json", "-h", "nope.toml", "nope.csv", "folder.toml", "[", "{}", "%s"),
     *("http://localhost/metrics", "-", "H200", "1000000000", "100000", "9" * 18, "2e9", "0x10"),
 ]

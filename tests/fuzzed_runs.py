@@ -1,9 +1,11 @@
 """Command lines run in this process or in one of their own, and what is wrong with how they end."""
 
 import contextlib
+import csv
 import io
 import itertools
 import json
+import math
 import os
 import pickle
 import re
@@ -19,21 +21,32 @@ from pathlib import Path
 from unittest.mock import patch
 
 from fuzzed_files import LINK, Kept, contents, quick_bench
+from fuzzed_lines import IMPLAUSIBLE
 
 from specmodel import cli
 
-LONGEST = 20
+LONGEST = 40
 """Seconds of the processor after which a command line counts as one that hangs [s]."""
-LONGEST_WAIT = 60
+LONGEST_WAIT = 240
 """Seconds after which it does so although it computes nothing [s]."""
+NOT_UTF_8 = "\udcff"
+"""A character of names that are not UTF-8."""
+MOST_MEMORY = 1_500_000
+"""Memory by which a line may raise the most that the process has had [kB]."""
+MOST_CHARACTERS = 1000
+"""Characters of a line of a page [-]."""
 MOST_NAMES = 30
 """Names that an error may list [-]."""
 
 NOT_A_NUMBER = re.compile(r"(?i)(?<![\w./-])[-+]?(nan|inf|infinity)(?![\w./])")
 TEXT = re.compile(r'"[^"\n]*"')
 """Words in TOML and JSON, in which a fault or an option may have put one."""
-EXCEPTION = re.compile(r"message='|\b[A-Z]\w+(Error|Exception|Redirects)\(")
+EXCEPTION = re.compile(r"message='|\b[A-Z]\w+(Error|Exception|Redirects)\(|\bnp\.\w+\(")
 """What an exception says to programmers."""
+_TAKEN_OF_OTHERS = "target|hardware|drafter|engine|draft-length|acceptance:"
+"""Options that words, configurations and other options speak for."""
+OPTION = re.compile(rf"error: (?:output|(--(?!{_TAKEN_OF_OTHERS})[a-z-]+)): got ")
+"""An option that an error says a value of."""
 QUOTED = re.compile(r"got '?[-+]?\w+'?;")
 """What a row that was not taken has."""
 OUTPUTS = ("--output", "--figure", "--records", "--timeline")
@@ -78,7 +91,7 @@ def run(words: list[str]) -> Ended:
     """Run a command line in this process."""
     out, err = io.StringIO(), io.StringIO()
     stdin, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(b""), encoding="utf-8")
-    ended = Ended(words)
+    ended, before = Ended(words), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         with (
             contextlib.redirect_stdout(out),
@@ -86,6 +99,7 @@ def run(words: list[str]) -> Ended:
             warnings.catch_warnings(),
             quick_bench(),
             patch.dict(os.environ, HF_HUB_CACHE="hub"),
+            patch("specmodel.cli.answering._LINES", math.inf),  # how far it is, on a busy machine
             _limited(),
         ):
             warnings.simplefilter("error")
@@ -96,6 +110,9 @@ def run(words: list[str]) -> Ended:
     finally:
         sys.stdin = stdin
     ended.out, ended.err = out.getvalue(), err.getvalue()
+    more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    if more > MOST_MEMORY:
+        ended.crash = ended.crash or f"beyond memory: {more / 1e6:.1f} GB more"
     return ended
 
 
@@ -167,7 +184,8 @@ def faults(ended: Ended) -> Iterator[str]:
 def _faults_of_error(words: list[str], line: str) -> Iterator[str]:
     if line.count(", ") > MOST_NAMES + ", ".join(words).count(", "):
         yield f"a long list: {line}"
-    if "error: output: " in line and not any(word.startswith("--output") for word in words):
+    option = OPTION.search(line)
+    if option and not any(word.startswith(option[1] or "--output") for word in words):
         yield f"an option that was not typed: {line}"
     if EXCEPTION.search(line):
         yield f"an exception as Python shows it: {line}"
@@ -181,6 +199,15 @@ def _faults_of_answer(words: list[str], out: str) -> Iterator[str]:
     found = NOT_A_NUMBER.search(told)
     if found and not {"nan", "inf", "-inf"} & {*words}:
         yield "not a number: " + told[max(0, found.start() - 200) : found.end() + 80]
+    if words[0] == "predict" and "--csv" in words:
+        yield from _outside(out)
+    is_forced = "--force" in words or words[0] in ("sweep", "list")
+    if not is_forced and any(word in IMPLAUSIBLE for word in words[:-1]):
+        yield "taken in silence, though no machine or model has it"
+    is_page = not {"--csv", "--json"} & {*words} and words[0] not in ("list", "sweep")
+    lines = out.replace(NOT_UTF_8, "").splitlines() if is_page else []
+    if any(len(line) > MOST_CHARACTERS or not line.isprintable() for line in lines):
+        yield f"long lines or control characters: {out[:2000]!r}"
     before = words[words.index("--json") - 1] if "--json" in words else "--json"
     is_value = before.startswith("--")  # of the option before it
     if not is_value and not {"--csv", "-h", "--help"} & {*words}:
@@ -188,6 +215,15 @@ def _faults_of_answer(words: list[str], out: str) -> Iterator[str]:
             json.loads(out)
         except ValueError as error:
             yield f"no JSON: {error}"
+
+
+def _outside(table: str) -> Iterator[str]:
+    """Say which values of a table lie outside of their own intervals."""
+    for row in csv.DictReader(io.StringIO(table)):
+        for name, value in row.items():
+            low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+            if low and high and value and not float(low) <= float(value) <= float(high):
+                yield f"{name} {value} outside of {low} to {high}"
 
 
 def faults_of_files(ended: Ended, folder: Path, before: Kept) -> Iterator[str]:

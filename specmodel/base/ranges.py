@@ -114,6 +114,17 @@ def _finite(text: str, number: type[Number]) -> Number:
     return value
 
 
+def whole_of(text: str) -> int | None:
+    """Return the number that a text of at most 18 digits from 0 to 9 is, None for any other.
+
+    Examples
+    --------
+    >>> whole_of("16"), whole_of("²"), whole_of("1_0")
+    (16, None, None)
+    """
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
+
+
 def parse_named_range(argument: str, text: str) -> tuple[str, float, float]:
     """Return name and ends of a range ``name=low:high``; the caller knows which ends would do.
 

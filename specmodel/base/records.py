@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES = 4_000_000
 """Largest profile or configuration file that is read [B]."""
+MOST_CHARACTERS = 100
+"""Longest name of a record, which stands in a line of answers [-]."""
 
 
 HIDDEN = {"is_hidden": True}
@@ -113,6 +115,11 @@ def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
         record: RecordType = validator.validate_python(data)
     except ValidationError as error:
         raise _first_fault(cls, data, error, argument) from None
+    name = getattr(record, "name", "")
+    is_line = not any(character < " " or "\x7f" <= character <= "\x9f" for character in name)
+    if len(name) > MOST_CHARACTERS or not is_line:  # not all names are UTF-8, as schemas want them
+        expected = f"at most {MOST_CHARACTERS} characters, and no line breaks or the like"
+        raise InputError(_joined(argument, "name"), name, expected)
     return record
 
 
@@ -246,7 +253,7 @@ def read_numbers(path: Path, argument: str) -> FloatArray:
     if not words:
         raise InputError(argument, str(path), "at least one number")
     try:
-        return np.array([float(word) for word in words])
+        return np.array([float(word.encode("ascii")) for word in words])
     except ValueError as error:
         raise InputError(argument, str(path), f"numbers only ({error})") from None
 

@@ -133,7 +133,7 @@ def need_columns(
 def as_number(value: Any) -> float:
     """Return the number that a cell holds, NaN where it holds none."""
     try:
-        return float(value)
+        return float(value.encode("ascii") if isinstance(value, str) else value)
     except (TypeError, ValueError, OverflowError):
         return np.nan
 

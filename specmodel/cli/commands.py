@@ -293,6 +293,7 @@ def carry_out(words: Sequence[str]) -> int:
 
 def _status(words: Sequence[str]) -> int:
     """Run a command and return its status; a group without arguments prints its help."""
+    _refuse_other_digits(words)
     try:
         status = main_group.main(words, prog_name="specmodel", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -302,10 +303,22 @@ def _status(words: Sequence[str]) -> int:
     return int(status or 0)
 
 
+def _refuse_other_digits(words: Sequence[str]) -> None:
+    """Refuse numbers in digits of other scripts, which Python reads and nobody sees; not paths."""
+    for word in words:
+        foreign = [character for character in word if not character.isascii()]
+        is_path = "/" in word or os.path.splitext(word)[1][1:].isalpha()  # noqa: PTH122 - as typed
+        is_name = is_path or any(map(str.isalpha, foreign))
+        if any(map(str.isdecimal, foreign)) and not is_name:
+            plain = "".join(str(int(c)) if c in foreign and c.isdecimal() else c for c in word)
+            raise InputError("command line", word, f"digits from 0 to 9: {plain}")
+
+
 def _short(message: str, words: Sequence[str]) -> str:
-    """Return a message in one line, with long arguments cut unless they are paths."""
+    """Return a message in one line, with long arguments and words cut unless they are paths."""
     line = in_one_line(message)
     for part in (part for word in words for part in (word, *word.split("="))):
         if len(part) > 80 and not os.path.lexists(part):
             line = line.replace(in_one_line(part), cut(in_one_line(part)))
-    return " ".join(cut(word, most=400) for word in line.split(" "))
+    words = line.split(" ")
+    return " ".join(w if os.path.lexists(w.strip("'(),;:")) else cut(w, most=120) for w in words)

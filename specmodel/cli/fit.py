@@ -120,7 +120,6 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
 @settings.detail_options()
 @own("source", "TEXT", "What was measured.  [default: the files' names]")
 @own("version", "TEXT", "Version of the engine measured.", default="", show_default=False)
-@own("force", bool, "Write a fit that no server seems able to have made.")
 def engine(
     measurements: tuple[str, ...], output: str | None, overwrite: bool, **options: Any
 ) -> None:

@@ -1,9 +1,11 @@
 """The options that say what runs where, with the words and flags that stand for them."""
 
-from specmodel.cli.settings import Add, ignore_option, option, options
+from specmodel.cli.settings import Add, ignore_option, option, options, own
 from specmodel.cli.start_command import start_flags
 from specmodel.cli.taken import usual_drafter
 from specmodel.cli.words import names_looked_up, two_words
+
+_FORCE = "Take what no machine or model is likely to have."
 
 
 def where_options(
@@ -29,4 +31,5 @@ def where_options(
     usual = [usual_drafter] if has_drafter and required and takes_drafter else []
     more = (option("engine", f"  [default: {engine}]"), "host_speed", "stack")
     start = [start_flags] if has_start else []
-    return options(words, "target", *drafters, "hardware", *more, ignore, *start, *usual)
+    named = options(words, "target", *drafters, "hardware", *more, ignore, *start, *usual)
+    return options(named, own("force", bool, _FORCE, default=None))

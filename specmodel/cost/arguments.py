@@ -125,6 +125,8 @@ class AskedArguments(RunArguments, total=False):
     changes
         What-ifs: values by dotted field of target, drafter, hardware or engine, such as
         ``{"target.experts_per_token": 4}``, or a list of texts ``KEY=VALUE``.
+    force
+        Whether values are taken that no machine or model is likely to have.
     """
 
     num_gpus: int | None
@@ -142,3 +144,4 @@ class AskedArguments(RunArguments, total=False):
     measured_draft_length: Numeric | None
     acceptance_spread: float | None
     changes: Mapping[str, object] | Sequence[str] | None
+    force: bool

@@ -5,6 +5,7 @@ Whatever is taken stands among what was assumed, by the name of what was not giv
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
+from operator import attrgetter
 from typing import Any
 
 from specmodel.base.dtypes import check_dtype
@@ -30,6 +31,18 @@ TOLD = ("changes", "names", "drafter")
 """What is said of the question before what was assumed of the deployment."""
 NO_DRAFTER = "none"
 """The name of a drafter that stands for none."""
+_PLAUSIBLE = {
+    "routing_correlation": 0.5,  # published models have at most 0.3
+    "target.num_layers": 400,
+    "target.hidden_size": 65_536,
+    **dict.fromkeys(("engine.kernel_time", "engine.draft_kernel_time"), 1e-3),
+    **dict.fromkeys(("engine.eager_kernel_time", "engine.reject_time_per_token"), 1e-3),
+    "engine.reject_time_per_request": 1e-2,
+    **{f"engine.{name}": 0.3 for name in ("pass_time", "draft_pass_time", "reject_time")},
+    "engine.tree_time": 0.3,
+}
+"""Largest values that are taken without `force`, by where a deployment has them: larger ones are a
+slip of a unit or a digit more often than meant [-] [s]."""
 
 
 def deployed(
@@ -70,15 +83,26 @@ def usually_deployed(
         By name, as `deploying.resolve` takes them, or `changes` by field; None where nothing was
         named. The GPU may be counted, as in ``8xh200``, or by `num_gpus`. Without degrees, GPUs are
         the fewest that hold weights, drafter and some requests; with `may_not_fit`, one where none
-        do. The usual drafter is taken if `is_drafting`.
+        do. The usual drafter is taken if `is_drafting`. What is not plausible needs `force`.
     requests
         Requests that must fit [request].
     """
     values = with_usual_drafter(with_counted_gpus(with_changes(values)))
     lay_out = partial(_laid_out, values=values, requests=requests)
     deployment, assumed = resolve(values, "changes ", lay_out)
+    if not values.get("force"):
+        _check_plausible(deployment)
     told = {name: values.get(f"told_{name}") for name in TOLD}
     return deployment, {name: value for name, value in told.items() if value} | assumed
+
+
+def _check_plausible(deployment: Deployment) -> None:
+    """Refuse what no machine or model is likely to have, of which ``force`` takes anything."""
+    for place, most in _PLAUSIBLE.items():
+        value = attrgetter(place)(deployment)
+        if value > most:
+            expected = f"at most {most:g}, as in all that is known; --force takes more"
+            raise InputError(place, value, expected)
 
 
 def with_changes(values: Mapping[str, Any]) -> dict[str, Any]:

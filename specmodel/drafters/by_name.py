@@ -6,6 +6,7 @@ from pathlib import Path
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.naming import checkpoint, found_path, is_local, known_name
+from specmodel.base.ranges import whole_of
 from specmodel.base.records import is_path
 from specmodel.drafters.blocks import dflash_drafter, dspark_drafter
 from specmodel.drafters.configs import read_drafter
@@ -94,10 +95,11 @@ def _named(name: str | Path) -> tuple[str | None, dict[str, int]]:
         return found, {}
     if found not in BLOCKS:
         raise InputError("drafter", name, f"{found}: a block size is for {', '.join(BLOCKS)}")
-    if not size.isdecimal() or not 0 < int(size) <= MAX_DRAFT_LENGTH:
+    block = whole_of(size)
+    if not block or block > MAX_DRAFT_LENGTH:
         expected = f"a block of 1 to {MAX_DRAFT_LENGTH} tokens, such as {found}:8"
         raise InputError("drafter", name, expected)
-    return found, {"block_size": int(size)}
+    return found, {"block_size": block}
 
 
 def longest_block(drafter: str | Path | None, target: str | Path | None) -> int | None:

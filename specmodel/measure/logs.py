@@ -41,7 +41,7 @@ _ENDS = {f" {end}": name for name, ends in _FIGURES.items() for end in ends}
 _ANY = tuple(_ENDS)
 _SPACES = str.maketrans("#_-", "   ")
 
-_VALUE = r"\d*\.?\d+"
+_VALUE = r"[0-9]*\.?[0-9]+"
 _FIGURE = re.compile(
     r"(?P<name>[\w#/. -]++)(?:(?:\((?!server)[\w/]+\))?[\"']?\s*+[:=|│]\s*+[(\[]?\s*+"
     rf"(?P<values>{_VALUE}(?:,\s*{_VALUE})*))?"
@@ -49,8 +49,8 @@ _FIGURE = re.compile(
 """What may be a name, and a number or several where they follow as in a line, a table or JSON."""
 
 _REWRITTEN = (
-    (r"\( *(\d+) accepted / +(\d+) generated\)", r"accepted: \1, drafted: \2"),
-    (r"(?m)(?<!prompt )eval time = .*/ +(\d+) tokens.*$", r"predicted_n: \1"),
+    (r"\( *([0-9]+) accepted / +([0-9]+) generated\)", r"accepted: \1, drafted: \2"),
+    (r"(?m)(?<!prompt )eval time = .*/ +([0-9]+) tokens.*$", r"predicted_n: \1"),
 )
 """Figures of llama.cpp that stand before their names, and how they are read."""
 

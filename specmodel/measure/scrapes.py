@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.ranges import whole_of
 from specmodel.base.records import read_text
 from specmodel.base.units import FloatArray, check
 
@@ -177,10 +178,10 @@ def _series(name: str, labels: dict[str, str]) -> tuple[str, tuple[str, str]]:
     if model is None:  # several models would be summed as if they were engines of one
         raise InputError(name, labels, "a label model_name, as vLLM writes it")
     if name == BY_POSITION:
-        position = others.pop("position", "")
-        if not position.isdecimal():
+        position = whole_of(others.pop("position", ""))
+        if position is None:
             raise InputError(name, labels, "a label position, which counts from 0")
-        name = _at(int(position))
+        name = _at(position)
     return model, (", ".join(f'{label}="{text}"' for label, text in others.items()), name)
 
 

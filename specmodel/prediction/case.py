@@ -39,7 +39,7 @@ _LONGEST = "max_draft_length"
 _OF_POINTS = {*POINTS, *ACCEPTANCE, "draft_length", "max_draft_length", "measured_draft_length"}
 _OF_POINTS |= {"acceptance_spread"}
 _KNOWN = {*_OF_POINTS, *NAMES, *AskedArguments.__annotations__}
-_KNOWN |= {"may_not_fit", "told_names", "told_drafter", "engine.state_slots"}
+_KNOWN |= {"may_not_fit", "force", "told_names", "told_drafter", "engine.state_slots"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

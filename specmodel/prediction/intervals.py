@@ -92,13 +92,17 @@ def central_intervals(
     that were not fitted they weigh otherwise, and a factor with the engine's own spread comes on
     top. Its errors are of whole steps, kernels and deployment included, so that all passes of a
     step then share one factor, and there is none of the deployment. A step for an MoE on a host
-    that is not known has one more, `MOE_STEP_SPREAD`.
+    that is not known has one more, `MOE_STEP_SPREAD`. As no overhead is below 0, draws may lie to
+    one side of the prediction: an interval then reaches as far as that.
 
     Acceptance is exact unless it has a `spread`: then its rate is normal, cut to 0 to 1.
     """
     steps, shape = _drawn_steps(deployment, points, acceptance, generator, deployment_spread)
+    own = evaluate(deployment, points, acceptance)
     return {
-        column.name: _interval(column.of(steps), shape, has_chance=column.name == "speedup")
+        column.name: _interval(
+            column.of(steps), column.of(own), shape, has_chance=column.name == "speedup"
+        )
         for column in columns
         if column.has_interval
     }
@@ -118,9 +122,11 @@ def peak_interval(
     """
     steps, shape = _drawn_steps(deployment, points, acceptance, generator, None)
     peaks = np.broadcast_to(steps.speedup, (DRAWS, *shape)).argmax(axis=-1)
-    sizes = np.sort(np.broadcast_to(points["batch_size"], shape)[peaks])
+    own_speedup = np.broadcast_to(evaluate(deployment, points, acceptance).speedup, shape)
+    batch_size = np.broadcast_to(points["batch_size"], shape)
+    sizes, own = np.sort(batch_size[peaks]), batch_size[own_speedup.argmax()]
     outside = round((1 - CENTRAL) / 2 * DRAWS)
-    return int(sizes[outside]), int(sizes[-1 - outside])
+    return int(min(sizes[outside], own)), int(max(sizes[-1 - outside], own))
 
 
 def _drawn_steps(
@@ -226,12 +232,16 @@ def _drawn(
     return drawn, errors, normal
 
 
-def _interval(values: FloatArray, shape: tuple[int, ...], *, has_chance: bool) -> Interval:
+def _interval(
+    values: FloatArray, own: FloatArray, shape: tuple[int, ...], *, has_chance: bool
+) -> Interval:
+    """Return the interval of drawn values, as far as the prediction's own value where it must."""
     tail = (1 - CENTRAL) / 2
     if values.ndim <= len(shape):  # the same in every draw
         values = values[np.newaxis]
     low, high = quantiles(values, (tail, 1 - tail))
     chance = np.broadcast_to((values > 1).mean(axis=0), shape) if has_chance else None
+    low, high = np.minimum(low, own), np.maximum(high, own)
     return Interval(np.broadcast_to(low, shape), np.broadcast_to(high, shape), chance)
 
 

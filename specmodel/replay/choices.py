@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.ranges import whole_of
 from specmodel.base.records import read_text
 from specmodel.replay.feedback import check_methods
 from specmodel.replay.plans import greedy_plan, oracle_plan
@@ -211,9 +212,10 @@ def _planned(policy: str, words: Sequence[str]) -> Choice:
 
 
 def _fixed(policy: str, words: Sequence[str]) -> Choice:
-    if len(words) != 1 or not (words[0].isascii() and words[0].isdecimal()):
+    length = whole_of(":".join(words))
+    if length is None:
         raise InputError("policy", policy, "fixed: and a draft length, such as fixed:3")
-    return Choice(name=f"fixed:{int(words[0])}", draft_length=int(words[0]))
+    return Choice(name=f"fixed:{length}", draft_length=length)
 
 
 def _by_batch_size(policy: str, words: Sequence[str]) -> Choice:

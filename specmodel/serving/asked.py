@@ -17,7 +17,7 @@ import numpy as np
 
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, given, refuse_given
-from specmodel.base.ranges import parse_numbers, parse_values
+from specmodel.base.ranges import parse_numbers, parse_values, whole_of
 from specmodel.base.text import Viewed
 from specmodel.base.units import check, parse_seconds, single
 from specmodel.machines.hardware import HardwareProfile
@@ -253,7 +253,7 @@ def _policies(asked: Mapping[str, Any], case: Case) -> list[str]:
 def _number_of(kind: str, text: str) -> int:
     """Return N of kind:N, 0 of any other text [-]."""
     name, _, number = text.partition(":")
-    return int(number) if name == kind and number.isascii() and number.isdecimal() else 0
+    return (name == kind and whole_of(number)) or 0
 
 
 def _servers(text: str | None) -> int:

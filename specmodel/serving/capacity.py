@@ -30,6 +30,8 @@ _T80 = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383)
 LOOSER = 1.1
 """Targets that tell how steep a capacity is, over those asked for [-]."""
 _MOST_STEPS = 60
+_ROUNDING = 1e-12
+"""Of shares of requests, which are sums of quotients [-]."""
 _FALLING = 0.995
 """Times at a rate over those at the next higher one from which no lower rate is tried: they are
 those of requests that seldom meet [-]."""
@@ -103,7 +105,7 @@ class Load:
 
     def passes(self, attainment: float) -> bool:
         """Tell whether enough requests met the targets, and none waited ever longer."""
-        return self.is_steady and self.share() >= attainment
+        return self.is_steady and self.share() >= attainment - _ROUNDING
 
     def is_clear(self, attainment: float) -> bool:
         """Tell whether more replications would hardly change that it passes or fails."""
@@ -200,7 +202,7 @@ class Capacity:
 
 def quantile(slowness: FloatArray, share: float) -> float:
     """Return the slowness that a share of the requests stays below [-]."""
-    place = int(np.ceil(share * len(slowness))) - 1
+    place = max(int(np.ceil((share - _ROUNDING) * len(slowness))) - 1, 0)
     return float(np.partition(slowness, place)[place])
 
 
@@ -262,7 +264,7 @@ class _Search:
             ends = (self.tried[rate].quantile(self.attainment) for rate in (low, high))
             before, after = (np.log(max(end, 1e-9)) for end in ends)
             part, margin = 0.5, 0.5 * np.log(WIDTH) / span
-            if not is_curved and after < 1:
+            if not is_curved and before < after < 1:
                 part = before / (before - after)
                 part = np.clip(part + (margin if part < 0.5 else -margin), margin, 1 - margin)
             middle = float(low * (high / low) ** part)
@@ -286,8 +288,10 @@ def widened(
     loads, (low, high), share = list(found.loads), sorted(factors), found.attainment
     falls = bool(found.rate)
     while falls and loads[0].quantile(share) > 1 / high and len(loads) < _MOST_STEPS:
-        loads.insert(0, try_rate(loads[0].rate / GROWTH, False))
-        falls = loads[0].quantile(share) < _FALLING * loads[1].quantile(share)
+        lower = try_rate(loads[0].rate / GROWTH, False)
+        falls = lower.quantile(share) < _FALLING * loads[0].quantile(share)
+        if lower.passes(share):  # a few requests may by chance take longer at a lower rate
+            loads.insert(0, lower)
     while found.rate and loads[-1].quantile(share) < 1 / low and len(loads) < _MOST_STEPS:
         loads.append(try_rate(loads[-1].rate * GROWTH, False))
     return replace(found, loads=tuple(loads))

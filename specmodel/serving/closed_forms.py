@@ -167,11 +167,12 @@ def chain_state(curves: LoadCurves, request_rate: Numeric) -> SteadyState:
     residence = running / rates
     sizes = np.arange(curves.limit)
     prefill, joining = (np.interp(running, sizes, c) for c in (curves.prefill, curves.joining))
-    tokens = max(curves.output_tokens - 1, 1e-9)
+    later = curves.output_tokens - 1
+    after = np.maximum(residence - prefill, 0.0)  # where means of a curve differ by rounding
     return SteadyState(
         running=running,
         waiting=waiting,
-        tpot=(residence - prefill) / tokens,
+        tpot=after / later if later else np.zeros_like(after),
         ttft=prefill + joining + waiting / rates,
         largest_rate=float(leaves.max()),
     )

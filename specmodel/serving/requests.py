@@ -16,6 +16,8 @@ ARRIVALS, LENGTHS, NOISE = range(10, 13)
 """What a stream of random numbers is for, beside those of `replay.sampling`."""
 MOST_REQUESTS, LONGEST = 2 * 10**6, 10**7
 """Most requests of a run [request], and the longest prompt or output that is taken [token]."""
+MOST_VARIATION = 20
+"""Largest coefficient of variation of intervals: beyond, all of a few requests come at once [-]."""
 
 Process = Literal["poisson", "gamma", "bursts"]
 Whole = NDArray[np.int64]
@@ -49,7 +51,7 @@ class Arrivals:
     def __post_init__(self) -> None:
         check("request_rate", self.request_rate, minimum=0, maximum=1e6)
         check("users", self.users, minimum=0, maximum=1e6, whole=True)
-        check("variation", self.variation, above=0, maximum=100)
+        check("variation", self.variation, above=0, maximum=MOST_VARIATION)
         check("burst", self.burst, minimum=1, maximum=1e6, whole=True)
         if self.process not in get_args(Process):
             raise InputError("arrivals", self.process, ", ".join(get_args(Process)))

@@ -276,7 +276,11 @@ def _draft_times(
 
 
 def _token_nodes(most: float) -> FloatArray:
-    """Return nodes of tokens, those of `_NEAR` and growing ones above, to the most [token]."""
+    """Return nodes of tokens, those of `_NEAR` and growing ones above, to the most [token].
+
+    There are two at least, between which is interpolated.
+    """
+    most = max(most, _NEAR[1])
     count = max(int(np.ceil(np.log(max(most / _NEAR[-1], 1.0)) / np.log(_GROWTH))), 1)
     first = _NEAR[-1] if most > _NEAR[-1] else most
     near = [float(node) for node in _NEAR if node < most]

@@ -66,7 +66,10 @@ FILES = {
     "nested.toml": b"a = " + b"[" * 100_000,
     "huge.toml": PROFILE.encode() + b"#" * 4_000_001,
     "empty.toml": b"",
+    "long_name.toml": profile('name = "made up"', f'name = "{"m" * 3000}"'),
+    "escape.toml": profile('name = "made up"', 'name = "\\u001b[31m"'),
     "short.txt": b"0.5, 0.25 0.25",
+    "digits.txt": "0.\N{ARABIC-INDIC DIGIT THREE} 0.7".encode(),
     "sum.txt": b"[" + b"0.5, " * 127 + b"0.5]",
     "range.txt": b"8 " + b"0 " * 127,
     "two_counts.json": config(
@@ -167,6 +170,22 @@ NAMES = [
     ),
     ("predict", "--target", "a model and a GPU"),
     (f"{GOOD} --batch-size", "--batch-size"),
+    (f"{GOOD} --target org/{'m' * 3000}", "--target", "mmm...mmm"),
+    (f"{GOOD} --hardware {{folder}}/long_name.toml", "name", "mmm...mmm", "100 characters"),
+    (f"{GOOD} --hardware {{folder}}/escape.toml", "name", "x1b[31m"),
+    *(
+        (f"{GOOD} {typed}", "command line", typed.split()[-1], f"digits from 0 to 9: {plain}")
+        for typed, plain in (
+            ("--hardware \N{FULLWIDTH DIGIT TWO}xh200", "2xh200"),
+            ("--batch-size \N{ARABIC-INDIC DIGIT THREE},4", "3,4"),
+            ("--acceptance-rate 0.\N{FULLWIDTH DIGIT SEVEN}", "0.7"),
+            ("--set target.num_layers=\N{ARABIC-INDIC DIGIT THREE}", "target.num_layers=3"),
+        )
+    ),
+    *(
+        (f"{GOOD} --drafter dflash:{size}", "--drafter", "a block of 1 to")
+        for size in ("9" * 5000, "\N{SUPERSCRIPT TWO}", "")
+    ),
 ]
 
 LISTS = [
@@ -482,6 +501,11 @@ HUGE_GRID = [
 ]
 
 MOE = GOOD + " --target qwen3-30b-a3b --drafter ngram"
+IMPLAUSIBLE = {
+    "--set target.num_layers=4000": "--target num_layers: got 4000;",
+    "--set engine.pass_time=3.7": "--engine pass_time: got 3.7;",
+    "--routing-correlation 0.9": "--routing-correlation: got 0.9;",
+}
 SPREAD = [
     *(
         (f"{MOE} --expert-parallel {value}", "--expert-parallel", f"got {value};", "128 experts")
@@ -517,6 +541,8 @@ SPREAD = [
         "good.toml",
         "numbers only",
     ),
+    *((f"{MOE} {setting}", name, "--force takes more") for setting, name in IMPLAUSIBLE.items()),
+    (f"{MOE} --set popularity={{folder}}/digits.txt", "--set popularity", "numbers only"),
     (f"{MOE} --set popularity={{folder}}/short.txt", "--set popularity", "3 numbers", "128"),
     (f"{MOE} --set popularity={{folder}}/sum.txt", "--set popularity", "a sum of 64", "8"),
     (f"{MOE} --set popularity={{folder}}/range.txt", "--set popularity", "got 8.0;"),
@@ -565,6 +591,12 @@ CASES = [
 
 def words(command, folder):
     return [word.replace("{folder}", str(folder)) for word in shlex.split(command)]
+
+
+@pytest.mark.parametrize("setting", IMPLAUSIBLE)
+def test_force_takes_what_no_machine_or_model_has(setting, capsys):
+    assert cli.main(shlex.split(f"{MOE} {setting} --force --json")) == 0
+    assert json.loads(capsys.readouterr().out)
 
 
 @each_row(("command", "fragments"), [(command, told) for command, *told in CASES])

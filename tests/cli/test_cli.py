@@ -43,7 +43,7 @@ VARIETY = [
     PREDICT + " --batch-size 1:128:x2",
     PREDICT + " --batch-size 64 --context-length 131072",
     PREDICT + " --batch-size 1:12 --draft-length 0:6:2 --context-length 1000,100000",
-    PREDICT + " --batch-size 4:400:36 --routing-correlation 1",
+    PREDICT + " --batch-size 4:400:36 --routing-correlation 1 --force",
     PREDICT + " --batch-size 1000000 --context-length 1000000",
     PREDICT + " --draft-length 0",
     DATA_SHEET + " --batch-size 1:128:x2",

@@ -59,6 +59,27 @@ def test_policies_that_see_the_batch(ended, policy):
 
 
 @pytest.mark.search
+@pytest.mark.parametrize(
+    "more",
+    [
+        "--token-budget 1",
+        "--token-budget 1 --prefill apart:1",
+        "--token-budget 2 --prompt-length 1 --output-length 1",
+        "--arrivals gamma:20",
+        "--arrivals bursts:1000",
+        "--request-rate 1 --prompt-length 1 --output-length 1",
+    ],
+)
+def test_loads_at_the_ends_of_what_is_taken_have_times_that_can_be(ended, more):
+    status, text, err = ended(
+        f"load {WHERE} --requests 20 --request-rate 0.1 --policy none,fixed:2 {more} --json"
+    )
+    assert status == 0, err
+    for row in json.loads(text)["rows"]:
+        for name in ("tpot", "ttft", "tpot_closed", "ttft_closed"):
+            assert row[name] is None or 0 <= row[name] < 1000
+
+
 def test_a_rate_too_high_does_not_hide_the_others(ended):
     line = f"{WHERE} --request-rate 1,90"
     status, page, _ = ended(f"load {line.replace('--requests 100', '')} --requests 1500")
@@ -116,6 +137,7 @@ def test_columns_of_targets_are_kept(ended):
         ("--request-rate 1 --workload essays", "--workload", "or a file"),
         ("--request-rate 1 --workload nowhere.csv", "--requests", "as the file has them"),
         ("--request-rate 1 --arrivals gamma:nan", "variation", "finite"),
+        ("--request-rate 1 --arrivals gamma:100", "variation", "at most 20"),
         ("--request-rate 1 --max-draft-length -2", "--max-draft-length", "from 1"),
         ("--request-rate 1 --policy fixed:300", "--max-draft-length", "at most 7"),
         ("--request-rate 1 --policy oracle", "--policy", "sees the batch"),

@@ -253,7 +253,8 @@ IMPOSSIBLE = [
     *({"tensor_parallel": value} for value in ("3", "-4", "1e400", "none")),
     *({"isl": value, "osl": 100} for value in (-500, 1e30)),
     *({"target": value} for value in ("none/config.json", "none.toml", ".json")),
-    *({"speedup": value} for value in (-1, 1e9)),
+    *({"speedup": value} for value in (-1, 1e-3, 1e3)),
+    {"batch_size_or_concurrency": 1e9},
     {"tensor_parallel": "4", "expert_parallel": 3},
     {"drafter": "dflash", "draft_length": 30, "verify_tokens": 31},
 ]

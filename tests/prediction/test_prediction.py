@@ -508,6 +508,28 @@ def test_intervals_are_those_of_errors_left_out_and_count_nothing_twice(monkeypa
         assert np.log((end - rest) / erring) == pytest.approx(0.5 * z, abs=error)
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "sglang-v1", "vllm-moesd-2025"])
+def test_an_interval_holds_its_own_prediction(engine):
+    """Also where an overhead near 0, which no draw goes below, lets most draws lie to one side."""
+    found = predict(
+        "qwen3-30b-a3b",
+        "rtx_4090",
+        drafter="eagle3",
+        engine=engine,
+        tensor_parallel=1,
+        acceptance_rate=0.3,
+        batch_size=[1, 7, 54, 400],
+        context_length=[[[0]], [[30_000]]],
+        draft_length=[[1], [8]],
+        interval=True,
+    )
+    assert len(found.intervals) > 5
+    for name, ends in found.intervals.items():
+        own = np.broadcast_to(found.value(name), ends.low.shape)
+        assert (ends.low <= own).all(), name
+        assert (own <= ends.high).all(), name
+
+
 def test_a_prediction_is_a_table_of_80_columns() -> None:
     p = qwen2(draft_length=[[0], [4]])
     lines = p.to_text(80).splitlines()

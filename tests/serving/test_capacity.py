@@ -87,6 +87,25 @@ def test_a_rate_that_passes_again_is_told_and_not_taken():
     assert found.passes_again == pytest.approx(GROWTH**5)
 
 
+@pytest.mark.parametrize(("met", "attainment"), [((19, 19, 19), 0.95), ((17, 19), 0.9)])
+def test_the_share_asked_for_passes_whatever_its_sum_rounds_to(met, attainment):
+    slowness = tuple(np.repeat([0.5, 2.0], [n, 20 - n]) for n in met)
+    load = Load(rate=1.0, slowness=slowness)
+    assert load.passes(attainment)
+    assert load.quantile(attainment) == 0.5
+    assert Load(rate=1.0, slowness=(np.repeat([0.5, 2.0], [11, 9]),)).quantile(0.55) == 0.5
+
+
+def test_a_lower_rate_that_fails_by_chance_leaves_the_interval_around_the_rate():
+    def slowness(rate, share):
+        return share * 0 + (rate / 4 if rate > 1 else 2 - rate if rate < 0.5 else rate)
+
+    try_rate = by_formula(slowness)
+    found = widened(search(try_rate, 0.9, 0.8), try_rate, (0.7, 3.0))
+    low, high = found.predicted((0.7, 3.0))
+    assert 0 <= low <= found.rate <= high
+
+
 def test_rates_that_never_fail_are_refused():
     with pytest.raises(InputError, match="some rate fails"):
         search(by_formula(lambda rate, share: share * 0), 0.9, 1.0)

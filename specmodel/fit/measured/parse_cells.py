@@ -14,7 +14,7 @@ from specmodel.base.tables import as_number
 from specmodel.base.units import LARGEST_NUMBER
 
 LEAST_MILLISECONDS = 0.2  # no engine makes a token of a large model in less: such are seconds
-PLAUSIBLE = (1e-3, 1e6)  # least and most of a measured time in milliseconds, and of a speedup [-]
+PLAUSIBLE = (1e-3, 1e6)  # least and most of a measured time in milliseconds
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from specmodel.fit.measured.aliases import (
     shipped_gpu,
     stack_of,
 )
-from specmodel.fit.measured.parse_cells import PLAUSIBLE, Cells, check_milliseconds
+from specmodel.fit.measured.parse_cells import Cells, check_milliseconds
 from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
 
@@ -34,6 +34,10 @@ PAIRS = (
     *("draft_length", "batch_size_or_concurrency", "tokens_per_step"),
 )
 """Columns that a table of pairs must have, beside speedup or spec_step_ms."""
+_SPEEDUPS = 0.01, 100.0
+"""Least and most speedup of anything measured: beyond, a cell has something else [-]."""
+_MOST = 10_000_000
+"""Most requests, tokens or GPUs of a row [-]."""
 _VERSIONS = ("engine_version", "overlap_or_graph_notes")
 """Columns that tell which profile of an engine holds; they may be left out."""
 _TEXTS = (
@@ -236,7 +240,7 @@ def _lengths(values: Mapping[str, Any]) -> dict[str, float]:
 def _measured(values: Mapping[str, Any]) -> tuple[str, float]:
     """Return the quantity that was measured of a pair, preferably the speedup, and its value."""
     speedup, step = (_number(values, name, np.nan) for name in ("speedup", "spec_step_ms"))
-    if not np.isnan(speedup) and not PLAUSIBLE[0] <= speedup <= PLAUSIBLE[1]:
+    if not np.isnan(speedup) and not _SPEEDUPS[0] <= speedup <= _SPEEDUPS[1]:
         raise InputError("serving.speedup", speedup, "times without over times with speculation")
     if not np.isfinite([speedup, step]).any():
         raise _NotTaken("it has neither speedup nor spec_step_ms")
@@ -300,6 +304,6 @@ def _number(
 
 def _whole(values: Mapping[str, Any], name: str, default: float | None = None) -> int:
     number = _number(values, name, default)
-    if number < 1 or number != int(number):
-        raise InputError(f"serving.{name}", number, "whole numbers of at least 1")
+    if not 1 <= number <= _MOST or number != int(number):
+        raise InputError(f"serving.{name}", number, f"whole numbers from 1 to {_MOST:,}")
     return int(number)

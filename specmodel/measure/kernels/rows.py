@@ -20,6 +20,7 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.files import check_readable, parsed_json, write_text
+from specmodel.base.ranges import whole_of
 from specmodel.base.tables import as_number, read_table
 
 SYNC_INTERVAL = 1.0
@@ -212,7 +213,7 @@ def _damage(row: Mapping[Any, Any]) -> str | None:
     """Return what shows that a row was cut off or joined with another; None if nothing does."""
     if None in row or row["note"] is None:
         return "its number of cells"
-    if not row["repeat"].isdigit():
+    if whole_of(row["repeat"]) is None:
         return f"repeat {row['repeat']!r}"
     for name in () if row["note"] else ("latency", "reference_latency"):
         if not 0.0 < as_number(row[name]) < math.inf:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from specmodel.base.ranges import whole_of
 from specmodel.models.hf.reader import Fields, Layers, Reader
 
 _ROUTED = ("moe", "hash_moe")
@@ -176,9 +177,9 @@ def _dense_unless_enumerated(reader: Reader, num_layers: int) -> _Rule:
     if value is None and reader.family.num_leading is not None:
         return _dense_leading(reader, num_layers)
     words = value.split(",") if isinstance(value, str) else value
-    if not isinstance(words, list) or not all(str(word).strip().isdecimal() for word in words):
+    sparse = {whole_of(str(word).strip()) for word in words} if isinstance(words, list) else {None}
+    if None in sparse:
         raise reader.fault(key, "the numbers of the layers that route, in a text or list")
-    sparse = {int(word) for word in words}
     return key, [i not in sparse for i in range(num_layers)]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.ranges import whole_of
 from specmodel.models.hf.family import Family, families
 from specmodel.models.hf.keys import harmless_keys, other_names, table
 
@@ -227,7 +228,7 @@ class Reader:
             return {}
         own = given if isinstance(given, dict) else {"": None}
         first: Any = next(iter(own.values()), {})
-        by_layer = {int(key) if key.isdecimal() else -1: one for key, one in own.items()}
+        by_layer = {whole_of(key): one for key, one in own.items()}
         if (
             by_layer != dict.fromkeys(layers, first)
             or not isinstance(first, dict)

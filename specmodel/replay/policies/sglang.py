@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from specmodel.base.errors import InputError
+from specmodel.base.ranges import whole_of
 from specmodel.base.records import read_text
 from specmodel.replay.policies.policy import LearningPolicy, is_number, whole_number
 
@@ -61,11 +62,12 @@ def read_slots(config: str | Path | Mapping[str, Any] | None = None) -> Slots:
         raise InputError(
             "sglang config", table, 'an object such as {"1": {"candidate_steps": [1]}}'
         )
-    shared = {key: value for key, value in table.items() if not key.isdigit()}
+    sizes = {key: whole_of(key) for key in table}
+    shared = {key: value for key, value in table.items() if sizes[key] is None}
     slots = {
-        int(key): _checked(shared, entry, f"sglang config {key}")
-        for key, entry in table.items()
-        if key.isdigit()
+        size: _checked(shared, table[key], f"sglang config {key}")
+        for key, size in sizes.items()
+        if size is not None
     }
     if not slots:
         expected = 'at least one batch size, such as "1": {"candidate_steps": [1, 3]}'

@@ -77,7 +77,7 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, marks: bool) 
     from matplotlib.patches import Patch
 
     ends = [f"{quantity}_low", f"{quantity}_high"]
-    further = [name for name in (*ends, "max_batch_size") if name in table]
+    further = [name for name in ends if name in table]
     # nothing drafted has no interval
     rows = frames.checked(table, ["batch_size", quantity, *further], may_lack=ends)
     frames.need_positive(rows, "batch_size")

@@ -28,6 +28,8 @@ TEXT = (
 """Columns that are read as text even if they look like numbers."""
 
 _UNITS = {"token": "tokens", "request": "requests"}
+_NEVER_NEGATIVE = ("spread", "time", "kv_use", "running", "waiting")
+"""Columns of numbers from 0: others may fall below, or have axes that say so themselves."""
 _RATIOS = {"speedup": "×", "utility": "×", "target_efficiency": "ratio"}
 _LAST = ("draft_length", "verify_tokens", "tokens_per_step")
 """Columns that tell lines apart only if nothing else does."""
@@ -46,14 +48,16 @@ def checked(
     if table.empty:
         raise InputError(ARGUMENT, "no rows", "at least one row")
     found = {}
-    for name in numbers:
+    for name in (*numbers, *_of_memory(table)):
         values = as_numbers(table[name])
-        wrong = ~(values.abs() < LARGEST_DRAWN)
+        least = 0 if name in _NEVER_NEGATIVE else -LARGEST_DRAWN
+        wrong = ~((values >= least) & (values < LARGEST_DRAWN))
         if name in may_lack:
             wrong &= table[name].notna()
         if wrong.any():
-            culprit, expected = table[name][wrong].tolist()[0], f"a number below {LARGEST_DRAWN:g}"
-            raise InputError(f"{ARGUMENT}.{name}", culprit, expected)
+            low = " of at least 0" if least == 0 else ""
+            expected = f"a number{low} below {LARGEST_DRAWN:g}"
+            raise InputError(f"{ARGUMENT}.{name}", table[name][wrong].tolist()[0], expected)
         found[name] = values
     return table.assign(**found).reset_index(drop=True)
 
@@ -114,11 +118,17 @@ def lines(table: pd.DataFrame, x: str, quantity: str) -> tuple[str, list[tuple[s
     return titled(names), [(", ".join(map(plain, key)), part) for key, part in found]
 
 
+def _of_memory(table: pd.DataFrame) -> tuple[str, ...]:
+    """Return the columns of numbers by which `fits` tells what fits, none where others do."""
+    names = ("batch_size", "max_batch_size")
+    return names if {*names} <= {*table} and "fits" not in table else ()
+
+
 def fits(rows: pd.DataFrame) -> pd.Series[bool]:
     """Return which points fit in memory, as far as the table says."""
     if "fits" in rows:
         return rows["fits"].astype(str).str.lower() != "false"
-    if "max_batch_size" in rows:
+    if _of_memory(rows):
         return rows["batch_size"] <= rows["max_batch_size"]
     return pd.Series(True, index=rows.index)
 

@@ -608,6 +608,20 @@ BAD = [
     ("sobol", "analysis,input,output,quantity,value\ntornado,a,speedup,low,1", "got 'sobol'"),
     ("tornado", "input\na", "columns low, high, speedup_at_low, speedup_at_high"),
     ("closed_loop", "batch_size\n1", "columns draft_length, measured"),
+    *(
+        (
+            "closed_loop",
+            f"batch_size,draft_length,measured,predicted,spread\n1,1,1,{predicted},{spread}",
+            f"table.{name}: got",
+        )
+        for predicted, spread, name in (
+            (1, -0.1, "spread"),
+            (1, "x", "spread"),
+            ("nan", 1, "predicted"),
+        )
+    ),
+    ("speedup", "batch_size,speedup,max_batch_size\n1,1,many", "table.max_batch_size: got 'many'"),
+    ("policies", "policy,speedup,speedup_low,speedup_high\na,nan,1,1", "table.speedup: got nan"),
     ("predicted_against_measured", "component,latency,predicted\na,0,1", "latency: got 0.0"),
 ]
 
