@@ -76,7 +76,8 @@ def usually_deployed(
     """
     values = with_usual_drafter(with_counted_gpus(with_changes(values)))
     lay_out = partial(_laid_out, values=values, requests=requests)
-    deployment, assumed = resolve(values, "changes ", lay_out)
+    prefix = "changes " if values.get("changes") else ""
+    deployment, assumed = resolve(values, prefix, lay_out)
     told = {name: values.get(f"told_{name}") for name in TOLD}
     return deployment, {name: value for name, value in told.items() if value} | assumed
 

@@ -134,12 +134,12 @@ def draw_figure(
 
 def _swept(table: pd.DataFrame) -> list[str]:
     """Return what a sweep is of, if of one target, drafter and GPU."""
-    names = [name for name in ("target", "drafter", "hardware", "tensor_parallel") if name in table]
+    names = [name for name in ("target", "drafter", "hardware", "num_gpus") if name in table]
     only = {name: str(table[name].iloc[0]) for name in names if table[name].nunique() == 1}
     if not {"target", "hardware"} <= only.keys() or len(only) < len(names):
         return []
     models = " + ".join(only[name] for name in ("target", "drafter") if name in only)
-    count = only.get("tensor_parallel", "1")
+    count = only.get("num_gpus", "1")
     return [f"{models} on {'' if count == '1' else f'{count} x '}{only['hardware']}"]
 
 
