@@ -256,13 +256,18 @@ def _prices(price: Numeric | None, hardware: Any, cases: Mapping[str, Case]) -> 
     if price is None:
         return {}
     names = listed("hardware", hardware)
-    gpus = [with_counted_gpus({"hardware": name})["hardware"] for name in names]
+    gpus = [_counted(with_counted_gpus({"hardware": name})) for name in names]
     prices = np.ravel(check("gpu_hour_price", price, minimum=0)).tolist()
     if len(prices) not in (1, len(gpus)):
         expected = f"one price, or one for each of {len(gpus)} GPUs"
         raise InputError("gpu_hour_price", price, expected)
     of_gpu = prices * (len(gpus) // len(prices))
-    return {name: of_gpu[gpus.index(case.given["hardware"])] for name, case in cases.items()}
+    return {name: of_gpu[gpus.index(_counted(case.given))] for name, case in cases.items()}
+
+
+def _counted(given: Mapping[str, Any]) -> tuple[Any, int | None]:
+    """Return the GPU that was named and its count, None without one."""
+    return given["hardware"], given.get("num_gpus")
 
 
 def _labels(name: str, values: list[Any]) -> list[str]:

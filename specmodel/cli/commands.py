@@ -53,6 +53,11 @@ _OTHER_OPTIONS = {
 
 _ELSEWHERE = {
     "--draft-lm-head-quantization": "Here it is --set drafter.head_dtype=fp8, or fp4 for nvfp4",
+    **dict.fromkeys(
+        ("--ttft-target", "--for-load"),
+        "Requests that come and wait are simulated by specmodel load, and by compare and schedule"
+        " with --for-load",
+    ),
     "--dspark-draft-topk": "Here it is a key of the head's own config.json",
     "--rejection-sample-method": "It takes no time: give the acceptance measured with it, such as"
     " --acceptance kimi-k3-dspark-block-verification",
