@@ -296,9 +296,9 @@ _ROOMS = (ALTERNATIVES, BREAK_EVEN, PEAKS, LOADS, REPLAYS)
 
 def by_name(*first: tuple[Column, ...]) -> dict[str, Column]:
     """Return all columns by name; of those that several answers have, those named first."""
-    from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS, interval_of
+    from specmodel.prediction.columns import COLUMNS, DECODE_COLUMNS, LOAD_COLUMNS, interval_of
 
-    rooms = (*first, COLUMNS, LOAD_COLUMNS, (interval_of("speedup"),), *_ROOMS)
+    rooms = (*first, COLUMNS, LOAD_COLUMNS, DECODE_COLUMNS, (interval_of("speedup"),), *_ROOMS)
     return {column.name: column for room in reversed(rooms) for column in room}
 
 

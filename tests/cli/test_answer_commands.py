@@ -199,6 +199,30 @@ def test_the_waterfalls_are_printed_with_both_ends(run):
     assert total == pytest.approx(p.speedup[0], abs=0.004)
 
 
+def test_what_limits_a_step_is_one_answer_in_all_forms(run):
+    """On the page, as CSV and JSON, and as what takes most in the terms, acceptance aside."""
+    line = "qwen3-235b 8xh200 --drafter eagle3 --acceptance-rate 0.7 --batch-size 1,16,64,128"
+    rows = parse(run(f"predict {line} --json"))["rows"]
+    limits = [row["limited_by"] for row in rows]
+    assert len({*limits}) > 1
+    table, terms = (
+        [*csv.DictReader(io.StringIO(run(f"predict {line} --csv {view}")))]
+        for view in ("", "--view terms")
+    )
+    assert [row["limited_by"] for row in table] == limits
+    page = run(f"predict {line}")
+    told = dict(re.findall(r"^ +(\d+) .* (\w+)$", page, re.MULTILINE))
+    assert [told[str(row["batch_size"])] for row in rows] == limits
+    for row in rows:
+        losses = {
+            term["term"]: float(term["value"])
+            for term in terms
+            if (term["batch_size"], term["quantity"]) == (str(row["batch_size"]), "speedup")
+            and term["term"] not in ("ideal", "rejection", "predicted")
+        }
+        assert min(losses, key=lambda term: losses[term]) == row["limited_by"]
+
+
 def test_where_nothing_is_drafted_nothing_is_lost(run):
     words = (
         "predict --view terms qwen3-30b-a3b h100 --drafter ngram --acceptance-rate 0.01 "
