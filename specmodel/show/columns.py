@@ -112,6 +112,7 @@ PEAKS = (
         "ends of the 80 % interval of the peak",
         "80 %\ninterval",
         "{peak_speedup_low:.2f}-{peak_speedup_high:.2f}",
+        spare=2,
     ),
     Column("peak_speedup_high", "-", "upper end of the 80 % interval of the peak"),
     Column(
@@ -150,7 +151,7 @@ PEAKS = (
         "batch sizes with a speedup above 1",
         "speedup\nabove 1 at",
         lambda row: row["paying"] or "-",
-        spare=2,
+        spare=3,
     ),
     Column(
         "surely_paying",
@@ -158,7 +159,6 @@ PEAKS = (
         "batch sizes with an interval above 1; ? where too many to tell",
         "surely\npays at",
         lambda row: "?" if row["surely_paying"] is None else row["surely_paying"] or "-",
-        spare=3,
     ),
     Column("largest_batch_size", "request", "considered"),
 )

@@ -199,6 +199,18 @@ def test_the_waterfalls_are_printed_with_both_ends(run):
     assert total == pytest.approx(p.speedup[0], abs=0.004)
 
 
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_where_it_pays_is_told_on_a_screen_of_any_width(width, run, monkeypatch):
+    monkeypatch.setattr("specmodel.cli.answering.screen_width", lambda: width)
+    page = run("predict --view peak qwen3-30b-a3b,gpt-oss-120b h100 --drafter eagle3")
+    titles, *rows = re.findall(r"^(?:model|\[\d\] \S+  ).*", page, re.MULTILINE)
+    assert re.search(r"peak .*\(length\) .*pays at$", titles)
+    assert len(rows) == 2
+    for row in rows:
+        assert re.search(r" \d\.\d\d .* \d+ \(\d\) .*\d+-\d+$", row)
+    assert ("No room for" in page) == (width < 80)
+
+
 def test_what_limits_a_step_is_one_answer_in_all_forms(run):
     """On the page, as CSV and JSON, and as what takes most in the terms, acceptance aside."""
     line = "qwen3-235b 8xh200 --drafter eagle3 --acceptance-rate 0.7 --batch-size 1,16,64,128"
