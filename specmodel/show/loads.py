@@ -41,6 +41,10 @@ _LARGEST = (
     *_PRICED,
 )
 """Columns of tables for people."""
+_TOGETHER = (
+    "Users start together. Where all lengths are alike their prompts stay together too, and a token"
+    " waits for half of those of the others; by formula, as in predict, they are spread out."
+)
 _SPARE = ("tpot_p90", "ttft_p90", "tpot_closed")
 _SPARE_LARGEST = ("running", "ttft_p90", "tpot_p90", "simulated_low")
 """Those that are dropped from a table that is too wide, in this order."""
@@ -91,6 +95,7 @@ def _at_rates(
         "rows": rows,
     }
     table, notes = _table(rows, shown, spare), [f"TPOT counts each token once; {_NINETY}", *notes]
+    notes += [_TOGETHER] if rows[0]["users"] else []
     return Answer(
         page=lambda: _page(study, told, _fastest(rows), table, notes, warnings),
         fields=lambda: fields,

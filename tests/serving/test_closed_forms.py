@@ -95,9 +95,9 @@ def test_closed_forms_are_near_the_simulator(target: str, work: str, draft_lengt
         asked = draw_requests(Arrivals(request_rate=share * top), WORKLOADS[work], count, 1)
         run = service.run(asked)
         chain, root = chain_state(found, share * top), fluid_state(found, share * top)
-        assert run.mean_tpot == pytest.approx(float(chain.tpot), rel=0.03)
+        assert run.mean_tpot == pytest.approx(float(chain.tpot), rel=0.05)
         assert run.mean_tpot == pytest.approx(float(root.tpot), rel=0.06)
-        assert run.running == pytest.approx(float(chain.running), rel=0.05)
+        assert run.running == pytest.approx(float(chain.running), rel=0.06)
         assert run.ttft[run.measured].mean() == pytest.approx(float(chain.ttft), rel=0.1)
 
 
