@@ -1,10 +1,13 @@
 """Seconds of a step that decodes, verifies and prefills: from the program, and tabulated from it.
 
+What chunks of prompts do on the GPU adds to the rest of a step, as `prefill.carried_prefill` has it
+of `predict`; the host prepares both at once, and launches beside the GPU what no graph holds.
+
 The table is what the simulator's loop reads. A step without prompts is tabulated by draft length,
-every number of requests and mean context. A step with chunks of prompts takes as long as both
-apart, as `prefill.carried_prefill` has it. What chunks add is tabulated by tokens of all chunks and
-the mean number of entries that such a token sees: of several prompts in a step each adds its part
-of what they would if all were like it. A step of nothing but prompts drafts for one request.
+every number of requests and mean context. What chunks of prompts add to it is tabulated by draft
+length, requests, tokens of all chunks and the mean number of entries that such a token sees: of
+several prompts in a step each adds its part of what they would if all were like it. A step of
+nothing but prompts drafts for one request.
 """
 
 from dataclasses import dataclass, replace
@@ -15,6 +18,7 @@ import numpy as np
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import draft_pass, step_times, target_pass
+from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import waiting
 from specmodel.layers.batch import SequenceGroup, sequence_group
 
@@ -118,22 +122,30 @@ def mixed_step_time(
     context: Numeric,
     prompts: tuple[SequenceGroup, ...] = (),
 ) -> FloatArray:
-    """Return a step of the deployment's program that decodes, and one of chunks of prompts [s]."""
+    """Return a step of the deployment's program that decodes, with chunks of prompts beside [s]."""
     gamma = np.asarray(draft_length, dtype=float)
-    step = step_times(
+    times = step_times(
         deployment,
         batch_size=requests,
         draft_length=gamma,
         verify_tokens=gamma + 1,
         context_length=context,
-    ).step_time
-    return step + prompts_step_time(deployment, *prompts) if prompts else step
+    )
+    if not prompts:
+        return times.step_time
+    read = target_pass(deployment, prompts).gpu_time
+    plain, verify = (
+        PassTime.of(each.gpu_time + read, each.host_time)
+        for each in (times.plain_pass, times.verify_pass)
+    )
+    beside = replace(times, plain_pass=plain, verify_pass=verify)
+    return beside.step_time + _read_by_drafter(deployment, prompts)
 
 
-def prompts_step_time(deployment: Deployment, *prompts: SequenceGroup) -> FloatArray:
+def prompts_step_time(deployment: Deployment, prompts: SequenceGroup) -> FloatArray:
     """Return a step of nothing but chunks of prompts [s]."""
-    read = waiting(deployment, target_pass(deployment, prompts))
-    return read.total_time + _read_by_drafter(deployment, prompts)
+    read = waiting(deployment, target_pass(deployment, (prompts,)))
+    return read.total_time + _read_by_drafter(deployment, (prompts,))
 
 
 def _read_by_drafter(
@@ -177,8 +189,8 @@ def tabulate(
     deployment, max_draft_length
         What runs where, and the longest draft [token].
     max_requests, max_context, mean_context
-        Most requests of a step [request]; the longest context, and the one at which a request
-        drafts in a step of nothing but prompts [token].
+        Most requests of a step [request]; the longest context, and the one at which what chunks of
+        prompts add is tabulated [token].
     token_budget
         Most tokens of a step [token].
     """
@@ -187,15 +199,15 @@ def tabulate(
     jumps = _jumps(deployment, lengths, max_requests)
     step = max(max_context / (ROWS - 2), 1.0)
     nodes = (
-        np.unique([0.0, 1.0, max_requests]),
+        np.array([0.0, *_nodes(max_requests, dense=1, growth=1.5, jumps=jumps)]),
         _token_nodes(token_budget),
         _token_nodes(max_context),
     )
     some = _nodes(max_requests, dense=32, growth=1.07, jumps=jumps)
     tables = [_without_prompts(deployment, k, max_requests, some, step) for k in lengths]
+    more = np.array([_with_prompts(deployment, k, nodes, mean_context) for k in lengths])
     alone = prompts_step_time(deployment, chunks(nodes[1][:, None], nodes[2]))
-    more = np.tile(alone, (len(lengths), len(nodes[0]), 1, 1))
-    more[:, 0] += _draft_times(deployment, lengths, np.ones(1), mean_context)[..., None]
+    more[:, 0] = _draft_times(deployment, lengths, np.ones(1), mean_context)[..., None] + alone
     return TabulatedTimes(
         base=np.array(tables),
         context_step=step,
@@ -215,6 +227,29 @@ def _without_prompts(
     found = np.broadcast_to(found, (len(some), ROWS))
     rows = [np.interp(every, some, found[:, row]) for row in range(ROWS)]
     return np.concatenate([np.zeros((1, ROWS)), np.array(rows).T])
+
+
+def _with_prompts(
+    deployment: Deployment,
+    draft_length: float,
+    nodes: tuple[FloatArray, FloatArray, FloatArray],
+    context: float,
+) -> FloatArray:
+    """Return what chunks add at nodes, where some request decodes, and 0 where none does [s]."""
+    requests, tokens, seen = nodes
+    group, found = chunks(tokens[:, None], seen), np.zeros([len(each) for each in nodes])
+    without, whole = (
+        mixed_step_time(
+            deployment,
+            requests=requests[1:, None, None],
+            draft_length=draft_length,
+            context=context,
+            prompts=prompts,
+        )
+        for prompts in ((), (group,))
+    )
+    found[1:] = whole - without
+    return found
 
 
 def drafting_in_full(

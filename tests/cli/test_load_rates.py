@@ -212,7 +212,7 @@ def test_one_load_has_one_answer(case, ended):
     (decoded,) = json.loads(ended(f"predict {at} --view plain")[1])["rows"]
     (row,) = json.loads(ended(f"predict {at} {drafts} --draft-length 3")[1])["rows"]
     assert decoded["tpot"] == row["forward_time"]
-    assert plain["tpot_closed"] == pytest.approx(decoded["tpot"], rel=0.005)
-    assert drafted["tpot_closed"] == pytest.approx(row["tpot"], rel=0.005)
+    assert plain["tpot_closed"] == pytest.approx(decoded["tpot"], rel=0.02)
+    assert drafted["tpot_closed"] == pytest.approx(row["tpot"], rel=0.02)
     for own in (plain, drafted):
         assert own["tpot"] == pytest.approx(own["tpot_closed"], rel=0.15)
