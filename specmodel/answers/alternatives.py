@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from specmodel.base.errors import InputError
+from specmodel.base.naming import model_name
 from specmodel.base.records import is_path
 from specmodel.base.text import Viewed
 from specmodel.base.units import Numeric, check, parse_seconds
@@ -276,5 +277,10 @@ def _labels(name: str, values: list[Any]) -> list[str]:
         space = "" if name in _WHOLE else " "
         return [f"{_SHORT[name]}{space}{value}" for value in values]
     texts = [str(getattr(value, "name", value)) for value in values]
-    short = [Path(each).stem if is_path(each) else each for each in texts]
+    short = [_stem(Path(each)) if is_path(each) else each for each in texts]
     return short if len({*short}) == len(short) else texts
+
+
+def _stem(path: Path) -> str:
+    """Return the stem of a path, of a ``config.json`` the name of its model."""
+    return model_name(path) if path.name == "config.json" else path.stem

@@ -292,7 +292,10 @@ def of_unchanged(acceptance: Acceptance, given: Mapping[str, Any]) -> Acceptance
 def _no_acceptance(
     deployment: Deployment, given: Mapping[str, Any], heads: TypicalHeads | None
 ) -> InputError:
-    """Say what would do where no acceptance is known."""
+    """Say what would do where no acceptance is known, or nothing drafts."""
+    if not deployment.has_drafter:
+        expected = "one that drafts: decoding without stands beside it, and alone in --view plain"
+        return InputError("drafter", "none", expected)
     typical = "--acceptance typical (the median head published), or " if heads else ""
     told = f"{typical}a rate of yours, such as --acceptance-rate 0.7"
     target = given.get("target", deployment.target.name)

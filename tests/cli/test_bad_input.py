@@ -321,6 +321,7 @@ ACCEPTANCE = [
     (f"{GOOD} --tokens-per-step 2.1", "--acceptance-rate", "--tokens-per-step"),
     (f"{GOOD} --acceptance-by-position 0.9", "--acceptance-rate", "--acceptance-by-position"),
     (f"{BASE} --components", "acceptance", "none given", "--acceptance-rate 0.7"),
+    ("predict qwen3-30b-a3b h100 --drafter none", "--drafter", "alone in --view plain"),
     (f"{BASE} --verify-tokens 8", "--verify-tokens", "8", "an acceptance with it"),
     *(
         (f"{BASE} --draft-length 1,2 {option} {value}", "--measured-draft-length", "none given")

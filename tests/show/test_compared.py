@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from specmodel.answers import alternatives
 from specmodel.show import compared, within
 
 
@@ -43,6 +44,13 @@ def test_as_fast_are_those_that_take_less_than_a_tenth_longer():
     assert [row["alternative"] for row in rows] == ["a", "b", "c"]
     assert ranking.close(rows) == "2"
     assert "As fast: less than 10% slower" in compared.tables(ranking, dict.fromkeys("abc", 9))
+
+
+def test_a_config_goes_by_the_name_of_its_model(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    configs = [str(tmp_path / name / "config.json") for name in ("one", "two")]
+    assert alternatives._labels("target", configs) == ["one", "two"]
 
 
 def test_one_everywhere_has_its_lead():
