@@ -16,6 +16,7 @@ from specmodel.show.notes import in_words
 if TYPE_CHECKING:
     from specmodel.answers import Plan
     from specmodel.answers.alternatives import Alternatives
+    from specmodel.base.notes import Note
     from specmodel.serving.asked import Loaded
     from specmodel.serving.capacity import Targets
     from specmodel.serving.study import Study
@@ -76,6 +77,7 @@ def _at_rates(
     from specmodel.serving.study import not_carried
 
     warnings = [_not_carried(rate, most) for rate, most in not_carried(rows).items()]
+    warnings += map(str, _beyond_graphs(study, rows))
     scheduler = asdict(study.scheduler(drafts=True))
     told = {**assumed, **{n: v for n, v in scheduler.items() if n not in dict(study.limits)}}
     if study.first_token_time:
@@ -103,6 +105,16 @@ def _at_rates(
         warnings=warnings,
         case=case,
         figure="load",
+    )
+
+
+def _beyond_graphs(study: Study, rows: Sequence[Row]) -> tuple[Note, ...]:
+    """Say at which requests that run, in the mean, no CUDA graph holds what they verify."""
+    from numpy import array
+
+    sizes = array([row["running"] for row in rows]).round()
+    return study.deployment.graph_warnings(
+        sizes.clip(1), array([row["drafted_tokens_per_step"] for row in rows]) + 1
     )
 
 
@@ -204,9 +216,11 @@ def _largest(
     ]
     study, notes = trial.study, [*again, *notes, _INTERVALS, _NINETY]
     case = report.heading(study.deployment)
+    warnings = [*map(str, _beyond_graphs(study, tried))]
     fields = {
         "case": case,
         "assumptions": assumed,
+        "warnings": warnings,
         "units": _units({**rows[0], **tried[0]}),
         "rows": rows,
         "rates_tried": tried,
@@ -218,9 +232,11 @@ def _largest(
             _carries_most(trial, rows) + _alike(rows),
             _table(rows, _LARGEST, _SPARE_LARGEST),
             notes,
+            warnings,
         ),
         fields=lambda: fields,
         rows=lambda: tried,
+        warnings=warnings,
         case=case,
         figure="capacity",
     )

@@ -216,3 +216,10 @@ def test_one_load_has_one_answer(case, ended):
     assert drafted["tpot_closed"] == pytest.approx(row["tpot"], rel=0.02)
     for own in (plain, drafted):
         assert own["tpot"] == pytest.approx(own["tpot_closed"], rel=0.15)
+
+
+def test_runs_beyond_cuda_graphs_say_so(ended):
+    line = "load qwen3-30b-a3b h100 --acceptance-rate 0.7 --policy fixed:3 --requests 200"
+    line += " --prompt-length 50 --output-length 20 --users"
+    assert "larger than any CUDA graph" not in " ".join(ended(f"{line} 100")[1].split())
+    assert "larger than any CUDA graph" in " ".join(ended(f"{line} 180")[1].split())
