@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from specmodel.base.errors import InputError
+from specmodel.base.naming import model_name
 from specmodel.base.records import is_path
 from specmodel.base.text import Viewed
 from specmodel.base.units import Numeric, check, parse_seconds
@@ -256,13 +257,18 @@ def _prices(price: Numeric | None, hardware: Any, cases: Mapping[str, Case]) -> 
     if price is None:
         return {}
     names = listed("hardware", hardware)
-    gpus = [with_counted_gpus({"hardware": name})["hardware"] for name in names]
+    gpus = [_counted(with_counted_gpus({"hardware": name})) for name in names]
     prices = np.ravel(check("gpu_hour_price", price, minimum=0)).tolist()
     if len(prices) not in (1, len(gpus)):
         expected = f"one price, or one for each of {len(gpus)} GPUs"
         raise InputError("gpu_hour_price", price, expected)
     of_gpu = prices * (len(gpus) // len(prices))
-    return {name: of_gpu[gpus.index(case.given["hardware"])] for name, case in cases.items()}
+    return {name: of_gpu[gpus.index(_counted(case.given))] for name, case in cases.items()}
+
+
+def _counted(given: Mapping[str, Any]) -> tuple[Any, int | None]:
+    """Return the GPU that was named and its count, None without one."""
+    return given["hardware"], given.get("num_gpus")
 
 
 def _labels(name: str, values: list[Any]) -> list[str]:
@@ -271,5 +277,10 @@ def _labels(name: str, values: list[Any]) -> list[str]:
         space = "" if name in _WHOLE else " "
         return [f"{_SHORT[name]}{space}{value}" for value in values]
     texts = [str(getattr(value, "name", value)) for value in values]
-    short = [Path(each).stem if is_path(each) else each for each in texts]
+    short = [_stem(Path(each)) if is_path(each) else each for each in texts]
     return short if len({*short}) == len(short) else texts
+
+
+def _stem(path: Path) -> str:
+    """Return the stem of a path, of a ``config.json`` the name of its model."""
+    return model_name(path) if path.name == "config.json" else path.stem

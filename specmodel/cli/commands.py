@@ -57,6 +57,11 @@ _OTHER_OPTIONS = {
 _ELSEWHERE = {
     "--draft-lm-head-quantization": "Here it is --set drafter.head_dtype=fp8, or fp4 for nvfp4",
     **dict.fromkeys(
+        ("--ttft-target", "--for-load"),
+        "Requests that come and wait are simulated by specmodel load, and by compare and schedule"
+        " with --for-load",
+    ),
+    **dict.fromkeys(
         (
             *("--dspark-draft-topk", "--speculative-draft-window-size"),
             "--speculative-draft-sliding-window",
@@ -67,7 +72,7 @@ _ELSEWHERE = {
     "--rejection-sample-method": "It takes no time: give the acceptance measured with it, such as"
     " --acceptance kimi-k3-dspark-block-verification",
     **dict.fromkeys(
-        ("--temperature", "--temp", "--ngram-prompt-lookup-max", "--ngram-prompt-lookup-min"),
+        ("--ngram-prompt-lookup-max", "--ngram-prompt-lookup-min"),
         "It takes no time: give the acceptance measured with it",
     ),
 }

@@ -71,6 +71,10 @@ _LONGEST = (
     "Longest draft of any policy.  [default: as far as acceptance is known or is drafted at once,"
     " at most 10; with --trace 3]"
 )
+_WITH_LOAD = (
+    "--for-load with it, which simulates requests that come and wait; of a steady batch predict and"
+    " compare have --tpot-target"
+)
 _RATES_TRIED = 11
 """Rates that are tried for a policy, about [-]."""
 
@@ -88,7 +92,7 @@ def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
     """Refuse the options of `for_load_options` where no load is simulated, but for those spared."""
     if not options["for_load"]:
         names = [name for name in (*_TRAFFIC, *_SEARCH) if name not in spared]
-        refuse_given(options, names, "--for-load with it")
+        refuse_given(options, names, _WITH_LOAD)
 
 
 @settings.command()

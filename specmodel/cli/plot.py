@@ -37,7 +37,8 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
     that has its table:
 
     \b
-      speedup, target-efficiency    predict, sweep, compare (speedup)
+      speedup, target-efficiency    predict, sweep; compare and schedule (speedup)
+      tpot, throughput, step-time   the same, where they have such a column
       active-experts                none: measured unions, unless TABLE is given
       best-draft-length             best-draft-length
       break-even                    break-even
@@ -60,14 +61,15 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
     """
     from specmodel.show.plots import KINDS
     from specmodel.show.plots.batches import bands_told
-    from specmodel.show.plots.figures import COLUMN_WIDTH, check_figure, save_figure
+    from specmodel.show.plots.figures import COLUMN_WIDTH, check_figure, kind_of, save_figure
 
     name = kind.replace("-", "_")
-    if name not in KINDS:
+    drawn = kind_of(name)
+    if drawn is None:
         known = nearest(kind.replace("_", "-"), [known.replace("_", "-") for known in KINDS])
         raise InputError("kind", kind, f"one of {known}")
     choices = given(options, ("outcome", "marks"))
-    taken = signature(KINDS[name].draw).parameters
+    taken = signature(drawn.draw).parameters
     refuse_given(options, choices.keys() - taken.keys(), f"none with {kind}")
     if "outcome" in choices:
         choices["outcome"] = choices["outcome"].replace("-", "_")

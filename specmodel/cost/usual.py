@@ -89,7 +89,8 @@ def usually_deployed(
     """
     values = with_usual_drafter(with_counted_gpus(with_changes(values)))
     lay_out = partial(_laid_out, values=values, requests=requests)
-    deployment, assumed = resolve(values, "changes ", lay_out)
+    prefix = "changes " if values.get("changes") else ""
+    deployment, assumed = resolve(values, prefix, lay_out)
     if not values.get("force"):
         _check_plausible(deployment)
     told = {name: values.get(f"told_{name}") for name in TOLD}

@@ -306,7 +306,8 @@ def _no_acceptance(
 ) -> InputError:
     """Say what would do where no acceptance is known, or nothing drafts."""
     if not deployment.has_drafter:
-        return InputError("drafter", given.get("drafter"), "one, or --view plain without drafts")
+        expected = "one that drafts: decoding without stands beside it, and alone in --view plain"
+        return InputError("drafter", "none", expected)
     typical = "--acceptance typical (the median head published), or " if heads else ""
     told = f"{typical}a rate of yours, such as --acceptance-rate 0.7"
     target = given.get("target", deployment.target.name)

@@ -233,10 +233,14 @@ DECODE_COLUMNS = (
     ),
     _plain("tpot", title="TPOT", form="", spare=0),
     _plain("throughput", title="tokens/s", form=""),
-    _plain(
-        "limited_by",
-        meaning="what takes the largest share of a pass",
-        source=lambda e: e.limit_of_plain,
+    Column(
+        "largest_share",
+        "-",
+        "what takes most of a plain pass",
+        source=lambda e: e.largest_of_plain,
+        words=LIMITS,
+        title="largest\nshare",
+        spare=5,
     ),
     _plain("memory_bytes", title="memory"),
     _plain("max_batch_size", title="largest\nbatch"),

@@ -45,15 +45,15 @@ def decode(
     Returns
     -------
     Prediction
-        Arrays of the shape to which the arguments broadcast: tpot, throughput, limited_by (what
-        takes the largest share of a step), memory_bytes, max_batch_size; with lengths of prompt and
-        output also prefill_time, that of a whole prompt while every other replica prefills one too.
+        Arrays of the shape to which the arguments broadcast: tpot, throughput, largest_share (what
+        takes most of a step), memory_bytes, max_batch_size; with lengths of prompt and output also
+        prefill_time, that of a whole prompt while every other replica prefills one too.
 
     Examples
     --------
     >>> p = decode("llama-3.1-8b", "h100_sxm", batch_size=[1, 64], context_length=1000,
     ...            stack="datasheet")
-    >>> p.tpot.round(5).tolist(), p.limited_by.tolist()
+    >>> p.tpot.round(5).tolist(), p.largest_share.tolist()
     ([0.00461, 0.00725], ['bandwidth', 'bandwidth'])
     """
     points = {

@@ -171,7 +171,7 @@ class Evaluation:
         return growth
 
     @property
-    def limit_of_plain(self) -> np.ndarray:
+    def largest_of_plain(self) -> np.ndarray:
         """Index into `LIMITS` of what takes the largest share of a plain pass [-]."""
         parts = self.times.plain_by_cause() | {"prefill": np.asarray(self.carried)}
         parts["drafting"] = np.zeros(())

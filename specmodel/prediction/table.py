@@ -72,7 +72,7 @@ def text_table(
     *,
     width: int = 80,
     remedy: str = "--json has them",
-    left: Collection[str] = ("limited\nby",),
+    left: Collection[str] = ("limited\nby", "largest\nshare"),
 ) -> str:
     """Return rows as a table of text, without coordinates that do not vary and empty columns.
 

@@ -178,6 +178,31 @@ def chain_state(curves: LoadCurves, request_rate: Numeric) -> SteadyState:
     )
 
 
+def users_state(curves: LoadCurves, users: int) -> SteadyState:
+    """Return the steady state of users who each ask again when answered: as many run, or the limit.
+
+    Prompts come spread out, as `predict` has them: each is prefilled while the others decode.
+
+    Parameters
+    ----------
+    curves, users
+        What a request takes by how many run, and users [request].
+    """
+    running = min(users, curves.limit)
+    tpot, prefill, joining, residence = (
+        each[running - 1]
+        for each in (curves.tpot, curves.prefill, curves.joining, curves.residence)
+    )
+    waiting = np.asarray(float(users - running))
+    return SteadyState(
+        running=np.asarray(float(running)),
+        waiting=waiting,
+        tpot=tpot,
+        ttft=prefill + joining + waiting * residence / running,
+        largest_rate=float("nan"),
+    )
+
+
 def _chain(leaves: FloatArray, rate: float) -> tuple[float, float]:
     """Return mean running and waiting requests; NaN where the rate is not carried [request]."""
     if rate >= leaves.max():

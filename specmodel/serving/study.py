@@ -15,7 +15,7 @@ from specmodel.machines.engine import first_token_constants
 from specmodel.replay.choices import VERIFICATION
 from specmodel.replay.traces import Trace
 from specmodel.replay.traces.statistics import steps_at
-from specmodel.serving.closed_forms import LoadCurves, chain_state, load_curves
+from specmodel.serving.closed_forms import LoadCurves, chain_state, load_curves, users_state
 from specmodel.serving.disaggregated import disaggregated
 from specmodel.serving.limits import Scheduler, usual_scheduler
 from specmodel.serving.outcome import Run
@@ -262,9 +262,10 @@ def _row(
 
 def _closed(study: Study, load: Arrivals, name: str) -> Iterator[tuple[str, float | None]]:
     """Yield running requests and times in closed form, None where there are none."""
-    is_simple = load.request_rate and not study.prefill_servers
-    curves = study.curves(name) if is_simple else None
-    state = chain_state(curves, load.request_rate) if curves else None
+    curves, rate = None if study.prefill_servers else study.curves(name), load.request_rate
+    state = chain_state(curves, rate) if curves and rate else None
+    if curves and not rate:
+        state = users_state(curves, load.users)
     for column in ("running", "tpot", "ttft", "largest_rate"):
         value = float(getattr(state, column)) if state else float("nan")
         value += study.first_token_time if column == "ttft" else 0.0

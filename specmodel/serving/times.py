@@ -1,5 +1,8 @@
 """Seconds of a step that decodes, verifies and prefills: from the program, and tabulated from it.
 
+What chunks of prompts do on the GPU adds to the rest of a step, as `prefill.carried_prefill` has it
+of `predict`; the host prepares both at once, and launches beside the GPU what no graph holds.
+
 The table is what the simulator's loop reads. A step without prompts is tabulated by draft length,
 every number of requests and mean context. What chunks of prompts add to it is tabulated by draft
 length, requests, tokens of all chunks and the mean number of entries that such a token sees: of
@@ -15,6 +18,7 @@ import numpy as np
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import draft_pass, step_times, target_pass
+from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import waiting
 from specmodel.layers.batch import SequenceGroup, sequence_group
 
@@ -126,9 +130,16 @@ def mixed_step_time(
         draft_length=gamma,
         verify_tokens=gamma + 1,
         context_length=context,
-        prompts=prompts,
     )
-    return times.step_time + _read_by_drafter(deployment, prompts)
+    if not prompts:
+        return times.step_time
+    read = target_pass(deployment, prompts).gpu_time
+    plain, verify = (
+        PassTime.of(each.gpu_time + read, each.host_time)
+        for each in (times.plain_pass, times.verify_pass)
+    )
+    beside = replace(times, plain_pass=plain, verify_pass=verify)
+    return beside.step_time + _read_by_drafter(deployment, prompts)
 
 
 def prompts_step_time(deployment: Deployment, prompts: SequenceGroup) -> FloatArray:
@@ -142,7 +153,7 @@ def _read_by_drafter(
 ) -> FloatArray | float:
     """Return the pass in which a draft model reads chunks; of a head it is left out [s]."""
     drafter = deployment.drafter
-    if not prompts or drafter.is_head or drafter.is_lookup or not drafter.architectures:
+    if drafter.is_head or drafter.is_lookup or not drafter.architectures:
         return 0.0
     read = draft_pass(deployment, drafter.architectures[0], prompts)
     return waiting(deployment, read).total_time

@@ -33,6 +33,7 @@ ALTERNATIVES = (
     Column("alternative", "-", "what is compared, by what differs"),
     Column("name", "-", "model of a case, numbered", "model"),
     Column("gpus", "-", "how many of which GPU", "GPUs"),
+    Column("num_gpus", "-", "GPUs that share the model"),
     Column("drafter", "-", "what drafts"),
     Column("fastest", "-", "number of the fastest alternative", form="[{fastest}]"),
     Column("as_fast", "-", "numbers of those not told apart from the fastest", "as fast"),
@@ -111,6 +112,7 @@ PEAKS = (
         "ends of the 80 % interval of the peak",
         "80 %\ninterval",
         "{peak_speedup_low:.2f}-{peak_speedup_high:.2f}",
+        spare=2,
     ),
     Column("peak_speedup_high", "-", "upper end of the 80 % interval of the peak"),
     Column(
@@ -149,7 +151,7 @@ PEAKS = (
         "batch sizes with a speedup above 1",
         "speedup\nabove 1 at",
         lambda row: row["paying"] or "-",
-        spare=2,
+        spare=3,
     ),
     Column(
         "surely_paying",
@@ -157,7 +159,6 @@ PEAKS = (
         "batch sizes with an interval above 1; ? where too many to tell",
         "surely\npays at",
         lambda row: "?" if row["surely_paying"] is None else row["surely_paying"] or "-",
-        spare=3,
     ),
     Column("largest_batch_size", "request", "considered"),
 )
@@ -295,9 +296,9 @@ _ROOMS = (ALTERNATIVES, BREAK_EVEN, PEAKS, LOADS, REPLAYS)
 
 def by_name(*first: tuple[Column, ...]) -> dict[str, Column]:
     """Return all columns by name; of those that several answers have, those named first."""
-    from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS, interval_of
+    from specmodel.prediction.columns import COLUMNS, DECODE_COLUMNS, LOAD_COLUMNS, interval_of
 
-    rooms = (*first, COLUMNS, LOAD_COLUMNS, (interval_of("speedup"),), *_ROOMS)
+    rooms = (*first, COLUMNS, LOAD_COLUMNS, DECODE_COLUMNS, (interval_of("speedup"),), *_ROOMS)
     return {column.name: column for room in reversed(rooms) for column in room}
 
 

@@ -56,7 +56,9 @@ def answer(found: Alternatives) -> forms.Answer:
             (p.deployment.target.name, p.assumptions.get(CHANGES)) for p in predictions.values()
         }
         kind = {"is_even": len(counts) == 1, "is_of_models": len(models) > 1}
-        words = [told, verdict(ranking, **kind), *notes]
+        made_up = [name for name, p in predictions.items() if report.is_made_up(p.deployment)]
+        doubt = [f"No checkpoint has the drafter of {'; '.join(made_up)}."] if made_up else []
+        words = [told, verdict(ranking, **kind), *doubt, *notes]
         rooms = {name: _room(p) for name, p in predictions.items()}
         parts = filter(None, [part, tables(ranking, rooms, _of_layouts(predictions))])
         held = _held(predictions, best)

@@ -16,6 +16,7 @@ from specmodel.show.notes import in_words
 if TYPE_CHECKING:
     from specmodel.answers import Plan
     from specmodel.answers.alternatives import Alternatives
+    from specmodel.base.notes import Note
     from specmodel.serving.asked import Loaded
     from specmodel.serving.capacity import Targets
     from specmodel.serving.study import Study
@@ -41,6 +42,10 @@ _LARGEST = (
     *_PRICED,
 )
 """Columns of tables for people."""
+_TOGETHER = (
+    "Users start together. Where all lengths are alike their prompts stay together too, and a token"
+    " waits for half of those of the others; by formula, as in predict, they are spread out."
+)
 _SPARE = ("tpot_p90", "ttft_p90", "tpot_closed")
 _SPARE_LARGEST = ("running", "ttft_p90", "tpot_p90", "simulated_low")
 """Those that are dropped from a table that is too wide, in this order."""
@@ -75,6 +80,7 @@ def _at_rates(
     beyond = beyond_context(study.deployment.target, study.typical.longest)
     warnings = [*map(str, beyond)]
     warnings += [_not_carried(rate, most) for rate, most in not_carried(rows).items()]
+    warnings += map(str, _beyond_graphs(study, rows))
     scheduler = asdict(study.scheduler(drafts=True))
     told = {**assumed, **{n: v for n, v in scheduler.items() if n not in dict(study.limits)}}
     if study.first_token_time:
@@ -94,6 +100,7 @@ def _at_rates(
         "rows": rows,
     }
     table, notes = _table(rows, shown, spare), [f"TPOT counts each token once; {_NINETY}", *notes]
+    notes += [_TOGETHER] if rows[0]["users"] else []
     return Answer(
         page=lambda: _page(study, told, _fastest(rows), table, notes, warnings),
         fields=lambda: fields,
@@ -101,6 +108,16 @@ def _at_rates(
         warnings=warnings,
         case=case,
         figure="load",
+    )
+
+
+def _beyond_graphs(study: Study, rows: Sequence[Row]) -> tuple[Note, ...]:
+    """Say at which requests that run, in the mean, no CUDA graph holds what they verify."""
+    from numpy import array
+
+    sizes = array([row["running"] for row in rows]).round()
+    return study.deployment.graph_warnings(
+        sizes.clip(1), array([row["drafted_tokens_per_step"] for row in rows]) + 1
     )
 
 
@@ -202,9 +219,11 @@ def _largest(
     ]
     study, notes = trial.study, [*again, *notes, _INTERVALS, _NINETY]
     case = report.heading(study.deployment)
+    warnings = [*map(str, _beyond_graphs(study, tried))]
     fields = {
         "case": case,
         "assumptions": assumed,
+        "warnings": warnings,
         "units": _units({**rows[0], **tried[0]}),
         "rows": rows,
         "rates_tried": tried,
@@ -216,9 +235,11 @@ def _largest(
             _carries_most(trial, rows) + _alike(rows),
             _table(rows, _LARGEST, _SPARE_LARGEST),
             notes,
+            warnings,
         ),
         fields=lambda: fields,
         rows=lambda: tried,
+        warnings=warnings,
         case=case,
         figure="capacity",
     )

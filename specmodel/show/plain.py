@@ -30,7 +30,7 @@ def answer(prediction: Prediction, *, components: bool = False) -> forms.Answer:
 
 
 def verdict(decoded: Prediction) -> list[str]:
-    """Say how long a token takes, the largest throughput, and what limits both."""
+    """Say how long a token takes, the largest throughput, and what takes most."""
     rows = decoded.rows()
     fitting = [row for row in rows if row["batch_size"] <= row["max_batch_size"]]
     opening = "" if fitting else "Nothing fits in memory. If it did: "
@@ -46,4 +46,4 @@ def verdict(decoded: Prediction) -> list[str]:
 def _at(row: Row, rows: list[Row]) -> str:
     rate = f"{row['throughput']:.0f} tokens/s of all requests"
     place = f"{seconds(row['tpot'])} a token at {report.place(row, rows)}"
-    return f"{place}, {rate}, limited by {row['limited_by']}"
+    return f"{place}, {rate}, mostly {row['largest_share']}"

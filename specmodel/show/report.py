@@ -136,6 +136,11 @@ def place(row: Row, rows: list[Row]) -> str:
     return place
 
 
+def is_made_up(deployment: Deployment) -> bool:
+    """Tell whether the drafter is an MTP module that the checkpoint has not."""
+    return "mtp_block" in dict(deployment.drafter.assumed)
+
+
 def behind(deployment: Deployment) -> list[str]:
     """Say whose kernels and engine were taken and how wrong they are, a sentence each."""
     engine = deployment.engine
@@ -145,7 +150,7 @@ def behind(deployment: Deployment) -> list[str]:
         told = f"Engine: {version or engine.name}, fitted; {off_by(engine.fit)}"
     ideal = _IDEAL + (_IDEAL_DRAFTS if deployment.has_drafter else "")
     told = ideal if engine.is_ideal else f"{told}."
-    made_up = [_MADE_UP] if "mtp_block" in dict(deployment.drafter.assumed) else []
+    made_up = [_MADE_UP] if is_made_up(deployment) else []
     return [*made_up, *_dtypes(deployment), _kernels(deployment), told]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from specmodel import answers
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
-from specmodel.base.text import SCREEN
+from specmodel.base.text import TABLE
 from specmodel.prediction.table import Row, text_table, varies
 from specmodel.show import compared, forms, operator, report
 from specmodel.show.columns import chosen
@@ -225,7 +225,7 @@ def table(spots: forms.DataFrame) -> str:
         replace(c, spare=4, is_coordinate=not is_typical) if c.name == "drafter" else c
         for c in chosen([name for name in _COLUMNS if name not in lacking])
     ]
-    return text_table(rows, columns, width=SCREEN.get(), left=_LEFT)
+    return text_table(rows, columns, width=TABLE.get(), left=_LEFT)
 
 
 def _numbered(found: forms.DataFrame) -> list[Row]:

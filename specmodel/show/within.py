@@ -26,6 +26,8 @@ _LARGEST_SEARCHED = 1024
 """Largest batch size of alternatives that is tried, at least [request]."""
 _MOST_JUDGED = 512
 """Points of which the interval is told [-]."""
+_STEADY = "Batches are steady here; a simulated load has requests that come and wait"
+"""What a target without a load is of."""
 _ALTERNATIVES = (
     *("alternative", "largest_batch_size", "throughput_per_gpu_within"),
     "cost_per_million_tokens",
@@ -99,7 +101,8 @@ class Within:
         elif largest:
             least = min(row["forward_time"] for row in self.every)
             told += f" ({seconds(least, self.target)} at least)"
-        return f"{told}.{self._most()}{self._end()}"
+        load = f"specmodel load --tpot-target {seconds(self.target)}"
+        return f"{told}.{self._most()}{self._end()} {_STEADY} ({load})."
 
     def row(self, price: float | None) -> Row:
         """Return the largest batches and what they carry, by GPU; at a price of one, the cost."""
@@ -231,7 +234,7 @@ def within_table(rows: Sequence[Row], target: str) -> tuple[str, str]:
     near = f"; too close to tell apart: {'; '.join(close)}" if close else ""
     told = (
         f"Within {target} a token, most per GPU: {best['alternative']}, {most:.0f} tokens/s with"
-        f" {best['largest_batch_size']} requests at once{near}."
+        f" {best['largest_batch_size']} requests at once{near}. {_STEADY} (--for-load)."
     )
     table = text_table(rows, chosen(_ALTERNATIVES, ALTERNATIVES), left=["alternative"])
     return told, f"Within {target} a token:\n{table}"

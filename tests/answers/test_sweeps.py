@@ -158,7 +158,6 @@ def predicted(point, acceptance, options):
         experts = target.num_experts, target.experts_per_token
         point["popularity"] = zipf_popularity(*experts, exponent)
     lookup = {n: point.pop(n) for n in ("proposal_rate", "lookup_time") if n in point}
-    point = {"tensor_parallel": 1} | point  # as sweeps take it
     return predict(
         target=target,
         hardware=hardware.with_changes("hardware", changes(point, "hardware.")),
@@ -238,8 +237,8 @@ def test_rows_run_over_deployments_as_given_then_over_points():
     frame = sweep(axes, columns="all")
     rows = list(frame[[*order, "acceptance_rate"]].itertuples(index=False, name=None))
     assert rows == list(itertools.product(*(axes[n] for n in (*order, "acceptance_rate"))))
-    assert list(frame.columns[:5]) == ["target", "drafter", "hardware", "engine", "acceptance_rate"]
-    assert list(frame.columns[5:]) == list(COLUMN_UNITS)
+    labels = ["target", "drafter", "hardware", "engine", "num_gpus"]
+    assert list(frame) == [*labels, "acceptance_rate", *COLUMN_UNITS]
 
 
 def test_words_are_categories_and_whole_numbers_whole():
@@ -275,7 +274,7 @@ def test_labels_are_names_as_given():
 
 def test_columns_wanted_come_with_those_that_tell_the_points_apart():
     points = ["acceptance_rate", "batch_size", "draft_length", "verify_tokens", "context_length"]
-    labels = ["target", "drafter", "hardware", "engine"]
+    labels = ["target", "drafter", "hardware", "engine", "num_gpus"]
     frame = sweep(BASE, columns=["speedup", "target", "limited_by"])
     assert list(frame) == [*labels, *points, "speedup", "limited_by"]
     pd.testing.assert_frame_equal(frame, sweep(BASE)[list(frame)])
@@ -584,7 +583,11 @@ def test_parquet_has_narrow_types_and_statistics_on_what_tells_parts_apart(tmp_p
         assert types["target"].startswith("dictionary<values=string")
         assert types["limited_by"].startswith("dictionary<values=string")
         telling = {"hardware", "target", "hardware.memory.peak_bytes_per_s", "target.num_layers"}
-        telling |= {"tensor_parallel", "batch_size"}  # which is cut; the axes within it are not
+        telling |= {
+            "tensor_parallel",
+            "num_gpus",
+            "batch_size",
+        }  # which is cut; the axes within it are not
         for i in range(file.metadata.num_row_groups):
             group = file.metadata.row_group(i)
             assert group.num_rows <= 10

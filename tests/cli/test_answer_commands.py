@@ -199,6 +199,48 @@ def test_the_waterfalls_are_printed_with_both_ends(run):
     assert total == pytest.approx(p.speedup[0], abs=0.004)
 
 
+def test_a_comparison_says_which_drafter_no_checkpoint_has(run):
+    line = "compare gpt-oss-120b b200 --acceptance typical --batch-size 8 --drafter eagle3"
+    assert "No checkpoint has" not in run(line)
+    assert "No checkpoint has the drafter of mtp." in " ".join(run(f"{line},mtp").split())
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_where_it_pays_is_told_on_a_screen_of_any_width(width, run, monkeypatch):
+    monkeypatch.setattr("specmodel.cli.answering.screen_width", lambda: width)
+    page = run("predict --view peak qwen3-30b-a3b,gpt-oss-120b h100 --drafter eagle3")
+    titles, *rows = re.findall(r"^(?:model|\[\d\] \S+  ).*", page, re.MULTILINE)
+    assert re.search(r"peak .*\(length\) .*pays at$", titles)
+    assert len(rows) == 2
+    for row in rows:
+        assert re.search(r" \d\.\d\d .* \d+ \(\d\) .*\d+-\d+$", row)
+    assert ("No room for" in page) == (width < 80)
+
+
+def test_what_limits_a_step_is_one_answer_in_all_forms(run):
+    """On the page, as CSV and JSON, and as what takes most in the terms, acceptance aside."""
+    line = "qwen3-235b 8xh200 --drafter eagle3 --acceptance-rate 0.7 --batch-size 1,16,64,128"
+    rows = parse(run(f"predict {line} --json"))["rows"]
+    limits = [row["limited_by"] for row in rows]
+    assert len({*limits}) > 1
+    table, terms = (
+        [*csv.DictReader(io.StringIO(run(f"predict {line} --csv {view}")))]
+        for view in ("", "--view terms")
+    )
+    assert [row["limited_by"] for row in table] == limits
+    page = run(f"predict {line}")
+    told = dict(re.findall(r"^ +(\d+) .* (\w+)$", page, re.MULTILINE))
+    assert [told[str(row["batch_size"])] for row in rows] == limits
+    for row in rows:
+        losses = {
+            term["term"]: float(term["value"])
+            for term in terms
+            if (term["batch_size"], term["quantity"]) == (str(row["batch_size"]), "speedup")
+            and term["term"] not in ("ideal", "rejection", "predicted")
+        }
+        assert min(losses, key=lambda term: losses[term]) == row["limited_by"]
+
+
 def test_where_nothing_is_drafted_nothing_is_lost(run):
     words = (
         "predict --view terms qwen3-30b-a3b h100 --drafter ngram --acceptance-rate 0.01 "

@@ -347,6 +347,7 @@ ACCEPTANCE = [
     (f"{GOOD} --tokens-per-step 2.1", "--acceptance-rate", "--tokens-per-step"),
     (f"{GOOD} --acceptance-by-position 0.9", "--acceptance-rate", "--acceptance-by-position"),
     (f"{BASE} --components", "acceptance", "none given", "--acceptance-rate 0.7"),
+    ("predict qwen3-30b-a3b h100 --drafter none", "--drafter", "alone in --view plain"),
     ("predict mixtral-8x7b h200 --verify-tokens 8", "--verify-tokens", "8", "--draft-length with"),
     *(
         (f"predict mixtral-8x7b h200 --max-draft-length {n}", "--max-draft-length", f"got {n};")

@@ -1,8 +1,10 @@
 """Columns of capacity in ``specmodel compare``."""
 
+import io
 import json
 import shlex
 
+import pandas as pd
 import pytest
 from rows import slow
 
@@ -30,11 +32,22 @@ def test_alternatives_have_capacities_per_gpu_and_their_costs(gpus, capsys):
         assert row["cost_per_million_tokens"] == pytest.approx(by_hand)
 
 
+def test_each_count_of_one_gpu_has_its_own_price(ended):
+    line = "compare qwen3-30b-a3b 2xh100,4xh100 --batch-size 8 --tpot-target 9ms --csv"
+    costs = [
+        pd.read_csv(io.StringIO(ended(f"{line} --gpu-hour-price {prices}")[1]))
+        for prices in ("2,3", "1")
+    ]
+    priced, plain = (table["cost_per_million_tokens"].to_numpy() for table in costs)
+    assert priced / plain == pytest.approx([2, 3])
+
+
 @pytest.mark.parametrize(
     ("more", "culprit"),
     [
         ("--gpu-hour-price 2", "--gpu-hour-price"),
         ("--attainment 0.5", "--attainment"),
+        ("--ttft-target 1s", "--for-load with it, which simulates requests that come and wait"),
         ("--prefill apart:1", "--prefill"),
         ("--workers 2", "--workers"),
         ("--tpot-target 9ms --for-load --prefill apart:0", "--prefill"),

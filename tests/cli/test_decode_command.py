@@ -45,7 +45,7 @@ def test_decode_prints_a_table_csv_and_components(capsys):
     )
     assert status == 0
     assert "TPOT" in text
-    assert "limited by" in text
+    assert "all requests, mostly overhead;" in text
     assert "attention_core" in text
     assert "verify" not in text
     assert "acceptance" not in text

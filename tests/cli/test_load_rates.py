@@ -219,3 +219,29 @@ def test_rates_are_drawn_as_a_load_or_as_a_capacity(ended, tmp_path, more, monke
 def test_the_names_of_before_tell_the_new_one(ended, name):
     told = f"specmodel: error: command: got '{name}'; expected specmodel load ..., its new name\n"
     assert ended(f"{name} qwen3-30b-a3b h100") == (2, "", told)
+
+
+@pytest.mark.parametrize(
+    "case", ["qwen3-235b-a22b 8xh200", "qwen3-30b-a3b h100", "qwen3-32b 2xh200"]
+)
+def test_one_load_has_one_answer(case, ended):
+    """By formula that of predict, with drafts and without; simulated, prompts come together."""
+    lengths = "--prompt-length 1024 --output-length 256"
+    drafts = "--drafter eagle3 --acceptance-rate 0.7"
+    line = f"load {case} {drafts} {lengths} --users 32 --policy none,fixed:3 --requests 400 --json"
+    plain, drafted = json.loads(ended(line)[1])["rows"]
+    at = f"{case} {lengths} --batch-size 32 --json"
+    (decoded,) = json.loads(ended(f"predict {at} --view plain")[1])["rows"]
+    (row,) = json.loads(ended(f"predict {at} {drafts} --draft-length 3")[1])["rows"]
+    assert decoded["tpot"] == row["forward_time"]
+    assert plain["tpot_closed"] == pytest.approx(decoded["tpot"], rel=0.02)
+    assert drafted["tpot_closed"] == pytest.approx(row["tpot"], rel=0.02)
+    for own in (plain, drafted):
+        assert own["tpot"] == pytest.approx(own["tpot_closed"], rel=0.15)
+
+
+def test_runs_beyond_cuda_graphs_say_so(ended):
+    line = "load qwen3-30b-a3b h100 --acceptance-rate 0.7 --policy fixed:3 --requests 200"
+    line += " --prompt-length 50 --output-length 20 --users"
+    assert "larger than any CUDA graph" not in " ".join(ended(f"{line} 100")[1].split())
+    assert "larger than any CUDA graph" in " ".join(ended(f"{line} 180")[1].split())

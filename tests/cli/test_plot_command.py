@@ -23,6 +23,19 @@ PRINTED = {
     "sobol": f"sensitivity {RATE} --batch-size 8 --draft-length 3 --samples 64",
     "policies": "simulate --step-times times.csv --trace code-ngram --policy none,oracle",
 }
+OTHERS = [
+    ("tpot", "predict --view plain qwen3-30b-a3b h200"),
+    ("throughput", f"sweep {RATE} --batch-size 1,8,64"),
+    ("speedup", "compare qwen3-30b-a3b h100,h200 --batch-size 1,8"),
+    ("speedup", f"schedule --for vllm {RATE} --max-batch-size 64"),
+    (
+        "step-time",
+        "schedule --for sglang --format cost-table qwen3-30b-a3b h200 --drafter dspark"
+        " --max-draft-length 3 --batch-size 1,8",
+    ),
+    ("load", f"load {RATE} --request-rate 1,2 --requests 30"),
+    ("load", f"load {RATE} --users 2,4 --requests 30"),
+]
 STARTS = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml"}
 
 
@@ -40,10 +53,10 @@ def pipe(text, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
-@pytest.mark.parametrize("kind", PRINTED)
-def test_what_a_command_prints_is_drawn_from_a_pipe(kind, ended, monkeypatch) -> None:
+@pytest.mark.parametrize(("kind", "line"), [*PRINTED.items(), *OTHERS])
+def test_what_a_command_prints_is_drawn_from_a_pipe(kind, line, ended, monkeypatch) -> None:
     pytest.importorskip("matplotlib")
-    status, printed, _ = ended(f"{PRINTED[kind]} --csv")
+    status, printed, _ = ended(line if line.startswith("sweep") else f"{line} --csv")
     assert status == 0
     pipe(printed, monkeypatch)
     assert ended(f"plot {kind} - --output a.pdf") == (0, "Wrote a.pdf.\n", "")
@@ -131,6 +144,7 @@ BAD = [
     ("plot speedup nowhere.csv --output a.pdf", "table: got 'nowhere.csv'", "No such file"),
     ("plot speedup folder.pdf --output a.pdf", "table: got 'folder.pdf'", ".csv or .parquet"),
     ("plot policies table.csv --output a.pdf", "table: got", "columns speedup_low, speedup_high"),
+    ("plot tpot table.csv --output a.pdf", "table: got", "columns tpot as well"),
     ("plot speedup table.csv --output a.jpg", "--output: got 'a.jpg'", ".png, .pdf or .svg"),
     ("plot speedup table.csv --output folder.pdf", "--output: got 'folder.pdf'", "directory"),
     ("plot speedup table.csv --output no/a.pdf", "--output: got 'no/a.pdf'", "No such file"),

@@ -195,7 +195,8 @@ def test_the_acceptance_that_was_typed_is_a_column(form, ended):
 def test_what_does_not_fit_is_marked_and_said_last(tmp_path, ended):
     where = "sweep --target deepseek-v3.2 --drafter mtp --hardware h200_sxm --draft-length 3"
     where += " --acceptance-rate 0.7"
-    status, out, err = ended(f"{where} --batch-size 1")
+    alone = f"{where} --tensor-parallel 1 --batch-size 1"
+    status, out, err = ended(alone)
     assert (status, as_frame(out)["fits"].tolist()) == (0, [False])
     said = "specmodel: warning: {} points do not fit in memory: column fits says which\n"
     none = said.format("1 of 1").replace("which", "which{}; --tensor-parallel takes more GPUs")
@@ -206,8 +207,28 @@ def test_what_does_not_fit_is_marked_and_said_last(tmp_path, ended):
     fits = pd.read_csv(tmp_path / "one.csv")["fits"]
     assert fits.tolist() == [True, True, True, True, True, False]
     assert ended(f"{where} --tensor-parallel 8 --batch-size 1 --columns speedup")[2] == ""
-    unmarked = ended(f"{where} --batch-size 1 --columns speedup")[2]
+    unmarked = ended(f"{alone} --columns speedup")[2]
     assert unmarked == none.format(", with fits in --columns")
+
+
+@pytest.mark.parametrize(
+    ("target", "gpus", "counts"),
+    [
+        ("qwen3-30b-a3b", "2xh100,2xb200", [2, 2]),
+        ("qwen3-30b-a3b", "8h200,h200:4,h200x2,dgx-spark", [8, 4, 2, 1]),
+        ("mixtral-8x7b", "h100,l40s", [2, 4]),
+        ("deepseek-v3", "16xh200", [16]),
+    ],
+)
+def test_gpus_are_counted_as_by_predict(target, gpus, counts, ended):
+    """In each way they are written; without a count they are the fewest that hold the model."""
+    rest = "--drafter mtp --acceptance-rate 0.7 --batch-size 8 --draft-length 3"
+    status, out, _ = ended(f"sweep {target} {gpus} {rest}")
+    frame = as_frame(out)
+    assert (status, frame["num_gpus"].tolist()) == (0, counts)
+    for gpu, speedup in zip(gpus.split(","), frame["speedup"], strict=True):
+        (one,) = as_frame(ended(f"predict {target} {gpu} {rest} --csv")[1])["speedup"]
+        assert speedup == pytest.approx(one, rel=1e-6)
 
 
 def test_a_model_and_a_gpu_are_answered_as_by_predict(ended):

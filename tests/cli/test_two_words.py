@@ -156,6 +156,7 @@ def test_a_tpot_target_keeps_the_rows_that_meet_it_and_names_the_largest_batch(r
     assert kept
     assert all(row["tpot"] <= 6e-3 for row in kept)
     assert text.startswith("Within 6ms a token, the largest batch is")
+    assert "requests that come and wait (specmodel load --tpot-target 6ms)" in text
     assert fast in [row["batch_size"] for row in kept]  # the answer has its row
     for size in re.findall(r"x at batch size (\d+)", text):  # and the verdict is of such rows
         assert int(size) in [row["batch_size"] for row in kept]
@@ -558,15 +559,15 @@ def test_acceptance_without_a_file_explains_itself(run):
 def test_a_sweep_takes_two_words_in_front_of_its_lists(run, refuse):
     told = "--batch-size 1,8 --draft-length 3 --acceptance-rate 0.7 --drafter ngram,eagle3"
     rows = run(f"sweep qwen3-30b,mixtral-8x7b 2xh100 {told}")
-    options = "--target qwen3-30b-a3b,mixtral-8x7b --hardware h100_sxm --tensor-parallel 2"
+    options = "--target qwen3-30b-a3b,mixtral-8x7b --hardware 2xh100_sxm"
     assert rows == run(f"sweep {options} {told}")
     assert [row.split(",")[:3] for row in rows.splitlines()[1::2]] == [
         [target, drafter, "h100_sxm"]
         for target in ("qwen3-30b-a3b", "mixtral-8x7b")
         for drafter in ("ngram", "eagle3")
     ]
-    assert "none, as 2 GPUs are named" in refuse(
-        f"sweep qwen3-30b 2xh100 --tensor-parallel 2 {told}"
+    assert "degrees whose product is 2, as so many GPUs are named" in refuse(
+        f"sweep qwen3-30b 2xh100 --tensor-parallel 4 {told}"
     )
 
 

@@ -47,10 +47,10 @@ def test_causes_of_a_plain_pass_sum_to_it_and_the_largest_is_named():
     plain = specmodel.decode(**WHERE, batch_size=SIZES, context_length=100_000)
     causes = time_by_cause(plain.times.forward)
     np.testing.assert_allclose(sum(causes.values()), plain.tpot, rtol=1e-12)
-    for place, name in enumerate(plain.limited_by):
+    for place, name in enumerate(plain.largest_share):
         largest = max(causes, key=lambda cause: np.broadcast_to(causes[cause], (3,))[place])
         assert name == largest
-    assert plain.limited_by[-1] == "KV"
+    assert plain.largest_share[-1] == "KV"
 
 
 def test_under_load_each_token_takes_the_others_prefill_over_the_output_length():
@@ -61,7 +61,7 @@ def test_under_load_each_token_takes_the_others_prefill_over_the_output_length()
     np.testing.assert_allclose(loaded.prefill_time, prefill, rtol=1e-12)
     carried = (SIZES - 1) / 512 * prefill
     np.testing.assert_allclose(loaded.tpot, idle.tpot + carried, rtol=1e-12)
-    assert loaded.limited_by[-1] == "prefill"
+    assert loaded.largest_share[-1] == "prefill"
     assert loaded.tpot[0] == idle.tpot[0]
 
 

@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from specmodel.answers import alternatives
 from specmodel.show import compared, within
 
 
@@ -45,6 +46,13 @@ def test_as_fast_are_those_that_take_less_than_a_tenth_longer():
     assert "As fast: less than 10% slower" in compared.tables(ranking, dict.fromkeys("abc", 9))
 
 
+def test_a_config_goes_by_the_name_of_its_model(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    configs = [str(tmp_path / name / "config.json") for name in ("one", "two")]
+    assert alternatives._labels("target", configs) == ["one", "two"]
+
+
 def test_one_everywhere_has_its_lead():
     ranking = ranked({"a": [120, 150], "b": [100, 100]})
     words = compared.verdict(ranking, is_even=False)
@@ -72,7 +80,8 @@ def test_the_table_of_a_target_names_who_carries_most_and_who_is_too_close():
         for name, rate in (("a", 1000.0), ("b", 950.0), ("c", 500.0), ("d", None))
     ]
     told, table = within.within_table(rows[:3], "9ms")
-    assert told.endswith("a, 1000 tokens/s with 64 requests at once; too close to tell apart: b.")
+    assert "a, 1000 tokens/s with 64 requests at once; too close to tell apart: b." in told
+    assert told.endswith("a simulated load has requests that come and wait (--for-load).")
     assert table.splitlines()[-1].split() == ["c", "->64", "->500"]
     assert within.within_table(rows[3:], "9ms") == (
         "Within 9ms a token no alternative has a batch.",

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from specmodel.algebra.acceptance import FORMS, Acceptance
-from specmodel.base.errors import InputError, given, nearest, refuse_given
-from specmodel.base.naming import counted
+from specmodel.base.errors import InputError, given, nearest
 from specmodel.base.records import Record
 from specmodel.cost.deploying import DEFAULT_ENGINE, NAMES, RECORDS
 from specmodel.cost.usual import with_usual_drafter
@@ -85,10 +84,10 @@ def with_usual(values: Mapping[str, list[Any]]) -> tuple[dict[str, list[Any]], d
     """Return values with the usual ones for what is not given, and what to say of these.
 
     That is the usual drafter of one model, what is published of one model with one drafter, and the
-    batch sizes of `predict`. The count of ``8xh200`` is a degree.
+    batch sizes of `predict`.
     """
     _check_several(values)
-    found: dict[str, list[Any]] = {"batch_size": [*DEFAULT_BATCH_SIZES], **_with_degree(values)}
+    found: dict[str, list[Any]] = {"batch_size": [*DEFAULT_BATCH_SIZES], **values}
     told: dict[str, str] = {}
     if "drafter" not in values:
         first = {name: values.get(name, [None])[0] for name in ("target", "weight_dtype")}
@@ -115,16 +114,6 @@ def _check_several(values: Mapping[str, list[Any]]) -> None:
         raise InputError(next(iter(lacking)), None, f"{' '.join(lacking.values())}, {why}")
 
 
-def _with_degree(values: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return values with the count of a single GPU such as ``8xh200`` as a degree."""
-    gpu, *others = values["hardware"]
-    count, name = counted(gpu) if isinstance(gpu, str) and not others else (None, gpu)
-    if count is None:
-        return {**values}
-    refuse_given(values, ("tensor_parallel", "data_parallel"), f"none, as {count} GPUs are named")
-    return {**values, "hardware": [name], "tensor_parallel": [count]}
-
-
 def _published(values: Mapping[str, list[Any]]) -> Acceptance:
     """Return the acceptance that is published of one model with one drafter."""
     names = ("target", "drafter", "hardware", "weight_dtype", "acceptance", "measured_draft_length")
@@ -135,7 +124,7 @@ def _published(values: Mapping[str, list[Any]]) -> Acceptance:
     if not isinstance(asked.get("acceptance", ""), str):
         expected = "a name of what is published; numbers are acceptance_rate"
         raise InputError("acceptance", asked["acceptance"], expected)
-    asked |= {"tensor_parallel": 1, "draft_length": values.get("draft_length")}
+    asked |= {"may_not_fit": True, "draft_length": values.get("draft_length")}
     return of_unchanged(
         case_of(asked).known_acceptance, {"changes": [name for name in values if "." in name]}
     )

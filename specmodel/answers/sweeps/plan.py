@@ -24,11 +24,12 @@ from specmodel.answers.sweeps.parameters import (
     with_usual,
 )
 from specmodel.base.errors import InputError
+from specmodel.base.naming import counted
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, check
-from specmodel.cost.deploying import resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
+from specmodel.cost.usual import usually_deployed
 from specmodel.prediction.case import DEFAULT_MAX_DRAFT_LENGTH
 from specmodel.prediction.evaluate import LOAD
 from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
@@ -253,7 +254,8 @@ def plan_sweep(
         step_efficiency, accepted_fraction (with measured_draft_length) and acceptance_by_position;
         proposal_rate, lookup_time, popularity_exponent; and, with a dot, fields of hardware,
         engine, target and drafter, such as hardware.memory.peak_bytes_per_s. Of one model the
-        drafter is by default its usual one, and acceptance what is published of the two.
+        drafter is by default its usual one, and acceptance what is published of the two; GPUs are
+        the fewest that hold a combination unless they are counted (``2xh100``) or have degrees.
     columns
         Columns wanted beside those of the parameters, which always come: `DEFAULT_COLUMNS` by
         default, "all" for every one.
@@ -332,15 +334,17 @@ def _deployments(
     labelled = itertools.product(*(labels_of(values[name]) for name in names))
     for chosen, told in zip(combinations, labelled, strict=True):
         labels = dict(zip(names, told, strict=True))
+        asked = {"may_not_fit": True, **dict(zip(names, chosen, strict=True))}
         try:
-            deployment, _ = resolve(dict(zip(names, chosen, strict=True)))
+            deployment, _ = usually_deployed(asked)
         except InputError as error:
             if not skip_impossible:
                 raise
             errors.append(error)
             skipped.append(f"{', '.join(map(str, labels.values()))}: {error}")
             continue
-        found.append((ordered(labels), deployment))
+        own = {"hardware": counted(labels["hardware"])[1], "num_gpus": deployment.layout.num_gpus}
+        found.append((ordered(labels | own), deployment))
     if not found:
         first = errors[0]
         raise InputError(first.argument, first.value, f"{first.expected}; no combination can be")

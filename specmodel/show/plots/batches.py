@@ -48,7 +48,7 @@ def speedup(table: pd.DataFrame, ax: Axes, *, marks: bool = True) -> Axes:
     >>> speedup(table, Figure().add_subplot()).get_ylabel()
     'speedup (×)'
     """
-    return _over_batch_size(table, ax, "speedup", marks)
+    return over_batch_size(table, ax, "speedup", marks=marks)
 
 
 def target_efficiency(table: pd.DataFrame, ax: Axes, *, marks: bool = True) -> Axes:
@@ -59,7 +59,7 @@ def target_efficiency(table: pd.DataFrame, ax: Axes, *, marks: bool = True) -> A
     table, ax, marks
         As for `speedup`, with the column target_efficiency.
     """
-    return _over_batch_size(table, ax, "target_efficiency", marks)
+    return over_batch_size(table, ax, "target_efficiency", marks=marks)
 
 
 def bands_told(kind: str, table: pd.DataFrame) -> str:
@@ -71,8 +71,16 @@ def bands_told(kind: str, table: pd.DataFrame) -> str:
     return told if len(parts) > _MOST_BANDS else ""
 
 
-def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, marks: bool) -> Axes:
-    """Draw a quantity over the batch size, a line for each value of what else varies."""
+def over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, *, marks: bool = True) -> Axes:
+    """Draw any column of numbers over the batch size, a line for each value of what else varies.
+
+    Parameters
+    ----------
+    table, ax, marks
+        As for `speedup`, with the column that is the quantity.
+    quantity
+        Its name.
+    """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -89,10 +97,13 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, marks: bool) 
             reach = part["batch_size"], part[ends[0]], part[ends[1]]
             ax.fill_between(*reach, color=COLOURS[i], zorder=1, **band)
         _line(ax, part, quantity, i, style.shortened(name, _MOST_CHARACTERS))
-    style.unity(ax)
-    if quantity == "target_efficiency":
+    if quantity in frames.RATIOS:
+        style.unity(ax)
+    if quantity != "speedup":
         ax.set_ylim(0, None)
     ax.set_ylabel(frames.titled([quantity]))
+    if frames.unit(quantity) == "s":
+        style.in_milliseconds(ax.yaxis)
     style.counts_axis(ax, rows["batch_size"], frames.titled(["batch_size"]))
     if marks and len(parts) <= _MOST_BANDS:
         _mark(ax, [part for _, part in parts], quantity)

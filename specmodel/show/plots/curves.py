@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _MANY, _MOST_CHARACTERS = 300, 36
 _PHASES = {"baseline": "0.72", "test": "0.93"}
-_MET = {"tpot_p90": "TPOT, p90 (s)", "ttft_p90": "TTFT, p90 (s)", "goodput": "in targets (%)"}
+_MET = {"tpot_p90": "TPOT, p90 (ms)", "ttft_p90": "TTFT, p90 (ms)", "goodput": "in targets (%)"}
+_LOADS = {"request_rate": "rate of requests (requests/s)", "users": "users (requests)"}
 
 
 def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
@@ -65,6 +66,7 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
     numbers = ("batch_size", "draft_length", "measured", "predicted", "spread")
     rows = frames.checked(table, numbers, may_lack=("spread",)).sort_values("draft_length")
     frames.need_positive(rows, "batch_size")
+    frames.need_positive(rows[rows["spread"] != 0], "spread")
     lengths = frames.parts(rows, ["draft_length"], "batch_size", "draft lengths")
     for i, ((length,), part) in enumerate(lengths):
         ax.plot(part["batch_size"], part["predicted"], **style.series(i, marker=""))
@@ -161,29 +163,32 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     Parameters
     ----------
     table
-        As `specmodel load --csv` prints it: policy, request_rate, tpot_p90, ttft_p90 and
-        goodput; at most six policies.
+        As `specmodel load --csv` prints it: policy, request_rate or users, tpot_p90, ttft_p90
+        and goodput, which is missing where there was no target; at most six policies.
     axes
         Three, that share the horizontal axis.
     """
-    from matplotlib.ticker import EngFormatter
-
-    rows = frames.checked(table, ("request_rate", *_MET), ("policy",))
-    frames.need_positive(rows, "request_rate", "tpot_p90", "ttft_p90")
-    policies = frames.parts(rows, ["policy"], "request_rate", "policies")
+    x = next((name for name in _LOADS if name in table and table[name].notna().any()), "users")
+    x = x if {*_LOADS} & {*table} else "request_rate"
+    rows = frames.checked(table, (x, *_MET), ("policy",), may_lack=["goodput"])
+    frames.need_positive(rows, x, "tpot_p90", "ttft_p90")
+    policies = frames.parts(rows, ["policy"], x, "policies")
     for ax, (met, label) in zip(axes, _MET.items(), strict=True):
         for i, ((name,), part) in enumerate(policies):
             line = style.series(i, label=style.shortened(str(name), 30))
-            ax.plot(part["request_rate"], part[met], **line)
+            ax.plot(part[x], part[met], **line)
         ax.set(xscale="log", ylabel=label)
-        ax.yaxis.set_major_formatter(EngFormatter(sep=""))
         style.si_axis(ax.xaxis)
     times, firsts, shares = axes
     times.set_ylim(0, None)
     firsts.set_yscale("log")
     style.si_axis(firsts.yaxis)
-    shares.set(xlabel="rate of requests (requests/s)", ylim=(-0.05, 1.05))
+    style.in_milliseconds(times.yaxis)
+    style.in_milliseconds(firsts.yaxis)
+    shares.set(xlabel=_LOADS[x], ylim=(-0.05, 1.05))
     style.in_percent(shares.yaxis)
+    if rows["goodput"].isna().all():
+        shares.text(0.5, 0.5, "no targets given", ha="center", transform=shares.transAxes)
     style.legend_above(times)
     return axes
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,13 @@ KINDS = {
 """Kinds of figures by the names of the functions that draw them."""
 
 
+def kind_of(name: str) -> Kind | None:
+    """Return a kind by name: one of `KINDS`, or any column of numbers over the batch size."""
+    if name in KINDS or frames.unit(name) == "-":
+        return KINDS.get(name)
+    return Kind(partial(batches.over_batch_size, quantity=name), 2.4)
+
+
 def check_figure(argument: str, path: str) -> None:
     """Refuse, before anything is computed, a figure that cannot be drawn or written to its path."""
     if Path(path).suffix not in SUFFIXES:
@@ -87,7 +95,7 @@ def save_figure(
     argument: str = "figure",
     **settings: Any,
 ) -> None:
-    """Draw one of `KINDS` as `draw_figure` does; the suffix of the path tells the format."""
+    """Draw a kind as `draw_figure` does; the suffix of the path tells the format."""
     check_figure(argument, path)
     from io import BytesIO
 
@@ -108,14 +116,14 @@ def draw_figure(
     has_title: bool = True,
     **settings: Any,
 ) -> Figure:
-    """Draw one of `KINDS`, as high as it needs to be, on a figure that is not one of pyplot's.
+    """Draw a kind that `kind_of` knows, as high as need be, on a figure that is not pyplot's.
 
     A kind of which one outcome is drawn has one panel.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    chosen = KINDS[kind]
+    chosen = kind_of(kind) or KINDS[kind]
     draft = chosen.most_height if chosen.row_height else chosen.height
     figure = Figure(figsize=(width, draft), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
@@ -134,12 +142,12 @@ def draw_figure(
 
 def _swept(table: pd.DataFrame) -> list[str]:
     """Return what a sweep is of, if of one target, drafter and GPU."""
-    names = [name for name in ("target", "drafter", "hardware", "tensor_parallel") if name in table]
+    names = [name for name in ("target", "drafter", "hardware", "num_gpus") if name in table]
     only = {name: str(table[name].iloc[0]) for name in names if table[name].nunique() == 1}
     if not {"target", "hardware"} <= only.keys() or len(only) < len(names):
         return []
     models = " + ".join(only[name] for name in ("target", "drafter") if name in only)
-    count = only.get("tensor_parallel", "1")
+    count = only.get("num_gpus", "1")
     return [f"{models} on {'' if count == '1' else f'{count} x '}{only['hardware']}"]
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 from specmodel.base.errors import InputError, in_one_line
 from specmodel.base.tables import as_numbers, need_columns
 from specmodel.prediction.columns import COLUMN_UNITS, with_interval
+from specmodel.show.columns import by_name
 from specmodel.show.plots.style import MOST_LINES
 
 ARGUMENT = "table"
@@ -27,14 +28,14 @@ TEXT = (
 )
 """Columns that are read as text even if they look like numbers."""
 
-_UNITS = {"token": "tokens", "request": "requests"}
+_UNITS = {"token": "tokens", "request": "requests", "s": "ms", "token/s": "tokens/s", "B": "B"}
 _NEVER_NEGATIVE = ("spread", "time", "kv_use", "running", "waiting")
 """Columns of numbers from 0: others may fall below, or have axes that say so themselves."""
-_RATIOS = {"speedup": "×", "utility": "×", "target_efficiency": "ratio"}
+RATIOS = {"speedup": "×", "utility": "×", "target_efficiency": "ratio"}
 _LAST = ("draft_length", "verify_tokens", "tokens_per_step")
 """Columns that tell lines apart only if nothing else does."""
 _RESULTS = {*COLUMN_UNITS, "fits", "tpot_plain", "throughput_plain", "throughput_per_gpu"}
-_RESULTS -= {"context_length"}
+_RESULTS = (_RESULTS | {"best_speedup", "num_tokens"}) - {"context_length"}
 
 
 def checked(
@@ -82,7 +83,7 @@ def need_single(table: pd.DataFrame, *names: str) -> None:
     for name in names:
         if name in table and table[name].nunique(dropna=False) > 1:
             values = ", ".join(map(plain, table[name].unique()[:4]))
-            raise InputError(f"{ARGUMENT}.{name}", values, "one value: choose its rows")
+            raise InputError(f"{ARGUMENT}.{name}", values, "one value: choose its rows (--where)")
 
 
 def need_distinct(table: pd.DataFrame, names: Sequence[str]) -> None:
@@ -94,7 +95,8 @@ def need_distinct(table: pd.DataFrame, names: Sequence[str]) -> None:
     if len(doubled):
         row = doubled.iloc[0]
         place = ", ".join(f"{words(name)} {plain(row[name])}" for name in names)
-        raise InputError(ARGUMENT, f"several rows at {place}", "one, with a column that tells why")
+        expected = "one, with a column that tells why: choose rows (--where)"
+        raise InputError(ARGUMENT, f"several rows at {place}", expected)
 
 
 def parts(
@@ -135,11 +137,17 @@ def fits(rows: pd.DataFrame) -> pd.Series[bool]:
 
 def titled(names: Sequence[str]) -> str:
     """Return columns as an axis or a legend's title says them, with their units."""
-    units = {name: _RATIOS.get(name, _UNITS.get(COLUMN_UNITS.get(name, "-"), "")) for name in names}
+    units = {name: RATIOS.get(name, _UNITS.get(unit(name), "")) for name in names}
     return ", ".join(
         words(name) + (f" ({unit})" if unit and unit not in name else "")
         for name, unit in units.items()
     )
+
+
+def unit(name: str) -> str:
+    """Return the unit of a column, "-" for one that no answer has."""
+    known = by_name()
+    return known[name].unit if name in known else "-"
 
 
 def words(name: str) -> str:

@@ -204,6 +204,13 @@ def rows_axis(ax: Axes, names: Sequence[str]) -> None:
     ax.tick_params(axis="y", length=0)
 
 
+def in_milliseconds(axis: XAxis | YAxis) -> None:
+    """Give an axis of seconds ticks in milliseconds."""
+    from matplotlib.ticker import FuncFormatter
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{1000 * value:g}"))
+
+
 def in_percent(axis: XAxis | YAxis) -> None:
     """Give an axis of shares ticks in per cent."""
     from matplotlib.ticker import PercentFormatter

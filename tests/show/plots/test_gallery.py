@@ -139,7 +139,7 @@ def test_letters_stand_clear_of_all_lines_and_of_each_other() -> None:
 
 def test_a_sweep_of_one_case_has_it_above_its_figure() -> None:
     rows = {"target": "mixtral-8x7b", "drafter": "eagle", "hardware": "h100_sxm"}
-    table = pd.DataFrame({"batch_size": [1, 8], "speedup": [1.2, 1.5], "tensor_parallel": 2} | rows)
+    table = pd.DataFrame({"batch_size": [1, 8], "speedup": [1.2, 1.5], "num_gpus": 2} | rows)
     assert draw_figure("speedup", table).get_suptitle() == "mixtral-8x7b + eagle on 2 x h100_sxm"
     table.loc[1, "target"] = "olmoe-1b-7b"
     assert draw_figure("speedup", table).get_suptitle() == ""

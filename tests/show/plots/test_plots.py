@@ -622,6 +622,11 @@ BAD = [
     ),
     ("speedup", "batch_size,speedup,max_batch_size\n1,1,many", "table.max_batch_size: got 'many'"),
     ("policies", "policy,speedup,speedup_low,speedup_high\na,nan,1,1", "table.speedup: got nan"),
+    (
+        "closed_loop",
+        "batch_size,draft_length,measured,predicted,spread\n1,1,0.8,0.8,-0.1",
+        "table.spread: got -0.1; expected above 0",
+    ),
     ("predicted_against_measured", "component,latency,predicted\na,0,1", "latency: got 0.0"),
 ]
 
@@ -700,6 +705,15 @@ def test_loads_are_drawn_as_they_were_met():
         ):
             assert line.get_label() == policy
             assert line.get_xydata() == pytest.approx(part[["request_rate", name]].to_numpy())
+
+
+@pytest.mark.parametrize(("x", "label"), [("request_rate", "rate of"), ("users", "users")])
+def test_loads_need_no_targets_and_may_be_users(x, label):
+    table = carried().rename(columns={"request_rate": x}).assign(goodput=None)
+    axes = plots.load(table, Figure().subplots(3, sharex=True))
+    assert axes[2].get_xlabel().startswith(label)
+    assert [text.get_text() for text in axes[2].texts] == ["no targets given"]
+    assert axes[0].lines[0].get_xdata() == pytest.approx([1, 2])
 
 
 def test_capacities_are_bars_with_both_intervals():
