@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.algebra.acceptance import FORMS, Acceptance, typed_rates
+from specmodel.algebra.acceptance import FORMS, Acceptance, typed_contexts, typed_rates
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.notes import Note
@@ -242,6 +242,8 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
         typed = {"acceptance_rate": value}
     if isinstance(rates := typed.get("acceptance_by_position"), str):
         typed = {"acceptance_by_position": typed_rates(rates)[0]}
+    if isinstance(pairs := typed.get("acceptance_by_context"), str):
+        typed = {"acceptance_by_context": typed_contexts(pairs)}
     return Acceptance(**typed, measured_draft_length=measured)
 
 

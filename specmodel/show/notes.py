@@ -126,6 +126,15 @@ def _beyond_measured(v: Values) -> str:
     )
 
 
+def _beyond_contexts(v: Values) -> str:
+    known = dict.fromkeys(f"{context:,.0f}" for context in (v["first"], v["last"]))
+    outside = " and ".join(f"{context:,.0f}" for context in v["outside"])
+    return (
+        f"acceptance was measured at contexts of {' to '.join(known)} tokens: at {outside} that of"
+        " the nearest is taken"
+    )
+
+
 def _between_modules(v: Values) -> str:
     lengths = ", ".join(f"{length:g}" for length in v["draft_lengths"])
     return (
@@ -184,6 +193,7 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "losing_drafts": "at batch size {batch_sizes} the best draft loses, though less than none"
     f" would, as the drafter stays loaded: down to {{speedup:.2f}}x, {_AVOIDED}",
     "beyond_measured": _beyond_measured,
+    "beyond_contexts": _beyond_contexts,
     "between_modules": _between_modules,
     "measured_at_short_context": "the acceptance published is of prompts of some thousand tokens:"
     " at {context:,.0f} of context it was reported to fall, by half and more past 32,000, so give"
