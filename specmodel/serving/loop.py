@@ -249,7 +249,9 @@ def bin_of(edges: Any, seconds: float, near: int) -> int:
     return near
 
 
-def accepted_tokens(outcomes: Outcomes, key: int, request: int, position: int, length: int) -> int:
+def accepted_tokens(
+    outcomes: Outcomes, key: int, request: int, position: int, context: int, length: int
+) -> int:
     """Return how many of the tokens drafted at an output position are accepted [token]."""
     trace = outcomes.accepted
     if len(trace) > 0:
@@ -257,6 +259,8 @@ def accepted_tokens(outcomes: Outcomes, key: int, request: int, position: int, l
         found = trace[outcomes.first[own] + position % outcomes.lengths[own]]
         return int(found) if found < length else length
     noise, held, first = uniform_hash(key, position), 0, length * outcomes.longest
+    for least in outcomes.contexts:
+        first += (context >= least) * (outcomes.longest + 1) * outcomes.longest
     for j in range(first, first + length):
         held += noise < outcomes.thresholds[j]
     return held
@@ -282,7 +286,7 @@ def verify(
 ) -> int:
     """Let a request accept what it can of its draft; return the tokens emitted [token]."""
     drafted, position = request.scheduled_tokens - 1, request.emitted_tokens
-    held = accepted_tokens(outcomes, request.key, place, position, drafted)
+    held = accepted_tokens(outcomes, request.key, place, position, request.context, drafted)
     left = request.output_tokens - position
     made = held + 1 if held < left else left
     request.context += made

@@ -72,6 +72,7 @@ def _at_rates(
     from specmodel.serving.study import not_carried
 
     warnings = [_not_carried(rate, most) for rate, most in not_carried(rows).items()]
+    warnings += map(str, study.notes)
     scheduler = asdict(study.scheduler(drafts=True))
     told = {**assumed, **{n: v for n, v in scheduler.items() if n not in dict(study.limits)}}
     if study.first_token_time:
@@ -198,10 +199,12 @@ def _largest(
         if row["passes_again"]
     ]
     study, notes = trial.study, [*again, *notes, _INTERVALS, _NINETY]
+    warnings = [*map(str, study.notes)]
     case = report.heading(study.deployment)
     fields = {
         "case": case,
         "assumptions": assumed,
+        "warnings": warnings,
         "units": _units({**rows[0], **tried[0]}),
         "rows": rows,
         "rates_tried": tried,
@@ -213,9 +216,11 @@ def _largest(
             _carries_most(trial, rows) + _alike(rows),
             _table(rows, _LARGEST, _SPARE_LARGEST),
             notes,
+            warnings,
         ),
         fields=lambda: fields,
         rows=lambda: tried,
+        warnings=warnings,
         case=case,
         figure="capacity",
     )
