@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -246,7 +245,7 @@ class Acceptance:
     measured_draft_length: Numeric | None = None
     source: str = ""
     spread: float = 0.0
-    measured_by_context: tuple[tuple[float, float], ...] = ()
+    measured_by_context: Sequence[Sequence[float]] = ()
 
     def __post_init__(self) -> None:
         if self.form not in _MEASURED and self.measured_draft_length is not None:
@@ -296,33 +295,28 @@ class Acceptance:
         """
         if self.acceptance_by_context is None:
             return self
-        known, tokens = self._by_context
-        asked, measured = (np.log(np.maximum(each, 1)) for each in (context_length, known))
+        known = np.log(np.maximum(self._pairs[:, 0], 1))
+        asked = np.log(np.maximum(context_length, 1))
         return replace(
             self,
             acceptance_by_context=None,
-            tokens_per_step=np.interp(asked, measured, tokens),
-            measured_by_context=tuple(zip(known.tolist(), tokens.tolist(), strict=True)),
+            tokens_per_step=np.interp(asked, known, self._pairs[:, 1]),
+            measured_by_context=self._pairs.tolist(),
         )
 
     @cached_property
-    def _by_context(self) -> tuple[FloatArray, FloatArray]:
-        """Contexts that rise, and the tokens per step at each [token]."""
-        given: Any = self.acceptance_by_context
+    def _pairs(self) -> FloatArray:
+        """A row for each context that acceptance is given at, with its tokens per step [token]."""
+        given, length = self.acceptance_by_context, self.measured_draft_length
         pairs = check(_BY_CONTEXT, [*given.items()] if isinstance(given, Mapping) else given)
-        if pairs.ndim != 2 or pairs.shape[1] != 2:
-            raise InputError(_BY_CONTEXT, given, "tokens per step by context")
-        contexts, tokens = pairs.T
-        if contexts[0] < 0 or (np.diff(contexts) <= 0).any():
-            raise InputError(_BY_CONTEXT, contexts.tolist(), "contexts from 0 on that rise")
-        name = "measured_draft_length"
-        if self.measured_draft_length is None:
+        if length is None:
             raise self._unmeasured()
-        length = single(name, self.measured_draft_length, "one, of all contexts")
-        if not ((tokens >= 1) & (tokens <= length + 1)).all():
-            expected = f"tokens from 1 to draft_length + 1 = {length + 1:g}"
-            raise InputError(_BY_CONTEXT, tokens.tolist(), expected)
-        return contexts, tokens
+        most = 1 + single("measured_draft_length", length, "one, of all contexts")
+        is_table = pairs.shape[1:] == (2,) and (np.diff(pairs[:, 0]) > 0).all()
+        if not is_table or (pairs < [0, 1]).any() or pairs[:, 1].max() > most:
+            expected = f"rising contexts from 0 on, each with tokens from 1 to {most:g}"
+            raise InputError(_BY_CONTEXT, pairs.tolist(), expected)
+        return pairs
 
     def where_proposed(self, proposal_rate: float) -> "Acceptance":
         """Return the acceptance of the steps that have a proposal, from means over all steps.
@@ -341,12 +335,7 @@ class Acceptance:
             name = _BY_CONTEXT if self.measured_by_context else self.form
             raise InputError(name, np.max(getattr(self, self.form)).item(), expected)
         proposed = np.minimum(1 + (tokens - 1) / proposal_rate, length + 1)
-        return Acceptance(
-            tokens_per_step=proposed,
-            measured_draft_length=length,
-            spread=self.spread,
-            measured_by_context=self.measured_by_context,
-        )
+        return replace(self, tokens_per_step=proposed, step_efficiency=None, source="")
 
     def moved(self, draft_length: FloatArray, by: FloatArray) -> "Acceptance":
         """Return it at draft lengths as one rate each, moved by so much within 0 to 1 [-]."""

@@ -24,9 +24,9 @@ def notes_with_drafts(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
     best = e.best_draft_length
     found = (*at_best, *notes_of_times(e), *_beyond_measured(e, best), *_between_modules(e, best))
     longest = float(np.max(e.points["context_length"]))
-    if known := e.acceptance.measured_by_context:
-        found = (*found, *beyond_contexts(known, e.points["context_length"]))
-    elif e.acceptance.source and longest > LONG_CONTEXT and best.any():
+    known = e.acceptance.measured_by_context
+    found = (*found, *beyond_contexts(known, e.points["context_length"]))
+    if e.acceptance.source and not known and longest > LONG_CONTEXT and best.any():
         found = (*found, Note("measured_at_short_context", {"context": longest}))
     every_step = assumed.get("proposal_rate") == 1
     return (*found, Note("every_step_proposes")) if every_step else found
@@ -138,13 +138,13 @@ def _beyond_measured(evaluation: Evaluation, best: FloatArray) -> list[Note]:
     return [Note("beyond_measured", {"is_measured": measured is not None, **values})]
 
 
-def beyond_contexts(
-    measured: Sequence[tuple[float, float]], context_length: FloatArray
-) -> list[Note]:
-    """Return a note if contexts lie outside those at which acceptance was measured [token]."""
+def beyond_contexts(measured: Sequence[Sequence[float]], context_length: FloatArray) -> list[Note]:
+    """Return a note if contexts lie outside those that acceptance was measured at, if any."""
+    if not measured:
+        return []
     first, last = measured[0][0], measured[-1][0]
-    ends = np.unique([context_length.min(), context_length.max()])
-    outside = ends[(ends < first) | (ends > last)].tolist()
+    ends = {float(context_length.min()), float(context_length.max())}
+    outside = " and ".join(f"{end:,.0f}" for end in sorted(ends) if not first <= end <= last)
     values = {"first": first, "last": last, "outside": outside}
     return [Note("beyond_contexts", values)] if outside else []
 

@@ -95,7 +95,7 @@ class Study:
         return over_all_steps(own, self.deployment.drafter.proposal_rate, self.max_draft_length)
 
     @cached_property
-    def measured_by_context(self) -> tuple[tuple[float, float], ...]:
+    def measured_by_context(self) -> Sequence[Sequence[float]]:
         """Contexts and tokens per step there, where acceptance is by context [token]."""
         return self.acceptance.at_context(0).measured_by_context if self.acceptance else ()
 
@@ -112,10 +112,8 @@ class Study:
     @property
     def notes(self) -> list[Note]:
         """What the reader must know: contexts beyond those at which acceptance was measured."""
-        if not self.measured_by_context:
-            return []
-        contexts = self.typical.prompt_tokens.min(), self.typical.longest
-        return beyond_contexts(self.measured_by_context, np.array(contexts, dtype=float))
+        contexts = np.array([self.typical.prompt_tokens.min(), self.typical.longest])
+        return beyond_contexts(self.measured_by_context, contexts)
 
     @property
     def num_gpus(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from specmodel.base.notes import Note
 from specmodel.base.ranges import ranges_text
+from specmodel.base.text import listed
 
 Values = Mapping[str, Any]
 
@@ -76,6 +77,8 @@ def _beyond_graphs(v: Values) -> str:
         first, last = v["drafts"]
         drafts = f" with drafts of {first:.0f} or more tokens"
         drafts += "" if first == last else f", {last:.0f} at {v['batch_sizes'][1]},"
+    if v.get("scheduled"):
+        drafts = f" with drafts of {listed([*map(str, v['scheduled'])])}"
     default = f", {v['default_of']}'s default" if v["default_of"] else ""
     return (
         f"at batch size {ranges_text([v['batch_sizes']])} steps{drafts} are larger than any CUDA"
@@ -123,15 +126,6 @@ def _beyond_measured(v: Values) -> str:
         f"{of_what} {v['known']:g} drafted token{'s' if v['known'] > 1 else ''}; up to"
         f" {v['longest']:g} the same rate is assumed at each position, where it usually falls:"
         " acceptance by position tells"
-    )
-
-
-def _beyond_contexts(v: Values) -> str:
-    known = dict.fromkeys(f"{context:,.0f}" for context in (v["first"], v["last"]))
-    outside = " and ".join(f"{context:,.0f}" for context in v["outside"])
-    return (
-        f"acceptance was measured at contexts of {' to '.join(known)} tokens: at {outside} that of"
-        " the nearest is taken"
     )
 
 
@@ -183,6 +177,7 @@ def _fits_at_bound(v: Values) -> str:
 
 
 _WORDS: dict[str, str | Callable[[Values], str]] = {
+    "at_context": lambda v: f"at context {v['context']}, {v['note']}",
     "beyond_memory": _beyond_memory,
     "fit_not_recorded": "what the engine {engine} was fitted on is not recorded in its profile",
     "not_fitted_on": _not_fitted_on,
@@ -193,7 +188,8 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "losing_drafts": "at batch size {batch_sizes} the best draft loses, though less than none"
     f" would, as the drafter stays loaded: down to {{speedup:.2f}}x, {_AVOIDED}",
     "beyond_measured": _beyond_measured,
-    "beyond_contexts": _beyond_contexts,
+    "beyond_contexts": "acceptance was measured at contexts of {first:,.0f} to {last:,.0f} tokens:"
+    " at {outside} that of the nearest is taken",
     "between_modules": _between_modules,
     "measured_at_short_context": "the acceptance published is of prompts of some thousand tokens:"
     " at {context:,.0f} of context it was reported to fall, by half and more past 32,000, so give"

@@ -64,12 +64,12 @@ def test_contexts_outside_those_measured_are_named():
 @each_row(
     ("given", "expected"),
     [
-        ({32_768: 1.57, 2048: 2.87}, "contexts from 0 on that rise"),
-        ([(2048, 2.87), (2048, 1.57)], "contexts from 0 on that rise"),
-        ({-1: 2.87}, "contexts from 0 on that rise"),
-        ({2048: 0.9}, "tokens from 1 to draft_length + 1 = 4"),
-        ({2048: 4.1}, "tokens from 1 to draft_length + 1 = 4"),
-        ([2048, 2.87], "tokens per step by context"),
+        ({32_768: 1.57, 2048: 2.87}, "rising contexts from 0 on, each with tokens from 1 to 4"),
+        ([(2048, 2.87), (2048, 1.57)], "rising contexts from 0 on"),
+        ({-1: 2.87}, "rising contexts from 0 on"),
+        ({2048: 0.9}, "tokens from 1 to 4"),
+        ({2048: 4.1}, "tokens from 1 to 4"),
+        ([2048, 2.87], "rising contexts from 0 on"),
         ({}, "at least one number"),
         ("2048:2.87,32768", "such as 2048:3.2,32768:2.1"),
         ({2048: float("nan")}, "finite numbers"),
