@@ -336,13 +336,13 @@ def plain_points(
 
 
 def _check_shapes(points: dict[str, FloatArray], acceptance: Acceptance) -> None:
-    shapes = {name: array.shape for name, array in points.items()}
-    if acceptance.form not in ONE_FOR_ALL:
-        shapes[acceptance.form] = np.shape(getattr(acceptance, acceptance.form))
+    form, every = acceptance.form, dict[str, Any](points)
+    if form not in ONE_FOR_ALL:
+        every[form] = getattr(acceptance, form)
     try:
-        np.broadcast_shapes(*shapes.values())
+        np.broadcast_shapes(*map(np.shape, every.values()))
     except ValueError:
-        varying = {name: shape for name, shape in shapes.items() if shape}
+        varying = {name: np.shape(value) for name, value in every.items() if np.ndim(value)}
         expected = "shapes that broadcast, such as (3, 1) and (4,)"
         raise InputError("shapes", varying, expected) from None
 
