@@ -39,6 +39,13 @@ CASES = {
     f"predict {QWEN} --tokens-per-step 2.5 --measured-draft-length 3": (
         *(WORDS, {"tokens_per_step": 2.5, "measured_draft_length": 3}, {}),
     ),
+    f"predict {QWEN} --acceptance-by-context 2048:3.2,32768:2.1 --measured-draft-length 3"
+    " --context-length 1024,8192 --batch-size 1,8": (
+        WORDS,
+        {"acceptance_by_context": {2048: 3.2, 32768: 2.1}, "measured_draft_length": 3}
+        | {"context_length": lengths(1024, 8192), "batch_size": [1, 8]},
+        {},
+    ),
     f"predict {QWEN} --step-efficiency 0.6 --draft-length 3": (
         *(WORDS, {"step_efficiency": 0.6, "draft_length": lengths(3)}, {}),
     ),

@@ -1,5 +1,6 @@
-"""How often drafted tokens are accepted, in whichever of five forms it was measured."""
+"""How often drafted tokens are accepted, in whichever of six forms it was measured."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from specmodel.algebra import speculation
 from specmodel.base.errors import InputError
-from specmodel.base.units import NORMAL_80, FloatArray, Numeric, check, unwrap
+from specmodel.base.units import NORMAL_80, FloatArray, Numeric, check, single, unwrap
 
 TYPICAL_PROPOSAL_RATE = 0.2
 """Share of the steps in which an n-gram look-up is assumed to propose anything if nothing is known
@@ -87,6 +88,20 @@ def typed_rates(text: str) -> tuple[list[float], str]:
     if (np.diff(rates) > 0).any():
         raise InputError("acceptance_by_position", text, "cumulative rates, which never rise")
     return conditional_acceptance(rates).tolist(), kind
+
+
+def typed_contexts(text: str) -> list[tuple[float, float]]:
+    """Return contexts, and the tokens per step at each, that a text means [token] [token].
+
+    >>> typed_contexts("2048:3.2, 32768:2.1")
+    [(2048.0, 3.2), (32768.0, 2.1)]
+    """
+    try:
+        pairs = (pair.split(":") for pair in text.split(","))
+        return [(float(context), float(tokens)) for context, tokens in pairs]
+    except ValueError:
+        expected = "contexts with their tokens per step, such as 2048:3.2,32768:2.1"
+        raise InputError(_BY_CONTEXT, text, expected) from None
 
 
 def acceptance_from_lengths(tokens_per_step: Numeric) -> FloatArray:
@@ -185,13 +200,16 @@ def proposals(
     return chance, np.minimum(share, 1.0)
 
 
-_MEASURED = ("tokens_per_step", "step_efficiency", "accepted_fraction")
+_BY_CONTEXT = "acceptance_by_context"
+_MEASURED = ("tokens_per_step", "step_efficiency", "accepted_fraction", _BY_CONTEXT)
 """Forms that hold only at the draft length at which they were measured."""
+ONE_FOR_ALL = ("acceptance_by_position", _BY_CONTEXT)
+"""Forms whose numbers are one acceptance for all points."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Acceptance:
-    """Acceptance of drafted tokens, given in exactly one of five forms.
+    """Acceptance of drafted tokens, given in exactly one of six forms.
 
     Parameters
     ----------
@@ -202,11 +220,16 @@ class Acceptance:
     acceptance_by_position
         Conditional rates of positions 1, 2, …: one list, or, for drafters that make a block at
         once, a square table with the rates of drafts of n tokens in row n [-].
+    acceptance_by_context
+        Tokens per step by context, the first ones shortest, as measured at that draft length; pairs
+        do too. `at_context` takes what lies between by the logarithm of the context [token].
     source
         Where published numbers are from.
     spread
         Standard deviation of the rate, alike at all points, that intervals take beside the errors
         of times, such as `ACCEPTANCE_SPREAD` [-].
+    measured_by_context
+        Pairs from which `at_context` took it, empty if none [token].
 
     Examples
     --------
@@ -220,9 +243,11 @@ class Acceptance:
     step_efficiency: Numeric | None = None
     accepted_fraction: Numeric | None = None
     acceptance_by_position: Numeric | None = None
+    acceptance_by_context: Mapping[float, float] | Sequence[tuple[float, float]] | None = None
     measured_draft_length: Numeric | None = None
     source: str = ""
     spread: float = 0.0
+    measured_by_context: Sequence[Sequence[float]] = ()
 
     def __post_init__(self) -> None:
         if self.form not in _MEASURED and self.measured_draft_length is not None:
@@ -262,6 +287,39 @@ class Acceptance:
             return float(speculation.MAX_DRAFT_LENGTH)
         return float(np.atleast_1d(self.acceptance_by_position).shape[-1])
 
+    def at_context(self, context_length: Numeric) -> "Acceptance":
+        """Return it at contexts of any shape; beyond those measured, that of the nearest holds.
+
+        >>> tokens = {2048: 3.2, 32768: 2.1}
+        >>> falling = Acceptance(acceptance_by_context=tokens, measured_draft_length=3)
+        >>> falling.at_context([512, 8192]).expected_tokens_per_step(3).round(2).tolist()
+        [3.2, 2.65]
+        """
+        if self.acceptance_by_context is None:
+            return self
+        known = np.log(np.maximum(self._pairs[:, 0], 1))
+        asked = np.log(np.maximum(context_length, 1))
+        return replace(
+            self,
+            acceptance_by_context=None,
+            tokens_per_step=np.interp(asked, known, self._pairs[:, 1]),
+            measured_by_context=self._pairs.tolist(),
+        )
+
+    @cached_property
+    def _pairs(self) -> FloatArray:
+        """A row for each context that acceptance is given at, with its tokens per step [token]."""
+        given, length = self.acceptance_by_context, self.measured_draft_length
+        pairs = check(_BY_CONTEXT, [*given.items()] if isinstance(given, Mapping) else given)
+        if length is None:
+            raise self._unmeasured()
+        most = 1 + single("measured_draft_length", length, "one, of all contexts")
+        is_table = pairs.shape[1:] == (2,) and (np.diff(pairs[:, 0]) > 0).all()
+        if not is_table or (pairs < [0, 1]).any() or pairs[:, 1].max() > most:
+            expected = f"rising contexts from 0 on, each with tokens from 1 to {most:g}"
+            raise InputError(_BY_CONTEXT, pairs.tolist(), expected)
+        return pairs
+
     def where_proposed(self, proposal_rate: float) -> "Acceptance":
         """Return the acceptance of the steps that have a proposal, from means over all steps.
 
@@ -276,10 +334,10 @@ class Acceptance:
             bound = (most / (length + 1) if self.form == "step_efficiency" else most).min()
             share = f"{proposal_rate:g} of the steps have a proposal (proposal_rate)"
             expected = f"at most {bound:.4g}, as {share}"
-            raise InputError(self.form, np.max(getattr(self, self.form)).item(), expected)
+            name = _BY_CONTEXT if self.measured_by_context else self.form
+            raise InputError(name, np.max(getattr(self, self.form)).item(), expected)
         proposed = np.minimum(1 + (tokens - 1) / proposal_rate, length + 1)
-        own = self.spread
-        return Acceptance(tokens_per_step=proposed, measured_draft_length=length, spread=own)
+        return replace(self, tokens_per_step=proposed, step_efficiency=None, source="")
 
     def moved(self, draft_length: FloatArray, by: FloatArray) -> "Acceptance":
         """Return it at draft lengths as one rate each, moved by so much within 0 to 1 [-]."""
@@ -306,8 +364,8 @@ class Acceptance:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the points that it is for; by position it is one for all."""
-        return () if self.acceptance_by_position is not None else np.shape(self._rate)
+        """Shape of the points that it is for."""
+        return () if self.form in ONE_FOR_ALL else np.shape(self._rate)
 
     @cached_property
     def _rate(self) -> FloatArray:
@@ -334,6 +392,8 @@ class Acceptance:
         length = check("measured_draft_length", self.measured_draft_length, minimum=1, maximum=most)
         if form == "tokens_per_step":
             return check(form, self.tokens_per_step, minimum=1), length
+        if form == _BY_CONTEXT:
+            raise InputError("context_length", None, f"a context, as {form} is given (at_context)")
         if form == "accepted_fraction":
             fraction = check(form, self.accepted_fraction, minimum=0, maximum=1)
             return np.minimum(1 + fraction * length, length + 1), length
@@ -348,5 +408,5 @@ class Acceptance:
         return InputError("measured_draft_length", None, expected)
 
 
-FORMS = tuple(field.name for field in fields(Acceptance)[:-3])
-"""Names of the five forms."""
+FORMS = tuple(field.name for field in fields(Acceptance)[:-4])
+"""Names of the six forms."""

@@ -127,7 +127,8 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     Parameters
     ----------
     prediction
-        The points; the acceptance that they were predicted with does not matter.
+        The points; the acceptance that they were predicted with does not matter, unless it is by
+        context.
 
     Returns
     -------
@@ -137,7 +138,7 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
         speedup_per_token, what a token more a step adds to the speedup, and fits, whether it fits
         in memory. Of a prediction with intervals and no prefill also sure_acceptance_rate and
         sure_tokens_per_step, from which the 80 % interval of the speedup is above 1, NaN where it
-        is at no rate.
+        is at no rate. With acceptance by context also tokens_per_step and speedup, by it.
 
     Examples
     --------
@@ -163,6 +164,9 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
         frame[f"{name}_acceptance_rate"] = np.ravel(rates)
         frame[f"{name}_tokens_per_step"] = np.ravel(np.where(np.isnan(rates), np.nan, tokens))
     frame["speedup_per_token"] = 1 / np.ravel(p.relative_step_time)
+    if p.evaluation.acceptance.measured_by_context:
+        frame["tokens_per_step"] = np.ravel(p.tokens_per_step)
+        frame["speedup"] = np.ravel(p.speedup)
     frame["fits"] = np.ravel(p.fits)
     return frame.drop_duplicates(ignore_index=True)
 

@@ -51,6 +51,8 @@ class Plan(Viewed):
         The schedule, and the one without the engine's own rule.
     end
         Why the batch sizes end where they do.
+    alone
+        Of several contexts the plan of each alone, up to what fits there.
     whole, freed
         The schedule up to all batch sizes, where `schedule` ends before, and that one with larger
         CUDA graphs, where it gains more.
@@ -69,6 +71,7 @@ class Plan(Viewed):
     schedule: Schedule
     unbound: Schedule
     end: str
+    alone: Sequence[Plan] = ()
     whole: Schedule | None = None
     freed: Schedule | None = None
     targets: Mapping[str, Any] = field(default_factory=dict)
@@ -103,9 +106,26 @@ class Plan(Viewed):
         own = self._memory.warnings(self.prediction.batch_size, longest)
         sizes = self.schedule.batch_size.astype(float)
         lengths = self.schedule.draft_length.astype(float)
-        graphs = deployment.graph_warnings(sizes, lengths + 1)
         others = (note for note in self.prediction.notes if note not in passed_over)
-        return (*own, *deployment.warnings(sizes, lengths), *graphs, *others)
+        of_contexts = (
+            Note("at_context", {"context": context, "note": note})
+            for context, plan in zip(self.context_length, self.alone, strict=False)
+            for note in plan.graph_notes
+        )
+        fitted = deployment.warnings(sizes, lengths)
+        return (*own, *fitted, *self.graph_notes, *others, *of_contexts)
+
+    @property
+    def graph_notes(self) -> list[Note]:
+        """A note with the lengths whose steps no CUDA graph holds, if there are any."""
+        limit, sizes = self.deployment.graph_limit, self.schedule.batch_size.astype(float)
+        tokens = self.schedule.draft_length.astype(float) + 1
+        notes = self.deployment.graph_warnings(sizes, tokens)
+        if limit is None or not notes:
+            return []
+        past = limit.is_beyond(sizes, sizes * tokens, self.deployment.layout.replicas)
+        told = {"scheduled": sorted({*self.schedule.draft_length[past].tolist()} - {0})}
+        return [replace(note, values={**note.values, **told}) for note in notes]
 
     @property
     def _memory(self) -> MemoryUse:
@@ -203,6 +223,11 @@ class Plan(Viewed):
             | {"fits": row["batch_size"] <= self.largest}
             for row, gain in zip(self.schedule.rows(), self.gains, strict=True)
         ]
+
+    def rows_by_context(self) -> list[Row]:
+        """Return the rows of the plan of each context alone."""
+        plans = zip(self.context_length, self.alone, strict=False)
+        return [{"context_length": at, **row} for at, plan in plans for row in plan.rows()]
 
     @cached_property
     def paying(self) -> int:

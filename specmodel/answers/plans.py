@@ -86,15 +86,21 @@ def plan_schedule(
     points = {**load} if typed is None else {"context_length": contexts[:, None, None], **load}
     case = replace(case, assumed={**case.assumed, **assumed}, points=points)
     last, end = _last_batch(case, contexts.max(), longest, max_batch_size)
-    sizes = {"--max-batch-size": last, "--max-draft-length": longest, "contexts": contexts.size}
+    most = max(last, _last_batch(case, contexts.min(), longest, max_batch_size)[0])
+    sizes = {"--max-batch-size": most, "--max-draft-length": longest, "contexts": contexts.size}
     check_points("max_batch_size", sizes, of="")
+    how: dict[str, Any] = {"max_batch_size": max_batch_size, "tolerance": tolerance, "ends": False}
+    alone = [
+        plan_schedule(case.at(context_length=context), config, **how)
+        for context in (contexts if contexts.size > 1 else ())
+    ]
     make = partial(_planned, case, config, tolerance)
     plan = _with_room(make, make(last, end, longest))
-    plan = replace(plan, freed=_freed(case, config, tolerance, plan))
+    plan = replace(plan, freed=_freed(case, config, tolerance, plan), alone=alone)
     if not ends or max_batch_size is not None or plan.paying == plan.schedule.batch_size.size:
         return plan
     ended = make(plan.paying, _STOPS, longest)
-    return replace(ended, whole=plan.schedule, freed=plan.freed)
+    return replace(ended, whole=plan.schedule, freed=plan.freed, alone=alone)
 
 
 def _planned(

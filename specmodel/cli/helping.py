@@ -19,7 +19,8 @@ GROUPS = {
     "Drafting and acceptance": (
         *("draft_length", "max_draft_length", "acceptance", "acceptance_rate", "tokens_per_step"),
         *("step_efficiency", "accepted_fraction", "acceptance_by_position"),
-        *("measured_draft_length", "proposal_rate", "verify_tokens", "tree_width"),
+        *("acceptance_by_context", "measured_draft_length", "proposal_rate"),
+        *("verify_tokens", "tree_width"),
         *("speculative_config", "speculative_algorithm", "speculative_draft_model_path"),
         *("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"),
     ),

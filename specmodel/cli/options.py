@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from specmodel.algebra.acceptance import typed_rates
+from specmodel.algebra.acceptance import typed_contexts, typed_rates
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import check_points, parse_numbers, parse_values
 from specmodel.base.units import parse_seconds
@@ -27,14 +27,11 @@ _OF_ACCEPTANCE = (*ACCEPTANCE, "measured_draft_length", "acceptance_spread")
 _OF_DRAFTS = ("verify_tokens", "max_draft_length")
 
 
-def _rates(_argument: str, text: str) -> list[float]:
-    return typed_rates(text)[0]
-
-
 _PARSERS: dict[Any, Callable[[str, str], Any]] = {
     **dict.fromkeys((int, "VALUES"), parse_values),
     **dict.fromkeys((float, SHARE), parse_numbers),
-    "RATES": _rates,
+    "RATES": lambda _argument, text: typed_rates(text)[0],
+    "PAIRS": lambda _argument, text: typed_contexts(text),
 }
 """How a list of values is read, by the kind of its option; times by `_times`, others as words."""
 

@@ -114,6 +114,10 @@ _ACCEPTANCE: _Options = {
         "Rates of positions 1, 2, ...: conditional:0.8,0.7 (of drafts that got there) or"
         " cumulative:0.8,0.56 (of all, as vLLM prints them).  [default: told by how they fall]",
     ),
+    "acceptance_by_context": (
+        "PAIRS",
+        "Tokens per step by context, such as 2048:3.2,32768:2.1; between them by its logarithm.",
+    ),
     "measured_draft_length": (int, "Draft length of the measured acceptance."),
     "proposal_rate": (float, "Share of steps with a proposal (ngram).  [default: 0.2]"),
 }

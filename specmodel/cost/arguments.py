@@ -119,6 +119,8 @@ class AskedArguments(RunArguments, total=False):
         Experts are used as their rank to minus this power [-].
     acceptance_rate, tokens_per_step, step_efficiency, accepted_fraction, acceptance_by_position
         Forms of acceptance, of which one is given: see `Acceptance` [-] [token].
+    acceptance_by_context
+        Another form: tokens per step by context, such as ``{2048: 3.2, 32768: 2.1}`` [token].
     measured_draft_length, acceptance_spread
         Draft length at which it was measured [token]; standard deviation of the acceptance rate,
         which intervals then hold [-].
@@ -141,6 +143,7 @@ class AskedArguments(RunArguments, total=False):
     step_efficiency: Numeric | None
     accepted_fraction: Numeric | None
     acceptance_by_position: Numeric | None
+    acceptance_by_context: Mapping[float, float] | Sequence[tuple[float, float]] | str | None
     measured_draft_length: Numeric | None
     acceptance_spread: float | None
     changes: Mapping[str, object] | Sequence[str] | None

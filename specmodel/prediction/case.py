@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.algebra.acceptance import FORMS, Acceptance, typed_rates
+from specmodel.algebra.acceptance import FORMS, Acceptance, typed_contexts, typed_rates
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.notes import Note
@@ -70,7 +70,7 @@ class Case:
     @property
     def acceptance_told(self) -> str:
         """Where the acceptance is from, or what was given of it."""
-        typed = {n: self.given[n] for n in ACCEPTANCE if self.given.get(n) is not None}
+        typed = given_form(self.given)
         source = self.known_acceptance.source
         level = typed.get("acceptance")
         if isinstance(level, str) and level in TYPICAL:
@@ -143,10 +143,10 @@ class Case:
         """Return what to say of the longest draft considered, where it was not given."""
         if self.given.get(_LONGEST) is not None:
             return {}
-        is_typed = any(self.given.get(name) is not None for name in ACCEPTANCE)
-        is_measured = not is_typed and longest < DEFAULT_MAX_DRAFT_LENGTH
-        has_further = is_measured and _further(self.heads, longest)
-        return {_LONGEST: Note("longest_measured", {"length": longest}) if has_further else longest}
+        is_measured = not given_form(self.given) and longest < DEFAULT_MAX_DRAFT_LENGTH
+        if is_measured and self.heads and self.heads.max_draft_length > longest:
+            return {_LONGEST: Note("longest_measured", {"length": longest})}
+        return {_LONGEST: longest}
 
     def turned_lengths(self) -> Sequence[int]:
         """Return the draft lengths that may be taken where acceptance is not known [token]."""
@@ -254,6 +254,8 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
         typed = {"acceptance_rate": value}
     if isinstance(rates := typed.get("acceptance_by_position"), str):
         typed = {"acceptance_by_position": typed_rates(rates)[0]}
+    if isinstance(pairs := typed.get("acceptance_by_context"), str):
+        typed = {"acceptance_by_context": typed_contexts(pairs)}
     return Acceptance(**typed, measured_draft_length=measured)
 
 
@@ -314,12 +316,6 @@ def _no_acceptance(
     drafter = given.get("drafter", kind_of(deployment))
     expected = f"{told}, as none is published of {target} with {drafter}"
     return InputError("acceptance", None, expected)
-
-
-def _further(heads: TypicalHeads | None, longest: int) -> str:
-    """Name what reaches beyond the longest draft measured of a target; "" if nothing does."""
-    has_longer = heads is not None and heads.max_draft_length > longest
-    return "--acceptance typical goes further" if has_longer else ""
 
 
 def kind_of(deployment: Deployment) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +25,10 @@ def notes_with_drafts(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
     best = e.best_draft_length
     found = (*at_best, *notes_of_times(e), *_beyond_measured(e, best), *_between_modules(e, best))
     longest = float(np.max(e.points["context_length"]))
+    known = e.acceptance.measured_by_context
     found = (*found, *beyond_context(e.deployment.target, longest))
-    if e.acceptance.source and longest > LONG_CONTEXT and best.any():
+    found = (*found, *beyond_contexts(known, e.points["context_length"]))
+    if e.acceptance.source and not known and longest > LONG_CONTEXT and best.any():
         found = (*found, Note("measured_at_short_context", {"context": longest}))
     every_step = assumed.get("proposal_rate") == 1
     return (*found, Note("every_step_proposes")) if every_step else found
@@ -161,6 +163,17 @@ def _beyond_measured(evaluation: Evaluation, best: FloatArray) -> list[Note]:
         return []
     values = {"known": float(known), "longest": float(longest)}
     return [Note("beyond_measured", {"is_measured": measured is not None, **values})]
+
+
+def beyond_contexts(measured: Sequence[Sequence[float]], context_length: FloatArray) -> list[Note]:
+    """Return a note if contexts lie outside those that acceptance was measured at, if any."""
+    if not measured:
+        return []
+    first, last = measured[0][0], measured[-1][0]
+    ends = {float(context_length.min()), float(context_length.max())}
+    outside = " and ".join(f"{end:,.0f}" for end in sorted(ends) if not first <= end <= last)
+    values = {"first": first, "last": last, "outside": outside}
+    return [Note("beyond_contexts", values)] if outside else []
 
 
 def _between_modules(evaluation: Evaluation, best: FloatArray) -> list[Note]:

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from specmodel.algebra import speculation
-from specmodel.algebra.acceptance import Acceptance
+from specmodel.algebra.acceptance import ONE_FOR_ALL, Acceptance
 from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
@@ -280,7 +280,8 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
         assumed["acceptance"] = acceptance.source
     _check_shapes(points, acceptance)
     rate = deployment.drafter.proposal_rate
-    acceptance = acceptance.measured_at(gamma).where_proposed(rate)
+    acceptance = acceptance.measured_at(gamma).at_context(points["context_length"])
+    acceptance = acceptance.where_proposed(rate)
     known = min(int(longest), acceptance.max_draft_length, block or int(longest))
     evaluation = evaluate(deployment, points, acceptance, max_draft_length=int(known))
     shown = (*COLUMNS, *LOAD_COLUMNS) if "prompt_length" in points else COLUMNS
@@ -336,13 +337,13 @@ def plain_points(
 
 
 def _check_shapes(points: dict[str, FloatArray], acceptance: Acceptance) -> None:
-    shapes = {name: array.shape for name, array in points.items()}
-    if acceptance.form != "acceptance_by_position":
-        shapes[acceptance.form] = np.shape(getattr(acceptance, acceptance.form))
+    form, every = acceptance.form, dict[str, Any](points)
+    if form not in ONE_FOR_ALL:
+        every[form] = getattr(acceptance, form)
     try:
-        np.broadcast_shapes(*shapes.values())
+        np.broadcast_shapes(*map(np.shape, every.values()))
     except ValueError:
-        varying = {name: shape for name, shape in shapes.items() if shape}
+        varying = {name: np.shape(value) for name, value in every.items() if np.ndim(value)}
         expected = "shapes that broadcast, such as (3, 1) and (4,)"
         raise InputError("shapes", varying, expected) from None
 

@@ -22,7 +22,7 @@ from specmodel.base.text import Viewed
 from specmodel.base.units import check, parse_seconds, single
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
-from specmodel.prediction.case import Case, case_of
+from specmodel.prediction.case import ACCEPTANCE, Case, case_of
 from specmodel.prediction.predicting import plain_points
 from specmodel.replay.blocks import Sample
 from specmodel.replay.named import named_requests
@@ -212,7 +212,7 @@ def _study(
     typed, seed, acceptance = asked.get("max_draft_length"), asked.get("seed", 0), None
     assumed, trace = {**case.assumed}, _trace(asked.get("trace"), seed)
     if trace is not None:
-        refuse_given(asked, ("acceptance", "acceptance_rate", "tokens_per_step"), "no --trace")
+        refuse_given(asked, ACCEPTANCE, "no --trace")
         longest = max(typed or _USUAL, longest) if drafts else longest
     elif drafts:
         are_open = (n != "none" and not _number_of("fixed", n) for n in policies)

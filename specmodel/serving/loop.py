@@ -249,14 +249,17 @@ def bin_of(edges: Any, seconds: float, near: int) -> int:
     return near
 
 
-def accepted_tokens(outcomes: Outcomes, key: int, request: int, position: int, length: int) -> int:
-    """Return how many of the tokens drafted at an output position are accepted [token]."""
+def accepted_tokens(outcomes: Outcomes, request: Request, place: int, length: int) -> int:
+    """Return how many of the tokens drafted for a request are accepted [token]."""
     trace = outcomes.accepted
     if len(trace) > 0:
-        own = request % len(outcomes.first)
-        found = trace[outcomes.first[own] + position % outcomes.lengths[own]]
+        own = place % len(outcomes.first)
+        found = trace[outcomes.first[own] + request.emitted_tokens % outcomes.lengths[own]]
         return int(found) if found < length else length
-    noise, held, first = uniform_hash(key, position), 0, length * outcomes.longest
+    noise = uniform_hash(request.key, request.emitted_tokens)
+    held, first = 0, length * outcomes.longest
+    for least in outcomes.contexts:
+        first += (request.context >= least) * (outcomes.longest + 1) * outcomes.longest
     for j in range(first, first + length):
         held += noise < outcomes.thresholds[j]
     return held
@@ -281,9 +284,9 @@ def verify(
     take_in: Function, outcomes: Outcomes, server: Server, request: Request, place: int, step: Step
 ) -> int:
     """Let a request accept what it can of its draft; return the tokens emitted [token]."""
-    drafted, position = request.scheduled_tokens - 1, request.emitted_tokens
-    held = accepted_tokens(outcomes, request.key, place, position, drafted)
-    left = request.output_tokens - position
+    drafted = request.scheduled_tokens - 1
+    held = accepted_tokens(outcomes, request, place, drafted)
+    left = request.output_tokens - request.emitted_tokens
     made = held + 1 if held < left else left
     request.context += made
     request.free_slots -= made

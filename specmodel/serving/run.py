@@ -1,5 +1,6 @@
 """A server ready to run, and a run of requests through the simulator."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
@@ -46,6 +47,8 @@ class Service:
         Seconds of a step, what its scheduler takes, and what memory holds.
     drafts, acceptance
         What decides draft lengths, and how drafts fare: at random by position, or as recorded.
+    by_context
+        The acceptance from contexts on, which rise, where it differs by context [token].
     prefix_hit_rate
         Share of every prompt, in whole blocks, that is found in the prefix cache [-].
     prefill
@@ -56,6 +59,7 @@ class Service:
     limits: Limits
     drafts: Drafting = field(default_factory=no_drafts)
     acceptance: Acceptance | Trace | None = None
+    by_context: Mapping[float, Acceptance] = field(default_factory=dict)
     prefix_hit_rate: float = 0.0
     prefill: DisaggregatedPrefill | None = None
 
@@ -151,12 +155,14 @@ class Service:
             starts, lengths = (
                 np.asarray(each, np.int64) for each in (trace.starts, trace.output_tokens)
             )
-            return Outcomes(nothing, 1, accepted, starts, lengths)
+            return Outcomes(nothing, 1, accepted, starts, lengths, nothing)
         if self.acceptance is None and longest:
             raise InputError("acceptance", None, "how often drafted tokens are accepted")
-        chances = survival(self.acceptance, longest) if self.acceptance else np.zeros((1, 1))
-        levels = np.rint(chances * 2**32).astype(np.int64)
-        return Outcomes(levels.ravel(), levels.shape[1], nothing, nothing, nothing)
+        every = [self.acceptance, *self.by_context.values()] if self.acceptance else []
+        chances = [survival(each, longest) for each in every] or [np.zeros((1, 1))]
+        levels = np.rint(np.array(chances) * 2**32).astype(np.int64)
+        contexts = np.rint([*self.by_context]).astype(np.int64)
+        return Outcomes(levels.ravel(), levels.shape[2], nothing, nothing, nothing, contexts)
 
 
 def prepare(

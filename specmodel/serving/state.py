@@ -131,6 +131,7 @@ class Outcomes(NamedTuple):
     """What is accepted: thresholds of noise by draft length and position, or a recorded trace.
 
     A trace has accepted tokens by position, with requests from `first` on, of `lengths` tokens.
+    From each of `contexts` on, which rise, the next table of thresholds holds.
     """
 
     thresholds: Any
@@ -138,6 +139,7 @@ class Outcomes(NamedTuple):
     accepted: Any
     first: Any
     lengths: Any
+    contexts: Any
 
 
 class Limits(NamedTuple):

@@ -9,9 +9,11 @@ import numpy as np
 
 from specmodel.algebra.acceptance import Acceptance, acceptance_from_lengths
 from specmodel.algebra.money import cost_per_million_tokens
+from specmodel.base.notes import Note
 from specmodel.base.units import check
 from specmodel.cost.deployment import NO_DRAFTER, Deployment
 from specmodel.machines.engine import first_token_constants
+from specmodel.prediction.cautions import beyond_contexts
 from specmodel.replay.choices import VERIFICATION
 from specmodel.replay.traces import Trace
 from specmodel.replay.traces.statistics import steps_at
@@ -26,6 +28,8 @@ from specmodel.serving.times import drafting_in_full
 
 Row = dict[str, Any]
 
+_DEPTHS = 32
+"""Contexts at which acceptance by context is taken, equally far apart by their logarithm [-]."""
 _MOST_POSITIONS = 16
 """Positions of a trace whose acceptance closed forms take [-]."""
 
@@ -79,14 +83,37 @@ class Study:
 
     @cached_property
     def accepted(self) -> Acceptance:
-        """Acceptance over all steps; of a trace the rates that give its mean tokens per step."""
+        """Acceptance over all steps, at the mean context; of a trace as many tokens per step."""
         if self.trace is not None:
             lengths = range(1, min(self.trace.max_draft_length, _MOST_POSITIONS) + 1)
             rates = acceptance_from_lengths([steps_at(self.trace, n)[0] for n in lengths])
             return Acceptance(acceptance_by_position=rates.tolist())
-        rate = self.deployment.drafter.proposal_rate
-        own = self.acceptance or Acceptance(acceptance_rate=0.0)
-        return over_all_steps(own, rate, self.max_draft_length)
+        return self._accepted_at(self.typical.mean_context)
+
+    def _accepted_at(self, context: float) -> Acceptance:
+        own = (self.acceptance or Acceptance(acceptance_rate=0.0)).at_context(context)
+        return over_all_steps(own, self.deployment.drafter.proposal_rate, self.max_draft_length)
+
+    @cached_property
+    def measured_by_context(self) -> Sequence[Sequence[float]]:
+        """Contexts and tokens per step there, where acceptance is by context [token]."""
+        return self.acceptance.at_context(0).measured_by_context if self.acceptance else ()
+
+    @cached_property
+    def by_context(self) -> dict[float, Acceptance]:
+        """Acceptance over all steps from contexts on, where it is by context [token]."""
+        if not self.measured_by_context:
+            return {}
+        first, last = (max(self.measured_by_context[end][0], 1.0) for end in (0, -1))
+        depths = np.geomspace(first, last, _DEPTHS)
+        least = [0.0, *np.sqrt(depths[1:] * depths[:-1])]
+        return dict(zip(least, map(self._accepted_at, depths), strict=True))
+
+    @property
+    def notes(self) -> list[Note]:
+        """What the reader must know: contexts beyond those at which acceptance was measured."""
+        contexts = np.array([self.typical.prompt_tokens.min(), self.typical.longest])
+        return beyond_contexts(self.measured_by_context, contexts)
 
     @property
     def num_gpus(self) -> int:
@@ -154,6 +181,7 @@ class Study:
             times=times,
             drafts=drafts,
             acceptance=self.trace or self.accepted,
+            by_context=self.by_context,
             prefix_hit_rate=self.prefix_hit_rate,
             prefill=prefill,
         )

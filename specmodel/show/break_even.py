@@ -31,18 +31,21 @@ def answer(prediction: report.Prediction, *, unit: str = "tokens") -> forms.Answ
     """Return the acceptance from which speculation pays, and surely pays, in all forms.
 
     `unit` is what tables by draft length tell, one of `UNITS`. Whatever acceptance it was predicted
-    with changes nothing.
+    with changes nothing, unless it is by context.
     """
     from specmodel.prediction.predicting import with_known_intervals
 
     p = with_known_intervals(prediction)
     least = answers.break_even(p)
-    usual = min({*least["draft_length"]}, key=lambda length: abs(length - _USUAL))
-    tokens, source = _published(p, usual)
+    is_own = "speedup" in least
+    told = p.evaluation.acceptance.measured_draft_length if is_own else _USUAL
+    usual = min({*least["draft_length"]}, key=lambda length: abs(length - told))
+    tokens, source = (0.0, "") if is_own else _published(p, usual)
 
     def parts() -> tuple[str, str]:
-        published = f" Published of this pair: {tokens:.2f} of {usual} ({source})." * bool(tokens)
-        return verdict(least, p, usual) + published, table(least, unit, usual, tokens)
+        known = f" Published of this pair: {tokens:.2f} of {usual} ({source})." * bool(tokens)
+        known += _own(least[least["draft_length"] == usual]) if is_own else ""
+        return verdict(least, p, usual) + known, table(least, unit, usual, tokens)
 
     return report.answer(p, least, parts)
 
@@ -55,6 +58,17 @@ def _published(prediction: report.Prediction, length: int) -> tuple[float, str]:
     if found is None or length > found.max_draft_length:
         return 0.0, ""
     return float(found.expected_tokens_per_step(length)), found.source
+
+
+def _own(at_usual: forms.DataFrame) -> str:
+    """Say what the acceptance by context that was given gains at one draft length."""
+    rows = sorted(forms.records(report.fitting(at_usual)), key=lambda row: row["speedup"])
+    ends = (f"{row['speedup']:.2f}x at {report.place(row, rows)}" for row in (rows[0], rows[-1]))
+    paying = sum(row["speedup"] > 1 for row in rows)
+    return (
+        f" Yours gives {' to '.join(dict.fromkeys(ends))}: it pays at {paying} of {len(rows)}"
+        " points."
+    )
 
 
 def verdict(least: forms.DataFrame, prediction: report.Prediction, usual: int) -> str:
@@ -129,8 +143,11 @@ def _by_length(kept: forms.DataFrame, unit: str) -> str:
 
 
 def _of_one_length(kept: forms.DataFrame, published: float) -> str:
-    rows = forms.records(kept.assign(speedup=published * kept["speedup_per_token"]))
-    names = [*_COLUMNS, *(["speedup"] if published else [])]
+    if published:
+        kept = kept.assign(speedup=published * kept["speedup_per_token"])
+    rows = forms.records(kept)
+    names = [*_COLUMNS, *(["speedup"] if "speedup" in kept else [])]
     titles = {"break_even_acceptance_rate": "or rate\npays"}
-    columns = chosen(names, **titles, speedup=f"speedup\nat {published:.2f}")
+    at = f"{published:.2f}" if published else "yours"
+    columns = chosen(names, **titles, speedup=f"speedup\nat {at}")
     return text_table(rows, columns, width=SCREEN.get())

@@ -81,6 +81,7 @@ def _at_rates(
     warnings = [*map(str, beyond)]
     warnings += [_not_carried(rate, most) for rate, most in not_carried(rows).items()]
     warnings += map(str, _beyond_graphs(study, rows))
+    warnings += map(str, study.notes)
     scheduler = asdict(study.scheduler(drafts=True))
     told = {**assumed, **{n: v for n, v in scheduler.items() if n not in dict(study.limits)}}
     if study.first_token_time:
@@ -218,8 +219,8 @@ def _largest(
         if row["passes_again"]
     ]
     study, notes = trial.study, [*again, *notes, _INTERVALS, _NINETY]
+    warnings = [*map(str, (*study.notes, *_beyond_graphs(study, tried)))]
     case = report.heading(study.deployment)
-    warnings = [*map(str, _beyond_graphs(study, tried))]
     fields = {
         "case": case,
         "assumptions": assumed,

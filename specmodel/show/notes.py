@@ -7,6 +7,7 @@ from typing import Any
 
 from specmodel.base.notes import Note
 from specmodel.base.ranges import ranges_text
+from specmodel.base.text import listed
 
 Values = Mapping[str, Any]
 
@@ -72,6 +73,8 @@ def _not_fitted_on(v: Values) -> str:
 
 def _with_drafts(v: Values) -> str:
     """Say from how many drafted tokens on, if shorter drafts of these batches differ."""
+    if v.get("scheduled"):
+        return f" with drafts of {listed([*map(str, v['scheduled'])])}"
     if not v["drafts"]:
         return ""
     first, last = v["drafts"]
@@ -196,6 +199,7 @@ def _fits_at_bound(v: Values) -> str:
 
 
 _WORDS: dict[str, str | Callable[[Values], str]] = {
+    "at_context": lambda v: f"at context {v['context']}, {v['note']}",
     "beyond_memory": _beyond_memory,
     "fit_not_recorded": "what the engine {engine} was fitted on is not recorded in its profile",
     "not_fitted_on": _not_fitted_on,
@@ -207,6 +211,8 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "losing_drafts": "at batch size {batch_sizes} the best draft loses, though less than none"
     f" would, as the drafter stays loaded: down to {{speedup:.2f}}x, {_AVOIDED}",
     "beyond_measured": _beyond_measured,
+    "beyond_contexts": "acceptance was measured at contexts of {first:,.0f} to {last:,.0f} tokens:"
+    " at {outside} that of the nearest is taken",
     "between_modules": _between_modules,
     "beyond_context": "a context of {context:,} is longer than the {longest:,} tokens that {model}"
     " is made for: how well it answers there, and what is accepted, is not known",

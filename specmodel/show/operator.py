@@ -263,6 +263,8 @@ def _typed(prediction: Prediction) -> str:
     words = _FORMS_TYPED[given.form]
     if given.acceptance_by_position is not None:
         told = words + _rates_told(prediction)
+    elif pairs := given.measured_by_context:
+        told = "by context " + ",".join(f"{context:.0f}:{tokens:g}" for context, tokens in pairs)
     else:
         value = float(getattr(given, given.form))
         if given.form == "tokens_per_step":  # of the steps with a proposal

@@ -33,7 +33,7 @@ def answer(plan: Plan) -> Answer:
     return Answer(
         page=page,
         fields=lambda: _fields(plan),
-        rows=plan.rows,
+        rows=plan.rows_by_context if plan.alone else plan.rows,
         warnings=_advice(plan),
         case=report.heading(plan.deployment),
         fragment=plan.fragment,
@@ -272,24 +272,30 @@ def _fits(row: Row, largest: int) -> str:
 
 
 def _contexts_table(plan: Plan) -> str:
-    """Return the best draft lengths by context, and the schedule's; empty for one context."""
-    if len(plan.context_length) == 1:
+    """Return the draft lengths of each context alone, and the schedule's; empty for one."""
+    if not plan.alone:
         return ""
-    lengths = [*plan.best_draft_length, plan.schedule.draft_length]
+    lengths = [each.schedule.draft_length.tolist() for each in (*plan.alone, plan)]
     columns: Columns = [("context", [*map(str, plan.context_length), "schedule"])]
-    largest = int(plan.schedule.batch_size[-1])
+    largest = max(map(len, lengths))
     powers = [2**i for i in range(largest.bit_length()) if 2**i < largest]
     stride = -(-len(powers) // _MOST_COLUMNS) or 1
     for size in [*powers[::stride], largest]:
-        columns.append((f"{size}", [f"{by_size[size - 1]:.0f}" for by_size in lengths]))
-    return f"Best draft length by context and batch size:\n{align(columns)}"
+        columns.append(
+            (f"{size}", [f"{own[size - 1]}" if size <= len(own) else "-" for own in lengths])
+        )
+    head = wrap(
+        "Draft length by context and batch size, each context alone, for engines that set it by"
+        " request (--csv has every batch size):"
+    )
+    return f"{head}\n{align(columns)}"
 
 
 def _fields(plan: Plan) -> dict[str, Any]:
     """Return the fields of JSON, in SI units."""
     from specmodel.answers.schedule import COLUMN_UNITS, draft_ranges
 
-    schedule = plan.schedule
+    schedule, rows = plan.schedule, plan.rows_by_context()
     by_context = zip(plan.context_length, plan.best_draft_length, plan.speedup, strict=True)
     return (
         report.case_fields(plan)
@@ -312,6 +318,7 @@ def _fields(plan: Plan) -> dict[str, Any]:
                     "context_length": context,
                     "best_ranges": draft_ranges(lengths),
                     "min_speedup": float(gain.min()),
+                    "rows": [row for row in rows if row["context_length"] == context],
                 }
                 for context, lengths, gain in by_context
             ],

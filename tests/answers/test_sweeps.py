@@ -38,7 +38,7 @@ from specmodel.prediction.columns import COLUMN_UNITS
 POINTS = ("context_length", "batch_size", "draft_length", "verify_tokens")
 FORMS = (
     *("acceptance_rate", "tokens_per_step", "step_efficiency", "accepted_fraction"),
-    "acceptance_by_position",
+    *("acceptance_by_position", "acceptance_by_context"),
 )
 BASE = {
     "target": "mixtral-8x7b",
@@ -102,6 +102,7 @@ CASES = {
     "step efficiency": MEASURED | {"step_efficiency": [0.2, 0.5]},
     "accepted fraction": MEASURED | {"accepted_fraction": [0.0, 0.5, 1.0]},
     "by position": {"acceptance_rate": None, "acceptance_by_position": [0.9, 0.5, 0.0, 0.3]},
+    "by context": MEASURED | {"acceptance_by_context": [(500, 3.0), (2000, 1.5)]},
     "look-up": {"drafter": "ngram", "proposal_rate": [0.1, 1.0], "lookup_time": [0.0, 1e-3]},
     "look-up, mean over all steps": MEASURED
     | {"drafter": "ngram", "proposal_rate": [0.4, 0.8], "tokens_per_step": [1.1, 2.6]},
@@ -134,7 +135,7 @@ def expected_rows(axes, **options):
     outer = [n for n in axes if n not in (*POINTS, *FORMS, *fixed, "measured_draft_length")]
     inner = [name for name in POINTS if name in axes]
     lists = [several(axes[name]) for name in (*outer, *inner)]
-    lists.append([axes[form]] if form == "acceptance_by_position" else several(axes[form]))
+    lists.append([axes[form]] if form in FORMS[-2:] else several(axes[form]))
     for values in itertools.product(*lists):
         point = dict(zip((*outer, *inner), values[:-1], strict=True))
         acceptance = Acceptance(**{form: values[-1]}, measured_draft_length=measured)
@@ -195,7 +196,7 @@ def rate_of_drafted(row, acceptance):
     if acceptance.form == "tokens_per_step":
         tokens = 1 + (acceptance.tokens_per_step - 1) / row.get("proposal_rate", 1)
         acceptance = replace(acceptance, tokens_per_step=tokens)
-    return float(acceptance.rate())
+    return float(acceptance.at_context(row["context_length"]).rate())
 
 
 @pytest.mark.parametrize("name", CASES)

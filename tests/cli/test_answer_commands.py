@@ -36,6 +36,7 @@ COMMANDS = [
     *(BEST, BEST + " --engine sglang --context-length 0,1000,100000", BEST + NGRAM, BEST + BIG),
     *(BEST + " --acceptance-rate 0.01", BEST + " --max-draft-length 1"),
     *(EVEN, EVEN + " --engine sglang --context-length 0,4096", EVEN + NGRAM),
+    EVEN + " --acceptance-by-context 2048:3,32768:1.2 --measured-draft-length 3",
     EVEN + " --hardware t4 --target opt-30b --weight-dtype int4 --drafter llama-3.1-70b"
     " --tensor-parallel 1 --set drafter.vocabulary_size=50272",
     *(
@@ -144,6 +145,22 @@ def test_break_even_needs_no_acceptance(run):
     p = predict(**ARGUMENTS, batch_size=[1, 8], draft_length=2, acceptance=0.123)
     found = [row["break_even_acceptance_rate"] for row in rows]
     assert found == pytest.approx(p.break_even_acceptance_rate.tolist(), rel=1e-9)
+
+
+def test_break_even_says_where_an_acceptance_by_context_pays(run):
+    """The speedup at it is that of predict, and what is needed is as without one."""
+    points = " --batch-size 1 --draft-length 3 --context-length 2048,32768"
+    own = " --acceptance-by-context 2048:2.64,32768:1.5"
+    rows = parse(run(EVEN + points + own + " --json"))["rows"]
+    predicted = parse(run(f"predict {WHERE}{points}{own} --json"))["rows"]
+    assert [row["speedup"] for row in rows] == pytest.approx([p["speedup"] for p in predicted])
+    assert rows[1]["speedup"] < 1 < rows[0]["speedup"]
+    plain = parse(run(EVEN + points + " --json"))["rows"]
+    for row, without in zip(rows, plain, strict=True):
+        assert {name: row[name] for name in without} == pytest.approx(without)
+    told = " ".join(run(EVEN + points + own).split())
+    least, most = (f"{rows[i]['speedup']:.2f}x at batch size 1, context" for i in (1, 0))
+    assert f"Yours gives {least} 32768 to {most} 2048: it pays at 1 of 2 points." in told
 
 
 def test_dtypes_of_weights_are_alternatives(run):

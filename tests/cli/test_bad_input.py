@@ -338,6 +338,7 @@ ACCEPTANCE = [
             "--step-efficiency": ("0.24", "1.01", "-0.1", "nan", "inf", "'high'"),
             "--accepted-fraction": ("-0.1", "1.1", "nan", "inf", "'high'"),
             "--acceptance-by-position": ("'0.8,0.7,high'", "''", "'0.8,,0.7'", "1.2", "nan", "inf"),
+            "--acceptance-by-context": ("'2048'", "'2048:high'", "''", "'2048:2,'"),
         }.items()
         for value in values
     ),

@@ -340,20 +340,60 @@ def test_contexts_in_a_table_and_as_a_mean(run, document):
     for k, row in enumerate(both["rows"]):
         best = [part["rows"][k]["best_speedup"] for part in parts]
         assert row["best_speedup"] <= (best[0] * best[1]) ** 0.5 * (1 + 1e-12)
-    table = run(CONTEXTS).partition("Best draft length by context and batch size:\n")[2]
+    table = run(CONTEXTS).partition(" has every batch size):\n")[2]
     cells = [line.split() for line in table.partition("\n\n")[0].splitlines()]
     assert cells[0] == ["context", "1", "2", "4", "8", "16", "32", "64"]
     for line, part in zip(cells[1:3], parts, strict=True):
-        best = [str(part["rows"][int(size) - 1]["best_draft_length"]) for size in cells[0][1:]]
-        assert line[1:] == best
+        own = [str(part["rows"][int(size) - 1]["draft_length"]) for size in cells[0][1:]]
+        assert line[1:] == own
     assert [line[0] for line in cells[1:]] == ["1024", "8192", "schedule"]
     chosen = [str(both["rows"][int(size) - 1]["draft_length"]) for size in cells[0][1:]]
     assert cells[3][1:] == chosen
-    assert "Best draft length by context" not in run(SGLANG)
+    assert "Draft length by context" not in run(SGLANG)
     for context, part in zip(both["contexts"], parts, strict=True):
         size = part["rows"][-1]["batch_size"]
         assert context["best_ranges"][-1][1] == size
         assert context["best_ranges"][0][2] == part["rows"][0]["best_draft_length"]
+
+
+def test_rows_of_each_context_are_those_of_its_own_schedule(run_both, document):
+    """In CSV and JSON, each up to what fits there, with acceptance as it is there."""
+    acceptance = "--acceptance-by-context 1024:3.2,65536:1.5 --measured-draft-length 3"
+    base = BASE.replace("--acceptance-rate 0.7", acceptance)
+    several = f"{base} --context-length 1024,65536"
+    rows = list(csv.DictReader(io.StringIO(run_both(several + " --csv")[0])))
+    for context in document(several)["contexts"]:
+        own = [row for row in rows if row["context_length"] == str(context["context_length"])]
+        last = f" --max-batch-size {len(own)}"
+        alone = document(f"{base} --context-length {context['context_length']}{last}")["rows"]
+        for row, cells, expected in zip(context["rows"], own, alone, strict=True):
+            assert row.pop("context_length") == context["context_length"]
+            assert row == pytest.approx(expected)
+            assert float(cells["speedup"]) == pytest.approx(row["speedup"])
+        assert {row["fits"] for row in alone} == {True}
+    lengths = [
+        {row["draft_length"] for row in each["rows"]} for each in document(several)["contexts"]
+    ]
+    assert max(lengths[0]) > max(lengths[1])
+
+
+def test_drafts_past_the_largest_graph_are_named(document):
+    """Of one schedule in the warning of graphs, of several contexts each at its own."""
+    command = "schedule gpt-oss-120b h200 --for vllm --drafter eagle3"
+    whole = document(f"{command} --max-batch-size 512")["rows"]
+    past = {
+        row["draft_length"] for row in whole if row["batch_size"] * (row["draft_length"] + 1) > 512
+    }
+    words = (
+        f"at batch size 257-512 steps with drafts of {past.pop()} are larger than any CUDA graph"
+    )
+    assert not past
+    for more, start in (
+        ("--max-batch-size 512", ""),
+        ("--context-length 1024,131072", "at context 1024, "),
+    ):
+        (told,) = (text for text in document(f"{command} {more}")["warnings"] if "graph" in text)
+        assert told.startswith(start + words)
 
 
 def test_contexts_that_lose_are_named(run, document):
@@ -384,7 +424,7 @@ def test_largest_batch_is_what_fits_in_memory(run, document):
     beyond = document(f"{command} --max-batch-size {len(rows) + 1}")
     assert len(beyond["rows"]) == len(rows) + 1
     assert "largest batch that fits" in " ".join(beyond["warnings"])
-    (fitted,) = document(command)["warnings"]
+    fitted, _ = document(command)["warnings"]  # and graphs at the shorter context
     assert OUTSIDE.fullmatch(fitted)
 
 
@@ -719,6 +759,7 @@ def test_python_plans_the_same(document):
     )
     told = document(CONTEXTS)
     assert plan.rows() == told["rows"]
+    assert plan.rows_by_context() == [row for each in told["contexts"] for row in each["rows"]]
     assert plan.fragment == told["fragment"]
     assert plan.place == told["place"]
     assert list(plan.warnings) == told["warnings"]

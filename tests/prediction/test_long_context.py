@@ -1,21 +1,92 @@
-"""Contexts that are long: beyond what published acceptance is of, and what a model is made for."""
+"""Acceptance falls with context: published one warns of it, and one's own is taken by context."""
 
+import numpy as np
 import pytest
+from rows import each_row
 
 import specmodel
 from specmodel.cli import main
+from specmodel.base.errors import InputError
+
+WORDS = ("qwen3-30b-a3b", "h100")
+EAGLE = {"drafter": "eagle3", "batch_size": 1}
+REPORTED = {2048: 2.87, 32_768: 1.57}
+"""Tokens a step of three drafted, the later ones as SGLang issue 30763 reports them."""
+BY_CONTEXT = {"acceptance_by_context": REPORTED, "measured_draft_length": 3}
 
 
-def told(**more):
-    found = specmodel.predict("qwen3-30b-a3b", "h100", drafter="eagle3", batch_size=1, **more)
-    return [warning for warning in found.warnings if "prompts of some thousand" in warning]
+def told(words, **more):
+    found = specmodel.predict(*WORDS, **EAGLE, **more)
+    return [warning for warning in found.warnings if words in warning]
 
 
 def test_published_acceptance_at_long_context_warns_and_ones_own_does_not():
-    (warning,) = told(context_length=131_072)
+    words = "prompts of some thousand"
+    (warning,) = told(words, context_length=131_072)
     assert "131,072" in warning
-    assert not told(context_length=8192)
-    assert not told(context_length=131_072, acceptance=0.7)
+    assert not told(words, context_length=8192)
+    assert not told(words, context_length=131_072, acceptance=0.7)
+    assert not told(words, context_length=131_072, **BY_CONTEXT)
+
+
+@pytest.mark.parametrize("drafter", ["eagle3", "ngram"])
+def test_each_context_has_what_its_own_tokens_give(drafter):
+    """8,192 is the middle of both by its logarithm; outside, the nearest holds."""
+    tokens = {1: 1.5, 2048: 1.5, 8192: 1.35, 32_768: 1.2, 131_072: 1.2}
+    contexts = np.array([*tokens])[:, None]
+    where = {"drafter": drafter, "batch_size": [1, 16]}
+    own = {"acceptance_by_context": {2048: 1.5, 32_768: 1.2}, "measured_draft_length": 3}
+    for length in (None, 3):
+        found = specmodel.predict(
+            *WORDS, **where, **own, context_length=contexts, draft_length=length
+        )
+        for place, (context, mean) in enumerate(tokens.items()):
+            alone = specmodel.predict(
+                *WORDS,
+                **where,
+                tokens_per_step=mean,
+                measured_draft_length=3,
+                context_length=context,
+                draft_length=length,
+            )
+            for name in ("draft_length", "tokens_per_step", "speedup"):
+                expected = np.broadcast_to(alone.value(name), 2)
+                of_context = np.broadcast_to(found.value(name), (5, 2))[place]
+                assert of_context == pytest.approx(expected, rel=1e-12)
+
+
+def test_contexts_outside_those_measured_are_named():
+    words = "acceptance was measured at contexts of 2,048 to 32,768 tokens"
+    (warning,) = told(words, context_length=[512, 4096, 131_072], **BY_CONTEXT)
+    assert "at 512 and 131,072 that of the nearest" in warning
+    assert not told(words, context_length=[2048, 32_768], **BY_CONTEXT)
+
+
+@each_row(
+    ("given", "expected"),
+    [
+        ({32_768: 1.57, 2048: 2.87}, "rising contexts from 0 on, each with tokens from 1 to 4"),
+        ([(2048, 2.87), (2048, 1.57)], "rising contexts from 0 on"),
+        ({-1: 2.87}, "rising contexts from 0 on"),
+        ({2048: 0.9}, "tokens from 1 to 4"),
+        ({2048: 4.1}, "tokens from 1 to 4"),
+        ([2048, 2.87], "rising contexts from 0 on"),
+        ({}, "at least one number"),
+        ("2048:2.87,32768", "such as 2048:3.2,32768:2.1"),
+        ({2048: float("nan")}, "finite numbers"),
+    ],
+)
+def test_what_is_no_acceptance_by_context_is_said_in_one_line(given, expected):
+    with pytest.raises(InputError, match="acceptance_by_context: got") as caught:
+        specmodel.predict(*WORDS, **EAGLE, **(BY_CONTEXT | {"acceptance_by_context": given}))
+    assert expected in str(caught.value)
+
+
+def test_the_draft_length_it_was_measured_at_is_needed():
+    with pytest.raises(InputError, match="at which acceptance_by_context was measured"):
+        specmodel.predict(*WORDS, **EAGLE, acceptance_by_context=REPORTED)
+    alone = specmodel.predict(*WORDS, **EAGLE, acceptance_by_context=REPORTED, draft_length=3)
+    assert alone.tokens_per_step == pytest.approx(2.87)
 
 
 def test_a_context_beyond_the_model_s_own_is_said_once_with_both():

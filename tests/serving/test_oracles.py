@@ -105,7 +105,38 @@ def test_a_closed_loop_of_endless_outputs_is_a_batch(users: int, draft_length: i
     assert emitted == pytest.approx(float(predicted.tokens_per_step), rel=0.03)
 
 
-@pytest.mark.parametrize("form", [{"acceptance_rate": 0.6}, {"tokens_per_step": 1.3}])
+def test_drafts_fare_as_acceptance_does_at_the_context_of_their_step() -> None:
+    """At the ends exactly as with that of the nearest alone, in between in the mean."""
+    deployment, _ = deploy(**QWEN)
+
+    def accepted(prompt: int, **form: Any) -> list[int]:
+        study = Study(
+            deployment=deployment,
+            acceptance=Acceptance(**form, measured_draft_length=3),
+            max_draft_length=3,
+            lengths=Lengths(prompt_tokens=prompt, output_tokens=50),
+            num_requests=300,
+        )
+        requests = study.requests(Arrivals(users=8))
+        requests = replace(requests, prompt_tokens=np.full(300, prompt))
+        counts: list[int] = study.service("fixed:3").run(requests).accepted_tokens.tolist()
+        return counts
+
+    by_context = {"acceptance_by_context": {2048: 3.2, 32_768: 2.1}}
+    for prompt, tokens in ((100, 3.2), (40_000, 2.1)):
+        assert accepted(prompt, **by_context) == accepted(prompt, tokens_per_step=tokens)
+    between = sum(accepted(8192, **by_context))
+    assert between == pytest.approx(sum(accepted(8192, tokens_per_step=2.65)), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"acceptance_rate": 0.6},
+        {"tokens_per_step": 1.3},
+        {"acceptance_by_context": {100: 1.3, 10_000: 1.3}},
+    ],
+)
 def test_a_lookup_emits_what_is_predicted(form: dict[str, Any]) -> None:
     where: dict[str, Any] = {"target": "mixtral-8x7b", "hardware": "h200", "tensor_parallel": 2}
     where["drafter"] = specmodel.ngram_drafter(proposal_rate=0.3)

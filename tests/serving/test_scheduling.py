@@ -133,6 +133,7 @@ def test_numba_gives_the_same_event_by_event(policy: str, blocks: int) -> None:
         limits=Limits(blocks=blocks, max_running=24, token_budget=256, reserved_tokens=3),
         drafts=drafting(policy, times=times, **options),
         acceptance=ACCEPTED,
+        by_context={0: ACCEPTED, 100: Acceptance(acceptance_rate=0.3)},
     )
     slow, fast = (ran(requests, service, compiled=compiled) for compiled in (False, True))
     names = ("started", "first", "last", "drafted_tokens", "accepted_tokens", "intervals", "log")

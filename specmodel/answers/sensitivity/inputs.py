@@ -87,7 +87,8 @@ class OperatingPoint:
         if not isinstance(acceptance, Acceptance):
             acceptance = Acceptance(acceptance_rate=acceptance)
         proposal_rate = deployment.drafter.proposal_rate
-        acceptance = acceptance.measured_at(self.draft_length).where_proposed(proposal_rate)
+        acceptance = acceptance.measured_at(self.draft_length).at_context(self.context_length)
+        acceptance = acceptance.where_proposed(proposal_rate)
         if acceptance.form == "acceptance_by_position":
             length = self.draft_length
             tokens = acceptance.expected_tokens_per_step(length)

@@ -135,7 +135,7 @@ def _categories(codes: Column, words: Sequence[str]) -> pd.Categorical[str]:
 def _column(prediction: Prediction, part: Part, name: str) -> Column:
     """Return a column of a prediction or a part of its interval, not yet repeated."""
     if name == "acceptance_rate":
-        return _acceptance_rate(prediction, part)
+        return _acceptance_rate(prediction)
     if name == "accepted_fraction":
         return np.asarray(part.arguments["acceptance"].accepted_fraction)
     stem, _, end = name.rpartition("_")
@@ -144,11 +144,9 @@ def _column(prediction: Prediction, part: Part, name: str) -> Column:
     return prediction.value(name)
 
 
-def _acceptance_rate(prediction: Prediction, part: Part) -> FloatArray:
+def _acceptance_rate(prediction: Prediction) -> FloatArray:
     """Return the acceptance rate of drafted tokens, given or solved; NaN for trees, without one."""
-    acceptance = part.arguments["acceptance"]
-    acceptance = acceptance.where_proposed(prediction.deployment.drafter.proposal_rate)
-    is_chain = prediction.evaluation.is_chain
+    acceptance, is_chain = prediction.evaluation.acceptance, prediction.evaluation.is_chain
     if is_chain.all():
         return np.asarray(acceptance.rate())
     rate = acceptance.rate() if is_chain.any() else np.nan

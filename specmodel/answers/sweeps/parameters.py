@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.algebra.acceptance import FORMS, Acceptance
+from specmodel.algebra.acceptance import FORMS, ONE_FOR_ALL, Acceptance
 from specmodel.base.errors import InputError, given, nearest
 from specmodel.base.records import Record
 from specmodel.cost.deploying import DEFAULT_ENGINE, NAMES, RECORDS
@@ -44,6 +44,8 @@ def listed(name: str, value: Any) -> list[Any]:
     """Return the values of a parameter, plain numbers for those of NumPy."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
+    if isinstance(value, Mapping):
+        value = value.items()
     if isinstance(value, str | Record) or not isinstance(value, Iterable):
         value = [value]
     values = [v.item() if isinstance(v, np.generic) else v for v in value]
@@ -55,7 +57,7 @@ def _check_kinds(name: str, value: Any, kinds: set[type]) -> None:
     """Refuse what is no list of values, by the types in it."""
     if not kinds or type(None) in kinds:
         raise InputError(name, value, "at least one value, and none that is missing")
-    if kinds & {list, tuple, np.ndarray} and name != BY_POSITION:  # which may be a table
+    if kinds & {list, tuple, np.ndarray} and name not in ONE_FOR_ALL:  # which are tables
         raise InputError(name, value, "one value or one list of values")
     if name == "popularity" and kinds - {str, type(Path())}:
         raise InputError(name, value, "files, or popularity_exponent in its place")

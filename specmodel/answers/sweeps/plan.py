@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.algebra.acceptance import FORMS, Acceptance
+from specmodel.algebra.acceptance import FORMS, ONE_FOR_ALL, Acceptance
 from specmodel.answers.sweeps.parameters import (
-    BY_POSITION,
     POINT_AXES,
     SETTINGS,
     check_names,
@@ -208,9 +207,9 @@ class Plan:
 
     @property
     def _axes(self) -> tuple[FloatArray, ...]:
-        """Values along each axis; of the last, acceptance, NaN where it is given by position."""
+        """Values along each axis; of the last, acceptance, NaN where it is one for all."""
         form = self.acceptance.form
-        if form == BY_POSITION:
+        if form in ONE_FOR_ALL:
             return (*self.points.values(), np.full(1, np.nan))
         rates = check(form, getattr(self.acceptance, form))
         return (*self.points.values(), np.atleast_1d(rates))
@@ -251,7 +250,8 @@ def plan_sweep(
     axes
         One value or a list of values for each parameter: those of `predict`, draft_length left out
         for the best of each point, acceptance as one of acceptance_rate, tokens_per_step,
-        step_efficiency, accepted_fraction (with measured_draft_length) and acceptance_by_position;
+        step_efficiency, accepted_fraction, acceptance_by_context (with measured_draft_length) and
+        acceptance_by_position;
         proposal_rate, lookup_time, popularity_exponent; and, with a dot, fields of hardware,
         engine, target and drafter, such as hardware.memory.peak_bytes_per_s. Of one model the
         drafter is by default its usual one, and acceptance what is published of the two; GPUs are
@@ -385,7 +385,7 @@ def _first_of_each_kind(deployments: _Labelled) -> _Labelled:
 
 def _with_rates(acceptance: Acceptance, rates: FloatArray) -> Acceptance:
     """Return an acceptance with other numbers, along the axis of the same form."""
-    if acceptance.form == BY_POSITION:
+    if acceptance.form in ONE_FOR_ALL:
         return acceptance
     changed: dict[str, Any] = {acceptance.form: rates.ravel()}
     return replace(acceptance, **changed)
