@@ -5,8 +5,8 @@ import pytest
 from rows import each_row
 
 import specmodel
-from specmodel.cli import main
 from specmodel.base.errors import InputError
+from specmodel.cli import main
 
 WORDS = ("qwen3-30b-a3b", "h100")
 EAGLE = {"drafter": "eagle3", "batch_size": 1}
