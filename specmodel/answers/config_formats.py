@@ -117,7 +117,7 @@ def _in_modules(length: int, num_modules: int) -> int:
 
 
 def _vllm_method(drafter: str, path: str) -> str:
-    """Return the keys of vLLM's JSON that name a drafter; nothing of one that it has no word for."""
+    """Return the keys of vLLM's JSON that name a drafter; "" of one that it has no word for."""
     if drafter not in _VLLM_METHODS:
         return ""
     method = f'"method": "{_VLLM_METHODS[drafter]}", '
