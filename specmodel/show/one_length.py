@@ -26,11 +26,8 @@ def told(prediction: Prediction, rows: list[Row]) -> list[str]:
     if not length:
         return []
     words = f"One length for all: {length}"
-    if lost > 0:
-        words += (
-            f", {lost:.0%} less than each row's own" if lost >= 0.005 else ", as good within 1 %"
-        )
-        words += f", most at batch size {where}" if lost >= 0.005 else ""
+    if lost >= 0.005:
+        words += f", {lost:.0%} less than each row's own, most at batch size {where}"
     return [f"{words}.{_options(prediction, length)}"]
 
 

@@ -231,8 +231,8 @@ def page(
     """Return the page of an answer: verdict, heading, other words, warnings, parts, what is behind.
 
     `words` and `notes` are paragraphs, to be wrapped, of which the first is the verdict; `parts`
-    are tables, printed as they are; `tasks` says what acceptance by task would give. What matters of
-    kernels, engine and what was assumed closes the page, or all of it.
+    are tables, printed as they are; `tasks` says what acceptance by task would give. What matters
+    of kernels, engine and what was assumed closes the page, or all of it.
     """
     from specmodel.prediction.intervals import states_errors
 
