@@ -103,17 +103,39 @@ def _vllm(schedule: Schedule, drafter: str, num_modules: int, path: str) -> str:
     multiple is stated, which the ranges need not reach.
     """
     ranges = [f"[{first}, {last}, {length}]" for first, last, length in schedule.ranges]
-    method = f'"method": "{_VLLM_METHODS[drafter]}", ' if drafter in _VLLM_METHODS else ""
-    needs_file = method and not _has_no_file(drafter)
-    method += f'"model": {json.dumps(path or "DRAFTER")}, ' if needs_file else ""
-    method += '"parallel_drafting": true, ' if drafter in ("p-eagle", "pard") else ""
+    method = _vllm_method(drafter, path)
     table = _fill(' "num_speculative_tokens_per_batch_size": [', ranges, "]}")
-    longest = schedule.max_draft_length
-    if longest > num_modules:
-        longest = -(-longest // num_modules) * num_modules
+    longest = _in_modules(schedule.max_draft_length, num_modules)
     if len(schedule.ranges) == 1 and longest == schedule.max_draft_length:
         return f'{{{method}"num_speculative_tokens": {longest}}}'
     return f'{{{method}"num_speculative_tokens": {longest},\n{table}'
+
+
+def _in_modules(length: int, num_modules: int) -> int:
+    """Return the least length that vLLM takes of several modules, which is not below this one."""
+    return length if length <= num_modules else -(-length // num_modules) * num_modules
+
+
+def _vllm_method(drafter: str, path: str) -> str:
+    """Return the keys of vLLM's JSON that name a drafter; "" of one that it has no word for."""
+    if drafter not in _VLLM_METHODS:
+        return ""
+    method = f'"method": "{_VLLM_METHODS[drafter]}", '
+    method += "" if _has_no_file(drafter) else f'"model": {json.dumps(path or "DRAFTER")}, '
+    return method + ('"parallel_drafting": true, ' if drafter in ("p-eagle", "pard") else "")
+
+
+def one_length(engine: str, drafter: str, length: int, num_modules: int = 1) -> str:
+    """Return the options of an engine for one draft length at all batch sizes; "" if not known.
+
+    `drafter` is its kind, for whose path DRAFTER stands [token].
+    """
+    if engine == "vllm" and (method := _vllm_method(drafter, "")):
+        tokens = _in_modules(length, num_modules)
+        return f"--speculative-config '{{{method}\"num_speculative_tokens\": {tokens}}}'"
+    if engine == "sglang" and drafter in CONFIG_FORMATS["sglang"].drafters:
+        return _sglang_options(length, drafter, "")
+    return ""
 
 
 def _vllm_place(_schedule: Schedule, drafter: str, path: str) -> str:
@@ -156,13 +178,17 @@ def _sglang(schedule: Schedule, *_: Any) -> str:
 
 def _sglang_place(schedule: Schedule, drafter: str, path: str) -> str:
     """Name every option that adaptive drafting needs; the number of steps sizes its buffers."""
-    longest = schedule.max_draft_length
+    options = _sglang_options(schedule.max_draft_length, drafter, path)
+    return f"a FILE, with {options} --speculative-adaptive --speculative-adaptive-config FILE"
+
+
+def _sglang_options(length: int, drafter: str, path: str) -> str:
+    """Return what SGLang is started with for drafts that are chains."""
     algorithm = {"eagle3": "EAGLE3", "mtp": "NEXTN"}.get(drafter, "EAGLE")
     path = "" if drafter == "mtp" else f" --speculative-draft-model-path {path or 'DRAFTER'}"
     return (
-        f"a FILE, with --speculative-algorithm {algorithm}{path} --speculative-eagle-topk 1"
-        f" --speculative-num-steps {longest} --speculative-num-draft-tokens {longest + 1}"
-        " --speculative-adaptive --speculative-adaptive-config FILE"
+        f"--speculative-algorithm {algorithm}{path} --speculative-eagle-topk 1"
+        f" --speculative-num-steps {length} --speculative-num-draft-tokens {length + 1}"
     )
 
 

@@ -13,6 +13,9 @@ SCREEN: ContextVar[int] = ContextVar("screen", default=80)
 TABLE: ContextVar[int] = ContextVar("table", default=80)
 """Columns that a table which leaves some out may have [-]."""
 
+VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
+"""Whether a page tells all that its answer rests on."""
+
 
 def mimebundle(text: str) -> dict[str, str]:
     """Return what a notebook shows of a text, as it stands."""

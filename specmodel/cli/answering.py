@@ -31,6 +31,7 @@ def answering(
     """
     flags = [
         *([settings.own("fragment_only", bool, fragment)] if fragment else []),
+        settings.own("verbose", bool, "Tell all that the answer rests on."),
         settings.own("json", bool, "Print JSON.", to="as_json"),
         *([] if rows is None else [settings.own("csv", bool, f"Print CSV{rows}.", to="as_csv")]),
         *([settings.own("figure", "FILE", _FIGURE.format(figure))] if figure else []),
@@ -44,7 +45,7 @@ def answering(
             if len(asked) > 1:
                 known = "--json, --csv and --fragment-only" if fragment else "--json and --csv"
                 raise InputError(asked[0].removeprefix("as_"), True, f"one of {known}")
-            path = options.pop("figure", None)
+            path, verbose = options.pop("figure", None), options.pop("verbose")
             if path is not None:
                 from specmodel.show.plots.figures import check_figure, save_figure
 
@@ -64,18 +65,18 @@ def answering(
                 echo_warnings(answer.warnings)
                 echo_warnings(answer.caveats, "note")
             else:
-                click.echo(_page(answer))
+                click.echo(_page(answer, verbose=verbose))
 
         return cast(Callable[..., None], run)
 
     return decorate
 
 
-def _page(answer: Answer) -> str:
+def _page(answer: Answer, *, verbose: bool) -> str:
     """Return the page of an answer, in lines of a terminal that has fewer than 80 columns."""
     token, wide = SCREEN.set(min(80, screen_width())), TABLE.set(screen_width())
     try:
-        return answer.page()
+        return answer.report(verbose=verbose)
     finally:
         SCREEN.reset(token)
         TABLE.reset(wide)

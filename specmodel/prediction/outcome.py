@@ -146,9 +146,12 @@ class Prediction:
 
         return specmodel.show.view(self, name, **how)
 
-    def report(self, **how: Any) -> str:
-        """Return the page that the command prints; `how` are settings of `view`."""
-        return str(self.view(**how))
+    def report(self, *, verbose: bool = False, **how: Any) -> str:
+        """Return the page that the command prints, with all that it rests on if `verbose`.
+
+        `how` are settings of `view`.
+        """
+        return str(self.view(**how).report(verbose=verbose))
 
     def to_dict(self, **how: Any) -> dict[str, Any]:
         """Return what the command's JSON has; `how` are settings of `view`."""

@@ -9,6 +9,14 @@ from specmodel.base.text import wrap
 
 FIRST = ("routing_correlation", "host_speed")
 """Assumptions that move answers most, told first."""
+_MATTERING = {
+    "context_length": "context {}",
+    "prefill": "no prefill",
+    "host_speed": "mean host",
+    "routing_correlation": "routing {}",
+    "proposal_rate": "proposals in {} of steps",
+}
+"""What moves answers most, in short."""
 YOURS = (
     *("names", "gpus", "tensor_parallel", "data_parallel", "expert_parallel"),
     *("draft_tensor_parallel", "drafter", "acceptance", "context_length", "prefill"),
@@ -38,6 +46,12 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
     opening = f"Assumed: {title.lower()}{': ' if title else ''}{words}."
     lines = map(wrap, (opening, *(f"{t}: {w}." for t, w in others)))
     return "\n".join(lines).replace("\xa0", " ")
+
+
+def briefly(assumed: Mapping[str, Any]) -> str:
+    """Return what was assumed that moves answers most, and how to see all of it."""
+    told = [words.format(assumed[name]) for name, words in _MATTERING.items() if name in assumed]
+    return wrap(f"Assumed: {', '.join([*told, 'more'])} (--verbose).") if assumed else ""
 
 
 def what_if_text(assumed: Mapping[str, Any]) -> list[str]:

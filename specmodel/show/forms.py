@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from specmodel import __version__
-from specmodel.base.text import SCREEN, Columns, align, align_blocks, mimebundle
+from specmodel.base.text import SCREEN, VERBOSE, Columns, align, align_blocks, mimebundle
 from specmodel.prediction.table import Form, Row, columns_of, filler, fitted, left_out_told
 
 if TYPE_CHECKING:
@@ -38,9 +38,13 @@ class Answer:
     case: str = ""
     figure: str = ""
 
-    def report(self) -> str:
-        """Return the text that the command prints."""
-        return self.page()
+    def report(self, *, verbose: bool = False) -> str:
+        """Return the text that the command prints, with all that it rests on if `verbose`."""
+        token = VERBOSE.set(verbose)
+        try:
+            return self.page()
+        finally:
+            VERBOSE.reset(token)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the command's JSON has."""

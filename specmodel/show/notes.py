@@ -102,9 +102,8 @@ def _beyond_graphs(v: Values) -> str:
 
 def _graphs_end_drafts(v: Values) -> str:
     return (
-        f"At batch size {ranges_text([v['batch_sizes']])} longer drafts lose: CUDA graphs end at"
-        f" {v['count']} tokens, and the host then takes {1e3 * v['kernel_time']:.2g} ms a kernel:"
-        f" {v['option']} raises that."
+        f"CUDA graphs ({v['count']} tokens) end drafts at {ranges_text([v['batch_sizes']])}:"
+        f" {v['option']}."
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import among
+from specmodel.base.text import VERBOSE
 from specmodel.prediction.table import Column, Row, filler, seconds, text_table
 from specmodel.show import report
 from specmodel.show.columns import chosen
@@ -140,9 +141,30 @@ def verdict(prediction: Prediction, rows: list[Row], gains: Sequence[Gain | None
             return [f"{opening} {denial} at any of these points: {none}."]
         return [_idle([row for row, _ in judged])]
     best, gain = _best(judged)
-    told = f"{opening} {_gain(best, gain, judged, prediction)}."
+    words = _gain(best, gain, judged, prediction)
+    told = f"{opening} {words}."
+    if not opening.startswith("Nothing") and not prediction.deployment.engine.is_ideal:
+        told = f"{_advice(words, best)} {told}"
     points = [row for row, _ in judged]
-    return [told, report.why(best, points, prediction, place(best, points))]
+    why = [report.why(best, points, prediction, place(best, points))] if VERBOSE.get() else []
+    return [told, *why]
+
+
+def _advice(words: str, best: Row) -> str:
+    """Say what to do, by how the verdict on gains begins."""
+    if words.startswith("pays"):
+        return "Turn it on."
+    if not words.startswith("may"):
+        return "Leave it off."
+    rate = best["break_even_acceptance_rate"]
+    if rate is None:
+        return "It depends on your acceptance."
+    from specmodel.algebra.speculation import expected_tokens_per_step
+
+    needed = float(expected_tokens_per_step(rate, best["draft_length"]))
+    return (
+        f"It depends on your acceptance: from {needed:.2f} tokens a step of {best['draft_length']}."
+    )
 
 
 def _best(judged: Sequence[tuple[Row, Gain | None]]) -> tuple[Row, Gain | None]:
@@ -251,7 +273,7 @@ def tasks_told(prediction: Prediction, rows: list[Row]) -> str:
     least, most = best["speedup"] * tokens / best["tokens_per_step"]
     return (
         f"In 80 % of tasks a head has {tokens[0]:.2f} to {tokens[1]:.2f}: {least:.2f}x to"
-        f" {most:.2f}x (--acceptance-spread)."
+        f" {most:.2f}x"
     )
 
 

@@ -5,14 +5,15 @@ Imports nothing heavy, as commands import it before they know whether only their
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from specmodel.base.ranges import among, ranges_text, spans
-from specmodel.base.text import listed, wrap
+from specmodel.base.text import VERBOSE, listed, wrap
 from specmodel.prediction.table import Form, Row, varies
-from specmodel.show.assumed import assumed_text, what_if_text
+from specmodel.show.assumed import assumed_text, briefly, what_if_text
 from specmodel.show.columns import units
 from specmodel.show.forms import Answer, by_batch_size, records
 from specmodel.show.notes import in_words
@@ -30,7 +31,8 @@ _LEFT_OUT = ("host", "target")
 
 _MADE_UP = "Drafter: made up, as the checkpoint has no MTP module; one like its layers is assumed."
 
-_HELD = "Intervals take it as exact; 68 % of 428 speedups that others measured lay in theirs"
+_HELD = "Intervals take it as exact"
+_HELD_BY_OTHERS = "; 68 % of 428 speedups that others measured lay in theirs"
 """Of intervals, as outsiders found on 2026-11-23 (docs/accuracy.md)."""
 
 _IDEAL = "Engine 'ideal' has no overhead: an upper bound on throughput."
@@ -151,7 +153,11 @@ def behind(deployment: Deployment) -> list[str]:
     ideal = _IDEAL + (_IDEAL_DRAFTS if deployment.has_drafter else "")
     told = ideal if engine.is_ideal else f"{told}."
     made_up = [_MADE_UP] if is_made_up(deployment) else []
-    return [*made_up, *_dtypes(deployment), _kernels(deployment), told]
+    if VERBOSE.get():
+        return [*made_up, *_dtypes(deployment), _kernels(deployment), told]
+    is_own = deployment.kernels.stack in deployment.hardware.fitted
+    is_own &= deployment.kernels.record is None or not deployment.kernels.record.lent_by
+    return [*made_up, *([] if is_own else [_kernels(deployment)]), *[told] * engine.is_ideal]
 
 
 def _dtypes(deployment: Deployment) -> list[str]:
@@ -227,19 +233,26 @@ def _kernels(deployment: Deployment) -> str:
     return f"Kernels: {name}, fitted; off by {errors} on {judged}."
 
 
-def page(case: _Case, words: Iterable[str], *parts: str, notes: Iterable[str] = ()) -> str:
+def page(
+    case: _Case, words: Iterable[str], *parts: str, notes: Iterable[str] = (), tasks: str = ""
+) -> str:
     """Return the page of an answer: verdict, heading, other words, warnings, parts, what is behind.
 
     `words` and `notes` are paragraphs, to be wrapped, of which the first is the verdict; `parts`
-    are tables, printed as they are. Kernels, engine and what was assumed close the page.
+    are tables, printed as they are; `tasks` says what acceptance by task would give. What matters
+    of kernels, engine and what was assumed closes the page, or all of it.
     """
     from specmodel.prediction.intervals import states_errors
 
     assumed, d = dict(case.assumptions), case.deployment
     if "acceptance" in assumed and states_errors(d):
         spread = _spread_of(case)
-        told = f"Intervals hold rates that differ by {spread:g}" if spread else _HELD
-        assumed["acceptance"] = f"{assumed['acceptance']}. {told}"
+        exact = _HELD + (_HELD_BY_OTHERS if VERBOSE.get() else "")
+        told = f"Intervals hold rates that differ by {spread:g}" if spread else exact
+        source = str(assumed["acceptance"])
+        if not VERBOSE.get():
+            source = re.sub(r": .*| \([A-Z].*", "", source)  # who published it, and where
+        assumed["acceptance"] = ". ".join(filter(None, [source, told, tasks]))
     title = heading(d)
     if d.layout.num_gpus == d.tensor_parallel > 1 and d.expert_parallel == 1:
         title += f" (tensor parallel {d.tensor_parallel})"
@@ -266,7 +279,7 @@ def laid_out(
         *(wrap(f"Warning: {warning}.") for warning in warnings),
         *parts,
         "\n".join(map(wrap, notes)),
-        "\n".join([*map(wrap, behind), assumed_text(assumed)]),
+        "\n".join([*map(wrap, behind), (assumed_text if VERBOSE.get() else briefly)(assumed)]),
     ]
     return "\n\n".join(filter(None, blocks))
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
-from specmodel.base.text import TABLE
+from specmodel.base.text import TABLE, VERBOSE
 from specmodel.prediction.predicting import with_intervals, with_known_intervals
 from specmodel.prediction.table import Column, Row, text_table
-from specmodel.show import forms, glossary, operator, report
+from specmodel.show import forms, glossary, one_length, operator, report
 from specmodel.show.columns import chosen, units as units_of
 from specmodel.show.components import component_rows, component_tables, fields_of
 from specmodel.show.operator import ends, place, places
@@ -60,15 +60,19 @@ def answer(
         told = within.told() if within else ""
         words[0] = f"{told} {words[0]}{operator.would_hold(prediction)}".lstrip()
         shown = operator.with_tokens(prediction, [row for row, _ in judged], at_best=at_best)
-        words[1:1] = filter(None, [operator.tasks_told(prediction, [row for row, _ in judged])])
+        tasks = operator.tasks_told(prediction, [row for row, _ in judged])
         rows = kept(rows)
         room: dict[str, Any] = {"width": TABLE.get(), "columns": columns}
         room["target"] = within and within.target
         parts = [operator.table(prediction, rows, **room)] if rows else []
         parts += [component_tables(prediction)] if components else []
-        limits = glossary.limits_told({row["limited_by"] for row in rows} if not columns else set())
-        notes = [_held(prediction, rows), operator.room_told(prediction, rows)] if at_best else []
-        return report.page(shown, words, *parts, notes=filter(None, [*notes, limits]))
+        is_long = VERBOSE.get() and not columns
+        limits = glossary.limits_told({row["limited_by"] for row in rows} if is_long else set())
+        notes = [_held(prediction, rows)] if at_best else []
+        notes += [operator.room_told(prediction, rows)] if at_best and VERBOSE.get() else []
+        if not columns:
+            notes = [*one_length.told(prediction, rows), *notes]
+        return report.page(shown, words, *parts, notes=filter(None, [*notes, limits]), tasks=tasks)
 
     def told() -> Prediction:
         return with_known_intervals(prediction) if interval is None else prediction
