@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from popularity import routing_of
+from popularity import SPREAD
 from specmodel.base.units import FloatArray
 from specmodel.fit.measured import ServingTable, judge_serving, read_serving
 from specmodel.fit.measured.tables import Served
@@ -49,18 +49,18 @@ def of_all(**changes: Any) -> Change:
     return lambda row: changes
 
 
-def routing(exponent: float) -> Change:
-    """Return the popularity of experts by an exponent, where there are any to choose from."""
+def popularity(spread: float) -> Change:
+    """Return how unequally experts are used, where there are any to choose from."""
 
     def change(row: Served) -> Mapping[str, Any]:
         is_moe = row.deployment["target"] in ("deepseek-r1", "minimax-m2.5")
-        return routing_of(exponent) if is_moe else {}
+        return {SPREAD: spread} if is_moe else {}
 
     return change
 
 
 CHOICES = (
-    Choice("popularity exponent", {str(e): routing(e) for e in (0.0, 0.3, 0.6)}),
+    Choice("spread of popularity", {str(s): popularity(s) for s in (0.0, 0.7, 1.3)}),
     Choice(
         "shared experts",
         {"beside": of_all(), "in turn": of_all(**{"engine.shared_beside": ()})},

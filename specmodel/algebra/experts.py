@@ -3,11 +3,11 @@
 The independent union is Eqs. 8-10 of MoESD [1]_. Measured models load fewer, because the tokens of
 one sequence share experts while the sequences of a batch do not. `routing_correlation` is the
 correlation between two tokens of a sequence in the use of one expert. It can be measured directly,
-and one number per model meets the published unions (`unions.measured_unions`) if experts are taken
-as equally popular. Popular experts are something else: they make the union of a whole batch smaller
-too, and load GPUs unevenly. Popularity that falls with rank to the power -0.8 gives, alone, unions
-of a sequence like those of a correlation of 0.10 to 0.17: beside a popularity, give the correlation
-that is left.
+and one number per model meets the published unions (`unions.measured_unions`). It holds whatever
+makes tokens alike. Part of that is popularity, which tokens of different sequences share too: it
+makes the union of a whole batch smaller, and loads GPUs unevenly. Where it is told by the spread
+(`routing.rate_of`), the correlation is no less than popularity makes it; beside the popularity of
+each expert, give the correlation that is left.
 
 References
 ----------
@@ -24,16 +24,14 @@ from specmodel.base.units import FloatArray, Numeric, check, unwrap
 
 TYPICAL_ROUTING_CORRELATION = 0.18
 """Assumed when nothing is known [-]: the median of three models with measured unions (0.16, 0.18,
-0.29; six points in all) taken with equally popular experts, as times of measured engines ask for.
-Routers trained hard for balance are nearer to 0. Beside popularity that falls with rank to the
-power -0.5 it would be 0.16 (`fitted_correlations` of `calibration/popularity.py`)."""
+0.29; six points in all). Routers trained hard for balance are nearer to 0."""
 
 PLAUSIBLE_ROUTING_CORRELATIONS = (0.0, 0.3)
 """Range of published models [-]."""
 
-PLAUSIBLE_POPULARITY_EXPONENTS = (0.0, 0.8)
-"""From equal popularity to one that alone gives unions as small as the measured ones, with tokens
-that route independently: a table of unions does not tell popularity and correlation apart [-]."""
+PLAUSIBLE_POPULARITY_SPREADS = (0.0, 1.9)
+"""Standard deviation of how often experts are used over its mean, from equal popularity to what the
+least balanced of published deployments ask for [-]."""
 
 MAX_TOKENS_PER_SEQUENCE = 4096
 """Most tokens of one sequence in a verify pass [token]."""

@@ -7,6 +7,8 @@ the experts that each token uses.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,9 @@ from specmodel.base.units import FloatArray, Numeric, check
 
 MAX_POPULARITY_EXPONENT = 5.0
 """Largest exponent that `zipf_popularity` takes [-]."""
+
+_LEAST_VARIANCE = 1e-12
+"""Stands for none where spreads of many kinds are computed together [-]."""
 
 
 def zipf_popularity(num_experts: int, experts_per_token: float, exponent: Numeric) -> FloatArray:
@@ -80,6 +85,83 @@ def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: f
         expected = f"probabilities that sum to experts_per_token = {experts_per_token:g}"
         raise InputError("popularity", f"a sum of {farthest:.6g}", expected)
     return p
+
+
+def rate_of(use: FloatArray, spread: FloatArray | float | None) -> FloatArray:
+    r"""Return the mean rate at which experts are used, from the chance that a sequence uses one.
+
+    .. math:: \lambda = \frac{(1 - u)^{-v} - 1}{v}
+
+    Rates differ between experts by a factor with a Gamma law of mean 1 and variance v, the square
+    of the `spread`. An expert of rate r is missed with chance ``exp(-r)``, and the mean of that
+    over experts is ``(1 + v λ)^(-1/v)``. Where all are equally popular, λ is ``-ln(1 - u)``.
+
+    Parameters
+    ----------
+    use, spread
+        Chance that an expert is used, a mean over experts, and the standard deviation of popularity
+        over its mean, None for equal popularity [-].
+
+    Returns
+    -------
+    FloatArray
+        λ, infinite where each expert is used for sure [-].
+    """
+    with np.errstate(divide="ignore"):
+        rate = -np.log1p(-use)
+    if spread is None:
+        return np.asarray(rate)
+    v = np.maximum(np.square(spread), _LEAST_VARIANCE)
+    return np.asarray(np.expm1(v * rate) / v)
+
+
+def use_of(rate: FloatArray, spread: FloatArray | float | None) -> FloatArray:
+    """Return the chance that an expert is used, from the mean rate: the inverse of `rate_of`.
+
+    Rates of independent sequences add up: if one uses u of the experts, B use
+    ``use_of(B * rate_of(u, spread), spread)``.
+
+    Parameters
+    ----------
+    rate, spread
+        As `rate_of` returns and takes them [-].
+
+    Returns
+    -------
+    FloatArray
+        The chance, a mean over experts [-].
+
+    Examples
+    --------
+    >>> rate = rate_of(np.array(1 / 16), np.array(1.3))
+    >>> use_of(rate * [1, 4, 64], np.array(1.3)).round(3).tolist()
+    [0.062, 0.201, 0.716]
+    """
+    if spread is not None:
+        v = np.maximum(np.square(spread), _LEAST_VARIANCE)
+        rate = np.log1p(v * rate) / v
+    return np.asarray(-np.expm1(-rate))
+
+
+def moments_of(use: float, spread: FloatArray | float) -> tuple[Any, Any]:
+    """Return the variance and the third central moment of the popularities of experts.
+
+    Parameters
+    ----------
+    use, spread
+        Mean popularity, and its standard deviation over the mean as `rate_of` takes it [-].
+    """
+    return _kept_moments(use, spread) if isinstance(spread, float) else _moments(use, spread)
+
+
+def _moments(use: float, spread: FloatArray | float) -> tuple[Any, Any]:
+    rate = rate_of(np.asarray(use), spread)
+    one, two, three = (1 - use_of(count * rate, spread) for count in (1, 2, 3))
+    return two - one**2, 3 * one * two - three - 2 * one**3
+
+
+_kept_moments = lru_cache(maxsize=256)(_moments)
+"""The same of numbers, which few models have."""
 
 
 def union_by_expert(batch_size: FloatArray, use: FloatArray) -> FloatArray:

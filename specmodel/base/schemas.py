@@ -47,6 +47,7 @@ def one_of(words: Iterable[str]) -> Setting:
 
 Size = Annotated[int, Setting(ge=1, le=10**7)]
 Count = Annotated[int, Setting(ge=0, le=10**7)]
+Spread = Annotated[float, Setting(ge=0, le=10)]
 
 Day = Annotated[str, Setting(pattern=r"^\d{4}-\d{2}-\d{2}$")]
 """A day as 2026-11-21."""

@@ -37,7 +37,10 @@ class RunArguments(TypedDict, total=False):
         default those of its architecture, else `weight_dtype`.
     routing_correlation, popularity
         How far tokens of one sequence share experts, from 0 to 1; probability that a token uses
-        each expert, shape (num_experts,), equal by default [-].
+        each expert, shape (num_experts,), a file of them, or "equal"; as unequal as the model's
+        `popularity_spread` by default [-].
+    popularity_exponent
+        Experts are used as their rank to minus this power, 0 for equally [-].
     tensor_parallel, data_parallel
         GPUs that the target's matrices are cut over, routed experts aside, and replicas of these,
         each with its share of the batch; their product is the number of GPUs. As few replicas as
@@ -68,7 +71,8 @@ class RunArguments(TypedDict, total=False):
     expert_dtype: str | None
     embedding_dtype: str | None
     routing_correlation: float | None
-    popularity: Numeric | None
+    popularity: Numeric | str | Path | None
+    popularity_exponent: float | None
     tensor_parallel: int | None
     data_parallel: int | None
     expert_parallel: int | None
@@ -115,8 +119,6 @@ class AskedArguments(RunArguments, total=False):
     proposal_rate, lookup_time
         Of look-ups: share of the steps that have a proposal, 0.2 by default [-], and time of the
         host to look up one sequence [s].
-    popularity_exponent
-        Experts are used as their rank to minus this power [-].
     acceptance_rate, tokens_per_step, step_efficiency, accepted_fraction, acceptance_by_position
         Forms of acceptance, of which one is given: see `Acceptance` [-] [token].
     acceptance_by_context
@@ -137,7 +139,6 @@ class AskedArguments(RunArguments, total=False):
     draft_tensor_parallel: int | None
     proposal_rate: float | None
     lookup_time: float | None
-    popularity_exponent: float | None
     acceptance_rate: Numeric | None
     tokens_per_step: Numeric | None
     step_efficiency: Numeric | None

@@ -17,7 +17,7 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.base.naming import SWITCHES
 from specmodel.base.notes import Note
 from specmodel.base.records import read_numbers
-from specmodel.base.units import NORMAL_80, FloatArray, check
+from specmodel.base.units import NORMAL_80, check
 from specmodel.cost.activations import with_usual_activations
 from specmodel.cost.arguments import DeploymentArguments
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
@@ -44,6 +44,8 @@ PART_DTYPES = ("attention_dtype", "mtp_dtype")
 _ALL_DTYPES = (*DTYPES, *PART_DTYPES)
 LOOKUP = ("lookup_time", "proposal_rate")
 POPULARITY = ("popularity", "popularity_exponent")
+EQUAL = "equal"
+"""Popularity of experts that are all used as often, as random weights are."""
 SHARES = ("routing_correlation", "memory_utilization")
 ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 NAMES = (
@@ -140,7 +142,7 @@ def resolve(
         hardware=hardware,
         engine=engine,
         kernels=kernels,
-        popularity=_popularity(given, target),
+        **_popularity(given, target),
         state_rollback=chosen["state_rollback"],
         tree_width=_degree("tree_width", {"tree_width": 1} | given, MAX_TOKENS_PER_SEQUENCE),
         temperature=_single("temperature", {"temperature": 0.0} | given),
@@ -185,8 +187,9 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     models = (target, *deployment.drafter.architectures)
     ignored = dict.fromkeys(key for model in models for key in model.ignored_config_keys or ())
     assumed |= {"ignored_config_key": ", ".join(ignored)} if ignored else {}
-    if target.is_moe and deployment.popularity is None:
-        assumed["popularity"] = "equal"
+    if target.experts and not given.keys() & set(POPULARITY):
+        spread = target.experts.popularity_spread
+        assumed["popularity"] = f"unequal (spread {spread:g})" if spread else EQUAL
     if len(target.kinds_of_experts) > 1:
         most = {"num_experts": target.num_experts}
         assumed["active_experts"] = Note("experts_of_most_layers", most)
@@ -303,21 +306,25 @@ def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:
     return replace(drafter, **lookup)
 
 
-def _popularity(given: Mapping[str, Any], target: Architecture) -> FloatArray | None:
+def _popularity(given: Mapping[str, Any], target: Architecture) -> dict[str, Any]:
+    """Return the fields of a deployment that say how popular experts are, as far as it was told."""
     popularity, exponent = (given.get(name) for name in POPULARITY)
     if popularity is None and exponent is None:
-        return None
+        return {}
     if popularity is not None and exponent is not None:
         raise InputError("popularity", popularity, "one of popularity and popularity_exponent")
     kinds = len({(own.num_experts, own.experts_per_token) for own in target.kinds_of_experts})
     if kinds != 1:
         name, has = POPULARITY[popularity is None], "several kinds of" if kinds else "no routed"
         raise InputError(name, given[name], f"none, as {target.name} has {has} experts")
+    if exponent == 0 or (isinstance(popularity, str) and popularity == EQUAL):
+        return {"popularity_spread": 0.0}
     if exponent is not None:
-        return zipf_popularity(target.num_experts, target.mean_experts_per_token, float(exponent))
+        shape = target.num_experts, target.mean_experts_per_token
+        return {"popularity": zipf_popularity(*shape, float(exponent))}
     if isinstance(popularity, str | Path):
-        return read_numbers(Path(popularity), "popularity")
+        return {"popularity": read_numbers(Path(popularity), "popularity")}
     numbers = check("popularity", popularity, minimum=0)
     if numbers.ndim != 1:
         raise InputError("popularity", f"shape {numbers.shape}", "a number for each expert")
-    return numbers
+    return {"popularity": numbers}

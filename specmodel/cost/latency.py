@@ -334,7 +334,8 @@ def target_pass(
     """Return the time of one pass of the target; its work can be asked for."""
     d = deployment
     part: Part = "drawing" if d.temperature > 0 else "layers"
-    return _timed(d, d.target, sequences, d.popularity, d.layout, d.engine_seconds, part, only)
+    routing = Routing(np.asarray(d.routing_correlation, float), d.popularity, d.popularity_spread)
+    return _timed(d, d.target, sequences, routing, d.layout, d.engine_seconds, part, only)
 
 
 def draft_pass(
@@ -347,29 +348,29 @@ def draft_pass(
 ) -> PassTime:
     """Return the time of one pass of the drafter, for which the host takes so many passes [-]."""
     d, engine = deployment, deployment.engine_seconds
-    popularity = d.popularity
-    if popularity is not None and not (d.drafter.is_head and d.target.routes_as(model)):
-        popularity = None
+    is_alike = d.drafter.is_head and d.target.routes_as(model)
+    known = (d.popularity, d.popularity_spread) if is_alike else ()
     seconds = replace(
         engine,
         kernel_time=engine.kernel_time + engine.draft_kernel_time,
         pass_time=engine.draft_pass_time * host_passes,
     )
-    return _timed(d, model, sequences, popularity, d.draft_layout, seconds, part, only)
+    routing = Routing(np.asarray(d.routing_correlation, float), *known)
+    return _timed(d, model, sequences, routing, d.draft_layout, seconds, part, only)
 
 
 def _timed(
     deployment: Deployment,
     model: Architecture,
     sequences: SequenceGroup | Sequence[SequenceGroup],
-    popularity: FloatArray | None,
+    routing: Routing,
     layout: Layout,
     overheads: Overheads,
     part: Part = "layers",
     only: Only = "all",
 ) -> PassTime:
     """Time a pass by the program of its model, which the deployment keeps."""
-    d, routing = deployment, Routing(np.asarray(deployment.routing_correlation, float), popularity)
+    d = deployment
     carried = carried_by(sequences, layout, routing)
     key = id(model), layout, carried.taken_by, part
     if key not in d.programs:

@@ -185,14 +185,16 @@ class _Asked:
 
     def __init__(self, carried: Carried, kernel_time: Value, has_context: bool) -> None:
         self.carried, self.kernel_time = carried, kernel_time
-        numbers = [kernel_time, carried.routing.correlation]
+        routing = carried.routing
+        numbers = [kernel_time, routing.correlation]
+        numbers += [] if routing.spread is None else [routing.spread]
         for group in carried.everything.groups:
             numbers += [group.batch_size, group.tokens_per_sequence, group.speculating_share]
             if has_context:
                 numbers.append(group.context_length)
         self.numbers, shapes = numbers, set(map(np.shape, numbers))
-        if carried.routing.popularity is not None:
-            shapes.add(np.shape(carried.routing.popularity)[:-1])
+        if routing.popularity is not None:
+            shapes.add(np.shape(routing.popularity)[:-1])
         shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
         self.size, self.axes = math.prod(shape), 1 + len(shape)
 

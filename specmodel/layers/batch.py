@@ -277,11 +277,13 @@ class Routing:
     """How the tokens of a pass choose experts.
 
     `correlation` says how far tokens of one sequence share experts, from 0 to 1 [-]; `popularity`
-    is the probability that a token uses each expert, shape (num_experts,), equal if None [-].
+    is the probability that a token uses each expert, shape (num_experts,). Without it, `spread`
+    says how unequal these are, as the model's own `popularity_spread` if None [-].
     """
 
     correlation: FloatArray
     popularity: FloatArray | None = None
+    spread: FloatArray | float | None = None
 
 
 class Carried(dict[Measure, FloatArray]):

@@ -9,10 +9,16 @@ from typing import Literal, Self
 import numpy as np
 
 from specmodel.algebra import experts, ranks
-from specmodel.algebra.routing import check_popularity, union_by_expert
+from specmodel.algebra.routing import (
+    check_popularity,
+    moments_of,
+    rate_of,
+    union_by_expert,
+    use_of,
+)
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.base.schemas import Count, Size
+from specmodel.base.schemas import Count, Size, Spread
 from specmodel.base.units import FloatArray
 from specmodel.layers import messages
 from specmodel.layers.batch import (
@@ -32,6 +38,7 @@ from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
 _ALWAYS = attrgetter("always_speculates")
+_TINY = 1e-300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +50,9 @@ class RoutedExperts(FeedForwardBlock):
     kind, num_experts, experts_per_token, expert_size
         Name of the block in files; routed experts, how many of them and of zero experts a token
         chooses, and the width of one [-].
+    popularity_spread
+        How unequally the tokens of what a server is asked use experts: the standard deviation of
+        their popularity over its mean, 0 where all are equally popular [-].
     num_zero_experts
         Experts without weights that a token may choose as well, which return their input. Of the
         others it then uses fewer: a mean, if all are equally popular [-].
@@ -63,6 +73,7 @@ class RoutedExperts(FeedForwardBlock):
     num_experts: Size
     experts_per_token: Size
     expert_size: Size
+    popularity_spread: Spread = 0.0
     num_shared_experts: Count = 0
     shared_expert_size: Count = 0
     is_gated: bool = True
@@ -189,7 +200,7 @@ class RoutedExperts(FeedForwardBlock):
         chance = uncertain[0].speculating_chance
         plain = self._union(batch, routing, ZERO)
         some = self._union(batch, routing, chance) - (1 - chance) * plain
-        return np.where(chance > 0, some / np.maximum(chance, 1e-300), 0.0)
+        return np.where(chance > 0, some / np.maximum(chance, _TINY), 0.0)
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
@@ -235,12 +246,22 @@ class RoutedExperts(FeedForwardBlock):
             return np.asarray(self.activation_ratio)
         return check_popularity(routing.popularity, self.num_experts, self.mean_experts_per_token)
 
+    def _spread(self, routing: Routing) -> FloatArray | float | None:
+        """Return how unequally experts are used; None if equally, or as the popularity of each."""
+        spread = self.popularity_spread if routing.spread is None else routing.spread
+        is_equal = isinstance(spread, float) and spread == 0
+        return None if is_equal or routing.popularity is not None else spread
+
     def _union(self, batch: Batch, routing: Routing, chance: FloatArray) -> FloatArray:
         """Return the expected union if each group that may speculate does so with a chance [-]."""
         groups, by_expert = batch.groups, routing.popularity is not None
-        inclusion, correlation = self._inclusion(routing), routing.correlation
-        correlation = correlation[..., None] if by_expert else correlation
-        use = []  # chance that a mean sequence of a group uses an expert, or each of them
+        inclusion, spread = self._inclusion(routing), self._spread(routing)
+        correlation = routing.correlation[..., None] if by_expert else routing.correlation
+        if spread is not None:  # tokens of one sequence share no fewer experts than any two do
+            variance, _ = moments_of(self.activation_ratio, spread)
+            within = max(self.activation_ratio * (1 - self.activation_ratio), _TINY)
+            correlation = np.maximum(correlation, variance / within)
+        rates = []  # at which a mean sequence of a group uses an expert, or each of them
         for group in groups:
             q, share = group.tokens_per_sequence, group.speculating_share
             if not group.always_speculates:
@@ -248,17 +269,17 @@ class RoutedExperts(FeedForwardBlock):
             if by_expert:
                 q, share = q[..., None], share[..., None]
             used = experts.expert_use(q, inclusion, correlation)
-            use.append(inclusion + share * (used - inclusion))
-        total, mixed = batch.num_sequences, use[0]
-        if len(groups) > 1:  # of a mean sequence, which misses an expert as often as all do
+            used = np.minimum(inclusion + share * (used - inclusion), 1.0)
+            rates.append(rate_of(used, spread))
+        total, rate = batch.num_sequences, rates[0]
+        if len(groups) > 1:  # of a mean sequence
             shares = [group.batch_size / total for group in groups]
             shares = [share[..., None] for share in shares] if by_expert else shares
-            with np.errstate(divide="ignore"):  # an expert that is sure to be used
-                misses = [share * np.log1p(-each) for share, each in zip(shares, use, strict=True)]
-            mixed = -np.expm1(sum(misses[1:], misses[0]))
+            parts = [share * each for share, each in zip(shares, rates, strict=True)]
+            rate = sum(parts[1:], parts[0])
         if by_expert:
-            return union_by_expert(total, mixed)
-        return self.num_experts * experts.union(total, np.minimum(mixed, 1.0), ONE)
+            return union_by_expert(total, use_of(rate, None))
+        return self.num_experts * use_of(total * rate, spread)
 
     def _router(self, run: Pass, layers: int) -> Work:
         """Return the work of scoring all experts and choosing the top k, the same on every GPU."""
@@ -329,16 +350,21 @@ class RoutedExperts(FeedForwardBlock):
         # The tokens of an expert are a sum over independent sequences. In a sequence of q tokens,
         # each uses an expert with chance p, and two of them with covariance ``c p (1 - p)``: the
         # variance is ``p (1 - p) q (1 + (q - 1) c)``, by the factor `clumping` above that of
-        # independent tokens. Unequal popularity adds the variance of T p between experts. The third
-        # moment takes clumped tokens as Poisson counts of clumps.
-        c, inclusion = routing.correlation, np.atleast_1d(self._inclusion(routing))
+        # independent tokens. Unequal popularity adds the variance of T p between experts; a spread
+        # is part of c. The third moment takes clumped tokens as Poisson counts of clumps.
+        p, c = np.atleast_1d(self._inclusion(routing)), routing.correlation
+        between = p - p.mean(axis=-1, keepdims=True)
+        variance, skew = (between**2).mean(axis=-1), (between**3).mean(axis=-1)
+        within = (p * (1 - p)).mean(axis=-1)
+        if (spread := self._spread(routing)) is not None:
+            variance, skew = moments_of(self.activation_ratio, spread)
+            least, within = variance / np.maximum(within, _TINY), within - variance
+            c = np.maximum(c - least, 0.0) / (1 - least)
         T, E, k = batch.num_tokens, self.num_experts, self.mean_experts_per_token
         clumped = batch.mean(lambda group: group.mean(lambda q: q * (1 + (q - 1) * c)))
         clumping = clumped / batch.mean(lambda group: group.mean(lambda q: q))
-        within = T * clumping * (inclusion * (1 - inclusion)).mean(axis=-1)
-        between = inclusion - inclusion.mean(axis=-1, keepdims=True)
-        uneven = T**2 * (between**2).mean(axis=-1)
-        third = clumping * (within + 3 * uneven) + T**3 * (between**3).mean(axis=-1)
+        within, uneven = T * clumping * within, T * T * variance  # powers would round otherwise
+        third = clumping * (within + 3 * uneven) + T * T * T * skew
         return ranks.busiest_tokens(T * k / E, within + uneven, third, E, degree)
 
     def _exchanged(self, run: Pass, layers: int) -> dict[str, Work]:

@@ -11,12 +11,12 @@ from specmodel.base import records
 from specmodel.base.errors import InputError
 from specmodel.base.notes import Note
 from specmodel.base.records import Record
-from specmodel.base.schemas import FROM_LIST, Day, Setting
+from specmodel.base.schemas import FROM_LIST, Day, Setting, Spread
 from specmodel.base.units import FloatArray, check
 from specmodel.layers.engines import Beside, Exchange
 from specmodel.layers.states import Slots
 from specmodel.machines.covariance import check_covariance
-from specmodel.machines.kernels import Points, Spread
+from specmodel.machines.kernels import Points
 from specmodel.machines.versions import named_version, of_version
 
 FOLDER = Path(__file__).parent / "data/engines"

@@ -15,7 +15,7 @@ from specmodel.base import records
 from specmodel.base.dtypes import names_of_fits
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
-from specmodel.base.schemas import Day, Setting
+from specmodel.base.schemas import Day, Setting, Spread
 from specmodel.layers.kinds import FITTED_KINDS, kernel_kind
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import (
@@ -24,7 +24,6 @@ from specmodel.machines.kernels import (
     FittedStack,
     KernelFit,
     Kernels,
-    Spread,
     fitted_dtype,
     load_typical,
 )

@@ -11,12 +11,11 @@ from specmodel.base import records
 from specmodel.base.dtypes import FitDtype, StorageDtype, names_of_fits
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
-from specmodel.base.schemas import Day, Setting
+from specmodel.base.schemas import Day, Setting, Spread
 from specmodel.layers.kinds import FITTED_KINDS, kernel_kind
 from specmodel.machines.covariance import check_covariance
 
 Share = Annotated[float, Setting(gt=0, le=1)]
-Spread = Annotated[float, Setting(ge=0, le=10)]
 Points = Annotated[int, Setting(ge=0, le=10**9)]
 
 TYPICAL = "typical"

@@ -26,9 +26,8 @@ models without them as they are [-]."""
 class Draws(NamedTuple):
     """Normal numbers of each draw, the draws along the first axis, that of kinds aside [-].
 
-    `kinds` has five numbers for each kind of kernels, along its first two axes. `host`,
-    `deployment` and `acceptance` are even: one number from each of as many equally likely parts of
-    the law as draws.
+    `kinds` has five numbers for each kind of kernels, along its first two axes. `host` and those
+    after `step` are even: one number from each of as many equally likely parts of the law as draws.
     """
 
     overheads: FloatArray
@@ -37,6 +36,7 @@ class Draws(NamedTuple):
     step: FloatArray
     deployment: FloatArray
     acceptance: FloatArray
+    popularity: FloatArray
 
 
 def draws_of(
@@ -64,7 +64,7 @@ def _drawn(generator: np.random.Generator, count: int, overheads: int | None, ki
     others = [generator.standard_normal((5, count)) for _ in range(kinds - FIRST_KINDS)]
     of_kinds = np.stack([*first, *others], axis=1)
     step = generator.standard_normal(count)
-    evens = (_even(generator, count) for _ in range(2))
+    evens = (_even(generator, count) for _ in range(3))
     return Draws(of_engine, host, of_kinds, step, *evens)
 
 

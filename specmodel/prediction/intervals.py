@@ -13,8 +13,8 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, quantiles
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.kinds import fits_taken
-from specmodel.cost.latency import KernelErrors
-from specmodel.cost.passes import MESSAGES
+from specmodel.cost.latency import KernelErrors, step_times
+from specmodel.cost.passes import MESSAGES, PassTime
 from specmodel.layers.kinds import FITTED_KINDS
 from specmodel.machines.engine import FACTORS, Overheads
 from specmodel.machines.kernels import KernelFit, Kernels
@@ -44,10 +44,15 @@ set; today's kernels ask for 0.020. With that of the others they hold for 80 % o
 89 % of all rows (`calibration/speedup_spread.py`, 2026-11-25). Dense targets (22 rows of three
 hosts) need none."""
 
+POPULARITY_DEVIATION = 0.45
+"""Standard deviation of how unequally experts are used (`RoutedExperts.popularity_spread`) where
+that is assumed [-]: sources of Qwen3 models that tell it ask for 0.9 to 1.7 each."""
+
 MAX_POINTS = 5_000
 """Most operating points that intervals are computed for at once [-]."""
 
-_FIRST_KINDS = ("experts", "gemm", "attention")
+EXPERTS = "experts"
+_FIRST_KINDS = (EXPERTS, "gemm", "attention")
 """Kinds that are drawn whether a model runs them or not; others follow only where it does."""
 
 
@@ -94,6 +99,9 @@ def central_intervals(
     step then share one factor, and there is none of the deployment. A step for an MoE on a host
     that is not known has one more, `MOE_STEP_SPREAD`. As no overhead is below 0, draws may lie to
     one side of the prediction: an interval then reaches as far as that.
+
+    How unequally experts are used is drawn, normal and not negative, where it is assumed for a
+    model and not equal.
 
     Acceptance is exact unless it has a `spread`: then its rate is normal, cut to 0 to 1.
     """
@@ -229,7 +237,8 @@ def _drawn(
         verify=sent | _factors(deployment.kernels, kinds, fits, common, verify),
         draft=sent | _factors(deployment.kernels, kinds, fits, *of_draft),
     )
-    return drawn, errors, normal
+    uneven = normal.popularity.reshape(draws)
+    return drawn, _with_popularity(deployment, points, errors, uneven), normal
 
 
 def _interval(
@@ -278,6 +287,39 @@ def _drawn_overheads(
     with np.errstate(over="ignore"):
         drawn = np.where(is_factor, values * np.exp(moved), np.maximum(values + moved, 0.0)).T
     return replace(base, **{n: v.reshape(draws) for n, v in zip(fit.varied, drawn, strict=True)})
+
+
+def _with_popularity(
+    deployment: Deployment,
+    points: Mapping[str, FloatArray],
+    errors: KernelErrors,
+    normal: FloatArray,
+) -> KernelErrors:
+    """Return errors with a factor on experts for how unequally these are used, if it is assumed.
+
+    It is the time by which experts take less if popularity has one standard deviation more of its
+    spread, to the power of the draw.
+    """
+    experts = deployment.target.experts
+    is_told = deployment.popularity is not None or deployment.popularity_spread is not None
+    if experts is None or not experts.popularity_spread or is_told:
+        return errors
+    names = ("batch_size", "draft_length", "verify_tokens", "context_length")
+    spreads = experts.popularity_spread + POPULARITY_DEVIATION * np.arange(2.0)
+    both = deployment.with_draws(popularity_spread=spreads.reshape(2, *normal.shape[1:]))
+    asked: dict[str, Any] = {name: points[name] for name in names}
+    times = step_times(both, **asked)
+    factors = [_of_experts(one) ** normal for one in (times.plain_pass, times.verify_pass)]
+    passes = zip((errors.forward, errors.verify), factors, strict=True)
+    forward, verify = ({**known, EXPERTS: known[EXPERTS] * factor} for known, factor in passes)
+    return replace(errors, forward=forward, verify=verify)
+
+
+def _of_experts(time: PassTime) -> FloatArray:
+    """Return the time of experts at the second of two draws over that at the first [-]."""
+    own = [name for name, kind in time.kinds.items() if kind == EXPERTS]
+    both = np.sum([time.components[name].total_time for name in own], axis=0)
+    return np.asarray(both[1] / both[0])
 
 
 def _spread_outside(

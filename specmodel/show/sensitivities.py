@@ -25,7 +25,7 @@ _WIDE = 0.3
 
 _SOURCES = {
     "given": "given ones are uniform",
-    "published": "routing_correlation and popularity_exponent are uniform between what published"
+    "published": "routing_correlation and popularity_spread are uniform between what published"
     " models allow",
     "tasks": "acceptance_rate has the central 80 % of what one head reaches on different tasks,"
     " normal",

@@ -5,11 +5,14 @@ import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
 from published_tables import read_table
+from scipy import stats
 
-from popularity import fitted_correlations
 from specmodel.algebra import experts, routing
 from specmodel.answers.unions import measured_unions
 from specmodel.base.errors import InputError
+from specmodel.cost.forward import pass_work
+from specmodel.layers.batch import SequenceGroup
+from specmodel.models.architecture import load_architecture
 
 EXPERTS = st.sampled_from([(8, 2), (16, 2), (60, 4), (64, 8), (128, 8), (256, 8), (256, 10)])
 CORRELATIONS = st.floats(0, 1)
@@ -143,27 +146,37 @@ def test_correlated_union_meets_the_measured_ones() -> None:
     assert told == pytest.approx({model: c for model, (c, _) in fits.items()}, abs=0.0006)
 
 
-@pytest.mark.parametrize("exponent", [0.0, 0.5, 0.8])
-def test_popularity_and_the_correlation_left_beside_it_meet_the_unions_together(exponent) -> None:
-    """Cohere's one union exactly; at equal popularity it is the law of one number a model."""
-    found = fitted_correlations(exponent)
-    popularity = routing.zipf_popularity(128, 8, exponent)
-    union = experts.expert_use(4, popularity, found["Cohere MoE"]).sum()
-    assert union == pytest.approx(20.36, rel=1e-3)
-    equal = {model: _fit(part)[0] for model, part in UNIONS.groupby("model")}
-    assert all(found[model] <= c + 0.0006 for model, c in equal.items())
-    if exponent == 0:
-        assert found.to_dict() == pytest.approx(equal, abs=0.0006)
+@pytest.mark.parametrize("spread", [0.0, 0.5, 1.3])
+def test_rates_of_popular_experts_are_those_of_a_gamma_law(spread) -> None:
+    """Drawn: chances of missing an expert, and the moments of popularity over experts."""
+    shape = 1 / max(spread, 1e-4) ** 2
+    use = np.array(1 / 16)
+    rate = routing.rate_of(use, spread)
+    draws = stats.gamma(shape, scale=rate / shape).ppf((np.arange(200_000) + 0.5) / 200_000)
+    chances = -np.expm1(-draws)
+    for batch in (1, 8, 64):
+        many = 1 - np.exp(-batch * draws).mean()
+        assert routing.use_of(batch * rate, spread) == pytest.approx(many, rel=2e-3)
+    moments = stats.moment(chances, 2), stats.moment(chances, 3)
+    assert routing.moments_of(1 / 16, spread) == pytest.approx(moments, rel=0.02, abs=1e-9)
+    assert routing.use_of(rate, spread) == pytest.approx(1 / 16, rel=1e-9)
 
 
-@pytest.mark.parametrize(("shape", "c"), [((128, 8), 0.137), ((256, 10), 0.123), ((64, 8), 0.167)])
-def test_popularity_alone_mimics_correlation_in_one_sequence_not_in_a_batch(shape, c) -> None:
-    popularity = routing.zipf_popularity(*shape, 0.8)
-    one, many = ((1 - (1 - popularity) ** tokens).sum() for tokens in (4, 64))
-    assert experts.correlated_active_experts(1, 4, *shape, c) == pytest.approx(one, rel=1e-3)
-    assert many < 0.99 * experts.correlated_active_experts(16, 4, *shape, c)
-    low, high = experts.PLAUSIBLE_ROUTING_CORRELATIONS
-    assert low < c < high
+@pytest.mark.parametrize("spread", [0.0, 1.3])
+def test_unequal_popularity_is_part_of_the_correlation(spread) -> None:
+    """One sequence loads what its tokens do, a batch fewer experts; two tokens share at least c."""
+    model = load_architecture("qwen3-30b-a3b").with_changes("m", {"popularity_spread": spread})
+
+    def union(batch: float, tokens: float, c: float) -> float:
+        counts = {"batch_size": batch, "tokens_per_sequence": tokens, "context_length": 0.0}
+        group = SequenceGroup(**{name: np.array(count) for name, count in counts.items()})
+        return float(pass_work(model, group, routing_correlation=c).active_experts)
+
+    law = experts.correlated_active_experts
+    assert union(1, 4, 0.18) == pytest.approx(law(1, 4, 128, 8, 0.18))
+    share = union(16, 4, 0.18) / law(16, 4, 128, 8, 0.18)
+    assert share == pytest.approx(0.724 if spread else 1.0, abs=1e-3)
+    assert union(2, 1, 0.0) == pytest.approx(union(1, 2, 0.0))
 
 
 def test_the_table_of_unions_has_both_laws_by_hand() -> None:

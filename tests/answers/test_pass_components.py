@@ -13,6 +13,7 @@ WHERE = {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "acceptance": 0.7}
 @pytest.fixture(scope="module")
 def prediction():
     where = WHERE | {"drafter": "eagle3", "engine": "sglang", "routing_correlation": 0.2}
+    where["popularity"] = "equal"
     return predict(**where, batch_size=[1, 16], draft_length=[[3], [5]], context_length=0)
 
 

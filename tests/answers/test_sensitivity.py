@@ -18,7 +18,6 @@ from specmodel import (
     predict,
 )
 from specmodel.algebra.acceptance import ACCEPTANCE_SPREAD
-from specmodel.algebra.routing import zipf_popularity
 from specmodel.answers.sensitivity import (
     OUTPUTS,
     OperatingPoint,
@@ -105,10 +104,8 @@ def changed_prediction(case, name, value):
         given["acceptance"] = value
     elif name == "routing_correlation":
         given[name] = value
-    elif name == "popularity_exponent":
-        target = deployed(case).target
-        shape = target.num_experts, target.experts_per_token
-        given["popularity"] = zipf_popularity(*shape, value)
+    elif name == "popularity_spread":
+        given["changes"] = {"target.popularity_spread": value}
     elif name in ("proposal_rate", "lookup_time"):
         given["drafter"] = dataclasses.replace(given["drafter"], **{name: value})
     elif table == "hardware":
@@ -136,7 +133,7 @@ def test_one_changed_input_is_a_changed_record(case):
         value = AXES.get(item.name, 0.9 * item.value)
         if item.value == 0 and item.name.startswith("engine."):
             value = 1e-4
-        if item.name == "popularity_exponent":
+        if item.name == "popularity_spread":
             value = 0.7
         ours = evaluate(deployment, POINT, {item.name: [value, item.value]})
         theirs = changed_prediction(case, item.name, value)
@@ -399,7 +396,7 @@ def test_engine_ranges_are_normal_and_not_negative():
 def test_errors_alone_give_the_intervals_of_a_prediction(case, engine, monkeypatch):
     """Independent factors have the joint law of the correlated errors of intervals."""
     monkeypatch.setattr(intervals, "DRAWS", 20_000)
-    deployment = deployed(case, engine=engine)
+    deployment = deployed(case, engine=engine, popularity="equal")
     profile = deployment.engine
     if profile.fit:
         fit = replace(profile.fit, varied=[], covariance=[], outside_spread=0.0)
@@ -471,7 +468,7 @@ def test_given_ranges_go_before_others_and_acceptance_always_has_one():
     published = {name: found.ends for name, found in uncertain_ranges(bare, POINT).items()}
     low, high = published.pop("acceptance_rate")
     assert stats.norm(0.7, ACCEPTANCE_SPREAD).cdf([low, high]) == pytest.approx([0.1, 0.9])
-    assert published == {"routing_correlation": (0.0, 0.3), "popularity_exponent": (0.0, 0.8)}
+    assert published == {"routing_correlation": (0.0, 0.3), "popularity_spread": (0.0, 1.9)}
     dense = deployed("dense", stack="datasheet")
     assert list(uncertain_ranges(dense, POINT)) == ["acceptance_rate"]
     assert "routing_correlation" not in list_inputs(dense, POINT)

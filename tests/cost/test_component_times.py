@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 from test_parallel import draw_counts, uniform_counts
 
 from specmodel.algebra import ranks
 from specmodel.algebra.roofline import KernelParameters
-from specmodel.algebra.routing import zipf_popularity
+from specmodel.algebra.routing import rate_of, zipf_popularity
 from specmodel.cost.deploying import deploy
 from specmodel.cost.forward import pass_work
 from specmodel.cost.passes import component_time, pass_time
@@ -139,7 +140,7 @@ def test_moments_of_an_experts_tokens_are_those_drawn(
     asked = []
     monkeypatch.setattr(ranks, "busiest_tokens", lambda *a: asked.append(a) or np.ones(()))
     pass_work(
-        load_architecture("qwen3-30b-a3b"),
+        load_architecture("qwen3-30b-a3b").with_changes("m", {"popularity_spread": 0.0}),
         sequence_group(batch_size=sequences, tokens_per_sequence=s),
         routing_correlation=c,
         popularity=popularity if exponent else None,
@@ -153,6 +154,23 @@ def test_moments_of_an_experts_tokens_are_those_drawn(
         of_trials = (moved**power).mean(axis=1)
         error = 4 * of_trials.std() / math.sqrt(trials) + slack * of_trials.mean()
         assert abs(float(formula) - of_trials.mean()) <= error
+
+
+def test_a_spread_of_popularity_has_the_moments_of_such_popularities(monkeypatch) -> None:
+    """Experts at 128 quantiles of the law, and the correlation that they leave of 0.3."""
+    rate = rate_of(np.asarray(1 / 16), 1.3)
+    drawn = stats.gamma(1 / 1.69, scale=1.69 * rate).ppf((np.arange(128) + 0.5) / 128)
+    popularity = -np.expm1(-drawn)
+    popularity *= 8 / popularity.sum()
+    least = popularity.var() / (15 / 256)
+    asked = []
+    monkeypatch.setattr(ranks, "busiest_tokens", lambda *a: asked.append(a) or np.ones(()))
+    for c, told in [(0.3, {}), ((0.3 - least) / (1 - least), {"popularity": popularity})]:
+        group = sequence_group(batch_size=16, tokens_per_sequence=4)
+        model = load_architecture("qwen3-30b-a3b")
+        pass_work(model, group, routing_correlation=c, layout=Layout(8, 8), **told)
+    np.testing.assert_allclose(asked[0][:2], asked[1][:2], rtol=0.03)
+    assert asked[0][2] == pytest.approx(asked[1][2], rel=0.1)
 
 
 def test_prefill_of_the_others_while_each_makes_its_tokens() -> None:

@@ -147,7 +147,8 @@ def test_groups_that_are_alike_are_one_group(
 def test_union_of_a_mixture_against_monte_carlo(exponent: float | None, correlation: float) -> None:
     """Each sequence draws every expert's chance of use from a Beta law; its tokens follow it."""
     rng = np.random.default_rng(6)
-    model, trials, c = load_architecture("qwen3-30b-a3b"), 2000, correlation
+    model = load_architecture("qwen3-30b-a3b").with_changes("m", {"popularity_spread": 0.0})
+    trials, c = 2000, correlation
     E, k = model.num_experts, model.experts_per_token
     popularity = None if exponent is None else zipf_popularity(E, k, exponent)
     p = np.full(E, k / E) if popularity is None else popularity

@@ -106,7 +106,8 @@ def test_the_peak_lies_where_a_direct_monte_carlo_of_the_law_has_it():
 
 def test_without_an_error_of_a_point_the_peak_has_one_place():
     """A factor that all batch sizes share moves no peak."""
-    p = with_exact_kernels(predicted(engine=with_known_host(spread=0.3), batch_size=range(1, 129)))
+    asked = {"batch_size": range(1, 129), "popularity": "equal"}
+    p = with_exact_kernels(predicted(engine=with_known_host(spread=0.3), **asked))
     assert peak_at(p, p.rows()) == (p.speedup.argmax() + 1,) * 2
 
 
@@ -129,8 +130,8 @@ def test_without_known_errors_nothing_is_told(changes):
     (0.1, "4", "Speculation does not pay: "),
     (0.5, "4", "Speculation may pay or not: "),
     (0.9, "4,8", "Speculation pays: "),
-    (0.6, "1:64:x4", "Speculation pays at batch sizes 16-64; best "),
-    (0.6, "1:128 --context-length 512,1024,2048", "3, context 512 (may pay or not)."),
+    (0.6, "1:64:x4", "Speculation pays at batch sizes 4-64; best "),
+    (0.5, "1:128 --context-length 512,1024,2048", "2, context 512 (may pay or not)."),
 ])  # fmt: skip
 def test_a_gain_is_called_one_where_its_interval_is_above_1(rate, size, words, capsys):
     line = "predict --target qwen3-30b-a3b --drafter eagle3 --hardware h100_sxm --engine vllm"
@@ -158,7 +159,7 @@ def test_a_sure_gain_is_told_before_a_larger_one_that_is_open(capsys):
 
 @pytest.mark.parametrize(("command", "words"), [
     ("predict --view lengths --engine vllm --batch-size 4 --acceptance-rate 0.5",
-     "with 1 (may pay or"),
+     "with 2 (may pay or"),
     ("predict --view peak --engine vllm --batch-size 1:5 --draft-length 3 --acceptance-rate 0.5",
      "Speculation may pay or not; most is gained at "),
     ("schedule --for vllm --max-batch-size 5 --acceptance-rate 0.5",

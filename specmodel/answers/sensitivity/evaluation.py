@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.algebra.routing import zipf_popularity
 from specmodel.answers.sensitivity.inputs import Input, OperatingPoint, find_input, list_inputs
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record, unchecked
@@ -104,16 +103,13 @@ def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deploymen
     if values.keys() <= {*_OF_POINTS} | {name for name in values if name.endswith("error")}:
         return deployment
     d, fits = deployment, _with_leaves(deployment.kernels.fits, tree["kernels"])
-    experts, popularity = (d.target.num_experts, d.target.mean_experts_per_token), d.popularity
-    if "popularity_exponent" in values:
-        popularity = zipf_popularity(*experts, values["popularity_exponent"])
     return d.with_draws(
         hardware=_with_leaves(d.hardware, tree["hardware"]),
         overheads=_with_leaves(d.engine_overheads, tree["engine"]),
         kernels=replace(d.kernels, fits=fits) if tree["kernels"] else d.kernels,
         drafter=_with_leaves(d.drafter, tree["drafter"]),
         routing_correlation=values.get("routing_correlation", d.routing_correlation),
-        popularity=popularity,
+        popularity_spread=values.get("popularity_spread", d.popularity_spread),
     )
 
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.algebra.routing import MAX_POPULARITY_EXPONENT
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
@@ -178,11 +177,12 @@ def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
         Input("batch_size", float(point.batch_size), "request", 1.0, MOST),
         Input("context_length", float(point.context_length), "token", maximum=MOST),
     ]
-    if deployment.target.is_moe:
-        correlation = float(deployment.routing_correlation)
+    if (experts := deployment.target.experts) is not None:
+        correlation, told = float(deployment.routing_correlation), deployment.popularity_spread
         found.append(Input("routing_correlation", correlation, maximum=1.0))
         if deployment.popularity is None:
-            found.append(Input("popularity_exponent", 0.0, maximum=MAX_POPULARITY_EXPONENT))
+            spread = experts.popularity_spread if told is None else float(told)
+            found.append(Input("popularity_spread", spread, maximum=10.0))
     if drafter.is_lookup:
         found += [
             Input("proposal_rate", drafter.proposal_rate, maximum=1.0),

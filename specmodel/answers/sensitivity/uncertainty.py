@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from specmodel.algebra.acceptance import between_tasks
-from specmodel.algebra.experts import PLAUSIBLE_POPULARITY_EXPONENTS, PLAUSIBLE_ROUTING_CORRELATIONS
+from specmodel.algebra.experts import PLAUSIBLE_POPULARITY_SPREADS, PLAUSIBLE_ROUTING_CORRELATIONS
 from specmodel.answers.sensitivity.inputs import Input, OperatingPoint, find_input, list_inputs
 from specmodel.base.errors import InputError
 from specmodel.base.units import NORMAL_80, FloatArray
@@ -24,7 +24,7 @@ from specmodel.prediction.intervals import (
 
 _ROUTING = {
     "routing_correlation": PLAUSIBLE_ROUTING_CORRELATIONS,
-    "popularity_exponent": PLAUSIBLE_POPULARITY_EXPONENTS,
+    "popularity_spread": PLAUSIBLE_POPULARITY_SPREADS,
 }
 _KNOWN = 1e-6
 """Relative spread below which a fitted number is taken as known [-]."""
@@ -91,7 +91,7 @@ def uncertain_ranges(
         `list_inputs`, which replace other ranges [-].
     routing_is_known
         Whether the routing correlation of the model was measured. If not, and unless one of them is
-        given, it is uniform between those of published models, and so is the popularity exponent.
+        given, it is uniform between those of published models, and so is the spread of popularity.
     """
     known = list_inputs(deployment, point)
     low, high = between_tasks(known["acceptance_rate"].value)

@@ -56,6 +56,8 @@ class Family(Record):
     """Number of routed experts: key."""
     expert_size: str | None = None
     """Width of a routed expert: key."""
+    popularity_spread: float | None = None
+    """How unequally its experts are used: `RoutedExperts.popularity_spread`, 0 if None [-]."""
     latent_size: str | None = None
     """Width that experts read and write where it is not the model's: key."""
     num_shared: str | None = None

@@ -52,6 +52,8 @@ def experts_block(reader: Reader) -> Fields:
         "expert_size": reader.whole_in_all(size_key),
         "is_gated": family.is_gated or family.gates_experts,
     }
+    if family.popularity_spread:
+        fields["popularity_spread"] = family.popularity_spread
     if fields["experts_per_token"] > fields["num_experts"]:
         raise reader.fault("num_experts_per_tok", f"at most {count_key}")
     groups = reader.whole("n_group", 1, minimum=0)
