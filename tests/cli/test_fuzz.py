@@ -150,8 +150,6 @@ IN_FUNCTIONS = [
      lines("name", of="kernels.parquet")),
     ("fit.measured.benchmarks._json_values", "(ValueError, RecursionError)", "ValueError",
      lines("file", "deep", "vllm_plain.json")),
-    ("serving.times._token_nodes", "max(most, _NEAR[1])", "float(most)",
-     lines("plain", of="--token-budget 1", count=3)),
     ("prediction.intervals._interval", "np.minimum(low, own), np.maximum(high, own)", "low, high",
      lines("plain", of="rtx_4090")),
     ("replay.traces.files.read_trace", 'lines(path, "trace")', 'lines(path, "output")',

@@ -34,6 +34,8 @@ PAIRS = (
     *("draft_length", "batch_size_or_concurrency", "tokens_per_step"),
 )
 """Columns that a table of pairs must have, beside speedup or spec_step_ms."""
+_MOST_ROWS = 20_000
+"""Most rows, of which each is predicted [-]."""
 _SPEEDUPS = 0.01, 100.0
 """Least and most speedup of anything measured: beyond, a cell has something else [-]."""
 _MOST = 10_000_000
@@ -124,8 +126,8 @@ def read_serving(path: str | Path) -> ServingTable:
 def _rows(
     table: pd.DataFrame, read: Callable[[Mapping[str, Any], str], Served], name: str
 ) -> ServingTable:
-    if table.empty:
-        raise InputError("serving", "0 rows", "at least one row")
+    if not 0 < len(table) <= _MOST_ROWS:
+        raise InputError("serving", f"{len(table)} rows", f"1 to {_MOST_ROWS:,} rows")
     rows, not_taken, labels = list[Served](), dict[str, str](), set[str]()
     for place, row in enumerate(table.to_dict("records")):
         values = {str(column): value for column, value in row.items()}
