@@ -348,14 +348,16 @@ def draft_pass(
 ) -> PassTime:
     """Return the time of one pass of the drafter, for which the host takes so many passes [-]."""
     d, engine = deployment, deployment.engine_seconds
-    is_alike = d.drafter.is_head and d.target.routes_as(model)
-    known = (d.popularity, d.popularity_spread) if is_alike else ()
+    popularity, spread = d.popularity, d.popularity_spread
+    is_told = popularity is not None or spread is not None
+    if is_told and not (d.drafter.is_head and d.target.routes_as(model)):
+        popularity = spread = None
     seconds = replace(
         engine,
         kernel_time=engine.kernel_time + engine.draft_kernel_time,
         pass_time=engine.draft_pass_time * host_passes,
     )
-    routing = Routing(np.asarray(d.routing_correlation, float), *known)
+    routing = Routing(np.asarray(d.routing_correlation, float), popularity, spread)
     return _timed(d, model, sequences, routing, d.draft_layout, seconds, part, only)
 
 

@@ -258,9 +258,9 @@ class RoutedExperts(FeedForwardBlock):
         inclusion, spread = self._inclusion(routing), self._spread(routing)
         correlation = routing.correlation[..., None] if by_expert else routing.correlation
         if spread is not None:  # tokens of one sequence share no fewer experts than any two do
-            variance, _ = moments_of(self.activation_ratio, spread)
-            within = max(self.activation_ratio * (1 - self.activation_ratio), _TINY)
-            correlation = np.maximum(correlation, variance / within)
+            p = float(inclusion)
+            variance, _ = moments_of(p, spread)
+            correlation = np.maximum(correlation, variance / max(p * (1 - p), _TINY))
         rates = []  # at which a mean sequence of a group uses an expert, or each of them
         for group in groups:
             q, share = group.tokens_per_sequence, group.speculating_share
@@ -357,7 +357,7 @@ class RoutedExperts(FeedForwardBlock):
         variance, skew = (between**2).mean(axis=-1), (between**3).mean(axis=-1)
         within = (p * (1 - p)).mean(axis=-1)
         if (spread := self._spread(routing)) is not None:
-            variance, skew = moments_of(self.activation_ratio, spread)
+            variance, skew = moments_of(float(p[0]), spread)
             least, within = variance / np.maximum(within, _TINY), within - variance
             c = np.maximum(c - least, 0.0) / (1 - least)
         T, E, k = batch.num_tokens, self.num_experts, self.mean_experts_per_token
