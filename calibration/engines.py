@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from gpu_engine import STEPS, read_steps
+from gpu_engine import RANDOM_HOST, STEPS, read_steps
 from published.population import Population, fit_population
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
@@ -28,6 +28,12 @@ from specmodel.machines.engine import FOLDER, EngineProfile, load_engine
 from specmodel.machines.versions import of_version
 
 TABLE = Path(__file__).parent / "tables" / "engine_pairs.csv"
+GRID, EVERY, DIP = "sna-gb200", 4, 2
+"""A host with a grid of batch sizes and lengths, whose cells err alike: every fourth is fitted; and
+the batch size whose steps are longer there than those of twice as many requests [request]."""
+
+OURS = "vllm"
+"""The engine of that grid, and of the steps of random weights."""
 
 ENGINES: dict[str, dict[str, Any]] = {
     "sglang": {
@@ -92,24 +98,34 @@ def main() -> None:
     left_out = judge_left_out(table)
     shares = dict.fromkeys(("mean_error", "bias", "coverage"), "{:.1%}".format)
     print(errors_by_host(left_out).to_string(index=False, formatters=shares))
-    population = fit(table.rows)
-    print(dict(zip(population.hosts, population.host_speed.round(2).tolist(), strict=True)))
+    populations = {name: fit(rows_for(name, table.rows)) for name in ("sglang", OURS)}
+    for found in populations.values():
+        print(dict(zip(found.hosts, found.host_speed.round(2).tolist(), strict=True)))
     if arguments.dry_run or arguments.table != TABLE:
         return
     for name in ENGINES:
+        population = populations[OURS if name == OURS else "sglang"]
         profile = profile_of(population, name, own_rows(table.rows, name), left_out)
         write_text(FOLDER / f"{name}.toml", toml_text(profile) + "\n")
 
 
 def runs(path: Path) -> ServingTable:
-    """Return the rows of a table, with steps of our own beside our own table."""
+    """Return the rows of a table; of ours a part of its grid, and steps of random weights."""
     table = read_serving(path)
     if path != TABLE:
         return table
+    grid = [row for row in table.rows if row.labels["host"] == GRID]
+    few = [row for row in grid[::EVERY] if row.points["batch_size"] != DIP]
+    others = [row for row in table.rows if row.labels["host"] != GRID]
     engine = {f"engine.{name}": value for name, value in of_version("vllm", "0.24").items()}
     engine |= {"engine": "vllm"}
     steps = [replace(row, deployment={**row.deployment, **engine}) for row in read_steps(STEPS)]
-    return replace(table, rows=(*table.rows, *steps))
+    return replace(table, rows=(*others, *few, *steps))
+
+
+def rows_for(engine: str, rows: Sequence[Served]) -> list[Served]:
+    """Return the rows that an engine is fitted to: the many of one engine tell of no other."""
+    return [row for row in rows if engine == OURS or row.labels["host"] not in (GRID, RANDOM_HOST)]
 
 
 def fit(rows: Sequence[Served]) -> Population:
@@ -127,7 +143,7 @@ def judge_left_out(table: ServingTable) -> pd.DataFrame:
     for host in dict.fromkeys(row.labels["host"] for row in table.rows):
         own = [row for row in table.rows if row.labels["host"] == host]
         others = [row for row in table.rows if row.labels["host"] != host]
-        population = fit(others)
+        population = fit(rows_for(str(own[0].deployment["engine"]), others))
         rows = [_with_engine(row, engine_of_others(population, row, others)) for row in own]
         judged, refused = judge_serving(replace(table, rows=tuple(rows)))
         assert not refused, refused  # noqa: S101 - a script

@@ -34,6 +34,7 @@ from specmodel.models.architecture import load_architecture
 
 STEPS = Path(__file__).parent / "results/h200_vllm/steps.csv"
 """Steps of vLLM 0.24 on one H200 of a virtual machine with 16 cores (torch 2.11, 2026-11-26)."""
+RANDOM_HOST = "h200-random"
 RANDOM = {"routing_correlation": 0.0, "popularity_exponent": 0.0}
 """Routing of random weights over random tokens [-]."""
 LIMITS = {"limit": 1024, "eager": 0}
@@ -54,15 +55,12 @@ def _run(row: Mapping[Any, Any], hardware: str, folder: Path) -> Served:
     lookup = {"proposal_rate": 1.0} if row["method"] == "ngram" else {}
     routing = RANDOM if load_architecture(target).is_moe else {}
     temperature = row.get("temperature", 0.0)
-    points = {
-        "batch_size": float(row["batch"]),
-        "context_length": float(row["context"]),
-        "draft_length": float(length),
-        "verify_tokens": length + 1.0,
-    }
+    points = {"batch_size": float(row["batch"]), "context_length": float(row["context"])}
+    if length:
+        points |= {"draft_length": float(length), "verify_tokens": length + 1.0}
     return Served(
         row=f"{row['name']} {row['batch']}x{row['context']}",
-        labels={"host": "h200-random", "model": target, "name": str(row["name"])},
+        labels={"host": RANDOM_HOST, "model": target, "name": str(row["name"])},
         deployment={
             "target": target,
             "hardware": hardware,
@@ -73,8 +71,8 @@ def _run(row: Mapping[Any, Any], hardware: str, folder: Path) -> Served:
             **routing,
         },
         points=points,
-        tokens_per_step=1.0,
-        quantity="step_time",
+        tokens_per_step=1.0 if length else None,
+        quantity="step_time" if length else "tpot",
         measured=float(row["step_ms"]) / 1e3,
     )
 
@@ -118,7 +116,7 @@ def table(rows: Sequence[Served], engine: EngineProfile) -> pd.DataFrame:
             {
                 "configuration": name,
                 "rows": len(mine),
-                "drafts": bool(mine[0].points["draft_length"]),
+                "drafts": mine[0].quantity == "step_time",
                 "shipped": shipped[places].abs().mean(),
                 "bias": shipped[places].mean(),
                 "fitted": own[places].abs().mean(),
@@ -145,7 +143,7 @@ def judged(rows: Sequence[Served], engines: Mapping[str, EngineProfile]) -> pd.D
     own = {name: errors(rows, engine).abs() for name, engine in engines.items()}
     frame = pd.DataFrame(own)
     frame["configuration"] = [row.labels["name"] for row in rows]
-    frame["drafts"] = [bool(row.points["draft_length"]) for row in rows]
+    frame["drafts"] = [row.quantity == "step_time" for row in rows]
     groups = frame.groupby(["configuration", "drafts"], sort=False)
     found = groups[list(engines)].mean()
     return found.assign(rows=groups.size()).reset_index()

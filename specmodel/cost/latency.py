@@ -142,11 +142,13 @@ class StepTimes:
     def _share(self) -> FloatArray:
         """Share of the host's time that a step with a draft waits for [-]."""
         gpu = self.verify_pass.gpu_time + self.tree_time
-        host = self.verify_pass.host_time + self.verify_pass.launch_time + self.rejection_time
+        host = self.verify_pass.host_time + self.rejection_time
+        launches = self.verify_pass.launch_time
         for part in self.draft_passes:
             gpu = gpu + part.passes.count * part.each.gpu_time
-            host = host + part.passes.count * (part.each.host_time + part.each.launch_time)
-        return exposed_share(gpu, host)
+            host = host + part.passes.count * part.each.host_time
+            launches = launches + part.passes.count * part.each.launch_time
+        return exposed_share(gpu, host, launches)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

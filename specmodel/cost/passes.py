@@ -295,13 +295,12 @@ class PassTime:
 
         That is by default the share of a host that works beside the GPU.
         """
-        host = self.host_time + self.launch_time
         if share is None:
-            share = exposed_share(self.gpu_time, host)
-        return self._with_host(host * share)
+            share = exposed_share(self.gpu_time, self.host_time, self.launch_time)
+        return self._with_host((self.host_time + self.launch_time) * share)
 
     def taking_turns(self) -> "PassTime":
-        """Return it with all of its host time, and of launches, which go on beside it, a share."""
+        """Return it with all of its host time, and launches as far as the GPU waits for them."""
         if isinstance(self.launch_time, float) and self.launch_time == 0:
             return self
         shown = self.launch_time * exposed_share(self.gpu_time, self.launch_time)
