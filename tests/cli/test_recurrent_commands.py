@@ -20,7 +20,7 @@ def model(tmp_path_factory):
 
 
 def test_prediction_names_state_and_says_what_was_assumed(run, model):
-    text = run(f"predict {model} {POINT}").replace("\n", " ")
+    text = run(f"predict {model} {POINT} --verbose").replace("\n", " ")
     assert " state " in text
     assert "state_rollback native" in text
     assert "state_slots draft_length + 2 states a request, as vLLM" in text
