@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import settings
 
+from specmodel.base.text import VERBOSE
+
 settings.register_profile("specmodel", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("specmodel")
 
@@ -28,6 +30,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             is_search = item.get_closest_marker("search") and not has_numba
             if item.get_closest_marker("slow") or is_search:
                 item.add_marker(pytest.mark.skip(reason="a long study, run with --slow"))
+
+
+@pytest.fixture
+def verbose() -> Iterator[None]:
+    """Pages tell all that their answers rest on."""
+    token = VERBOSE.set(True)
+    yield
+    VERBOSE.reset(token)
 
 
 @pytest.fixture

@@ -115,7 +115,7 @@ def _warn(plan: sweeps.Plan) -> None:
         echo_warnings([f"{told} which{missing}{more}"])
     first, *others = plan.graph_limits or ("",)
     more = f" ({len(others)} more like it, of other rows)" if others else ""
-    echo_warnings([f"{first[0].lower()}{first[1:].removesuffix('.')}{more}"] if first else [])
+    echo_warnings([f"{first.removesuffix('.')}{more}"] if first else [])
 
 
 def _in_order(options: dict[str, Any]) -> dict[str, Any]:

@@ -19,8 +19,8 @@ def told(prediction: Prediction, rows: list[Row]) -> list[str]:
     """
     case = prediction.case
     drafts = {row["draft_length"] for row in rows if row["fits"]}
-    is_asked = case is not None and case.draft_length is None and prediction.speedup.ndim == 1
-    if case is None or not is_asked or not any(drafts):
+    has_one = np.unique(prediction.batch_size).size == prediction.speedup.size
+    if case is None or case.draft_length is not None or not has_one or not any(drafts):
         return []
     length, lost, where = (max(drafts), 0.0, 0) if len(drafts) == 1 else _chosen(prediction)
     if not length:
@@ -40,11 +40,12 @@ def _chosen(prediction: Prediction) -> tuple[int, float, int]:
 
     assert prediction.case is not None  # noqa: S101 - the caller has looked
     p = at_all_lengths(prediction.case, shortest=0)
-    able = p.fits.any(axis=0)
-    gains = np.where(p.fits, p.speedup, 0.0)[:, able]
+    fits = p.fits.reshape(-1, p.fits.shape[-1])
+    able = fits.any(axis=0)
+    gains = np.where(fits, p.speedup.reshape(fits.shape), 0.0)[:, able]
     share = gains / gains.max(axis=0)
     place = int(share.mean(axis=1).argmax())
-    sizes = np.broadcast_to(p.batch_size, p.speedup.shape)[0, able]
+    sizes = np.ravel(prediction.batch_size)[able]
     lost = 1 - share[place]
     return place, float(lost.mean()), int(sizes[lost.argmax()])
 

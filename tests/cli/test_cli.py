@@ -113,7 +113,7 @@ def test_people_see_80_columns(command, extra, run):
 def test_answer_comes_first_then_the_points_then_what_was_assumed(run):
     out = run(PREDICT + " --batch-size 2:32:x2")
     verdict, *lines = out.splitlines()
-    assert verdict.startswith("Speculation pays")
+    assert verdict.startswith("Turn it on. Speculation pays")
     heading = next(line for line in lines if line.startswith("Qwen3-30B-A3B"))
     assert "H200" in heading
     points = [line.split()[0] for line in lines if re.match(r" *\d+ +\d", line)]
@@ -165,7 +165,7 @@ def test_the_table_shows_what_users_and_servers_see_with_and_without(run, rows):
 )
 def test_assumed_unless_given(name, option, value, run):
     def assumed(command):
-        _, taken, words = run(command).partition("\nAssumed:")
+        _, taken, words = run(f"{command} --verbose").partition("\nAssumed:")
         return taken and re.search(rf"\b{name}\s", words) is not None
 
     assert assumed(PREDICT)
@@ -188,7 +188,7 @@ def test_only_the_ideal_engine_is_an_upper_bound(overhead, run):
 )
 def test_how_many_points_fit_is_said(run, sizes, opening):
     text = run(f"{PREDICT} --context-length 100000 --batch-size {sizes}")
-    assert text.splitlines()[0].startswith(opening)
+    assert text.splitlines()[0].startswith(f"Turn it on. {opening}")
 
 
 def test_batch_that_does_not_fit_warns(run):
@@ -235,7 +235,7 @@ def test_json_says_of_what_was_given_what_was_predicted(option, value, run):
 
 
 def test_arithmetic_in_a_wider_dtype_is_said(run):
-    assert "fp16" in run(PREDICT + " --hardware t4").partition("Assumed:")[2]
+    assert "fp16" in run(PREDICT + " --hardware t4 --verbose").partition("Assumed:")[2]
 
 
 @each_row("command", VARIETY)

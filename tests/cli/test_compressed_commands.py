@@ -39,7 +39,7 @@ def test_curve_of_passes_of_1_to_1024_tokens_with_intervals(run):
 
 def test_index_keys_are_a_cause_where_there_are_many(run):
     given = "--drafter mtp --draft-length 3 --acceptance-rate 0.7 --batch-size 32"
-    text = run(f"predict --view terms {ON_B300} {given} --context-length 131072")
+    text = run(f"predict --view terms {ON_B300} {given} --context-length 131072 --verbose")
     assert "\nindex " in text
     assert "compressed attention" in text
 

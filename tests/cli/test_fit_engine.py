@@ -62,10 +62,11 @@ def test_two_files_move_a_profile_to_the_host_that_ran_them(do: Any) -> None:
     assert "host_speed" not in out[out.index("Assumed") :]  # which is fitted
     moved = out[out.index("What the runs moved") : out.index("Left open")]
     assert "host_speed" in moved
-    predict = " ".join(do(f"predict {WHERE} --acceptance-rate 0.6 --engine ./mine.toml").split())
+    whole = f"predict {WHERE} --acceptance-rate 0.6 --verbose --engine"
+    predict = " ".join(do(f"{whole} ./mine.toml").split())
     assert "Engine: sglang 0.5.5, fitted" in predict
     do("fit engine plain.json eagle3.json --drafter eagle3 --hardware h200 --output new.toml")
-    predict = " ".join(do(f"predict {WHERE} --acceptance-rate 0.6 --engine ./new.toml").split())
+    predict = " ".join(do(f"{whole} ./new.toml").split())
     assert "Engine: version not recorded (fit engine --version tells it), fitted" in predict
 
 

@@ -93,7 +93,7 @@ def test_trees_want_tokens_per_step(refuse, run, name):
 
 @pytest.mark.parametrize(("engine", "of"), [("vllm", "host"), ("vllm-moesd-2025", "target")])
 def test_how_wrong_an_engine_is_is_said(ended, engine, of):
-    out = ended(COMMANDS[0].replace("--engine vllm", f"--engine {engine}"))[1]
+    out = ended(COMMANDS[0].replace("--engine vllm", f"--engine {engine} --verbose"))[1]
     record = load_engine(engine)
     own, left_out = record.fit.mean_error, record.fit.left_out_error[of]
     told = f"off by {own:.0%} on the rows it was fitted on, {left_out:.0%} on a {of} left out."

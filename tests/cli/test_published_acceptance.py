@@ -40,7 +40,8 @@ def run(capsys):
     ],
 )
 def test_every_command_takes_it_and_prints_its_source(run, command):
-    assert SOURCE in run(f"{command} {NAMED}")
+    told = "" if command.startswith("sweep") else "--verbose"
+    assert SOURCE in run(f"{command} {NAMED} {told}")
 
 
 def test_what_is_printed_is_what_was_measured(run):
@@ -52,7 +53,7 @@ def test_what_is_printed_is_what_was_measured(run):
 def test_longer_drafts_than_were_measured_are_asked_for_and_said(run):
     assert "(9)" not in run(f"predict --view lengths {NAMED} --batch-size 1,8")
     for asked in ("--draft-length 9", "--view lengths --max-draft-length 9"):
-        text = " ".join(run(f"predict {NAMED} --batch-size 8 {asked}").split())
+        text = " ".join(run(f"predict {NAMED} --batch-size 8 {asked} --verbose").split())
         assert "from 9 drafted on the last rate measured is assumed" in text
 
 

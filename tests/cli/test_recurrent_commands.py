@@ -20,7 +20,7 @@ def model(tmp_path_factory):
 
 
 def test_prediction_names_state_and_says_what_was_assumed(run, model):
-    text = run(f"predict {model} {POINT}").replace("\n", " ")
+    text = run(f"predict {model} {POINT} --verbose").replace("\n", " ")
     assert " state " in text
     assert "state_rollback native" in text
     assert "state_slots draft_length + 2 states a request, as vLLM" in text
@@ -55,7 +55,7 @@ def test_explanation_has_state_and_no_index(run, model):
 
 def test_models_without_states_say_nothing_of_them(run):
     where = "--target mixtral-8x7b --drafter eagle --hardware h200_sxm"
-    for form in ("", "--json", "--csv"):
+    for form in ("--verbose", "--json", "--csv"):
         text = run(f"predict --view terms {where} {POINT} {form}")
         assert "state" not in text
         assert "index" not in text

@@ -39,13 +39,13 @@ def test_all_forms_tell_the_same(ended):
 
 
 def test_what_was_not_given_is_told(ended):
-    told = " ".join(ended(SGLANG)[1].split())
+    told = " ".join(ended(f"{SGLANG} --verbose")[1].split())
     assumed = told[told.index("Assumed:") :]
     for words in ("batch_size 1:256:x2", "context_length 1024"):
         assert words in assumed
     assert "engine sglang (fit engine takes your own runs)" in assumed
     assert "host_speed 1 (mean of published hosts)" in assumed
-    given = " ".join(ended(SGLANG + SMALL + " --context-length 9")[1].split())
+    given = " ".join(ended(SGLANG + SMALL + " --context-length 9 --verbose")[1].split())
     for name in ("batch_size", "context_length"):
         assert name not in given[given.index("Assumed:") :].replace("fits_at_bound", "")
 

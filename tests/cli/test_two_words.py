@@ -10,13 +10,14 @@ import pytest
 from rows import each_row
 from shapes import CONFIG
 
-from specmodel import Acceptance, cli, predict
+from specmodel import Acceptance, cli, load_engine, predict
 from specmodel.base.units import parse_seconds
 from specmodel.cli.commands import main_group
 from specmodel.cli.helping import GROUPS
 from specmodel.prediction.evaluate import LIMITS as ALL_LIMITS
 from specmodel.prediction.table import seconds
 from specmodel.replay.choices import choose
+from specmodel.show.assumed import FOR_PROGRAMS
 from specmodel.show.glossary import LIMITS, WORDS, policy_words
 
 COMMANDS = main_group.list_commands(None)
@@ -45,8 +46,8 @@ def test_two_words_are_the_options_that_they_stand_for(run):
 
 
 def test_the_first_lines_say_the_answer_and_what_was_taken(run):
-    text = run("predict qwen3.5-397b h200")
-    assert text.startswith("Speculation pays: ")
+    text = run("predict qwen3.5-397b h200 --verbose")
+    assert text.startswith("Turn it on. Speculation pays: ")
     assert "80 % interval" in text.splitlines()[0]
     opening = " ".join(text.partition("\n\n")[0].split())
     assert "Qwen3.5-397B-A17B + MTP head on 8 x NVIDIA H200 SXM" in opening
@@ -63,10 +64,75 @@ def test_the_first_lines_say_the_answer_and_what_was_taken(run):
         "context_length 1024",
         "prefill none carried",
         "weight_dtype bf16",
-        "Engine: vLLM 0.14 to 0.17",
+        f"Engine: {load_engine('vllm').fit.fitted_on.version}",
     ):
         assert said in below, said
     assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    "command", ["predict qwen3.5-397b h200", "schedule qwen3-30b-a3b h200 --for sglang"]
+)
+def test_verbose_tells_all_that_json_says_was_assumed(run, command):
+    assumed = json.loads(run(f"{command} --json"))["assumptions"]
+    opening, _, below = run(f"{command} --verbose", one_line=True).partition("Assumed: ")
+    assert assumed.pop("acceptance") in opening
+    for name in assumed.keys() - FOR_PROGRAMS:
+        assert f"{name} {assumed[name]}" in below
+
+
+def test_the_first_screen_is_short(run):
+    lines = [line for line in run("predict qwen3.5-397b h200").splitlines() if line]
+    assert len(lines) <= 22
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("rate", "told"),
+    [
+        (0.9, r"Turn it on\. Speculation pays: "),
+        (0.1, r"Leave it off\. Speculation does not pay: "),
+        (0.5, r"It depends on your acceptance: from [\d.]+ tokens a step of 3\. Speculation may "),
+    ],
+)
+def test_the_first_words_say_what_to_do(run, rate, told):
+    words = "predict qwen3-30b h100 --drafter eagle3 --draft-length 3 --batch-size 4"
+    text = run(f"{words} --acceptance-rate {rate}", one_line=True)
+    assert re.match(told, text)
+    if needed := re.match(r"It depends.* from ([\d.]+) ", text):
+        (row,) = json.loads(run(f"{words} --tokens-per-step {needed[1]} --json"))["rows"]
+        assert row["speedup"] == pytest.approx(1, abs=0.01)
+
+
+ONE_LENGTH = re.compile(r"One length for all: (\d+)(?:, (\d+)% less .*? at batch size (\d+))?\. ")
+
+
+@pytest.mark.parametrize("words", ["qwen3.5-397b h200", "qwen3-30b-a3b h200"])
+def test_one_length_for_all_keeps_the_largest_mean_share_of_the_best(run, words):
+    told = ONE_LENGTH.search(run(f"predict {words}", one_line=True)).groups()
+    lengths = f"predict {words} --view lengths --batch-size 1:256:x2 --json"
+    gains = {}
+    for row in json.loads(run(lengths))["rows"]:
+        own = gains.setdefault(row["batch_size"], {})
+        own[row["draft_length"]] = row["speedup"] if row["fits"] else 0
+    losses = {
+        length: {size: 1 - own[length] / max(own.values()) for size, own in gains.items()}
+        for length in gains[1]
+    }
+    best = min(losses, key=lambda length: sum(losses[length].values()))
+    lost = sum(losses[best].values()) / len(gains)
+    worst = max(losses[best], key=losses[best].get)
+    assert told == (str(best), f"{100 * lost:.0f}", str(worst))
+
+
+@pytest.mark.parametrize(
+    "words", ["qwen3.5-397b h200", "qwen3-30b-a3b h200", "qwen3-30b-a3b h200 --engine sglang"]
+)
+def test_the_options_to_paste_draft_the_one_length(run, words):
+    text = run(f"predict {words}", one_line=True)
+    options = re.search(r"Paste: (--.*?)(?= CUDA graphs| Assumed:)", text)[1]
+    rows = json.loads(run(f"predict {words} {options} --json"))["rows"]
+    assert {str(row["draft_length"]) for row in rows} == {ONE_LENGTH.search(text)[1]}
 
 
 def test_numbers_are_those_of_python(run):
@@ -260,12 +326,13 @@ def test_lengths_that_were_typed_are_answered_without_an_acceptance(run, refuse)
 
 
 def test_lengths_that_were_typed_leave_no_longest_to_give(run):
-    assert "max_draft_length" in run("predict qwen3-30b h100 --batch-size 8")
-    assert "max_draft_length" not in run("predict qwen3-30b h100 --batch-size 8 --draft-length 3")
+    words = "predict qwen3-30b h100 --batch-size 8 --verbose"
+    assert "max_draft_length" in run(words)
+    assert "max_draft_length" not in run(f"{words} --draft-length 3")
 
 
 def test_rows_fit_with_their_own_drafts_and_a_schedule_with_its_longest(run):
-    text = run("predict qwen3.5-397b h200", one_line=True)
+    text = run("predict qwen3.5-397b h200 --verbose", one_line=True)
     longest, most = map(int, re.search(r"with drafts of (\d) throughout, (\d+) fit", text).groups())
     rows = json.loads(run("predict qwen3.5-397b h200 --json"))["rows"]
     assert longest == max(row["draft_length"] for row in rows)
@@ -282,9 +349,10 @@ def test_rows_fit_with_their_own_drafts_and_a_schedule_with_its_longest(run):
 
 
 def test_what_reaches_beyond_the_longest_draft_measured_is_named(run):
-    text = run("predict deepseek-v3.2 8xb200", one_line=True)
+    words = "predict deepseek-v3.2 8xb200 --verbose"
+    text = run(words, one_line=True)
     assert "max_draft_length 1 (the longest measured; --acceptance typical goes further)" in text
-    text = run("predict deepseek-v3.2 8xb200 --draft-length 3", one_line=True)
+    text = run(f"{words} --draft-length 3", one_line=True)
     assert "Acceptance: 3.44 tokens a step of 3 drafted" in text
     assert "from 2 drafted on the last rate measured is assumed" in text
     run("predict deepseek-v3.2 8xb200 --draft-length 3 --acceptance typical")
@@ -349,7 +417,7 @@ def test_a_folder_without_a_slash_and_standard_input_are_read(run, tmp_path, mon
 def test_a_folder_named_like_a_shipped_model_is_told(run, tmp_path, monkeypatch):
     (tmp_path / "mixtral-8x7").mkdir()
     monkeypatch.chdir(tmp_path)
-    text = run("predict --view plain mixtral-8x7 h100", one_line=True)
+    text = run("predict --view plain mixtral-8x7 h100 --verbose", one_line=True)
     assert "names mixtral-8x7: the shipped mixtral-8x7b; ./mixtral-8x7 is the folder" in text
 
 
@@ -661,7 +729,7 @@ def test_a_list_of_what_if_is_compared_each_as_predict_has_it(run, refuse):
 def test_acceptance_by_task_moves_the_best_speedup(run):
     """The ends are those of predictions with the rates that 80 % of the tasks of a head have."""
     text = run("predict qwen3-30b-a3b h100", one_line=True)
-    found = r"a head has ([\d.]+) to ([\d.]+): ([\d.]+)x to ([\d.]+)x \(--acceptance-spread\)"
+    found = r"a head has ([\d.]+) to ([\d.]+): ([\d.]+)x to ([\d.]+)x\."
     few, many, least, most = map(float, re.search(found, text).groups())
     rows = json.loads(run("predict qwen3-30b-a3b h100 --json"))["rows"]
     best = max((row for row in rows if row["fits"]), key=lambda row: row["speedup"])

@@ -65,6 +65,7 @@ def test_pairs_that_no_kernel_multiplies_are_refused(given):
         deployed("qwen3-235b-a22b", BLACKWELL, **given)
 
 
+@pytest.mark.usefixtures("verbose")
 def test_vllm_keeps_16_bits_unless_its_option_is_set_and_is_told_so():
     def on(target, engine, **given):
         deployment = deployed(target, BLACKWELL, engine=engine, **given)
@@ -82,6 +83,7 @@ def test_vllm_keeps_16_bits_unless_its_option_is_set_and_is_told_so():
         assert "option" not in told
 
 
+@pytest.mark.usefixtures("verbose")
 def test_the_first_lines_tell_dtypes_of_quantised_weights_only():
     assert behind(deployed("qwen3-30b-a3b", HOPPER))[0].startswith("Kernels")
     (told, *_) = behind(deployed("qwen3-30b-a3b", HOPPER, weight_dtype="nvfp4"))

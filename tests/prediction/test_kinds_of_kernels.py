@@ -120,6 +120,7 @@ def test_a_kind_that_a_model_does_not_run_leaves_its_intervals_as_they_are():
     assert ends(without) == ends(beside)
 
 
+@pytest.mark.usefixtures("verbose")
 def test_words_tell_the_kinds_that_the_target_runs():
     (_, told, _) = behind(deployed(stack(attention={}, latent_attention={"mean_error": 0.07})))
     assert "latent attention 7%" in told
@@ -157,6 +158,7 @@ def test_typical_kernels_that_stand_in_are_said():
     assert "recurrence" not in deploy(**point, hardware="h200_sxm", stack="datasheet")[1]
 
 
+@pytest.mark.usefixtures("verbose")
 def test_kernels_fitted_in_another_dtype_are_not_said_to_be_taken():
     """As by `calibrate` in fp32: a model in bf16 takes typical ones, one in fp32 its own."""
     fit = KernelFit(**(FIT | {"arithmetic_dtype": "fp32", "mean_error": 0.42}))
@@ -192,6 +194,7 @@ def test_nobody_timed_state_spaces_so_that_recurrences_stand_in_with_larger_erro
     assert own.fit("state_space", "bf16").mean_error == 0.03
 
 
+@pytest.mark.usefixtures("verbose")
 def test_what_stands_in_for_state_spaces_is_said_and_widens_intervals(monkeypatch):
     names = {"target": "nemotron-3-nano-30b-a3b", "engine": "ideal"}
     deployment, assumed = deploy(**names, hardware="h200_sxm")

@@ -84,7 +84,7 @@ def test_the_sweet_spot_and_the_words_are_about_what_fits() -> None:
     assert f"most at batch size {shown.spot.peak_batch_size}: {gains.max():.2f}x" in shown.text
     assert f"Considered: up to {fits}." in shown.text.replace("\n", " ")
     assert "Warning: batch size 512 needs" in shown.text
-    assert "Assumed: routing_correlation 0.18 (plausible: 0 to 0.3)" in shown.text
+    assert "Assumed: no prefill, routing 0.18, more" in shown.text
     assert max(map(len, shown.text.splitlines())) <= 80
 
 

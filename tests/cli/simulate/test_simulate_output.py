@@ -51,7 +51,7 @@ VARIETY = [
 
 @each_row("command", VARIETY)
 def test_table_json_and_csv_hold_the_same(command, run):
-    out, document = run(command), parse(run(command + " --json"))
+    out, document = run(f"{command} --verbose"), parse(run(f"{command} --json"))
     assert len(widest(out)) <= 80, widest(out)
     assert document["schema_version"] == 1
     assert document["version"] == specmodel.__version__
@@ -221,7 +221,8 @@ def test_what_does_not_pay_or_cannot_be_deployed_is_said(run):
 )
 def test_assumed_unless_given(name, option, run):
     def assumed(command):
-        return re.search(rf"\b{name}\s", run(command).partition("Assumed:")[2]) is not None
+        told = run(f"{command} --verbose").partition("Assumed:")[2]
+        return re.search(rf"\b{name}\s", told) is not None
 
     assert assumed(HEAD)
     assert not assumed(f"{HEAD} {option}")
@@ -230,9 +231,9 @@ def test_assumed_unless_given(name, option, run):
 
 
 def test_only_what_matters_is_assumed(run):
-    assert "drafter_upkeep" not in run(PREDICTED)
-    assert "expert_spread" not in run(MEASURED)
-    assert "expert_spread" in run(MEASURED + " --step-times experts.csv")
+    assert "drafter_upkeep" not in run(f"{PREDICTED} --verbose")
+    assert "expert_spread" not in run(f"{MEASURED} --verbose")
+    assert "expert_spread" in run(f"{MEASURED} --step-times experts.csv --verbose")
     assumptions = parse(run(MEASURED + " --trace ./short.jsonl --json"))["assumptions"]
     assert assumptions["max_draft_length"] == 3
     assumptions = parse(run(PREDICTED + " --trace ./preset.toml --json"))["assumptions"]
