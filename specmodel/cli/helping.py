@@ -50,7 +50,8 @@ class GroupedCommand(click.Command):
         for word in words:
             name, has_value, value = word.partition("=")
             key = name.removeprefix("--").replace("-", "_")
-            if "--set" not in options or name in options or key not in SETTABLE:
+            is_setting = word.startswith("--") and "--set" in options and key in SETTABLE
+            if not is_setting or name in options:
                 found.append(word)
                 continue
             value = value if has_value else "true" if key in SWITCHES else next(words, "")
