@@ -248,8 +248,8 @@ def step_times(  # noqa: PLR0913 - all keyword-only but for the deployment
         )
         model, host = part.architecture, part.host_passes
         each = draft_pass(deployment, model, sequences, part.part, host, only)
-        layers = model.num_layers if part.part == "layers" else 0
-        drafting.append(DraftTime(part, _launched(d, each, B, B * tokens, layers)))
+        drafted_by = model if part.part == "layers" else None
+        drafting.append(DraftTime(part, _launched(d, each, B, B * tokens, drafted_by)))
     if errors:
         common = errors.deployment
         forward = forward.scaled(errors.forward, common)
@@ -284,19 +284,21 @@ def _launched(
     time: PassTime,
     requests: FloatArray,
     tokens: FloatArray,
-    draft_layers: int = 0,
+    drafted_by: Architecture | None = None,
 ) -> PassTime:
     """Return a pass with the time of a host that launches what no graph of the engine holds.
 
-    `draft_layers` are those of a drafter, whose passes may run from graphs in pieces or none.
+    `drafted_by` is a drafter whose layers run, from graphs in pieces or none perhaps.
     """
     limit = deployment.graph_limit
     if limit is None:
         return time
-    engine, drafting = deployment.engine, deployment.drafter.drafting
-    is_beyond = limit.is_beyond(requests, tokens, deployment.layout.replicas)
-    is_beyond = is_beyond | bool(draft_layers and drafting in engine.one_by_one)
-    pieces = draft_layers * LAUNCHES_OF_PIECES if drafting in engine.in_pieces else 0.0
+    is_beyond, pieces = limit.is_beyond(requests, tokens, deployment.layout.replicas), 0.0
+    if drafted_by is not None:
+        engine, drafting = deployment.engine, deployment.drafter.drafting
+        is_beyond = is_beyond | (drafting in engine.one_by_one)
+        if drafting in engine.in_pieces:
+            pieces = drafted_by.num_layers * LAUNCHES_OF_PIECES
     if not (pieces or is_beyond.any()):
         return time
     each = time.launches() * (UNCOMPILED if limit.count == 0 else 1.0)

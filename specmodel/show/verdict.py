@@ -9,7 +9,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.text import TABLE, VERBOSE
 from specmodel.prediction.predicting import with_intervals, with_known_intervals
 from specmodel.prediction.table import Column, Row, text_table
-from specmodel.show import forms, glossary, one_length, operator, report
+from specmodel.show import forms, glossary, operator, report
 from specmodel.show.columns import chosen, units as units_of
 from specmodel.show.components import component_rows, component_tables, fields_of
 from specmodel.show.operator import ends, place, places
@@ -71,7 +71,7 @@ def answer(
         notes = [_held(prediction, rows)] if at_best else []
         notes += [operator.room_told(prediction, rows)] if at_best and VERBOSE.get() else []
         if not columns:
-            notes = [*one_length.told(prediction, rows), *notes]
+            notes = [*_one_length(prediction, rows), *notes]
         return report.page(shown, words, *parts, notes=filter(None, [*notes, limits]), tasks=tasks)
 
     def told() -> Prediction:
@@ -100,6 +100,59 @@ def _held(prediction: Prediction, rows: list[Row]) -> str:
     names = ("batch_size", "verify_tokens")
     sizes, tokens = (array([row[name] for row in drafts]) for name in names)
     return str(prediction.deployment.graph_note(sizes, tokens) or "")
+
+
+def _one_length(prediction: Prediction, rows: list[Row]) -> list[str]:
+    """Say which length serves all rows best, and the options for it.
+
+    Nothing where lengths were typed, contexts vary, or no row gains by a draft.
+    """
+    from numpy import unique
+
+    case = prediction.case
+    drafts = {row["draft_length"] for row in rows if row["fits"]}
+    has_one = unique(prediction.batch_size).size == prediction.speedup.size
+    if case is None or case.draft_length is not None or not has_one or not any(drafts):
+        return []
+    length, lost, where = (max(drafts), 0.0, 0) if len(drafts) == 1 else _single_length(prediction)
+    if not length:
+        return []
+    words = f"One length for all: {length}"
+    if lost >= 0.005:
+        words += f", {lost:.0%} less than each row's own, most at batch size {where}"
+    return [f"{words}.{_paste(prediction, length)}"]
+
+
+def _single_length(prediction: Prediction) -> tuple[int, float, int]:
+    """Return the length whose mean speedup is nearest to the best, what it gives away, and where.
+
+    That is a share of the best speedup of each batch size, in the mean over those that fit [-].
+    """
+    import numpy as np
+
+    from specmodel.prediction.predicting import at_all_lengths
+
+    assert prediction.case is not None  # noqa: S101 - the caller has looked
+    p = at_all_lengths(prediction.case, shortest=0)
+    fits = p.fits.reshape(-1, p.fits.shape[-1])
+    able = fits.any(axis=0)
+    gains = np.where(fits, p.speedup.reshape(fits.shape), 0.0)[:, able]
+    share = gains / gains.max(axis=0)
+    place = int(share.mean(axis=1).argmax())
+    sizes = np.ravel(prediction.batch_size)[able]
+    lost = 1 - share[place]
+    return place, float(lost.mean()), int(sizes[lost.argmax()])
+
+
+def _paste(prediction: Prediction, length: int) -> str:
+    """Return what the engine is started with for a length, as a sentence of its own."""
+    from specmodel.answers.config_formats import one_length
+    from specmodel.drafters.by_name import drafter_kind
+
+    d = prediction.deployment
+    modules = max(len(d.drafter.parts), 1)
+    options = one_length(d.engine.stack or "", drafter_kind(d.drafter, d.target), length, modules)
+    return f" Paste: {options}" if options else ""
 
 
 _TAKEN = ("batch_size", "draft_length", "context_length", "forward_time", "limited_by", "fits")
