@@ -24,6 +24,7 @@ _AXES = ("prompt_length", "output_length", "context_length", "draft_length", "ba
 _WHERE = (*NAMES, "num_gpus", "changes", "may_not_fit", "force")
 """What says what runs where."""
 _OF_ACCEPTANCE = (*ACCEPTANCE, "measured_draft_length", "acceptance_spread")
+_MOST_CORRELATED = 0.5
 _OF_DRAFTS = ("verify_tokens", "max_draft_length")
 
 
@@ -50,6 +51,9 @@ def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
 def where_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return what the options say of what runs where, by argument."""
     named = {n: options[n] for n in _WHERE if options.get(n) not in (None, ())}
+    if named.get("routing_correlation", 0.0) > _MOST_CORRELATED and not options.get("force"):
+        expected = f"at most {_MOST_CORRELATED:g}, as published models have 0.3; --force takes more"
+        raise InputError("routing_correlation", named["routing_correlation"], expected)
     named["told_names"] = "; ".join(options.get("taken") or ())
     return named | {"told_drafter": options.get("taken_drafter")}
 

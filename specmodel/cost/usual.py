@@ -32,7 +32,6 @@ TOLD = ("changes", "names", "drafter")
 NO_DRAFTER = "none"
 """The name of a drafter that stands for none."""
 _PLAUSIBLE = {
-    "routing_correlation": 0.5,  # published models have at most 0.3
     "target.num_layers": 400,
     "target.hidden_size": 65_536,
     **dict.fromkeys(("engine.kernel_time", "engine.draft_kernel_time"), 1e-3),
