@@ -15,8 +15,10 @@ _MATTERING = {
     "host_speed": "mean host",
     "routing_correlation": "routing {}",
     "proposal_rate": "proposals in {} of steps",
+    "names": "{}",
+    "ignored_config_key": "config key {} ignored",
 }
-"""What moves answers most, in short."""
+"""What moves answers most, and what is taken for something else, in short."""
 YOURS = (
     *("names", "gpus", "tensor_parallel", "data_parallel", "expert_parallel"),
     *("draft_tensor_parallel", "drafter", "acceptance", "context_length", "prefill"),

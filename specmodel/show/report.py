@@ -251,7 +251,9 @@ def page(
         told = f"Intervals hold rates that differ by {spread:g}" if spread else exact
         source = str(assumed["acceptance"])
         if not VERBOSE.get():
-            source = re.sub(r": .*| \([A-Z].*", "", source)  # who published it, and where
+            who, *caution = source.split("; from ")
+            who = re.sub(r": .*| \([A-Z].*", "", who)  # without who published it, and where
+            source = "; from ".join([who, *caution])
         assumed["acceptance"] = ". ".join(filter(None, [source, told, tasks]))
     title = heading(d)
     if d.layout.num_gpus == d.tensor_parallel > 1 and d.expert_parallel == 1:
