@@ -111,15 +111,10 @@ def test_without_a_drafter_nothing_is_said_of_a_speedup(capsys):
 
 
 def test_what_the_engine_was_not_fitted_on_is_said_as_by_predict(capsys):
-    assert (
-        carry_out(["predict", "--view", "plain", "qwen3-30b-a3b", "h100", "--batch-size", "1,128"])
-        == 0
-    )
-    assert "not fitted on batch size 128." in capsys.readouterr().out
-    assert (
-        carry_out(["predict", "--view", "plain", "qwen3-30b-a3b", "h100", "--batch-size", "64"])
-        == 0
-    )
+    asked = ["predict", "--view", "plain", "qwen3-30b-a3b", "h100", "--context-length", "128"]
+    assert carry_out([*asked, "--batch-size", "1,512"]) == 0
+    assert "not fitted on batch size 512." in capsys.readouterr().out
+    assert carry_out([*asked, "--batch-size", "256"]) == 0
     assert "not fitted on batch" not in capsys.readouterr().out
 
 

@@ -34,7 +34,7 @@ VARIETY = [
     PREDICTED + " --max-draft-length 1 --policy none,best-fixed,cascade,oracle,greedy,goodput",
     PREDICTED + " --requests 1 --output-tokens 1",
     PREDICTED + " --context-length 0 --set timing_noise=0 --set step_expert_spread=0.1",
-    PREDICTED + " --context-length 131072 --tensor-parallel 2 --routing-correlation 0",
+    PREDICTED + " --context-length 32768 --tensor-parallel 2 --routing-correlation 0",
     PREDICTED + " --trace code-ngram+math-ngram+chat-ngram --requests 10",
     PREDICTED + " --trace ./preset.toml --set lookup_time=0.01",
     PREDICTED + " --target llama-3.1-8b --stack datasheet --set hardware.memory.l2_bytes=1e6",
