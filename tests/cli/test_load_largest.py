@@ -32,7 +32,9 @@ def found():
 
 
 def test_the_page_begins_with_one_sentence_and_has_80_columns(ended):
-    status, page, _ = ended(f"load {WHERE} --tpot-target 12ms --gpu-hour-price 3 --for-rate 9")
+    status, page, _ = ended(
+        f"load {WHERE} --tpot-target 12ms --gpu-hour-price 3 --for-rate 9 --verbose"
+    )
     assert status == 0
     assert page.startswith("Within 12ms a token and 1s to the first for 90 % of requests, ")
     assert max(map(len, page.splitlines())) <= 80
@@ -56,7 +58,7 @@ def test_a_gain_at_a_steep_place_is_told_as_one(ended):
 def test_without_numba_runs_are_fewer_and_that_is_said(ended, monkeypatch):
     monkeypatch.setattr("specmodel.serving.run.find_spec", lambda name: None)
     line = "--prompt-length 100 --output-length 20 --tpot-target 12ms --policy none"
-    status, page, err = ended(f"load qwen3-30b-a3b h100 {line}")
+    status, page, err = ended(f"load qwen3-30b-a3b h100 {line} --verbose")
     assert status == 0
     assert "without numba this takes minutes, with 2 runs of 1000 requests" in err
     assert "pip install '.[fast]'" in err
