@@ -57,8 +57,8 @@ def test_a_gain_at_a_steep_place_is_told_as_one(ended):
 
 def test_without_numba_runs_are_fewer_and_that_is_said(ended, monkeypatch):
     monkeypatch.setattr("specmodel.serving.run.find_spec", lambda name: None)
-    line = "--prompt-length 100 --output-length 20 --tpot-target 12ms --policy none --verbose"
-    status, page, err = ended(f"load qwen3-30b-a3b h100 {line}")
+    line = "--prompt-length 100 --output-length 20 --tpot-target 12ms --policy none"
+    status, page, err = ended(f"load qwen3-30b-a3b h100 {line} --verbose")
     assert status == 0
     assert "without numba this takes minutes, with 2 runs of 1000 requests" in err
     assert "pip install '.[fast]'" in err

@@ -14,8 +14,8 @@ WHERE = "qwen3-30b-a3b h100 --requests 200"
 
 
 def test_the_page_begins_with_one_sentence_and_has_80_columns(ended):
-    line = f"{WHERE} --request-rate 1,4 --ttft-target 1s --tpot-target 20ms"
-    status, page, _ = ended(f"load {line} --verbose")
+    line = f"{WHERE} --request-rate 1,4 --ttft-target 1s --tpot-target 20ms --verbose"
+    status, page, _ = ended(f"load {line}")
     assert status == 0
     assert page.startswith("At 1 request/s schedule is fastest")
     assert max(map(len, page.splitlines())) <= 80

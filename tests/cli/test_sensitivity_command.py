@@ -95,7 +95,7 @@ def test_the_answer_is_that_of_predict(run):
 @pytest.mark.parametrize(
     ("question", "length"),
     [
-        ("qwen3-30b-a3b h100 --drafter eagle3 --batch-size 16", 7),
+        ("qwen3-30b-a3b h100 --drafter eagle3 --batch-size 16", 6),
         ("qwen3-30b-a3b h100 --acceptance-by-position 0.8,0.7 --batch-size 4", 2),
         ("mixtral-8x7b l40s --drafter ngram --acceptance-rate 0.7 --batch-size 1", None),
     ],
