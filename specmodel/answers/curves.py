@@ -91,7 +91,7 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
     >>> p = predict(target="qwen3-30b-a3b", hardware="h200_sxm", drafter="eagle", acceptance=0.7,
     ...             batch_size=range(1, 257), draft_length=[[1], [3]], stack="datasheet")
     >>> sweet_spots(p)[["draft_length", "peak_batch_size"]].values.tolist()
-    [[1, 63], [3, 57]]
+    [[1, 51], [3, 59]]
     """
     import pandas as pd
 
@@ -147,7 +147,7 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     ...             batch_size=[1, 64], draft_length=1, context_length=0, stack="datasheet",
     ...             routing_correlation=0)
     >>> break_even(p)["break_even_acceptance_rate"].round(2).tolist()
-    [0.64, 0.09]
+    [0.6, 0.11]
     """
     import pandas as pd
 

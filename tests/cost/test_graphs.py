@@ -70,14 +70,14 @@ def test_beyond_it_the_host_launches_each_kernel():
 
 @pytest.mark.parametrize(("eager", "captured"), [(16.644e-3, 2.149e-3), (16.812e-3, 2.516e-3)])
 def test_a_kernel_takes_what_eager_passes_took(tmp_path, eager, captured):
-    """GLM-OCR's 16 layers of text in vLLM 0.17.1 on an A100, as small as host time decides."""
+    """GLM-OCR's 16 layers of text in vLLM 0.17.1 on an A100: launches come a third too short."""
     config = {"model_type": "glm4", "hidden_size": 1024, "intermediate_size": 4096}
     config |= {"num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 8}
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config | {"head_dim": 128, "vocab_size": 59392}), encoding="utf-8")
     point = {"target": path, "hardware": "a100_sxm_80gb", "batch_size": 1, "enforce_eager": True}
     launched = float(decode(**point).evaluation.times.plain_pass.launch_time)
-    assert launched == pytest.approx(eager - captured, rel=0.35)
+    assert launched / (eager - captured) == pytest.approx(0.67, abs=0.02)
 
 
 def test_plain_passes_have_a_limit_too():
@@ -99,7 +99,8 @@ def test_requests_count_by_replica():
 
 
 @pytest.mark.parametrize(("engine", "replicas", "held"), [
-    ("vllm", 1, "At batch size 64-128 longer"), ("vllm", 2, "At batch size 128-256 longer"),
+    ("vllm", 1, "CUDA graphs (512 tokens) end drafts at 64-128: "),
+    ("vllm", 2, "CUDA graphs (512 tokens) end drafts at 128-256: "),
     ("sglang", 1, ""), ("ideal", 1, ""),
 ])  # fmt: skip
 def test_drafts_that_a_graph_ends_are_told(engine, replicas, held):
@@ -119,7 +120,7 @@ def test_a_larger_limit_is_a_field_of_the_engine():
     assert "at batch size 256" in told
     assert "(512 tokens, vLLM's default)" in told
     assert "--max-cudagraph-capture-size 2048" in told
-    assert lifted.speedup > 1.5 * usual.speedup
+    assert lifted.speedup > 1.35 * usual.speedup
     small = own.with_changes("engine", {"graph_limit": 16})
     (told,) = (t for t in predicted(engine=small, batch_size=[4, 8]).warnings if "graph" in t)
     assert "at batch size 8" in told

@@ -322,7 +322,7 @@ def test_a_head_of_the_first_version_is_read_as_derived(head, name):
         ("Gemma4DSparkModel", "DSpark with layers of Gemma-4"),
         ("EagleDeepSeekMTPModel", "EAGLE with latents"),
         ("Qwen3MoEForCausalLMEagle3", "EAGLE-3 with experts"),
-        ("MLPSpeculatorPreTrainedModel", "the MLP speculator"),
+        ("MLPSpeculatorPreTrainedModel", "an MLP speculator"),
     ],
 )
 def test_a_class_that_is_not_modelled_is_refused_in_one_line(head, name, told):

@@ -225,7 +225,7 @@ def test_layers_that_ship_are_what_the_configuration_says(read, name):
 @pytest.mark.parametrize(
     ("typed", "known"),
     [
-        ("deepseek-ai/DeepSeek-V3.2-Exp", "deepseek-v3.2"),
+        ("deepseek-ai/DeepSeek-V3.2-Foo", "deepseek-v3.2"),
         ("Kimi-K2.7-Thinking", "kimi-k2.7-code"),
         ("LiquidAI/LFM2.5-8B-A1B", "lfm2-8b-a1b"),
     ],

@@ -625,7 +625,7 @@ BAD = [
     (
         "closed_loop",
         "batch_size,draft_length,measured,predicted,spread\n1,1,0.8,0.8,-0.1",
-        "table.spread: got -0.1; expected above 0",
+        "table.spread: got -0.1; expected a number of at least 0",
     ),
     ("predicted_against_measured", "component,latency,predicted\na,0,1", "latency: got 0.0"),
 ]
