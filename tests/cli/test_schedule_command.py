@@ -163,7 +163,8 @@ def test_fragment_alone_is_the_fragment_and_what_the_engine_makes_of_it(
     told = [f"specmodel: warning: {text}" for text in answer["warnings"]]
     assert err.splitlines() == told + notes
     assert not any(re.match(r"(it|its)\b", note, re.I) for note in answer["caveats"])
-    assert [bool(OUTSIDE.fullmatch(text)) for text in answer["warnings"]] == [True]
+    outside = [] if answer["for"] == "vllm" else [True]  # which was fitted on an H200
+    assert [bool(OUTSIDE.fullmatch(text)) for text in answer["warnings"]] == outside
 
 
 def test_what_happens_above_the_last_batch_size_is_said_where_no_command_ends_there(run, document):
@@ -242,8 +243,8 @@ def test_the_gain_over_the_best_single_length(document, run):
 
 
 def test_csv_has_a_row_for_each_batch_size(run_both, document):
-    rows = document(SMALL)["rows"]
-    out, err = run_both(SMALL + " --csv")
+    rows = document(SGLANG)["rows"]
+    out, err = run_both(SGLANG + " --csv")
     assert OUTSIDE.fullmatch(err.removeprefix("specmodel: warning: ").rstrip("\n"))
     table = list(csv.DictReader(io.StringIO(out)))
     assert all(" on " in row.pop("case") for row in table)
@@ -258,13 +259,12 @@ def test_where_nothing_pays_it_says_to_leave_it_off(run_both, run, document):
     for form in ("--fragment-only", "--csv"):
         printed, err = run_both(f"{HOPELESS} {form}")
         assert bool(printed) == (form == "--csv")
-        fitted, advice = (line.removeprefix("specmodel: warning: ") for line in err.splitlines())
-        assert OUTSIDE.fullmatch(fitted)
+        (advice,) = (line.removeprefix("specmodel: warning: ") for line in err.splitlines())
         assert advice == "Speculation pays at no batch size up to 64: leave it off"
 
 
 def test_a_gain_within_the_tolerance_is_not_worth_it(run, document):
-    command = SMALL + " --max-draft-length 1 --acceptance-rate"
+    command = BASE + " --max-batch-size 300 --max-draft-length 1 --acceptance-rate"
     below = next(r / 100 for r in range(100) if document(f"{command} {r / 100}")["ranges"][1:])
     loose = f"{command} {below} --tolerance 0.5"
     assert "within the tolerance: leave it off" in in_one_line(run(loose))
@@ -382,13 +382,10 @@ def test_drafts_past_the_largest_graph_are_named(document):
     """Of one schedule in the warning of graphs, of several contexts each at its own."""
     command = "schedule gpt-oss-120b h200 --for vllm --drafter eagle3"
     whole = document(f"{command} --max-batch-size 512")["rows"]
-    past = {
-        row["draft_length"] for row in whole if row["batch_size"] * (row["draft_length"] + 1) > 512
-    }
-    words = (
-        f"at batch size 257-512 steps with drafts of {past.pop()} are larger than any CUDA graph"
-    )
-    assert not past
+    beyond = [row for row in whole if row["batch_size"] * (row["draft_length"] + 1) > 512]
+    (past,) = {row["draft_length"] for row in beyond}
+    first = beyond[0]["batch_size"]
+    words = f"at batch size {first}-512 steps with drafts of {past} are larger than any CUDA graph"
     for more, start in (
         ("--max-batch-size 512", ""),
         ("--context-length 1024,131072", "at context 1024, "),
@@ -425,8 +422,8 @@ def test_largest_batch_is_what_fits_in_memory(run, document):
     beyond = document(f"{command} --max-batch-size {len(rows) + 1}")
     assert len(beyond["rows"]) == len(rows) + 1
     assert "largest batch that fits" in " ".join(beyond["warnings"])
-    fitted, _ = document(command)["warnings"]  # and graphs at the shorter context
-    assert OUTSIDE.fullmatch(fitted)
+    (graphs,) = document(command)["warnings"]  # at the shorter context
+    assert "CUDA graph" in graphs
 
 
 def test_nothing_fits_and_still_there_is_an_answer(run, run_both, document):
@@ -622,14 +619,15 @@ def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted_and_what_av
     run, document
 ):
     """Where the drafter is loaded none costs too: the schedule is near the best of all lengths."""
-    command = "schedule qwen3-30b-a3b h200 --for vllm --drafter eagle3"
+    own = "qwen3-30b-a3b h200 --drafter eagle3 --acceptance-rate 0.5"
+    command = f"schedule {own} --for vllm"
     rows = document(f"{command} --max-batch-size 512")["rows"]
     first = 1 + max(row["batch_size"] for row in rows if row["speedup"] >= 1)
     told = re.search(
         rf"above batch size {first - 1}: at {first}-512 the best length gives ([\d.]+)-([\d.]+)x",
         in_one_line(run(command)),
     )
-    at = f"predict qwen3-30b-a3b h200 --drafter eagle3 --draft-length 0:7 --batch-size {first}:512"
+    at = f"predict {own} --draft-length 0:7 --batch-size {first}:512"
     found = {}
     for row in document(at)["rows"]:
         found.setdefault(row["batch_size"], []).append(row["speedup"])
@@ -664,7 +662,7 @@ def test_what_larger_graphs_would_gain_is_what_they_gain(words, run, document):
     assert f"{enough['mean_speedup']:.2f}" == mean
     assert f"{enough['rows'][int(place) - 1]['speedup']:.2f}" == more
     assert f"{rows[int(place) - 1]['speedup']:.2f}" == here
-    assert less["mean_speedup"] < enough["mean_speedup"]
+    assert less["mean_speedup"] < 1.0001 * enough["mean_speedup"]  # of schedules within a percent
     assert len(longest["ranges"]) > 1
     lengths = {each["draft_length"] for each in enough["ranges"]}
     assert lengths == {int(one)} if one else len(lengths) > 1
@@ -673,7 +671,7 @@ def test_what_larger_graphs_would_gain_is_what_they_gain(words, run, document):
 
 def test_a_schedule_ends_at_the_last_batch_size_that_may_gain_more_than_a_percent(run, document):
     """Unless its end was typed: then all is in it, and the verdict says where it stops paying."""
-    command = "schedule gpt-oss-120b h200 --for vllm --drafter eagle3"
+    command = "schedule gpt-oss-120b h200 --for vllm --drafter eagle3 --acceptance-rate 0.5"
     ended, whole = document(command)["rows"], document(f"{command} --max-batch-size 512")["rows"]
     worth = [
         row["batch_size"]
@@ -718,14 +716,15 @@ def test_schedules_and_predict_call_the_same_batch_sizes_sure(run, document):
 
 
 def test_the_start_command_holds_the_schedule_and_the_layout(run, document):
-    words = SMALL.replace("qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B") + " --tensor-parallel 2"
+    words = BASE.replace("qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B")
+    words += " --max-batch-size 300 --tensor-parallel 2"
     text = run(words)
     command = text[text.index("vllm serve") : text.index("'\nvLLM drafts") + 1]
     _, _, model, *options = shlex.split(command.replace("\\\n", ""))
     told = dict(zip(options[::2], options[1::2], strict=True))
     schedule = parse(told.pop("--speculative-config"))
     assert model == "Qwen/Qwen3-30B-A3B"
-    assert told == {"--tensor-parallel-size": "2", "--max-num-seqs": "64"}
+    assert told == {"--tensor-parallel-size": "2", "--max-num-seqs": "300"}
     assert schedule == parse(document(words)["fragment"])
     assert "vllm serve MODEL --max-num-seqs 64" in run(SMALL)
 
