@@ -276,7 +276,7 @@ POINTS = [
         "'-t'. It is --tensor-parallel here. --mem-fraction",
     ),
     (f"{GOOD} --top-p 1 --tp-size 8", "'--top-p'.", " --tp-size is --tensor-parallel."),
-    (f"{GOOD} --temp 1", "'--temp'. It is --temperature here."),
+    (f"{GOOD} --temp 1", "'--temp'. Here it is --temperature"),
     *(
         (f"{command} {typed} 1", f"No such option '{typed}'. It is --set {name}= here.")
         for command, typed, name in (
