@@ -33,8 +33,9 @@ def exposed_share(
         return np.asarray(host_time / (step + (gpu_time + _TINY)))
     host = host_time + launch_time
     launched = np.sqrt(gpu_time * gpu_time + launch_time * launch_time)
-    longest = np.maximum(np.maximum(step, launched), host)
-    return np.asarray((longest - gpu_time) / (host + _TINY))
+    beyond = host_time * host_time / (step + (gpu_time + _TINY))  # what is left of a difference
+    shown = np.maximum(beyond, launch_time * launch_time / (launched + (gpu_time + _TINY)))
+    return np.asarray(np.maximum(shown, host - gpu_time) / (host + _TINY))
 
 
 class Demand(NamedTuple):
