@@ -37,8 +37,6 @@ STEPS = Path(__file__).parent / "results/h200_vllm/steps.csv"
 RANDOM_HOST = "h200-random"
 RANDOM = {"routing_correlation": 0.0, "popularity_exponent": 0.0}
 """Routing of random weights over random tokens [-]."""
-LIMITS = {"limit": 1024, "eager": 0}
-"""Last words of names of configurations: the largest pass with a graph, 0 for none [token]."""
 
 
 def read_steps(path: Path, hardware: str = "h200") -> list[Served]:
@@ -51,7 +49,7 @@ def _run(row: Mapping[Any, Any], hardware: str, folder: Path) -> Served:
     """Return a point as a run."""
     target = shipped_model(str(row["model"]).replace("__", "/"))
     length = int(row["draft_length"])
-    limit = row.get("limit", LIMITS.get(str(row["name"]).rpartition("-")[2]))
+    limit = row.get("limit")
     lookup = {"proposal_rate": 1.0} if row["method"] == "ngram" else {}
     routing = RANDOM if load_architecture(target).is_moe else {}
     temperature = row.get("temperature", 0.0)

@@ -310,6 +310,7 @@ def test_records_are_frozen_dataclasses_of_named_fields() -> None:
         assert set(vars(cls).get("__annotations__", {})) <= {
             f.name for f in dataclasses.fields(cls)
         }
+        # of any dataclass, which the type of `cls` does not say
         assert cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
         assert all(field.kw_only for field in dataclasses.fields(cls))
 

@@ -161,7 +161,7 @@ class KernelErrors:
     deployment: FloatArray | float = 1.0
 
 
-def step_times(  # noqa: PLR0913 - all keyword-only but for the deployment
+def step_times(
     deployment: Deployment,
     *,
     batch_size: Numeric,
@@ -171,7 +171,6 @@ def step_times(  # noqa: PLR0913 - all keyword-only but for the deployment
     known: StepTimes | None = None,
     errors: KernelErrors | None = None,
     only: Only = "all",
-    prompts: Sequence[SequenceGroup] = (),
 ) -> StepTimes:
     r"""Return the times of a draft-and-verify step.
 
@@ -201,9 +200,6 @@ def step_times(  # noqa: PLR0913 - all keyword-only but for the deployment
         passes that do not depend on the length are taken.
     errors, only
         Factors on the time of kernels and of passes; which components of the passes are timed.
-    prompts
-        Chunks of prompts that the target's pass carries beside; that they make it too large for a
-        graph is left out, as of passes of prompts alone.
 
     Returns
     -------
@@ -226,11 +222,11 @@ def step_times(  # noqa: PLR0913 - all keyword-only but for the deployment
         speculating_share=share,
         speculating_chance=chance,
     )
-    forward = known.plain_pass if known else target_pass(d, (plain, *prompts), only)
+    forward = known.plain_pass if known else target_pass(d, plain, only)
     forward = forward if known else _launched(d, forward, B, B)
     is_tree = (gamma > 0) & ((verify_tokens != gamma + 1) | (deployment.tree_width > 1))
     tokens = verified.tokens_per_sequence
-    speculating = _launched(d, target_pass(d, (verified, *prompts), only), B, B * tokens)
+    speculating = _launched(d, target_pass(d, verified, only), B, B * tokens)
     is_idle, parts = gamma == 0, [*drafter.passes(gamma, verify_tokens)]
     if d.runs_idle_drafter and is_idle.any():
         parts.append(replace(drafter.idle_pass, count=np.asarray(is_idle, dtype=float)))

@@ -1,7 +1,8 @@
 """Steady states in closed form: the running batch, TPOT and TTFT that follow from a rate.
 
-Chunked-prefill interference is added once: steps here are without prefill, and each of the B - 1
-others is prefilled once while a request makes its tokens.
+Each of the B - 1 others is prefilled once while a request makes its tokens. Prompts that come at
+random share steps: with x prompts a step in the mean, 1 - exp(-x) of the steps have any, and these
+take what prompts cost together once, and what each costs alone for every one.
 """
 
 from dataclasses import dataclass
@@ -72,7 +73,11 @@ class SteadyState:
 
 
 def load_curves(
-    service: Service, requests: Requests, acceptance: Acceptance | None = None
+    service: Service,
+    requests: Requests,
+    acceptance: Acceptance | None = None,
+    *,
+    at_random: bool = True,
 ) -> LoadCurves | None:
     """Return what a request takes by how many run, from step times without prefill.
 
@@ -84,6 +89,8 @@ def load_curves(
         A server, whose limits bound how many run.
     requests, acceptance
         Requests whose lengths are averaged over, and how drafts fare at each position.
+    at_random
+        False of prompts that come spread out, as `predict` has them, each in a step of its own.
     """
     times, limits, drafts = service.times, service.limits, service.drafts
     if drafts.kind != BY_BATCH:
@@ -96,21 +103,27 @@ def load_curves(
     by_batch = np.array(drafts.by_batch)
     lengths = by_batch[np.minimum(sizes, len(by_batch) - 1)]
     output = float(requests.output_tokens.mean())
-    step, added, tokens = (np.empty(limit) for _ in range(3))
+    step, added, tokens, each = (np.empty(limit) for _ in range(4))
     every = max(requests.count // _PROMPTS, 1)
     prompts = requests.prompt_tokens[::every][:, None].astype(float)
     for k in np.unique(lengths):
         own = lengths == k
         tokens[own] = float(acceptance.expected_tokens_per_step(k)) if acceptance and k else 1.0
         step[own] = times.step_time(int(k), sizes[own], context)
-        chunks = np.maximum(sizes[own] - 1, 1), prompts, (prompts + 1) / 2
-        added[own] = times.prompt_time(int(k), *chunks).mean(axis=0)
+        others, seen = np.maximum(sizes[own] - 1, 1), (prompts + 1) / 2
+        one, half = (
+            times.prompt_time(int(k), others, read, seen).mean(axis=0)
+            for read in (prompts, prompts / 2)
+        )
+        added[own], each[own] = one, np.minimum(2 * (one - half), one)
     alone = times.prompt_time(int(lengths[0]), 0, prompts, (prompts + 1) / 2).mean()
-    share = np.minimum(tokens * (sizes - 1) / output, 1.0)  # of the steps that carry a prompt
-    left = (step**2 + share * (2 * step + added) * added) / (step + share * added) / 2
+    prompts_a_step = tokens * (sizes - 1) / output
+    share = -np.expm1(-prompts_a_step) if at_random else prompts_a_step
+    added_by_all = share * (added - each) + prompts_a_step * each
+    left = (step**2 + 2 * step * added_by_all + added_by_all * added) / (step + added_by_all) / 2
     return LoadCurves(
-        tpot=step / tokens + (sizes - 1) / output * added,
-        prefill=np.concatenate([[alone], step[:-1] + added[1:]]),
+        tpot=(step + added_by_all) / tokens,
+        prefill=np.concatenate([[alone], (step + prompts_a_step * each)[:-1] + added[1:]]),
         joining=np.concatenate([[0.0], left[:-1]]),
         output_tokens=output,
     )

@@ -186,9 +186,10 @@ class Study:
             prefill=prefill,
         )
 
-    def curves(self, policy: str) -> LoadCurves | None:
+    def curves(self, policy: str, *, at_random: bool = True) -> LoadCurves | None:
         """Return what the closed forms take of a policy, None of one that learns."""
-        return load_curves(self.service(policy), self.typical, self.accepted)
+        service = self.service(policy)
+        return load_curves(service, self.typical, self.accepted, at_random=at_random)
 
     def run(self, policy: str, arrivals: Arrivals, **options: Any) -> Run:
         """Return a run of a policy; options are those of `Service.run`."""
@@ -290,7 +291,8 @@ def _row(
 
 def _closed(study: Study, load: Arrivals, name: str) -> Iterator[tuple[str, float | None]]:
     """Yield running requests and times in closed form, None where there are none."""
-    curves, rate = None if study.prefill_servers else study.curves(name), load.request_rate
+    rate = load.request_rate
+    curves = None if study.prefill_servers else study.curves(name, at_random=bool(rate))
     state = chain_state(curves, rate) if curves and rate else None
     if curves and not rate:
         state = users_state(curves, load.users)

@@ -72,17 +72,19 @@ def test_rates_that_are_not_carried_have_no_state() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "work", "draft_length"),
+    ("target", "work", "draft_length", "most"),
     [
-        ("qwen3-8b", "code", 3),
+        ("qwen3-8b", "code", 3, 0.5),  # above, the batch wanders past where graphs end
         *slow(
-            ("qwen3-8b", "code", 0),
-            ("qwen3-30b-a3b", "summaries", 0),
-            ("qwen3-30b-a3b", "summaries", 3),
+            ("qwen3-8b", "code", 0, 0.7),
+            ("qwen3-30b-a3b", "summaries", 0, 0.7),
+            ("qwen3-30b-a3b", "summaries", 3, 0.7),
         ),
     ],
 )
-def test_closed_forms_are_near_the_simulator(target: str, work: str, draft_length: int) -> None:
+def test_closed_forms_are_near_the_simulator(
+    target: str, work: str, draft_length: int, most: float
+) -> None:
     deployment, _ = deploy(target=target, hardware="h100", drafter="eagle3")
     count, scheduler = 3000, usual_scheduler(deployment, 3)
     requests = draw_requests(Arrivals(request_rate=1.0), WORKLOADS[work], count, 1)
@@ -91,15 +93,14 @@ def test_closed_forms_are_near_the_simulator(target: str, work: str, draft_lengt
     service = prepare(deployment, scheduler, requests, 3, **how)
     found = load_curves(service, requests, acceptance)
     top = chain_state(found, 1e-3).largest_rate
-    # prompts that come together share a pass, which closed forms leave out as predict does
-    for share, off in ((0.2, 0.03), (0.5, 0.065), (0.7, 0.2)):
+    for share in (0.2, most):
         asked = draw_requests(Arrivals(request_rate=share * top), WORKLOADS[work], count, 1)
         run = service.run(asked)
         chain, root = chain_state(found, share * top), fluid_state(found, share * top)
-        assert run.mean_tpot == pytest.approx(float(chain.tpot), rel=off)
-        assert run.mean_tpot == pytest.approx(float(root.tpot), rel=off + 0.03)
-        assert run.running == pytest.approx(float(chain.running), rel=off + 0.02)
-        assert run.ttft[run.measured].mean() == pytest.approx(float(chain.ttft), rel=0.1)
+        assert run.mean_tpot == pytest.approx(float(chain.tpot), rel=0.02)
+        assert run.mean_tpot == pytest.approx(float(root.tpot), rel=0.04)
+        assert run.running == pytest.approx(float(chain.running), rel=0.03)
+        assert run.ttft[run.measured].mean() == pytest.approx(float(chain.ttft), rel=0.04)
 
 
 def test_closed_forms_learn_nothing() -> None:
