@@ -20,7 +20,7 @@ from specmodel.fit.measured import ServingTable, judge_serving, read_serving
 from specmodel.fit.measured.tables import Served
 from spread import fit_spread, least_spreads, without_engine
 
-LOAD = ("prompt_length", "output_length")
+LOAD = ("prompt_length", "output_length", "lockstep")
 """Points of a row without which no step carries prefill."""
 
 Change = Callable[[Served], Mapping[str, Any]]

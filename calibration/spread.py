@@ -138,8 +138,8 @@ def _least(rows: list[Served]) -> FloatArray:
     values: dict[str, Any] = {
         name: np.array([float(row.points[name]) for row in rows]) for name in rows[0].points
     }
-    load = (values.get(name) for name in ("prompt_length", "output_length"))
-    points, _ = plain_points(values["batch_size"], values["context_length"], *load)
+    load = (values.get(name) for name in ("context_length", "prompt_length", "output_length"))
+    points, _ = plain_points(values["batch_size"], *load, lockstep=values.get("lockstep"))
     points |= {"draft_length": np.zeros(()), "verify_tokens": np.ones(())}
     measured = np.array([row.measured for row in rows])
     room = np.array(

@@ -92,6 +92,9 @@ CASES = {
     f"predict {QWEN} --prompt-length 2000 --output-length 500": (
         *(WORDS, {"prompt_length": 2000, "output_length": 500}, {}),
     ),
+    f"predict {QWEN} --prompt-length 2000 --output-length 500 --lockstep": (
+        *(WORDS, {"prompt_length": 2000, "output_length": 500, "lockstep": True}, {}),
+    ),
     f"predict {QWEN} --draft-length 3 --verify-tokens 16 --tree-width 4 --tokens-per-step 2.6": (
         WORDS,
         {"draft_length": lengths(3), "verify_tokens": 16, "tree_width": 4, "tokens_per_step": 2.6},

@@ -75,7 +75,7 @@ def plan_schedule(
     refuse_given(case.given, ("draft_length", "batch_size"), "none, as a schedule has all")
     load = {
         name: single(name, case.points.get(name), "one, as a schedule is for one load")
-        for name in ("prompt_length", "output_length")
+        for name in ("prompt_length", "output_length", "lockstep")
     }
     typed, longest = case.points.get("context_length"), case.longest_draft()
     contexts = plain_points(1, typed, **load)[0]["context_length"].ravel()

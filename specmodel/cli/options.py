@@ -25,7 +25,7 @@ _WHERE = (*NAMES, "num_gpus", "changes", "may_not_fit", "force")
 """What says what runs where."""
 _OF_ACCEPTANCE = (*ACCEPTANCE, "measured_draft_length", "acceptance_spread")
 _MOST_CORRELATED = 0.5
-_OF_DRAFTS = ("verify_tokens", "max_draft_length")
+_OF_POINTS = ("lockstep", "verify_tokens", "max_draft_length")
 
 
 _PARSERS: dict[Any, Callable[[str, str], Any]] = {
@@ -44,7 +44,7 @@ def case_from(options: dict[str, Any], requests: int = HELD_REQUESTS) -> Case:
 
 def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return what options say of a case, by argument."""
-    told = {n: options[n] for n in (*_OF_ACCEPTANCE, *_OF_DRAFTS) if options.get(n) is not None}
+    told = {n: options[n] for n in (*_OF_ACCEPTANCE, *_OF_POINTS) if options.get(n) is not None}
     return where_from(options) | told | grid_from(options)
 
 

@@ -88,6 +88,11 @@ _CASE: _Options = {
         "  [default: none carried]",
     ),
     "output_length": ("VALUES", "Tokens that each request makes, with --prompt-length."),
+    "lockstep": (
+        bool,
+        "Equal requests are sent together, wave by wave, so that each meets at most half of the"
+        " others' prompts.  [default: all, as they come at random]",
+    ),
     "verify_tokens": (int, "Target tokens per sequence, for trees.  [default: draft length + 1]"),
     "tree_width": (
         int,

@@ -1,10 +1,15 @@
 """Seconds of a prompt's prefill, and how much of it steps carry for other requests."""
 
+from collections.abc import Mapping
+
+import numpy as np
+
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import draft_pass, target_pass
 from specmodel.cost.passes import PassTime
 from specmodel.layers.batch import SequenceGroup, sequence_group
+from specmodel.machines.hardware import HardwareProfile
 
 
 def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
@@ -45,16 +50,38 @@ def waiting(deployment: Deployment, time: PassTime) -> PassTime:
 
 
 def carried_prefill(
-    prefill_time: FloatArray, batch_size: FloatArray, output_length: FloatArray
+    deployment: Deployment, points: Mapping[str, FloatArray], prefill_time: FloatArray | float
 ) -> FloatArray:
     """Return the prefill of other requests that a plain step carries, for one token of each [s].
 
     In steady state, every request of a replica ends once in the time in which any of them makes its
     ``output_length`` tokens, and another takes its place. While it decodes, a request therefore
-    sees the prompts of the ``batch_size - 1`` others prefilled once each; its own came before its
+    sees the prompts of the other ``batch_size - 1`` prefilled once each; its own came before its
     first token. A step that makes several tokens a request carries that many times as much.
     Replicas with data-parallel attention prefill side by side. Fitted to published decode times of
     whole engines, the coefficient is 0.90 to 1.03; 1 is taken. A prompt is taken to wait for no
     other, and a step with a chunk of a prompt to take as long as both apart.
+
+    In ``lockstep``, equal requests are sent together and end together. Of a batch of B whose
+    prompts are prefilled k at a time, the first k see B - k prompts after their own first token,
+    the last ones none: (B - k) / 2 in the mean. Engines that prefill before they decode, as SGLang,
+    stay so from wave to wave. Where prompts are prefilled beside, it holds for the first wave:
+    requests then start, and end, k each step, and later ones see all others but those k.
     """
-    return (batch_size - 1) / output_length * prefill_time
+    requests = deployment.layout.requests_of_replica(points["batch_size"])
+    at_once = np.maximum(step_tokens(deployment.hardware) / points["prompt_length"], 1.0)
+    in_lockstep = np.maximum(requests - at_once, 0.0) / 2
+    met = np.where(points.get("lockstep", False), in_lockstep, requests - 1)
+    return np.asarray(met / points["output_length"] * prefill_time)
+
+
+def step_tokens(hardware: HardwareProfile) -> int:
+    """Return the tokens of a step that engines take by default on a GPU [token].
+
+    They are vLLM's (``EngineArgs.get_batch_defaults``, the usage OPENAI_API_SERVER). SGLang's
+    chunks are as long on GPUs of 70 GiB and more, A100s aside.
+    """
+    memory, is_small = hardware.memory.capacity_bytes, "a100" in hardware.name.lower()
+    if is_small or memory < 70 * 2**30:
+        return 2048
+    return 8192 if memory < 160 * 2**30 else 16384

@@ -158,8 +158,7 @@ def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[s
     drafts = draft_prefill_pass(deployment, points["prompt_length"])
     if drafts and points["draft_length"] > 0:
         prefill = prefill + drafts.gpu_time
-    own = deployment.layout.requests_of_replica(points["batch_size"])
-    prefills = carried_prefill(np.ones(()), own, points["output_length"])
+    prefills = carried_prefill(deployment, points, 1.0)
     return {"prefill_time": float(prefill), "prefills": float(prefills)}
 
 

@@ -25,12 +25,13 @@ from specmodel.cost.usual import TOLD, deployed, with_changes
 from specmodel.drafters.acceptance import load_acceptance
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.typical import TypicalHeads, measured_acceptance, typical_heads
+from specmodel.prediction.evaluate import LOAD, LOCKSTEP
 
 TYPICAL = {"typical-low": 0, "typical": 1, "typical-high": 2}
 """Names of acceptance that take what published heads of a kind reach."""
 ACCEPTANCE = ("acceptance", *FORMS)
 """Arguments that give an acceptance, of which one is taken."""
-POINTS = ("batch_size", "context_length", "prompt_length", "output_length", "verify_tokens")
+POINTS = ("batch_size", "context_length", *LOAD, LOCKSTEP, "verify_tokens")
 """Arguments that say at which points, draft lengths aside."""
 DEFAULT_BATCH_SIZES = tuple(2**i for i in range(9))
 """Batch sizes where none are given [request]."""
@@ -105,7 +106,7 @@ class Case:
     @property
     def alone(self) -> dict[str, Any]:
         """What was assumed, also that steps carry no prefill where no lengths were given."""
-        is_alone = not {"prompt_length", "output_length"} & self.given.keys()
+        is_alone = not {*LOAD} & self.given.keys()
         return {**({"prefill": "none carried"} if is_alone else {}), **self.assumed}
 
     @property

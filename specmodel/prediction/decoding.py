@@ -30,6 +30,7 @@ def decode(
     context_length: Numeric | None = None,
     prompt_length: Numeric | None = None,
     output_length: Numeric | None = None,
+    lockstep: bool = False,
     interval: bool = False,
     **others: Unpack[RunArguments],
 ) -> Prediction:
@@ -37,7 +38,7 @@ def decode(
 
     Parameters
     ----------
-    target, hardware, batch_size, context_length, prompt_length, output_length, interval
+    target, hardware, batch_size, context_length, prompt_length, output_length, lockstep, interval
         As in `specmodel.predict` [request] [token] [token] [token].
     **others
         How it runs: those of `cost.arguments.RunArguments`.
@@ -61,6 +62,7 @@ def decode(
         "context_length": context_length,
         "prompt_length": prompt_length,
         "output_length": output_length,
+        "lockstep": lockstep,
     }
     where = {"target": target, "hardware": hardware}
     case = case_of(where | points | others, is_drafting=False)
@@ -82,10 +84,12 @@ def decode_deployed(
     context_length: Numeric | None = None,
     prompt_length: Numeric | None = None,
     output_length: Numeric | None = None,
+    lockstep: Numeric | None = None,
     interval: bool = False,
 ) -> Prediction:
     """Predict plain decoding of a deployment as `deploy` gives it, without a drafter."""
-    points, told = plain_points(batch_size, context_length, prompt_length, output_length)
+    lengths = prompt_length, output_length
+    points, told = plain_points(batch_size, context_length, *lengths, lockstep=lockstep)
     points["draft_length"] = np.zeros(())
     evaluation = evaluate(deployment, points, Acceptance(acceptance_rate=0.0))
     shown = (*DECODE_COLUMNS, *LOAD_COLUMNS) if "prompt_length" in points else DECODE_COLUMNS

@@ -30,10 +30,13 @@ LIMITS = (*CAUSES, "none", "memory")
 LOAD = ("prompt_length", "output_length")
 """Coordinates of points where an engine prefills prompts between its steps."""
 
+LOCKSTEP = "lockstep"
+"""The coordinate that says whether requests are sent together, and again when all have ended."""
+
 _AT_ONCE = 2**20
 """Points, of drafts of several lengths, that are compared at a time [-]."""
 
-COORDINATES = ("batch_size", "context_length", *LOAD)
+COORDINATES = ("batch_size", "context_length", *LOAD, LOCKSTEP)
 """Coordinates that drafts of all lengths have in common."""
 
 
@@ -80,8 +83,7 @@ class Evaluation:
     def _carried(self, prefill: PassTime | None) -> FloatArray | float:
         if prefill is None:
             return 0.0
-        batch_size = self.deployment.layout.requests_of_replica(self.points["batch_size"])
-        return carried_prefill(prefill.total_time, batch_size, self.points["output_length"])
+        return carried_prefill(self.deployment, self.points, prefill.total_time)
 
     @property
     def forward_time(self) -> FloatArray:

@@ -24,7 +24,7 @@ from specmodel.prediction.cautions import (
     notes_at_best,
 )
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS
-from specmodel.prediction.evaluate import LOAD, evaluate, lengths_considered
+from specmodel.prediction.evaluate import LOAD, LOCKSTEP, evaluate, lengths_considered
 from specmodel.prediction.intervals import MAX_POINTS, central_intervals, states_errors
 from specmodel.prediction.outcome import Prediction, Turned
 
@@ -33,6 +33,8 @@ MOST = 1e9
 MOST_PROMPT = 1e7
 """Longest prompt and output that are accepted [token]."""
 DEFAULT_CONTEXT_LENGTH = 1024
+MET = ("prefill of all others", "prefill of others in lockstep")
+"""What is assumed of the prompts that a request meets: that they come at random, or in lockstep."""
 
 
 def predict(  # noqa: PLR0913 - keyword-only but for the two words
@@ -46,6 +48,7 @@ def predict(  # noqa: PLR0913 - keyword-only but for the two words
     context_length: Numeric | None = None,
     prompt_length: Numeric | None = None,
     output_length: Numeric | None = None,
+    lockstep: bool = False,
     verify_tokens: Numeric | None = None,
     max_draft_length: int | None = None,
     interval: bool = False,
@@ -82,6 +85,9 @@ def predict(  # noqa: PLR0913 - keyword-only but for the two words
     prompt_length, output_length
         Tokens of a prompt and tokens that each request makes, where steps carry the prefill of
         other requests (`cost.prefill.carried_prefill`); none is carried by default [token].
+    lockstep
+        Whether these are sent together, and again when all have ended, as by benchmarks whose
+        lengths are equal: each then meets at most half of the others' prompts.
     verify_tokens
         Tokens of each sequence in the verify pass, `draft_length` + 1 unless it is a tree [token].
     max_draft_length, interval, gpu_hour_price
@@ -111,6 +117,7 @@ def predict(  # noqa: PLR0913 - keyword-only but for the two words
         "context_length": context_length,
         "prompt_length": prompt_length,
         "output_length": output_length,
+        "lockstep": lockstep,
         "verify_tokens": verify_tokens,
         "max_draft_length": max_draft_length,
     }
@@ -252,12 +259,14 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     context_length: Numeric | None = None,
     prompt_length: Numeric | None = None,
     output_length: Numeric | None = None,
+    lockstep: Numeric | None = None,
     verify_tokens: Numeric | None = None,
     max_draft_length: int | None = None,
     interval: bool = False,
 ) -> Prediction:
     """Predict for a deployment and what was assumed of it, as `deploy` gives them."""
-    points, told = plain_points(batch_size, context_length, prompt_length, output_length)
+    lengths = prompt_length, output_length
+    points, told = plain_points(batch_size, context_length, *lengths, lockstep=lockstep)
     assumed = {**assumed, **told}
     block = deployment.drafter.block_size
     if max_draft_length is None:
@@ -307,10 +316,12 @@ def plain_points(
     context_length: Numeric | None,
     prompt_length: Numeric | None,
     output_length: Numeric | None,
+    *,
+    lockstep: Numeric | None = None,
 ) -> tuple[dict[str, FloatArray], dict[str, int | str]]:
-    """Return coordinates of points by name but for the draft, and the context if it is assumed.
+    """Return coordinates of points by name but for the draft, and what is assumed of them.
 
-    Under load the assumed context is the mean of a request.
+    Under load these are the mean context of a request, and how much prefill of others it meets.
     """
     lengths = dict(zip(LOAD, (prompt_length, output_length), strict=True))
     given = [name for name, value in lengths.items() if value is not None]
@@ -319,7 +330,11 @@ def plain_points(
         raise InputError(missing, None, f"a length, as {given[0]} is given")
     bounds: dict[str, Any] = {"minimum": 1, "maximum": MOST_PROMPT, "whole": True}
     load = {name: check(name, lengths[name], **bounds) for name in given}
-    told: dict[str, int | str] = {}
+    if lockstep is not None and np.any(lockstep):
+        if not load:
+            raise InputError(LOCKSTEP, True, "lengths of prompts and outputs with it")
+        load[LOCKSTEP] = np.asarray(lockstep, dtype=bool)
+    told: dict[str, int | str] = {"carried": MET[LOCKSTEP in load]} if load else {}
     if context_length is None and load:
         mean = np.asarray(load["prompt_length"] + np.floor(load["output_length"] / 2))
         told["context_length"] = int(mean.item()) if mean.size == 1 else "prompt + output / 2"

@@ -8,15 +8,13 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
+from specmodel.cost.prefill import step_tokens
 from specmodel.serving.loop import blocks_for
 from specmodel.serving.requests import Requests
 from specmodel.serving.state import Limits
 
 LIKE = "vLLM 0.33"
 """Whose scheduling and defaults these are."""
-_BY_MEMORY = ((160 * 2**30, 16384, 1024), (70 * 2**30, 8192, 1024), (0, 2048, 256))
-"""Token budget and running requests that its server takes by default, from so many bytes of a GPU
-(``EngineArgs.get_batch_defaults``, the usage OPENAI_API_SERVER; an A100 has those of the last)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +50,8 @@ class Scheduler:
 
 def usual_scheduler(deployment: Deployment, max_draft_length: int) -> Scheduler:
     """Return the limits that vLLM 0.33 takes by default on the GPUs of a deployment."""
-    memory, replicas = deployment.hardware.memory.capacity_bytes, deployment.layout.replicas
-    is_small = "a100" in deployment.hardware.name.lower()
-    _, tokens, running = (
-        _BY_MEMORY[-1] if is_small else next(r for r in _BY_MEMORY if memory >= r[0])
-    )
+    replicas, tokens = deployment.layout.replicas, step_tokens(deployment.hardware)
+    running = 256 if tokens == 2048 else 1024
     drafts = deployment.has_drafter and not deployment.drafter.is_lookup
     return Scheduler(
         max_running=running * replicas,

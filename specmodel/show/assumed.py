@@ -12,6 +12,7 @@ FIRST = ("routing_correlation", "host_speed")
 _MATTERING = {
     "context_length": "context {}",
     "prefill": "no prefill",
+    "carried": "{}",
     "host_speed": "mean host",
     "routing_correlation": "routing {}",
     "proposal_rate": "proposals in {} of steps",
@@ -22,8 +23,8 @@ _MATTERING = {
 YOURS = (
     *("names", "gpus", "tensor_parallel", "data_parallel", "expert_parallel"),
     *("draft_tensor_parallel", "drafter", "acceptance", "context_length", "prefill"),
-    *("batch_size", "draft_length", "engine", "stack", "max_draft_length", "memory_utilization"),
-    *("proposal_rate", "lookup_time", "weight_dtype"),
+    *("carried", "batch_size", "draft_length", "engine", "stack", "max_draft_length"),
+    *("memory_utilization", "proposal_rate", "lookup_time", "weight_dtype"),
 )
 """What a user would know and give."""
 CHANGES = "changes"

@@ -43,8 +43,9 @@ _LARGEST = (
 )
 """Columns of tables for people."""
 _TOGETHER = (
-    "Users start together. Where all lengths are alike their prompts stay together too, and a token"
-    " waits for half of those of the others; by formula, as in predict, they are spread out."
+    "Users start together. Where all lengths are alike and nothing is drafted, prompts that share a"
+    " step stay together, and a token waits for those of other steps alone; by formula, as in"
+    " predict, they are spread out, and it waits for all of the others'."
 )
 _SPARE = ("tpot_p90", "ttft_p90", "tpot_closed")
 _SPARE_LARGEST = ("running", "ttft_p90", "tpot_p90", "simulated_low")

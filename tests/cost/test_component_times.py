@@ -175,8 +175,26 @@ def test_a_spread_of_popularity_has_the_moments_of_such_popularities(monkeypatch
 
 def test_prefill_of_the_others_while_each_makes_its_tokens() -> None:
     """Of 101 requests the other hundred prefill 0.1 s each while one makes a thousand tokens."""
-    carried = carried_prefill(np.array([0.1, 0.1]), np.array([101.0, 1.0]), np.array(1000.0))
+    deployment, _ = deploy(target="qwen3-8b", hardware="h200")
+    points = {"batch_size": np.array([101.0, 1.0]), "output_length": np.array(1000.0)}
+    points["prompt_length"] = np.array(8192.0)
+    carried = carried_prefill(deployment, points, 0.1)
     np.testing.assert_allclose(carried, [0.01, 0.0], rtol=1e-12)
+
+
+@pytest.mark.parametrize(("prompt", "at_once"), [(8192, 1), (16384, 1), (4096, 2), (512, 16)])
+def test_in_lockstep_a_request_meets_the_prompts_after_its_own_step(
+    prompt: int, at_once: int
+) -> None:
+    """Steps of 8,192 tokens read so many prompts of 16 at a time, one wave after another."""
+    deployment, _ = deploy(target="qwen3-8b", hardware="h200")
+    points = {"batch_size": 16.0, "prompt_length": prompt, "output_length": 100.0, "lockstep": True}
+    given = {name: np.asarray(value) for name, value in points.items()}
+    met, read = [], 0
+    while read < 16:
+        read += at_once
+        met += [16 - read] * at_once
+    assert float(carried_prefill(deployment, given, 100.0)) == pytest.approx(np.mean(met))
 
 
 def test_at_the_ridge_point_the_data_sheet_takes_the_eighth_root_of_two() -> None:

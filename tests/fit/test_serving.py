@@ -91,6 +91,21 @@ def test_a_model_that_does_not_ship_is_not_another(typed):
         shipped_model(typed)
 
 
+@pytest.mark.parametrize(
+    ("backend", "context", "is_so"),
+    [
+        ("sglang", 1280, True),
+        ("sglang", 1152, False),
+        ("vllm", 1280, False),
+        ("sglang", None, False),
+    ],
+)
+def test_equal_lengths_go_in_lockstep_where_prompts_are_read_first(table, backend, context, is_so):
+    row = ROW | {"backend": backend, "mean_context": context}
+    read = read_serving(table(row if context else {n: row[n] for n in row if n != "mean_context"}))
+    assert [one.points["lockstep"] for one in read.rows] == [is_so]
+
+
 def test_gpus_are_found_in_any_spelling():
     assert [shipped_gpu(name) for name in ("h200", "B200_SXM", "gb200", "a100", "mi300x")] == [
         *("h200_sxm", "b200", "gb200", "a100_sxm_80gb", "mi300x")

@@ -119,8 +119,9 @@ def test_lengths_that_cannot_be_are_refused():
         {"prompt_length": 8},
         {"output_length": 8},
         {"prompt_length": 8.5, "output_length": 8},
+        {"lockstep": True},
     ):
-        with pytest.raises(specmodel.InputError, match=r"prompt_length|output_length"):
+        with pytest.raises(specmodel.InputError, match=r"prompt_length|output_length|lockstep"):
             specmodel.decode(**WHERE, batch_size=1, **bad)
 
 

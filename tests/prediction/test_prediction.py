@@ -20,6 +20,7 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times, target_pass
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
+from specmodel.cost.prefill import carried_prefill
 from specmodel.layers.batch import sequence_group
 from specmodel.layers.work import CAUSES
 from specmodel.machines.engine import EngineProfile, load_engine
@@ -595,3 +596,33 @@ def test_what_does_not_fit_is_a_column_and_the_warning_names_the_draft_length() 
     )
     marks = [line.split()[-2] for line in p.to_text(200).splitlines()[2:]]
     assert marks == ["yes", "yes", "no", "yes", "no", "no"]
+
+
+@pytest.mark.parametrize(
+    ("hardware", "prefill", "measured"),
+    [("8xh200", 0.662, 0.01244), ("8xb200", 0.334, 0.00684), ("4xgb300", 0.393, 0.00853)],
+)
+def test_waves_of_equal_requests_meet_half_of_the_prompts(
+    hardware: str, prefill: float, measured: float
+) -> None:
+    """GLM-5.2 in SGLang 0.5.13, 16 requests of 8,192 + 1,024 tokens that start together.
+
+    Published TPOTs, with the time of a prompt alone: met in full, as at random, prompts are too
+    much by a third and more.
+    """
+    how = {"weight_dtype": "fp8_block", "engine": "sglang", "drafter": "mtp", "draft_length": 5}
+    how |= {"tokens_per_step": 5.96, "batch_size": 16, "context_length": 8704}
+    alone = predict("glm-5.2", hardware, **how)
+    loaded = [
+        predict("glm-5.2", hardware, **how, prompt_length=8192, output_length=1024, lockstep=is_so)
+        for is_so in (False, True)
+    ]
+    at_random, together = (
+        alone.tpot + carried_prefill(p.deployment, p.evaluation.points, prefill) for p in loaded
+    )
+    assert at_random > 1.33 * measured
+    assert together == pytest.approx(measured, rel=0.17)
+    assert [p.assumptions["carried"] for p in loaded] == [
+        "prefill of all others",
+        "prefill of others in lockstep",
+    ]

@@ -9,6 +9,7 @@ from rows import slow
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.cost.deploying import deploy
+from specmodel.prediction.decoding import decode_deployed
 from specmodel.serving.closed_forms import (
     LoadCurves,
     chain_state,
@@ -17,7 +18,7 @@ from specmodel.serving.closed_forms import (
 )
 from specmodel.serving.limits import usual_scheduler
 from specmodel.serving.policies import drafting, fixed
-from specmodel.serving.requests import WORKLOADS, Arrivals, draw_requests
+from specmodel.serving.requests import WORKLOADS, Arrivals, Lengths, draw_requests
 from specmodel.serving.run import prepare
 
 
@@ -101,6 +102,21 @@ def test_closed_forms_are_near_the_simulator(
         assert run.mean_tpot == pytest.approx(float(root.tpot), rel=0.04)
         assert run.running == pytest.approx(float(chain.running), rel=0.03)
         assert run.ttft[run.measured].mean() == pytest.approx(float(chain.ttft), rel=0.04)
+
+
+@pytest.mark.parametrize("prompt", [2048, 8192])
+def test_a_wave_of_equal_requests_is_in_lockstep(prompt: int) -> None:
+    deployment, _ = deploy(target="qwen3-8b", hardware="h200")
+    lengths = Lengths(prompt_tokens=prompt, output_tokens=512)
+    requests = draw_requests(Arrivals(users=16), lengths, 16)
+    run = prepare(deployment, usual_scheduler(deployment, 0), requests, 0).run(requests)
+    load = {"batch_size": 16, "prompt_length": prompt, "output_length": 512}
+    together, at_random = (
+        float(decode_deployed(deployment, {}, **load, lockstep=is_so).tpot)
+        for is_so in (True, False)
+    )
+    assert run.tpot.mean() == pytest.approx(together, rel=0.03)
+    assert run.tpot.mean() < 0.95 * at_random
 
 
 def test_closed_forms_learn_nothing() -> None:

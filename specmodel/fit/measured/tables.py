@@ -25,6 +25,8 @@ from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
 
 MOST_QUEUED = 0.3  # with more time in queues, a row measures no batch of its size [-]
+MOST_UNEQUAL = 0.01  # share by which the lengths of lockstep differ from the longest at most [-]
+PREFILLS_FIRST = "sglang"  # stack of engines that prefill all prompts before they decode
 DEFAULT_CONTEXT = 1000  # context where a table of pairs has no lengths [token]
 
 PLAIN = ("model", "dtype", "system", "backend", "gpus", "isl", "osl", "concurrency")
@@ -106,7 +108,8 @@ def read_serving(path: str | Path) -> ServingTable:
     above `MOST_QUEUED`; pairs are not taken if usable is not true. Those of look-ups may have a
     proposal_rate, and any pair a context_length, which is that of its ``isl`` and ``osl`` if left
     out. ``isl`` and ``osl`` of plain rows are the longest lengths that were drawn; predictions are
-    for the mean lengths, by mean_context.
+    for the mean lengths, by mean_context. Where it says that all are as long, requests go in
+    lockstep under engines that prefill before they decode, as SGLang does.
     """
     table = read_table(path, _TEXTS, "serving", comments=False)
     if "measured_tpot_ms" in table:
@@ -148,6 +151,7 @@ def _plain_row(values: Mapping[str, Any], label: str) -> Served:
     spread = _whole(values, "expert_parallel", 1)
     context = _number(values, "mean_context", isl + osl / 2)
     shorter = context / (isl + osl / 2)
+    is_equal = "mean_context" in values and abs(shorter - 1) < MOST_UNEQUAL
     is_parallel = str(values.get("attention_data_parallel", False)).lower() == "true"
     model, system, backend = (_text(values, name) for name in ("model", "system", "backend"))
     where = _where(values, model, system, backend, values["dtype"])
@@ -161,6 +165,7 @@ def _plain_row(values: Mapping[str, Any], label: str) -> Served:
             "context_length": round(context),
             "prompt_length": max(round(isl * shorter), 1),
             "output_length": max(round(osl * shorter), 1),
+            "lockstep": is_equal and stack_of(backend) == PREFILLS_FIRST,
         },
         quantity="tpot",
         measured=_number(values, "measured_tpot_ms") / 1e3,
