@@ -213,6 +213,10 @@ def _drawing(a: Architecture, run: Pass) -> dict[str, Work]:
     return _whole(a, run) | {"sampling": sampling}
 
 
+_SQUARES_BYTES = 8
+"""Sums of squares of a token's queries and of its keys, in 32 bits [B]."""
+
+
 def _all_reduce(a: Architecture, run: Pass) -> Work:
     """Return an all-reduce after each mixer, each feed-forward block and the embedding.
 
@@ -228,10 +232,12 @@ def _all_reduce(a: Architecture, run: Pass) -> Work:
     of_extras = [extra.reduced(a.around) for extra in a.extras]
     summed, made = [size for size, _ in of_extras if size], [size for _, size in of_extras if size]
     reductions, size = mixed + blocks_reduced + 1, a.stream.residual_bytes
+    normed = sum(n for mixer, n in a.mixers.items() if mixer.norms_all_heads)
     reduced = messages.all_reduces(
         message,
-        run.num_tokens * ((reductions * a.hidden_size + sum(summed)) * size),
-        count=reductions + len(summed),
+        run.num_tokens
+        * ((reductions * a.hidden_size + sum(summed)) * size + normed * _SQUARES_BYTES),
+        count=reductions + len(summed) + normed,
         ranks=min(layout.tensor_parallel, layout.gpus_per_node),
     )
     logits = run.replica.num_logits * (a.vocabulary_size / 2 * size)

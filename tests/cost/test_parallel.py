@@ -371,3 +371,20 @@ def test_hardware_without_a_link_stays_alone() -> None:
     deployment, _ = deploy(target="mixtral-8x7b", drafter="ngram", hardware=alone)
     with pytest.raises(InputError, match=r"^draft_tensor_parallel: got 2"):
         dataclasses.replace(deployment, draft_tensor_parallel=2)
+
+
+def test_norms_over_all_heads_sum_squares_over_gpus() -> None:
+    model = load_architecture("minimax-m2.5")
+    by_heads = dataclasses.replace(
+        model,
+        layers=tuple(
+            dataclasses.replace(g, mixer=dataclasses.replace(g.mixer, norms_all_heads=False))
+            for g in model.layers
+        ),
+    )
+    own, others = (
+        pass_of(m, batch_size=3, layout=Layout(4)).components["all_reduce"]
+        for m in (model, by_heads)
+    )
+    assert own.reductions - others.reductions == 62
+    assert own.reduced_bytes - others.reduced_bytes == 3 * 62 * 8
