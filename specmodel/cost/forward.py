@@ -110,11 +110,10 @@ def pass_components(
 def _whole(a: Architecture, run: Pass) -> dict[str, Work]:
     """Return the components of all layers, and of what comes before and after them."""
     h, n = a.hidden_size, run.layout.tensor_parallel
-    count = a.num_norms - sum(extra.fused_norms(a.around) for extra in a.extras)
     components = {
         "embedding": look_up(run, width=a.embedding_size or h, made=h, dtype=a.activation_dtype),
         **_projection(a, run),
-        "norms": norms(run, count) + _done_by_all_reduces(a, run, count),
+        "norms": _norms(a, run),
     }
     for name, work in _of_layers(a, run):
         _add(components, name, work)
@@ -214,29 +213,24 @@ def _drawing(a: Architecture, run: Pass) -> dict[str, Work]:
     return _whole(a, run) | {"sampling": sampling}
 
 
-def _done_by_all_reduces(a: Architecture, run: Pass, num_norms: int) -> Work:
-    """Return, below 0, what norms do not do as an all-reduce before them does it in its kernel.
-
-    That is a launch, and reading what was reduced.
-    """
+def _norms(a: Architecture, run: Pass) -> Work:
+    """Return the work of norms; in kernels of all-reduces they neither launch nor read sums."""
+    work = norms(run, a.num_norms - sum(extra.fused_norms(a.around) for extra in a.extras))
     gpus, row_bytes = run.layout.tensor_parallel, a.stream.residual_bytes * a.hidden_size
     most = run.code.normed_tokens(a.name, run.compute_capability, gpus, row_bytes)
-    count = min(_reductions(a, run.layout), num_norms) if most else 0
-    if not count:
-        return Work(kind="elementwise", dtype=a.activation_dtype)
-    tokens = measured(tokens_apart, most) - run.num_tokens
-    return Work(
-        activation_bytes=tokens * (count * row_bytes),
-        kernels=(measured(share_apart, most) - 1) * count,
-        kind="elementwise",
-        dtype=a.activation_dtype,
+    inside = min(_reductions(a, run.layout), work.kernels) if most else 0
+    if not inside:
+        return work
+    read = run.num_tokens - measured(tokens_apart, most)
+    return replace(
+        work,
+        activation_bytes=work.activation_bytes - read * (inside * row_bytes),
+        kernels=work.kernels - (1 - measured(share_apart, most)) * inside,
     )
 
 
 def _reductions(a: Architecture, layout: Layout) -> int:
-    """Return the all-reduces of blocks and of the embedding [-]."""
-    if layout.tensor_parallel == 1:
-        return 0
+    """Return the all-reduces of blocks and of the embedding, on more GPUs than one [-]."""
     of_blocks = sum(part.reductions(layout) * n for part, n in a.feed_forwards.items())
     return of_blocks + sum(n for mixer, n in a.mixers.items() if mixer.output_size) + 1
 
