@@ -41,6 +41,7 @@ ENGINES: dict[str, dict[str, Any]] = {
         "source": "PR 12128 with spec v2 on H200, and what engines have in common",
         "code_read": "SGLang 0.5.23",
         "stack": "sglang",
+        "fuses_norms": True,
         "graphs": "sglang",
         "hides_host": "all",
         "draft_model_first": "verified",
@@ -59,6 +60,7 @@ ENGINES: dict[str, dict[str, Any]] = {
         "name": "TensorRT-LLM",
         "source": "NVIDIA on the latency of DeepSeek-R1, MTP, 8 B200",
         "stack": "trtllm",
+        "fuses_norms": True,
         "hides_host": "all",
     },
     "vllm": {
@@ -66,6 +68,7 @@ ENGINES: dict[str, dict[str, Any]] = {
         "source": "vLLM#32628, H100; blog on P-EAGLE, B200; a grid on GB200; random weights, H200",
         "code_read": "vLLM 0.33",
         "stack": "vllm",
+        "fuses_norms": True,
         "runs_idle_drafter": True,
         "split_tokens": 8,  # MAX_3D_QUERY_LEN
         "flash_split_tokens": 1,  # seqlenq_ngroups_swapped
@@ -116,6 +119,7 @@ def runs(path: Path) -> ServingTable:
         return table
     grid = [row for row in table.rows if row.labels["host"] == GRID]
     few = [row for row in grid[::EVERY] if row.points["batch_size"] != DIP]
+    few = [replace(row, deployment={**row.deployment, "temperature": 1.0}) for row in few]
     others = [row for row in table.rows if row.labels["host"] != GRID]
     engine = {f"engine.{name}": value for name, value in of_version("vllm", "0.24").items()}
     engine |= {"engine": "vllm"}

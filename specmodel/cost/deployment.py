@@ -14,7 +14,7 @@ from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, check
 from specmodel.drafters.passes import Drafter
 from specmodel.layers.batch import Layout
-from specmodel.layers.engines import EngineCode, engine_code, has_code
+from specmodel.layers.engines import NO_ENGINE, EngineCode, engine_code, has_code
 from specmodel.layers.states import Rollback, Slots, StateKeeping
 from specmodel.layers.work import Walk
 from specmodel.machines.engine import EngineProfile, Hiding, Overheads
@@ -179,7 +179,8 @@ class Deployment:
         code = engine_code(kernels if has_code(kernels) else self.stack)
         beside = self.engine.shared_beside if code.beside_tokens else ()
         exchange = self.engine.exchange or code.exchange
-        return replace(code, beside=beside, exchange=exchange)
+        limits = code.norm_limits if self.engine.fuses_norms else NO_ENGINE.norm_limits
+        return replace(code, beside=beside, exchange=exchange, norm_limits=limits)
 
     @cached_property
     def runs_idle_drafter(self) -> bool:

@@ -22,7 +22,8 @@ from specmodel.layers.blocks import Tokens, between, linear, norms
 from specmodel.layers.embeddings import look_up
 from specmodel.layers.engines import NO_ENGINE, EngineCode
 from specmodel.layers.feed_forward import RoutedExperts, active_experts_of
-from specmodel.layers.forms import Form, Quantity
+from specmodel.layers.forms import Form, Quantity, measured
+from specmodel.layers.residuals import share_apart, tokens_apart
 from specmodel.layers.run import Pass
 from specmodel.layers.states import NATIVE, StateKeeping
 from specmodel.layers.work import PassWork, Walk, Work
@@ -109,11 +110,10 @@ def pass_components(
 def _whole(a: Architecture, run: Pass) -> dict[str, Work]:
     """Return the components of all layers, and of what comes before and after them."""
     h, n = a.hidden_size, run.layout.tensor_parallel
-    fused = sum(extra.fused_norms(a.around) for extra in a.extras)
     components = {
         "embedding": look_up(run, width=a.embedding_size or h, made=h, dtype=a.activation_dtype),
         **_projection(a, run),
-        "norms": norms(run, a.num_norms - fused),
+        "norms": _norms(a, run),
     }
     for name, work in _of_layers(a, run):
         _add(components, name, work)
@@ -213,6 +213,32 @@ def _drawing(a: Architecture, run: Pass) -> dict[str, Work]:
     return _whole(a, run) | {"sampling": sampling}
 
 
+def _norms(a: Architecture, run: Pass) -> Work:
+    """Return the work of norms; in kernels of all-reduces they neither launch nor read sums."""
+    work = norms(run, a.num_norms - sum(extra.fused_norms(a.around) for extra in a.extras))
+    gpus, row_bytes = run.layout.tensor_parallel, a.stream.residual_bytes * a.hidden_size
+    most = run.code.normed_tokens(a.name, run.compute_capability, gpus, row_bytes)
+    inside = min(_reductions(a, run.layout), work.kernels) if most else 0
+    if not inside:
+        return work
+    read = run.num_tokens - measured(tokens_apart, most)
+    return replace(
+        work,
+        activation_bytes=work.activation_bytes - read * (inside * row_bytes),
+        kernels=work.kernels - (1 - measured(share_apart, most)) * inside,
+    )
+
+
+def _reductions(a: Architecture, layout: Layout) -> int:
+    """Return the all-reduces of blocks and of the embedding, on more GPUs than one [-]."""
+    of_blocks = sum(part.reductions(layout) * n for part, n in a.feed_forwards.items())
+    return of_blocks + sum(n for mixer, n in a.mixers.items() if mixer.output_size) + 1
+
+
+_SQUARES_BYTES = 8
+"""Sums of squares of a token's queries and of its keys, in 32 bits [B]."""
+
+
 def _all_reduce(a: Architecture, run: Pass) -> Work:
     """Return an all-reduce after each mixer, each feed-forward block and the embedding.
 
@@ -223,15 +249,15 @@ def _all_reduce(a: Architecture, run: Pass) -> Work:
     if layout.tensor_parallel == 1:
         return Work()
     message = ranks.all_reduce(layout.tensor_parallel, layout.gpus_per_node)
-    blocks_reduced = sum(part.reductions(layout) * n for part, n in a.feed_forwards.items())
-    mixed = sum(n for mixer, n in a.mixers.items() if mixer.output_size)
     of_extras = [extra.reduced(a.around) for extra in a.extras]
     summed, made = [size for size, _ in of_extras if size], [size for _, size in of_extras if size]
-    reductions, size = mixed + blocks_reduced + 1, a.stream.residual_bytes
+    reductions, size = _reductions(a, layout), a.stream.residual_bytes
+    normed = sum(n for mixer, n in a.mixers.items() if mixer.norms_all_heads)
     reduced = messages.all_reduces(
         message,
-        run.num_tokens * ((reductions * a.hidden_size + sum(summed)) * size),
-        count=reductions + len(summed),
+        run.num_tokens
+        * ((reductions * a.hidden_size + sum(summed)) * size + normed * _SQUARES_BYTES),
+        count=reductions + len(summed) + normed,
         ranks=min(layout.tensor_parallel, layout.gpus_per_node),
     )
     logits = run.replica.num_logits * (a.vocabulary_size / 2 * size)

@@ -3,7 +3,9 @@
 A row an engine, each figure from its source.
 """
 
+import re
 from dataclasses import dataclass
+from math import inf
 from typing import Literal, TypeAlias
 
 Exchange: TypeAlias = Literal["ranks", "copies", "gather"]
@@ -19,6 +21,9 @@ Rows: TypeAlias = tuple[int, ...] | None
 
 Multiples: TypeAlias = tuple[int, int]
 """What the model's width and the width of an expert's slice are padded to multiples of [-]."""
+
+Limits: TypeAlias = tuple[tuple[int, float], ...]
+"""Most bytes of an all-reduce by the GPUs that take part [-] [B]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +43,10 @@ class EngineCode:
     fused_tokens
         Tokens of a pass up to which mixed residual streams are written back and read for the next
         block by one kernel; 0 if never [token].
+    norm_limits, norm_tokens, norm_models
+        Up to which all-reduces one kernel does each with the norm behind it, by the compute
+        capability of the GPU, 0 for all others; in passes of up to how many tokens [token]; and how
+        names of the models begin that are run so, an expression.
     mxfp4_multiples
         Multiples that the model's width and that of an expert's slice are padded to in experts of
         mxfp4, by the major compute capability of the GPU, 0 for all others [-]. Memory counts them;
@@ -49,12 +58,25 @@ class EngineCode:
     beside_tokens: float = 0.0
     exchange: Exchange = "ranks"
     fused_tokens: float = 0.0
+    norm_limits: tuple[tuple[float, Limits], ...] = ((0, ()),)
+    norm_tokens: float = inf
+    norm_models: str = ""
     mxfp4_multiples: tuple[tuple[int, Multiples], ...] = ((0, (1, 1)),)
 
     def rows_together(self, compute_capability: float | None) -> Rows:
         """Return the tokens of a sequence that read index keys together on a GPU [token]."""
         rows = dict(self.index_rows)
         return rows.get(int(compute_capability or 0), rows[0])
+
+    def normed_tokens(
+        self, model: str, compute_capability: float | None, gpus: int, row_bytes: float
+    ) -> float:
+        """Return the tokens of a pass up to which all-reduces are fused with norms [token]."""
+        if not re.match(self.norm_models, model, re.IGNORECASE):
+            return 0.0
+        of_gpus = dict(self.norm_limits)
+        limits = dict(of_gpus.get(compute_capability or 0, of_gpus[0]))
+        return min(limits.get(gpus, 0) / row_bytes, self.norm_tokens)
 
     def padded_to(self, compute_capability: float | None) -> Multiples:
         """Return the multiples that experts of mxfp4 are padded to on a GPU [-]."""
@@ -64,6 +86,9 @@ class EngineCode:
 
 NO_ENGINE = EngineCode()
 """Kernels as vLLM's, one after another."""
+
+_MIB = 2**20
+_ANY = ((2, inf), (4, inf), (8, inf))
 
 _CODES = {
     # Index keys: DeepGEMM's kernel for paged keys takes one, two or four tokens of a sequence on
@@ -77,7 +102,15 @@ _CODES = {
     # Experts of mxfp4: FlashInfer's kernels of TensorRT-LLM on Blackwell, elsewhere Triton's
     # (`mxfp4_round_up_hidden_size_and_intermediate_size` in ``fused_moe/oracle/mxfp4.py``).
     # Streams: up to `_FUSED_POST_PRE_MAX_TOKENS` (``kernels/mhc/tilelang_kernels.py``).
+    # All-reduces with norms: FlashInfer's, on by default from 0.17 on (`FI_ALLREDUCE_FUSION_MAX_
+    # SIZE_MB` in ``passes/fusion/allreduce_rms_fusion.py`` of 0.33; eight GPUs of 10.3 had 2 MiB).
     "vllm": EngineCode(
+        norm_limits=(
+            (9.0, ((2, 64 * _MIB), (4, 2 * _MIB), (8, _MIB / 2))),
+            (10.0, ((2, 64 * _MIB), (4, 32 * _MIB), (8, _MIB))),
+            (10.3, ((2, 64 * _MIB), (4, 64 * _MIB), (8, 4 * _MIB))),
+            (0, ()),
+        ),
         beside_tokens=256.0,
         exchange="gather",
         fused_tokens=32.0,
@@ -90,7 +123,13 @@ _CODES = {
     # Exchange: DeepEP's kernels of low latency, by ``--moe-a2a-backend deepep``, which spreads
     # whole experts over all GPUs: a copy for each expert, in 8 bits with scales, and back in 16.
     # Experts of mxfp4: likewise (`create_weights` in ``quantization/mxfp4.py``).
+    # All-reduces with norms: FlashInfer's, of as many tokens (`FUSE_ALLREDUCE_MAX_BATCH_SIZE`), by
+    # default in models of a list (`_FLASHINFER_ALLREDUCE_FUSION_ARCHS` in
+    # ``arg_groups/overrides.py`` of 0.5.23; in ``server_args.py`` of 0.5.9 and 0.5.13).
     "sglang": EngineCode(
+        norm_limits=((9.0, _ANY), (10.0, _ANY), (10.3, _ANY), (0, ())),
+        norm_tokens=2048.0,
+        norm_models=r"deepseek|glm|gpt-oss|kimi-k2|qwen3.*-a\d|qwen3-next|qwen3\.5|nemotron",
         index_rows=((10, None), (0, (1,))),
         beside_tokens=512.0,
         exchange="copies",
@@ -98,7 +137,13 @@ _CODES = {
     ),
     # Shared experts: likewise in CUDA graphs (`maybe_execute_in_parallel` of its
     # ``_torch/modules/multi_stream_utils.py``, which vLLM's of the same name cites).
-    "trtllm": EngineCode(beside_tokens=512.0),
+    # All-reduces with norms: in these models (`RESIDUAL_RMS_NORM` in ``_torch/models`` of 1.x; that
+    # of dense Qwen3 has none), as far as its workspace goes (`max_workspace_size_auto`).
+    "trtllm": EngineCode(
+        beside_tokens=512.0,
+        norm_limits=((0, ((2, 16e6), (4, 8e6), (8, 8e6))),),
+        norm_models=r"deepseek|glm|gpt-oss|kimi-k2|llama|minimax-m3|qwen3.*-a\d",
+    ),
 }
 
 

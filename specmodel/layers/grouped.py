@@ -90,6 +90,9 @@ class GroupedAttention(GroupedHeads):
     has_value_projection
         Whether values have a matrix of their own. Without one they are the keys before norm and
         rotation (V = K), so that the cache holds both all the same.
+    norms_all_heads
+        Whether queries, and keys, are normed over all heads together, so that GPUs that share these
+        sum squares.
     has_own_cache
         Whether the layer makes keys and values. If not, it attends to those of an earlier layer of
         its kind: it has neither matrices nor a cache for them, but reads as much in a pass.
@@ -108,6 +111,7 @@ class GroupedAttention(GroupedHeads):
     value_head_dim: Size | None = None
     has_value_projection: bool = True
     has_own_cache: bool = True
+    norms_all_heads: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -106,6 +106,9 @@ class TokenMixer(LayerPart):
 
     output_component = "attention_projections"
 
+    norms_all_heads = False
+    """Whether queries, and keys, are normed over all heads: a sum over GPUs that share them."""
+
     is_recurrent = False
     """Whether a sequence has a state that each token changes, so that drafts cannot branch."""
 

@@ -33,6 +33,11 @@ def share_apart(carried: Carried, tokens: float) -> FloatArray:
     return np.clip(carried.replica.num_tokens / tokens - 1, 0, 1)
 
 
+def tokens_apart(carried: Carried, tokens: float) -> FloatArray:
+    """Return that share of the tokens of a pass [token]."""
+    return carried.replica.num_tokens * share_apart(carried, tokens)
+
+
 @dataclass(frozen=True, kw_only=True)
 class HyperConnections(Extra):
     """Several residual streams, of which each block reads a sum and adds to all (mHC, iHC).

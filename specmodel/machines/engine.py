@@ -188,6 +188,8 @@ class EngineProfile(Record):
     shared_beside
         Components that shared experts run beside on a second stream, up to a number of tokens
         (`layers.engines`); none if they take turns.
+    fuses_norms
+        Whether one kernel does small all-reduces with the norm behind (`layers.engines`).
     runs_idle_drafter
         Whether a drafter that is loaded runs, and is waited for, in steps that draft nothing: as in
         vLLM 0.33 under a schedule of draft lengths.
@@ -232,6 +234,7 @@ class EngineProfile(Record):
     state_time_factor: Factor = 1.0
     exchange: Exchange | None = None
     shared_beside: Annotated[tuple[Beside, ...], FROM_LIST] = ()
+    fuses_norms: bool = False
     runs_idle_drafter: bool = False
     split_tokens: SplitTokens | None = None
     flash_split_tokens: SplitTokens | None = None

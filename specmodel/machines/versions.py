@@ -14,10 +14,19 @@ _HEADS = ["head", "block head", "parallel head"]
 ROWS: dict[str, dict[tuple[int, ...], dict[str, Any]]] = {
     # asynchronous scheduling: VllmConfig.__post_init__; graphs of drafters in pieces:
     # llm_base_proposer.py (until #47460 captured and not used for draft models), whole ones and
-    # none: v1/worker/gpu/spec_decode; read in 0.14, 0.17, 0.20, 0.22, 0.24, 0.26, 0.27, 0.28, 0.30,
+    # none: v1/worker/gpu/spec_decode; all-reduces fused with norms: OPTIMIZATION_LEVEL_02 in
+    # config/vllm.py; read in 0.14, 0.17, 0.20, 0.22, 0.24, 0.26, 0.27, 0.28, 0.30,
     # 0.31 and 0.33
     "vllm": {
         (0, 14): {
+            "waits_for": [*_LOOKUPS, *_MODELS],
+            "in_pieces": _HEADS,
+            "one_by_one": _MODELS,
+            "graphs": "vllm-512",
+            "split_tokens": 1,
+            "fuses_norms": False,
+        },
+        (0, 17): {
             "waits_for": [*_LOOKUPS, *_MODELS],
             "in_pieces": _HEADS,
             "one_by_one": _MODELS,
@@ -46,9 +55,11 @@ ROWS: dict[str, dict[tuple[int, ...], dict[str, Any]]] = {
         (0, 31): {"waits_for": _LOOKUPS, "split_tokens": 1},
         (0, 33): {},
     },
-    # disable_overlap_schedule in arg_groups/speculative_hook.py; read in 0.5.13 and 0.5.23
+    # disable_overlap_schedule in arg_groups/speculative_hook.py; read in 0.5.13 and 0.5.23;
+    # all-reduces fused with norms on Hopper too from 0.5.9 on, not in 0.5.6
     "sglang": {
-        (0, 5, 13): {"waits_for": [*_LOOKUPS, "block head"]},
+        (0, 5, 6): {"waits_for": [*_LOOKUPS, "block head"], "fuses_norms": False},
+        (0, 5, 9): {"waits_for": [*_LOOKUPS, "block head"]},
         (0, 5, 23): {},
     },
 }

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from rows import each_row
 from strategies import pass_of
 
-from specmodel import predict
+from specmodel import decode, predict
 from specmodel.algebra import experts, routing
 from specmodel.algebra.acceptance import proposals
 from specmodel.algebra.collectives import all_reduce_time
@@ -27,6 +27,7 @@ from specmodel.drafters.models import ngram_drafter
 from specmodel.layers.attention import LatentAttention
 from specmodel.layers.batch import Layout
 from specmodel.layers.work import PassWork
+from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
 
@@ -371,3 +372,52 @@ def test_hardware_without_a_link_stays_alone() -> None:
     deployment, _ = deploy(target="mixtral-8x7b", drafter="ngram", hardware=alone)
     with pytest.raises(InputError, match=r"^draft_tensor_parallel: got 2"):
         dataclasses.replace(deployment, draft_tensor_parallel=2)
+
+
+@pytest.mark.parametrize(
+    ("engine", "target", "hardware", "gpus", "limit"),
+    [
+        ("vllm", "qwen3-32b", "b200", 8, 2**20 / (2 * 5120)),
+        ("vllm", "qwen3-32b", "h200", 4, 2**21 / (2 * 5120)),
+        ("sglang", "qwen3-30b-a3b", "h200", 2, 2048),
+        ("tensorrt-llm", "llama-3.1-70b", "h100", 4, 8e6 / (2 * 8192)),
+        ("vllm", "qwen3-32b", "a100", 4, 0),  # neither Hopper nor Blackwell
+        ("vllm", "qwen3-32b", "b200", 1, 0),
+        ("vllm-0.14", "qwen3-32b", "b200", 8, 0),
+        ("sglang", "qwen3-32b", "h200", 2, 0),  # none of its models that do
+    ],
+)
+def test_norms_in_the_kernels_of_all_reduces_launch_nothing_up_to_a_limit(
+    engine: str, target: str, hardware: str, gpus: int, limit: float
+) -> None:
+    where = {"target": target, "hardware": hardware, "tensor_parallel": gpus}
+    sizes = np.array([1, 64, 300, 700, 3000, 5000])
+    plain = load_engine(engine)
+    engines = plain, dataclasses.replace(plain, fuses_norms=False)
+    own, others = (
+        decode(**where, engine=e, batch_size=sizes).times.forward.work().components["norms"]
+        for e in engines
+    )
+    model = load_architecture(target)
+    shares = np.clip(2 - sizes / limit, 0, 1) if limit else 0.0 * sizes
+    assert model.num_norms == 2 * model.num_layers + 1  # one behind each all-reduce
+    np.testing.assert_allclose(others.kernels - own.kernels, shares * model.num_norms)
+    read = sizes * shares * model.num_norms * 2 * model.hidden_size
+    np.testing.assert_allclose(others.activation_bytes - own.activation_bytes, read)
+
+
+def test_norms_over_all_heads_sum_squares_over_gpus() -> None:
+    model = load_architecture("minimax-m2.5")
+    by_heads = dataclasses.replace(
+        model,
+        layers=tuple(
+            dataclasses.replace(g, mixer=dataclasses.replace(g.mixer, norms_all_heads=False))
+            for g in model.layers
+        ),
+    )
+    own, others = (
+        pass_of(m, batch_size=3, layout=Layout(4)).components["all_reduce"]
+        for m in (model, by_heads)
+    )
+    assert own.reductions - others.reductions == 62
+    assert own.reduced_bytes - others.reduced_bytes == 3 * 62 * 8

@@ -228,19 +228,20 @@ def test_a_pair_is_judged_by_its_speedup_or_else_by_the_step(table):
     assert judged["measured"].tolist() == [1.6, 0.009]
 
 
-@pytest.mark.parametrize(("engine", "version", "notes", "profile"), [
-    ("sglang", "branch of 2026-04", "speculation without overlap (v1)", "sglang-v1"),
-    ("sglang", "main 2025-10 (0.5.4)", "spec v2 overlap, fa3", "sglang"),
-    ("sglang", "0.5.6", "", "sglang-v1"),
-    ("vllm", "0.28 (V1)", "", "vllm"),
-    ("vllm", "0.8.5 (V1)", "", "vllm-moesd-2025"),
+@pytest.mark.parametrize(("engine", "version", "notes", "profile", "waits_for"), [
+    ("sglang", "branch of 2026-04", "speculation without overlap (v1)", "sglang-v1", None),
+    ("sglang", "main 2025-10 (0.5.4)", "v2 overlap", "sglang", ["ngram", "suffix", "block head"]),
+    ("sglang", "0.5.6", "", "sglang-v1", None),
+    ("vllm", "0.28 (V1)", "", "vllm", ["ngram", "suffix"]),
+    ("vllm", "0.8.5 (V1)", "", "vllm-moesd-2025", None),
 ])  # fmt: skip
-def test_the_profile_of_an_engine_follows_from_its_version(engine, version, notes, profile):
+def test_the_profile_of_an_engine_follows_from_its_version(
+    engine, version, notes, profile, waits_for
+):
     """Of SGLang, the first and second speculation; of vLLM, V1 is the name of an API."""
     found, changes = profile_of(engine, version, notes)
     assert found == profile
-    is_old = version == "0.28 (V1)"
-    assert changes.get("engine.waits_for") == (["ngram", "suffix"] if is_old else None)
+    assert changes.get("engine.waits_for") == waits_for
 
 
 def test_pairs_that_cannot_be_judged_are_named(table):

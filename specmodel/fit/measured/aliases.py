@@ -128,18 +128,16 @@ def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, di
     if stack not in _FIRST_OF:
         return "tensorrt-llm", changes
     first, current, before = _FIRST_OF[stack]
+    number = re.search(r"(?<![\d.])(\d+)\.(\d+)(?:\.(\d+))?", version)
+    is_old = "2025" in version
+    if number:
+        is_old = tuple(int(part) for part in number.groups("0")) < first
     said = re.search(r"\bv([12])\b", f"{version} {notes}") if stack == "sglang" else None
     if said:
-        return (current if said[1] == "2" else before), changes
-    number = re.search(r"(?<![\d.])(\d+)\.(\d+)(?:\.(\d+))?", version)
-    if number:
-        told = tuple(int(part) for part in number.groups("0"))
-        is_old = told < first
-        if not is_old:
-            own = of_version(current, number[0])
-            changes |= {f"engine.{name}": value for name, value in own.items()}
-    else:
-        is_old = "2025" in version
+        is_old = said[1] == "1"
+    if number and not is_old:
+        own = of_version(current, number[0])
+        changes |= {f"engine.{name}": value for name, value in own.items()}
     return (before if is_old else current), changes
 
 

@@ -21,6 +21,7 @@ from specmodel.fit.measured.aliases import (
     stack_of,
 )
 from specmodel.fit.measured.parse_cells import Cells, check_milliseconds
+from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
 
@@ -156,6 +157,10 @@ def _plain_row(values: Mapping[str, Any], label: str) -> Served:
     model, system, backend = (_text(values, name) for name in ("model", "system", "backend"))
     where = _where(values, model, system, backend, values["dtype"])
     first_token = _number(values, "measured_ttft_ms", np.nan)
+    told = _said(values.get("backend_version")) or _said(values.get("date"))
+    profile, changes = profile_of(backend, told)
+    name = "engine.fuses_norms"
+    where[name] = changes.get(name, load_engine(profile).fuses_norms)
     return Served(
         row=label,
         labels=_labels(values, where, "model", "dtype", "backend"),

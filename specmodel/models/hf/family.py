@@ -90,6 +90,8 @@ class Family(Record):
     """Width of a head where no key says it; hidden_size / heads if None."""
     has_output_gate: bool = False
     """Whether attention may have a gate as wide as its queries."""
+    norms_all_heads: bool = False
+    """Whether queries, and keys, are normed over all heads."""
     heads: str | None = None
     """Rule for query heads that differ between layers: listed, or of windows."""
     linear: str = "gated delta net"

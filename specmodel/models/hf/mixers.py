@@ -63,6 +63,8 @@ def attention(reader: Reader) -> Fields:
     fields = grouped_heads(reader, "", {"num_key_value_heads": kv_heads, "head_dim": width})
     if family.has_output_gate:
         fields["has_output_gate"] = reader.flag("attn_output_gate", True)
+    if family.norms_all_heads:
+        fields["norms_all_heads"] = True
     return fields
 
 
