@@ -206,7 +206,7 @@ WORDS = {
     "step_times": "times.csv",
     "trace": "trace.jsonl own.csv own.jsonl code-ngram math-ngram+chat-eagle preset.toml",
     "policies": (
-        "none oracle greedy best-fixed fixed:9 bandit sglang cascade:first_draft_length=1"
+        "none oracle best-fixed fixed:9 bandit sglang cascade:first_draft_length=1"
         " goodput:memory=5 table:lengths.json nowhere:Policy fixed: cascade:backoff_factor=0,none"
     ),
     "arrivals": "poisson gamma:0.5 gamma:20 gamma:100 gamma:nan bursts:8 bursts:1000 bursts:0",
