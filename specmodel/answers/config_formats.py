@@ -69,7 +69,13 @@ class ConfigFormat:
 
 
 def config_format(name: str) -> ConfigFormat:
-    """Return how an engine takes a schedule."""
+    """Return how an engine takes a schedule.
+
+    Parameters
+    ----------
+    name
+        One of `CONFIG_FORMATS`.
+    """
     if name not in CONFIG_FORMATS:
         raise InputError("config_format", name, f"one of: {', '.join(CONFIG_FORMATS)}")
     return CONFIG_FORMATS[name]

@@ -200,7 +200,10 @@ def _ids(values: Any, name: str) -> TokenIds:
 def read_tokens(path: str | Path) -> tuple[list[TokenIds], list[TokenIds]]:
     """Return prompts and outputs of a file of JSON lines, one request a line, none skipped.
 
-    Each line has prompt_token_ids and output_token_ids; other keys are ignored.
+    Parameters
+    ----------
+    path
+        Each line has prompt_token_ids and output_token_ids; other keys are ignored.
     """
     prompts, outputs = list[TokenIds](), list[TokenIds]()
     for where, row in json_lines(path, "input"):

@@ -1,5 +1,6 @@
 """`specmodel simulate`: what it says of policies that cannot be used."""
 
+import re
 import shlex
 
 from rows import each_row
@@ -92,29 +93,29 @@ SETTING = [
     ),
     *(
         policy_case(
-            f"{name}:{setting}={value}", f"--policy {name} {setting}: {said_of(given)}", "expec"
+            f"{re.sub('[ .]', ':', place)}={value}", f"--policy {place}: {said_of(given)}", "expec"
         )
-        for name, setting, value, given in (
-            ("goodput", "window", "0", "0"),
-            ("goodput", "window", "1.5", "1.5"),
-            ("goodput", "window", "x", "'x'"),
-            ("goodput", "first_acceptance_rate", "1", "1"),
-            ("goodput", "first_acceptance_rate", "NaN", "nan"),
-            ("goodput", "probe_interval", "1.5", "1.5"),
-            ("sglang", "num_steps", "2", "2"),
-            ("sglang", "ema_alpha", "0", "0"),
-            ("sglang", "ema_alpha", "x", "'x'"),
-            ("sglang", "warmup_batches", "x", "'x'"),
-            ("sglang", "warmup_batches", "-1", "-1"),
-            ("sglang", "update_interval", "1.5", "1.5"),
-            ("sglang", "config", "absent.json", "'absent.json'"),
-            ("sglang", "config", "malformed.json", "'malformed.json'"),
-            ("sglang", "config", "list.json", "[]"),
-            ("sglang", "config", "null.json", "None"),
-            ("bandit", "discount", "0", "0"),
-            ("bandit", "discount", "x", "'x'"),
-            ("bandit", "width", "Infinity", "inf"),
-            ("bandit", "width", "true", "True"),
+        for place, value, given in (
+            ("goodput window", "0", "0"),
+            ("goodput window", "1.5", "1.5"),
+            ("goodput window", "x", "'x'"),
+            ("goodput first_acceptance_rate", "1", "1"),
+            ("goodput first_acceptance_rate", "NaN", "nan"),
+            ("goodput probe_interval", "1.5", "1.5"),
+            ("sglang num_steps", "2", "2"),
+            ("sglang.ema_alpha", "0", "0"),
+            ("sglang.ema_alpha", "x", "'x'"),
+            ("sglang.warmup_batches", "x", "'x'"),
+            ("sglang.warmup_batches", "-1", "-1"),
+            ("sglang.update_interval", "1.5", "1.5"),
+            ("sglang config", "absent.json", "'absent.json'"),
+            ("sglang config", "malformed.json", "'malformed.json'"),
+            ("sglang config", "list.json", "'list.json'"),
+            ("sglang config", "null.json", "'null.json'"),
+            ("bandit discount", "0", "0"),
+            ("bandit discount", "x", "'x'"),
+            ("bandit width", "Infinity", "inf"),
+            ("bandit width", "true", "True"),
         )
     ),
     *(
@@ -184,7 +185,9 @@ SETTING = [
 CASES = [
     *OWN,
     *SETTING,
-    policy_case("sglang:config=bare.json", "--policy sglang config 1: got [2, 4]", "an object"),
+    policy_case(
+        "sglang:config=bare.json", "--policy sglang config 1: got [2, 4]", "a valid dictionary"
+    ),
     (f"{MEASURED} --policy-state batch", "--policy-state", "'request', 'server'"),
     (f"{MEASURED} --fixed-context", "--step-times: got 'times.csv'", "no --fixed-context"),
     (
