@@ -226,20 +226,20 @@ def test_a_plain_set_phase_is_the_new_baseline() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_trials": 0}, "cascade max_trials: got 0; expected a whole number of at least 1"),
-        ({"trial_iterations": 2.5}, "cascade trial_iterations: got 2.5"),
-        ({"set_iterations": True}, "cascade set_iterations: got True"),
-        ({"climb": 1}, "cascade climb: got 1; expected true or false"),
-        ({"tolerance": -0.1}, "cascade tolerance: got -0.1"),
-        ({"tolerance": float("nan")}, "cascade tolerance: got nan"),
-        ({"first_draft_length": 8}, "cascade first_draft_length: got 8; expected at most max_dr"),
-        ({"first_direction": "left"}, "cascade first_direction: got 'left'; expected by utility"),
+        ({"max_trials": 0}, "max_trials: got 0; expected greater than or equal to 1"),
+        ({"trial_iterations": 2.5}, "trial_iterations: got 2.5"),
+        ({"set_iterations": True}, "set_iterations: got True"),
+        ({"climb": 1}, "climb: got 1; expected a valid boolean"),
+        ({"tolerance": -0.1}, "tolerance: got -0.1"),
+        ({"tolerance": float("nan")}, "tolerance: got nan"),
+        ({"first_draft_length": 8}, "first_draft_length: got 8; expected at most max_draft_length"),
+        ({"first_direction": "left"}, "first_direction: got 'left'; expected 'by utility'"),
     ],
 )
 def test_settings_that_do_not_do(settings, message) -> None:
     with pytest.raises(InputError) as caught:
-        CascadeSettings(**settings)
-    assert str(caught.value).startswith(message)
+        Cascade.by_settings([1.0] * 8, **settings)
+    assert str(caught.value).startswith(f"cascade.{message}")
 
 
 def test_a_policy_is_known_by_the_class_in_its_module() -> None:

@@ -11,15 +11,17 @@ import json
 import re
 import stat
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from specmodel.base.errors import InputError
 from specmodel.base.files import file_mode, write_bytes
+from specmodel.base.records import Record, build
+from specmodel.base.schemas import Setting
 from specmodel.replay.traces.record import (
     COLUMNS,
     LONGEST_DRAFT,
@@ -30,8 +32,7 @@ from specmodel.replay.traces.record import (
     collect_trace,
 )
 
-SCHEMA = "specmodel-trace"
-SCHEMA_VERSION = 1
+SCHEMA: Literal["specmodel-trace"] = "specmodel-trace"
 WRITTEN = ".jsonl"
 SUFFIXES = (WRITTEN, ".csv", ".parquet")
 AT = re.compile(r"accepted_tokens_at_([1-9]\d{0,2})")
@@ -53,6 +54,17 @@ Rows = Iterator[tuple[str, Any]]
 """Pairs of a place in a file, as errors name it, and the value that is there."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Header(Record):
+    """First line of a trace: the longest draft recorded [token], requests [request], metadata."""
+
+    schema: Literal["specmodel-trace"] = SCHEMA
+    schema_version: Literal[1]
+    max_draft_length: Annotated[int, Setting(ge=1, le=LONGEST_DRAFT)]
+    num_requests: Annotated[int, Setting(ge=1, le=MAX_POSITIONS)]
+    metadata: Mapping[str, str]
+
+
 def read_trace(path: str | Path) -> Trace:
     """Return the trace of a file; a line or request at fault is named, never skipped.
 
@@ -72,7 +84,7 @@ def read_trace(path: str | Path) -> Trace:
         header, rows = _with_header(itertools.chain([(where, first)], rows))
     else:
         header = _header(first, where)
-    longest, positions = header["max_draft_length"], 0
+    longest, positions = header.max_draft_length, 0
     prompts: list[int] = []
     requests: list[tuple[Counts, ...]] = []
     columns, more = [*COLUMNS], [PROMPT]
@@ -85,16 +97,16 @@ def read_trace(path: str | Path) -> Trace:
         requests.append(check_request({name: row[name] for name in columns}, longest, where))
         positions += len(requests[-1][0])
         check_positions(positions, where)
-    if len(requests) != header["num_requests"]:
-        expected = f"num_requests = {header['num_requests']}, as in its header"
+    if len(requests) != header.num_requests:
+        expected = f"num_requests = {header.num_requests}, as in its header"
         raise InputError(name, f"{len(requests)} requests", expected)
     known = np.array(prompts, dtype=np.int64) if prompts else None
     lengths = [_length_of(name) for name in columns[len(COLUMNS) :]]
-    trace = collect_trace(requests, longest, header["metadata"], lengths)
+    trace = collect_trace(requests, longest, header.metadata, lengths)
     return replace(trace, prompt_tokens=known)
 
 
-def _with_header(rows: Rows) -> tuple[dict[str, Any], Rows]:
+def _with_header(rows: Rows) -> tuple[Header, Rows]:
     """Return the header that requests without one are taken to have, and their proposals."""
     kept, most, positions = list[tuple[str, Any]](), 1, 0
     for where, row in rows:
@@ -107,7 +119,7 @@ def _with_header(rows: Rows) -> tuple[dict[str, Any], Rows]:
         positions += len(counts)
         check_positions(positions, where)
     taken = {TAKEN: f"drafts of {most} tokens at each position"} if told == ACCEPTED else {}
-    header = {"max_draft_length": most, "num_requests": len(kept), "metadata": taken}
+    header = Header(schema_version=1, max_draft_length=most, num_requests=len(kept), metadata=taken)
     return header, (
         (where, {PROPOSED: [most] * len(row[ACCEPTED]), **row} if told == ACCEPTED else row)
         for where, row in kept
@@ -152,7 +164,7 @@ def write_trace(trace: Trace, path: str | Path) -> None:
     """
     header = {
         "schema": SCHEMA,
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": 1,
         "max_draft_length": trace.max_draft_length,
         "num_requests": trace.num_requests,
         "metadata": dict(trace.metadata),
@@ -245,25 +257,12 @@ def _table_rows(path: str | Path, name: str) -> Rows:
         yield where, row
 
 
-def _header(header: Any, where: str) -> dict[str, Any]:
+def _header(header: Any, where: str) -> Header:
     """Return the header of a trace of this version; refuse anything else."""
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
         expected = f'a header with "schema": "{SCHEMA}", or requests with {ACCEPTED}'
         raise InputError(where, header, expected)
-    version = header.get("schema_version")
-    if version != SCHEMA_VERSION or isinstance(version, bool):
-        raise InputError(f"{where} schema_version", version, str(SCHEMA_VERSION))
-    counts = {"max_draft_length": LONGEST_DRAFT, "num_requests": MAX_POSITIONS}
-    _only_keys(header, ("schema", "schema_version", *counts, "metadata"), where)
-    for name, most in counts.items():
-        if type(header[name]) is not int or not 1 <= header[name] <= most:
-            raise InputError(f"{where} {name}", header[name], f"a whole number from 1 to {most}")
-    if not isinstance(header["metadata"], dict):
-        raise InputError(f"{where} metadata", header["metadata"], "an object of texts")
-    for key, value in header["metadata"].items():
-        if not isinstance(value, str):
-            raise InputError(f"{where} metadata.{key}", value, "a text")
-    return header
+    return build(Header, header, where)
 
 
 def _only_keys(row: Any, keys: Collection[str], where: str) -> None:

@@ -70,25 +70,25 @@ OWN = [
 SETTING = [
     policy_case(f"cascade:max_trials={'[' * 90_000}", "--policy: got", "JSON that is not so deep"),
     *(
-        policy_case(f"cascade:{name}={value}", f"--policy cascade {name}: got {given}", expected)
+        policy_case(f"cascade:{name}={value}", f"--policy cascade.{name}: got {given}", expected)
         for name, value, given, expected in (
             ("max_draft_length", "30", "30", "at most 7, the longest"),
-            ("max_draft_length", "0", "0", "at least 1"),
-            ("max_draft_length", "x", "'x'", "a whole number"),
+            ("max_draft_length", "0", "0", "greater than or equal to 1"),
+            ("max_draft_length", "x", "'x'", "a valid integer"),
             ("first_draft_length", "9", "9", "at most max_draft_length = 7"),
-            ("max_trials", "3.5", "3.5", "a whole number"),
-            ("max_trials", "true", "True", "a whole number"),
-            ("set_iterations", "1e9", "1000000000.0", "a whole number"),
-            ("set_iterations", "1000000001", "1000000001", "at most 1000000000"),
-            ("trial_iterations", "1" + "0" * 30, "1000", "at most 1000000000"),
-            ("backoff_factor", "0", "0", "at least 1"),
+            ("max_trials", "3.5", "3.5", "a valid integer"),
+            ("max_trials", "true", "True", "a valid integer"),
+            ("set_iterations", "1e9", "1000000000.0", "a valid integer"),
+            ("set_iterations", "1000000001", "1000000001", "less than or equal to 1000000000"),
+            ("trial_iterations", "1" + "0" * 30, "1000", "less than or equal to 1000000000"),
+            ("backoff_factor", "0", "0", "greater than or equal to 1"),
             *(
-                ("tolerance", value, given, "a number of at least 0")
+                ("tolerance", value, given, "expected")
                 for value, given in (("x", "'x'"), ("-1", "-1"), ("NaN", "nan"), ("true", "True"))
             ),
-            ("climb", "1", "1", "true or false"),
-            ("early_exit", "yes", "'yes'", "true or false"),
-            ("first_direction", "left", "'left'", "by utility, up or down"),
+            ("climb", "1", "1", "a valid boolean"),
+            ("early_exit", "yes", "'yes'", "a valid boolean"),
+            ("first_direction", "left", "'left'", "'by utility', 'up' or 'down'"),
         )
     ),
     *(
