@@ -35,7 +35,7 @@ from specmodel.serving.run import has_numba
 from specmodel.serving.study import Row, Study, under_load
 from specmodel.serving.trial import RUNS, Trial
 
-LIMITS = ("max_running", "token_budget", "block_size", "reserved_tokens", "prefill_interval")
+LIMITS = ("max_running", "token_budget", "block_size", "reserved_tokens")
 OF_SEARCH = ("for_rate", "replications", "attainment")
 """What only a search for the largest rate takes."""
 FOR_LARGEST = "a target with it, and no rates or users, as it is for the largest rate"
