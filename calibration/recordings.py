@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from specmodel.base.errors import InputError
-from specmodel.replay.traces import Trace, ngram_trace, write_trace
+from specmodel.replay.traces import Trace, ngram_trace
 
 LIST = Path(__file__).parent / "tables/recorded_files.csv"
 WRITTEN = Path(__file__).parents[1] / "notebooks/data"
@@ -137,6 +138,18 @@ def trace_of(texts: list[Recorded], look_up: str) -> Trace:
     )  # fmt: skip
 
 
+def write_table(trace: Trace, path: Path) -> None:
+    """Write a trace as a table with a row for each position."""
+    lengths, prompts = trace.output_tokens, np.asarray(trace.prompt_tokens, np.int32)
+    columns = {
+        "request": np.repeat(np.arange(trace.num_requests, dtype=np.int16), lengths),
+        "prompt_tokens": np.repeat(prompts, lengths),
+        "proposed_tokens": trace.proposed_tokens,
+        "accepted_tokens": trace.accepted_tokens,
+    }
+    pd.DataFrame(columns).to_parquet(path)
+
+
 def main(words: list[str]) -> None:
     folders = [Path(word) for word in words if not word.startswith("--")]
     if "--collect" in words:
@@ -147,7 +160,7 @@ def main(words: list[str]) -> None:
         for look_up in LOOK_UPS:
             trace = trace_of(texts[kind], look_up)
             if "--write" in words:
-                write_trace(trace, WRITTEN / f"{kind}_{look_up.replace('..', '_')}.parquet")
+                write_table(trace, WRITTEN / f"{kind}_{look_up.replace('..', '_')}.parquet")
             print(f"{kind}, {look_up}: {trace.num_requests} requests,"
                   f" {len(trace.accepted_tokens)} tokens")  # fmt: skip
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import benched
+import pandas as pd
 import pytest
 from fuzzed_lines import DRAWN, RATE, SMALL, WHERE
 from planted import planted
@@ -101,7 +102,6 @@ def write_files(folder: Path) -> None:
     made["slots.json"] = '{"1": {"candidate_steps": [1, 3]}}'
     made["lengths.json"] = "[[1, 4, 3], [5, 16, 1]]"
     made["own.jsonl"] = '{"accepted_tokens": [3, 2, 0]}\n[1, 0]\n'
-    made["texts.jsonl"] = '{"prompt": "a b c a b c d", "output": "a b c d a b"}\n' * 3
     made |= _TABLES
     ids = [1, 2, 3, 4, 5, 1, 2, 3, 4, 6, 7]
     lines = [{"prompt_token_ids": ids, "output_token_ids": ids[::-1] + ids} for _ in range(3)]
@@ -128,21 +128,11 @@ def write_files(folder: Path) -> None:
         shutil.copy(_BENCHMARKS / name, folder)
     shutil.copy(_BENCHMARKS / "aiperf_plain.json", folder)
     where = shlex.quote(str(folder))
-    for name in ("trace.jsonl", "trace.parquet"):
-        _printed(f"trace sample code-ngram {DRAWN} --output {where}/{name}")
+    _printed(f"trace sample code-ngram {DRAWN} --output {where}/trace.jsonl")
+    pd.DataFrame({"accepted_tokens": [3, 2, 0, 1]}).to_parquet(folder / "trace.parquet")
     planted("gemm").iloc[::4].to_parquet(folder / "kernels.parquet")
-    _write_tokenizer(folder / "tokenizer.json")
     with quick_bench():
         _printed(f"calibrate --device cpu --tiny --output {where}/mine.toml")
-
-
-def _write_tokenizer(path: Path) -> None:
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    made = Tokenizer(models.WordLevel(unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made.train_from_iterator(["a b c d e"], trainers.WordLevelTrainer(special_tokens=["<unk>"]))
-    made.save(str(path))
 
 
 @contextlib.contextmanager

@@ -118,8 +118,7 @@ BASES = [
     "fit check --serving engines.csv --ttft",
     *(f"calibrate --device cpu --output mine.toml --tiny{m}" for m in ("", " --again copy")),
     "calibrate --device cpu --output mine.toml --tiny --dry-run",
-    "trace sample code-ngram --requests 3 --output-tokens 40 --output drawn.parquet",
-    "trace ngram texts.jsonl --tokenizer tokenizer.json --output made.parquet",
+    "trace sample code-ngram --requests 3 --output-tokens 40 --output drawn.jsonl",
     "trace describe trace.parquet",
     f"simulate {NGRAM} --trace trace.parquet --policy fixed:1,cascade --records records.csv",
     f"sweep {WHERE} {RATE} {SMALL} --output swept.parquet",
@@ -207,7 +206,7 @@ WORDS = {
     "step_times": "times.csv",
     "trace": "trace.jsonl own.csv own.jsonl code-ngram math-ngram+chat-eagle preset.toml",
     "policies": (
-        "none oracle greedy best-fixed fixed:9 bandit sglang cascade:first_draft_length=1"
+        "none oracle best-fixed fixed:9 bandit sglang cascade:first_draft_length=1"
         " goodput:memory=5 table:lengths.json nowhere:Policy fixed: cascade:backoff_factor=0,none"
     ),
     "arrivals": "poisson gamma:0.5 gamma:20 gamma:100 gamma:nan bursts:8 bursts:1000 bursts:0",
@@ -225,7 +224,6 @@ WORDS = {
     "timeline": "line.svg",
     "device": "cpu cuda",
     "prompts": "prompts.jsonl prompts.txt trace.jsonl",
-    "tokenizer": "tokenizer.json",
     "for": "vllm tensorrt-llm sglang",
     "config_format": "vllm tensorrt-llm sglang",
     "format": "schedule cost-table",

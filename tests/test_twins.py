@@ -336,9 +336,6 @@ LOADED = {
         *WORDS,
         {"tpot_target": 0.01, "requests": 50, "replications": 2, "policy": "none,fixed:1"},
     ),
-    "qwen3-30b-a3b h200 --request-rate 2 --requests 50 --policy fixed:2 --steps": (
-        *(*WORDS, {"request_rate": 2, "requests": 50, "policy": "fixed:2", "steps": True}),
-    ),
 }
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from specmodel.answers.schedule import Schedule
@@ -69,31 +68,17 @@ class ConfigFormat:
         return self.write(schedule, drafter, num_modules, path) if drafts else ""
 
 
-def config_format(name: str, version: str | None = None) -> ConfigFormat:
+def config_format(name: str) -> ConfigFormat:
     """Return how an engine takes a schedule.
 
     Parameters
     ----------
     name
         One of `CONFIG_FORMATS`.
-    version
-        Of TensorRT-LLM, which up to 1.2 takes the first batch size of each length, not the last.
     """
     if name not in CONFIG_FORMATS:
         raise InputError("config_format", name, f"one of: {', '.join(CONFIG_FORMATS)}")
-    found = CONFIG_FORMATS[name]
-    if version is None:
-        return found
-    if name != "tensorrt-llm":
-        expected = f"none with {name}, which has had one form; it is tensorrt-llm that has had two"
-        raise InputError("engine_version", version, expected)
-    numbers = re.match(r"(\d+)\.(\d+)(?![^.a-z+-])", version)
-    if numbers is None:
-        raise InputError("engine_version", version, "a version such as 1.2 or 1.3.0rc20")
-    if (int(numbers[1]), int(numbers[2])) >= (1, 3):
-        return found
-    first = "Batch sizes are the first of each length, as up to TensorRT-LLM 1.2"
-    return replace(found, write=_tensorrt_llm_first, caveats=(first,), keeps_last=True)
+    return CONFIG_FORMATS[name]
 
 
 def _vllm(schedule: Schedule, drafter: str, num_modules: int, path: str) -> str:
@@ -152,21 +137,12 @@ def _has_no_file(drafter: str) -> bool:
 
 def _tensorrt_llm(schedule: Schedule, *_: Any) -> str:
     """Return YAML in which each length holds up to its batch size, and none beyond the last."""
-    drafting = schedule.ranges if schedule.ranges[-1][2] else schedule.ranges[:-1]
-    return _yaml(schedule, [f"{last}: {length}" for _, last, length in drafting])
-
-
-def _tensorrt_llm_first(schedule: Schedule, *_: Any) -> str:
-    """Return YAML in which each length holds from its batch size on."""
-    return _yaml(schedule, [f"{first}: {length}" for first, _, length in schedule.ranges])
-
-
-def _yaml(schedule: Schedule, entries: list[str]) -> str:
-    """Return both keys; the engine wants the longest draft at batch size 1."""
     if schedule.max_draft_length > schedule.draft_length[0]:
         expected = "one whose longest draft is at batch size 1, by longest_first=True"
         raise InputError("schedule", schedule.ranges, expected)
-    table = _fill("draft_len_schedule: {", entries, "}")
+    entries = [f"{last}: {length}" for _, last, length in schedule.ranges]
+    drafting = entries if schedule.ranges[-1][2] else entries[:-1]
+    table = _fill("draft_len_schedule: {", drafting, "}")
     return f"max_draft_len: {schedule.draft_length[0]}\n{table}"
 
 
@@ -231,7 +207,7 @@ CONFIG_FORMATS = {
         place=lambda *_: "under speculative_config, beside the decoding type and its model",
         caveats=(
             "Batch sizes are the last of each length, beyond which nothing is drafted, as from"
-            " TensorRT-LLM 1.3 on; --engine-version 1.2 writes the first",
+            " TensorRT-LLM 1.3 on",
         ),
         longest_first=True,
         keeps_last=False,

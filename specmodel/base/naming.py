@@ -105,7 +105,7 @@ SETTABLE_OF = {
         *("runaway_share", "drafter_upkeep", "timing_noise"),
         *("request_expert_spread", "step_expert_spread"),
     ),
-    "load": ("block_size", "reserved_tokens", "prefill_interval"),
+    "load": ("block_size", "reserved_tokens"),
 }
 """Further ones by command."""
 

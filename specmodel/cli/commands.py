@@ -69,6 +69,8 @@ _ELSEWHERE = {
         "Here it is a key of the head's own config.json",
     ),
     "--temp": "Here it is --temperature",
+    "--engine-version": "The form is that of TensorRT-LLM 1.3 on",
+    "--steps": "load --figure draws loads; steps are in Python's: Service.run(..., log_steps=1000)",
     "--nextn-accepted": "Here it is --tokens-per-step, which counts the target's own too",
     "--rejection-sample-method": "It takes no time: give the acceptance measured with it, such as"
     " --acceptance kimi-k3-dspark-block-verification",

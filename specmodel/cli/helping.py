@@ -15,7 +15,7 @@ GROUPS = {
         *("hardware", "tensor_parallel", "data_parallel", "expert_parallel"),
         "memory_utilization",
     ),
-    "Engine": ("config_format", "engine_version", "engine", "host_speed", "graph_limit", "stack"),
+    "Engine": ("config_format", "engine", "host_speed", "graph_limit", "stack"),
     "Drafting and acceptance": (
         *("draft_length", "max_draft_length", "acceptance", "acceptance_rate", "tokens_per_step"),
         *("step_efficiency", "accepted_fraction", "acceptance_by_position"),

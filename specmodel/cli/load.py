@@ -104,7 +104,6 @@ def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
 @settings.option("max_draft_length", words=_LONGEST)
 @settings.detail_options(of="load")
 @own("seed", int, "Of all that is drawn.", default=0)
-@own("steps", bool, "Tell of each step, the first 300,000, of one load and policy.")
 @answering(rows=": a row for each rate, those tried included", figure="load or capacity")
 def load(**options: Any) -> Answer:
     """Simulate a server under load: what rates do, or the largest rate within targets.

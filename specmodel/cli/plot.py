@@ -47,7 +47,6 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
       tornado, sobol                sensitivity
       policies                      simulate
       load, capacity                load
-      steps                         load --steps
       predicted-against-measured    columns component, latency, predicted
       closed-loop, timeline         tables of calibration/ and of Python
 

@@ -26,7 +26,6 @@ _FORMAT = (
     "schedule; or, for engines that verify as much of a draft as pays, what a step takes by"
     " requests and tokens verified: cost-table.  [default: schedule]"
 )
-_VERSION = "Of TensorRT-LLM, whose form changed with 1.3.  [default: the newest]"
 _CONTEXT = "KV entries per sequence before the step; several count alike.  [default: 1024]"
 _LONGEST = (
     "Longest draft considered; with a table that of every step."
@@ -39,14 +38,13 @@ _LARGEST = (
 _REQUESTS = "Requests of one replica, of a table.  [default: 1:256:x2]"
 _TOLERANCE = "Share of the best speedup that may be lost for fewer changes.  [default: 0.01]"
 _FOR_LOAD = "Of schedule, single lengths and none, the one that carries most within the targets."
-_OF_SCHEDULES = ("engine_version", "max_batch_size", "tolerance")
+_OF_SCHEDULES = ("max_batch_size", "tolerance")
 """Options that tables take no notice of."""
 
 
 @settings.command()
 @settings.own("for", ["vllm", "tensorrt-llm", "sglang"], _FOR, to="config_format", required=True)
 @settings.own("format", ["schedule", FORMAT], _FORMAT)
-@settings.own("engine_version", "VERSION", _VERSION)
 @where_options(engine="that of --for", has_start=True, takes_drafter=False)
 @settings.acceptance_options(one_length=False)
 @settings.option("context_length", words=_CONTEXT)
@@ -82,7 +80,7 @@ def schedule(**options: Any) -> Answer:
         return costs.answer(_costs(options))
     refuse_given(options, ["batch_size"], "none of a schedule, which has all up to the largest")
     refuse_without_load(options)
-    config = config_format(options["config_format"], options["engine_version"])
+    config = config_format(options["config_format"])
     asked = arguments_of_load(options) | given(options, ("max_batch_size", "tolerance"))
     plan = scheduled(config, asked, partial(searching, options))
     typed = click.get_current_context().params

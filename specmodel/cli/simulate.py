@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from specmodel.show import report
 
 _POLICIES = (
-    "none, fixed:K, best-fixed, table:FILE, cascade, goodput, sglang, bandit, greedy, oracle,"
+    "none, fixed:K, best-fixed, table:FILE, cascade, goodput, sglang, bandit, oracle,"
     " module:Class; settings after colons.  [default: none, fixed:1 to fixed:3, best-fixed,"
     " cascade, oracle]"
 )

@@ -49,7 +49,7 @@ _CHANGES = (
     " (fields: specmodel list NAME)."
 )
 _OUTPUT = (
-    "NAME.csv, .parquet, .arrow, or a folder NAME/ of Parquet parts; all but CSV need pip install"
+    "NAME.csv, .parquet, or a folder NAME/ of Parquet parts; all but CSV need pip install"
     " '.[sweeps]'.  [default: CSV, printed]"
 )
 

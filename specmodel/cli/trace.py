@@ -17,7 +17,7 @@ from specmodel.replay import traces
 from specmodel.replay.named import DEFAULT_OUTPUT_TOKENS, DEFAULT_REQUESTS
 from specmodel.show.forms import table
 
-_OUTPUT = "Trace to write: .jsonl or .parquet."
+_OUTPUT = "Trace to write: .jsonl."
 
 _FIGURES = {
     "proposing_steps": ("steps\npropose", "{:.1%}"),
@@ -37,7 +37,7 @@ def trace() -> None:
     position as are ever accepted; its prompt_tokens, if known; and accepted_tokens_at_3 where a
     draft of 3 is another draft than the first tokens of a longer one, as of drafters that write a
     block at once. The header that `trace sample` writes may be left out, and the list may stand
-    alone; a CSV has a row for each position: request and accepted_tokens.
+    alone; a CSV or Parquet has a row for each position: request and accepted_tokens.
 
     \b
     Examples:
@@ -52,34 +52,30 @@ def trace() -> None:
 @own("ngram", "FEWEST:MOST", "Last tokens looked for, the most first.", default="3:5")
 @own("match", ["first", "last"], "Which of several earlier occurrences is taken.", default="first")
 @own("max_proposal", int, "Longest proposal, in tokens.", default=20)
-@own("tokenizer", "FILE", "tokenizer.json that encodes texts.")
 @overwrite_option()
-def ngram(
-    input_: str, output: str, ngram: str, tokenizer: str | None, overwrite: bool, **options: Any
-) -> None:
+def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any) -> None:
     """Compute the exact trace of a prompt-lookup drafter.
 
     This needs no model and no GPU. Each line of INPUT.jsonl is a request with prompt_token_ids
-    and output_token_ids of greedy decoding; or, with a tokenizer, with the texts prompt and
-    output. Texts and Parquet need the extra [traces]. The public benchmark that the n-gram presets
-    were fitted to looks for 7 to 3 tokens. The share of steps that propose is what predict takes
-    as --proposal-rate.
+    and output_token_ids of greedy decoding. The public benchmark that the n-gram presets were
+    fitted to looks for 7 to 3 tokens. The share of steps that propose is what predict takes as
+    --proposal-rate.
 
     \b
     Example:
       specmodel trace ngram ./requests.jsonl --ngram 2:5 --match last \\
-          --output ./ngram.parquet
+          --output ./ngram.jsonl
     """
-    from specmodel.replay.traces.files import trace_suffix
+    from specmodel.replay.traces.files import check_written
 
-    refuse_inputs("output", output, {"the input": input_, "the tokenizer": tokenizer})
-    trace_suffix(output)
+    refuse_inputs("output", output, {"the input": input_})
+    check_written(output)
     check_free(output, overwrite=overwrite)
     found = re.fullmatch(r"([1-9]\d{0,3}):([1-9]\d{0,3})", ngram)
     if found is None or int(found[1]) > int(found[2]):
         raise InputError("ngram", ngram, "two whole numbers from 1 on, the larger last, as 3:5")
     options |= {"min_ngram": int(found[1]), "max_ngram": int(found[2])}
-    prompts, outputs = traces.read_tokens(input_, tokenizer)
+    prompts, outputs = traces.read_tokens(input_)
     made = traces.ngram_trace(prompts, outputs, metadata={"source": Path(input_).name}, **options)
     traces.write_trace(made, output)
     click.echo(_steps_table(made))
@@ -117,10 +113,10 @@ def sample(
     Example:
       specmodel trace sample code-ngram --requests 100 --output ./code.jsonl
     """
-    from specmodel.replay.traces.files import trace_suffix
+    from specmodel.replay.traces.files import check_written
 
     refuse_inputs("output", output, {"the preset": preset})
-    trace_suffix(output)
+    check_written(output)
     check_free(output, overwrite=overwrite)
     drawn = _drawn(preset, requests, output_tokens, seed)
     traces.write_trace(drawn, output)

@@ -241,13 +241,14 @@ def replay_policy(
     make = policy_maker(choice, drawn.times, seed)
     servers = SERVERS if choice.state == "server" else 0
     policy: Any = make(0) if choice.is_ours else None
-    is_plain = policy is not None and policy.has_compiled_form
     states = kept.get(choice.name)
     if states is None:
-        states = drawn.states(policy, servers) if is_plain else Policies(make, servers)
+        states = drawn.states(policy, servers) if choice.is_ours else Policies(make, servers)
     if servers:
         kept[choice.name] = states
-    return drawn.replayed(type(policy).rule, states) if is_plain else replay_adapted(states, drawn)
+    if choice.is_ours:
+        return drawn.replayed(type(policy).rule, states)
+    return replay_adapted(states, drawn)
 
 
 def replay_adapted(

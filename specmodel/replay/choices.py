@@ -18,7 +18,7 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import whole_of
 from specmodel.base.records import read_text
 from specmodel.replay.feedback import check_methods
-from specmodel.replay.plans import greedy_plan, oracle_plan
+from specmodel.replay.plans import oracle_plan
 from specmodel.replay.policies import Cascade, CascadeSettings, Policy, scheduled_draft_length
 from specmodel.replay.policies.policy import STATES, arguments_of, known_policies
 from specmodel.replay.sampling import POLICY, stream
@@ -28,7 +28,7 @@ from specmodel.replay.traces import Trace
 BEST_FIXED = "best-fixed"
 """Name of the best fixed draft length in hindsight, which needs the records of all others."""
 
-HINDSIGHT = (BEST_FIXED, "greedy", "oracle")
+HINDSIGHT = (BEST_FIXED, "oracle")
 """Names of policies that know the trace: bounds, nothing to deploy."""
 
 VERIFICATION = "adaptive-verification"
@@ -77,7 +77,6 @@ PolicyLike = str | CascadeSettings | Callable[..., Policy] | Choice
 
 _PLANNERS: dict[str, Planner | None] = {
     "none": None,  # the constant plan of length 0
-    "greedy": greedy_plan,
     "oracle": oracle_plan,
     BEST_FIXED: None,  # never replayed: `run` replays all lengths
     VERIFICATION: None,  # never replayed: a server asks for it

@@ -1,8 +1,7 @@
-"""Draft lengths that are settled before a replay, because they know the trace.
+"""Draft lengths that are settled before a replay, because they know the trace: the oracle's.
 
-The greedy plan is the best for each step, the oracle's the best of all: bounds to measure policies
-by. Like any policy that may draft, they pay the upkeep of a drafter that pauses; noise is unknown
-to them. Times grow with context as they do in the serial loop.
+It is a bound to measure policies by. Like any policy that may draft, it pays the upkeep of a
+drafter that pauses; noise is unknown to it. Times grow with context as they do in the serial loop.
 """
 
 from collections.abc import Callable
@@ -32,20 +31,6 @@ class Plan:
     def observe(self, emitted_tokens: int, step_time: float) -> None:
         """Go on by what was emitted [token], whatever time it took [s]."""
         self._position += emitted_tokens
-
-
-def greedy_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
-    """Return the draft length with the most tokens per second at each position [token]."""
-    ends = np.repeat(trace.starts + trace.output_tokens, trace.output_tokens)
-    left = ends - np.arange(len(ends))
-    later, held = context_at(trace, times), _held(trace, times)
-    plan = np.empty(len(ends), np.uint8)
-    for first in range(0, len(plan), CHUNK):
-        part = slice(first, first + CHUNK)
-        taken = _step_times(trace.proposed_tokens[part], later[part], times)
-        emitted = np.minimum(held(part) + 1, left[part, None])
-        plan[part] = np.argmax(emitted / taken, axis=1)
-    return plan
 
 
 def oracle_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:

@@ -30,18 +30,17 @@ from specmodel.replay.sampling import TRACE, stream
 from specmodel.replay.traces import Trace, join_traces, sample_trace
 from specmodel.serving.capacity import Targets
 from specmodel.serving.carried import check_alone, check_costs, largest_rates
-from specmodel.serving.outcome import Run
 from specmodel.serving.requests import Arrivals, Lengths, Requests, read_requests, workload
 from specmodel.serving.run import has_numba
 from specmodel.serving.study import Row, Study, under_load
 from specmodel.serving.trial import RUNS, Trial
 
-LIMITS = ("max_running", "token_budget", "block_size", "reserved_tokens", "prefill_interval")
+LIMITS = ("max_running", "token_budget", "block_size", "reserved_tokens")
 OF_SEARCH = ("for_rate", "replications", "attainment")
 """What only a search for the largest rate takes."""
 FOR_LARGEST = "a target with it, and no rates or users, as it is for the largest rate"
 OF_LOADS = (
-    *("request_rate", "users", "arrivals", "workload", "requests", "steps", "seed", "policy"),
+    *("request_rate", "users", "arrivals", "workload", "requests", "seed", "policy"),
     *("policy_state", "trace", "prefill", "prefix_hit_rate", "tpot_target", "ttft_target"),
     *("gpu_hour_price", *LIMITS, *OF_SEARCH),
 )
@@ -53,8 +52,6 @@ _TTFT, _SHARE = 1.0, 0.9
 """What is taken where nothing is given [s] [-]."""
 _DRAWN, _DRAWN_TOKENS = 500, 1000
 """Requests drawn from each preset of acceptance [request], and their tokens [token]."""
-_MOST_STEPS = 300_000
-"""Steps that are logged [-]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,11 +67,11 @@ class Loaded(Viewed):
         The study in replications; its targets of TTFT and TPOT, None for any [s].
     assumed, is_usual
         What was assumed, by argument; whether policies are the usual ones.
-    costs, has_steps
-        The price and the rate in all, as far as given; whether the steps of one run are asked for.
-    rows, tried, run
-        A row for each load and policy, or for each policy; of a search for each rate tried; and the
-        one run whose steps were asked for. None before it is answered.
+    costs
+        The price and the rate in all, as far as given.
+    rows, tried
+        A row for each load and policy, or for each policy; of a search for each rate tried. None
+        before it is answered.
     """
 
     room = "loads"
@@ -87,19 +84,14 @@ class Loaded(Viewed):
     assumed: Mapping[str, Any]
     is_usual: bool
     costs: Mapping[str, Any]
-    has_steps: bool
     rows: list[Row] = field(default_factory=list)
     tried: Sequence[Row] = ()
-    run: Run | None = None
 
     def answered(self, progress: Callable[[int], object] = lambda done: None, **how: Any) -> Loaded:
         """Return it answered; `how` says where a search is computed, as `capacities` takes it."""
         if self.trial is not None:
             found = largest_rates(self.trial, self.policies, **self.costs, progress=progress, **how)
             return replace(self, rows=found[0], tried=found[1])
-        if self.has_steps:
-            run = self.study.run(self.policies[0], self.loads[0], log_steps=_MOST_STEPS)
-            return replace(self, run=run, rows=run.step_rows)
         simulated = partial(under_load, self.study, self.loads, self.policies, self.targets)
         return replace(self, rows=simulated(**self.costs, progress=progress))
 
@@ -141,18 +133,16 @@ def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> 
     """Return what arguments by name ask, those of `load`, unanswered; whole, or an InputError."""
     asked, case = _resolved(arguments, is_drafting=is_drafting)
     targets, policies = _targets(asked), _policies(asked, case)
-    costs, has_steps = given(asked, ("gpu_hour_price", "for_rate")), bool(asked.get("steps"))
+    costs = given(asked, ("gpu_hour_price", "for_rate"))
     check_costs(**costs)
     trial, loads = None, list[Arrivals]()
-    if not (given(asked, ("request_rate", "users")) or has_steps) and targets != (None, None):
+    if not given(asked, ("request_rate", "users")) and targets != (None, None):
         trial, assumed = trial_of(case, asked, policies)
         study = trial.study
     else:
         study, assumed = _study(asked, case, policies)
         loads = _arrivals(asked, study.lengths)
         refuse_given(asked, OF_SEARCH, FOR_LARGEST)
-    if has_steps and len(policies) * len(loads) > 1:
-        raise InputError("steps", True, "one load, and one policy with --policy")
     return Loaded(
         study=study,
         policies=policies,
@@ -162,7 +152,6 @@ def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> 
         costs=costs,
         loads=loads,
         trial=trial,
-        has_steps=has_steps,
     )
 
 

@@ -31,19 +31,15 @@ class Scheduler:
     reserved_tokens
         Slots kept for a request beyond the tokens of its step: vLLM's look-ahead, which is the
         length of its longest draft where a model drafts [token].
-    prefill_interval
-        Steps from one with prefill to the next while others decode: ``prefill_schedule_interval``,
-        1 for none between [-].
     """
 
     max_running: int = 1024
     token_budget: int = 8192
     block_size: int = 16
     reserved_tokens: int = 0
-    prefill_interval: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("max_running", "token_budget", "block_size", "prefill_interval"):
+        for name in ("max_running", "token_budget", "block_size"):
             check(name, getattr(self, name), minimum=1, maximum=1e6, whole=True)
         check("reserved_tokens", self.reserved_tokens, minimum=0, maximum=1e4, whole=True)
 

@@ -89,16 +89,6 @@ def add_to_step(step: Step, request: Request, tokens: int) -> None:
         step.prompt_tokens += tokens
 
 
-def defers_prefill(limits: Limits, engine: Engine) -> bool:
-    """Return whether the step leaves prefill out, as the last one is not long enough ago."""
-    state = engine.state
-    if limits.prefill_interval > 1 and state.steps - state.last_prefill < limits.prefill_interval:
-        for i in range(state.running):
-            if engine.requests[engine.running[i]].prefill_tokens == 0:
-                return True
-    return False
-
-
 def allocate(limits: Limits, engine: Engine, i: int, tokens: int) -> bool:
     """Give a running request more slots, preempting the last ones; tell whether it still runs."""
     state = engine.state
@@ -127,16 +117,12 @@ def preempt(engine: Engine) -> None:
     state.preemptions += 1
 
 
-def schedule_running(
-    limits: Limits, engine: Engine, step: Step, verified: int, is_deferred: bool
-) -> None:
+def schedule_running(limits: Limits, engine: Engine, step: Step, verified: int) -> None:
     """Schedule the running requests, in order of admission."""
     state, i = engine.state, 0
     while i < state.running:
         request = engine.requests[engine.running[i]]
         tokens = verified if request.prefill_tokens == 0 else request.prefill_tokens
-        if is_deferred and request.prefill_tokens > 0:
-            tokens = 0
         if tokens > step.budget:
             tokens = step.budget
         short = tokens + limits.reserved_tokens - request.free_slots
@@ -148,9 +134,7 @@ def schedule_running(
         i += 1
 
 
-def schedule_waiting(
-    limits: Limits, engine: Engine, step: Step, verified: int, is_deferred: bool
-) -> None:
+def schedule_waiting(limits: Limits, engine: Engine, step: Step, verified: int) -> None:
     """Admit waiting requests, the preempted ones first, as long as tokens and blocks are left."""
     state = engine.state
     while step.budget > 0 and state.running < limits.max_running:
@@ -165,8 +149,6 @@ def schedule_waiting(
         cached = request.cached_tokens if is_new else 0
         whole = request.prompt_tokens + (0 if is_new else request.emitted_tokens)
         rest = whole - cached
-        if is_deferred and rest > 1:
-            return
         tokens = verified if rest == 0 else rest
         if tokens > step.budget:
             tokens = step.budget
@@ -191,10 +173,10 @@ def schedule(limits: Limits, engine: Engine, step: Step, length: int) -> None:
     step.draft_length, step.budget = length, limits.token_budget
     step.batch = step.decoding = step.context = step.chunks = step.prompt_tokens = 0
     step.accepted_tokens = step.emitted_tokens = 0
-    is_deferred, preemptions = defers_prefill(limits, engine), engine.state.preemptions
-    schedule_running(limits, engine, step, length + 1, is_deferred)
+    preemptions = engine.state.preemptions
+    schedule_running(limits, engine, step, length + 1)
     if engine.state.preemptions == preemptions:
-        schedule_waiting(limits, engine, step, length + 1, is_deferred)
+        schedule_waiting(limits, engine, step, length + 1)
 
 
 def prefill_time(tables: Tables, engine: Engine, step: Step) -> float:
@@ -224,7 +206,6 @@ def advance(tables: Tables, engine: Engine, step: Step) -> None:
     if step.prompt_tokens > 0:
         seconds += prefill_time(tables, engine, step)
         state.prefilled_tokens += step.prompt_tokens
-        state.last_prefill = state.steps
     waiting = state.preempted + state.arrived - state.admitted
     state.request_time += (state.running + waiting) * seconds
     state.running_time += state.running * seconds
@@ -347,7 +328,7 @@ def serve(
     """
     state, log = engine.state, engine.log
     state.free_blocks = state.least_free_blocks = limits.blocks
-    state.last_batch, state.last_prefill = 1, -limits.prefill_interval
+    state.last_batch = 1
     state.arrived = min(engine.users, len(engine.requests))
     while state.finished < engine.until:
         step = log[min(state.steps, len(log) - 1)]

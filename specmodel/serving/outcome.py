@@ -60,19 +60,6 @@ class Run:
     log: NDArray[Any] = field(repr=False)
     limits: Limits = field(repr=False)
 
-    @property
-    def step_rows(self) -> list[dict[str, float]]:
-        """The logged steps, a row each.
-
-        When it ended and how long it took [s], requests, draft length and what was emitted [token],
-        and the share of KV blocks in use [-].
-        """
-        names = ["time", "step_time", "running", "waiting", "decoding"]
-        names += ["draft_length", "emitted_tokens"]
-        kept = {name: self.log[name].astype(float) for name in names}
-        kept["kv_use"] = 1 - self.log["free_blocks"] / max(self.limits.blocks, 1)
-        return [dict(zip(kept, row, strict=True)) for row in zip(*kept.values(), strict=True)]
-
     @cached_property
     def ttft(self) -> FloatArray:
         """Time from arrival to the first token, by request [s]."""

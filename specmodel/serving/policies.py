@@ -164,11 +164,10 @@ def _learning(
     if choice.state == "request" and state != "server":
         expected = "a policy that sees the batch, or --policy-state server: one state for all"
         raise InputError("policy", choice.name, expected)
-    steps = _steps_of_one(times, longest, context)
-    made: Any = policy_maker(choice, steps, 0)(0) if choice.is_ours else None
-    if made is None or not made.has_compiled_form:
+    if not choice.is_ours:
         expected = "none, fixed:K, schedule, table, sglang, goodput, cascade or bandit"
         raise InputError("policy", choice.name, expected)
+    made: Any = policy_maker(choice, _steps_of_one(times, longest, context), 0)(0)
     if isinstance(made, AdaptiveSteps):
         return _slots(choice, longest, times.max_requests)
     return Drafting(name=choice.name, kind=SHARED, states=(made,), max_draft_length=longest)

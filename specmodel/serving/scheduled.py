@@ -27,7 +27,6 @@ def schedule(
     hardware: HardwareProfile | str | Path,
     config_format: str = "vllm",
     *,
-    engine_version: str | None = None,
     workers: int = 1,
     client: Any = None,
     **arguments: Any,
@@ -38,9 +37,8 @@ def schedule(
     ----------
     target, hardware
         Model and GPU, as in `specmodel.predict`.
-    config_format, engine_version
-        Whose configuration is written, one of `answers.CONFIG_FORMATS`, and its version where that
-        matters.
+    config_format
+        Whose configuration is written, one of `answers.CONFIG_FORMATS`.
     workers, client
         Where capacities are searched, as `capacities` takes it [-].
     **arguments
@@ -56,7 +54,7 @@ def schedule(
     """
     asked = {**arguments, "target": target, "hardware": hardware}
     how = {"workers": workers, "client": client}
-    plan = scheduled(format_of(config_format, engine_version), asked, lambda _: nullcontext(how))
+    plan = scheduled(format_of(config_format), asked, lambda _: nullcontext(how))
     return replace(plan, served=str(target)) if is_id(str(target)) else plan
 
 

@@ -58,8 +58,8 @@ class State:
 
     Parameters
     ----------
-    now, last_batch, last_prefill
-        The clock [s], requests of the last step [request], and the last step with prefill [-].
+    now, last_batch
+        The clock [s] and requests of the last step [request].
     arrived, admitted, running, preempted, finished
         Requests that came, left the queue, run, wait to be computed anew, and ended [request].
     free_blocks, least_free_blocks
@@ -74,7 +74,6 @@ class State:
 
     now: float
     last_batch: int
-    last_prefill: int
     arrived: int
     admitted: int
     running: int
@@ -155,7 +154,6 @@ class Limits(NamedTuple):
     max_running: int = 1024
     token_budget: int = 8192
     reserved_tokens: int = 0
-    prefill_interval: int = 1
 
 
 class Server(NamedTuple):

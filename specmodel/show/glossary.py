@@ -114,7 +114,6 @@ def policy_words() -> dict[str, str]:
         "schedule": "load: the best length for the requests that run",
         "adaptive-verification": "load: vLLM's rule, which drafts in full and verifies by"
         " batch what gives most",
-        "greedy": "the best length of each step in hindsight, a bound",
         "oracle": "the best lengths of the whole request in hindsight, a bound",
         "MODULE:CLASS": "yours, of mine.py in this folder: class MyPolicy with propose(self) ->"
         " int, the next draft length, and observe(self, emitted_tokens, step_time), told the tokens"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from specmodel.base.text import SCREEN, listed, wrap
+from specmodel.base.text import SCREEN, listed
 from specmodel.prediction.table import Row, seconds, text_table
 from specmodel.show import report
 from specmodel.show.columns import ALTERNATIVES, LOADS, chosen, units
@@ -60,8 +60,6 @@ def answer(loaded: Loaded) -> Answer:
     """Return what was simulated of a load, in all forms."""
     study, assumed = loaded.study, in_words(loaded.assumed)
     notes = [USUAL_POLICIES] if loaded.is_usual else []
-    if loaded.run is not None:
-        return _steps(study, loaded.rows)
     if loaded.trial is not None:
         return _largest(loaded.trial, loaded.rows, loaded.tried, assumed, notes)
     return _at_rates(study, loaded.rows, loaded.targets, assumed, notes)
@@ -144,20 +142,6 @@ def _table(rows: list[Row], names: Sequence[str], spare: Sequence[str]) -> str:
     ranks = {name: rank for rank, name in enumerate(spare, 1)}
     columns = [replace(c, spare=ranks.get(c.name, 0)) for c in chosen(names, LOADS)]
     return text_table(rows, columns, width=SCREEN.get(), left=("policy",))
-
-
-def _steps(study: Study, rows: list[Row]) -> Answer:
-    """Return the steps of one run; a page says how many, and the most of what ran."""
-    running, waiting, used = (max(r[n] for r in rows) for n in ("running", "waiting", "kv_use"))
-    told = f"{len(rows)} steps in {seconds(rows[-1]['time'])}, with at most {running:.0f} requests"
-    told += f" running, {waiting:.0f} waiting and {used:.0%} of KV blocks in use."
-    fields = {
-        "case": report.heading(study.deployment),
-        "units": _units(rows[0]),
-        "rows": rows,
-    }
-    page = wrap(f"{told} --csv has a row a step, which plot steps draws.")
-    return Answer(page=lambda: page, fields=lambda: fields, rows=lambda: rows, figure="steps")
 
 
 def _fastest(rows: list[Row]) -> str:

@@ -271,14 +271,6 @@ def read_tensorrt_llm(text, largest):
     return [schedule[sizes[i]] if i < len(sizes) else 0 for i in places]
 
 
-def read_tensorrt_llm_1_2(text, largest):
-    """Likewise of TensorRT-LLM 1.2: each length from its batch size on, and one from 1 on."""
-    longest, schedule = read_yaml(text)
-    assert schedule[1] == longest == max(schedule.values())
-    sizes = sorted(schedule)
-    return [schedule[sizes[bisect.bisect(sizes, size) - 1]] for size in range(1, largest + 1)]
-
-
 def read_sglang(text, largest):
     slots = {int(size): slot["candidate_steps"] for size, slot in json.loads(text).items()}
     sizes = sorted(slots)
@@ -288,24 +280,18 @@ def read_sglang(text, largest):
     return [candidates[0] for candidates in lengths]
 
 
-READERS = {
-    ("vllm", None): read_vllm,
-    ("tensorrt-llm", None): read_tensorrt_llm,
-    ("tensorrt-llm", "1.3.0rc20"): read_tensorrt_llm,
-    ("tensorrt-llm", "1.2"): read_tensorrt_llm_1_2,
-    ("sglang", None): read_sglang,
-}
+READERS = {"vllm": read_vllm, "tensorrt-llm": read_tensorrt_llm, "sglang": read_sglang}
 LENGTHS = st.lists(st.integers(0, 12), min_size=1, max_size=60).map(
     lambda lengths: [max(1, *lengths), *lengths]
 )
 """The longest first, as one of the engines wants it."""
 
 
-@pytest.mark.parametrize(("engine", "version"), READERS)
+@pytest.mark.parametrize("engine", READERS)
 @given(lengths=LENGTHS)
-def test_engines_read_back_the_lengths(engine, version, lengths):
-    text = config_format(engine, version).fragment(schedule_of(lengths))
-    assert READERS[engine, version](text, len(lengths)) == lengths
+def test_engines_read_back_the_lengths(engine, lengths):
+    text = config_format(engine).fragment(schedule_of(lengths))
+    assert READERS[engine](text, len(lengths)) == lengths
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -395,9 +381,8 @@ def test_fragments_of_known_schedules():
     alone = config_format("vllm").fragment(schedule_of([3] * 9), "mtp")
     assert alone == '{"method": "mtp", "num_speculative_tokens": 3}'
     falling = schedule_of([4] * 3 + [2] * 4 + [0] * 5)
-    newest, older = config_format("tensorrt-llm"), config_format("tensorrt-llm", "1.2")
+    newest = config_format("tensorrt-llm")
     assert newest.fragment(falling) == "max_draft_len: 4\ndraft_len_schedule: {3: 4, 7: 2}"
-    assert older.fragment(falling) == "max_draft_len: 4\ndraft_len_schedule: {1: 4, 4: 2, 8: 0}"
     sglang = json.loads(config_format("sglang").fragment(schedule_of(lengths)))
     assert sglang == {
         str(first): {"candidate_steps": [length]} for first, length in ((1, 3), (17, 2), (65, 0))
@@ -430,20 +415,9 @@ def test_where_nothing_pays_there_is_nothing_to_load(engine):
     assert config_format(engine).fragment(schedule_of([0] * 9)) == ""
 
 
-def test_versions_are_those_of_tensorrt_llm():
-    for version in ("1.3", "1.3.0rc20", "2.0", "10.1.4"):
-        assert config_format("tensorrt-llm", version) == config_format("tensorrt-llm")
-    for version in ("newest", "1", "1.x", "", "-1.2", "1.2 beta"):
-        with pytest.raises(InputError, match=r"^engine_version: got .*1\.2 or 1\.3"):
-            config_format("tensorrt-llm", version)
-    with pytest.raises(InputError, match=r"^engine_version: got '0.33'; expected none with vllm"):
-        config_format("vllm", "0.33")
-
-
-@pytest.mark.parametrize("version", [None, "1.2"])
-def test_tensorrt_llm_refuses_a_schedule_that_it_would_cut(version):
+def test_tensorrt_llm_refuses_a_schedule_that_it_would_cut():
     with pytest.raises(InputError, match=r"schedule: got .*longest_first"):
-        config_format("tensorrt-llm", version).fragment(schedule_of([1, 2]))
+        config_format("tensorrt-llm").fragment(schedule_of([1, 2]))
 
 
 MODELS = ["mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-120b", "phi-3.5-moe", "llama-3.1-70b"]
@@ -466,7 +440,7 @@ def smallest_deployment(target, hardware):
 @each_row("target", MODELS)
 def test_on_real_pairs_no_constant_length_is_better_whatever_the_engine(target, hardware):
     degree, largest = smallest_deployment(target, hardware)
-    for (engine, version), read in READERS.items():
+    for engine, read in READERS.items():
         prediction = specmodel.predict(
             target=target,
             hardware=hardware,
@@ -480,10 +454,10 @@ def test_on_real_pairs_no_constant_length_is_better_whatever_the_engine(target, 
         )
         known = ("was not fitted on", "larger than any CUDA graph")
         assert all(any(word in told for word in known) for told in prediction.warnings)
-        first = config_format(engine, version).longest_first
+        first = config_format(engine).longest_first
         schedule = draft_length_schedule(prediction.speedup, longest_first=first)
         assert_no_constant_is_better(prediction.speedup, schedule, everywhere=not first)
-        lengths = read(config_format(engine, version).fragment(schedule), largest)
+        lengths = read(config_format(engine).fragment(schedule), largest)
         assert lengths == schedule.draft_length.tolist()
         on = schedule.draft_length > 0
         assert (schedule.speedup[on][first:] >= 1).all()

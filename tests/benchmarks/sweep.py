@@ -46,7 +46,7 @@ def seconds_a_point(function, parts) -> float:
 
 def main(millions: float, folder: Path) -> None:
     plan = plan_of(millions)
-    for output in (folder / "one.parquet", folder / "one.arrow", f"{folder}/parts/"):
+    for output in (folder / "one.parquet", f"{folder}/parts/"):
         start = time.perf_counter()
         sweep_to_file(plan, output)
         elapsed = time.perf_counter() - start

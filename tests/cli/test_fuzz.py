@@ -20,7 +20,6 @@ import pytest
 pytest.importorskip("matplotlib")
 pytest.importorskip("pyarrow")
 pytest.importorskip("filelock")
-pytest.importorskip("tokenizers")
 
 import click
 import fuzzed

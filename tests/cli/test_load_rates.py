@@ -7,7 +7,6 @@ import json
 import pytest
 from rows import each_row
 
-from specmodel.cli.commands import carry_out
 from specmodel.serving.study import not_carried
 
 WHERE = "qwen3-30b-a3b h100 --requests 200"
@@ -156,35 +155,6 @@ def test_states_for_each_request_may_be_shared(ended):
     status, text, _ = ended(f"load {line}")
     assert status == 0
     assert json.loads(text)["rows"][0]["is_steady"]
-
-
-def test_steps_of_one_run_are_told_and_drawn(ended, tmp_path):
-    """Running requests and KV use over time, of which the draft length follows by its schedule."""
-    line = f"{WHERE} --request-rate 30 --prompt-length 100 --output-length 40 --steps"
-    line += " --policy table:1-8=3:9-1024=1"
-    status, text, _ = ended(f"load {line} --csv")
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert status == 0
-    times = [float(row["time"]) for row in rows]
-    assert times == sorted(times)
-    assert sum(float(row["emitted_tokens"]) for row in rows) == 200 * 40
-    assert float(rows[-1]["running"]) == 0
-    assert all(0 <= float(row["kv_use"]) < 1 for row in rows)
-    lengths = {float(row["draft_length"]) for row in rows if float(row["decoding"]) > 12}
-    assert lengths <= {1.0, 3.0}
-    assert {float(row["draft_length"]) for row in rows} >= {1.0, 3.0}
-    _, page, _ = ended(f"load {line}")
-    assert max(map(len, page.splitlines())) <= 80
-    table, figure = tmp_path / "steps.csv", tmp_path / "steps.png"
-    table.write_text(text)
-    pytest.importorskip("matplotlib")
-    assert carry_out(["plot", "steps", str(table), "--output", str(figure)]) == 0
-    assert figure.read_bytes()
-
-
-@pytest.mark.parametrize("more", ["--request-rate 1,2 --policy none", "--request-rate 1"])
-def test_steps_are_of_one_run(refuse, more):
-    refuse(f"load {WHERE} {more} --steps", "--steps")
 
 
 @pytest.mark.parametrize("load", ["--request-rate 1,40", "--users 2,100"])

@@ -208,20 +208,6 @@ def test_what_else_must_be_set_is_said(run, document):
     assert document(NGRAM + " --acceptance-rate 0.7")["place"].endswith("between single quotes")
 
 
-def test_versions_of_tensorrt_llm(document):
-    falling = TENSORRT + " --max-batch-size 40 --tolerance 0.1"
-    newest, older = (document(falling + end)["fragment"] for end in ("", " --engine-version 1.2"))
-    assert older.splitlines()[1].startswith("draft_len_schedule: {1: ")
-    ranges = document(falling)["ranges"]
-    assert f"{ranges[0]['last_batch_size']}: {ranges[0]['draft_length']}" in newest
-
-
-def test_the_form_of_an_older_version_is_said_below_it(run):
-    text = run(TENSORRT + " --max-batch-size 40 --engine-version 1.2")
-    lines = text[text.index("draft_len_schedule") :].splitlines()
-    assert lines[1] == "Batch sizes are the first of each length, as up to TensorRT-LLM 1.2."
-
-
 def test_the_gain_over_the_best_single_length(document, run):
     answer = document(SMALL)
     base = f"{SMALL} --max-draft-length 10"
@@ -502,8 +488,6 @@ WRONG = [
     (BASE.replace("--for vllm", ""), "Missing", "--for", "vllm", "tensorrt-llm", "sglang"),
     (BASE.replace("--for", "--engine"), "Missing", "--for", "vllm", "tensorrt-llm", "sglang"),
     (BASE + " --engine vlm", "--engine: got 'vlm'", "vllm"),
-    (BASE + " --engine-version 0.33", "--engine-version: got '0.33'", "none with vllm"),
-    (TENSORRT + " --engine-version new", "--engine-version: got 'new'", "1.2 or 1.3"),
     (SGLANG.replace("eagle3", "ngram"), "--drafter: got 'ngram'", "eagle, eagle3, mtp", "sglang"),
     (SGLANG.replace("eagle3", "qwen3-8b"), "--drafter: got 'qwen3-8b'", "sglang"),
     (BASE + " --engine ./no.toml", "--engine", "no.toml"),

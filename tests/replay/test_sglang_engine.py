@@ -61,7 +61,7 @@ def sequences(count: int) -> Iterator[tuple[Any, int, list[int], Iterator[tuple[
         generator = np.random.default_rng(seed)
         config = configuration(generator)
         slots = read_slots(config)
-        union = sorted({k for each in slots.values() for k in each["candidate_steps"]})
+        union = sorted({k for each in slots.values() for k in each.candidate_steps})
         is_told = generator.random() < 0.5
         first = int(generator.choice(union)) if is_told else first_steps(slots)
         graphs = [1, 2, 4, 8, 16, 32, 64] if generator.random() < 0.5 else []

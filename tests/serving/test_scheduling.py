@@ -61,7 +61,6 @@ def cases(draw: st.DrawFn) -> tuple[Requests, Service]:
         max_running=draw(st.integers(1, 12)),
         token_budget=draw(st.sampled_from([1, 7, 64, 4096])),
         reserved_tokens=draw(st.sampled_from([0, longest])),
-        prefill_interval=draw(st.sampled_from([1, 1, 4])),
     )
     entries = requests.longest + longest + 1 + limits.reserved_tokens
     least = -(-entries // limits.block_size) + limits.fixed_blocks

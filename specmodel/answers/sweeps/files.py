@@ -1,4 +1,4 @@
-"""A sweep of any size as a CSV, Parquet or Arrow file, or as a folder of Parquet parts.
+"""A sweep of any size as a CSV or Parquet file, or as a folder of Parquet parts.
 
 It is written beside its final name, which it takes once it is whole. What an interrupted sweep
 has written stays there as ``NAME.partial.csv`` and can be read; the same sweep goes on from there.
@@ -14,7 +14,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +40,8 @@ except ImportError:  # on Windows files cannot be locked so
 
 _ARGUMENT = "output"
 _PLACE = "a place with room that can be written"
-_INDEXED = (".parquet", ".arrow")
-"""Kinds of one file with an index at its end, which cannot be continued."""
+_INDEXED = ".parquet"
+"""Kind of one file with an index at its end, which cannot be continued."""
 _END, _PIECE = 2**14, 2**18
 """Bytes at the end of a file for each row group, at most; bytes that are written at a time [B]."""
 
@@ -75,14 +74,14 @@ def sweep_to_file(
     """Compute a sweep of any size and write it while it is computed, in float32.
 
     If it is interrupted, or a cluster is lost, what was written is kept. If the process is killed
-    outright, a CSV or the parts of a folder can be read. A single Parquet or Arrow file cannot, as
+    outright, a CSV or the parts of a folder can be read. A single Parquet file cannot, as
     its index comes last: take a folder for a sweep of hours. The same sweep goes on where a CSV or
     a folder ends, if the first and the last part that are there are what it computes itself.
 
     Parameters
     ----------
     plan, output, overwrite
-        The sweep; NAME.csv, NAME.parquet or NAME.arrow for one file, NAME/ for a folder of Parquet
+        The sweep; NAME.csv or NAME.parquet for one file, NAME/ for a folder of Parquet
         parts, which are encoded where they are computed: the choice past one machine; whether an
         older file may be replaced, that to which a link leads, and a folder only if it holds
         nothing but parts.
@@ -202,7 +201,7 @@ def _locked(
     with refusing(output, _ARGUMENT, _PLACE):
         _check_free(paths[0], kind, overwrite=overwrite)
         folder = f"{paths[0].with_suffix('')}/, parts that go on where they stopped; or "
-        _check_free(working, kind, folder, overwrite=overwrite or kind not in _INDEXED)
+        _check_free(working, kind, folder, overwrite=overwrite or kind != _INDEXED)
         if kind == "/":
             working.mkdir(exist_ok=True)
         flags = os.O_RDONLY if kind == "/" else os.O_RDWR | os.O_CREAT
@@ -289,28 +288,15 @@ def _write_all(file: io.FileIO, content: bytes) -> None:
         left = left[file.write(left[:_PIECE]) :]
 
 
-def _parquet_writer(plan: Plan, file: pa.NativeFile, schema: pa.Schema) -> Any:
-    import pyarrow.parquet as pq
-
-    return pq.ParquetWriter(file, schema, **parquet_options(plan.telling, schema))
-
-
-def _arrow_writer(_plan: Plan, file: pa.NativeFile, schema: pa.Schema) -> Any:
-    import pyarrow as pa
-
-    return pa.ipc.new_file(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
-
-
 @contextmanager
-def _indexed_file(
-    opening: Callable[[Plan, Any, Any], Any], plan: Plan, working: Path
-) -> Iterator[Callable[[pa.Table], None]]:
-    """Write a row group for each part, by a writer for an open file and a schema.
+def _parquet_file(plan: Plan, working: Path) -> Iterator[Callable[[pa.Table], None]]:
+    """Write a row group for each part.
 
     A file without its end cannot be read, and the end cannot be written after a row group that did
     not fit: a row group is begun only if there is room for both.
     """
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     # without Python's lock; in bytes, as a name need not be UTF-8
     with pa.OSFile(os.fsencode(working), "wb") as file, ExitStack() as opened:
@@ -321,7 +307,9 @@ def _indexed_file(
             if shutil.disk_usage(working.parent).free < need:
                 raise OSError(errno.ENOSPC, "")
             if not writers:
-                writers.append(opened.enter_context(opening(plan, file, table.schema)))
+                options = parquet_options(plan.telling, table.schema)
+                writer = pq.ParquetWriter(file, table.schema, **options)
+                writers.append(opened.enter_context(writer))
             writers[0].write_table(table)
 
         yield write
@@ -354,8 +342,7 @@ def _part_paths(plan: Plan, working: Path) -> Iterator[Path]:
 
 _FORMS: dict[str, tuple[Callable[[Part], Any], Callable[..., Any], Callable[..., list[int]]]] = {
     ".csv": (csv_text, _csv_file, _kept_lines),
-    ".parquet": (arrow_table, partial(_indexed_file, _parquet_writer), lambda *_: []),
-    ".arrow": (arrow_table, partial(_indexed_file, _arrow_writer), lambda *_: []),
+    ".parquet": (arrow_table, _parquet_file, lambda *_: []),
     "/": (parquet_bytes, _parquet_folder, _kept_files),
 }
 """By kind: what computes a part in the form that is written, importable where the workers are; what
@@ -369,13 +356,13 @@ def _kind(output: str | Path) -> str:
     is_folder = text.endswith(("/", os.sep))
     kind = "/" if is_folder else path.suffix
     if kind not in _FORMS or path.name in ("", ".."):
-        expected = "NAME.csv, NAME.parquet, NAME.arrow, or a folder NAME/ for parts"
+        expected = "NAME.csv, NAME.parquet, or a folder NAME/ for parts"
         raise InputError(_ARGUMENT, text, expected)
     if kind != ".csv":
         try:
             import pyarrow.parquet  # noqa: F401 - whether it is there is the question
         except ImportError:
-            expected = f"NAME.csv, or for Parquet and Arrow {install('sweeps')}"
+            expected = f"NAME.csv, or for Parquet {install('sweeps')}"
             raise InputError(_ARGUMENT, text, expected) from None
     return kind
 

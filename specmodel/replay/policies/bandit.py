@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
-
-import numpy as np
 
 from specmodel.base.errors import InputError
 from specmodel.replay.policies.policy import LearningPolicy, is_number, whole_number
@@ -36,13 +33,11 @@ def best_arm(s: DiscountedBandit) -> int:
         weight += weights[arm]
         all_tokens += tokens[arm]
         all_seconds += seconds[arm]
-    scale = s.width * all_tokens / all_seconds
-    if s.is_bound:
-        scale *= math.sqrt(math.log(1 + weight))
+    scale = s.width * all_tokens / all_seconds * math.sqrt(math.log(1 + weight))
     best, most = 0, -math.inf
     for arm in range(s.num_arms):
         mean = tokens[arm] / seconds[arm]
-        score = mean + scale / math.sqrt(weights[arm]) * s.draws[arm]
+        score = mean + scale / math.sqrt(weights[arm])
         if score > most:
             best, most = arm, score
     return best
@@ -58,57 +53,29 @@ class DiscountedBandit(LearningPolicy):
     ----------
     draft_lengths
         The arms [token].
-    method, generator
-        "ucb" for the largest upper confidence bound, "thompson" for the largest draw, and the
-        source of these draws.
     discount, width
-        Weight that an observation keeps at the next step; and the width of the bound, or standard
-        deviation of the draw, relative to the mean reward of an arm seen once [-].
+        Weight that an observation keeps at the next step; and the width of the upper confidence
+        bound relative to the mean reward of an arm seen once [-].
     """
 
     name = "bandit"
-    words = "a bandit over lengths; bandit:method=thompson"
+    words = "a bandit over lengths, by upper confidence bounds; bandit:discount=0.9"
     rule = staticmethod(bandit)
 
     def __init__(
         self,
         draft_lengths: Sequence[int],
-        method: Literal["ucb", "thompson"] = "ucb",
         discount: float = 0.98,
         width: float = 0.3,
-        generator: np.random.Generator | None = None,
     ) -> None:
-        if method not in ("ucb", "thompson"):
-            raise InputError("bandit method", method, "ucb or thompson")
         if not (is_number(width) and 0 <= width < math.inf):
             raise InputError("bandit width", width, "a number of at least 0")
-        if method == "thompson" and generator is None:
-            raise InputError("bandit generator", None, "a generator, as thompson draws")
         if not (is_number(discount) and 0 < discount <= 1):
             raise InputError("bandit discount", discount, "a number above 0, at most 1")
         if not len(draft_lengths):
             raise InputError("bandit draft_lengths", draft_lengths, "at least one draft length")
         arms = [whole_number("bandit draft_lengths", each, 0) for each in draft_lengths]
         super().__init__(arms[0])
-        self.generator = generator if method == "thompson" else None
-        self.is_bound = self.generator is None
         self.discount, self.width = float(discount), float(width)
         self.arms, self.num_arms, self.arm = arms, len(arms), 0
         self.weights, self.tokens, self.seconds = ([0.0] * len(arms) for _ in range(3))
-        self.draws = [1.0] * len(arms)  # standard normal ones of Thompson's method
-
-    @property
-    def has_compiled_form(self) -> bool:
-        """Whether `rule` is all that it does: draws are made outside."""
-        return self.is_bound
-
-    def observe(
-        self, emitted_tokens: int, step_time: float, drafted_tokens: int | None = None
-    ) -> None:
-        """Take in what a step emitted [token] and how long it took [s]."""
-        if self.generator is not None:
-            seconds = [*self.seconds]
-            seconds[self.arm] += step_time
-            if min(seconds) > 0:
-                self.draws = self.generator.standard_normal(self.num_arms).tolist()
-        super().observe(emitted_tokens, step_time, drafted_tokens)

@@ -6,13 +6,13 @@ References
    arXiv:2506.20675, 2025.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass, fields
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
 
 from specmodel.base.errors import InputError
-from specmodel.replay.policies.policy import LearningPolicy, is_number
+from specmodel.base.records import Record, build, field_names
+from specmodel.base.schemas import Setting
+from specmodel.replay.policies.policy import LearningPolicy
 
 PHASES = ("baseline", "test", "set")
 BASELINE, TEST, SET = range(3)
@@ -26,8 +26,11 @@ MOST = 10**9
 """Largest whole number in the settings [-], so that the product of two fits in 64 bits."""
 
 
+Whole = Annotated[int, Setting(ge=1, le=MOST)]
+
+
 @dataclass(frozen=True, kw_only=True)
-class CascadeSettings:
+class CascadeSettings(Record):
     """Every number of the policy; "paper" marks those that the paper states, "ours" the others.
 
     Parameters
@@ -58,40 +61,29 @@ class CascadeSettings:
         test ends early, at a tolerance met or a maximum passed; paper.
     """
 
-    first_draft_length: int = 2
-    max_draft_length: int = 7
-    climb_step: int = 1
+    first_draft_length: Whole = 2
+    max_draft_length: Whole = 7
+    climb_step: Whole = 1
     first_direction: Literal["by utility", "up", "down"] = "by utility"
-    baseline_iterations: int = 4
-    baseline_interval: int = 100
-    trial_iterations: int = 4
-    max_trials: int = 4
-    set_iterations: int = 16
-    tolerance: float = 0.10
-    backoff_factor: int = 2
+    baseline_iterations: Whole = 4
+    baseline_interval: Whole = 100
+    trial_iterations: Whole = 4
+    max_trials: Whole = 4
+    set_iterations: Whole = 16
+    tolerance: Annotated[float, Setting(ge=0)] = 0.10
+    backoff_factor: Whole = 2
     plain_competes: bool = True
     climb: bool = True
     early_exit: bool = True
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "bool" and not isinstance(value, bool):
-                raise InputError(f"cascade {field.name}", value, "true or false")
-            if field.type == "int" and (type(value) is not int or not 1 <= value <= MOST):
-                expected = f"a whole number of at least 1, at most {MOST}"
-                raise InputError(f"cascade {field.name}", value, expected)
-        if not (is_number(self.tolerance) and 0 <= self.tolerance < float("inf")):
-            raise InputError("cascade tolerance", self.tolerance, "a number of at least 0")
+        """Refuse a first trial beyond the longest."""
         if self.first_draft_length > self.max_draft_length:
             expected = f"at most max_draft_length = {self.max_draft_length}"
-            raise InputError("cascade first_draft_length", self.first_draft_length, expected)
-        if self.first_direction not in [*CLIMBS_FROM]:  # which need not have a hash
-            expected = "by utility, up or down"
-            raise InputError("cascade first_direction", self.first_direction, expected)
+            raise InputError("first_draft_length", self.first_draft_length, expected)
 
 
-def cascade(s: Cascade, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
+def cascade(s: "Cascade", emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
     """Take in an iteration; at the end of a phase or trial, begin the next one.
 
     A test climbs from the best draft length known; a set phase holds what the test found.
@@ -121,14 +113,14 @@ def cascade(s: Cascade, emitted_tokens: int, step_time: float, drafted_tokens: i
     begin(s, TEST, first, s.settings.trial_iterations)
 
 
-def begin(s: Cascade, phase: int, draft_length: int, iterations: int) -> None:
+def begin(s: "Cascade", phase: int, draft_length: int, iterations: int) -> None:
     """Begin a phase or trial of some iterations at a draft length [token]."""
     s.phase_number, s.draft_length, s.is_test = phase, draft_length, phase == TEST
     s.iterations = s.left = iterations
     s.tokens, s.seconds = 0, 0.0
 
 
-def measured_utility(s: Cascade) -> float:
+def measured_utility(s: "Cascade") -> float:
     r"""Return the utility of what ends: tokens per iteration over relative iteration time [-].
 
     .. math:: U = \mathrm{ETR} \cdot t_\mathrm{plain} / t_\mathrm{iteration}
@@ -136,7 +128,7 @@ def measured_utility(s: Cascade) -> float:
     return s.tokens * s.plain_time / s.seconds
 
 
-def end_trial(s: Cascade) -> None:
+def end_trial(s: "Cascade") -> None:
     """Measure the draft length tried; try another, or hold the best, or none for longer."""
     previous = s.utility
     s.utility = measured_utility(s)
@@ -158,7 +150,7 @@ def end_trial(s: Cascade) -> None:
         begin(s, SET, s.best, s.set_iterations)
 
 
-def next_trial(s: Cascade, previous: float, rose: bool) -> int:
+def next_trial(s: "Cascade", previous: float, rose: bool) -> int:
     """Return the next draft length: 0 for no speculation, -1 if the test is over [token]."""
     tried, longest, step = s.draft_length, s.settings.max_draft_length, s.settings.climb_step
     if not s.settings.climb:
@@ -226,14 +218,15 @@ class Cascade(LearningPolicy):
         asked = settings.get("max_draft_length", min(CascadeSettings.max_draft_length, longest))
         if isinstance(asked, int) and asked > longest:
             expected = f"at most {longest}, the longest draft considered"
-            raise InputError("cascade max_draft_length", asked, expected)
+            raise InputError("cascade.max_draft_length", asked, expected)
         first = {"first_draft_length": 1} if asked == 1 else {}
-        return cls(CascadeSettings(**first | {"max_draft_length": asked} | settings))
+        told = first | {"max_draft_length": asked} | settings
+        return cls(build(CascadeSettings, told, "cascade"))
 
     @classmethod
     def settings_taken(cls) -> set[str]:
         """Return the settings that its name may have."""
-        return {field.name for field in fields(CascadeSettings)}
+        return {*field_names(CascadeSettings)}
 
     @property
     def phase(self) -> str:

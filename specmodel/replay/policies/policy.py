@@ -93,11 +93,6 @@ class LearningPolicy:
         """Return the settings that its name may have."""
         return arguments_of(cls) - {*GIVEN}
 
-    @property
-    def has_compiled_form(self) -> bool:
-        """Whether `rule` is all that it does."""
-        return True
-
     def fresh(self) -> Self:
         """Return a copy that shares no list."""
         other = copy(self)

@@ -5,32 +5,33 @@ and a moving average of the tokens accepted; every few batches it goes to a lowe
 to a higher one, where the average passes a threshold between them.
 """
 
-from __future__ import annotations
-
-import json
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import whole_of
-from specmodel.base.records import read_text
-from specmodel.replay.policies.policy import LearningPolicy, is_number, whole_number
+from specmodel.base.records import Record, build, field_names, read_mapping
+from specmodel.base.schemas import Setting
+from specmodel.replay.policies.policy import LearningPolicy
 
-Slots = dict[int, dict[str, Any]]
-"""Settings of each slot by its smallest batch size."""
 
-SETTINGS = {
-    "ema_alpha": 0.2,
-    "update_interval": 5,
-    "warmup_batches": 10,
-    "up_hysteresis": 0.0,
-    "down_hysteresis": -0.25,
-    "ceiling_coeff": 0,
-}
-"""Settings of a slot beside its candidates, and what they are where a file leaves them out."""
+@dataclass(frozen=True, kw_only=True)
+class Slot(Record):
+    """Settings of a slot: its candidates [token], and how their choice follows the average [-]."""
+
+    candidate_steps: Annotated[list[Annotated[int, Setting(ge=0, le=255)]], Setting(min_length=1)]
+    ema_alpha: Annotated[float, Setting(gt=0, le=1)] = 0.2
+    update_interval: Annotated[int, Setting(ge=1, le=10**9)] = 5
+    warmup_batches: Annotated[int, Setting(ge=0, le=10**9)] = 10
+    up_hysteresis: float = 0.0
+    down_hysteresis: float = -0.25
+    ceiling_coeff: float = 0.0
+
+
 DEFAULT: dict[str, Any] = {
     "1": {"candidate_steps": [1, 3, 5, 7]},
     "8": {"candidate_steps": [0, 1, 3], "down_hysteresis": 0.0},
@@ -42,30 +43,25 @@ METHODS = ("eagle", "eagle3", "mtp")
 """Drafters whose lengths SGLang adapts: EAGLE, EAGLE3 and NEXTN."""
 
 
-def read_slots(config: str | Path | Mapping[str, Any] | None = None) -> Slots:
-    """Return the slots of a server from what its option for the file of slots takes.
+def read_slots(config: str | Path | Mapping[str, Any] | None = None) -> dict[int, Slot]:
+    """Return the slots of a server by their smallest batch size [request].
 
     Parameters
     ----------
     config
-        A JSON file, what is in it, or None for the slots that SGLang has without one: by batch
-        size an object with candidate_steps and settings, beside settings for all.
+        What its option for the file of slots takes: a JSON file or its content; None for its
+        defaults. Keys that are no batch sizes are settings of all slots.
     """
     table = DEFAULT if config is None else config
     if isinstance(table, str | Path):
-        text = read_text(Path(table), "sglang config", "JSON")
-        try:
-            table = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError("sglang config", str(config), f"well-formed JSON ({error})") from None
+        table = read_mapping(Path(table), "sglang config")
     if not isinstance(table, Mapping):
-        raise InputError(
-            "sglang config", table, 'an object such as {"1": {"candidate_steps": [1]}}'
-        )
+        expected = 'an object such as {"1": {"candidate_steps": [1]}}'
+        raise InputError("sglang config", table, expected)
     sizes = {key: whole_of(key) for key in table}
     shared = {key: value for key, value in table.items() if sizes[key] is None}
     slots = {
-        size: _checked(shared, table[key], f"sglang config {key}")
+        size: build(Slot, _merged(shared, table[key]), f"sglang config {key}")
         for key, size in sizes.items()
         if size is not None
     }
@@ -75,32 +71,13 @@ def read_slots(config: str | Path | Mapping[str, Any] | None = None) -> Slots:
     return dict(sorted(slots.items()))
 
 
-def _checked(shared: Mapping[str, Any], entry: Any, where: str) -> dict[str, Any]:
-    """Return all settings of a slot; those of the whole file hold where it has none."""
-    if not isinstance(entry, Mapping):
-        raise InputError(where, entry, 'an object such as {"candidate_steps": [1, 3]}')
-    known = {"candidate_steps", *SETTINGS}
-    unknown = next((key for key in (*shared, *entry) if key not in known), None)
-    if unknown is not None:
-        raise InputError(f"{where} {unknown}", "an unknown key", f"only {', '.join(sorted(known))}")
-    steps = entry.get("candidate_steps")
-    is_list = isinstance(steps, list) and steps
-    if not is_list or not all(type(k) is int and 0 <= k <= 255 for k in steps or ()):
-        raise InputError(f"{where} candidate_steps", steps, "a list of whole numbers from 0 to 255")
-    slot = SETTINGS | dict(shared) | dict(entry)
-    for name, least in (("update_interval", 1), ("warmup_batches", 0)):
-        whole_number(f"{where} {name}", slot[name], least)
-    for name in ("ema_alpha", "up_hysteresis", "down_hysteresis", "ceiling_coeff"):
-        if not (is_number(slot[name]) and math.isfinite(slot[name])):
-            raise InputError(f"{where} {name}", slot[name], "a number")
-    if not 0 < slot["ema_alpha"] <= 1:
-        raise InputError(f"{where} ema_alpha", slot["ema_alpha"], "a number above 0, at most 1")
-    return slot | {"candidate_steps": sorted(set(slot["candidate_steps"]))}
+def _merged(shared: Mapping[str, Any], own: Any) -> Any:
+    return {**shared, **own} if isinstance(own, Mapping) else own
 
 
-def first_steps(slots: Slots, num_steps: int | None = None) -> int:
+def first_steps(slots: Mapping[int, Slot], num_steps: int | None = None) -> int:
     """Return the draft length that a server begins with: as told, or the middle one of all."""
-    union: list[int] = sorted({k for slot in slots.values() for k in slot["candidate_steps"]})
+    union: list[int] = sorted({k for slot in slots.values() for k in slot.candidate_steps})
     if num_steps is None:
         return union[len(union) // 2]
     if num_steps not in union:
@@ -114,23 +91,23 @@ def slot_of(sizes: Sequence[int], batch_size: int) -> int:
     return max(bisect_right(sizes, batch_size) - 1, 0)
 
 
-def sglang(s: AdaptiveSteps, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
+def sglang(s: "AdaptiveSteps", emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
     """Take in what a step emitted [token]; its time [s] does not matter to the rule."""
     adapt(s, emitted_tokens - 1.0)
 
 
-def adapt(s: AdaptiveSteps, accepted_tokens: float) -> None:
+def adapt(s: "AdaptiveSteps", accepted_tokens: float) -> None:
     """Take in the mean of the tokens accepted in a batch [token]."""
     if s.draft_length > 0:
-        s.average = (1 - s.ema_alpha) * s.average + s.ema_alpha * accepted_tokens
+        s.average = (1 - s.slot.ema_alpha) * s.average + s.slot.ema_alpha * accepted_tokens
     s.batches += 1
-    beyond = s.batches - s.warmup_batches
-    if beyond > 0 and beyond % s.update_interval == 0:
+    beyond = s.batches - s.slot.warmup_batches
+    if beyond > 0 and beyond % s.slot.update_interval == 0:
         s.at = next_candidate(s)
         s.draft_length = s.candidates[s.at]
 
 
-def next_candidate(s: AdaptiveSteps) -> int:
+def next_candidate(s: "AdaptiveSteps") -> int:
     """Return the number of the candidate to go on with: lower ones are tried first."""
     at, last = s.at, s.num_candidates - 1
     if s.draft_length == 0:  # nothing was observed: the next one up is tried
@@ -139,14 +116,14 @@ def next_candidate(s: AdaptiveSteps) -> int:
             s.average = s.candidates[at] - 1.0
         return at
     lower = at
-    while lower > 0 and s.average <= fall_below(s.candidates[lower - 1]) + s.down_hysteresis:
+    while lower > 0 and s.average <= fall_below(s.candidates[lower - 1]) + s.slot.down_hysteresis:
         lower -= 1
     higher = lower
     if lower == at:
-        while higher < last and s.average > s.candidates[higher] - 0.5 + s.up_hysteresis:
+        while higher < last and s.average > s.candidates[higher] - 0.5 + s.slot.up_hysteresis:
             higher += 1
-    if s.ceiling_coeff > 0 and higher <= at:  # a ceiling never stops a rise
-        ceiling = max(1, math.ceil(s.average * s.ceiling_coeff))
+    if s.slot.ceiling_coeff > 0 and higher <= at:  # a ceiling never stops a rise
+        ceiling = max(1, math.ceil(s.average * s.slot.ceiling_coeff))
         while higher > 0 and s.candidates[higher] > ceiling:
             higher -= 1
     return higher
@@ -191,23 +168,18 @@ class AdaptiveSteps(LearningPolicy):
         slots = read_slots(config)
         first = first_steps(slots, num_steps)
         slot = [*slots.values()][slot_of([*slots], batch_size)]
-        if settings:
-            slot = _checked({}, slot | settings, "sglang")
-        fitting = [k for k in slot["candidate_steps"] if k <= max_draft_length]
-        if not fitting or (config is not None and fitting != slot["candidate_steps"]):
+        slot = slot.with_changes("sglang", settings)
+        candidates = sorted({*slot.candidate_steps})
+        fitting = [k for k in candidates if k <= max_draft_length]
+        if not fitting or (config is not None and fitting != candidates):
             expected = f"at most {max_draft_length}, the longest draft considered"
-            raise InputError("sglang candidate_steps", slot["candidate_steps"], expected)
+            raise InputError("sglang candidate_steps", candidates, expected)
         at = fitting.index(first) if first in fitting else len(fitting) // 2
         super().__init__(fitting[at])
         self.candidates, self.num_candidates, self.at = fitting, len(fitting), at
-        self.batches, self.average = 0, float(fitting[at] - 1)
-        self.update_interval = int(slot["update_interval"])
-        self.warmup_batches = int(slot["warmup_batches"])
-        self.ema_alpha, self.ceiling_coeff = float(slot["ema_alpha"]), float(slot["ceiling_coeff"])
-        self.up_hysteresis = float(slot["up_hysteresis"])
-        self.down_hysteresis = float(slot["down_hysteresis"])
+        self.slot, self.batches, self.average = slot, 0, float(fitting[at] - 1)
 
     @classmethod
     def settings_taken(cls) -> set[str]:
         """Return the settings that its name may have."""
-        return {"config", "num_steps", *SETTINGS}
+        return {"config", "num_steps", *field_names(Slot)} - {"candidate_steps"}

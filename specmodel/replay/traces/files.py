@@ -1,25 +1,27 @@
-"""Traces as files: JSON lines for people and tools, Parquet for small size, CSV to be read.
+"""Traces as files: JSON lines, and tables in CSV or Parquet, which are read alone.
 
 The first JSON line is the header: schema, its version, the longest draft recorded, the number of
-requests and metadata. Each further line is a request. In Parquet the header is in the metadata of
-the table's schema, and each row is a request. Where JSON lines have no header, and in CSV, the
-longest draft is the largest count; where no proposals are told either, each is of that length.
+requests and metadata. Each further line is a request. A table has a row for each position. Where
+JSON lines have no header, and in tables, the longest draft is the largest count; where no proposals
+are told either, each is of that length.
 """
 
 import itertools
 import json
 import re
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from specmodel.base.errors import InputError, import_extra
+from specmodel.base.errors import InputError
 from specmodel.base.files import file_mode, write_bytes
+from specmodel.base.records import Record, build
+from specmodel.base.schemas import Setting
 from specmodel.replay.traces.record import (
     COLUMNS,
     LONGEST_DRAFT,
@@ -30,29 +32,37 @@ from specmodel.replay.traces.record import (
     collect_trace,
 )
 
-SCHEMA = "specmodel-trace"
-SCHEMA_VERSION = 1
-WRITTEN = (".jsonl", ".parquet")
-SUFFIXES = (*WRITTEN, ".csv")
+SCHEMA: Literal["specmodel-trace"] = "specmodel-trace"
+WRITTEN = ".jsonl"
+SUFFIXES = (WRITTEN, ".csv", ".parquet")
 AT = re.compile(r"accepted_tokens_at_([1-9]\d{0,2})")
 """Columns with what is accepted of drafts of one length, if it depends on the length."""
 PROPOSED, ACCEPTED = COLUMNS
 TAKEN = "proposals taken"
 """Metadata that says which proposals a file without them is read with."""
 REQUEST = "request"
-"""Column of a CSV that tells requests apart."""
+"""Column of a table that tells requests apart."""
 PROMPT = "prompt_tokens"
 """Column with the length of a request's prompt, if it is known."""
 
 MAX_POSITIONS = 10**8
 """Most output positions of a trace in a file, which takes up to 2 GB to write or read [token]."""
-ROWS_AT_ONCE = 1000
-"""Requests of a Parquet file in memory at once, as they are stored [request]."""
 MAX_LINE = 10**8
 """Longest line of JSON, which takes up to 1 GB to read [B]."""
 
 Rows = Iterator[tuple[str, Any]]
 """Pairs of a place in a file, as errors name it, and the value that is there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header(Record):
+    """First line of a trace: the longest draft recorded [token], requests [request], metadata."""
+
+    schema: Literal["specmodel-trace"] = SCHEMA
+    schema_version: Literal[1]
+    max_draft_length: Annotated[int, Setting(ge=1, le=LONGEST_DRAFT)]
+    num_requests: Annotated[int, Setting(ge=1, le=MAX_POSITIONS)]
+    metadata: Mapping[str, str]
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -61,18 +71,20 @@ def read_trace(path: str | Path) -> Trace:
     Parameters
     ----------
     path
-        A .jsonl or .parquet file as `write_trace` writes it; JSON lines without the header, each a
-        request or the list of its accepted_tokens; or a .csv file with a row for each position:
-        accepted_tokens, and proposed_tokens and request where they are known.
+        A .jsonl file as `write_trace` writes it; JSON lines without the header, each a request or
+        the list of its accepted_tokens; or a .csv or .parquet file with a row for each position:
+        accepted_tokens, and proposed_tokens, request and its prompt_tokens where they are known.
     """
-    suffix, name = trace_suffix(path, "trace", SUFFIXES), f"trace {path}"
-    rows = json_lines(path, "trace") if suffix == ".jsonl" else _ROWS[suffix](path, name)
+    suffix, name = Path(path).suffix, f"trace {path}"
+    if suffix not in SUFFIXES:
+        raise InputError("trace", str(path), f"a {' or '.join(SUFFIXES)} file")
+    rows = json_lines(path, "trace") if suffix == WRITTEN else _table_rows(path, name)
     where, first = next(rows, (name, None))
     if isinstance(first, list) or (isinstance(first, dict) and ACCEPTED in first):
         header, rows = _with_header(itertools.chain([(where, first)], rows))
     else:
         header = _header(first, where)
-    longest, positions = header["max_draft_length"], 0
+    longest, positions = header.max_draft_length, 0
     prompts: list[int] = []
     requests: list[tuple[Counts, ...]] = []
     columns, more = [*COLUMNS], [PROMPT]
@@ -85,16 +97,16 @@ def read_trace(path: str | Path) -> Trace:
         requests.append(check_request({name: row[name] for name in columns}, longest, where))
         positions += len(requests[-1][0])
         check_positions(positions, where)
-    if len(requests) != header["num_requests"]:
-        expected = f"num_requests = {header['num_requests']}, as in its header"
+    if len(requests) != header.num_requests:
+        expected = f"num_requests = {header.num_requests}, as in its header"
         raise InputError(name, f"{len(requests)} requests", expected)
     known = np.array(prompts, dtype=np.int64) if prompts else None
     lengths = [_length_of(name) for name in columns[len(COLUMNS) :]]
-    trace = collect_trace(requests, longest, header["metadata"], lengths)
+    trace = collect_trace(requests, longest, header.metadata, lengths)
     return replace(trace, prompt_tokens=known)
 
 
-def _with_header(rows: Rows) -> tuple[dict[str, Any], Rows]:
+def _with_header(rows: Rows) -> tuple[Header, Rows]:
     """Return the header that requests without one are taken to have, and their proposals."""
     kept, most, positions = list[tuple[str, Any]](), 1, 0
     for where, row in rows:
@@ -107,7 +119,7 @@ def _with_header(rows: Rows) -> tuple[dict[str, Any], Rows]:
         positions += len(counts)
         check_positions(positions, where)
     taken = {TAKEN: f"drafts of {most} tokens at each position"} if told == ACCEPTED else {}
-    header = {"max_draft_length": most, "num_requests": len(kept), "metadata": taken}
+    header = Header(schema_version=1, max_draft_length=most, num_requests=len(kept), metadata=taken)
     return header, (
         (where, {PROPOSED: [most] * len(row[ACCEPTED]), **row} if told == ACCEPTED else row)
         for where, row in kept
@@ -148,30 +160,24 @@ def write_trace(trace: Trace, path: str | Path) -> None:
     Parameters
     ----------
     trace, path
-        The trace, and a .jsonl or .parquet file; one that exists is replaced.
+        The trace, and a .jsonl file; one that exists is replaced.
     """
     header = {
         "schema": SCHEMA,
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": 1,
         "max_draft_length": trace.max_draft_length,
         "num_requests": trace.num_requests,
         "metadata": dict(trace.metadata),
     }
-    is_text = trace_suffix(path) == ".jsonl"
+    check_written(path)
     _header(header, "trace")
-    write_bytes(path, _json_bytes(trace, header) if is_text else _parquet_bytes(trace, header))
+    write_bytes(path, _json_bytes(trace, header))
 
 
-def trace_suffix(
-    path: str | Path, argument: str = "output", suffixes: Sequence[str] = WRITTEN
-) -> str:
-    """Return the suffix of a trace's file; refuse one that cannot be read or written here."""
-    suffix = Path(path).suffix
-    if suffix not in suffixes:
-        raise InputError(argument, str(path), f"a {' or '.join(suffixes)} file")
-    if suffix == ".parquet":
-        _pyarrow(argument)
-    return suffix
+def check_written(path: str | Path) -> None:
+    """Refuse a file that a trace is not written to."""
+    if Path(path).suffix != WRITTEN:
+        raise InputError("output", str(path), f"a {WRITTEN} file")
 
 
 def json_lines(path: str | Path, argument: str) -> Rows:
@@ -203,16 +209,13 @@ def check_kind(path: str | Path, argument: str) -> None:
         raise InputError(argument, str(path), "a file on disk, neither a pipe nor a device")
 
 
-def need_keys(
-    row: Any, keys: Collection[str], where: str, hints: Mapping[str, str] | None = None
-) -> None:
-    """Refuse a line that is no object with these keys; `hints` say why others may be there."""
+def need_keys(row: Any, keys: Collection[str], where: str) -> None:
+    """Refuse a line that is no object with these keys."""
     if not isinstance(row, dict):
         raise InputError(where, row, f"an object with {' and '.join(keys)}")
     for key in keys:
         if key not in row:
-            hint = next((hint for other, hint in (hints or {}).items() if other in row), "")
-            raise InputError(f"{where} {key}", None, f"this key to be given{hint}")
+            raise InputError(f"{where} {key}", None, "this key to be given")
 
 
 def _json_value(line: bytes, where: str) -> Any:
@@ -234,118 +237,32 @@ def _json_bytes(trace: Trace, header: Mapping[str, Any]) -> bytes:
     return b"\n".join([*lines, b""])
 
 
-def _parquet_rows(path: str | Path, name: str) -> Rows:
-    pyarrow, parquet = _pyarrow()
-    check_kind(path, name)
-    try:
-        with Path(path).open("rb") as opened, parquet.ParquetFile(opened) as file:
-            yield from _rows_of(pyarrow, file, name)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(name, str(path), f"a file that can be read ({reason})") from None
-    except (pyarrow.ArrowException, UnicodeError) as error:
-        raise InputError(name, str(path), f"a well-formed Parquet file ({error})") from None
-
-
-def _csv_rows(path: str | Path, name: str) -> Rows:
+def _table_rows(path: str | Path, name: str) -> Rows:
     """Yield the requests of a table with a row for each position; all are one without `request`."""
     from specmodel.base.tables import need_columns, read_table
 
     check_kind(path, name)
     table = read_table(path, [REQUEST], name)
     need_columns(table, [ACCEPTED], argument=name)
-    columns = [column for column in table if column != REQUEST]
+    columns = [column for column in map(str, table) if column not in (REQUEST, PROMPT)]
     parts = [(name, table)]
     if REQUEST in table:
         groups = table.groupby(REQUEST, sort=False, dropna=False)
         parts = [(f"{name} request {request}", part) for request, part in groups]
     for where, part in parts:
-        yield where, {column: part[column].tolist() for column in columns}
+        row: dict[str, Any] = {column: part[column].tolist() for column in columns}
+        if PROMPT in part:
+            told = part[PROMPT].unique().tolist()
+            row[PROMPT] = told[0] if len(told) == 1 else told
+        yield where, row
 
 
-_ROWS = {".parquet": _parquet_rows, ".csv": _csv_rows}
-
-
-def _rows_of(pyarrow: Any, file: Any, name: str) -> Rows:
-    """Yield the header and the requests of an open Parquet file, some of them in memory."""
-    schema, metadata = file.schema_arrow, file.metadata
-    header = (schema.metadata or {}).get(SCHEMA.encode())
-    yield name, None if header is None else _json_value(header, name)
-    _check_columns(pyarrow, schema, name)
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    check_positions(sum(group.column(0).num_values for group in groups), name)
-    request = itertools.count()
-    for batch in file.iter_batches(ROWS_AT_ONCE):
-        columns = {name: _lists(batch.column(name)) for name in schema.names if name != PROMPT}
-        if PROMPT in schema.names:
-            columns[PROMPT] = iter(batch.column(PROMPT).to_pylist())
-        for values in zip(*columns.values(), strict=True):
-            yield f"{name} request {next(request)}", dict(zip(columns, values, strict=True))
-
-
-def _check_columns(pyarrow: Any, schema: Any, name: str) -> None:
-    own = [column for column in schema.names if column != PROMPT and not _length_of(column)]
-    if sorted(own) != sorted(COLUMNS):
-        raise InputError(name, schema.names, f"columns {' and '.join(COLUMNS)}")
-    for column in (column for column in schema.names if column != PROMPT):
-        kind = schema.field(column).type
-        is_list = pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)
-        if not is_list or not pyarrow.types.is_integer(kind.value_type):
-            expected = "lists of whole numbers, such as list<uint8>"
-            raise InputError(f"{name} {column}", str(kind), expected)
-
-
-def _lists(column: Any) -> Iterator[Any]:
-    """Yield the arrays of a column of lists, as plain lists where values are missing."""
-    if column.null_count or column.values.null_count:
-        yield from column.to_pylist()
-        return
-    offsets, values = column.offsets.to_numpy(), column.values.to_numpy()
-    yield from (values[a:b] for a, b in itertools.pairwise(offsets.tolist()))
-
-
-def _parquet_bytes(trace: Trace, header: Mapping[str, Any]) -> bytes:
-    pyarrow, parquet = _pyarrow()
-    offsets = pyarrow.array(np.append(trace.starts, len(trace.proposed_tokens)), pyarrow.int32())
-    columns = _arrays(trace)
-    arrays = [pyarrow.ListArray.from_arrays(offsets, each) for each in columns.values()]
-    names = list(columns)
-    if trace.prompt_tokens is not None:
-        arrays, names = [*arrays, pyarrow.array(trace.prompt_tokens)], [*names, PROMPT]
-    table = pyarrow.Table.from_arrays(arrays, names=names)
-    table = table.replace_schema_metadata({SCHEMA: json.dumps(header)})
-    buffer = pyarrow.BufferOutputStream()
-    parquet.write_table(table, buffer)
-    content: bytes = buffer.getvalue().to_pybytes()
-    return content
-
-
-def _pyarrow(argument: str = "trace") -> tuple[Any, Any]:
-    pyarrow, parquet = (
-        import_extra(name, "traces", argument) for name in ("pyarrow", "pyarrow.parquet")
-    )
-    return pyarrow, parquet
-
-
-def _header(header: Any, where: str) -> dict[str, Any]:
+def _header(header: Any, where: str) -> Header:
     """Return the header of a trace of this version; refuse anything else."""
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
         expected = f'a header with "schema": "{SCHEMA}", or requests with {ACCEPTED}'
         raise InputError(where, header, expected)
-    version = header.get("schema_version")
-    if version != SCHEMA_VERSION or isinstance(version, bool):
-        raise InputError(f"{where} schema_version", version, str(SCHEMA_VERSION))
-    counts = {"max_draft_length": LONGEST_DRAFT, "num_requests": MAX_POSITIONS}
-    _only_keys(header, ("schema", "schema_version", *counts, "metadata"), where)
-    for name, most in counts.items():
-        if type(header[name]) is not int or not 1 <= header[name] <= most:
-            raise InputError(f"{where} {name}", header[name], f"a whole number from 1 to {most}")
-    if not isinstance(header["metadata"], dict):
-        raise InputError(f"{where} metadata", header["metadata"], "an object of texts")
-    for key, value in header["metadata"].items():
-        if not isinstance(value, str):
-            raise InputError(f"{where} metadata.{key}", value, "a text")
-    return header
+    return build(Header, header, where)
 
 
 def _only_keys(row: Any, keys: Collection[str], where: str) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from specmodel.base.errors import InputError, import_extra
+from specmodel.base.errors import InputError
 from specmodel.base.units import check
-from specmodel.replay.traces.files import check_kind, json_lines, need_keys
+from specmodel.replay.traces.files import json_lines, need_keys
 from specmodel.replay.traces.record import LONGEST_DRAFT, Counts, Trace, whole_numbers
 
 MATCHES = ("first", "last")
@@ -23,14 +23,6 @@ GROUP_TOKENS = 1_000_000
 """Tokens looked up at once, to bound the memory; a longer request is taken as a whole [token]."""
 
 ID_KEYS = ("prompt_token_ids", "output_token_ids")
-TEXT_KEYS = ("prompt", "output")
-HINTS = {
-    **dict.fromkeys(TEXT_KEYS, ", or --tokenizer FILE for texts"),
-    **dict.fromkeys(ID_KEYS, ", or no --tokenizer for token ids"),
-}
-"""What may be meant where keys of one kind stand in place of the other's."""
-BATCH = 256
-"""Requests encoded at once, as the tokenizer's own output is far larger than the ids [request]."""
 
 MOST_ID = 2**62
 """Largest token id [-]."""
@@ -205,63 +197,22 @@ def _ids(values: Any, name: str) -> TokenIds:
     return whole_numbers(values, name, kind, MOST_ID).astype(np.int64)
 
 
-def read_tokens(
-    path: str | Path, tokenizer: str | Path | None = None
-) -> tuple[list[TokenIds], list[TokenIds]]:
+def read_tokens(path: str | Path) -> tuple[list[TokenIds], list[TokenIds]]:
     """Return prompts and outputs of a file of JSON lines, one request a line, none skipped.
 
     Parameters
     ----------
-    path, tokenizer
-        Each line has prompt_token_ids and output_token_ids, or, with a tokenizer.json that encodes
-        them without adding special tokens, the texts prompt and output; other keys are ignored. The
-        ids that it gives need not be those that were generated.
+    path
+        Each line has prompt_token_ids and output_token_ids; other keys are ignored.
     """
-    encoder = None if tokenizer is None else _load(tokenizer)
-    keys, checked = (ID_KEYS, _ids) if encoder is None else (TEXT_KEYS, _text)
-    requests: list[Any] = []
+    prompts, outputs = list[TokenIds](), list[TokenIds]()
     for where, row in json_lines(path, "input"):
-        need_keys(row, keys, where, HINTS)
-        requests.append((where, *(checked(row[key], f"{where} {key}") for key in keys)))
-    if not requests:
-        raise InputError("input", str(path), "at least one request")
-    places, prompts, outputs = map(list, zip(*requests, strict=True))
-    if encoder is not None:
-        prompts, outputs = _encoded(encoder, prompts), _encoded(encoder, outputs)
-    for where, output in zip(places, outputs, strict=True):
-        if not len(output):
+        need_keys(row, ID_KEYS, where)
+        for key, found in zip(ID_KEYS, (prompts, outputs), strict=True):
+            found.append(_ids(row[key], f"{where} {key}"))
+        if not len(outputs[-1]):
             expected = "at least one token, as there is nothing to replay"
-            raise InputError(f"{where} {keys[1]}", "no tokens", expected)
+            raise InputError(f"{where} {ID_KEYS[1]}", "no tokens", expected)
+    if not outputs:
+        raise InputError("input", str(path), "at least one request")
     return prompts, outputs
-
-
-def _text(value: Any, name: str) -> str:
-    if not isinstance(value, str):
-        raise InputError(name, value, "a text")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(name, value, f"a text in Unicode ({error.reason})") from None
-    return value
-
-
-def _load(path: str | Path) -> Any:
-    """Return a tokenizer that neither pads nor cuts, whatever its file says."""
-    tokenizers = import_extra("tokenizers", "traces", "tokenizer")
-    check_kind(path, "tokenizer")
-    try:
-        encoder = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the package raises nothing more special
-        raise InputError("tokenizer", str(path), f"a tokenizer.json ({error})") from None
-    encoder.no_padding()
-    encoder.no_truncation()
-    return encoder
-
-
-def _encoded(encoder: Any, texts: Sequence[str]) -> list[TokenIds]:
-    """Return the token ids of texts, which are encoded some at a time."""
-    return [
-        np.array(encoding.ids, dtype=np.int64)
-        for start in range(0, len(texts), BATCH)
-        for encoding in encoder.encode_batch(texts[start : start + BATCH], add_special_tokens=False)
-    ]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         closed_loop as closed_loop,
         load as load,
         predicted_against_measured as predicted_against_measured,
-        steps as steps,
         timeline as timeline,
     )
     from specmodel.show.plots.figures import KINDS as KINDS

@@ -191,31 +191,3 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         shares.text(0.5, 0.5, "no targets given", ha="center", transform=shares.transAxes)
     style.legend_above(times)
     return axes
-
-
-def steps(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
-    """Draw running and waiting requests, the share of KV blocks and the draft length over time.
-
-    Parameters
-    ----------
-    table
-        As `specmodel load --steps --csv` prints it: time, running, waiting, kv_use, draft_length.
-    axes
-        Three, that share the horizontal axis.
-    """
-    from matplotlib.ticker import MaxNLocator
-
-    rows = frames.checked(table, ("time", "running", "waiting", "kv_use", "draft_length"))
-    requests, cache, lengths = axes
-    drawn = {"running": requests, "waiting": requests, "kv_use": cache, "draft_length": lengths}
-    for name, ax in drawn.items():
-        colour = COLOURS[name == "waiting"]
-        ax.plot(rows["time"], rows[name], color=colour, linewidth=0.6, label=name)
-        ax.set_ylim(0, None)
-    requests.set_ylabel("requests")
-    cache.set_ylabel("KV in use (%)")
-    style.in_percent(cache.yaxis)
-    lengths.set(xlabel="time (s)", ylabel="draft length\n(tokens)")
-    lengths.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
-    style.legend_above(requests)
-    return axes

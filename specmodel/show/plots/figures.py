@@ -27,7 +27,7 @@ FONT_SIZE = 8
 
 _DPI = 300
 _CHARACTERS_AN_INCH = 19
-_SHARED = ("timeline", "load", "steps")
+_SHARED = ("timeline", "load")
 """Kinds whose panels share the horizontal axis."""
 _LEAST_HEIGHT = 1.7
 _HELD = ("batch_size", "draft_length", "context_length")
@@ -67,7 +67,6 @@ KINDS = {
         Kind(rows.policies, 0.6, 0.25),
         Kind(curves.load, 4.2, panels=3),
         Kind(rows.capacity, 0.8, 0.3),
-        Kind(curves.steps, 3.0, panels=3),
     )
 }
 """Kinds of figures by the names of the functions that draw them."""

@@ -29,7 +29,7 @@ TEXT = (
 """Columns that are read as text even if they look like numbers."""
 
 _UNITS = {"token": "tokens", "request": "requests", "s": "ms", "token/s": "tokens/s", "B": "B"}
-_NEVER_NEGATIVE = ("spread", "time", "kv_use", "running", "waiting")
+_NEVER_NEGATIVE = ("spread", "time")
 """Columns of numbers from 0: others may fall below, or have axes that say so themselves."""
 RATIOS = {"speedup": "×", "utility": "×", "target_efficiency": "ratio"}
 _LAST = ("draft_length", "verify_tokens", "tokens_per_step")

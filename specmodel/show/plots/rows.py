@@ -28,7 +28,7 @@ MOST_POLICIES = 24
 _WIDTH = 24
 _VISIBLE = 0.01
 """Least swing, or share of the variance, that is drawn, over the largest [-]."""
-_HINDSIGHT = ("best-fixed", "greedy", "oracle")
+_HINDSIGHT = ("best-fixed", "oracle")
 _QUANTITIES = ("target_efficiency", "speedup")
 _POINT = ("batch_size", "draft_length", "context_length")
 

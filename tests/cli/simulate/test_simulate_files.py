@@ -94,7 +94,7 @@ def test_policies_of_the_package_are_not_asked_as_objects(run, monkeypatch):
     assert speedups[0] != speedups[1] == speedups[2]
     records = simulate(read_trace("trace.jsonl"), read_replay_times("times.csv"), [Cascade], seed=0)
     assert records["plain_time"].sum() / records["time"].sum() == pytest.approx(speedups[0])
-    run(f"{MEASURED} --policy goodput,sglang,bandit,fixed:3,greedy,oracle")
+    run(f"{MEASURED} --policy goodput,sglang,bandit,fixed:3,oracle")
 
 
 def test_phases_and_utilities_that_are_none_are_drawn_as_none(run, tmp_path, monkeypatch):

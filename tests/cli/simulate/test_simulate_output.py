@@ -21,7 +21,7 @@ VARIETY = [
     PREDICTED,
     MEASURED,
     HEAD,
-    PREDICTED + " --policy none,fixed:0,greedy,goodput,bandit,bandit:method=thompson,oracle",
+    PREDICTED + " --policy none,fixed:0,goodput,bandit,bandit:width=0.1,oracle",
     HEAD + " --policy sglang,sglang:config=slots.json,goodput --policy-state request",
     PREDICTED + " --set runaway_share=0.1 --fixed-context --policy none,fixed:3",
     PREDICTED + f" --policy none,oracle,{LONG}",
@@ -31,7 +31,7 @@ VARIETY = [
     ":tolerance=0.2:set_iterations=8:max_trials=3:trial_iterations=5",
     PREDICTED + " --policy none",
     PREDICTED + " --max-draft-length 20 --seed 3 --set engine.pass_time=1e-4",
-    PREDICTED + " --max-draft-length 1 --policy none,best-fixed,cascade,oracle,greedy,goodput",
+    PREDICTED + " --max-draft-length 1 --policy none,best-fixed,cascade,oracle,goodput",
     PREDICTED + " --requests 1 --output-tokens 1",
     PREDICTED + " --context-length 0 --set timing_noise=0 --set step_expert_spread=0.1",
     PREDICTED + " --context-length 32768 --tensor-parallel 2 --routing-correlation 0",
@@ -41,7 +41,7 @@ VARIETY = [
     HEAD + " --set drafter_upkeep=0 --set request_expert_spread=0.2 --target qwen1.5-moe-a2.7b",
     HEAD + " --drafter llama-3.2-1b --target llama-3.1-70b"
     " --hardware h200_sxm --policy none,cascade",
-    MEASURED + " --step-times experts.csv --policy none,fixed:2,cascade:max_trials=3,oracle,greedy",
+    MEASURED + " --step-times experts.csv --policy none,fixed:2,cascade:max_trials=3,oracle",
     MEASURED + " --step-times slow.csv --policy none,fixed:2,cascade,oracle",
     MEASURED + " --step-times flat.csv --trace ./perfect.jsonl --max-draft-length 40"
     " --policy none,fixed:40,best-fixed,cascade:max_draft_length=40,oracle,sglang",
@@ -204,7 +204,7 @@ def test_long_names_are_numbered_and_explained(run):
 
 def test_what_does_not_pay_or_cannot_be_deployed_is_said(run):
     assert "Speculation does not pay" in run(MEASURED + " --step-times slow.csv")
-    assert "bounds, nothing to deploy" in run(MEASURED + " --policy best-fixed,greedy,oracle")
+    assert "bounds, nothing to deploy" in run(MEASURED + " --policy best-fixed,oracle")
 
 
 @pytest.mark.parametrize(

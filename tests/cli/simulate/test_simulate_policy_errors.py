@@ -1,5 +1,6 @@
 """`specmodel simulate`: what it says of policies that cannot be used."""
 
+import re
 import shlex
 
 from rows import each_row
@@ -69,53 +70,52 @@ OWN = [
 SETTING = [
     policy_case(f"cascade:max_trials={'[' * 90_000}", "--policy: got", "JSON that is not so deep"),
     *(
-        policy_case(f"cascade:{name}={value}", f"--policy cascade {name}: got {given}", expected)
+        policy_case(f"cascade:{name}={value}", f"--policy cascade.{name}: got {given}", expected)
         for name, value, given, expected in (
             ("max_draft_length", "30", "30", "at most 7, the longest"),
-            ("max_draft_length", "0", "0", "at least 1"),
-            ("max_draft_length", "x", "'x'", "a whole number"),
+            ("max_draft_length", "0", "0", "greater than or equal to 1"),
+            ("max_draft_length", "x", "'x'", "a valid integer"),
             ("first_draft_length", "9", "9", "at most max_draft_length = 7"),
-            ("max_trials", "3.5", "3.5", "a whole number"),
-            ("max_trials", "true", "True", "a whole number"),
-            ("set_iterations", "1e9", "1000000000.0", "a whole number"),
-            ("set_iterations", "1000000001", "1000000001", "at most 1000000000"),
-            ("trial_iterations", "1" + "0" * 30, "1000", "at most 1000000000"),
-            ("backoff_factor", "0", "0", "at least 1"),
+            ("max_trials", "3.5", "3.5", "a valid integer"),
+            ("max_trials", "true", "True", "a valid integer"),
+            ("set_iterations", "1e9", "1000000000.0", "a valid integer"),
+            ("set_iterations", "1000000001", "1000000001", "less than or equal to 1000000000"),
+            ("trial_iterations", "1" + "0" * 30, "1000", "less than or equal to 1000000000"),
+            ("backoff_factor", "0", "0", "greater than or equal to 1"),
             *(
-                ("tolerance", value, given, "a number of at least 0")
+                ("tolerance", value, given, "expected")
                 for value, given in (("x", "'x'"), ("-1", "-1"), ("NaN", "nan"), ("true", "True"))
             ),
-            ("climb", "1", "1", "true or false"),
-            ("early_exit", "yes", "'yes'", "true or false"),
-            ("first_direction", "left", "'left'", "by utility, up or down"),
+            ("climb", "1", "1", "a valid boolean"),
+            ("early_exit", "yes", "'yes'", "a valid boolean"),
+            ("first_direction", "left", "'left'", "'by utility', 'up' or 'down'"),
         )
     ),
     *(
         policy_case(
-            f"{name}:{setting}={value}", f"--policy {name} {setting}: {said_of(given)}", "expec"
+            f"{re.sub('[ .]', ':', place)}={value}", f"--policy {place}: {said_of(given)}", "expec"
         )
-        for name, setting, value, given in (
-            ("goodput", "window", "0", "0"),
-            ("goodput", "window", "1.5", "1.5"),
-            ("goodput", "window", "x", "'x'"),
-            ("goodput", "first_acceptance_rate", "1", "1"),
-            ("goodput", "first_acceptance_rate", "NaN", "nan"),
-            ("goodput", "probe_interval", "1.5", "1.5"),
-            ("sglang", "num_steps", "2", "2"),
-            ("sglang", "ema_alpha", "0", "0"),
-            ("sglang", "ema_alpha", "x", "'x'"),
-            ("sglang", "warmup_batches", "x", "'x'"),
-            ("sglang", "warmup_batches", "-1", "-1"),
-            ("sglang", "update_interval", "1.5", "1.5"),
-            ("sglang", "config", "absent.json", "'absent.json'"),
-            ("sglang", "config", "malformed.json", "'malformed.json'"),
-            ("sglang", "config", "list.json", "[]"),
-            ("sglang", "config", "null.json", "None"),
-            ("bandit", "method", "greedy", "'greedy'"),
-            ("bandit", "discount", "0", "0"),
-            ("bandit", "discount", "x", "'x'"),
-            ("bandit", "width", "Infinity", "inf"),
-            ("bandit", "width", "true", "True"),
+        for place, value, given in (
+            ("goodput window", "0", "0"),
+            ("goodput window", "1.5", "1.5"),
+            ("goodput window", "x", "'x'"),
+            ("goodput first_acceptance_rate", "1", "1"),
+            ("goodput first_acceptance_rate", "NaN", "nan"),
+            ("goodput probe_interval", "1.5", "1.5"),
+            ("sglang num_steps", "2", "2"),
+            ("sglang.ema_alpha", "0", "0"),
+            ("sglang.ema_alpha", "x", "'x'"),
+            ("sglang.warmup_batches", "x", "'x'"),
+            ("sglang.warmup_batches", "-1", "-1"),
+            ("sglang.update_interval", "1.5", "1.5"),
+            ("sglang config", "absent.json", "'absent.json'"),
+            ("sglang config", "malformed.json", "'malformed.json'"),
+            ("sglang config", "list.json", "'list.json'"),
+            ("sglang config", "null.json", "'null.json'"),
+            ("bandit discount", "0", "0"),
+            ("bandit discount", "x", "'x'"),
+            ("bandit width", "Infinity", "inf"),
+            ("bandit width", "true", "True"),
         )
     ),
     *(
@@ -127,7 +127,7 @@ SETTING = [
             ("goodput:step_time=3", "window"),
             ("goodput:memory=20", "window"),
             ("sglang:weight=0.3", "ema_alpha"),
-            ("bandit:generator=3", "method"),
+            ("bandit:generator=3", "discount"),
             ("cascade:max_trials", "name=value"),
             ("cascade:", "name=value"),
             ("cascade:=3", "name=value"),
@@ -185,7 +185,9 @@ SETTING = [
 CASES = [
     *OWN,
     *SETTING,
-    policy_case("sglang:config=bare.json", "--policy sglang config 1: got [2, 4]", "an object"),
+    policy_case(
+        "sglang:config=bare.json", "--policy sglang config 1: got [2, 4]", "a valid dictionary"
+    ),
     (f"{MEASURED} --policy-state batch", "--policy-state", "'request', 'server'"),
     (f"{MEASURED} --fixed-context", "--step-times: got 'times.csv'", "no --fixed-context"),
     (

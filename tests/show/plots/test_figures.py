@@ -160,14 +160,6 @@ def parts_of_passes(sizes: list[int], changes: dict[str, object]) -> pd.DataFram
     return pass_components(points(sizes, [3], **changes))
 
 
-def run_steps(count: int) -> pd.DataFrame:
-    """Return steps of a run of a server."""
-    names = ("time", "running", "waiting", "kv_use", "draft_length")
-    return pd.DataFrame({name: np.arange(count) % (7 + i) for i, name in enumerate(names)}).assign(
-        time=0.02 * np.arange(count), kv_use=np.linspace(0, 0.9, count)
-    )
-
-
 def cases() -> Iterator[tuple[str, str, object]]:
     for name, sizes in SIZES.items():
         yield "speedup", f"{name} sizes", lambda s=sizes: curve(s, ["a"])
@@ -236,8 +228,6 @@ def cases() -> Iterator[tuple[str, str, object]]:
     ):
         yield "load", name, partial(carried, policies, rates)
         yield "capacity", name, partial(carried, policies, rates)
-    for name, count in (("few", 4), ("many", 400)):
-        yield "steps", name, partial(run_steps, count)
     yield "closed_loop", "six lengths", lambda: loop([1, 3, 8], range(1, 7))
 
 
