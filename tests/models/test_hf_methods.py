@@ -34,7 +34,26 @@ BLOCKS = {"data_type": "fp", "bits": 8, "group_size": [128, 128]}
 MLX = {"group_size": 64, "bits": 4, "mode": "affine"}
 MXFP8 = {"quant_method": "mxfp8", "weight_block_size": [1, 32], "ignored_layers": ["lm_head"]}
 TILED = MXFP8 | {"quant_method": "fp8", "scale_fmt": "ue8m0"}
+FP_QUANT = {
+    "quant_method": "fp_quant", "forward_dtype": "mxfp4", "forward_method": "abs_max",
+    "hadamard_group_size": 32, "pseudoquantization": False, "store_master_weights": False,
+    "transform_init": "hadamard", "modules_to_not_convert": ["lm_head"],
+}  # fmt: skip
 AWQ = {"quant_method": "modelopt", "group_size": 128, "exclude_modules": ["lm_head"]}
+ROWS = {"granularity": {"_type": "PerRow", "_data": {}, "_version": 1}}
+TILES = [[1, 128], [128, 128]]
+TILES = {"granularity": [{"_type": "PerBlock", "_data": {"block_size": size}} for size in TILES]}
+
+
+def ao(kind, **data):
+    return {"_type": kind, "_data": data, "_version": 2}
+
+
+def torchao(form, **keys):
+    return {"quant_method": "torchao", "quant_type": {"default": form}, **keys}
+
+
+FLOAT8 = ao("Float8DynamicActivationFloat8WeightConfig", **ROWS)
 
 
 def read(config, record, key="quantization_config"):
@@ -56,10 +75,20 @@ def read(config, record, key="quantization_config"):
         (AUTO | BLOCKS, 8 + 32 / 128**2, "fp8"),
         (MX | {"bits": 8}, 8 + 8 / 32, "fp8"),
         (MX | {"bits": 4, "data_type": "mx_fp4e2m1"}, 4 + 8 / 32, "fp4"),
+        (torchao(FLOAT8), 8, "fp8"),
+        (torchao(ao("Float8DynamicActivationFloat8WeightConfig", **TILES)), 8 + 32 / 128**2, "fp8"),
+        (torchao(ao("Int8WeightOnlyConfig", **ROWS, group_size=None)), 8, "bf16"),
+        (torchao(ao("Int8DynamicActivationInt8WeightConfig")), 8, "int8"),
+        (torchao(ao("Int4WeightOnlyConfig")), 4 + (16 + 16) / 128, "bf16"),
+        (torchao(ao("Int4WeightOnlyConfig", group_size=32)), 4 + (16 + 16) / 32, "bf16"),
+        (torchao(ao("Int4WeightOnlyConfig", group_size=256)), 4 + (16 + 16) / 256, "bf16"),
+        (torchao(ao("NVFP4WeightOnlyConfig")), 4 + 8 / 16, "bf16"),
         ({"quant_method": "moe_wna16", "bits": 4, "group_size": 64, "sym": True}, 4.25, "bf16"),
         ({"quant_method": "moe_wna16", "bits": 4, "zero_point": True}, 4 + 20 / 128, "bf16"),
         ({"quant_method": "gptq_marlin", "bits": 8, "group_size": 32, "sym": True}, 8.5, "bf16"),
         ({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, 8, "fp8"),
+        (FP_QUANT, 4 + 8 / 32, "fp4"),
+        (FP_QUANT | {"forward_dtype": "nvfp4"}, 4 + 8 / 16, "fp4"),
         (AWQ | {"quant_algo": "W4A8_AWQ"}, 4 + 16 / 128, "fp8"),
         (AWQ | {"quant_algo": "W4A8_AWQ", "has_zero_point": True}, 4 + 20 / 128, "fp8"),
         (AWQ | {"quant_algo": "W4A16_AWQ"}, 4 + 16 / 128, "bf16"),
@@ -70,6 +99,41 @@ def test_bytes_of_linear_layers_with_their_scales(record, bits, activations):
     saved = plain.weight_bytes(Layout()) - model.weight_bytes(Layout())
     assert saved == pytest.approx(LINEAR * (2 - bits / 8), rel=1e-12)
     assert model.activation_dtype == activations
+
+
+@pytest.mark.parametrize("key", ["quantization", "quantization_config"])
+@pytest.mark.parametrize(
+    ("changes", "bits"),
+    [
+        ({}, 4 + (16 + 16) / 64),
+        ({"group_size": 32}, 4 + (16 + 16) / 32),
+        ({"group_size": 128}, 4 + (16 + 16) / 128),
+        ({"bits": 8}, 8 + (16 + 16) / 64),
+        ({"mode": "mxfp4", "group_size": 32}, 4 + 8 / 32),
+        ({"mode": "nvfp4", "group_size": 16}, 4 + 8 / 16),
+        ({"mode": "mxfp8", "bits": 8, "group_size": 32}, 8 + 8 / 32),
+    ],
+)
+def test_mlx_quantises_the_embedding_and_the_head_as_well(changes, bits, key):
+    """Also a tied one, and under either of the two keys that MLX writes."""
+    for is_tied in (False, True):
+        config = DENSE | {"tie_word_embeddings": is_tied}
+        model, plain = read(config, MLX | changes, key), read(config, None)
+        saved = plain.weight_bytes(Layout()) - model.weight_bytes(Layout())
+        num_weights = LINEAR + OUTER * (1 if is_tied else 2)
+        assert saved == pytest.approx(num_weights * (2 - bits / 8), rel=1e-12)
+
+
+def test_modules_of_mlx_with_bits_of_their_own():
+    own = {f"model.layers.{i}.mlp.gate": MLX | {"bits": 8} for i in range(4)}
+    down = {f"model.layers.{i}.self_attn.o_proj": MLX | {"bits": 8} for i in range(4)}
+    experts = {f"model.layers.{i}.mlp.switch_mlp": MLX | {"group_size": 128} for i in range(4)}
+    outer = {"model.embed_tokens": False, "lm_head": MLX | {"bits": 8}}
+    model = read(MOE, MLX | own | down | experts | outer)
+    assert (model.attention_dtype or model.weight_dtype) == "int4_g32"
+    assert {group.output_dtype for group in model.layers} == {"int8_g32"}
+    assert model.expert_dtype == "int4_g64"
+    assert (model.outer_dtype, model.head_dtype) == ("bf16", "int8_g32")
 
 
 def test_modules_of_auto_round_with_bits_of_their_own():
@@ -83,6 +147,22 @@ def test_modules_of_auto_round_with_bits_of_their_own():
     assert [group.mixer_dtype for group in model.layers] == ["bf16", None]
     assert (model.expert_dtype or model.weight_dtype) == "int4_g128"
     assert (model.outer_dtype, model.head_dtype) == ("bf16", "int8_g128")
+
+
+def test_modules_of_torchao_with_a_format_of_their_own():
+    int8, int4 = ao("Int8WeightOnlyConfig"), ao("Int4WeightOnlyConfig")
+    named = {"_default": int4, "re:.*self_attn.*": int8, "model.layers.3.mlp.down_proj": None}
+    named["model.layers.3.mlp.gate_proj"] = named["model.layers.3.mlp.up_proj"] = None
+    model = read(DENSE, torchao(ao("FqnToConfig", fqn_to_config=named)))
+    assert (model.attention_dtype, model.weight_dtype) == ("int8", "int4_g64")
+    assert [(group.count, group.ffn_dtype) for group in model.layers] == [(3, None), (1, "bf16")]
+
+
+@pytest.mark.parametrize("record", [FP_QUANT, torchao(FLOAT8)])
+def test_experts_stay_in_16_bits_where_engines_quantise_linear_layers_alone(record):
+    model = read(MOE, record)
+    assert model.expert_dtype == "bf16"
+    assert model.weight_dtype in ("mxfp4", "fp8")
 
 
 def test_weights_of_mxfp8_may_name_what_is_left_out():
@@ -105,8 +185,22 @@ def test_weights_of_mxfp8_may_name_what_is_left_out():
         (AUTO | {"block_name_to_quantize": "model.layers.0"}, "block_name_to_quantize: got 'model"),
         (AUTO | {"block_name_to_quantize": 4}, "block_name_to_quantize: got 4"),
         (AUTO | {"extra_config": {"layers.(": {"bits": 16}}}, r"extra_config: .*well-formed regex"),
+        (FP_QUANT | {"forward_dtype": "fp4"}, "forward_dtype: got 'fp4'; expected one of: mxfp4"),
+        (FP_QUANT | {"pseudoquantization": True}, "pseudoquantization: got True"),
+        (torchao("int4_weight_only"), "quant_type.default: got 'int4_weight_only'"),
+        (torchao(ao("IntxWeightOnlyConfig")), "got 'IntxWeightOnlyConfig'; expected one of: Int4"),
+        (torchao(ao("Int4WeightOnlyConfig", group_size=16)), "group_size: got 16; expected 32 or"),
+        (torchao(ao("Int8WeightOnlyConfig", granularity=ao("PerGroup", group_size=32))), "by row"),
+        (torchao(ao("Int8WeightOnlyConfig", granularity={"_type": {}})), "scales by row or tensor"),
+        (torchao(ao("FqnToConfig", fqn_to_config=[1])), "quant_type.default: got .*of modules"),
+        (torchao(FLOAT8, include_input_output_embeddings=True), "include_input_output_embeddings"),
+        ({"quant_method": "torchao", "quant_type": "int8"}, "quant_type: got 'int8'"),
+        (MLX | {"bits": 6}, "bits: got 6; expected 4 or 8"),
+        (MLX | {"group_size": 16}, "group_size: got 16; expected 32 or 64"),
+        (MLX | {"bits": 8, "group_size": 32}, "group_size: got 32; expected 64 or 128"),
+        (MLX | {"mode": "mxfp4"}, "mode: got 'mxfp4 of 4 bits in groups of 64'"),
+        (MLX | {"scheme": "odd"}, "scheme: got 'odd'; expected false or an object"),
         (AWQ | {"quant_algo": "W4A8_AWQ", "group_size": 16}, "group_size: got 16"),
-        ({"quant_method": "torchao"}, "quant_method: got 'torchao'"),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "quant_method: got 'bitsandb"),
         ({"quant_method": "hqq"}, "quant_method: got 'hqq'"),
         ({"quant_method": "exl3", "bits": 4.0}, "quant_method: got 'exl3'"),
@@ -118,10 +212,6 @@ def test_what_is_not_known_is_named(record, message):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("key", ["quantization", "quantization_config"])
-def test_a_dtype_that_is_given_takes_the_place_of_a_method_that_is_not_read(key):
-    """Such as MLX's, which writes its record under either key."""
-    with pytest.raises(InputError, match=r"quant_method: .*others are told by --weight-dtype"):
-        read(DENSE, MLX, key)
-    fields = architecture_fields(DENSE | {key: MLX}, "config.json", is_dtype_given=True)
-    assert fields["weight_dtype"] == "bf16"  # until the given one takes its place
+def test_the_two_keys_of_mlx_must_agree():
+    with pytest.raises(InputError, match=r"quantization: got .*the same as quantization_config"):
+        read(DENSE | {"quantization_config": MLX | {"bits": 8}}, MLX, "quantization")

@@ -34,6 +34,8 @@ class Recipe:
     """Whether `every` holds for the LM head too."""
     needs_head: bool = False
     """Whether the record must say by name what becomes of the LM head."""
+    embedding_dtype: str | None = None
+    """Of the embedding; None where it is not quantised."""
     kv_dtype: str | None = None
     """Of the KV cache; None where the record does not say."""
 

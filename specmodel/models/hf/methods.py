@@ -1,6 +1,6 @@
-"""Which method of quantisation a record follows; the method of AutoRound.
+"""Which method of quantisation a record follows; methods of AutoRound, FP-Quant, torchao and MLX.
 
-As vLLM 0.33 reads it (``model_executor/layers/quantization``).
+As vLLM 0.33 reads the first three (``model_executor/layers/quantization``). It serves no MLX.
 """
 
 import re
@@ -30,8 +30,12 @@ _SUSPECT_KEY = re.compile(
 )
 """Keys that change what is quantised, and that no reader of a method knows but those below."""
 
-_OWN_KEYS = {"auto-round": "extra_config|block_name_to_quantize"}
-"""Regexes of such keys that the reader of a method knows."""
+_OWN_KEYS = {
+    "auto-round": "extra_config|block_name_to_quantize",
+    "fp_quant": "transform_init",
+    "mlx": ".*",
+}
+"""Regexes of such keys that the reader of a method knows; MLX's are names of modules."""
 
 _OTHER_NAMES = {
     "auto_awq": "awq",
@@ -47,6 +51,28 @@ _OTHER_NAMES = {
 _BLOCKS = re.compile(r"(?:\w+\.)*layers")
 _SEARCHED = re.compile(r"[*+?^$()\[\]{}|\\]")
 """Signs by which AutoRound takes a name for a regex, which it looks for anywhere."""
+
+_INT4 = "Int4WeightOnlyConfig"
+_TORCHAO = {
+    "Float8WeightOnlyConfig": ("fp8", None),
+    "Float8DynamicActivationFloat8WeightConfig": ("fp8", "fp8"),
+    "Int8WeightOnlyConfig": ("int8", None),
+    "Int8DynamicActivationInt8WeightConfig": ("int8", "int8"),
+    "Int8StaticActivationInt8WeightConfig": ("int8", "int8"),
+    "NVFP4WeightOnlyConfig": ("fp4", None),
+    "NVFP4DynamicActivationNVFP4WeightConfig": ("fp4", "fp4"),
+}
+"""Dtypes of weights and of activations by the name of a class; None for those of the model."""
+
+_BIASED = {
+    4: {32: "int4_g16", 64: "int4_g32", 128: "int4_g64", 256: "int4_g128"},
+    8: {64: "int8_g32", 128: "int8_g64"},
+}
+"""Dtypes as large as integers of some bits in groups that have a scale and a bias."""
+
+_BY_NAME = ("FqnToConfig", "ModuleFqnToConfig")
+_MLX_KEYS = ("bits", "group_size", "mode", "quant_method", "linear_class")
+_MLX_MODES = {("mxfp4", 4): ("mxfp4", 32), ("mxfp8", 8): ("mxfp8", 32), ("nvfp4", 4): ("fp4", 16)}
 
 
 def read_recipe(source: Source, expert_dtype: object = None) -> Recipe:
@@ -66,12 +92,13 @@ def _method(source: Source) -> str:
     method = source.config.get("quant_method")
     if method is None and source.config.get("quant_algo") is not None:
         method = "modelopt"  # as ModelOpt 0.31 left it out
+    if method is None and {"bits", "group_size"} <= source.config.keys():
+        method = "mlx"
     if isinstance(method, str) and method.startswith("modelopt_"):
         method = "modelopt"  # the engine's name for one of its algorithms
     method = _OTHER_NAMES.get(method, method) if isinstance(method, str) else method
     if not isinstance(method, str) or method not in _METHODS:
-        expected = f"one of: {', '.join(_METHODS)}; others are told by --weight-dtype"
-        raise source.fault("quant_method", expected)
+        raise source.fault("quant_method", f"one of: {', '.join(_METHODS)}")
     return method
 
 
@@ -97,23 +124,17 @@ def auto_round(source: Source) -> Recipe:
     blocks = blocks.split(",") if isinstance(blocks, str) else blocks
     if not isinstance(blocks, list) or not all(_BLOCKS.fullmatch(str(name)) for name in blocks):
         raise source.fault(key, "names that end on layers, as parts of these are not known here")
-    own = source.config.get("extra_config") or {}
+    own, forms = source.config.get("extra_config") or {}, dict[str, Format | None]()
     if not isinstance(own, dict):
         raise source.fault("extra_config", "an object of modules")
-    by_format: dict[Format | None, list[str]] = {}
     for name, spec in own.items():
         if not isinstance(spec, dict):
             raise source.fault(f"extra_config.{name}", "an object with bits", spec)
         bits = spec.get("bits", source.config.get("bits"))
         is_kept = type(bits) is int and bits >= 16
         entry = f"re:.*(?:{name})" if _SEARCHED.search(name) else name
-        form = None if is_kept else _rounded(source, {**source.config, **spec})
-        by_format.setdefault(form, []).append(entry)
-    kept, key = source.lists(*KEPT_KEYS), source.key("extra_config")
-    if None in by_format:
-        kept[key] = by_format.pop(None)
-    targets = tuple((key, names, form) for form, names in by_format.items() if form)
-    return Recipe(_rounded(source, source.config), targets=targets, kept=kept)
+        forms[entry] = None if is_kept else _rounded(source, {**source.config, **spec})
+    return _by_name(source, "extra_config", _rounded(source, source.config), forms)
 
 
 def _rounded(source: Source, spec: Mapping[str, Any]) -> Format:
@@ -131,6 +152,125 @@ def _rounded(source: Source, spec: Mapping[str, Any]) -> Format:
     raise source.fault("data_type", expected, f"{name} of {bits} bits in groups of {group}")
 
 
+def fp_quant(source: Source) -> Recipe:
+    """FP-Quant: every linear layer, not the routed experts and not the LM head."""
+    source.refuse("store_master_weights", "pseudoquantization")
+    weights = {"mxfp4": "mxfp4", "nvfp4": "fp4"}
+    name = source.one_of("forward_dtype", weights)
+    plain = Format(source.dtype, source.dtype)
+    return Recipe(Format(weights[name], "fp4"), experts=plain, kept=source.lists(*KEPT_KEYS))
+
+
+def torchao(source: Source) -> Recipe:
+    """torchao: every linear layer, or those named; not the LM head, experts only if named."""
+    types = source.config.get("quant_type")
+    if not isinstance(types, dict) or types.keys() != {"default"}:
+        raise source.fault("quant_type", "an object with default alone, as torchao 0.10 writes it")
+    form = types["default"]
+    kind, data = _class_of(source, "quant_type.default", form)
+    named: dict[str, Any] = {}
+    if kind in _BY_NAME:
+        named = data.get("fqn_to_config") or data.get("module_fqn_to_config") or {}
+        if not isinstance(named, dict):
+            raise source.fault("quant_type.default", "an object of modules", named)
+        form = named.get("_default")
+    forms = {n: own and _of_class(source, n, own) for n, own in named.items() if n != "_default"}
+    every = form and _of_class(source, "quant_type.default", form)
+    return _by_name(source, "quant_type", every, forms, Format(source.dtype, source.dtype))
+
+
+def _class_of(source: Source, key: str, spec: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name of a class of torchao, and what it was called with."""
+    form = spec if isinstance(spec, dict) else {}
+    kind, data = form.get("_type"), form.get("_data")
+    if not isinstance(kind, str) or not isinstance(data, dict):
+        raise source.fault(key, "an object with _type and _data", spec)
+    return kind, data
+
+
+def _of_class(source: Source, key: str, spec: Any) -> Format:
+    """Return the format that a class of torchao makes."""
+    kind, data = _class_of(source, key, spec)
+    if kind == _INT4:
+        weights = _biased(source, f"{key}.group_size", 4, data.get("group_size", 128))
+        return Format(weights, source.dtype)
+    if kind not in _TORCHAO:
+        raise source.fault(f"{key}._type", f"one of: {_INT4}, {', '.join(_TORCHAO)}", kind)
+    weights, activations = _TORCHAO[kind]
+    shared = data.get("granularity")
+    parts = shared if isinstance(shared, list) else [shared]
+    kinds = {str(part.get("_type")) for part in parts if isinstance(part, dict)}
+    sizes = [part["_data"] for part in parts if isinstance(part, dict) and part.get("_data")]
+    if weights == "fp8" and kinds == {"PerBlock"} and {"block_size": [128, 128]} in sizes:
+        return Format("fp8_block", "fp8")
+    if data.get("group_size") or not kinds <= {"PerRow", "PerTensor"}:
+        raise source.fault(f"{key}.granularity", "scales by row or tensor, or by 128 x 128", shared)
+    return Format(weights, activations or source.dtype)
+
+
+def mlx(source: Source) -> Recipe:
+    """MLX: every linear layer, the LM head and the embedding; keys name modules that differ."""
+    forms: dict[str, Format | None] = {}
+    for name, spec in source.config.items():
+        if spec is False or isinstance(spec, dict):
+            entry = name.replace("switch_mlp", "experts.*")
+            forms[entry] = _of_mode(source, name, source.config | spec) if spec else None
+        elif name not in _MLX_KEYS and spec is not True and spec is not None:
+            raise source.fault(name, "false or an object, as of a module")
+    every = _of_mode(source, "group_size", source.config)
+    embeddings = [name for name in forms if name.split(".")[-1] == "embed_tokens"]
+    embedding = forms[embeddings[0]] if embeddings else every
+    named = _by_name(source, "modules", every, forms)
+    outer = embedding.weights if embedding else None
+    return Recipe(
+        every, targets=named.targets, kept=named.kept, has_head=True, embedding_dtype=outer
+    )
+
+
+def _of_mode(source: Source, key: str, spec: Mapping[str, Any]) -> Format:
+    """Return the format of MLX's integers with biases, or of a mode that has none."""
+    bits, group, mode = spec.get("bits"), spec.get("group_size"), spec.get("mode", "affine")
+    if mode == "affine":
+        return Format(_biased(source, key, bits, group), source.dtype)
+    for (name, width), (weights, size) in _MLX_MODES.items():
+        if (mode, bits, group) == (name, width, size):
+            return Format(weights, source.dtype)
+    expected = "affine, or mxfp4, mxfp8 or nvfp4 with their own bits and groups"
+    raise source.fault("mode", expected, f"{mode} of {bits} bits in groups of {group}")
+
+
+def _biased(source: Source, key: str, bits: object, group: object) -> str:
+    """Return the dtype of integers in groups that have a scale and a bias of 16 bits each.
+
+    They are as large as groups of half the size with a scale alone.
+    """
+    if type(bits) is not int or bits not in (4, 8):
+        raise source.fault("bits", "4 or 8", bits)
+    known = _BIASED[bits]
+    if type(group) is not int or group not in known:
+        sizes = " or ".join(map(str, known))
+        raise source.fault(key, f"{sizes} elements that share a scale", group)
+    return known[group]
+
+
+def _by_name(
+    source: Source,
+    key: str,
+    every: Format | None,
+    forms: Mapping[str, Format | None],
+    experts: Format | None = None,
+) -> Recipe:
+    """Return a recipe with modules that have a format of their own, or none, by their names."""
+    by_format: dict[Format | None, list[str]] = {}
+    for name, form in forms.items():
+        by_format.setdefault(form, []).append(name)
+    kept = source.lists(*KEPT_KEYS)
+    if None in by_format:
+        kept[source.key(key)] = by_format.pop(None)
+    targets = tuple((source.key(key), names, form) for form, names in by_format.items() if form)
+    return Recipe(every, experts, targets, kept)
+
+
 _METHODS: dict[str, Callable[[Source], Recipe]] = {
     "fp8": fp8,
     "mxfp4": mxfp4,
@@ -142,5 +282,8 @@ _METHODS: dict[str, Callable[[Source], Recipe]] = {
     "compressed-tensors": compressed,
     "quark": quark,
     "auto-round": auto_round,
+    "fp_quant": fp_quant,
+    "torchao": torchao,
+    "mlx": mlx,
 }
 """Readers of records by `quant_method`."""

@@ -81,7 +81,7 @@ def _records(
 
     Where a record has an algorithm for experts alone, the file beside it repeats only that.
     """
-    own, other = config.get(_KEY) or config.get("quantization"), _beside(beside, argument)
+    own, other = config.get(_KEY), _beside(beside, argument)
     if other is not None and isinstance(own, dict) and own.get("quant_algo") == MIXED:
         own = {"quantized_layers": other.get("quantized_layers"), **own}
     records = [(f"{argument} {_KEY}", own)] if own else []
@@ -149,14 +149,15 @@ class _Checkpoint:
         of_blocks = _most_common(form.weights for form in _of_groups(formats, SHARED, DENSE))
         mixed = of_mixers or self.dtype
         weight = of_blocks or of_mixers or (experts or self.plain).weights
+        outer = self.recipe.embedding_dtype or self.dtype
         of_mtp = self.recipe.every or any(named.has_mtp for named, _ in self.targets)
         leaves_mtp = any(named.has_mtp for named in self.kept) or not of_mtp
         fields = {
             "weight_dtype": weight,
             "attention_dtype": _unless(weight, mixed),
             "expert_dtype": _unless(weight, experts.weights) if experts else None,
-            "embedding_dtype": _unless(weight, self.dtype),
-            "head_dtype": _unless(self.dtype, self._head()) if self.modules.has_head else None,
+            "embedding_dtype": self.recipe.embedding_dtype or _unless(weight, self.dtype),
+            "head_dtype": _unless(outer, self._head()) if self.modules.has_head else None,
             "mtp_dtype": self.dtype if self.modules.has_mtp and leaves_mtp else None,
             **self._activations(formats, experts, mixed),
             "kv_dtype": self.recipe.kv_dtype or self.dtype,

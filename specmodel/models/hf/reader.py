@@ -46,7 +46,7 @@ class Reader:
         self.config, self.argument, self.family = config, argument, family
         self.trailing = 0
         """MTP modules that lists of layers may end with [-]."""
-        self._known = {"quantization_config", "quantization", "expert_dtype"}
+        self._known = {"quantization_config", "expert_dtype"}
 
     def fault(self, key: str, expected: str) -> InputError:
         """Return the error that names a key with its value, to be raised."""
