@@ -199,7 +199,7 @@ def trial_of(
     law = Arrivals(request_rate=1.0, **_law(asked.get("arrivals")))
     trial = Trial(study=study, targets=targets, replications=runs, arrivals=law)
     if must_meet:
-        check_alone(trial, policies)
+        check_alone(trial, policies, told)
     return trial, assumed | told
 
 
