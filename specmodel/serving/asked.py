@@ -31,7 +31,15 @@ from specmodel.replay.traces import Trace, join_traces, sample_trace
 from specmodel.serving.capacity import Targets
 from specmodel.serving.carried import check_alone, check_costs, largest_rates
 from specmodel.serving.outcome import Run
-from specmodel.serving.requests import Arrivals, Lengths, Requests, read_requests, workload
+from specmodel.serving.requests import (
+    MOST_REQUESTS,
+    MOST_VARIATION,
+    Arrivals,
+    Lengths,
+    Requests,
+    read_requests,
+    workload,
+)
 from specmodel.serving.run import has_numba
 from specmodel.serving.study import Row, Study, under_load
 from specmodel.serving.trial import RUNS, Trial
@@ -325,11 +333,12 @@ def _law(text: str | None) -> dict[str, Any]:
         return {}
     name, _, number = text.partition(":")
     with suppress(ValueError):
-        if name == "gamma":
+        if name == "gamma" and 0 < float(number) <= MOST_VARIATION:
             return {"process": name, "variation": float(number)}
-        if name == "bursts":
+        if name == "bursts" and 1 <= int(number) <= MOST_REQUESTS:
             return {"process": name, "burst": int(number)}
-    raise InputError("arrivals", text, "poisson, gamma:CV or bursts:N, such as gamma:2")
+    expected = f"poisson, gamma:CV of at most {MOST_VARIATION}, or bursts:N, such as gamma:2"
+    raise InputError("arrivals", text, expected)
 
 
 def _targets(asked: Mapping[str, Any]) -> tuple[float | None, float | None]:
