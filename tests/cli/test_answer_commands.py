@@ -494,6 +494,12 @@ def test_compare_takes_typical_acceptance_where_none_is_published_and_says_what_
         assert ("ngram" in {row["alternative"] for row in rows}) == ("usual" in more)
 
 
+def test_compare_with_one_drafter_left_says_who_is_left_out_and_asks_for_no_list(run):
+    head = run("compare gpt-oss-120b b200 --batch-size 8 --drafter eagle3,ngram")
+    assert head.startswith("Fastest with speculation, at batch size 8: eagle3.")
+    assert "Left out, as no acceptance is published: ngram" in head
+
+
 def test_compare_has_decoding_without_a_drafter_as_an_alternative(run):
     rows = json.loads(run(f"{DRAFTERS} --tpot-target 10ms --json"))["rows"]
     plain = [row for row in rows if row["alternative"] == "none"]
