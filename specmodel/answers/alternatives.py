@@ -18,11 +18,11 @@ from specmodel.base.text import Viewed
 from specmodel.base.units import Numeric, check, parse_seconds
 from specmodel.cost.deploying import LOOKUP
 from specmodel.cost.layouts import layouts_of
-from specmodel.cost.usual import with_counted_gpus
+from specmodel.cost.usual import literal, with_counted_gpus
 from specmodel.drafters.names import LOOKUPS
-from specmodel.prediction.case import Case, case_of
+from specmodel.prediction.case import TYPICAL, Case, case_of
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import at_best_lengths, at_given_lengths
+from specmodel.prediction.predicting import at_best_lengths, at_given_lengths, turned_round
 from specmodel.prediction.table import Row
 
 LISTS = (
@@ -35,6 +35,8 @@ _SHORT |= {"draft_length": "length", "expert_dtype": "experts", "kv_dtype": "KV"
 _SHORT |= {"prefill": "prefill"}
 """What stands before a value in the name of an alternative."""
 _WHOLE = ("tensor_parallel", "data_parallel", "expert_parallel")
+_USUAL = "usual"
+"""The word for the acceptance that is published, or else typical."""
 _REPLICAS = ("tensor_parallel", "data_parallel")
 """Degrees whose product is the number of GPUs."""
 
@@ -82,8 +84,9 @@ def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
     ----------
     arguments
         Those of `specmodel.predict`, of which those of `LISTS` may be lists, `changes` texts
-        ``KEY=VALUE,VALUE``, and `acceptance_rate` a rate for each drafter; `tpot_target`, within
-        which the largest batch is told, and `gpu_hour_price`, one or one for each GPU.
+        ``KEY=VALUE,VALUE``, and `acceptance` or `acceptance_rate` one for each drafter, "usual" for
+        what is published or else typical; `tpot_target`, within which the largest batch is told,
+        and `gpu_hour_price`, one or one for each GPU.
     """
     names = ("tpot_target", "gpu_hour_price")
     target, price = map(arguments.get, names)
@@ -92,7 +95,9 @@ def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
     out = [f"{name} ({_gpus_of(told)})" for name, told in asked.items() if name not in able]
     notes = [f"Left out: {'; '.join(out)}."] if out else []
     prefill = {name: told.pop("prefill", None) for name, told in able.items()}
-    cases = {name: case_of(told) for name, told in able.items()}
+    drafters = listed("drafter", arguments.get("drafter"))
+    cases, told = _with_acceptance({name: _case(told) for name, told in able.items()}, drafters)
+    notes += told
     if len(asked) == 1:
         cases = _laid_out(*cases.items())
         prefill = dict.fromkeys(cases, *prefill.values())
@@ -114,6 +119,53 @@ def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
     )
 
 
+def _case(arguments: Mapping[str, Any]) -> Case:
+    """Return a question; where nothing drafts, of no draft, and without a typical it has not."""
+    try:
+        case = case_of(arguments)
+    except InputError as error:
+        if error.argument != "acceptance" or str(arguments.get("acceptance")) not in TYPICAL:
+            raise
+        case = case_of({**arguments, "acceptance": None})
+    if case.deployment.has_drafter:
+        return case
+    return replace(case, draft_length=0, given={**case.given, "max_draft_length": 1})
+
+
+def _with_acceptance(
+    cases: Mapping[str, Case], drafters: Sequence[Any]
+) -> tuple[dict[str, Case], list[str]]:
+    """Return the questions with an acceptance, typical where none is known, and what to say.
+
+    Those of which neither is known are left out.
+    """
+    unknown = [n for n, c in cases.items() if c.deployment.has_drafter and c.acceptance is None]
+    found = {name: case.with_typical() for name, case in cases.items()}
+    typical = [name for name in unknown if found[name].acceptance]
+    lacking = {name: found.pop(name) for name in unknown if name not in typical}
+    if not found:
+        _ = next(iter(lacking.values())).known_acceptance  # refuses
+    told = [f"{'; '.join(typical)}: typical acceptance, as none is published."] if typical else []
+    if lacking:
+        needed = "; ".join(f"{name} (pays from {_needed(case)})" for name, case in lacking.items())
+        names = {case.given["drafter"] for case in lacking.values()}
+        words = ",".join("0.4" if drafter in names else _USUAL for drafter in drafters)
+        told.append(
+            f"Left out, as no acceptance is published: {needed}; --acceptance takes one for each"
+            f" drafter: {words}, with your rate."
+        )
+    return found, told
+
+
+def _needed(case: Case) -> str:
+    """Say from which acceptance rate a draft pays, where it is easiest and where hardest."""
+    turned = turned_round(case).turned
+    assert turned is not None  # noqa: S101 - the question is turned round
+    rates = np.sort(turned.rate_needed[np.isfinite(turned.rate_needed)])
+    ends = dict.fromkeys(f"{rate:.2f}" for rate in (*rates[:1], *rates[-1:]))
+    return f"a rate of {' to '.join(ends)}" if ends else "no rate"
+
+
 def _on_as_many_gpus(
     cases: Mapping[str, Case], kept: Mapping[str, Prediction]
 ) -> dict[str, Prediction]:
@@ -127,7 +179,7 @@ def _on_as_many_gpus(
     most = max(counts)
     asked = {name: {**case.given, "num_gpus": most} for name, case in cases.items()}
     try:
-        even = {name: _predicted(case_of(told)) for name, told in asked.items()}
+        even = {name: _predicted(_case(told)) for name, told in asked.items()}
     except InputError:
         return {}
     told = {"gpus": f"{most} (the fewest that hold the largest alternative)"}
@@ -142,7 +194,7 @@ def _asked(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         for name in LOOKUP:
             if name in given:
                 raise InputError(name, given[name], "the drafter ngram or suffix with it")
-    rates = _rates(given, len(lists["drafter"]))
+    accepted = _accepted(given, len(lists["drafter"]))
     labelled = [[*zip(lists[name], _labels(name, lists[name]), strict=True)] for name in LISTS]
     has_ideal = "ideal" in lists["engine"] and lists["engine"] != ["ideal"]
     changes, found = list(given.get("changes", ())), {}
@@ -157,9 +209,8 @@ def _asked(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             if each != typed
         }
         case = given | {name: value for name, value in named.items() if value is not None}
+        case |= accepted[lists["drafter"].index(named["drafter"])]
         case = with_counted_gpus(case | {"may_not_fit": True, "changes": changed})
-        if rates:
-            case["acceptance_rate"] = rates[lists["drafter"].index(named["drafter"])]
         dropped = [] if named["drafter"] in LOOKUPS else [*LOOKUP]
         dropped += ["host_speed"] if has_ideal and named["engine"] == "ideal" else []
         case = {name: value for name, value in case.items() if name not in dropped}
@@ -237,19 +288,23 @@ def _gpus_of(arguments: Mapping[str, Any]) -> str:
     return f"{gpus_told(num)}, not {arguments['num_gpus']}"
 
 
-def _rates(given: Mapping[str, Any], drafters: int) -> list[float]:
-    """Return the acceptance rate of each drafter; nothing where the published one is taken."""
-    rates = given.get("acceptance_rate")
-    if rates is None:
-        return []
-    if given.get("acceptance") is not None:
+def _accepted(given: Mapping[str, Any], drafters: int) -> list[dict[str, Any]]:
+    """Return the acceptance of each drafter as arguments: one for all, or one for each."""
+    typed = {name: given[name] for name in ("acceptance", "acceptance_rate") if name in given}
+    if not typed:
+        return [{}] * drafters
+    if len(typed) > 1:
         both = ["--acceptance", "--acceptance-rate"]
         raise InputError("acceptance", both, "at most one of --acceptance, --acceptance-rate")
-    listed: list[float] = np.atleast_1d(np.asarray(rates, dtype=float)).tolist()
-    if len(listed) not in (1, drafters):
-        expected = f"one rate, or one for each of {drafters} drafters"
-        raise InputError("acceptance_rate", listed, expected)
-    return listed * (drafters // len(listed))
+    ((name, value),) = typed.items()
+    values = value.split(",") if isinstance(value, str) else value
+    values = [*values] if isinstance(values, Sequence | np.ndarray) else [values]
+    if len(values) not in (1, drafters):
+        expected = f"one for all, or one for each of {drafters} drafters"
+        raise InputError(name, value, expected)
+    words = [literal(each.strip()) if isinstance(each, str) else each for each in values]
+    found = [{name: None if each == _USUAL else each} for each in words]
+    return found * (drafters // len(found))
 
 
 def _prices(price: Numeric | None, hardware: Any, cases: Mapping[str, Case]) -> dict[str, float]:

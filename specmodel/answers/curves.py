@@ -183,8 +183,8 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
     -------
     pandas.DataFrame
         A row for each alternative and point: alternative, batch_size, context_length,
-        best_draft_length; speedup, tpot, throughput and limited_by with that length; tpot_plain
-        and throughput_plain without speculation; fits, and throughput_per_gpu.
+        best_draft_length; speedup, target_efficiency, tpot, throughput and limited_by with it;
+        tpot_plain and throughput_plain without speculation; fits, and throughput_per_gpu.
     """
     import pandas as pd
 
@@ -197,6 +197,7 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
             "context_length": p.context_length.astype(int),
             "best_draft_length": p.draft_length.astype(int),
             "speedup": p.speedup,
+            "target_efficiency": p.target_efficiency,
             "tpot": p.tpot,
             "throughput": p.batch_size / p.tpot,
             "limited_by": p.limited_by,

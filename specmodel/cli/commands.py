@@ -68,6 +68,7 @@ _ELSEWHERE = {
         ),
         "Here it is a key of the head's own config.json",
     ),
+    "--csv": "What sweep prints is CSV",
     "--temp": "Here it is --temperature",
     "--engine-version": "The form is that of TensorRT-LLM 1.3 on",
     "--steps": "load --figure draws loads; steps are in Python's: Service.run(..., log_steps=1000)",
@@ -218,10 +219,14 @@ def _error_line(error: InputError, words: Sequence[str]) -> str:
 def _usage(error: click.ClickException, words: Sequence[str]) -> str:
     """Return what click says of a line; of one that lacks options, all of them."""
     told = error.format_message()
+    group = _command(words)
+    if told.startswith("No such command") and isinstance(group, click.Group):
+        return f"{told} Commands: {', '.join(group.list_commands(click.Context(group)))}"
     if not (isinstance(error, click.MissingParameter) and error.ctx):
         return told
     typed = {word.partition("=")[0] for word in words}
-    needed = [each for each in error.ctx.command.params if each.required and each != error.param]
+    options = (each for each in error.ctx.command.params if isinstance(each, click.Option))
+    needed = [each for each in options if each.required and each != error.param]
     others = [each.opts[0] for each in needed if not typed & {*each.opts}]
     also = f"; also {', '.join(others)}"
     too = also if isinstance(error.param, click.Option) and others else ""

@@ -23,6 +23,10 @@ _LENGTHS = "Lengths to compare, each at all batch sizes.  [default: the best of 
 _PRICES = "Price of a GPU for an hour: one for all, or one for each GPU."
 _PREFILL = "together, apart:N, or both, in capacities: N servers prefill.  [default: together]"
 _FOR_LOAD = "Simulate requests: the largest rate of each alternative within the targets."
+_ACCEPTANCE = (
+    "As of predict: one for all, or one for each drafter, such as usual,0.4; usual is what is"
+    " published, or else typical.  [default: usual]"
+)
 _RATES = "P(token accepted, all before it were): one for all, or one for each drafter."
 
 
@@ -30,7 +34,7 @@ _RATES = "P(token accepted, all before it were): one for all, or one for each dr
 @where_options(has_start=True, takes_drafter=False)
 @settings.option("batch_size", default=BATCH_SIZES)
 @settings.own("draft_length", "LIST", _LENGTHS)
-@settings.option("acceptance")
+@settings.own("acceptance", "LIST", _ACCEPTANCE)
 @settings.own("acceptance_rate", "VALUES", _RATES)
 @settings.option("proposal_rate")
 @settings.spread_option()

@@ -37,13 +37,13 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
     that has its table:
 
     \b
-      speedup, target-efficiency    predict, sweep; compare and schedule (speedup)
+      speedup, target-efficiency    predict, sweep, compare; schedule (speedup)
       tpot, throughput, step-time   the same, where they have such a column
       active-experts                none: measured unions, unless TABLE is given
-      best-draft-length             best-draft-length
+      best-draft-length             predict --view lengths
       break-even                    break-even
       roofline, components          predict --components
-      waterfalls                    explain
+      waterfalls                    predict --view terms
       tornado, sobol                sensitivity
       policies                      simulate
       load, capacity                load

@@ -30,7 +30,15 @@ from specmodel.replay.sampling import TRACE, stream
 from specmodel.replay.traces import Trace, join_traces, sample_trace
 from specmodel.serving.capacity import Targets
 from specmodel.serving.carried import check_alone, check_costs, largest_rates
-from specmodel.serving.requests import Arrivals, Lengths, Requests, read_requests, workload
+from specmodel.serving.requests import (
+    MOST_REQUESTS,
+    MOST_VARIATION,
+    Arrivals,
+    Lengths,
+    Requests,
+    read_requests,
+    workload,
+)
 from specmodel.serving.run import has_numba
 from specmodel.serving.study import Row, Study, under_load
 from specmodel.serving.trial import RUNS, Trial
@@ -188,7 +196,7 @@ def trial_of(
     law = Arrivals(request_rate=1.0, **_law(asked.get("arrivals")))
     trial = Trial(study=study, targets=targets, replications=runs, arrivals=law)
     if must_meet:
-        check_alone(trial, policies)
+        check_alone(trial, policies, told)
     return trial, assumed | told
 
 
@@ -314,11 +322,12 @@ def _law(text: str | None) -> dict[str, Any]:
         return {}
     name, _, number = text.partition(":")
     with suppress(ValueError):
-        if name == "gamma":
+        if name == "gamma" and 0 < float(number) <= MOST_VARIATION:
             return {"process": name, "variation": float(number)}
-        if name == "bursts":
+        if name == "bursts" and 1 <= int(number) <= MOST_REQUESTS:
             return {"process": name, "burst": int(number)}
-    raise InputError("arrivals", text, "poisson, gamma:CV or bursts:N, such as gamma:2")
+    expected = f"poisson, gamma:CV of at most {MOST_VARIATION}, or bursts:N, such as gamma:2"
+    raise InputError("arrivals", text, expected)
 
 
 def _targets(asked: Mapping[str, Any]) -> tuple[float | None, float | None]:

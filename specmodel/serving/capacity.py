@@ -18,8 +18,10 @@ from specmodel.serving.outcome import Run, are_steady
 
 GROWTH = 1.25
 """From one rate of the grid to the next, of which all policies share the rates [-]."""
-WIDTH = GROWTH ** (2.0**-5)
-"""From the capacity to the first rate found to fail, at most [-]."""
+_HALVINGS = 5
+"""How often a step of the grid is halved [-]."""
+WIDTH = GROWTH ** (0.5**_HALVINGS)
+"""From the capacity to the first rate found to fail [-]."""
 _CLEAR = 0.85, 1.6
 """A slowness up to which a rate passes clearly, and one from which it fails clearly, if two
 replications agree: no other is run [-]."""
@@ -209,6 +211,9 @@ def quantile(slowness: FloatArray, share: float) -> float:
 def search(try_rate: Callable[[float, bool], Load], attainment: float, start: float) -> Capacity:
     """Return the capacity: up a geometric grid to the first rate that fails, halved there.
 
+    Rates are of one grid whatever the targets, so that looser ones never carry less if they start
+    no lower: each rate that passes then passes with them too.
+
     Parameters
     ----------
     try_rate, attainment
@@ -218,64 +223,51 @@ def search(try_rate: Callable[[float, bool], Load], attainment: float, start: fl
         About where to begin; if that fails, the grid is gone down first [request/s].
     """
     found = _Search(try_rate, attainment)
-    passes, tried = found.passes, found.tried
-    first = round(np.log(start) / np.log(GROWTH))
-    while not passes(GROWTH**first):
-        first -= 1
-        if len(tried) > _MOST_STEPS:
-            return found.capacity(0.0)
-    last = first
-    while passes(GROWTH ** (last + 1)):
-        last += 1
-        if last - first > _MOST_STEPS:
+    low = first = found.down(round(np.log(start) / np.log(GROWTH)), in_all=False)
+    while found.passes(low + 1):
+        low += 1
+        if low - first > _MOST_STEPS:
             expected = "targets that some rate fails: all up to that rate meet them"
-            raise InputError("request_rate", float(f"{GROWTH**last:.3g}"), expected)
+            raise InputError("request_rate", float(f"{GROWTH**low:.3g}"), expected)
     for step in range(2, BEYOND + 2):
-        passes(GROWTH ** (last + step))
-    low = found.narrowed(GROWTH**last, GROWTH ** (last + 1))
-    while not passes(low, in_all=True) and len(tried) <= _MOST_STEPS:
-        below = [rate for rate in tried if rate < low and passes(rate)]
-        low = found.narrowed(max(below), low) if below else low / GROWTH
-    return found.capacity(low if passes(low) else 0.0)
+        found.passes(low + step)
+    low = found.down(low, in_all=True)
+    for halving in range(1, _HALVINGS + 1):
+        low += 0.5**halving * found.passes(low + 0.5**halving, in_all=True)
+    return found.capacity(low)
 
 
 class _Search:
-    """Rates tried, and whether enough requests met the targets at each."""
+    """Rates tried, by place on the grid, and whether enough requests met the targets at each.
+
+    The place of no rate, which nothing passes at, is minus infinity.
+    """
 
     def __init__(self, try_rate: Callable[[float, bool], Load], attainment: float) -> None:
         self.try_rate, self.attainment = try_rate, attainment
         self.tried: dict[float, Load] = {}
         self.whole: set[float] = set()
 
-    def passes(self, rate: float, *, in_all: bool = False) -> bool:
+    def passes(self, place: float, *, in_all: bool = False) -> bool:
         """Tell whether a rate passes, in all replications or in as many as make it clear."""
-        if rate not in self.tried or (in_all and rate not in self.whole):
-            self.tried[rate] = self.try_rate(rate, in_all)
-            self.whole.update({rate} if in_all else ())
-        return self.tried[rate].passes(self.attainment)
+        if place == -np.inf:
+            return False
+        if place not in self.tried or (in_all and place not in self.whole):
+            self.tried[place] = self.try_rate(GROWTH**place, in_all)
+            self.whole.update({place} if in_all else ())
+        return self.tried[place].passes(self.attainment)
 
-    def narrowed(self, low: float, high: float) -> float:
-        """Return a rate that passes less than `WIDTH` below one that fails, from two such rates.
+    def down(self, place: float, *, in_all: bool) -> float:
+        """Return the place of the first rate of the grid that passes, going down, or of none."""
+        for step in range(_MOST_STEPS):
+            if self.passes(place - step, in_all=in_all):
+                return place - step
+        return -np.inf
 
-        By where a straight line in logarithms meets the targets; halved where that helped less.
-        """
-        is_curved = False
-        while (span := np.log(high / low)) > np.log(WIDTH) * (1 + 1e-9):
-            ends = (self.tried[rate].quantile(self.attainment) for rate in (low, high))
-            before, after = (np.log(max(end, 1e-9)) for end in ends)
-            part, margin = 0.5, 0.5 * np.log(WIDTH) / span
-            if not is_curved and before < after < 1:
-                part = before / (before - after)
-                part = np.clip(part + (margin if part < 0.5 else -margin), margin, 1 - margin)
-            middle = float(low * (high / low) ** part)
-            low, high = (middle, high) if self.passes(middle, in_all=True) else (low, middle)
-            is_curved = np.log(high / low) > span / 2
-        return low
-
-    def capacity(self, rate: float) -> Capacity:
-        """Return a rate that passes, 0 if none does, with all that were tried."""
+    def capacity(self, place: float) -> Capacity:
+        """Return the capacity at a place, with all rates that were tried."""
         loads = tuple(self.tried[each] for each in sorted(self.tried))
-        return Capacity(rate=rate, attainment=self.attainment, loads=loads)
+        return Capacity(rate=GROWTH**place, attainment=self.attainment, loads=loads)
 
 
 def widened(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -197,15 +197,19 @@ def _capacity(
         return NOTHING
 
 
-def check_alone(trial: Trial, policies: Sequence[str]) -> None:
-    """Refuse targets that a request alone misses under all policies, and say its times."""
+def check_alone(trial: Trial, policies: Sequence[str], assumed: Collection[str] = ()) -> None:
+    """Refuse targets that a request alone misses under all policies, and say its times.
+
+    `assumed` names what was not given.
+    """
     found = {name: trial.alone(name) for name in policies}
     best, (ttft, tpot) = min(found.items(), key=lambda item: item[1][::-1])
     for name, time in (("tpot", tpot), ("ttft", ttft)):
         target = getattr(trial.targets, name)
         if target is not None and time > target:
             expected = f"at least {format_si(time, 's')}, what a request alone takes with {best}"
-            raise InputError(f"{name}_target", f"{target:g} s", expected)
+            typed = None if f"{name}_target" in assumed else f"{target:g} s"
+            raise InputError(f"{name}_target", typed, expected)
 
 
 def capacity_row(trial: Trial, name: str, found: Capacity) -> Row:

@@ -91,8 +91,10 @@ def _under_load(asked: Mapping[str, Any], searching: Searching) -> Alternatives:
     found, trials = alternatives({n: v for n, v in asked.items() if n not in load}), {}
     for name, case in found.cases.items():
         length = single("draft_length", case.draft_length, "one of each alternative")
-        policies = ["none", "schedule" if length is None else f"fixed:{length}"]
-        longest = max(min(case.longest_draft(), _LONGEST), length or 1)
+        policies, longest = ["none"], 1
+        if case.deployment.has_drafter:
+            policies.append("schedule" if length is None else f"fixed:{length}")
+            longest = max(min(case.longest_draft(), _LONGEST), length or 1)
         own = {**load, "prefill": found.prefill[name], "max_draft_length": longest}
         trial, _ = trial_of(case, own, policies, must_meet=False)
         trials[name] = trial, policies

@@ -40,7 +40,7 @@ class Scheduler:
 
     def __post_init__(self) -> None:
         for name in ("max_running", "token_budget", "block_size"):
-            check(name, getattr(self, name), minimum=1, maximum=1e6, whole=True)
+            check(name, getattr(self, name), minimum=1, maximum=1e12, whole=True)
         check("reserved_tokens", self.reserved_tokens, minimum=0, maximum=1e4, whole=True)
 
 

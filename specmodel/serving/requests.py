@@ -52,7 +52,7 @@ class Arrivals:
         check("request_rate", self.request_rate, minimum=0, maximum=1e6)
         check("users", self.users, minimum=0, maximum=1e6, whole=True)
         check("variation", self.variation, above=0, maximum=MOST_VARIATION)
-        check("burst", self.burst, minimum=1, maximum=1e6, whole=True)
+        check("burst", self.burst, minimum=1, maximum=MOST_REQUESTS, whole=True)
         if self.process not in get_args(Process):
             raise InputError("arrivals", self.process, ", ".join(get_args(Process)))
         if (self.request_rate > 0) == (self.users > 0):

@@ -83,15 +83,17 @@ class Trial:
         In all replications, or in as many as make clear whether the targets are met.
         """
         service = self.study.service(name)
-        tpot, residence = self._edge(self.curves(name))
-        present = load.users or load.request_rate * residence
+        curves = self.curves(name)
+        slowest = float(curves.tpot.max())
+        present = load.users or _present(curves, load.request_rate)
         measured = int(max(self.study.num_requests, np.ceil(RESIDENCES * present)))
         measured = min(measured, _MOST_REQUESTS)
         first = int(WARM_UP * measured)
         own, runs = slice(first, first + measured), list[Run]()
         rate, added = load.request_rate or load.users, self.study.first_token_time
         for i in range(self.replications):
-            runs.append(self._run(service, self._requests(i, load, own.stop, tpot), i, own.stop))
+            requests = self._requests(i, load, own.stop, slowest)
+            runs.append(self._run(service, requests, i, own.stop))
             if not in_all or i + 1 == self.replications:
                 found = load_of(rate, runs, own, self.targets, added)
                 if found.is_clear(self.targets.attainment):
@@ -162,12 +164,6 @@ class Trial:
         meets &= state.ttft + self.study.first_token_time <= (targets.ttft or np.inf)
         return float(rates[meets].max(initial=rates[0]))
 
-    def _edge(self, curves: LoadCurves) -> tuple[float, float]:
-        """Return TPOT and residence at the edge of the targets, at most those of a full server."""
-        tpot = float(min(self.targets.tpot or np.inf, curves.tpot.max()))
-        first = self.targets.ttft or float(curves.prefill.max())
-        return tpot, first + curves.output_tokens * tpot
-
     def _requests(self, replication: int, load: Arrivals, count: int, tpot: float) -> Requests:
         """Return so many requests of a replication, others coming until these have left.
 
@@ -222,3 +218,15 @@ class Trial:
         searched = _RATES * self.replications * until * self.mean_output
         compiled = is_worth_compiling(searched)
         return service.run(requests, seed=seed, until=until, compiled=compiled)
+
+
+def _present(curves: LoadCurves, request_rate: float) -> float:
+    """Return for how many requests a run is made to last: those that run at a rate [request].
+
+    More near the largest rate, where queues take long to settle, and at most as if each took as
+    long as on a full server. Targets do not matter, so that they do not decide what is drawn.
+    """
+    state, most = fluid_state(curves, request_rate), request_rate * curves.residence.max()
+    if request_rate >= state.largest_rate:
+        return float(most)
+    return float(min(state.running / (1 - request_rate / state.largest_rate), most))

@@ -27,6 +27,12 @@ _FORMS: dict[str, Form] = {
 }
 """How cells read here, where rows are of the best draft length."""
 _CELLS = "{tpot:s} {speedup:.2f} ({best_draft_length})"
+_ALONE = (
+    "Nothing to compare with: give a list, such as h100,h200, of models, GPUs, --drafter,"
+    " --engine, --weight-dtype or --draft-length, or several GPUs, such as 8xh200, for their"
+    " layouts."
+)
+"""What is said of one alternative that was asked for alone."""
 _FASTEST = (
     *("batch_size", "fastest", "as_fast", "tpot", "throughput_per_gpu", "speedup", "speedup_low"),
     "best_draft_length",
@@ -58,7 +64,8 @@ def answer(found: Alternatives) -> forms.Answer:
         kind = {"is_even": len(counts) == 1, "is_of_models": len(models) > 1}
         made_up = [name for name, p in predictions.items() if report.is_made_up(p.deployment)]
         doubt = [f"No checkpoint has the drafter of {'; '.join(made_up)}."] if made_up else []
-        words = [told, verdict(ranking, **kind), *doubt, *notes]
+        is_asked_alone = len(ranking.names) == 1 and not any("Left out" in note for note in notes)
+        words = [told, _ALONE if is_asked_alone else verdict(ranking, **kind), *doubt, *notes]
         rooms = {name: _room(p) for name, p in predictions.items()}
         parts = filter(None, [part, tables(ranking, rooms, _of_layouts(predictions))])
         held = _held(predictions, best)
@@ -184,12 +191,6 @@ def verdict(ranking: Ranking, *, is_even: bool = True, is_of_models: bool = Fals
     `is_even` tells whether all are on as many GPUs, and `is_of_models` whether models differ, so
     that speedups come first.
     """
-    if len(ranking.names) == 1:
-        return (
-            "Nothing to compare with: give a list, such as h100,h200, of models, GPUs, --drafter,"
-            " --engine, --weight-dtype or --draft-length, or several GPUs, such as 8xh200, for"
-            " their layouts."
-        )
     sizes = [*ranking.by_size]
     first = [rows[0]["alternative"] for rows in ranking.by_size.values()]
     what = "Fastest with speculation" if is_even else "Most tokens/s per GPU with speculation"

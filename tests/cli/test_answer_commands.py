@@ -478,6 +478,37 @@ def test_compare_says_which_alternatives_are_left_out_and_which_do_not_fit(run):
     assert "In memory fit: 1xh200_sxm nowhere." in out.partition("Kernels:")[0]
 
 
+DRAFTERS = "compare gpt-oss-120b b200 --batch-size 1,64 --drafter eagle3,mtp,ngram,none"
+
+
+def test_compare_takes_typical_acceptance_where_none_is_published_and_says_what_is_needed(run):
+    head, _, _ = " ".join(run(DRAFTERS).split()).partition("[1]")
+    assert "No checkpoint has the drafter of mtp." in head
+    assert "mtp: typical acceptance, as none is published." in head
+    told = "Left out, as no acceptance is published: ngram (pays from a rate of 0.15 to 0.30); "
+    assert told in head
+    advised = head.partition("for each drafter: ")[2].partition(", with")[0]
+    assert advised == "usual,usual,0.4,usual"
+    for more in (f" --acceptance {advised}", " --acceptance typical"):
+        rows = json.loads(run(f"{DRAFTERS}{more} --json"))["rows"]
+        assert ("ngram" in {row["alternative"] for row in rows}) == ("usual" in more)
+
+
+def test_compare_with_one_drafter_left_says_who_is_left_out_and_asks_for_no_list(run):
+    head = run("compare gpt-oss-120b b200 --batch-size 8 --drafter eagle3,ngram")
+    assert head.startswith("Fastest with speculation, at batch size 8: eagle3.")
+    assert "Left out, as no acceptance is published: ngram" in head
+
+
+def test_compare_has_decoding_without_a_drafter_as_an_alternative(run):
+    rows = json.loads(run(f"{DRAFTERS} --tpot-target 10ms --json"))["rows"]
+    plain = [row for row in rows if row["alternative"] == "none"]
+    assert [row["speedup"] for row in plain] == [1, 1]
+    assert [row["best_draft_length"] for row in plain] == [0, 0]
+    assert [row["tpot"] for row in plain] == [row["tpot_plain"] for row in rows[:2]]
+    assert "max_draft_length" not in run("compare gpt-oss-120b 2xb200 --drafter none")
+
+
 def test_compare_takes_as_many_gpus_for_all_as_the_largest_needs(run):
     """In bf16 twice as many as in fp8; a count that is typed is kept."""
     words = (

@@ -292,6 +292,9 @@ POINTS = [
             ("--rejection-sample-method", "It takes no time: give the acceptance measured with it"),
         )
     ),
+    ("sweep qwen3-30b-a3b h200 --csv", "No such option '--csv'. What sweep prints is CSV"),
+    ("trace preset code-eagle", "No such command 'preset'. Commands: describe, ngram, sample\n"),
+    ("trace sample code-eagle", "Missing option '--output' (specmodel trace sample --help)\n"),
     ("list --tp 2", "No such option '--tp'. Did you mean '--help'?\n"),  # which has no degrees
     (f"{GOOD} --expert-dtype fp6", "--expert-dtype", "'fp6'", "expected one of fp32, bf16"),
     (

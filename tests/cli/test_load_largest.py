@@ -170,3 +170,14 @@ def test_python_finds_the_same_from_records(found):
     names = [row["policy"] for row in found[0]["rows"]]
     rows, _ = largest_rates(trial, names, for_rate=200, gpu_hour_price=3)
     assert rows == found[0]["rows"]
+
+
+def test_the_usual_target_that_bursts_miss_is_asked_for(refuse):
+    line = f"load {WHERE} --tpot-target 30ms --arrivals gamma:20 --policy none --max-running 2"
+    refuse(line, "--ttft-target: none given; expected at least ", "a request alone takes")
+
+
+def test_a_server_of_many_replicas_has_all_their_slots(run):
+    line = "load deepseek-v3 64xb200 --data-parallel 64 --expert-parallel 64 --policy none --json"
+    line += " --request-rate 20 --requests 50 --prompt-length 100 --output-length 20"
+    assert json.loads(run(line))["scheduler"]["token_budget"] == 64 * 16384

@@ -27,6 +27,7 @@ OTHERS = [
     ("tpot", "predict --view plain qwen3-30b-a3b h200"),
     ("throughput", f"sweep {RATE} --batch-size 1,8,64"),
     ("speedup", "compare qwen3-30b-a3b h100,h200 --batch-size 1,8"),
+    ("target-efficiency", "compare qwen3-30b-a3b h100,h200 --batch-size 1,8"),
     ("speedup", f"schedule --for vllm {RATE} --max-batch-size 64"),
     (
         "step-time",

@@ -78,10 +78,10 @@ def test_longer_drafts_than_were_measured_are_asked_for_and_said(run):
         ),
         (f"compare {NAMED} --acceptance-rate 0.7", "at most one of --acceptance, "),
         (
-            f"compare {WHERE} --drafter eagle3",
-            "--acceptance: none given; expected --acceptance typ",
+            f"compare {WHERE} --drafter ngram",
+            "--acceptance: none given; expected a rate of yours, such as --acceptance-rate 0.7,"
+            " as none is published of deepseek-v3 with ngram",
         ),
-        (f"compare {WHERE} --drafter eagle3", "as none is published of deepseek-v3 with eagle3"),
         (
             f"sweep {NAMED.replace('mtp', 'mtp,eagle', 1)} --draft-length 3 --batch-size 8",
             "--drafter: got ['mtp', 'eagle']; expected one, with",

@@ -106,6 +106,19 @@ def test_a_lower_rate_that_fails_by_chance_leaves_the_interval_around_the_rate()
     assert 0 <= low <= found.rate <= high
 
 
+def test_looser_targets_find_no_lower_rate_where_times_rise_and_fall():
+    """From starts that rise with the targets, as the closed form gives them."""
+    rates = []
+    for target in np.geomspace(1, 4, 60):
+        try_rate = by_formula(
+            lambda rate, share, target=target: (
+                share * 0 + rate * (1 + 0.3 * np.sin(40 * np.log(rate))) / target
+            )
+        )
+        rates.append(search(try_rate, 0.9, 0.5 * target).rate)
+    assert rates == sorted(rates)
+
+
 def test_rates_that_never_fail_are_refused():
     with pytest.raises(InputError, match="some rate fails"):
         search(by_formula(lambda rate, share: share * 0), 0.9, 1.0)

@@ -105,7 +105,7 @@ def test_runs_are_long_and_others_come_until_the_measured_have_left(monkeypatch)
 
 
 def test_few_requests_are_compiled_where_runs_last_many_residences(monkeypatch):
-    """20 requests are measured at a low rate, and at 10/s the 650 of 20 residences of 3.25 s."""
+    """20 requests are measured at a low rate, and at 10/s 20 times the 57 that a run lasts for."""
     seen = []
     monkeypatch.setattr("specmodel.serving.run.WORTH_COMPILING", 30 * 300 * 200)
     monkeypatch.setattr("specmodel.serving.run.find_spec", lambda name: True)
@@ -167,6 +167,17 @@ def test_tighter_targets_and_larger_shares_carry_less():
     ]
     assert rates == sorted(rates, reverse=True)
     assert rates[-1] == 0
+
+
+@pytest.mark.parametrize("law", [{}, {"process": "gamma", "variation": 4.0}])
+def test_looser_targets_never_carry_less(law):
+    """At any rate a run has the same requests, whatever the targets."""
+    arrivals = Arrivals(request_rate=1.0, **law)
+    rates = [
+        trial(targets=Targets(ttft=ttft), arrivals=arrivals).capacity("none").rate
+        for ttft in np.geomspace(0.1, 10, 8)
+    ]
+    assert rates == sorted(rates)
 
 
 def test_targets_that_a_request_alone_misses_are_told_with_its_times():

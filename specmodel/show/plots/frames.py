@@ -75,7 +75,7 @@ def need_positive(table: pd.DataFrame, *names: str) -> None:
 def need_at_most(most: int, found: int, what: str) -> None:
     """Refuse more lines, bars or rows than a reader can tell apart."""
     if found > most:
-        raise InputError(ARGUMENT, f"{found} {what}", f"at most {most}")
+        raise InputError(ARGUMENT, f"{found} {what}", f"at most {most}: choose rows (--where)")
 
 
 def need_single(table: pd.DataFrame, *names: str) -> None:
