@@ -21,7 +21,7 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
 
     from specmodel.prediction.predicting import at_all_lengths, with_known_intervals
 
-    p = at_all_lengths(case_of(prediction), shortest=0)
+    p = at_all_lengths(case_of(prediction))
     p = p if interval is False else with_known_intervals(p)
     found = pd.DataFrame(p.rows())
     found = found[[name for name in _COLUMNS if name in found]].drop_duplicates(ignore_index=True)
