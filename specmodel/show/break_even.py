@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from specmodel.answers.curves import break_even_rows
 from specmodel.base.text import SCREEN
 from specmodel.prediction.table import Row, text_table, varies
 from specmodel.show import forms, report
@@ -35,6 +34,7 @@ def answer(prediction: report.Prediction, *, unit: str = "tokens") -> forms.Answ
     `unit` is what tables by draft length tell, one of `UNITS`. Whatever acceptance it was predicted
     with changes nothing, unless it is by context.
     """
+    from specmodel.answers.curves import break_even_rows
     from specmodel.prediction.predicting import with_known_intervals
 
     p = with_known_intervals(prediction)

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from specmodel.answers.curves import compared_rows
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import among, ranges_text, runs, spans
 from specmodel.base.text import wrap
@@ -34,6 +33,8 @@ _FASTEST = (
 
 def answer(found: Alternatives) -> forms.Answer:
     """Return a comparison in all forms."""
+    from specmodel.answers.curves import compared_rows
+
     predictions, notes = found.predictions, found.notes
     contexts = {context for p in predictions.values() for context in p.context_length.ravel()}
     if len(contexts) > 1:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from specmodel.answers.curves import sweet_spots_rows
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.text import TABLE
@@ -34,6 +33,8 @@ def _found(
     prediction: report.Prediction, interval: bool | None
 ) -> tuple[report.Prediction, list[Row]]:
     """Return a prediction and the sweet spots of its curves."""
+    from specmodel.answers.curves import sweet_spots_rows
+
     p, at_best = _without_misfits(prediction), case_of(prediction).draft_length is None
     if not at_best and not p.draft_length.all():
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
