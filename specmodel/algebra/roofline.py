@@ -19,6 +19,10 @@ Value: TypeAlias = FloatArray | float
 
 _TINY = float(np.finfo(float).tiny)
 _FEWEST = 1e-9
+_MANY = 2**10
+"""Points from which it pays to look whether one of two times is negligible at all of them [-]."""
+_NEGLIGIBLE = 2.0**-54
+"""What changes no digit of 1 [-]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,8 +106,10 @@ class KernelParameters:
         """
         if "depth_time" not in self._bends:
             return seconds
-        each = depth / np.maximum(kernels, _FEWEST)
-        walking = depth * self.depth_time / (1 + each / self.depth_limit)
+        walking = depth * self.depth_time
+        if not np.all(np.isinf(self.depth_limit)):
+            each = depth / np.maximum(kernels, _FEWEST)
+            walking = walking / (1 + each / self.depth_limit)
         return smooth_maximum(np.asarray(seconds), np.asarray(walking), self.sharpness)
 
 
@@ -136,5 +142,7 @@ def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: Value) -> F
     5.0
     """
     p, larger = np.asarray(sharpness), np.maximum(first, second)
-    ratio = np.minimum(first, second) / (larger + _TINY)
+    ratio = np.asarray(np.minimum(first, second) / (larger + _TINY))
+    if ratio.size > _MANY and ratio.max() ** p.min() < _NEGLIGIBLE:
+        return np.asarray(larger)
     return np.asarray(larger * (1 + ratio**p) ** (1 / p))

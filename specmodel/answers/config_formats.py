@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specmodel.answers.schedule import Schedule
 from specmodel.base.errors import InputError
 from specmodel.drafters.names import LOOKUPS
 from specmodel.prediction.case import Case, kind_of
+
+if TYPE_CHECKING:
+    from specmodel.answers.schedule import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +107,10 @@ def _vllm_method(drafter: str, path: str) -> str:
     if drafter not in _VLLM_METHODS:
         return ""
     method = f'"method": "{_VLLM_METHODS[drafter]}", '
-    method += "" if _has_no_file(drafter) else f'"model": {json.dumps(path or "DRAFTER")}, '
+    if not _has_no_file(drafter):
+        import json  # which few pages need
+
+        method += f'"model": {json.dumps(path or "DRAFTER")}, '
     return method + ('"parallel_drafting": true, ' if drafter in ("p-eagle", "pard") else "")
 
 
@@ -148,6 +152,8 @@ def _tensorrt_llm(schedule: Schedule, *_: Any) -> str:
 
 def _sglang(schedule: Schedule, *_: Any) -> str:
     """Return JSON in which one candidate length holds from each batch size on."""
+    import json
+
     slots = {str(first): {"candidate_steps": [length]} for first, _, length in schedule.ranges}
     return _fill("{", [json.dumps({size: slot})[1:-1] for size, slot in slots.items()], "}")
 

@@ -13,6 +13,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.table import Row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,6 +96,11 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
     """
     import pandas as pd
 
+    return pd.DataFrame(sweet_spots_rows(prediction))
+
+
+def sweet_spots_rows(prediction: Prediction) -> list[Row]:
+    """Return what `sweet_spots` does, as plain rows."""
     is_best = np.array_equal(prediction.draft_length, prediction.best_draft_length)
     others = ("context_length",) if is_best else ("context_length", "draft_length")
     axis = _axis(prediction, others)
@@ -118,7 +124,7 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
                 "largest_batch_size": int(batch[kept][-1]),
             }
         )
-    return pd.DataFrame(rows)
+    return rows
 
 
 def break_even(prediction: Prediction) -> pd.DataFrame:
@@ -151,8 +157,15 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     """
     import pandas as pd
 
+    rows = break_even_rows(prediction)
+    needed = [name for name in rows[0] if name.endswith(("_acceptance_rate", "_tokens_per_step"))]
+    return pd.DataFrame(rows).astype(dict.fromkeys(needed, float))
+
+
+def break_even_rows(prediction: Prediction) -> list[Row]:
+    """Return what `break_even` does, as plain rows, None where no rate pays."""
     p = prediction
-    frame = pd.DataFrame({name: np.ravel(getattr(p, name)).astype(int) for name in _COORDINATES})
+    found: dict[str, Any] = {name: getattr(p, name).astype(int) for name in _COORDINATES}
     least = p.break_even_acceptance_rate
     needed = {"break_even": (least, p.relative_step_time)}
     if p.intervals and p.evaluation.prefill is None:  # then times do not depend on acceptance
@@ -161,14 +174,15 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
         sure = break_even_acceptance_rate(cost, p.draft_length, rate)
         needed["sure"] = np.where(np.isnan(least), np.nan, sure), cost
     for name, (rates, tokens) in needed.items():
-        frame[f"{name}_acceptance_rate"] = np.ravel(rates)
-        frame[f"{name}_tokens_per_step"] = np.ravel(np.where(np.isnan(rates), np.nan, tokens))
-    frame["speedup_per_token"] = 1 / np.ravel(p.relative_step_time)
+        for unit, values in (("acceptance_rate", rates), ("tokens_per_step", tokens)):
+            found[f"{name}_{unit}"] = np.array(values, dtype=object)
+            found[f"{name}_{unit}"][np.isnan(rates)] = None
+    found["speedup_per_token"] = 1 / p.relative_step_time
     if p.evaluation.acceptance.measured_by_context:
-        frame["tokens_per_step"] = np.ravel(p.tokens_per_step)
-        frame["speedup"] = np.ravel(p.speedup)
-    frame["fits"] = np.ravel(p.fits)
-    return frame.drop_duplicates(ignore_index=True)
+        found |= {"tokens_per_step": p.tokens_per_step, "speedup": p.speedup}
+    found["fits"] = p.fits
+    rows = zip(*(np.ravel(values).tolist() for values in found.values()), strict=True)
+    return [dict(zip(found, row, strict=True)) for row in dict.fromkeys(rows)]
 
 
 def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
@@ -188,9 +202,14 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
     """
     import pandas as pd
 
+    return pd.DataFrame(compared_rows(predictions))
+
+
+def compared_rows(predictions: Mapping[str, Prediction]) -> list[Row]:
+    """Return what `compare` does, as plain rows."""
     if not predictions:
         raise InputError("predictions", None, "at least one alternative")
-    frames = []
+    rows: list[Row] = []
     for name, p in predictions.items():
         columns = {
             "batch_size": p.batch_size.astype(int),
@@ -206,9 +225,10 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
             "fits": p.fits,
             "throughput_per_gpu": p.batch_size / p.tpot / p.deployment.layout.num_gpus,
         }
-        flat = {column: np.ravel(values) for column, values in columns.items()}
-        frames.append(pd.DataFrame({"alternative": name} | flat))
-    return pd.concat(frames, ignore_index=True)
+        flat = [np.ravel(values).tolist() for values in columns.values()]
+        named = {"alternative": name}
+        rows += [named | dict(zip(columns, r, strict=True)) for r in zip(*flat, strict=True)]
+    return rows
 
 
 def _ranges(

@@ -14,6 +14,7 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.passes import ComponentTime
 from specmodel.layers.work import CAUSES, CAUSES_OF_SOME, Work
 from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.table import Row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,19 +69,24 @@ class Explanation:
         """Return a row for each point, quantity and step of its waterfall, ends included."""
         import pandas as pd
 
+        return pd.DataFrame(self.rows())
+
+    def rows(self) -> list[Row]:
+        """Return what `to_frame` does, as plain rows."""
         p = self.prediction
         steps = [
-            (quantity, term, np.ravel(values))
+            {"quantity": quantity, "term": term, "value": np.ravel(values).tolist()}
             for quantity, terms in self.waterfalls.items()
             for term, values in terms.items()
         ]
         points = {name: getattr(p, name).astype(int) for name in _COORDINATES}
         points |= {"tokens_per_step": p.tokens_per_step, "fits": p.fits}
-        columns = {name: np.repeat(values, len(steps)) for name, values in points.items()}
-        quantities, terms, values = zip(*steps, strict=True)
-        size = p.speedup.size
-        labels = {"quantity": quantities * size, "term": terms * size}
-        return pd.DataFrame(columns | labels | {"value": np.ravel(values, order="F")})
+        flat = zip(*(np.ravel(values).tolist() for values in points.values()), strict=True)
+        return [
+            dict(zip(points, point, strict=True)) | step | {"value": step["value"][i]}
+            for i, point in enumerate(flat)
+            for step in steps
+        ]
 
 
 def explain(prediction: Prediction) -> Explanation:

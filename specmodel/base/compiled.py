@@ -2,7 +2,8 @@
 
 A record that ships is checked when it is compiled, not each time it is read. As with modules, the
 compiled form lies in a folder ``__pycache__``, and is made anew when a file or the code that reads
-it has changed; where it cannot be written, it is made each time.
+it has changed; where it cannot be written, it is made each time. A wheel has all of it from when it
+was built, so that what is installed need not be written to.
 """
 
 import os
@@ -11,9 +12,9 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
-from importlib.util import cache_from_source
 from pathlib import Path
 from typing import TypeVar
+from zlib import crc32
 
 Made = TypeVar("Made")
 
@@ -34,8 +35,8 @@ _ROOMS = (
 
 def compiled(name: Path, files: Iterable[Path], make: Callable[[], Made]) -> Made:
     """Return what `make` makes of files that ship, kept under the name of a file or folder."""
-    key = (sys.version_info[:2], _code(), [_state(file) for file in files])
-    kept = Path(cache_from_source(str(name))).with_suffix(".pickle")
+    key = (_code(), [(file.name, crc32(file.read_bytes())) for file in files])
+    kept = name.parent / "__pycache__" / f"{name.stem}.pickle"
     with suppress(Exception):  # whatever a file that is cut off or of another version may raise
         found, value = pickle.loads(kept.read_bytes())
         if found == key:
@@ -57,16 +58,15 @@ def _keep(path: Path, content: bytes) -> None:
 
 
 @cache
-def _code() -> tuple[int, int, int]:
-    """Return by what a change of the code that reads files shows: their number, sizes and times."""
+def _code() -> tuple[int, ...]:
+    """Return by what a change of the code that reads files shows: their number, sizes and times.
+
+    Times count in a checkout only: those of what is installed are when it was.
+    """
     found = []
     for room in _ROOMS:
         with suppress(OSError), os.scandir(_PACKAGE / room) as entries:
             found += [entry.stat() for entry in entries if entry.name.endswith(".py")]
     sizes, times = [s.st_size for s in found], [s.st_mtime_ns for s in found]
-    return len(found), sum(sizes), max(times, default=0)
-
-
-def _state(file: Path) -> tuple[str, int, int]:
-    status = file.stat()
-    return file.name, status.st_size, status.st_mtime_ns
+    is_installed = (_PACKAGE / "machines/data/hardware").is_dir()
+    return len(found), sum(sizes), 0 if is_installed else max(times, default=0)

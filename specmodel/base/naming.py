@@ -140,11 +140,13 @@ def known_name(typed: str, names: Iterable[str], argument: str) -> str | None:
     'mixtral-8x22b'
     """
     known = tuple(names)
-    plain = _MAKERS.sub("", spellings(typed)[1])
+    for spelling in spellings(typed):
+        if spelling in known:
+            return spelling
+    letters, plain = _letters(typed), _MAKERS.sub("", spellings(typed)[1])
     alike = {_letters(name): name for name in known}
     short = {_letters(name): meant for name, meant in SHORT.items()}
-    letters = _letters(typed)
-    for spelling in (*spellings(typed), short.get(letters, ""), alike.get(letters, "")):
+    for spelling in (short.get(letters, ""), alike.get(letters, "")):
         if spelling in known:
             return spelling
     starting = [name for name in known if plain and spellings(name)[1].startswith(plain)]

@@ -20,11 +20,11 @@ from specmodel.cost.latency import StepTimes, step_times
 from specmodel.cost.passes import PassTime
 from specmodel.layers.batch import LONGEST_DECODE
 
-BLOCK = 2**14
+BLOCK = 2**15
 """Points that are computed at a time [-]: their arrays fit in a cache, and Python's own time is
 short beside theirs."""
 
-FEW, MANY, MOST = BLOCK // 16, 2 * BLOCK, 32 * BLOCK
+FEW, MANY, MOST = 2**10, 2**12, 2**19
 """Points up to which their memory is no matter; from which times are computed in blocks, contexts
 aside, and in all [-]."""
 
@@ -37,7 +37,7 @@ _OF_PASSES = ("batch_size", "draft_length", "verify_tokens")
 _OF_TIMES = (*_OF_PASSES, "context_length")
 """What decides the times of a step."""
 
-_MOST_DISTINCT = 0.25
+_MOST_DISTINCT = 0.5
 """Share of the points up to which distinct ones are timed apart [-]."""
 
 _MOST_CODES = 2**24
@@ -116,7 +116,7 @@ def distinct(points: Points) -> Distinct:
     """Return the distinct points of a step: those of a long list if they are few."""
     own = {name: np.asarray(points[name]) for name in _OF_PASSES}
     shape = np.broadcast_shapes(*(array.shape for array in own.values()))
-    if len(shape) != 1 or shape[0] <= BLOCK:
+    if len(shape) != 1 or shape[0] <= MANY:
         return Distinct(own, shape)
     lows = [array.min() for array in own.values()]
     counts = [array.max() - low + 1 for array, low in zip(own.values(), lows, strict=True)]

@@ -13,7 +13,7 @@ from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_components
 from specmodel.cost.passes import PassTime, growth_by_cause, time_by_cause
-from specmodel.cost.programs import Only, pass_program
+from specmodel.cost.programs import Only, PassProgram
 from specmodel.drafters.passes import DraftPasses, Part
 from specmodel.layers.batch import (
     Layout,
@@ -380,7 +380,7 @@ def _timed(
         works = pass_components(
             model, layout, d.states, gpu.compute_capability, carried.taken_by, part, walk, d.code
         )
-        program = pass_program(works, gpu, d.kernels, model.experts)
+        program = PassProgram(works, gpu, d.kernels, model.experts)
         d.programs[key] = model, program  # which keeps the model, and so its id
     time: PassTime = d.programs[key][1].time(carried, overheads, only)
     factor = overheads.gpu_time_factor

@@ -225,15 +225,43 @@ def _times_kept(stack: Stack, asked: _Asked) -> TimeStack:
 class PassProgram:
     """A pass of one model on one kind of GPU, whatever it carries.
 
-    `works` is the work of its components in forms; `stacks` has the same in numbers, and `of_few`
-    in fewer stacks, for few points. `experts` are those of the model's MoE layers, None for a dense
-    one.
+    `works` is the work of its components in forms, and `kernels` how the GPU does it. `experts` are
+    those of the model's MoE layers, None for a dense one.
     """
 
     works: Mapping[str, Work]
-    stacks: tuple[Stack, ...]
-    of_few: tuple[Stack, ...]
-    experts: RoutedExperts | None
+    hardware: HardwareProfile
+    kernels: Kernels
+    experts: RoutedExperts | None = None
+
+    @cached_property
+    def stacks(self) -> tuple[Stack, ...]:
+        """The works in numbers, those that depend on contexts apart."""
+        return (*map(self._stack, self._groups[0]), *self._sending)
+
+    @cached_property
+    def of_few(self) -> tuple[Stack, ...]:
+        """The works in numbers, in fewer stacks, for few points."""
+        whole = {name: work for group in self._groups[0] for name, work in group.items()}
+        return (*([self._stack(whole)] if whole else []), *self._sending)
+
+    @cached_property
+    def _sending(self) -> tuple[Stack, ...]:
+        # last, so that times add up in one order, however many points there are
+        return tuple(map(self._stack, self._groups[1]))
+
+    @cached_property
+    def _groups(self) -> tuple[list[dict[str, Work]], list[dict[str, Work]]]:
+        """Works that are evaluated together, and each that sends messages."""
+        silent: dict[bool, dict[str, Work]] = {}
+        for name, work in self.works.items():
+            if not work.has_messages:
+                silent.setdefault(work.depends_on_context, {})[name] = work
+        sending = [{name: work} for name, work in self.works.items() if work.has_messages]
+        return list(silent.values()), sending
+
+    def _stack(self, works: Mapping[str, Work]) -> Stack:
+        return _stack(works, self.hardware, self.kernels)
 
     def time(self, carried: Carried, overheads: Overheads, only: Only = "all") -> PassTime:
         """Return the time of the pass for what it carries.
@@ -282,26 +310,6 @@ class PassProgram:
     def work(self, carried: Carried) -> PassWork:
         """Return the work of the pass for what it carries, in numbers."""
         return work_at(self.works, carried, self.experts)
-
-
-def pass_program(
-    works: Mapping[str, Work],
-    hardware: HardwareProfile,
-    kernels: Kernels,
-    experts: RoutedExperts | None = None,
-) -> PassProgram:
-    """Return the program of a pass from the work of its components, in forms."""
-    together: dict[tuple[object, ...], dict[str, Work]] = {}
-    for name, work in works.items():
-        # messages last, so that times add up in one order, however many points there are
-        key = work.has_messages and name, work.depends_on_context
-        together.setdefault(key, {})[name] = work
-    groups = [together[key] for key in sorted(together, key=lambda key: bool(key[0]))]
-    stacks = tuple(_stack(group, hardware, kernels) for group in groups)
-    silent = [group for group in groups if not next(iter(group.values())).has_messages]
-    whole = dict(item for group in silent for item in group.items())
-    of_few = (_stack(whole, hardware, kernels), *stacks[len(silent) :]) if whole else stacks
-    return PassProgram(works, stacks, of_few, experts)
 
 
 def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernels) -> Stack:

@@ -60,7 +60,7 @@ def deployed(
     return kept[0], dict(kept[1])
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _kept(
     arguments: tuple[tuple[str, Any], ...], types: tuple[type, ...], requests: int
 ) -> tuple[Deployment, dict[str, Any]] | None:

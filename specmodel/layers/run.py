@@ -161,8 +161,10 @@ def _walked(
         return distinct_entries(group, window) * np.where(is_whole, 1.0, 1 / walk.segments)
 
     batch: Batch = getattr(carried, among)
-    longest = reduce(np.maximum, map(of, batch.groups))
-    return np.maximum(longest, batch.total(of) * (query_heads / walk.processors))
+    each = [(group.batch_size, of(group)) for group in batch.groups]
+    longest = reduce(np.maximum, (entries for _, entries in each))
+    total = reduce(np.add, (size * entries for size, entries in each))
+    return np.maximum(longest, total * (query_heads / walk.processors))
 
 
 def causal_pairs(query_tokens: FloatArray, context: FloatArray) -> FloatArray:

@@ -180,14 +180,14 @@ def best_lengths(
     return replace(each, evaluation=replace(chains.at_lengths(best), chains=chains))
 
 
-def at_all_lengths(case: Case, shortest: int = 1) -> Prediction:
-    """Return the prediction at all draft lengths up to the longest considered, along a new axis.
+def at_all_lengths(case: Case) -> Prediction:
+    """Return the prediction at all draft lengths from 0 to the longest considered, on a new axis.
 
     It is the last but one.
     """
     longest = case.longest_draft()
     points = {name: _with_axis(values) for name, values in case.points.items()}
-    told = {"draft_length": np.arange(shortest, longest + 1)[:, None], **points}
+    told = {"draft_length": np.arange(longest + 1)[:, None], **points}
     case = replace(case, assumed={**case.assumed, **case.longest_told(longest)})
     found = at_given_lengths(case, max_draft_length=longest, **told)
     return replace(found, told=notes_at_best(found.evaluation, found.assumptions))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from specmodel import answers
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import among, ranges_text, runs, spans
 from specmodel.base.text import wrap
@@ -41,18 +39,21 @@ _FASTEST = (
 
 def answer(found: Alternatives) -> forms.Answer:
     """Return a comparison in all forms."""
+    from specmodel.answers.curves import compared_rows
+
     predictions, notes = found.predictions, found.notes
     contexts = {context for p in predictions.values() for context in p.context_length.ravel()}
     if len(contexts) > 1:
         raise InputError("context_length", sorted(map(int, contexts)), "one context length")
-    best = answers.compare(predictions)
+    best = compared_rows(predictions)
     rows, told, part = found.carried, "", ""
     if rows:
         told, part = loads.of_alternatives(found)
     elif found.targets:
         rows, told, part = within.of_alternatives(found)
     for column in (name for name in (rows or [{}])[0] if name != "alternative"):
-        best[column] = best["alternative"].map({r["alternative"]: r[column] for r in rows})
+        told_of = {row["alternative"]: row[column] for row in rows}
+        best = [row | {column: told_of.get(row["alternative"])} for row in best]
     best = _with_gains(predictions, best)
 
     def text() -> str:
@@ -74,14 +75,17 @@ def answer(found: Alternatives) -> forms.Answer:
     return report.comparison(predictions, best, text)
 
 
-def _held(predictions: Mapping[str, report.Prediction], best: forms.DataFrame) -> dict[str, str]:
+def _held(predictions: Mapping[str, report.Prediction], best: list[Row]) -> dict[str, str]:
     """Say of each alternative where CUDA graphs, and not acceptance, end its drafts."""
+    import numpy as np
+
     found = {}
     for name, p in predictions.items():
-        rows = report.fitting(best)
         most = p.evaluation.max_draft_length if _is_at_best(p) else 0
-        drafts = rows[(rows["alternative"] == name) & (rows["best_draft_length"] < most)]
-        sizes, lengths = (drafts[key].to_numpy() for key in ("batch_size", "best_draft_length"))
+        rows = [row for row in report.fitting(best) if row["alternative"] == name]
+        drafts = [row for row in rows if row["best_draft_length"] < most]
+        keys = ("batch_size", "best_draft_length")
+        sizes, lengths = (np.array([row[key] for row in drafts]) for key in keys)
         found[name] = str(p.deployment.graph_note(sizes, lengths + 1.0) or "")
     return found
 
@@ -109,17 +113,14 @@ def _of_layouts(predictions: Mapping[str, report.Prediction]) -> list[str]:
     return [told] if len(layouts) > 1 and engines == {"vllm"} else []
 
 
-def _with_gains(
-    predictions: Mapping[str, report.Prediction], best: forms.DataFrame
-) -> forms.DataFrame:
+def _with_gains(predictions: Mapping[str, report.Prediction], rows: list[Row]) -> list[Row]:
     """Return the rows with the 80 % interval of each speedup, where all alternatives know theirs.
 
     None where nothing is drafted.
     """
     from specmodel.prediction.gains import gains_at
 
-    rows = forms.records(best)
-    ends: list[tuple[float, float] | None] = [None] * len(rows)
+    ends: list[tuple[float | None, float | None]] = [(None, None)] * len(rows)
     for name, prediction in predictions.items():
         places = [
             i for i, r in enumerate(rows) if r["alternative"] == name and r["best_draft_length"]
@@ -127,10 +128,10 @@ def _with_gains(
         points = [rows[i] | {"draft_length": rows[i]["best_draft_length"]} for i in places]
         for i, gain in zip(places, gains_at(prediction, points), strict=True):
             if gain is None:
-                return best
+                return rows
             ends[i] = gain.low, gain.high
-    low, high = zip(*(pair or (math.nan, math.nan) for pair in ends), strict=True)
-    return best.assign(speedup_low=low, speedup_high=high)
+    names = ("speedup_low", "speedup_high")
+    return [r | dict(zip(names, pair, strict=True)) for r, pair in zip(rows, ends, strict=True)]
 
 
 class Ranking:
@@ -143,12 +144,12 @@ class Ranking:
         memory are ranked, all if none fits.
     """
 
-    def __init__(self, best: forms.DataFrame) -> None:
+    def __init__(self, best: list[Row]) -> None:
         self.best = best
         self.kept = report.fitting(best)
-        self.names: list[str] = [*dict.fromkeys(best["alternative"])]
+        self.names: list[str] = [*dict.fromkeys(row["alternative"] for row in best)]
         self.by_size: dict[int, list[Row]] = {}
-        for row in sorted(forms.records(self.kept), key=lambda r: -r["throughput_per_gpu"]):
+        for row in sorted(self.kept, key=lambda r: -r["throughput_per_gpu"]):
             self.by_size.setdefault(row["batch_size"], []).append(row)
         self.by_size = dict(sorted(self.by_size.items()))
 
@@ -214,7 +215,7 @@ def verdict(ranking: Ranking, *, is_even: bool = True, is_of_models: bool = Fals
     gains = _gains(ranking, by_size=is_of_models)
     told = f"{gains} {told}" if is_of_models and gains else f"{told} {gains}".rstrip()
     told = f"{told}{_unfit(ranking.best)}"
-    return told if ranking.best["fits"].any() else report.if_it_fitted(told)
+    return told if any(row["fits"] for row in ranking.best) else report.if_it_fitted(told)
 
 
 def _gains(ranking: Ranking, *, by_size: bool) -> str:
@@ -233,7 +234,7 @@ def _gains(ranking: Ranking, *, by_size: bool) -> str:
 
 def _paying(ranking: Ranking) -> str:
     """Say where the fastest surely gains by drafting, where intervals are known."""
-    if "speedup_low" not in ranking.best:
+    if "speedup_low" not in ranking.best[0]:
         return ""
     sizes = [*ranking.by_size]
     pays = [(rows[0]["speedup_low"] or 0) > 1 for rows in ranking.by_size.values()]
@@ -276,19 +277,24 @@ def _at(sizes: Sequence[int]) -> str:
     return "at every batch size" if len(sizes) > 1 else f"at batch size {sizes[0]}"
 
 
-def _unfit(best: forms.DataFrame) -> str:
+def _unfit(best: list[Row]) -> str:
     """Say which alternatives do not fit in memory everywhere, and so could not be the best."""
-    largest = best.assign(size=best["batch_size"].where(best["fits"]))
-    sizes = largest.groupby("alternative", sort=False)["size"].max()
+    sizes: dict[str, int] = {}
+    held: dict[str, list[int]] = {}
+    for row in best:
+        name, size = row["alternative"], row["batch_size"]
+        sizes[name] = max(sizes.get(name, 0), size * row["fits"])
+        if row["limited_by"] == "memory":
+            held.setdefault(name, []).append(size)
+    largest = max(row["batch_size"] for row in best)
     told = [
-        f"{name} up to {size:.0f}" if size > 0 else f"{name} nowhere"
+        f"{name} up to {size}" if size else f"{name} nowhere"
         for name, size in sizes.items()
-        if size != best["batch_size"].max()
+        if size != largest
     ]
-    if sizes.nunique(dropna=False) == 1:  # said below the table
+    if len({*sizes.values()}) == 1:  # said below the table
         told = []
-    held = best[best["limited_by"] == "memory"].groupby("alternative", sort=False)["batch_size"]
-    ends = [f"{name} at {ranges_text([(size.min(), size.max())])}" for name, size in held]
+    ends = [f"{name} at {ranges_text([(min(at), max(at))])}" for name, at in held.items()]
     words = [f" In memory fit: {'; '.join(told)}." if told else ""]
     words += [f" No draft fits in memory: {'; '.join(ends)}." if ends else ""]
     return "".join(words)
@@ -330,7 +336,7 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
                 if row["alternative"] == name
             ]
             for i, name in enumerate(ranking.names, 1)
-            if name in {*ranking.kept["alternative"]}
+            if name in {row["alternative"] for row in ranking.kept}
         }
         cells = forms.by_batch_size(ranking.by_size, groups, _CELLS)
         parts.append(f"Each: TPOT, speedup (draft length):\n{cells}")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.answers import SweetSpot, sweet_spot, sweet_spots
+from specmodel.answers import SweetSpot, sweet_spot
+from specmodel.answers.curves import sweet_spots_rows
 from specmodel.base.errors import InputError, import_extra, nearest
 from specmodel.base.units import check
 from specmodel.drafters.names import BLOCKS, LOOKUPS, NGRAM
@@ -216,7 +217,7 @@ def view(values: Mapping[str, Any]) -> View:
     kept = prediction.fits if prediction.fits.any() else ~prediction.fits
     spot = sweet_spot(prediction.batch_size[kept], prediction.speedup[kept])
     at_peak = prediction.rows()[BATCH_SIZES.index(spot.peak_batch_size)]
-    verdict = words.verdict(sweet_spots(prediction), prediction)
+    verdict = words.verdict(sweet_spots_rows(prediction), prediction)
     return View(
         table=prediction.to_frame(),
         spot=spot,

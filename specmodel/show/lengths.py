@@ -17,31 +17,31 @@ _COLUMNS = (
 
 def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
     """Return the speedup of each length, none included, by batch size and context, in all forms."""
-    import pandas as pd
-
     from specmodel.prediction.predicting import at_all_lengths, with_known_intervals
 
-    p = at_all_lengths(case_of(prediction), shortest=0)
+    p = at_all_lengths(case_of(prediction))
     p = p if interval is False else with_known_intervals(p)
-    found = pd.DataFrame(p.rows())
-    found = found[[name for name in _COLUMNS if name in found]].drop_duplicates(ignore_index=True)
-    best = report.fitting(found[found["draft_length"] == found["best_draft_length"]])
+    rows = ({name: row[name] for name in _COLUMNS if name in row} for row in p.rows())
+    found = [*{tuple(row.values()): row for row in rows}.values()]
+    best = report.fitting([r for r in found if r["draft_length"] == r["best_draft_length"]])
     return report.answer(p, found, lambda: (verdict(best, p), table(found), _held(best, p)))
 
 
-def _held(best: forms.DataFrame, prediction: report.Prediction) -> str:
+def _held(best: list[Row], prediction: report.Prediction) -> str:
     """Say where a CUDA graph, and not acceptance, ends the drafts."""
-    shorter = best[best["draft_length"] < prediction.max_draft_length]
-    sizes, lengths = (shorter[name].to_numpy() for name in ("batch_size", "draft_length"))
+    import numpy as np
+
+    shorter = [row for row in best if row["draft_length"] < prediction.max_draft_length]
+    names = ("batch_size", "draft_length")
+    sizes, lengths = (np.array([row[name] for row in shorter]) for name in names)
     return wrap(str(prediction.deployment.graph_note(sizes, lengths + 1.0) or ""))
 
 
-def verdict(best: forms.DataFrame, prediction: report.Prediction) -> str:
+def verdict(rows: list[Row], prediction: report.Prediction) -> str:
     """Say in one sentence which draft lengths are best, and where they gain most."""
     from specmodel.prediction.gains import gains_at
 
     pays, denial = report.verbs(prediction.deployment)
-    rows = forms.records(best)
     top = max(rows, key=lambda row: float(row["speedup"]))
     if round(top["speedup"], 2) <= 1:
         return f"Speculation {denial} with any draft length: at most {top['speedup']:.2f}x."
@@ -72,9 +72,8 @@ def _lengths(rows: list[Row]) -> str:
     return ", ".join(told)
 
 
-def table(found: forms.DataFrame) -> str:
+def table(found: list[Row]) -> str:
     """Return the speedups of all lengths, the largest of each point marked."""
-    is_best = found["draft_length"] == found["best_draft_length"]
-    marked = found.assign(mark=is_best.map({True: "*", False: ""}))
+    marked = [r | {"mark": "*" * (r["draft_length"] == r["best_draft_length"])} for r in found]
     cells = report.by_length(marked, "Speedup (*: the best)", "{mark}{speedup:.2f}")
     return cells + report.left_out(found)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from specmodel.base.ranges import among, ranges_text, spans
@@ -15,7 +14,7 @@ from specmodel.base.text import VERBOSE, listed, wrap
 from specmodel.prediction.table import Form, Row, varies
 from specmodel.show.assumed import assumed_text, briefly, what_if_text
 from specmodel.show.columns import units
-from specmodel.show.forms import Answer, by_batch_size, records
+from specmodel.show.forms import Answer, by_batch_size
 from specmodel.show.notes import in_words
 
 if TYPE_CHECKING:
@@ -310,52 +309,56 @@ def answer_page(prediction: Prediction, verdict: str, *parts: str) -> str:
 
 
 def answer(
-    prediction: Prediction, found: DataFrame, parts: Callable[[], tuple[str, ...]]
+    prediction: Prediction, found: Sequence[Row], parts: Callable[[], tuple[str, ...]]
 ) -> Answer:
-    """Return a table found from one prediction, in all forms; `parts` are verdict and tables."""
+    """Return rows found from one prediction, in all forms; `parts` are verdict and tables."""
     return comparison({"": prediction}, found, lambda: answer_page(prediction, *parts()))
 
 
 def comparison(
-    predictions: Mapping[str, Prediction], found: DataFrame, page: Callable[[], str]
+    predictions: Mapping[str, Prediction], found: Sequence[Row], page: Callable[[], str]
 ) -> Answer:
-    """Return a table found from several predictions by name, in all forms."""
+    """Return rows found from several predictions by name, in all forms."""
 
     def fields() -> dict[str, Any]:
         cases = [{"alternative": name} | case_fields(p) for name, p in predictions.items()]
-        return {"cases": cases, "units": units(map(str, found)), "rows": records(found)}
+        return {"cases": cases, "units": units(found[0]), "rows": found}
 
     warnings = dict.fromkeys(warning for p in predictions.values() for warning in p.warnings)
     cases = [heading(p.deployment) for p in predictions.values()]
     case = cases[0] if len(cases) == 1 else ""
-    rows = partial(records, found)
-    return Answer(page=page, fields=fields, rows=rows, warnings=[*warnings], case=case)
+    return Answer(page=page, fields=fields, rows=lambda: found, warnings=[*warnings], case=case)
 
 
-def fitting(rows: DataFrame) -> DataFrame:
+def fitting(rows: Sequence[Row]) -> list[Row]:
     """Return the rows that fit in memory; all rows if none does."""
-    return rows[rows["fits"]] if rows["fits"].any() else rows
+    return [row for row in rows if row["fits"]] or [*rows]
 
 
-def by_length(found: DataFrame, title: str, form: Form) -> str:
+def by_length(found: Sequence[Row], title: str, form: Form) -> str:
     """Return cells of batch sizes down and draft lengths across, a table for each context."""
     kept, blocks = fitting(found), []
-    are_several = kept["context_length"].nunique() > 1
-    for context, rows in kept.groupby("context_length"):
-        of = f", context {context}" if are_several else ""
-        lengths = rows.groupby("draft_length")
-        columns = {str(length): records(group) for length, group in lengths}
-        cells = by_batch_size(rows["batch_size"], columns, form)
-        lacking = left_out(found[found["context_length"] == context]) if are_several else ""
+    contexts = sorted({row["context_length"] for row in kept})
+    for context in contexts:
+        of = f", context {context}" if len(contexts) > 1 else ""
+        rows = [row for row in kept if row["context_length"] == context]
+        columns = {
+            str(length): [row for row in rows if row["draft_length"] == length]
+            for length in sorted({row["draft_length"] for row in rows})
+        }
+        cells = by_batch_size([row["batch_size"] for row in rows], columns, form)
+        every = [row for row in found if row["context_length"] == context]
+        lacking = left_out(every) if len(contexts) > 1 else ""
         blocks.append(f"{title}, by draft length{of}:\n{cells}{lacking}")
     return "\n\n".join(blocks)
 
 
-def left_out(rows: DataFrame) -> str:
+def left_out(rows: Sequence[Row]) -> str:
     """Name the batch sizes of which no row fits in memory while others do, as a line; else ""."""
-    lacking = {*rows["batch_size"]} - {*fitting(rows)["batch_size"]}
+    sizes = [row["batch_size"] for row in rows]
+    lacking = {*sizes} - {row["batch_size"] for row in fitting(rows)}
     plural, verb = ("s", "do") if len(lacking) > 1 else ("", "does")
-    told = f"Batch size{plural} {among(rows['batch_size'], lacking)} {verb} not fit in memory."
+    told = f"Batch size{plural} {among(sizes, lacking)} {verb} not fit in memory."
     return f"\n{told}" if lacking else ""
 
 

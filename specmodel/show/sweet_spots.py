@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from specmodel import answers
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.text import TABLE
@@ -32,12 +31,14 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
 
 def _found(
     prediction: report.Prediction, interval: bool | None
-) -> tuple[report.Prediction, forms.DataFrame]:
+) -> tuple[report.Prediction, list[Row]]:
     """Return a prediction and the sweet spots of its curves."""
+    from specmodel.answers.curves import sweet_spots_rows
+
     p, at_best = _without_misfits(prediction), case_of(prediction).draft_length is None
     if not at_best and not p.draft_length.all():
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
-    spots = answers.sweet_spots(p)
+    spots = sweet_spots_rows(p)
     return p, spots if interval is False else with_intervals(spots, p, at_best=at_best)
 
 
@@ -66,12 +67,11 @@ def side_by_side(
 
     Cases are named by target, drafter and GPU; `refused` are those that could not be resolved.
     """
-    import pandas as pd
-
     from specmodel.prediction.predicting import predicted
 
     predictions: dict[str, report.Prediction] = {}
-    frames, refused = [], dict(refused)
+    found: list[Row] = []
+    refused = dict(refused)
     for name, case in cases.items():
         try:
             p, spots = _found(predicted(case.with_typical().drafting()), interval)
@@ -87,10 +87,11 @@ def side_by_side(
         named: Row = dict(zip(_NAMES, _split(name), strict=True))
         told = {"num_gpus": p.deployment.layout.num_gpus}
         source = {"acceptance": case_of(p).acceptance_told, "case": heading}
-        frames.append(pd.DataFrame([named | told | row | source for row in forms.records(spots)]))
-    if not frames:
+        found += [named | told | row | source for row in spots]
+    if not found:
         raise next(iter(refused.values()))
-    found = pd.concat(frames, ignore_index=True)
+    columns = dict.fromkeys(name for row in found for name in row)  # not all know intervals
+    found = [{name: row.get(name) for name in columns} for row in found]
     lacking = {
         name: f"--{error.argument.replace('_', '-')} needs {error.expected}"
         for name, error in refused.items()
@@ -119,12 +120,11 @@ def _split(name: str) -> list[str]:
     return [target, *rest.split(" on ")]
 
 
-def verdict(spots: forms.DataFrame, prediction: report.Prediction, *, at_best: bool = False) -> str:
+def verdict(rows: list[Row], prediction: report.Prediction, *, at_best: bool = False) -> str:
     """Say where speculation pays, and where most; with which lengths if not with one throughout."""
     from specmodel.prediction.gains import gains_at
 
     pays, denial = report.verbs(prediction.deployment)
-    rows = forms.records(spots)
     best = max(rows, key=lambda row: row["peak_speedup"])
     where = report.place(best | {"batch_size": best["peak_batch_size"]}, rows)
     if round(best["peak_speedup"], 2) <= 1:
@@ -176,18 +176,17 @@ def _size(row: Row) -> int:
 
 
 def with_intervals(
-    spots: forms.DataFrame, prediction: report.Prediction, *, at_best: bool = False
-) -> forms.DataFrame:
+    rows: list[Row], prediction: report.Prediction, *, at_best: bool = False
+) -> list[Row]:
     """Return sweet spots with 80 % intervals of each peak, and where it surely pays, if known.
 
     Where it pays, and the batch size of the peak, are None of curves of too many points.
     """
     from specmodel.prediction.gains import gains_at, peak_at
 
-    rows = forms.records(spots)
     gains = gains_at(prediction, [row | {"batch_size": row["peak_batch_size"]} for row in rows])
     if not all(gains):
-        return spots
+        return rows
     curves = [_curve(row, prediction, at_best=at_best) for row in rows]
     judged = [_judged(prediction, curve) for curve in curves]
     is_sure = [[gain is not None and gain.low > 1 for gain in found] for _, found in judged]
@@ -196,17 +195,23 @@ def with_intervals(
         for (sizes, _), holds in zip(judged, is_sure, strict=True)
     ]
     at_low, at_high = zip(*(peak_at(prediction, _drafts(c)) for c in curves), strict=True)
-    told, place = spots.copy(), [*spots].index("peak_speedup") + 1
-    told.insert([*spots].index("paying") + 1, "surely_paying", sure)
-    told.insert(place, "peak_speedup_low", [gain.low for gain in gains if gain])
-    told.insert(place + 1, "peak_speedup_high", [gain.high for gain in gains if gain])
-    place = [*told].index("peak_batch_size") + 1
-    told.insert(place, "peak_batch_size_low", at_low)
-    told.insert(place + 1, "peak_batch_size_high", at_high)
+    more: dict[str, dict[str, Sequence[Any]]] = {
+        "peak_batch_size": {"peak_batch_size_low": at_low, "peak_batch_size_high": at_high},
+        "peak_speedup": {
+            "peak_speedup_low": [gain.low for gain in gains if gain],
+            "peak_speedup_high": [gain.high for gain in gains if gain],
+        },
+        "paying": {"surely_paying": sure},
+    }
+    told: list[Row] = [{} for _ in rows]
+    for i, row in enumerate(rows):
+        for name, value in row.items():
+            told[i][name] = value
+            told[i] |= {own: values[i] for own, values in more.get(name, {}).items()}
     return told
 
 
-def peaks(found: forms.DataFrame) -> str:
+def peaks(found: list[Row]) -> str:
     """Say which case has the largest peak, and which the least."""
     rows = _numbered(found)
     ends = [end(rows, key=lambda row: float(row["peak_speedup"])) for end in (max, min)]
@@ -214,13 +219,13 @@ def peaks(found: forms.DataFrame) -> str:
     return f"Largest peak: {most}{f'; least: {least}' if least != most else ''}."
 
 
-def table(spots: forms.DataFrame) -> str:
+def table(spots: list[Row]) -> str:
     """Return a row for each curve, of one case or of several, which are numbered."""
-    is_one = "case" not in spots
-    rows = forms.records(spots) if is_one else _numbered(spots)
+    is_one = "case" not in spots[0]
+    rows = spots if is_one else _numbered(spots)
     is_typical = not is_one and any(_typical(row["acceptance"]) for row in rows)
     lacking = {"name", "gpus", "drafter"} if is_one else {"near_peak_first"}
-    lacking |= {"paying"} if not is_one and "surely_paying" in spots else set()
+    lacking |= {"paying"} if not is_one and "surely_paying" in spots[0] else set()
     columns = [
         replace(c, spare=4, is_coordinate=not is_typical) if c.name == "drafter" else c
         for c in chosen([name for name in _COLUMNS if name not in lacking])
@@ -228,14 +233,15 @@ def table(spots: forms.DataFrame) -> str:
     return text_table(rows, columns, width=TABLE.get(), left=_LEFT)
 
 
-def _numbered(found: forms.DataFrame) -> list[Row]:
+def _numbered(found: list[Row]) -> list[Row]:
     """Return rows with the numbered name of their case, and its GPUs."""
-    numbers = found["case"].factorize()[0] + 1
+    cases = [*dict.fromkeys(row["case"] for row in found)]
     return [
         row
-        | {"name": f"[{n}] {row['target']}", "gpus": "{num_gpus}x{hardware}".format_map(row)}
+        | {"name": f"[{cases.index(row['case']) + 1}] {row['target']}"}
+        | {"gpus": "{num_gpus}x{hardware}".format_map(row)}
         | {"drafter": row["drafter"] + _typical(row["acceptance"])}
-        for n, row in zip(numbers, forms.records(found), strict=True)
+        for row in found
     ]
 
 

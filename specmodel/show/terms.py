@@ -44,7 +44,7 @@ def answer(prediction: report.Prediction) -> forms.Answer:
             raise InputError("batch_size", f"{p.speedup.size} points", expected)
         return verdict(found), tables(found), _terms(found)
 
-    return report.answer(p, found.to_frame(), parts)
+    return report.answer(p, found.rows(), parts)
 
 
 def verdict(explanation: answers.Explanation) -> str:

@@ -107,11 +107,9 @@ def _one_length(prediction: Prediction, rows: list[Row]) -> list[str]:
 
     Nothing where lengths were typed, contexts vary, or no row gains by a draft.
     """
-    from numpy import unique
-
     case = prediction.case
     drafts = {row["draft_length"] for row in rows if row["fits"]}
-    has_one = unique(prediction.batch_size).size == prediction.speedup.size
+    has_one = len(set(prediction.batch_size.flat)) == prediction.speedup.size
     if case is None or case.draft_length is not None or not has_one or not any(drafts):
         return []
     length, lost, where = (max(drafts), 0.0, 0) if len(drafts) == 1 else _single_length(prediction)
@@ -130,11 +128,10 @@ def _single_length(prediction: Prediction) -> tuple[int, float, int]:
     """
     import numpy as np
 
-    from specmodel.prediction.predicting import at_all_lengths
-
-    assert prediction.case is not None  # noqa: S101 - the caller has looked
-    p = at_all_lengths(prediction.case, shortest=0)
-    fits = p.fits.reshape(-1, p.fits.shape[-1])
+    known, longest = prediction.evaluation, prediction.max_draft_length
+    lengths = np.arange(longest + 1.0).reshape(-1, *(1,) * len(known.shape))
+    p = replace(prediction, evaluation=(known.chains or known).at_lengths(lengths))
+    fits = p.fits.reshape(len(lengths), -1)
     able = fits.any(axis=0)
     gains = np.where(fits, p.speedup.reshape(fits.shape), 0.0)[:, able]
     share = gains / gains.max(axis=0)

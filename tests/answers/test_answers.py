@@ -428,7 +428,7 @@ def test_an_explanation_as_a_table_has_both_ends():
 
 
 def test_explaining_many_points_takes_room_for_few(monkeypatch):
-    many = grid("eagle", batch_size=range(1, 10_001))
+    many = grid("eagle", batch_size=range(1, 40_001))
     tracemalloc.start()
     found = explain(many).speedup
     peak = tracemalloc.get_traced_memory()[1] / many.speedup.size

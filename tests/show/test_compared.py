@@ -1,6 +1,5 @@
 """What ``compare`` says of alternatives: the fastest, those as fast, and one for all."""
 
-import pandas as pd
 import pytest
 
 from specmodel.answers import alternatives
@@ -24,7 +23,7 @@ def ranked(rates, fits=None):
         for name, each in rates.items()
         for i, rate in enumerate(each)
     ]
-    return compared.Ranking(pd.DataFrame(rows))
+    return compared.Ranking(rows)
 
 
 def test_the_fastest_is_named_by_batch_size_and_one_for_all_by_its_worst_loss():
