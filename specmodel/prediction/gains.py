@@ -16,6 +16,9 @@ from specmodel.prediction.intervals import (
 )
 from specmodel.prediction.outcome import Prediction
 
+SURELY, LIKELY = 0.95, 0.75
+"""Least chances of what is said surely and likely to come."""
+
 _COORDINATES = ("batch_size", "draft_length", "context_length")
 
 
@@ -31,6 +34,12 @@ class Gain:
     def is_open(self) -> bool:
         """Whether the interval includes 1: a gain is as little known as a loss."""
         return self.low <= 1 < self.high
+
+    @property
+    def word(self) -> str:
+        """How sure a gain is where its chance is even or more, else how sure a loss."""
+        chance = max(self.chance, 1 - self.chance)
+        return "surely" if chance >= SURELY else "likely" if chance >= LIKELY else "may"
 
 
 def gains_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]]) -> list[Gain | None]:

@@ -17,6 +17,7 @@ from specmodel.cost.passes import MESSAGES
 from specmodel.machines.engine import FACTORS
 from specmodel.prediction.intervals import (
     fits_of_models,
+    host_share,
     likeness_of_passes,
     spread_of_deployment,
     spread_of_step,
@@ -167,7 +168,7 @@ def _engine_ranges(deployment: Deployment) -> dict[str, Range]:
     for i, name in enumerate(fit.varied):
         value = float(getattr(deployment.engine_overheads, name))
         variance = max(fit.covariance[i][i], 0.0)  # rounding may have left it just below 0
-        end = NORMAL_80 * math.sqrt(variance)
+        end = NORMAL_80 * host_share(deployment, name) * math.sqrt(variance)
         if end <= _KNOWN or not value:
             continue
         is_factor = name in FACTORS
