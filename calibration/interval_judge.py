@@ -179,7 +179,7 @@ def errors_of(tables: dict[str, ServingTable]) -> Errors:
     return Errors(
         host=rows["host"].to_numpy(),
         is_recurrent=np.array(["recurrent" in name for name in rows["class"]]),
-        log_error=np.log(rows["measured"] / rows["predicted"]).to_numpy(),
+        log_error=np.asarray(np.log(rows["measured"] / rows["predicted"])),
         of_host=np.maximum(with_host - without, 0.0),
         others=without,
     )

@@ -262,18 +262,20 @@ def tasks_told(prediction: Prediction, rows: list[Row]) -> str:
     """
     from specmodel.algebra.acceptance import between_tasks
     from specmodel.algebra.speculation import expected_tokens_per_step, solve_acceptance_rate
+    from specmodel.prediction.case import task_spread
 
     best = max(rows, key=lambda row: (row["fits"], row["speedup"]))
     length, e = best["draft_length"], prediction.evaluation
     is_other = e.deployment.drafter.is_lookup or e.prefill or not e.is_chain.all()
-    if not length or is_other or e.acceptance.spread:
+    if not length or is_other:
         return ""
-    low, high = between_tasks(float(solve_acceptance_rate(best["tokens_per_step"], length)))
+    rate = float(solve_acceptance_rate(best["tokens_per_step"], length))
+    low, high = between_tasks(rate, e.acceptance.spread or task_spread(e.deployment))
     tokens = expected_tokens_per_step([max(low, 0.0), min(high, 1.0)], length)
     least, most = best["speedup"] * tokens / best["tokens_per_step"]
-    return (
-        f"In 80 % of tasks a head has {tokens[0]:.2f} to {tokens[1]:.2f}: {least:.2f}x to"
-        f" {most:.2f}x"
+    told = f"In 80 % of tasks a head has {tokens[0]:.2f} to {tokens[1]:.2f}"
+    return told + (
+        ", which intervals hold" if e.acceptance.spread else f": {least:.2f}x to {most:.2f}x"
     )
 
 

@@ -248,7 +248,9 @@ def page(
     if "acceptance" in assumed and states_errors(d):
         spread = _spread_of(case)
         exact = _HELD + (_HELD_BY_OTHERS if VERBOSE.get() else "")
-        told = f"Intervals hold rates that differ by {spread:g}" if spread else exact
+        told = exact
+        if spread:
+            told = "" if tasks else f"Intervals hold rates that differ by {spread:g}"
         source = str(assumed["acceptance"])
         if not VERBOSE.get():
             who, *caution = source.split("; from ")

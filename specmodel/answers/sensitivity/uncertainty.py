@@ -15,6 +15,7 @@ from specmodel.base.units import NORMAL_80, FloatArray
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.passes import MESSAGES
 from specmodel.machines.engine import FACTORS
+from specmodel.prediction.case import task_spread
 from specmodel.prediction.intervals import (
     fits_of_models,
     host_share,
@@ -95,7 +96,7 @@ def uncertain_ranges(
         given, it is uniform between those of published models, and so is the spread of popularity.
     """
     known = list_inputs(deployment, point)
-    low, high = between_tasks(known["acceptance_rate"].value)
+    low, high = between_tasks(known["acceptance_rate"].value, task_spread(deployment))
     told: dict[str, Any] = {"law": "normal", "source": "tasks", "minimum": 0.0, "maximum": 1.0}
     found = calibrated_ranges(deployment, point)
     found["acceptance_rate"] = Range(low=low, high=high, **told)
