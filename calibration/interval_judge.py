@@ -26,6 +26,7 @@ from specmodel.fit.measured import judge_serving, read_serving
 from specmodel.fit.measured.tables import Served, ServingTable
 from specmodel.models.architecture import Architecture, load_architecture
 from specmodel.prediction import intervals
+from specmodel.prediction.best import ALIKE
 from specmodel.prediction.gains import Gain
 
 CONSTANTS = ("HOST_SHARE", "RECURRENT_SPREAD", "UNSEEN_CHANCE", "UNSEEN_COST")
@@ -98,6 +99,7 @@ def main(words: list[str]) -> None:
         groups = [*found.groupby(name, sort=False), ("all", found)]
         print(f"\n{pd.DataFrame({name: value, **told(rows)} for value, rows in groups).round(3)}")
     print(f"\n{by_word(found).round(3).to_string(index=False)}")
+    print(f"\n{in_order(found).round(3).to_string(index=False)}")
 
 
 def read(path: str) -> ServingTable:
@@ -109,13 +111,15 @@ def read(path: str) -> ServingTable:
     renamed = Path(path).name
     table = _read_frame(frame, renamed)
     model = pard_drafter(load_architecture("qwen3-0.6b"))
-    rows = [
-        replace(row, deployment={**row.deployment, "drafter": model})
-        if row.deployment["drafter"] == "pard"
-        else row
-        for row in table.rows
-    ]
-    return replace(table, rows=tuple(rows))
+    named = [name for name in ("drafter", "variant", "dataset") if name in frame]
+    cells = frame.set_index("id")[named].astype(str).agg(" ".join, axis=1)
+
+    def taken(row: Served) -> Served:
+        own = {"drafter": model} if row.deployment["drafter"] == "pard" else {}
+        labels = {**row.labels, "cell": cells[row.row]}
+        return replace(row, deployment={**row.deployment, **own}, labels=labels)
+
+    return replace(table, rows=tuple(map(taken, table.rows)))
 
 
 def _read_frame(frame: pd.DataFrame, name: str) -> ServingTable:
@@ -249,6 +253,22 @@ def by_word(rows: pd.DataFrame) -> pd.DataFrame:
     )
     groups = speedups.groupby(["said", "word"])["held"]
     return groups.agg(rows="size", held="mean").reset_index()
+
+
+def in_order(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return how often two draft lengths of one load are as predicted, near each other or apart."""
+    loads = ["cell", "host", "model", "tensor_parallel", "batch_size", "context_length"]
+    own = rows[[*loads, "draft_length", "predicted", "measured"]]
+    both = own.merge(own, on=loads, suffixes=("", "_longer"))
+    both = both[both["draft_length"] < both["draft_length_longer"]]
+    gaps = {name: np.log(both[f"{name}_longer"] / both[name]) for name in ("predicted", "measured")}
+    told = pd.DataFrame(
+        {
+            "alike": np.abs(gaps["predicted"]) < -np.log(1 - ALIKE),
+            "in order": (gaps["predicted"] > 0) == (gaps["measured"] > 0),
+        }
+    )
+    return told.groupby("alike")["in order"].agg(pairs="size", share="mean").reset_index()
 
 
 if __name__ == "__main__":

@@ -104,7 +104,9 @@ def test_the_first_words_say_what_to_do(run, rate, told):
         assert row["speedup"] == pytest.approx(1, abs=0.01)
 
 
-ONE_LENGTH = re.compile(r"One length for all: (\d+)(?:, (\d+)% less .*? at batch size (\d+))?\. ")
+ONE_LENGTH = re.compile(
+    r"One length for all: (\d+)(?: \([\d-]+ as good\))?(?:, (\d+)% less .*? at (\d+))?\. "
+)
 
 
 @pytest.mark.parametrize("words", ["qwen3.5-397b h200", "qwen3-30b-a3b h200"])
@@ -286,7 +288,7 @@ def test_where_memory_ends_drafts_the_answer_says_memory(run):
     layout = "--tensor-parallel 1 --data-parallel 8"
     words = f"predict qwen3.5-397b h200 --batch-size 128,256 {layout}"
     text = run(words, one_line=True)
-    told = r"at 256, draft length (\d) would gain ([\d.]+)x, but needs (\d+) GB of the 135 GB"
+    told = r"(\d) at 256 \(([\d.]+)x\) need (\d+) GB of 135 GB"
     length, gain, needed = re.search(told, text).groups()
     (typed,) = json.loads(
         run(f"{words.replace('128,', '')} --draft-length {length} --json --no-interval")
