@@ -13,6 +13,7 @@ from printed import parse
 from rows import each_row
 
 from specmodel import cli, predict
+from specmodel.drafters.typical import acceptance_by_task
 
 WHERE = "--target qwen3-30b-a3b --drafter eagle3 --hardware h200_sxm"
 RATE = "--acceptance-rate 0.7"
@@ -755,3 +756,25 @@ def test_an_acceptance_that_is_not_known_is_asked_for_in_a_short_line(refuse):
 def test_the_dtypes_that_are_listed_have_nvfp4(run, refuse):
     assert "nvfp4" in run("predict --help")
     refuse("predict qwen3-30b-a3b h200 --weight-dtype bad", " nvfp4 (fp4), ")
+
+
+def test_each_kind_of_task_has_its_own_best_length(run, refuse):
+    """As predicted with its acceptance alone; drafts end where none gains at that context."""
+    words = "gemma-4-26b h100 --drafter p-eagle --batch-size 1"
+    rows = parse(run(f"predict {words} --view tasks --json"))["rows"]
+    assert [row["task"] for row in rows] == ["chat", "code", "maths", "prose"]
+    for row in rows:
+        tokens = acceptance_by_task("gemma-4-26b-a4b", "p-eagle")[row["task"]]
+        rates = ",".join(map(str, tokens.acceptance_by_position))
+        typed = f"--acceptance-by-position conditional:{rates}"
+        (alone,) = parse(run(f"predict {words} {typed} --json"))["rows"]
+        assert row["draft_length"] == alone["draft_length"]
+        assert row["speedup"] == pytest.approx(alone["speedup"])
+        if end := row["ends_at_context"]:
+            (beyond,) = parse(run(f"predict {words} {typed} --context-length {end:.0f} --json"))[
+                "rows"
+            ]
+            assert beyond["draft_length"] == 0
+    assert "such as gemma-4-26b" in refuse("predict qwen3-30b-a3b h100 --view tasks")
+    told = refuse(f"predict {words} --view tasks --acceptance-rate 0.5")
+    assert "none, as each kind of task has its own" in told
