@@ -759,7 +759,7 @@ def test_the_dtypes_that_are_listed_have_nvfp4(run, refuse):
 
 
 def test_each_kind_of_task_has_its_own_best_length(run, refuse):
-    """As predicted with its acceptance alone; drafts end where none gains at that context."""
+    """As predicted with its acceptance alone; from the context told on none gains."""
     words = "gemma-4-26b h100 --drafter p-eagle --batch-size 1"
     rows = parse(run(f"predict {words} --view tasks --json"))["rows"]
     assert [row["task"] for row in rows] == ["chat", "code", "maths", "prose"]
@@ -771,10 +771,9 @@ def test_each_kind_of_task_has_its_own_best_length(run, refuse):
         assert row["draft_length"] == alone["draft_length"]
         assert row["speedup"] == pytest.approx(alone["speedup"])
         if end := row["ends_at_context"]:
-            (beyond,) = parse(run(f"predict {words} {typed} --context-length {end:.0f} --json"))[
-                "rows"
-            ]
-            assert beyond["draft_length"] == 0
+            line = f"predict {words} {typed} --context-length {end / 2:.0f},{end:.0f} --json"
+            before, beyond = parse(run(line))["rows"]
+            assert before["speedup"] > 1 >= beyond["speedup"]
     assert "such as gemma-4-26b" in refuse("predict qwen3-30b-a3b h100 --view tasks")
     told = refuse(f"predict {words} --view tasks --acceptance-rate 0.5")
     assert "none, as each kind of task has its own" in told
