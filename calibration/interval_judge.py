@@ -112,7 +112,7 @@ def read(path: str) -> ServingTable:
     table = _read_frame(frame, renamed)
     model = pard_drafter(load_architecture("qwen3-0.6b"))
     named = [name for name in ("drafter", "variant", "dataset") if name in frame]
-    cells = frame.set_index("id")[named].astype(str).agg(" ".join, axis=1)
+    cells = frame.set_index("id")[named].fillna("").astype(str).agg(" ".join, axis=1)
 
     def taken(row: Served) -> Served:
         own = {"drafter": model} if row.deployment["drafter"] == "pard" else {}

@@ -162,7 +162,8 @@ def verdict(prediction: Prediction, rows: list[Row], gains: Sequence[Gain | None
         if not any(row["best_draft_length"] for row, _ in judged):
             is_held = any(row["limited_by"] == "memory" for row, _ in judged)
             none = "no draft that would gain fits in memory" if is_held else "no draft length gains"
-            return [f"{opening} {denial} at any of these points: {none}."]
+            off = "" if opening.startswith("Nothing") else "Leave it off. "
+            return [f"{off}{opening} {denial} at any of these points: {none}."]
         return [_idle([row for row, _ in judged])]
     best, gain = _best(judged)
     words = _gain(best, gain, judged, prediction)
@@ -259,13 +260,17 @@ def _sure_ends(gain: Gain | None) -> str:
 
 def _risk(judged: Sequence[tuple[Row, Gain | None]], prediction: Prediction) -> str:
     """Say of what a loss would come where a gain is least sure; nothing where all are sure."""
-    open_rows = [(row, gain) for row, gain in judged if gain and gain.word != "surely"]
-    drafted = [pair for pair in open_rows if pair[0]["draft_length"] and pair[1].chance >= 0.5]
-    if not drafted:
+    chances = {
+        i: gain.chance
+        for i, (row, gain) in enumerate(judged)
+        if gain and row["draft_length"] and gain.chance >= 0.5 and gain.word != "surely"
+    }
+    if not chances:
         return ""
-    row, _ = min(drafted, key=lambda pair: pair[1].chance)
+    row = judged[min(chances, key=lambda i: chances[i])][0]
     needed = _needed(row)
-    if needed and _tokens_of_tasks(row, prediction)[0] < needed:
+    low, _ = _tokens_of_tasks(row, prediction) if _has_tasks(row, prediction) else (0.0, 0.0)
+    if needed and 0 < low < needed:
         cause = f"acceptance below {needed:.2f} tokens a step of {row['draft_length']}"
     elif not row["in_graph"]:
         cause = "a step beyond CUDA graphs"
@@ -300,10 +305,10 @@ def with_tokens(prediction: Prediction, rows: list[Row], *, at_best: bool) -> Pr
     if not at_best:
         assumed.pop("max_draft_length", None)
     if length := best["draft_length"]:
-        told = f"{best['tokens_per_step']:.2f} tokens a step of {length}"
-        is_spread = prediction.evaluation.acceptance.spread and _has_tasks(best, prediction)
-        low, high = _tokens_of_tasks(best, prediction)
-        told += f" ({low:.2f} to {high:.2f} by task)" if is_spread else " drafted"
+        told, more = f"{best['tokens_per_step']:.2f} tokens a step of {length}", " drafted"
+        if prediction.evaluation.acceptance.spread and _has_tasks(best, prediction):
+            more = " ({:.2f} to {:.2f} by task)".format(*_tokens_of_tasks(best, prediction))
+        told += more
         source = f", {assumed['acceptance']}" if "acceptance" in assumed else _typed(prediction)
         assumed["acceptance"] = told + source
     return replace(prediction, assumptions=assumed, told=prediction.notes)
