@@ -12,11 +12,9 @@ from specmodel.show.views import case as case_of
 
 if TYPE_CHECKING:
     from specmodel.prediction.case import Case
-    from specmodel.prediction.gains import Gain
 
-_TAKEN = ("batch_size", "context_length", "draft_length", "tokens_per_step", "speedup", "fits")
-_LEAST, _MOST = 1024, 262_144
-"""First and last context that are tried, twofold steps between [token]."""
+_CONTEXTS = tuple(1024 * 2**i for i in range(9))
+"""At which it is tried whether a draft pays, as far as a model reads [token]."""
 
 
 def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
@@ -49,14 +47,9 @@ def _rows(case: Case, *, is_judged: bool) -> list[Row]:
     from specmodel.prediction.predicting import predicted
 
     found = predicted(case)
-    gains: list[Gain | None] = [None] * found.speedup.size
-    gains = operator.gains_of(found) if is_judged else gains
-    told = operator.with_alike(found, operator.with_gains(found.rows(), gains))
-    names = [*_TAKEN, "alike", "speedup_low", "speedup_high"]
-    return [
-        {name: row[name] for name in names if name in row} | {"ends_at_context": end}
-        for row, end in zip(told, _ends(case), strict=True)
-    ]
+    rows = operator.with_alike(found, found.rows())
+    rows = operator.with_gains(rows, operator.gains_of(found)) if is_judged else rows
+    return [row | {"ends_at_context": end} for row, end in zip(rows, _ends(case), strict=True)]
 
 
 def _ends(case: Case) -> list[int | None]:
@@ -65,10 +58,8 @@ def _ends(case: Case) -> list[int | None]:
 
     from specmodel.prediction.predicting import predicted
 
-    longest = min(_MOST, case.deployment.target.max_context_length or _MOST)
-    contexts = [_LEAST]
-    while contexts[-1] < longest:
-        contexts.append(2 * contexts[-1])
+    longest = case.deployment.target.max_context_length or _CONTEXTS[-1]
+    contexts = [context for context in _CONTEXTS if context <= longest]
     points = {**case.points, "context_length": np.array(contexts)[:, np.newaxis]}
     points["batch_size"] = np.ravel(case.points["batch_size"])
     stops = predicted(replace(case, points=points)).speedup <= 1
