@@ -248,8 +248,9 @@ def page(
     if "acceptance" in assumed and states_errors(d):
         spread = _spread_of(case)
         exact = _HELD + (_HELD_BY_OTHERS if VERBOSE.get() else "")
-        told = f"Intervals hold rates that differ by {spread:g}" if VERBOSE.get() else ""
-        told = told if spread else exact
+        told = f"Intervals hold rates that differ by {spread:g} between tasks" if spread else exact
+        if " by task)" in str(assumed["acceptance"]) and not VERBOSE.get():
+            told = ""
         source = str(assumed["acceptance"])
         if not VERBOSE.get():
             who, *caution = source.split("; from ")

@@ -74,6 +74,8 @@ def test_the_option_widens_and_says_so(capsys):
     assert wide["speedup"] == exact["speedup"]
     assert wide["speedup_low"] < exact["speedup_low"] < exact["speedup_high"] < wide["speedup_high"]
     assert " by task)" in run("")
-    assert "Intervals hold rates that differ by 0.108." in " ".join(run("--verbose").split())
+    assert "Intervals hold rates that differ by 0.108 between tasks." in " ".join(
+        run("--verbose").split()
+    )
     assert main(shlex.split(f"{line} --acceptance-spread 0.6")) == 2
     assert "--acceptance-spread: got 0.6" in capsys.readouterr().err
