@@ -16,7 +16,7 @@ MORE = 1.01
 ALIKE = 0.03
 """Share by which a draft length must gain less than the best to be told apart from it [-]: of two
 published lengths of one deployment and load, those predicted nearer are in the predicted order in
-57 % of 75, the others in 89 % of 400 (`calibration/interval_judge.py`, 2026-11-27)."""
+58 % of 76, the others in 88 % of 399 (`calibration/interval_judge.py`, 2026-11-27)."""
 
 
 class Best(NamedTuple):

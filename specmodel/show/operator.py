@@ -169,24 +169,25 @@ def verdict(prediction: Prediction, rows: list[Row], gains: Sequence[Gain | None
     words = _gain(best, gain, judged, prediction)
     told = f"{opening} {words}."
     if not opening.startswith("Nothing") and not prediction.deployment.engine.is_ideal:
-        told = f"{_advice(words, best)} {told}"
+        told = f"{_advice(words, best, gain)} {told}"
     told += _risk(judged, prediction)
     points = [row for row, _ in judged]
     why = [report.why(best, points, prediction, place(best, points))] if VERBOSE.get() else []
     return [told, *why]
 
 
-def _advice(words: str, best: Row) -> str:
+def _advice(words: str, best: Row, top: Gain | None) -> str:
     """Say what to do, by how the verdict on gains begins."""
     if words.startswith("pays"):
         return "Turn it on."
     if not words.startswith("may"):
         return "Leave it off."
+    is_lost = top and top.word != "may" and top.chance < 0.5
+    told = "Leave it off" if is_lost else "It depends on your acceptance"
     if not (needed := _needed(best)):
-        return "It depends on your acceptance."
-    return (
-        f"It depends on your acceptance: from {needed:.2f} tokens a step of {best['draft_length']}."
-    )
+        return f"{told}."
+    since = " below" if is_lost else ": from"
+    return f"{told}{since} {needed:.2f} tokens a step of {best['draft_length']}."
 
 
 def _needed(row: Row) -> float | None:
