@@ -14,6 +14,7 @@ from specmodel import Acceptance, cli, load_engine, predict
 from specmodel.base.units import parse_seconds
 from specmodel.cli.commands import main_group
 from specmodel.cli.helping import GROUPS
+from specmodel.prediction.best import ALIKE
 from specmodel.prediction.evaluate import LIMITS as ALL_LIMITS
 from specmodel.prediction.table import seconds
 from specmodel.replay.choices import choose
@@ -285,6 +286,19 @@ def test_the_next_batch_is_beyond_a_plain_tpot_target(run, words, target):
     last, _ = json.loads(run(f"predict {words} --batch-size {fast},{fast + 1} --json"))["rows"]
     is_shorter = beyond["draft_length"] < last["draft_length"]
     assert (f"as no CUDA graph holds drafts of {last['draft_length']} there" in text) == is_shorter
+
+
+def test_the_first_screen_is_short_and_lengths_that_gain_alike_are_a_range(run):
+    """Each range is the neighbours of the best within `ALIKE` of it, each length predicted alone."""
+    text = run("predict qwen3.5-397b h200")
+    assert len([line for line in text.splitlines() if line]) <= 22
+    for size, first, last in re.findall(r"^ +(\d+) .* (\d+)-(\d+) +yes ", text, re.M)[::3]:
+        words = f"predict qwen3.5-397b h200 --batch-size {size} --draft-length 1:10 --json"
+        rows = json.loads(run(f"{words} --no-interval"))["rows"]
+        gains = {row["draft_length"]: row["speedup"] for row in rows if row["fits"]}
+        least = (1 - ALIKE) * max(gains.values())
+        as_good = [length for length, gain in gains.items() if gain >= least]
+        assert as_good == [*range(int(first), int(last) + 1)]
 
 
 def test_where_memory_ends_drafts_the_answer_says_memory(run):
