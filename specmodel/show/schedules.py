@@ -270,8 +270,10 @@ def _alike(plan: Plan, row: Row) -> str:
     """Return the draft length of a range of batch sizes, and those that gain as much on average."""
     from specmodel.prediction.best import alike_places
 
+    length = row["draft_length"]
     own = plan.gain[:, row["first_batch_size"] - 1 : row["last_batch_size"]]
-    return ranges_text([alike_places(own.mean(axis=(0, 1)), row["draft_length"])])
+    told = ranges_text([alike_places(own.mean(axis=(0, 1)), length)])
+    return f"{length}" if told == f"{length}" else f"{length} ({told})"
 
 
 def _fits(row: Row, largest: int) -> str:
