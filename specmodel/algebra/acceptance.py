@@ -25,13 +25,13 @@ ACCEPTANCE_SPREAD = 0.095
 23 runs of 13 heads on three to 23 data sets each, as of November 2026 [-]."""
 
 
-def between_tasks(acceptance_rate: float) -> tuple[float, float]:
+def between_tasks(acceptance_rate: float, spread: float = ACCEPTANCE_SPREAD) -> tuple[float, float]:
     """Return the ends between which 80 % of the rates of a head lie, by data set; may leave 0 to 1.
 
     >>> between_tasks(0.7)
     (0.578..., 0.821...)
     """
-    reach = NORMAL_80 * ACCEPTANCE_SPREAD
+    reach = NORMAL_80 * spread
     return acceptance_rate - reach, acceptance_rate + reach
 
 

@@ -18,13 +18,14 @@ from specmodel.show.views import VIEWS
 
 BATCH_SIZES = "1:256:x2"
 """Batch sizes that are predicted where none are typed."""
-_SIZES = {"lengths": "1:512:x2", "peak": "1:512", "terms": "1,16,128"}
+_SIZES = {"lengths": "1:512:x2", "peak": "1:512", "terms": "1,16,128", "tasks": "1,8,32"}
 """The same of views that have others."""
 _LISTS = ("target", "drafter", "hardware")
 _HOW = {
     "verdict": ("tpot_target", "columns", "interval", "components", "gpu_hour_price"),
     "lengths": ("interval",),
     "peak": ("interval",),
+    "tasks": ("interval",),
     "plain": ("interval", "components", "gpu_hour_price"),
 }
 """Options that say how each view is told."""

@@ -269,7 +269,7 @@ def spread_option() -> Add:
     """Add how far acceptance differs, where a command has intervals."""
     words = (
         "Standard deviation of the acceptance rate, which intervals take too; alone, 0.095: that"
-        " between tasks of published heads.  [default: 0, exact]"
+        " between tasks of published heads.  [default: that of the kind, 0 of your own]"
     )
     return own("acceptance_spread", float, words, is_flag=False, flag_value=0.095)
 

@@ -125,7 +125,7 @@ class AskedArguments(RunArguments, total=False):
         Another form: tokens per step by context, such as ``{2048: 3.2, 32768: 2.1}`` [token].
     measured_draft_length, acceptance_spread
         Draft length at which it was measured [token]; standard deviation of the acceptance rate,
-        which intervals then hold [-].
+        which intervals then hold, by default that between tasks of what is published, else 0 [-].
     changes
         What-ifs: values by dotted field of target, drafter, hardware or engine, such as
         ``{"target.experts_per_token": 4}``, or a list of texts ``KEY=VALUE``.

@@ -1,6 +1,7 @@
 """What is published of draft heads: of one target with one drafter, and of all of a kind.
 
-``data/typical_lengths.csv`` has one value for each target, kind of drafter and draft length.
+``data/typical_lengths.csv`` has one value for each target, kind of drafter and draft length,
+``data/task_lengths.csv`` one for each kind of task.
 """
 
 from dataclasses import dataclass, replace
@@ -133,6 +134,25 @@ def published_heads() -> tuple[PublishedHead, ...]:
         told = f"{target} with {drafter}: {from_where}"
         found.append(PublishedHead(f"{target}-{drafter}", target, drafter, told, lengths, tokens))
     return tuple(found)
+
+
+def acceptance_by_task(target: str, drafter: str) -> dict[str, Acceptance]:
+    """Return what is published of a target, by its name, and a kind of drafter for kinds of tasks.
+
+    >>> list(acceptance_by_task("Gemma-4-26B-A4B", "mtp"))
+    ['chat', 'code', 'maths', 'prose']
+    """
+    rows = [
+        row
+        for row in rows_of("task_lengths.csv")
+        if row["drafter"] == drafter and is_named(target, row["target"])
+    ]
+    found = {}
+    for task, group in groupby(rows, lambda row: row["task"]):
+        pairs = [(int(row["draft_length"]), float(row["tokens_per_step"])) for row in group]
+        lengths, tokens = zip(*pairs, strict=True)
+        found[task] = PublishedHead(task, target, drafter, "", lengths, tokens).acceptance
+    return found
 
 
 def acceptance_by_name() -> dict[str, PublishedHead]:

@@ -12,7 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.algebra.acceptance import FORMS, Acceptance, typed_contexts, typed_rates
+from specmodel.algebra.acceptance import (
+    ACCEPTANCE_SPREAD,
+    FORMS,
+    Acceptance,
+    typed_contexts,
+    typed_rates,
+)
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.notes import Note
@@ -24,6 +30,7 @@ from specmodel.cost.layouts import HELD_REQUESTS
 from specmodel.cost.usual import TOLD, deployed, with_changes
 from specmodel.drafters.acceptance import load_acceptance
 from specmodel.drafters.by_name import drafter_kind
+from specmodel.drafters.names import DRAFTERS
 from specmodel.drafters.typical import TypicalHeads, measured_acceptance, typical_heads
 from specmodel.prediction.evaluate import LOAD, LOCKSTEP
 
@@ -216,14 +223,25 @@ def _unknown(given: Mapping[str, Any]) -> InputError:
 
 
 def taken_acceptance(deployment: Deployment, given: Mapping[str, Any]) -> Acceptance | None:
-    """Return the acceptance given in one form, else what is published of target and drafter."""
+    """Return the acceptance given in one form, else what is published of target and drafter.
+
+    What is published holds for no one task: its spread is that between tasks unless one is given.
+    """
     typed = given_form(given)
     spread = given.get("acceptance_spread")
     found = _of_form(deployment, given, typed) if typed else _published(deployment, given)
-    if spread is None or found is None:
+    is_own = bool(typed) and not isinstance(typed.get("acceptance"), str)
+    if found is None or (spread is None and is_own):
         return found
+    spread = task_spread(deployment) if spread is None else spread
     check("acceptance_spread", spread, minimum=0, maximum=0.5)
     return replace(found, spread=spread)
+
+
+def task_spread(deployment: Deployment) -> float:
+    """Return the spread between tasks of heads of a deployment's kind [-]."""
+    named = DRAFTERS.get(kind_of(deployment))
+    return named.task_spread if named else ACCEPTANCE_SPREAD
 
 
 def given_form(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,14 +35,21 @@ that at which 80 % of 1,387 published decode times of whole engines lie inside t
 (`calibration/deployment.py`, 2026-11-22). With that of three models, 0.076 to 0.108, intervals hold
 for 79 % of the rows of the fourth, pooled."""
 
-MOE_STEP_SPREAD = 0.035
-"""Standard deviation of the logarithm of a further factor on steps that draft for an MoE, under an
-engine that was fitted to several hosts [-]: which experts its tokens share, how popular they are
-and how kernels were tuned differ by deployment. That at which intervals hold for 80 % of the
-speedups and steps published of eleven hosts, 308 rows, each host weighing the same, when it was
-set; today's kernels ask for 0.020. With that of the others they hold for 80 % of a host left out,
-89 % of all rows (`calibration/speedup_spread.py`, 2026-11-25). Dense targets (22 rows of three
-hosts) need none."""
+HOST_SHARE = 0.571
+"""Share of the deviations of a host's overheads, under an engine that was fitted to several hosts,
+that others' hosts bear out [-]."""
+
+RECURRENT_SPREAD = 0.064
+"""Standard deviation of the logarithm of a further factor on steps that draft for a model with
+recurrent layers, under such an engine [-]: how their states are kept and read differs most."""
+
+UNSEEN_CHANCE, UNSEEN_COST = 0.039, 0.674
+"""Chance that such an engine does what the model cannot see, as graphs missed, a drafter run
+eagerly or a slow host, and the mean logarithm by which steps that draft then take longer [-].
+
+All four of these are the most likely ones by 619 published pairs of twenty hosts, of which each
+weighs as the root of its rows (`calibration/interval_judge.py`, 2026-11-27). With those of the
+other hosts, intervals hold for 82 % of the rows."""
 
 POPULARITY_DEVIATION = 0.45
 """Standard deviation of how unequally experts are used (`RoutedExperts.popularity_spread`) where
@@ -96,9 +103,11 @@ def central_intervals(
     The overheads of a fitted engine are drawn from the covariance of its fit, since at batch sizes
     that were not fitted they weigh otherwise, and a factor with the engine's own spread comes on
     top. Its errors are of whole steps, kernels and deployment included, so that all passes of a
-    step then share one factor, and there is none of the deployment. A step for an MoE on a host
-    that is not known has one more, `MOE_STEP_SPREAD`. As no overhead is below 0, draws may lie to
-    one side of the prediction: an interval then reaches as far as that.
+    step then share one factor, and there is none of the deployment. On a host that is not known,
+    overheads deviate by `HOST_SHARE` of that, steps for models with recurrent layers by
+    `RECURRENT_SPREAD` more, and with `UNSEEN_CHANCE` the engine does what the model cannot see. As
+    no overhead is below 0, draws may lie to one side of the prediction: an interval then reaches as
+    far as that.
 
     How unequally experts are used is drawn, normal and not negative, where it is assumed for a
     model and not equal.
@@ -154,7 +163,8 @@ def _drawn_steps(
         raise InputError("interval", f"{np.prod(shape):.0f} points", f"at most {MAX_POINTS}")
     draws = (DRAWS,) + (1,) * len(shape)
     drawn, errors, normal = _drawn(deployment, points, generator, draws)
-    of_step = np.exp(spread_of_step(deployment) * normal.step.reshape(draws))
+    of_step = np.exp(spread_of_step(deployment) * normal.step + _unseen(deployment, normal.unseen))
+    of_step = of_step.reshape(draws)
     if deployment_spread is None:
         deployment_spread = spread_of_deployment(deployment)
     if deployment_spread:
@@ -192,8 +202,26 @@ def spread_of_step(deployment: Deployment) -> float:
     engine = deployment.engine
     if engine.fit is None:  # the errors are those of kernels and deployments
         return 0.0
-    is_spread = engine.is_of_mean_host and deployment.target.is_moe
-    return float(np.hypot(engine.fit.spread, MOE_STEP_SPREAD if is_spread else 0.0))
+    is_recurrent = any(mixer.is_recurrent for mixer in deployment.target.mixers)
+    is_spread = engine.is_of_mean_host and is_recurrent
+    return float(np.hypot(engine.fit.spread, RECURRENT_SPREAD if is_spread else 0.0))
+
+
+def host_share(deployment: Deployment, overhead: str = "host_speed") -> float:
+    """Return the share of the deviations of an overhead that is drawn: all of what GPUs do [-]."""
+    is_host = deployment.engine.is_of_mean_host and overhead != "gpu_time_factor"
+    return HOST_SHARE if is_host else 1.0
+
+
+def _unseen(deployment: Deployment, normal: FloatArray) -> FloatArray:
+    """Return logarithms of factors on steps by what the model cannot see of an engine [-].
+
+    They are exponential for the highest share `UNSEEN_CHANCE` of the draws, 0 for the others.
+    """
+    if not deployment.engine.is_of_mean_host or not UNSEEN_CHANCE:
+        return np.zeros(())
+    above = (normal[:, np.newaxis] <= normal).mean(axis=1) - 0.5 / normal.size
+    return np.asarray(-UNSEEN_COST * np.log(np.minimum(above / UNSEEN_CHANCE, 1.0)))
 
 
 def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatArray:
@@ -284,6 +312,7 @@ def _drawn_overheads(
     variances, vectors = np.linalg.eigh(np.array(fit.covariance) * np.outer(scale, scale))
     # around 0, of which rounding may fall short
     moved = (normal * np.sqrt(np.maximum(variances, 0.0))) @ vectors.T
+    moved *= [host_share(deployment, name) for name in fit.varied]
     with np.errstate(over="ignore"):
         drawn = np.where(is_factor, values * np.exp(moved), np.maximum(values + moved, 0.0)).T
     return replace(base, **{n: v.reshape(draws) for n, v in zip(fit.varied, drawn, strict=True)})
@@ -337,5 +366,6 @@ def _spread_outside(
     is_outside = deployment.engine.is_outside(*names, *asked)
     if not is_outside.any():
         return overheads
-    factor = np.exp(fit.outside_spread * is_outside * normal)
+    spread = host_share(deployment) * fit.outside_spread
+    factor = np.exp(spread * is_outside * normal)
     return replace(overheads, host_speed=overheads.host_speed * factor)

@@ -108,12 +108,11 @@ def _graphs_end_drafts(v: Values) -> str:
 
 
 def _memory_ends_drafts(v: Values) -> str:
-    at = f"at {v['batch_size']:.0f}, " if v["are_several"] else ""
+    at = f" at {v['batch_size']:.0f}" if v["are_several"] else ""
     needed, usable = (_si(v[name], "B") for name in ("needed_bytes", "usable_bytes"))
     return (
-        f"memory ends drafts at batch size {v['batch_sizes']}: {at}draft length"
-        f" {v['draft_length']:.0f} would gain {v['speedup']:.2f}x, but needs {needed} of the"
-        f" {usable} that an engine uses of a GPU"
+        f"memory ends drafts at batch size {v['batch_sizes']}: {v['draft_length']:.0f}{at}"
+        f" ({v['speedup']:.2f}x) need {needed} of {usable}"
     )
 
 

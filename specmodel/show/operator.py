@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.ranges import among
+from specmodel.base.ranges import among, ranges_text
 from specmodel.base.text import VERBOSE
 from specmodel.prediction.table import Column, Row, filler, seconds, text_table
 from specmodel.show import report
@@ -79,6 +79,28 @@ def with_gains(rows: Sequence[Row], gains: Sequence[Gain | None]) -> list[Row]:
     ]
 
 
+def with_alike(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:
+    """Return all rows of best lengths, with the lengths that gain as much as each in words."""
+    import numpy as np
+
+    from specmodel.prediction.best import alike_places
+
+    chains = prediction.evaluation.chains
+    if chains is None:
+        return list(rows)
+    memory, lengths = chains.memory, np.ravel(chains.lengths).astype(int).tolist()
+    has_room = chains.points["batch_size"] <= memory.max_batch_size
+    has_room = has_room | ~has_room.any(axis=0)
+    gains = np.broadcast_to(np.where(has_room, chains.speedup, 0.0), chains.shape)
+    gains = gains.reshape(len(lengths), -1)
+    found = []
+    for row, own in zip(rows, gains.T, strict=True):
+        place = lengths.index(row["draft_length"]) if row["draft_length"] else -1
+        ends = [lengths[end] for end in alike_places(own, place)] if place >= 0 else [0, 0]
+        found.append(row | {"alike": ranges_text([(ends[0], ends[1])])})
+    return found
+
+
 def table(
     prediction: Prediction,
     rows: Sequence[Row],
@@ -93,6 +115,8 @@ def table(
     """
     names = _chosen(columns, rows) if columns else _USUAL
     shown = chosen(names)
+    if not columns and "alike" in rows[0]:
+        shown = [replace(c, form="{alike}") if c.name == "draft_length" else c for c in shown]
     if target is not None:
         digits = partial(_times, target)
         shown = [replace(c, form=digits) if c.name == "tpot" else c for c in shown]
@@ -138,33 +162,40 @@ def verdict(prediction: Prediction, rows: list[Row], gains: Sequence[Gain | None
         if not any(row["best_draft_length"] for row, _ in judged):
             is_held = any(row["limited_by"] == "memory" for row, _ in judged)
             none = "no draft that would gain fits in memory" if is_held else "no draft length gains"
-            return [f"{opening} {denial} at any of these points: {none}."]
+            off = "" if opening.startswith("Nothing") else "Leave it off. "
+            return [f"{off}{opening} {denial} at any of these points: {none}."]
         return [_idle([row for row, _ in judged])]
     best, gain = _best(judged)
     words = _gain(best, gain, judged, prediction)
     told = f"{opening} {words}."
     if not opening.startswith("Nothing") and not prediction.deployment.engine.is_ideal:
-        told = f"{_advice(words, best)} {told}"
+        told = f"{_advice(words, best, gain)} {told}"
+    told += _risk(judged, prediction)
     points = [row for row, _ in judged]
     why = [report.why(best, points, prediction, place(best, points))] if VERBOSE.get() else []
     return [told, *why]
 
 
-def _advice(words: str, best: Row) -> str:
+def _advice(words: str, best: Row, top: Gain | None) -> str:
     """Say what to do, by how the verdict on gains begins."""
     if words.startswith("pays"):
         return "Turn it on."
     if not words.startswith("may"):
         return "Leave it off."
-    rate = best["break_even_acceptance_rate"]
-    if rate is None:
-        return "It depends on your acceptance."
+    is_lost = top and top.word != "may" and top.chance < 0.5
+    told = "Leave it off" if is_lost else "It depends on your acceptance"
+    if not (needed := _needed(best)):
+        return f"{told}."
+    since = " below" if is_lost else ": from"
+    return f"{told}{since} {needed:.2f} tokens a step of {best['draft_length']}."
+
+
+def _needed(row: Row) -> float | None:
+    """Return the tokens per step from which the draft of a row pays, None where none would do."""
     from specmodel.algebra.speculation import expected_tokens_per_step
 
-    needed = float(expected_tokens_per_step(rate, best["draft_length"]))
-    return (
-        f"It depends on your acceptance: from {needed:.2f} tokens a step of {best['draft_length']}."
-    )
+    rate = row["break_even_acceptance_rate"]
+    return None if rate is None else float(expected_tokens_per_step(rate, row["draft_length"]))
 
 
 def _best(judged: Sequence[tuple[Row, Gain | None]]) -> tuple[Row, Gain | None]:
@@ -197,18 +228,18 @@ def _gain(
     worst = min(rows, key=lambda row: row["speedup"])
     bottom = gains[rows.index(worst)]
     if top and top.is_open:
-        return f"may pay or not: {_at(best, rows)} ({report.chances(top)})"
+        return f"may pay or not: {_at(best, rows)} ({report.chances(top)}; {top.held})"
     if not report.is_sure(top, best):
-        return f"{denial}: {_at(best, rows)}{ends(top)}"
+        return f"{denial}: {_at(best, rows)}{_sure_ends(top)}"
     if not all(gains):  # of many points the best and the least are judged, others by number
         judged = [(row, None) for row in rows]
     sure = [row for row, gain in judged if row["draft_length"] and report.is_sure(gain, row)]
     if len(sure) == len(rows):
         is_open = " (may pay or not)" if bottom and bottom.is_open else ""
         least = f"; least {_at(worst, rows)}{is_open}" if len(rows) > 1 else ""
-        return f"{pays}: {_at(best, rows)}{ends(top)}{least}"
+        return f"{pays}: {_at(best, rows)}{_sure_ends(top)}{least}"
     unsure = [row for row, gain in judged if gain and gain.is_open and row["draft_length"]]
-    told = f"{pays} at {places(sure, rows)}; best {_at(best, rows)}{ends(top)}"
+    told = f"{pays} at {places(sure, rows)}; best {_at(best, rows)}{_sure_ends(top)}"
     told += f"; it may pay or not at {places(unsure, rows)}" if unsure else ""
     held = [row for row in rows if row["limited_by"] == "memory"]
     return told + (f"; no draft fits in memory at {places(held, rows)}" if held else "")
@@ -221,6 +252,32 @@ def _at(row: Row, rows: list[Row]) -> str:
 def ends(gain: Gain | None) -> str:
     """Return the ends of an interval as words, nothing if it is not known."""
     return f" (80 % interval {gain.low:.2f} to {gain.high:.2f})" if gain else ""
+
+
+def _sure_ends(gain: Gain | None) -> str:
+    """Return the ends of an interval, and how sure a gain or a loss is."""
+    return ends(gain)[:-1] + f"; {gain.held})" if gain else ""
+
+
+def _risk(judged: Sequence[tuple[Row, Gain | None]], prediction: Prediction) -> str:
+    """Say of what a loss would come where a gain is least sure; nothing where all are sure."""
+    chances = {
+        i: gain.chance
+        for i, (row, gain) in enumerate(judged)
+        if gain and row["draft_length"] and gain.chance >= 0.5 and gain.word != "surely"
+    }
+    if not chances:
+        return ""
+    row = judged[min(chances, key=lambda i: chances[i])][0]
+    needed = _needed(row)
+    low, _ = _tokens_of_tasks(row, prediction) if _has_tasks(row, prediction) else (0.0, 0.0)
+    if needed and 0 < low < needed:
+        cause = f"acceptance below {needed:.2f} tokens a step of {row['draft_length']}"
+    elif not row["in_graph"]:
+        cause = "a step beyond CUDA graphs"
+    else:
+        cause = "missed graphs, an eager drafter or a slow host"
+    return f" A loss at {place(row, [row for row, _ in judged])} would come of {cause}."
 
 
 def place(row: Row, rows: list[Row]) -> str:
@@ -249,32 +306,44 @@ def with_tokens(prediction: Prediction, rows: list[Row], *, at_best: bool) -> Pr
     if not at_best:
         assumed.pop("max_draft_length", None)
     if length := best["draft_length"]:
-        told = f"{best['tokens_per_step']:.2f} tokens a step of {length} drafted"
+        told, more = f"{best['tokens_per_step']:.2f} tokens a step of {length}", " drafted"
+        if prediction.evaluation.acceptance.spread and _has_tasks(best, prediction):
+            more = " ({:.2f} to {:.2f} by task)".format(*_tokens_of_tasks(best, prediction))
+        told += more
         source = f", {assumed['acceptance']}" if "acceptance" in assumed else _typed(prediction)
         assumed["acceptance"] = told + source
     return replace(prediction, assumptions=assumed, told=prediction.notes)
 
 
 def tasks_told(prediction: Prediction, rows: list[Row]) -> str:
-    """Say what a head's acceptance, as it differs between tasks, gives where most is gained.
+    """Say what an acceptance taken as exact, as heads' differ between tasks, gives at the best."""
+    best = max(rows, key=lambda row: (row["fits"], row["speedup"]))
+    if prediction.evaluation.acceptance.spread or not _has_tasks(best, prediction):
+        return ""
+    tokens = _tokens_of_tasks(best, prediction)
+    least, most = (best["speedup"] * each / best["tokens_per_step"] for each in tokens)
+    told = f"In 80 % of tasks a head has {tokens[0]:.2f} to {tokens[1]:.2f}"
+    return f"{told}: {least:.2f}x to {most:.2f}x"
 
-    Nothing of look-ups, trees, and steps that carry prefill.
-    """
+
+def _has_tasks(row: Row, prediction: Prediction) -> bool:
+    """Whether tasks tell what is gained: not of look-ups, trees, and steps with prefill."""
+    e = prediction.evaluation
+    is_other = e.deployment.drafter.is_lookup or e.prefill or not e.is_chain.all()
+    return bool(row["draft_length"]) and not is_other
+
+
+def _tokens_of_tasks(row: Row, prediction: Prediction) -> tuple[float, float]:
+    """Return the tokens per step between which 80 % of the tasks of a head lie, for a row."""
     from specmodel.algebra.acceptance import between_tasks
     from specmodel.algebra.speculation import expected_tokens_per_step, solve_acceptance_rate
+    from specmodel.prediction.case import task_spread
 
-    best = max(rows, key=lambda row: (row["fits"], row["speedup"]))
-    length, e = best["draft_length"], prediction.evaluation
-    is_other = e.deployment.drafter.is_lookup or e.prefill or not e.is_chain.all()
-    if not length or is_other or e.acceptance.spread:
-        return ""
-    low, high = between_tasks(float(solve_acceptance_rate(best["tokens_per_step"], length)))
-    tokens = expected_tokens_per_step([max(low, 0.0), min(high, 1.0)], length)
-    least, most = best["speedup"] * tokens / best["tokens_per_step"]
-    return (
-        f"In 80 % of tasks a head has {tokens[0]:.2f} to {tokens[1]:.2f}: {least:.2f}x to"
-        f" {most:.2f}x"
-    )
+    length, e = row["draft_length"], prediction.evaluation
+    rate = float(solve_acceptance_rate(row["tokens_per_step"], length))
+    low, high = between_tasks(rate, e.acceptance.spread or task_spread(e.deployment))
+    least, most = expected_tokens_per_step([max(low, 0.0), min(high, 1.0)], length)
+    return float(least), float(most)
 
 
 def _typed(prediction: Prediction) -> str:

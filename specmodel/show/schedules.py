@@ -250,7 +250,7 @@ def _ranges_table(plan: Plan) -> str:
     ends = ("first_batch_size", "last_batch_size")
     columns: dict[str, Form] = {
         "batch\nsizes": lambda row: ranges_text([(row[ends[0]], row[ends[1]])]),
-        "draft\nlength": "{draft_length}",
+        "draft\nlength": lambda row: _alike(plan, row),
         # the least and the largest of a range, once if they read alike
         "speedup": lambda row: "-".join(
             dict.fromkeys(f"{row[f'{end}_speedup']:.2f}" for end in ("min", "max"))
@@ -264,6 +264,16 @@ def _ranges_table(plan: Plan) -> str:
     if not rows[-1]["fits"]:
         columns["fits"] = lambda row: _fits(row, plan.largest)
     return table(rows, columns)
+
+
+def _alike(plan: Plan, row: Row) -> str:
+    """Return the draft length of a range of batch sizes, and those that gain as much on average."""
+    from specmodel.prediction.best import alike_places
+
+    length = row["draft_length"]
+    own = plan.gain[:, row["first_batch_size"] - 1 : row["last_batch_size"]]
+    told = ranges_text([alike_places(own.mean(axis=(0, 1)), length)])
+    return f"{length}" if told == f"{length}" else f"{length} ({told})"
 
 
 def _fits(row: Row, largest: int) -> str:

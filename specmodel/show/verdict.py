@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
+from specmodel.base.ranges import ranges_text
 from specmodel.base.text import TABLE, VERBOSE
 from specmodel.prediction.predicting import with_intervals, with_known_intervals
 from specmodel.prediction.table import Column, Row, text_table
@@ -53,6 +54,7 @@ def answer(
 
     def page() -> str:
         rows = operator.with_gains(prediction.rows(), gains)
+        rows = operator.with_alike(prediction, rows) if at_best and not columns else rows
         met = {*map(id, kept(rows))}
         judged = [pair for pair in zip(rows, gains, strict=True) if id(pair[0]) in met]
         judged = judged or [*zip(rows, gains, strict=True)]
@@ -112,21 +114,25 @@ def _one_length(prediction: Prediction, rows: list[Row]) -> list[str]:
     has_one = len(set(prediction.batch_size.flat)) == prediction.speedup.size
     if case is None or case.draft_length is not None or not has_one or not any(drafts):
         return []
-    length, lost, where = (max(drafts), 0.0, 0) if len(drafts) == 1 else _single_length(prediction)
+    length, alike, lost, where = _single_length(prediction)
     if not length:
         return []
     words = f"One length for all: {length}"
+    words += f" ({ranges_text([alike])} as good)" if len({*alike}) > 1 else ""
     if lost >= 0.005:
-        words += f", {lost:.0%} less than each row's own, most at batch size {where}"
+        words += f", {lost:.0%} less than each row's own, most at {where}"
     return [f"{words}.{_paste(prediction, length)}"]
 
 
-def _single_length(prediction: Prediction) -> tuple[int, float, int]:
-    """Return the length whose mean speedup is nearest to the best, what it gives away, and where.
+def _single_length(prediction: Prediction) -> tuple[int, tuple[int, int], float, int]:
+    """Return the length of the best mean speedup, those as good, and what it gives away.
 
-    That is a share of the best speedup of each batch size, in the mean over those that fit [-].
+    That is a share of the best speedup of each batch size, in the mean over those that fit [-], and
+    the batch size where it is most.
     """
     import numpy as np
+
+    from specmodel.prediction.best import alike_places
 
     known, longest = prediction.evaluation, prediction.max_draft_length
     lengths = np.arange(longest + 1.0).reshape(-1, *(1,) * len(known.shape))
@@ -135,10 +141,11 @@ def _single_length(prediction: Prediction) -> tuple[int, float, int]:
     able = fits.any(axis=0)
     gains = np.where(fits, p.speedup.reshape(fits.shape), 0.0)[:, able]
     share = gains / gains.max(axis=0)
-    place = int(share.mean(axis=1).argmax())
+    means = share.mean(axis=1)
+    place = int(means.argmax())
     sizes = np.ravel(prediction.batch_size)[able]
     lost = 1 - share[place]
-    return place, float(lost.mean()), int(sizes[lost.argmax()])
+    return place, alike_places(means, place), float(lost.mean()), int(sizes[lost.argmax()])
 
 
 def _paste(prediction: Prediction, length: int) -> str:

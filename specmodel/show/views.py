@@ -19,6 +19,7 @@ VIEWS = {
     "peak": ("sweet_spots", "at which batch sizes it pays, and where most"),
     "terms": ("terms", "what takes how much from target efficiency and speedup"),
     "break-even": ("break_even", "the acceptance that is needed"),
+    "tasks": ("tasks", "the best draft length by kind of task, such as code and chat"),
     "plain": ("plain", "decoding without a draft: TPOT, throughput, memory"),
 }
 """Module of each view, whose function `answer` makes it, and what it tells."""

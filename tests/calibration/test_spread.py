@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import interval_judge
 from specmodel.base.errors import InputError
 from specmodel.fit.measured import judge_serving, read_serving
 from specmodel.prediction import intervals
@@ -132,3 +133,20 @@ def test_ratios_keep_nothing_of_a_factor_that_passes_share(made, monkeypatch):
     wide = ratios_of_passes(judged, table)
     for end in ("low", "high"):
         assert wide[end].to_numpy() == pytest.approx(near[end].to_numpy(), abs=1e-9)
+
+
+def test_a_law_that_errors_of_hosts_were_made_with_is_found():
+    """Share 0.5 of the host's variance, 0.1 more of recurrent models, one in ten slower by 0.8."""
+    random, count = np.random.default_rng(0), 8000
+    of_host, others = random.uniform(0.01, 0.09, (2, count))
+    is_recurrent = random.random(count) < 0.5
+    spread = np.sqrt(0.25 * of_host + 0.1 * others + np.where(is_recurrent, 0.01, 0.0))
+    unseen = (random.random(count) < 0.1) * random.exponential(0.8, count)
+    errors = interval_judge.Errors(
+        host=np.arange(count) // 40,
+        is_recurrent=is_recurrent,
+        log_error=spread * random.standard_normal(count) - unseen,
+        of_host=of_host,
+        others=0.1 * others,
+    )
+    assert errors.law() == pytest.approx([0.5, 0.1, 0.1, 0.8], rel=0.15)

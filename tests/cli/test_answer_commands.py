@@ -13,6 +13,7 @@ from printed import parse
 from rows import each_row
 
 from specmodel import cli, predict
+from specmodel.drafters.typical import acceptance_by_task
 
 WHERE = "--target qwen3-30b-a3b --drafter eagle3 --hardware h200_sxm"
 RATE = "--acceptance-rate 0.7"
@@ -606,7 +607,7 @@ def test_the_warning_of_graphs_is_of_what_fits_and_names_the_drafts(run):
 
 @pytest.mark.parametrize("command", ["predict --view peak", "schedule --for vllm"])
 def test_where_it_pays_is_told_as_by_predict(command, run):
-    given = "qwen3-30b-a3b h200 --drafter eagle3 --acceptance-rate 0.5"
+    given = "qwen3-30b-a3b h200 --drafter eagle3 --acceptance-rate 0.42"
     rows = parse(run(f"predict {given} --batch-size 1:256 --json"))["rows"]
     sure = [row["batch_size"] for row in rows if row["speedup_low"] > 1]
     first, last = min(sure), max(sure)
@@ -693,7 +694,7 @@ def test_sweet_spots_of_lists_are_those_of_each_model_and_gpu(run):
 
 
 def test_where_it_surely_pays_the_intervals_of_predict_are_above_one(run):
-    given = "qwen3-30b-a3b h200 --drafter eagle3 --acceptance-rate 0.5"
+    given = "qwen3-30b-a3b h200 --drafter eagle3 --acceptance-rate 0.42"
     (spot,) = parse(run(f"predict --view peak {given} --batch-size 1:256 --json"))["rows"]
     rows = parse(run(f"predict {given} --batch-size 1:256 --json"))["rows"]
     sure = [row["batch_size"] for row in rows if row["speedup_low"] > 1]
@@ -786,3 +787,24 @@ def test_an_acceptance_that_is_not_known_is_asked_for_in_a_short_line(refuse):
 def test_the_dtypes_that_are_listed_have_nvfp4(run, refuse):
     assert "nvfp4" in run("predict --help")
     refuse("predict qwen3-30b-a3b h200 --weight-dtype bad", " nvfp4 (fp4), ")
+
+
+def test_each_kind_of_task_has_its_own_best_length(run, refuse):
+    """As predicted with its acceptance alone; from the context told on none gains."""
+    words = "gemma-4-26b h100 --drafter p-eagle --batch-size 1"
+    rows = parse(run(f"predict {words} --view tasks --json"))["rows"]
+    assert [row["task"] for row in rows] == ["chat", "code", "maths", "prose"]
+    for row in rows:
+        tokens = acceptance_by_task("gemma-4-26b-a4b", "p-eagle")[row["task"]]
+        rates = ",".join(map(str, tokens.acceptance_by_position))
+        typed = f"--acceptance-by-position conditional:{rates}"
+        (alone,) = parse(run(f"predict {words} {typed} --json"))["rows"]
+        assert row["draft_length"] == alone["draft_length"]
+        assert row["speedup"] == pytest.approx(alone["speedup"])
+        if end := row["ends_at_context"]:
+            line = f"predict {words} {typed} --context-length {end / 2:.0f},{end:.0f} --json"
+            before, beyond = parse(run(line))["rows"]
+            assert before["speedup"] > 1 >= beyond["speedup"]
+    assert "such as gemma-4-26b" in refuse("predict qwen3-30b-a3b h100 --view tasks")
+    told = refuse(f"predict {words} --view tasks --acceptance-rate 0.5")
+    assert "none, as each kind of task has its own" in told

@@ -121,7 +121,7 @@ def test_json_is_strict_and_agrees_with_the_text(command, run, document):
     assert least == [r["min_speedup"] for r in answer["ranges"]]
     for first, last, length in ranges:
         span = f"{first}-{last}" if last > first else f"{first}"
-        assert re.search(rf"^ *{span} +{length} +\d", out, re.MULTILINE)
+        assert re.search(rf"^ *{span} +{length}( \([\d-]+\))? +\d", out, re.MULTILINE)
     if 0 in by_size and any(by_size):
         sure, possible = told_to_pay(in_one_line(out))
         gaining = {row["batch_size"] for row in answer["rows"] if row["speedup"] > 1}

@@ -14,6 +14,7 @@ from specmodel import Acceptance, cli, load_engine, predict
 from specmodel.base.units import parse_seconds
 from specmodel.cli.commands import main_group
 from specmodel.cli.helping import GROUPS
+from specmodel.prediction.best import ALIKE
 from specmodel.prediction.evaluate import LIMITS as ALL_LIMITS
 from specmodel.prediction.table import seconds
 from specmodel.replay.choices import choose
@@ -47,11 +48,14 @@ def test_two_words_are_the_options_that_they_stand_for(run):
 
 def test_the_first_lines_say_the_answer_and_what_was_taken(run):
     text = run("predict qwen3.5-397b h200 --verbose")
-    assert text.startswith("Turn it on. Speculation pays at batch sizes 1-")
+    assert text.startswith("Turn it on. Speculation pays")
+    assert "surely: 99% of such gained" in " ".join(text.split())
     assert "80 % interval" in " ".join(text.splitlines()[:2])
     opening = " ".join(text.partition("\n\n")[0].split())
     assert "Qwen3.5-397B-A17B + MTP head on 8 x NVIDIA H200 SXM" in opening
-    told = re.search(r"Acceptance: ([\d.]+) tokens a step of (\d) drafted, (.{36})", opening)
+    told = re.search(
+        r"Acceptance: ([\d.]+) tokens a step of (\d) \([^)]* by task\), (.{36})", opening
+    )
     rows = json.loads(run("predict qwen3.5-397b h200 --json"))["rows"]
     best = max(rows, key=lambda row: row["speedup"])
     assert told[1] == f"{best['tokens_per_step']:.2f}"
@@ -83,7 +87,7 @@ def test_verbose_tells_all_that_json_says_was_assumed(run, command):
 
 def test_the_first_screen_is_short(run):
     lines = [line for line in run("predict qwen3.5-397b h200").splitlines() if line]
-    assert len(lines) <= 23
+    assert len(lines) <= 22
     assert max(map(len, lines)) <= 80
 
 
@@ -104,7 +108,9 @@ def test_the_first_words_say_what_to_do(run, rate, told):
         assert row["speedup"] == pytest.approx(1, abs=0.01)
 
 
-ONE_LENGTH = re.compile(r"One length for all: (\d+)(?:, (\d+)% less .*? at batch size (\d+))?\. ")
+ONE_LENGTH = re.compile(
+    r"One length for all: (\d+)(?: \([\d-]+ as good\))?(?:, (\d+)% less .*? at (\d+))?\. "
+)
 
 
 @pytest.mark.parametrize("words", ["qwen3.5-397b h200", "qwen3-30b-a3b h200"])
@@ -182,7 +188,7 @@ def test_a_question_turned_round_warns_as_with_an_acceptance(run):
 def test_what_heads_of_a_kind_reach_is_taken_by_name_alone(run, level):
     text = run(f"predict mixtral-8x7b h100 --acceptance {level}", one_line=True)
     assert re.search(
-        r"Acceptance: .* drafted, (median|lower quartile|upper quartile) of eagle3 heads", text
+        r"Acceptance: .* by task\), (median|lower quartile|upper quartile) of eagle3 heads", text
     )
 
 
@@ -282,11 +288,23 @@ def test_the_next_batch_is_beyond_a_plain_tpot_target(run, words, target):
     assert (f"as no CUDA graph holds drafts of {last['draft_length']} there" in text) == is_shorter
 
 
+def test_lengths_that_gain_alike_are_a_range(run):
+    """Each range is all that gain as much as the best, each length predicted alone."""
+    text = run("predict qwen3.5-397b h200")
+    for size, first, last in re.findall(r"^ +(\d+) .* (\d+)-(\d+) +yes ", text, re.M)[::3]:
+        words = f"predict qwen3.5-397b h200 --batch-size {size} --draft-length 1:10 --json"
+        rows = json.loads(run(f"{words} --no-interval"))["rows"]
+        gains = {row["draft_length"]: row["speedup"] for row in rows if row["fits"]}
+        least = (1 - ALIKE) * max(gains.values())
+        as_good = [length for length, gain in gains.items() if gain >= least]
+        assert as_good == [*range(int(first), int(last) + 1)]
+
+
 def test_where_memory_ends_drafts_the_answer_says_memory(run):
     layout = "--tensor-parallel 1 --data-parallel 8"
     words = f"predict qwen3.5-397b h200 --batch-size 128,256 {layout}"
     text = run(words, one_line=True)
-    told = r"at 256, draft length (\d) would gain ([\d.]+)x, but needs (\d+) GB of the 135 GB"
+    told = r"(\d) at 256 \(([\d.]+)x\) need (\d+) GB of 135 GB"
     length, gain, needed = re.search(told, text).groups()
     (typed,) = json.loads(
         run(f"{words.replace('128,', '')} --draft-length {length} --json --no-interval")
@@ -355,7 +373,7 @@ def test_what_reaches_beyond_the_longest_draft_measured_is_named(run):
     text = run(words, one_line=True)
     assert "max_draft_length 1 (the longest measured; --acceptance typical goes further)" in text
     text = run(f"{words} --draft-length 3", one_line=True)
-    assert "Acceptance: 3.44 tokens a step of 3 drafted" in text
+    assert "Acceptance: 3.44 tokens a step of 3 (" in text
     assert "from 2 drafted on the last rate measured is assumed" in text
     run("predict deepseek-v3.2 8xb200 --draft-length 3 --acceptance typical")
 
@@ -733,16 +751,18 @@ def test_a_list_of_what_if_is_compared_each_as_predict_has_it(run, refuse):
 
 def test_acceptance_by_task_moves_the_best_speedup(run):
     """The ends are those of predictions with the rates that 80 % of the tasks of a head have."""
-    text = run("predict qwen3-30b-a3b h100", one_line=True)
+    words = "predict qwen3-30b-a3b h100 --acceptance-rate 0.7"
     found = r"a head has ([\d.]+) to ([\d.]+): ([\d.]+)x to ([\d.]+)x\."
-    few, many, least, most = map(float, re.search(found, text).groups())
-    rows = json.loads(run("predict qwen3-30b-a3b h100 --json"))["rows"]
+    few, many, least, most = map(float, re.search(found, run(words, one_line=True)).groups())
+    rows = json.loads(run(f"{words} --json"))["rows"]
     best = max((row for row in rows if row["fits"]), key=lambda row: row["speedup"])
     size, length = best["batch_size"], best["draft_length"]
     for tokens, gain in ((few, least), (many, most)):
         typed = f"--tokens-per-step {tokens} --draft-length {length} --batch-size {size}"
         (row,) = json.loads(run(f"predict qwen3-30b-a3b h100 {typed} --json"))["rows"]
         assert row["speedup"] == pytest.approx(gain, abs=0.01)
+    published = run("predict qwen3-30b-a3b h100", one_line=True)
+    assert re.search(r"tokens a step of \d \([\d.]+ to [\d.]+ by task\), qwen3", published)
     assert "of tasks" not in run("predict qwen3-30b-a3b h100 --drafter ngram --acceptance-rate 0.6")
 
 

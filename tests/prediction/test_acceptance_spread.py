@@ -54,6 +54,10 @@ def test_rates_by_position_move_as_the_one_that_gives_their_tokens():
     assert ends(by_position) == pytest.approx(ends(alike), rel=1e-9)
 
 
+def parsed(told):
+    return json.loads(told)["rows"]
+
+
 def test_the_option_widens_and_says_so(capsys):
     line = "predict qwen3-30b-a3b h100 --batch-size 16"
 
@@ -61,12 +65,17 @@ def test_the_option_widens_and_says_so(capsys):
         assert main(shlex.split(f"{line} {more}")) == 0
         return capsys.readouterr().out
 
-    (exact,) = json.loads(run("--json"))["rows"]
+    (exact,) = json.loads(run("--json --acceptance-spread 0"))["rows"]
     (wide,) = json.loads(run("--json --acceptance-spread"))["rows"]
+    assert parsed(run("--json --acceptance-spread 0.108")) == parsed(run("--json"))
+    typed = "--json --acceptance-rate 0.7"
+    assert parsed(run(f"{typed} --acceptance-spread 0")) == parsed(run(typed))
     assert json.loads(run(f"--json --acceptance-spread {ACCEPTANCE_SPREAD}"))["rows"] == [wide]
     assert wide["speedup"] == exact["speedup"]
     assert wide["speedup_low"] < exact["speedup_low"] < exact["speedup_high"] < wide["speedup_high"]
-    page = " ".join(run("--acceptance-spread").split())
-    assert "Intervals hold rates that differ by 0.095." in page
+    assert " by task)" in run("")
+    assert "Intervals hold rates that differ by 0.108 between tasks." in " ".join(
+        run("--verbose").split()
+    )
     assert main(shlex.split(f"{line} --acceptance-spread 0.6")) == 2
     assert "--acceptance-spread: got 0.6" in capsys.readouterr().err

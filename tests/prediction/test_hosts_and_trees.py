@@ -37,8 +37,8 @@ def test_a_faster_host_takes_its_seconds_the_fewer_times(engine: str) -> None:
 
 def test_a_host_that_is_given_is_known() -> None:
     """Of published hosts' mean, which is said, intervals hold the spread between hosts."""
-    assumed = predicted(interval=True)
-    given = predicted(host_speed=1, interval=True)
+    assumed = predicted(interval=True, batch_size=256)
+    given = predicted(host_speed=1, interval=True, batch_size=256)
     assert str(assumed.assumptions["host_speed"]) == "1 (mean of published hosts)"
     assert "host_speed" not in given.assumptions
     assert "host_speed" not in predicted(engine="ideal").assumptions

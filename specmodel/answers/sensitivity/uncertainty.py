@@ -15,8 +15,10 @@ from specmodel.base.units import NORMAL_80, FloatArray
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.passes import MESSAGES
 from specmodel.machines.engine import FACTORS
+from specmodel.prediction.case import task_spread
 from specmodel.prediction.intervals import (
     fits_of_models,
+    host_share,
     likeness_of_passes,
     spread_of_deployment,
     spread_of_step,
@@ -94,7 +96,7 @@ def uncertain_ranges(
         given, it is uniform between those of published models, and so is the spread of popularity.
     """
     known = list_inputs(deployment, point)
-    low, high = between_tasks(known["acceptance_rate"].value)
+    low, high = between_tasks(known["acceptance_rate"].value, task_spread(deployment))
     told: dict[str, Any] = {"law": "normal", "source": "tasks", "minimum": 0.0, "maximum": 1.0}
     found = calibrated_ranges(deployment, point)
     found["acceptance_rate"] = Range(low=low, high=high, **told)
@@ -167,7 +169,7 @@ def _engine_ranges(deployment: Deployment) -> dict[str, Range]:
     for i, name in enumerate(fit.varied):
         value = float(getattr(deployment.engine_overheads, name))
         variance = max(fit.covariance[i][i], 0.0)  # rounding may have left it just below 0
-        end = NORMAL_80 * math.sqrt(variance)
+        end = NORMAL_80 * host_share(deployment, name) * math.sqrt(variance)
         if end <= _KNOWN or not value:
             continue
         is_factor = name in FACTORS
