@@ -15,6 +15,7 @@ from colours import LEAST, closest, distance, lab
 from figure_faults import faults, least_distance
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from rows import each_row, slow
 
 from specmodel.show.plots import KINDS, figures
 from specmodel.show.plots.figures import draw_figure
@@ -24,7 +25,6 @@ ROOT = Path(__file__).parents[3]
 GALLERY = runpy.run_path(str(ROOT / "docs" / "gallery.py"))
 STORED = Path(__file__).parent / "capacity.csv"
 """What the gallery's search for capacities printed, which takes minutes without numba."""
-WIDTHS = {"column": 3.4, "page": 7.0}
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +59,8 @@ def draw(kind: str, drawn: Any, width: float) -> Figure:
     return figure
 
 
-@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", [3.4, *slow(7.0)])  # of a column and of a page
+@each_row("kind", KINDS)
 def test_a_figure_has_no_fault(kind, width, tables) -> None:
     figure = draw(kind, tables, width)
     assert faults(figure) == []
