@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ledger import contradicted
 from specmodel.base.errors import InputError
 from specmodel.fit.measured import judge_serving, read_serving
 from specmodel.prediction import intervals
@@ -132,3 +133,16 @@ def test_ratios_keep_nothing_of_a_factor_that_passes_share(made, monkeypatch):
     wide = ratios_of_passes(judged, table)
     for end in ("low", "high"):
         assert wide[end].to_numpy() == pytest.approx(near[end].to_numpy(), abs=1e-9)
+
+
+@pytest.mark.parametrize(("measured", "named"), [(45.0, {"1", "3"}), (35.0, set())])
+def test_runs_that_a_slower_gpu_contradicts_are_named(measured, named, tmp_path):
+    """All numbers of requests of a deployment go with one that takes over twice as long."""
+    runs = [("h100_sxm", 8, 20.0), ("h200_sxm", 8, measured), ("h100_sxm", 4, 20.0)]
+    runs.append(("h200_sxm", 4, 15.0))
+    of_run = [
+        {"row": i, "model": MODELS[0], "system": gpu, "concurrency": users, "measured_tpot_ms": ms}
+        for i, (gpu, users, ms) in enumerate(runs)
+    ]
+    pd.DataFrame([ROW | one for one in of_run]).to_csv(tmp_path / "runs.csv", index=False)
+    assert set(contradicted(read_serving(tmp_path / "runs.csv").rows)) == named
