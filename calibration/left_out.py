@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ledger import contradicted
 from popularity import SPREAD
 from specmodel.base.units import FloatArray
 from specmodel.fit.measured import ServingTable, judge_serving, read_serving
@@ -92,6 +93,9 @@ CHOICES = (
 
 def main(path: str) -> None:
     table = read_serving(path)
+    without = contradicted(table.rows)
+    print(f"Left out, as another GPU of the table contradicts them: {', '.join(without) or 'none'}")
+    table = replace(table, rows=tuple(row for row in table.rows if row.row not in without))
     errors = {
         (choice.name, name): error_of(table, choice, name)
         for choice in CHOICES
