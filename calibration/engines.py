@@ -119,7 +119,6 @@ def runs(path: Path) -> ServingTable:
         return table
     grid = [row for row in table.rows if row.labels["host"] == GRID]
     few = [row for row in grid[::EVERY] if row.points["batch_size"] != DIP]
-    few = [replace(row, deployment={**row.deployment, "temperature": 1.0}) for row in few]
     others = [row for row in table.rows if row.labels["host"] != GRID]
     engine = {f"engine.{name}": value for name, value in of_version("vllm", "0.24").items()}
     engine |= {"engine": "vllm"}

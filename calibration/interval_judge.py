@@ -107,6 +107,8 @@ def read(path: str) -> ServingTable:
     frame = pd.read_csv(path).rename(columns=_COLUMNS)
     if "profile" in frame:  # of an engine that is none of ours
         frame["engine"] = frame["profile"].where(frame["engine"] == "atom", frame["engine"])
+    if "notes" in frame and "temperature" not in frame:
+        frame["temperature"] = frame["notes"].str.extract(r"^temperature (\d+)")
     frame["target"] = frame["target"].str.replace(r"hf_configs/Qwen__(.*)/.*", r"\1", regex=True)
     renamed = Path(path).name
     table = _read_frame(frame, renamed)

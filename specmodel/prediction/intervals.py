@@ -35,15 +35,15 @@ that at which 80 % of 1,387 published decode times of whole engines lie inside t
 (`calibration/deployment.py`, 2026-11-22). With that of three models, 0.076 to 0.108, intervals hold
 for 79 % of the rows of the fourth, pooled."""
 
-HOST_SHARE = 0.571
+HOST_SHARE = 0.537
 """Share of the deviations of a host's overheads, under an engine that was fitted to several hosts,
 that others' hosts bear out [-]."""
 
-RECURRENT_SPREAD = 0.064
+RECURRENT_SPREAD = 0.062
 """Standard deviation of the logarithm of a further factor on steps that draft for a model with
 recurrent layers, under such an engine [-]: how their states are kept and read differs most."""
 
-UNSEEN_CHANCE, UNSEEN_COST = 0.039, 0.674
+UNSEEN_CHANCE, UNSEEN_COST = 0.039, 0.684
 """Chance that such an engine does what the model cannot see, as graphs missed, a drafter run
 eagerly or a slow host, and the mean logarithm by which steps that draft then take longer [-].
 

@@ -45,6 +45,8 @@ _MOST = 10_000_000
 """Most requests, tokens or GPUs of a row [-]."""
 _VERSIONS = ("engine_version", "overlap_or_graph_notes")
 """Columns that tell which profile of an engine holds; they may be left out."""
+_OF_DRAFTS = ("proposal_rate", "temperature")
+"""Columns of pairs that may be left out, as `deploy` takes them."""
 _TEXTS = (
     *PAIRS[:6],
     *("id", "row", "dtype", "model", "system", "backend", "kv_dtype", "which", "mtp", "host"),
@@ -107,10 +109,11 @@ def read_serving(path: str | Path) -> ServingTable:
     -----
     Rows of plain decoding are not taken if mtp is not off, clean is not true, or queued_share is
     above `MOST_QUEUED`; pairs are not taken if usable is not true. Those of look-ups may have a
-    proposal_rate, and any pair a context_length, which is that of its ``isl`` and ``osl`` if left
-    out. ``isl`` and ``osl`` of plain rows are the longest lengths that were drawn; predictions are
-    for the mean lengths, by mean_context. Where it says that all are as long, requests go in
-    lockstep under engines that prefill before they decode, as SGLang does.
+    proposal_rate, and any pair a temperature, 0 if left out, and a context_length, which is that of
+    its ``isl`` and ``osl`` if left out. ``isl`` and ``osl`` of plain rows are the longest lengths
+    that were drawn; predictions are for the mean lengths, by mean_context. Where it says that all
+    are as long, requests go in lockstep under engines that prefill before they decode, as SGLang
+    does.
     """
     table = read_table(path, _TEXTS, "serving", comments=False)
     if "measured_tpot_ms" in table:
@@ -208,7 +211,7 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
     points["draft_length"] = _whole(values, "draft_length")
     points["verify_tokens"] = _whole(values, "verify_tokens", points["draft_length"] + 1)
     quantity, measured = _measured(values)
-    plain, rate = (_number(values, name, np.nan) for name in ("base_step_ms", "proposal_rate"))
+    plain = _number(values, "base_step_ms", np.nan)
     if np.isnan(plain):  # of plain decoding alone, a token takes a step
         plain = _number(values, "base_tpot_ms", np.nan)
     host = {"host": str(values["host"])} if "host" in values else {}
@@ -218,7 +221,7 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
         deployment=own
         | _layout(int(gpus), int(spread), is_parallel)
         | {"drafter": drafter, "engine": profile, "tree_width": _whole(values, "topk", 1)}
-        | ({} if np.isnan(rate) else {"proposal_rate": rate})
+        | {name: _number(values, name) for name in _OF_DRAFTS if _said(values.get(name))}
         | changes,
         points={"batch_size": batch * gpus if is_by_rank else batch} | points,
         tokens_per_step=_number(values, "tokens_per_step"),
