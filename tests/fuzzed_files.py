@@ -95,9 +95,6 @@ def write_files(folder: Path) -> None:
     made["start.json"] = '{"method": "eagle3", "num_speculative_tokens": 3}'
     made["popularity.txt"] = "0.1 0.2 0.3 0.4 0.1 0.2 0.3 0.4"
     made["times.csv"] = "draft_length,step_time\n0,0.01\n1,0.011\n2,0.012\n3,0.014\n"
-    made["run_steps.csv"] = (
-        "time,running,waiting,kv_use,draft_length\n0.1,1,0,0.01,3\n0.2,2,1,0.02,2\n"
-    )
     made["load.csv"] = "arrival_time,prompt_tokens,output_tokens\n0,90,9\n0.5,400,30\n2,7,3\n"
     made["slots.json"] = '{"1": {"candidate_steps": [1, 3]}}'
     made["lengths.json"] = "[[1, 4, 3], [5, 16, 1]]"

@@ -155,7 +155,6 @@ BASES = [
             ("predicted-against-measured", "judged"),
             ("closed-loop", "looped"),
             ("timeline", "steps"),
-            ("steps", "run_steps"),
         )
     ),
 ]

@@ -164,5 +164,5 @@ def test_a_user_with_that_hybrid_is_told(
     served = [str(HYBRID / f"served.{length}.csv") for length in (0, 1, 3)]
     assert cli.main(["fit", "engine", *served, *words, "--stack", "torch"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "Note: 5.5ms for each request of a step with a draft explain these runs better" in out
+    assert "Note: 5.49ms for each request of a step with a draft explain these runs better" in out
     assert "Warning" not in out

@@ -5,11 +5,13 @@ import io
 import json
 import re
 import shlex
+from dataclasses import replace
 
 import pytest
 
 from specmodel.cost.deploying import deploy
 from specmodel.drafters.acceptance import load_acceptance
+from specmodel.prediction.case import task_spread
 from specmodel.serving import Lengths, Study, Targets, Trial, largest_rates
 
 pytestmark = pytest.mark.search
@@ -159,9 +161,10 @@ def test_a_workload_with_other_columns_is_refused(refuse, tmp_path):
 
 def test_python_finds_the_same_from_records(found):
     deployment, _ = deploy(target="qwen3-30b-a3b", hardware="h100", drafter="eagle3")
+    published = load_acceptance("qwen3-30b-a3b", "eagle3", "preset")
     study = Study(
         deployment=deployment,
-        acceptance=load_acceptance("qwen3-30b-a3b", "eagle3", "preset"),
+        acceptance=replace(published, spread=task_spread(deployment)),
         max_draft_length=7,
         lengths=Lengths(prompt_tokens=100, output_tokens=60, longest=100),
         num_requests=60,

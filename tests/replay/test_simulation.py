@@ -799,7 +799,7 @@ def test_settings_and_bound_classes_have_names_of_their_own(times) -> None:
         ([], 0, "policies"),
         (["none", "none"], 0, "policies: got 'none'; expected each policy once"),
         (["fixed:9"], 0, "expected at most 7"),
-        (["cascade:max_draft_length=9"], 0, "cascade max_draft_length: got 9; expected at most 7"),
+        (["cascade:max_draft_length=9"], 0, "cascade.max_draft_length: got 9; expected at most 7"),
         (["cascade"], -1, "seed: got -1"),
         ([3], 0, "policy: got 3"),
     ],
