@@ -264,7 +264,7 @@ def test_at_the_break_even_rate_the_speedup_is_one(name):
 def test_from_the_sure_rate_the_interval_is_above_one():
     point = {"target": "qwen3-30b-a3b", "hardware": "h100_sxm", "drafter": "eagle3"}
     point |= {"engine": "vllm", "interval": True}
-    axes = {"batch_size": [1, 64, 128], "draft_length": [[1], [4]]}
+    axes = {"batch_size": [1, 64, 129], "draft_length": [[1], [3]]}
     rates = break_even(predict(**point, **axes, acceptance=0.0))["sure_acceptance_rate"]
     assert rates.isna().tolist() == [False] * 5 + [True]
     rates = rates.to_numpy().reshape(2, 3)
