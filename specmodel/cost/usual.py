@@ -203,5 +203,5 @@ def _counted_degrees(deployment: Deployment, count: int, typed: Degrees) -> Degr
     if data is None or tensor * data != count:
         degrees = ", ".join(f"{name} {value}" for name, value in typed.items())
         expected = f"degrees whose product is {count}, as so many GPUs are named"
-        raise InputError("tensor_parallel", degrees, expected)
+        raise InputError(next(iter(typed)), degrees, expected)
     return {"data_parallel": data}
