@@ -101,6 +101,7 @@ def store(path: Path) -> None:
 
 
 if __name__ == "__main__":
+    del __file__  # pandas then cuts tables as in a session, and as the test that runs notebooks
     for notebook in [Path(word).resolve() for word in sys.argv[1:]]:
         os.chdir(notebook.parent)
         store(notebook)
