@@ -1,4 +1,4 @@
-"""What a published wheel has beside the repository's files: what ships, compiled, to be read at once.
+"""What a published wheel has beside the repository: what ships, compiled, to be read at once.
 
 An install that cannot be written to, as in a container, then starts as fast as others. Building it
 takes some seconds, so that it is asked for: HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 pip wheel .
