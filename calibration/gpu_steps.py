@@ -6,32 +6,47 @@ Needs vLLM (0.24 was run) and a GPU; neither weights nor a network. PLAN.json is
 name, model (a folder with a config.json, below FOLDER perhaps), batches and, where it drafts,
 method (ngram, eagle3, mtp or draft_model), draft_length and draft (a folder); further contexts
 (default 256), tokens_per_step (accepted by vLLM's synthetic rejection), temperature (default 1),
-limit (of CUDA graphs; 0 runs eagerly) and arguments of EngineArgs. Each engine runs in a process of
-its own, which is ended after its time; a row is written as soon as it is measured. Drafts of n-gram
-are drawn at random, so that random weights reject them. A step is the median time between outputs
-once every request decodes.
+limit (of CUDA graphs; 0 runs eagerly), more (pairs of batch and context), arguments of EngineArgs
+and environment (variables). Each engine runs in a process of its own, which is ended after its
+time; a row is written as soon as it is measured. Drafts of n-gram are drawn at random, so that
+random weights reject them. A step is the median time between outputs once every request decodes.
+
+Where a plan names prompts (lengths), OUT.prompts.csv tells how long each takes alone to its first
+token; where it names loads (rate, requests, prompt, output, seed), OUT.requests.csv has a row for
+each request of Poisson arrivals, as load_judge.py reads it.
 """
 
 import argparse
+import contextlib
 import csv
 import itertools
 import json
 import multiprocessing
 import os
 import random
+import signal
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 FIELDS = (
     *("name", "model", "method", "draft_length", "batch", "context", "tokens_per_step_request"),
-    *("step_ms", "p10_ms", "p90_ms", "draft", "limit", "temperature", "version"),
+    *("step_ms", "p10_ms", "p90_ms", "draft", "limit", "temperature", "sync", "version"),
+)
+PROMPT_FIELDS = ("name", "model", "method", "draft_length", "prompt_tokens", "ttft_ms", "version")
+REQUEST_FIELDS = (
+    *("name", "draft_length", "request_rate", "seed", "repeat", "number", "arrival_time"),
+    *("first_token", "last_token", "prompt_tokens", "output_tokens", "events"),
 )
 STEPS, WARM, FEWEST = 40, 6, 8
 """Steps timed, steps before them, and the fewest that count."""
 MOST_SECONDS = 170.0
 """What an engine may take, its compilation included [s]."""
+PROMPT_REPEATS = 5
+SPREAD = 0.3
+"""By how much prompts and outputs under load differ from their mean [-]."""
 
 
 def main() -> None:
@@ -45,25 +60,28 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=540.0, help="for all engines")
     options = parser.parse_args()
     end = time.monotonic() + options.seconds
-    spawn = multiprocessing.get_context("spawn")
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["vllm.v1.engine.llm_engine"])
     for engine in json.loads(options.plan.read_text(encoding="utf-8")):
         left = min(end - time.monotonic(), engine.get("seconds", MOST_SECONDS))
         if left < 30:
             print(f"no time left for {engine['name']}", flush=True)
             continue
         arguments = (engine, options.configs, options.output)
-        process = spawn.Process(target=measure, args=arguments)
+        process = server.Process(target=measure, args=arguments)
         process.start()
         process.join(left)
         if process.is_alive():
             print(f"{engine['name']} took longer than {left:.0f} s", flush=True)
-            process.kill()
-            process.join()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid or 0, signal.SIGKILL)
+        process.join()
 
 
 def measure(engine: dict[str, Any], configs: Path, output: Path) -> None:
     """Start an engine and write a row for each of its batch sizes and contexts."""
-    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1"}
+    os.setsid()  # the engine's own processes end with this one
+    os.environ |= {"HF_HUB_OFFLINE": "1"} | engine.get("environment", {})
     import vllm
     from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -71,27 +89,45 @@ def measure(engine: dict[str, Any], configs: Path, output: Path) -> None:
         _draft_at_random()
     started = LLMEngine.from_engine_args(vllm.EngineArgs(**_arguments(engine, configs)))
     vocabulary = started.model_config.get_vocab_size()
-    for context in engine.get("contexts", [256]):
-        for batch in engine["batches"]:
-            times, tokens = _steps(started, engine, batch, context, vocabulary)
-            if len(times) < FEWEST:
-                print(f"{engine['name']} {batch}x{context}: too few steps", flush=True)
-                continue
-            ordered, steps = sorted(times), len(times)
-            row = {name: engine.get(name, "") for name in FIELDS} | {
-                "method": engine.get("method", "none"),
-                "draft_length": engine.get("draft_length", 0),
-                "temperature": engine.get("temperature", 1.0),
-                "batch": batch,
-                "context": context,
-                "tokens_per_step_request": round(sum(tokens) / steps / batch, 4),
-                "step_ms": round(1e3 * statistics.median(times), 4),
-                "p10_ms": round(1e3 * ordered[steps // 10], 4),
-                "p90_ms": round(1e3 * ordered[9 * steps // 10], 4),
-                "version": vllm.__version__,
-            }
-            _append(output, row)
-            print(f"{engine['name']} {batch}x{context}: {row['step_ms']} ms", flush=True)
+    about = {name: engine.get(name, "") for name in FIELDS} | {
+        "method": engine.get("method", "none"),
+        "draft_length": engine.get("draft_length", 0),
+        "temperature": engine.get("temperature", 1.0),
+        "sync": int(engine.get("arguments", {}).get("async_scheduling") is False),
+        "version": vllm.__version__,
+    }
+    points = [
+        (batch, context) for context in engine.get("contexts", [256]) for batch in engine["batches"]
+    ]
+    _steps(started, engine, 2, 64, vocabulary)  # what the first request compiles is no step
+    for batch, context in points + engine.get("more", []):
+        times, tokens = _steps(started, engine, batch, context, vocabulary)
+        if len(times) < FEWEST:
+            print(f"{engine['name']} {batch}x{context}: too few steps", flush=True)
+            continue
+        ordered, steps = sorted(times), len(times)
+        row = about | {
+            "batch": batch,
+            "context": context,
+            "tokens_per_step_request": round(sum(tokens) / steps / batch, 4),
+            "step_ms": round(1e3 * statistics.median(times), 4),
+            "p10_ms": round(1e3 * ordered[steps // 10], 4),
+            "p90_ms": round(1e3 * ordered[9 * steps // 10], 4),
+        }
+        _append(output, FIELDS, row)
+        print(f"{engine['name']} {batch}x{context}: {row['step_ms']} ms", flush=True)
+    for tokens in engine.get("prompts", []):
+        seconds = [_first_token(started, tokens, vocabulary) for _ in range(PROMPT_REPEATS)]
+        row = about | {
+            "prompt_tokens": tokens,
+            "ttft_ms": round(1e3 * statistics.median(seconds), 4),
+        }
+        _append(output.with_suffix(".prompts.csv"), PROMPT_FIELDS, row)
+        print(f"{engine['name']} prompt of {tokens}: {row['ttft_ms']} ms", flush=True)
+    for load in engine.get("loads", []):
+        for row in _load(started, load, vocabulary):
+            _append(output.with_suffix(".requests.csv"), REQUEST_FIELDS, about | row)
+        print(f"{engine['name']} at {load['rate']} requests/s", flush=True)
 
 
 def _arguments(engine: dict[str, Any], configs: Path) -> dict[str, Any]:
@@ -104,6 +140,8 @@ def _arguments(engine: dict[str, Any], configs: Path) -> dict[str, Any]:
         "enable_prefix_caching": False,
         "max_model_len": 8192,
         "max_num_batched_tokens": 8192,
+        "max_num_seqs": 256,
+        "gpu_memory_utilization": 0.92,
         "generation_config": "vllm",
         "seed": 0,
     }
@@ -147,8 +185,8 @@ def _steps(
     )
     names = [f"{context}-{batch}-{place}" for place in range(batch)]
     for name in names:
-        prompt = [random.randrange(10, vocabulary - 10) for _ in range(context)]
-        started.add_request(name, {"prompt_token_ids": prompt}, sampling)
+        prompt = {"prompt_token_ids": _prompt(context, vocabulary)}
+        started.add_request(name, prompt, sampling)
     made, marks, ready = dict.fromkeys(names, 0), list[tuple[float, int]](), 0
     while started.has_unfinished_requests() and len(marks) <= STEPS:
         outputs, now = started.step(), time.perf_counter()
@@ -168,6 +206,66 @@ def _steps(
     return [later[0] - first[0] for first, later in pairs], [later[1] for _, later in pairs]
 
 
+def _first_token(started: Any, tokens: int, vocabulary: int) -> float:
+    """Return how long a prompt takes to its first token on an engine that does nothing else [s]."""
+    from vllm import SamplingParams
+
+    prompt, begun = _prompt(tokens, vocabulary), time.perf_counter()
+    sampling = SamplingParams(max_tokens=1, ignore_eos=True, detokenize=False)
+    started.add_request(f"prompt-{begun}", {"prompt_token_ids": prompt}, sampling)
+    while started.has_unfinished_requests():
+        started.step()
+    return time.perf_counter() - begun
+
+
+def _load(started: Any, load: dict[str, Any], vocabulary: int) -> list[dict[str, Any]]:
+    """Return requests that came at random, when they had their first and last tokens [s]."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    draw = random.Random(load.get("seed", 1))
+    rows, at = list[dict[str, Any]](), 0.0
+    for number in range(load["requests"]):
+        at += draw.expovariate(load["rate"])
+        lengths = [
+            round(draw.uniform(1 - SPREAD, 1 + SPREAD) * load[name])
+            for name in ("prompt", "output")
+        ]
+        rows.append(
+            {"request_rate": load["rate"], "seed": load.get("seed", 1), "repeat": 0}
+            | {"number": number, "arrival_time": at, "events": 0}
+            | {"prompt_tokens": lengths[0], "output_tokens": lengths[1]}
+        )
+    prompts = [_prompt(row["prompt_tokens"], vocabulary) for row in rows]
+    begun, sent = time.perf_counter(), 0
+    while sent < len(rows) or started.has_unfinished_requests():
+        while sent < len(rows) and rows[sent]["arrival_time"] <= time.perf_counter() - begun:
+            sampling = SamplingParams(
+                max_tokens=rows[sent]["output_tokens"],
+                ignore_eos=True,
+                detokenize=False,
+                output_kind=RequestOutputKind.DELTA,
+            )
+            name = f"{load['rate']}-{load.get('seed', 1)}-{sent}"
+            started.add_request(name, {"prompt_token_ids": prompts[sent]}, sampling)
+            sent += 1
+        if not started.has_unfinished_requests():
+            time.sleep(1e-4)
+            continue
+        outputs, now = started.step(), time.perf_counter() - begun
+        for each in outputs:
+            row = rows[int(each.request_id.rpartition("-")[2])]
+            if each.outputs[0].token_ids:
+                row["events"] += 1
+                row["last_token"] = round(now, 6)
+                row.setdefault("first_token", row["last_token"])
+    return rows
+
+
+def _prompt(tokens: int, vocabulary: int) -> list[int]:
+    return [random.randrange(10, vocabulary - 10) for _ in range(tokens)]
+
+
 def _draft_at_random() -> None:
     """Have vLLM's look-up on the host draft random tokens for every request."""
     from vllm.v1.spec_decode.ngram_proposer import NgramProposer
@@ -179,20 +277,20 @@ def _draft_at_random() -> None:
     start = NgramProposer.__init__
 
     def begin(self: Any, config: Any, *more: Any, **others: Any) -> None:
+        self.vocabulary = config.model_config.get_vocab_size()  # drafts are drawn at once
         start(self, config, *more, **others)
-        self.vocabulary = config.model_config.get_vocab_size()
 
     NgramProposer.__init__, NgramProposer.propose = begin, propose
 
 
-def _append(path: Path, row: dict[str, Any]) -> None:
+def _append(path: Path, fields: Sequence[str], row: dict[str, Any]) -> None:
     """Add a row to a table, with its head if it is new."""
     is_new = not path.exists()
     with path.open("a", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, FIELDS)
+        writer = csv.DictWriter(stream, fields)
         if is_new:
             writer.writeheader()
-        writer.writerow({name: row[name] for name in FIELDS})
+        writer.writerow({name: row[name] for name in fields})
 
 
 if __name__ == "__main__":

@@ -2,14 +2,16 @@
 
     python calibration/load_judge.py FOLDER [--ttft-target S] [--tpot-target S]
 
-FOLDER (results/vllm_cpu_load) has requests.csv, a row a request, of loads told apart by draft
-length, rate, seed and repeat; served.K.csv, closed loops of the same server; and engine.toml,
-fitted to those alone. Prints how far each kind of prediction is off and writes judged.csv, a row a
-run; with targets, the rate with 90 % of requests within them, measured and predicted. Nothing is
-fitted to these runs, and acceptance is that of the closed loops.
+FOLDER (results/vllm_cpu_load, results/h200_vllm) has requests.csv, a row a request, of loads told
+apart by draft length, rate, seed and repeat; load.json, what was served, asked for and limited; and
+perhaps served.K.csv, closed loops of the same server, and an engine fitted to those alone. Prints
+how far each kind of prediction is off and writes judged.csv, a row a run; with targets, the rate
+with 90 % of requests within them, measured and predicted. Nothing is fitted to these runs, and
+acceptance is that of the closed loops.
 """
 
 import argparse
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,13 +30,6 @@ from specmodel.serving.requests import Arrivals, Lengths, Requests
 from specmodel.serving.study import Study
 from specmodel.serving.trial import Trial
 
-LENGTHS = Lengths(
-    prompt_tokens=24, output_tokens=24, prompt_spread=0.3, output_spread=0.3, longest=64
-)
-"""Of the requests that were asked for."""
-COUNT, MAX_RUNNING, TOKEN_BUDGET, BLOCK = 200, 16, 512, 128
-"""Requests of a run; running requests, tokens of a step and of a block, as vLLM is told."""
-LIMITS = (("max_running", MAX_RUNNING), ("token_budget", TOKEN_BUDGET), ("block_size", BLOCK))
 LUCKS = 8
 """Draws of acceptance over which a simulated run is averaged [-]."""
 RUN = ["draft_length", "request_rate", "seed", "repeat"]
@@ -43,21 +38,21 @@ RUN = ["draft_length", "request_rate", "seed", "repeat"]
 
 def study(folder: Path, draft_length: int) -> Study:
     """Return what is simulated: the engine as fitted to closed loops, with their acceptance."""
-    deployment, _ = deploy(
-        target=f"{folder}/target/config.json",
-        drafter=drafter_named(folder) if draft_length else None,
-        hardware=f"{folder}/cpu.toml",
-        stack="torch",
-        engine=f"{folder}/engine.toml",
-    )
+    told = json.loads((folder / "load.json").read_text(encoding="utf-8"))
+    where: dict[str, Any] = {
+        name: value.format(folder=folder) if isinstance(value, str) else value
+        for name, value in told["deployment"].items()
+    }
+    where |= {"drafter": drafter_named(folder)} if draft_length else {}
+    deployment, _ = deploy(**where)
     rates = closed_acceptance(folder, draft_length)
     return Study(
         deployment=deployment,
         acceptance=Acceptance(acceptance_by_position=rates or [0.0]),
         max_draft_length=draft_length,
-        lengths=LENGTHS,
-        num_requests=COUNT,
-        limits=LIMITS,
+        lengths=Lengths(**told["lengths"]),
+        num_requests=told["requests"],
+        limits=tuple(told["limits"].items()),
     )
 
 
@@ -108,7 +103,10 @@ def simulated(case: Study, draft_length: int, requests: Requests) -> pd.DataFram
 
 def added_time(folder: Path, case: Study, draft_length: int) -> float:
     """Return what a first token of one user took in closed loops beyond its simulation [s]."""
-    table = pd.read_csv(folder / f"served.{draft_length}.csv")
+    path = folder / f"served.{draft_length}.csv"
+    if not path.is_file():
+        return 0.0
+    table = pd.read_csv(path)
     alone = table[table["concurrency"] == 1].iloc[0]
     of_one = Lengths(prompt_tokens=alone["prompt_length"], output_tokens=alone["output_length"])
     one = replace(case, lengths=of_one, num_requests=20)

@@ -223,10 +223,10 @@ def step_times(
         speculating_chance=chance,
     )
     forward = known.plain_pass if known else target_pass(d, plain, only)
-    forward = forward if known else _launched(d, forward, B, B)
+    forward = forward if known else launched(d, forward, B, B)
     is_tree = (gamma > 0) & ((verify_tokens != gamma + 1) | (deployment.tree_width > 1))
     tokens = verified.tokens_per_sequence
-    speculating = _launched(d, target_pass(d, verified, only), B, B * tokens)
+    speculating = launched(d, target_pass(d, verified, only), B, B * tokens)
     is_idle, parts = gamma == 0, [*drafter.passes(gamma, verify_tokens)]
     if d.runs_idle_drafter and is_idle.any():
         parts.append(replace(drafter.idle_pass, count=np.asarray(is_idle, dtype=float)))
@@ -244,8 +244,11 @@ def step_times(
         )
         model, host = part.architecture, part.host_passes
         each = draft_pass(deployment, model, sequences, part.part, host, only)
-        drafted_by = model if part.part == "layers" else None
-        drafting.append(DraftTime(part, _launched(d, each, B, B * tokens, drafted_by)))
+        has_layers = part.part == "layers"
+        pieces = model if has_layers and drafter.drafting in d.engine.in_pieces else None
+        is_eager = has_layers and drafter.drafting in d.engine.one_by_one
+        each = launched(d, each, B, B * tokens, in_pieces=pieces, is_eager=is_eager)
+        drafting.append(DraftTime(part, each))
     if errors:
         common = errors.deployment
         forward = forward.scaled(errors.forward, common)
@@ -275,26 +278,24 @@ to 77 ms for a step of Qwen3-30B-A3B on H200 (vLLM 0.24), 14.4 for 16 layers of 
 """
 
 
-def _launched(
+def launched(
     deployment: Deployment,
     time: PassTime,
     requests: FloatArray,
     tokens: FloatArray,
-    drafted_by: Architecture | None = None,
+    *,
+    in_pieces: Architecture | None = None,
+    is_eager: bool = False,
 ) -> PassTime:
     """Return a pass with the time of a host that launches what no graph of the engine holds.
 
-    `drafted_by` is a drafter whose layers run, from graphs in pieces or none perhaps.
+    Layers of a model `in_pieces` run from graphs of all but their attention, as far as graphs go.
     """
     limit = deployment.graph_limit
     if limit is None:
         return time
-    is_beyond, pieces = limit.is_beyond(requests, tokens, deployment.layout.replicas), 0.0
-    if drafted_by is not None:
-        engine, drafting = deployment.engine, deployment.drafter.drafting
-        is_beyond = is_beyond | (drafting in engine.one_by_one)
-        if drafting in engine.in_pieces:
-            pieces = drafted_by.num_layers * LAUNCHES_OF_PIECES
+    is_beyond = limit.is_beyond(requests, tokens, deployment.layout.replicas) | is_eager
+    pieces = in_pieces.num_layers * LAUNCHES_OF_PIECES if in_pieces else 0.0
     if not (pieces or is_beyond.any()):
         return time
     each = time.launches() * (UNCOMPILED if limit.count == 0 else 1.0)

@@ -6,10 +6,11 @@ import numpy as np
 
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import draft_pass, target_pass
+from specmodel.cost.latency import draft_pass, launched, target_pass
 from specmodel.cost.passes import PassTime
 from specmodel.layers.batch import SequenceGroup, sequence_group
 from specmodel.machines.hardware import HardwareProfile
+from specmodel.models.architecture import Architecture
 
 
 def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
@@ -26,19 +27,53 @@ def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
     first chunk anew), eight chunks of 65,536 take 2, 4 and 14 %.
     """
     tokens = check("prompt_length", prompt_length, minimum=1)
-    return waiting(deployment, target_pass(deployment, _prompts(deployment, tokens)))
+    return waiting(deployment, read_by_target(deployment, (whole_prompts(deployment, tokens),)))
 
 
 def draft_prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime | None:
     """Return the time of the pass in which a draft model, no head, reads a prompt."""
+    read = read_by_drafter(deployment, (whole_prompts(deployment, prompt_length),))
+    return waiting(deployment, read) if read else None
+
+
+def read_by_target(
+    deployment: Deployment, prompts: tuple[SequenceGroup, ...], beside: Numeric = 0.0
+) -> PassTime:
+    """Return the target's pass over prompts, launched with so many tokens beside them.
+
+    vLLM's whole graphs hold steps in which all requests decode alike; with prompts a pass runs from
+    graphs in pieces up to the same number of tokens, and above from none. What SGLang does with
+    prompts is not told by its limit, which counts requests.
+    """
+    read = target_pass(deployment, prompts)
+    return _launched(deployment, read, deployment.target, prompts, beside)
+
+
+def read_by_drafter(deployment: Deployment, prompts: tuple[SequenceGroup, ...]) -> PassTime | None:
+    """Return the pass in which a draft model reads prompts; that of a head is left out."""
     drafter = deployment.drafter
-    if drafter.is_head or drafter.is_lookup:
+    if drafter.is_head or drafter.is_lookup or not drafter.architectures:
         return None
-    prompts = _prompts(deployment, prompt_length)
-    return waiting(deployment, draft_pass(deployment, drafter.architectures[0], prompts))
+    model = drafter.architectures[0]
+    return _launched(deployment, draft_pass(deployment, model, prompts), model, prompts, 0.0)
 
 
-def _prompts(deployment: Deployment, tokens: Numeric) -> SequenceGroup:
+def _launched(
+    deployment: Deployment,
+    read: PassTime,
+    model: Architecture,
+    prompts: tuple[SequenceGroup, ...],
+    beside: Numeric,
+) -> PassTime:
+    limit = deployment.graph_limit
+    if limit is None or limit.unit != "token":
+        return read
+    tokens = sum((p.batch_size * p.tokens_per_sequence for p in prompts), np.asarray(beside))
+    return launched(deployment, read, tokens, tokens, in_pieces=model)
+
+
+def whole_prompts(deployment: Deployment, tokens: Numeric) -> SequenceGroup:
+    """Return a prompt of so many tokens for each replica."""
     return sequence_group(
         batch_size=deployment.layout.replicas, tokens_per_sequence=tokens, logits_per_sequence=1
     )

@@ -13,7 +13,12 @@ from specmodel.cost.deploying import resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import StepTimes, step_times
 from specmodel.cost.passes import PassTime
-from specmodel.cost.prefill import carried_prefill, draft_prefill_pass, prefill_pass
+from specmodel.cost.prefill import (
+    carried_prefill,
+    read_by_drafter,
+    read_by_target,
+    whole_prompts,
+)
 from specmodel.fit.measured.tables import Served
 from specmodel.machines.engine import EngineProfile, Hiding, Overheads, load_engine
 
@@ -32,6 +37,7 @@ class MeasuredSteps:
     verify_time: FloatArray
     draft_time: FloatArray  # of all draft passes of a step [s]
     prefill_time: FloatArray  # of one prompt, by the draft model too if there is one [s]
+    prefill_launches: FloatArray  # of its kernels that no CUDA graph holds [-]
     prefills: FloatArray  # prompts of other requests for each token that a request makes [-]
     draft_passes: FloatArray
     plain_launches: FloatArray  # kernels of a plain pass that no CUDA graph holds [-]
@@ -41,6 +47,7 @@ class MeasuredSteps:
     requests: FloatArray  # of one replica [request]
     tokens_per_step: FloatArray
     is_tree: np.ndarray
+    is_told_to_wait: np.ndarray  # to schedule synchronously
     hides_host: np.ndarray  # in which steps the host works beside the GPU, as engines name it
     is_ratio: np.ndarray  # whether a speedup was measured, and not the time of a step
     measured: FloatArray  # time of a step, plain where nothing is drafted [s], or speedup [-]
@@ -64,9 +71,9 @@ class MeasuredSteps:
         """Return what is predicted if the host works beside the GPU in these steps."""
         engine, gpu = overheads.on_host(), overheads.gpu_time_factor
         busy, kernel_time = gpu * verify_factor, engine.eager_kernel_time
-        verify = PassTime.of(
-            busy * self.verify_time, engine.pass_time, kernel_time * self.verify_launches
-        )
+        waited = self.is_told_to_wait * engine.reject_time  # `EngineProfile.told_to`
+        pass_time = engine.pass_time + waited
+        verify = PassTime.of(busy * self.verify_time, pass_time, kernel_time * self.verify_launches)
         draft = PassTime.of(
             busy * self.draft_time,
             engine.draft_pass_time * self.draft_passes,
@@ -81,17 +88,19 @@ class MeasuredSteps:
         )
         times = StepTimes(
             plain_pass=PassTime.of(
-                gpu * self.plain_time, engine.pass_time, kernel_time * self.plain_launches
+                gpu * self.plain_time, pass_time, kernel_time * self.plain_launches
             ),
             verify_pass=both,
             draft_passes=(),
             speculating_chance=np.ones(()),
             tree_time=np.asarray(busy * engine.tree_time * self.is_tree),
             lookup_time=np.zeros(()),
-            rejection_time=engine.rejection_time(self.draft_length, self.requests),
+            rejection_time=engine.rejection_time(self.draft_length, self.requests) - waited,
             hides_host=hides,
         )
-        prefill = PassTime.of(gpu * self.prefill_time, engine.pass_time)
+        prefill = PassTime.of(
+            gpu * self.prefill_time, engine.pass_time, kernel_time * self.prefill_launches
+        )
         carried = self.prefills * replace(times, plain_pass=prefill).forward_time
         plain = times.forward_time + carried
         step = times.step_time + self.tokens_per_step * carried
@@ -132,10 +141,20 @@ def _alone(row: Served) -> dict[str, Any]:
         "requests": float(deployment.layout.requests_of_replica(points["batch_size"])),
         "tokens_per_step": row.tokens_per_step or 1.0,
         "is_tree": bool(gamma) and bool(deployment.tree_width > 1 or verified != gamma + 1),
+        "is_told_to_wait": _is_told_to_wait(row.deployment),
         "hides_host": deployment.hides_host,
         "is_ratio": row.quantity == "speedup",
         "measured": row.measured,
     }
+
+
+def _is_told_to_wait(values: Mapping[str, Any]) -> bool:
+    return bool(values.get("sync_scheduling")) and _engine(values).hides_host != "none"
+
+
+def _engine(values: Mapping[str, Any]) -> EngineProfile:
+    engine = values["engine"]
+    return engine if isinstance(engine, EngineProfile) else load_engine(engine)
 
 
 def _without_host(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,8 +162,7 @@ def _without_host(values: Mapping[str, Any]) -> dict[str, Any]:
 
     Those of kernels in graphs stay.
     """
-    engine = values["engine"]
-    engine = engine if isinstance(engine, EngineProfile) else load_engine(engine)
+    engine = _engine(values)
     nothing = dict.fromkeys(HOST_SECONDS, 0.0) | {"gpu_time_factor": 1.0}
     nothing |= {"eager_kernel_time": engine.host_speed}
     return {**values, "engine": engine.with_changes("engine", nothing)}
@@ -153,13 +171,15 @@ def _without_host(values: Mapping[str, Any]) -> dict[str, Any]:
 def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[str, float]:
     """Return the time of one prompt [s], and the prefills of others that a token carries [-]."""
     if "prompt_length" not in points:
-        return {"prefill_time": 1.0, "prefills": 0.0}
-    prefill = prefill_pass(deployment, points["prompt_length"]).gpu_time
-    drafts = draft_prefill_pass(deployment, points["prompt_length"])
-    if drafts and points["draft_length"] > 0:
-        prefill = prefill + drafts.gpu_time
-    prefills = carried_prefill(deployment, points, 1.0)
-    return {"prefill_time": float(prefill), "prefills": float(prefills)}
+        return {"prefill_time": 1.0, "prefill_launches": 0.0, "prefills": 0.0}
+    prompts = (whole_prompts(deployment, points["prompt_length"]),)
+    drafts = read_by_drafter(deployment, prompts) if points["draft_length"] > 0 else None
+    reads = [read_by_target(deployment, prompts), *([drafts] if drafts else [])]
+    return {
+        "prefill_time": sum(float(read.gpu_time) for read in reads),
+        "prefill_launches": sum(float(read.launch_time) for read in reads),
+        "prefills": float(carried_prefill(deployment, points, 1.0)),
+    }
 
 
 def fitted_on(rows: Sequence[Served], steps: MeasuredSteps, version: str = "") -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Steady states in closed form: the running batch, TPOT and TTFT that follow from a rate.
 
 Each of the B - 1 others is prefilled once while a request makes its tokens. Prompts that come at
-random share steps: with x prompts a step in the mean, 1 - exp(-x) of the steps have any, and these
-take what prompts cost together once, and what each costs alone for every one.
+random share steps: with x prompts a step in the mean, a step has as many as Poisson's law says.
 """
 
 from dataclasses import dataclass
@@ -14,9 +13,12 @@ from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.serving.requests import Requests
 from specmodel.serving.run import Service
 from specmodel.serving.state import BY_BATCH
+from specmodel.serving.times import TabulatedTimes
 
-_PROMPTS = 400
+_PROMPTS = 100
 """Prompts over which their time is averaged [request]."""
+_COUNTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 32, 64])
+"""Prompts of a step whose time is computed; others lie between, or follow in a line [request]."""
 _FINE = 8
 """Points to a request on which the root is looked for [-]."""
 
@@ -103,30 +105,56 @@ def load_curves(
     by_batch = np.array(drafts.by_batch)
     lengths = by_batch[np.minimum(sizes, len(by_batch) - 1)]
     output = float(requests.output_tokens.mean())
-    step, added, tokens, each = (np.empty(limit) for _ in range(4))
+    step, tokens = np.empty(limit), np.empty(limit)
+    added = np.empty((_COUNTS[-1] + 1, limit))
     every = max(requests.count // _PROMPTS, 1)
     prompts = requests.prompt_tokens[::every][:, None].astype(float)
     for k in np.unique(lengths):
         own = lengths == k
         tokens[own] = float(acceptance.expected_tokens_per_step(k)) if acceptance and k else 1.0
         step[own] = times.step_time(int(k), sizes[own], context)
-        others, seen = np.maximum(sizes[own] - 1, 1), (prompts + 1) / 2
-        one, half = (
-            times.prompt_time(int(k), others, read, seen).mean(axis=0)
-            for read in (prompts, prompts / 2)
-        )
-        added[own], each[own] = one, np.minimum(2 * (one - half), one)
+        others = np.maximum(sizes[own] - 1, 1)
+        added[:, own] = _added_by_count(times, int(k), others, prompts, limits.token_budget)
     alone = times.prompt_time(int(lengths[0]), 0, prompts, (prompts + 1) / 2).mean()
     prompts_a_step = tokens * (sizes - 1) / output
-    share = -np.expm1(-prompts_a_step) if at_random else prompts_a_step
-    added_by_all = share * (added - each) + prompts_a_step * each
-    left = (step**2 + 2 * step * added_by_all + added_by_all * added) / (step + added_by_all) / 2
+    chances = _chances(prompts_a_step) if at_random else _one_by_one(prompts_a_step)
+    by_others, square = (chances * added).sum(axis=0), (chances * added**2).sum(axis=0)
+    left = (step**2 + 2 * step * by_others + square) / (step + by_others) / 2
+    own_beside = (chances[:-1] * added[1:]).sum(axis=0) + chances[-1] * added[-1]
     return LoadCurves(
-        tpot=(step + added_by_all) / tokens,
-        prefill=np.concatenate([[alone], (step + prompts_a_step * each)[:-1] + added[1:]]),
+        tpot=(step + by_others) / tokens,
+        prefill=np.concatenate([[alone], step[:-1] + own_beside[1:]]),
         joining=np.concatenate([[0.0], left[:-1]]),
         output_tokens=output,
     )
+
+
+def _added_by_count(
+    times: TabulatedTimes, length: int, others: FloatArray, prompts: FloatArray, budget: float
+) -> FloatArray:
+    """Return what so many prompts add to a step, by their count from 0 and requests beside [s]."""
+    seen, most = (prompts + 1) / 2, max(budget / prompts.mean(), 1.0)
+    counts = _COUNTS[: np.searchsorted(_COUNTS, most, "right")]
+    found = [times.prompt_time(length, others, n * prompts, seen).mean(axis=0) for n in counts]
+    every = np.arange(_COUNTS[-1] + 1.0)
+    by_size = [np.interp(every, [0, *counts], [0, *of_size]) for of_size in np.array(found).T]
+    beyond = np.maximum(every / counts[-1], 1.0)  # prompts past the budget come in later steps
+    return np.asarray(np.array(by_size).T * beyond[:, None])
+
+
+def _chances(prompts_a_step: FloatArray) -> FloatArray:
+    """Return the chances of prompts in a step by their count from 0, their mean kept [-]."""
+    every = np.arange(_COUNTS[-1] + 1.0)[:, None]
+    counted = np.clip(prompts_a_step, 1e-12, _COUNTS[-1] / 2)
+    logs = every * np.log(counted) - np.cumsum(np.log(np.maximum(every, 1.0)), axis=0)
+    return np.asarray(np.exp(logs - counted) * np.maximum(prompts_a_step / counted, 1.0))
+
+
+def _one_by_one(prompts_a_step: FloatArray) -> FloatArray:
+    """Return the same where each prompt has a step of its own [-]."""
+    found = np.zeros((_COUNTS[-1] + 1, len(prompts_a_step)))
+    found[0], found[1] = 1 - prompts_a_step, prompts_a_step
+    return found
 
 
 def fluid_state(curves: LoadCurves, request_rate: Numeric) -> SteadyState:

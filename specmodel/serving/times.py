@@ -7,7 +7,8 @@ The table is what the simulator's loop reads. A step without prompts is tabulate
 every number of requests and mean context. What chunks of prompts add to it is tabulated by draft
 length, requests, tokens of all chunks and the mean number of entries that such a token sees: of
 several prompts in a step each adds its part of what they would if all were like it. A step of
-nothing but prompts drafts for one request.
+nothing but prompts drafts for one request. Where graphs end at a number of tokens, what chunks add
+jumps with the tokens of the step, so that it is tabulated on both sides.
 """
 
 from dataclasses import dataclass, replace
@@ -17,9 +18,9 @@ import numpy as np
 
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import draft_pass, step_times, target_pass
+from specmodel.cost.latency import step_times
 from specmodel.cost.passes import PassTime
-from specmodel.cost.prefill import waiting
+from specmodel.cost.prefill import read_by_drafter, read_by_target, waiting
 from specmodel.layers.batch import SequenceGroup, sequence_group
 
 ROWS = 96
@@ -35,13 +36,16 @@ class Tables(NamedTuple):
     """Step times as the loop reads them: flat arrays or lists, and their sizes.
 
     `base` is by draft length, requests and row of context, of which `rows_per_token` make a token;
-    `more` by draft length and nodes of requests, chunks' tokens and entries seen.
+    `more` by draft length and nodes of requests, chunks' tokens and entries seen, `lengths` of them
+    for steps of up to `graph_tokens`, and as many for others.
     """
 
     base: Any
     requests: int
     rows: int
     rows_per_token: float
+    lengths: int
+    graph_tokens: float
     more: Any
     at_requests: Any
     at_tokens: Any
@@ -62,12 +66,16 @@ class TabulatedTimes:
         What chunks of prompts add, by draft length and three nodes; all of the step where nothing
         decodes [s]. These are requests that decode [request], tokens of all chunks, and entries
         that such a token sees, itself included, in the mean [token].
+    graph_tokens
+        Tokens up to which graphs, in pieces, hold steps with prompts; `more` has a second row for
+        each draft length, of larger steps, where they end [token].
     """
 
     base: FloatArray
     context_step: float
     more: FloatArray
     nodes: tuple[FloatArray, FloatArray, FloatArray]
+    graph_tokens: float = np.inf
 
     @property
     def max_draft_length(self) -> int:
@@ -92,7 +100,9 @@ class TabulatedTimes:
         self, draft_length: int, requests: Numeric, tokens: Numeric, seen: Numeric
     ) -> FloatArray:
         """Return what chunks of so many tokens add, which see so many entries in the mean [s]."""
-        table, found = self.more[draft_length], []
+        size = np.asarray(np.multiply(requests, draft_length + 1) + tokens, dtype=float)
+        is_beyond = np.where(size > self.graph_tokens, len(self.base), 0)
+        place, found = draft_length + is_beyond, []
         for values, given in zip(self.nodes, (requests, tokens, seen), strict=True):
             value = np.clip(given, values[0], values[-1])
             at = np.clip(np.searchsorted(values, value, "right") - 1, 0, len(values) - 2)
@@ -101,7 +111,7 @@ class TabulatedTimes:
         total = 0.0
         for di, dj, dk in np.ndindex(2, 2, 2):
             weight = (a if di else 1 - a) * (b if dj else 1 - b) * (c if dk else 1 - c)
-            total = total + weight * table[i + di, j + dj, k + dk]
+            total = total + weight * self.more[place, i + di, j + dj, k + dk]
         return np.asarray(total)
 
     def flat(self) -> Tables:
@@ -111,7 +121,8 @@ class TabulatedTimes:
             np.ascontiguousarray(each.ravel(), float)
             for each in (self.base, self.more, *self.nodes)
         )
-        return Tables(base, requests, rows, 1 / self.context_step, more, *nodes)
+        lengths, end = len(self.base), float(self.graph_tokens)
+        return Tables(base, requests, rows, 1 / self.context_step, lengths, end, more, *nodes)
 
 
 def mixed_step_time(
@@ -121,8 +132,13 @@ def mixed_step_time(
     draft_length: Numeric,
     context: Numeric,
     prompts: tuple[SequenceGroup, ...] = (),
+    beside: Numeric | None = None,
 ) -> FloatArray:
-    """Return a step of the deployment's program that decodes, with chunks of prompts beside [s]."""
+    """Return a step of the deployment's program that decodes, with chunks of prompts beside [s].
+
+    `beside` are the tokens that decide with those of prompts which graphs hold the step, those of
+    its requests by default [token].
+    """
     gamma = np.asarray(draft_length, dtype=float)
     times = step_times(
         deployment,
@@ -133,30 +149,36 @@ def mixed_step_time(
     )
     if not prompts:
         return times.step_time
-    read = target_pass(deployment, prompts).gpu_time
     plain, verify = (
-        PassTime.of(each.gpu_time + read, each.host_time)
-        for each in (times.plain_pass, times.verify_pass)
+        _with_prompts(
+            deployment, each, prompts, np.multiply(requests, n) if beside is None else beside
+        )
+        for each, n in ((times.plain_pass, 1.0), (times.verify_pass, gamma + 1))
     )
-    beside = replace(times, plain_pass=plain, verify_pass=verify)
-    return beside.step_time + _read_by_drafter(deployment, prompts)
+    mixed = replace(times, plain_pass=plain, verify_pass=verify)
+    return mixed.step_time + _read_by_drafter(deployment, prompts)
 
 
-def prompts_step_time(deployment: Deployment, prompts: SequenceGroup) -> FloatArray:
+def prompts_step_time(
+    deployment: Deployment, prompts: SequenceGroup, beside: Numeric = 0.0
+) -> FloatArray:
     """Return a step of nothing but chunks of prompts [s]."""
-    read = waiting(deployment, target_pass(deployment, (prompts,)))
+    read = waiting(deployment, read_by_target(deployment, (prompts,), beside))
     return read.total_time + _read_by_drafter(deployment, (prompts,))
+
+
+def _with_prompts(
+    deployment: Deployment, time: PassTime, prompts: tuple[SequenceGroup, ...], beside: Numeric
+) -> PassTime:
+    read = read_by_target(deployment, prompts, beside)
+    return PassTime.of(time.gpu_time + read.gpu_time, time.host_time, read.launch_time)
 
 
 def _read_by_drafter(
     deployment: Deployment, prompts: tuple[SequenceGroup, ...]
 ) -> FloatArray | float:
-    """Return the pass in which a draft model reads chunks; of a head it is left out [s]."""
-    drafter = deployment.drafter
-    if drafter.is_head or drafter.is_lookup or not drafter.architectures:
-        return 0.0
-    read = draft_pass(deployment, drafter.architectures[0], prompts)
-    return waiting(deployment, read).total_time
+    read = read_by_drafter(deployment, prompts)
+    return waiting(deployment, read).total_time if read else 0.0
 
 
 def chunks(tokens: FloatArray, seen: FloatArray) -> SequenceGroup:
@@ -205,14 +227,20 @@ def tabulate(
     )
     some = _nodes(max_requests, dense=32, growth=1.07, jumps=jumps)
     tables = [_without_prompts(deployment, k, max_requests, some, step) for k in lengths]
-    more = np.array([_with_prompts(deployment, k, nodes, mean_context) for k in lengths])
-    alone = prompts_step_time(deployment, chunks(nodes[1][:, None], nodes[2]))
-    more[:, 0] = _draft_times(deployment, lengths, np.ones(1), mean_context)[..., None] + alone
+    limit = deployment.graph_limit
+    ends = limit is not None and limit.unit == "token"
+    more, draft = [], _draft_times(deployment, lengths, np.ones(1), mean_context)[..., None]
+    for beside in (-np.inf, np.inf) if ends else (0.0,):  # in graphs and beyond, whatever the size
+        added = [_added(deployment, k, nodes, mean_context, beside) for k in lengths]
+        alone = prompts_step_time(deployment, chunks(nodes[1][:, None], nodes[2]), beside)
+        more.append(np.array(added))
+        more[-1][:, 0] = draft + alone
     return TabulatedTimes(
         base=np.array(tables),
         context_step=step,
-        more=more,
+        more=np.concatenate(more),
         nodes=nodes,
+        graph_tokens=limit.count * deployment.layout.replicas if limit and ends else np.inf,
     )
 
 
@@ -229,11 +257,12 @@ def _without_prompts(
     return np.concatenate([np.zeros((1, ROWS)), np.array(rows).T])
 
 
-def _with_prompts(
+def _added(
     deployment: Deployment,
     draft_length: float,
     nodes: tuple[FloatArray, FloatArray, FloatArray],
     context: float,
+    beside: float,
 ) -> FloatArray:
     """Return what chunks add at nodes, where some request decodes, and 0 where none does [s]."""
     requests, tokens, seen = nodes
@@ -245,6 +274,7 @@ def _with_prompts(
             draft_length=draft_length,
             context=context,
             prompts=prompts,
+            beside=beside,
         )
         for prompts in ((), (group,))
     )
@@ -265,7 +295,8 @@ def drafting_in_full(
     rest = np.array([np.interp(every, some, row) for row in whole[-1] - whole])
     base, more = times.base.copy(), times.more.copy()
     base[:, 1:] += rest[:, :, None]
-    more[:, 0] = more[-1, 0]
+    sides = more.reshape(-1, longest + 1, *more.shape[1:])
+    sides[:, :, 0] = sides[:, -1:, 0]
     return replace(times, base=base, more=more)
 
 
@@ -350,7 +381,9 @@ def prompt_time(tables: Tables, length: int, requests: int, tokens: float, seen:
     c = (seen - sights[k]) / (sights[k + 1] - sights[k])
     c = 0.0 if c < 0 else 1.0 if c > 1 else c
     row, plane = len(sights), len(sights) * len(lengths)
-    at = (length * len(sizes) + i) * plane + j * row + k
+    is_beyond = requests * (length + 1) + tokens > tables.graph_tokens
+    place = length + tables.lengths if is_beyond else length
+    at = (place * len(sizes) + i) * plane + j * row + k
     total, more = 0.0, tables.more
     for corner in range(4):
         di, dj = corner >> 1, corner & 1
