@@ -1,4 +1,4 @@
-"""In which dtype activations meet quantised weights, where nobody says it."""
+"""In which dtype activations meet quantised weights, and caches are, where nobody says it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,6 +6,8 @@ from functools import partial
 from typing import Any
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, check_activations, kernel_dtype
+from specmodel.layers.engines import engine_code
+from specmodel.layers.sparse import SparseAttention
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 
@@ -37,6 +39,21 @@ def with_usual_activations(
     inside: Any = usual(target.expert_dtype, is_given=is_given)
     is_own = inside != target.activation_dtype
     return replace(target, expert_activation_dtype=inside if is_own else None)
+
+
+def with_usual_cache(
+    target: Architecture, hardware: HardwareProfile, stack: str | None, given: Mapping[str, str]
+) -> Architecture:
+    """Return a target whose cache has the dtype that its engine keeps sparse attention's in."""
+    is_narrow = "kv_dtype" not in given and narrows_cache(target, hardware, stack)
+    return replace(target, kv_dtype="fp8") if is_narrow else target
+
+
+def narrows_cache(target: Architecture, hardware: HardwareProfile, stack: str | None) -> bool:
+    """Whether an engine keeps the target's cache in 8 bits on a GPU unless it is told."""
+    is_sparse = any(isinstance(mixer, SparseAttention) for mixer in target.mixers)
+    least = engine_code(stack).sparse_cache_capability
+    return is_sparse and (hardware.compute_capability or 0.0) >= least
 
 
 def _usual(

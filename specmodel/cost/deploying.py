@@ -18,7 +18,7 @@ from specmodel.base.naming import SWITCHES
 from specmodel.base.notes import Note
 from specmodel.base.records import read_numbers
 from specmodel.base.units import NORMAL_80, check
-from specmodel.cost.activations import with_usual_activations
+from specmodel.cost.activations import narrows_cache, with_usual_activations, with_usual_cache
 from specmodel.cost.arguments import DeploymentArguments
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
 from specmodel.cost.kinds import kernels_of, places_taken
@@ -134,7 +134,9 @@ def resolve(
         target = replace(target, layers=tuple(layers))
     target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
     kernels = choose_kernels(hardware, given.get("stack"), engine.stack)
-    target = with_usual_activations(target, hardware, engine.stack or kernels.stack, dtypes)
+    stack = engine.stack or kernels.stack
+    target = with_usual_activations(target, hardware, stack, dtypes)
+    target = with_usual_cache(target, hardware, stack, dtypes)
     drafter = _drafter(given, target).run_by(engine.draft_model_first)
     deployment = Deployment(
         target=target,
@@ -224,7 +226,10 @@ def _defaults_taken(deployment: Deployment, given: Mapping[str, Any]) -> dict[st
     told |= set() if is_recurrent else {"state_rollback", "state_slots"}
     told |= {"state_slots"} if deployment.engine.state_slots else set()
     assumed = {n: value for n, value in values.items() if n not in told and value is not None}
-    if "kv_dtype" in assumed and target.other_kv_dtype not in (None, target.kv_dtype):
+    stack = deployment.engine.stack or deployment.kernels.stack
+    if "kv_dtype" in assumed and narrows_cache(target, deployment.hardware, stack):
+        assumed["kv_dtype"] = Note("engine_kv_dtype", {"dtype": target.kv_dtype, "engine": stack})
+    elif "kv_dtype" in assumed and target.other_kv_dtype not in (None, target.kv_dtype):
         dtypes = {"dtype": assumed["kv_dtype"], "other": target.other_kv_dtype}
         assumed["kv_dtype"] = Note("other_kv_dtype", dtypes)
     return assumed

@@ -51,6 +51,8 @@ class EngineCode:
         Multiples that the model's width and that of an expert's slice are padded to in experts of
         mxfp4, by the major compute capability of the GPU, 0 for all others [-]. Memory counts them;
         times have them already, as kernels were timed padded and are fitted to the sizes told.
+    sparse_cache_capability
+        Compute capability of GPUs from which sparse attention's cache has 8 bits unless told [-].
     """
 
     index_rows: tuple[tuple[int, Rows], ...] = ((9, (1, 2, 4)), (10, None), (0, (1, 2)))
@@ -62,6 +64,7 @@ class EngineCode:
     norm_tokens: float = inf
     norm_models: str = ""
     mxfp4_multiples: tuple[tuple[int, Multiples], ...] = ((0, (1, 1)),)
+    sparse_cache_capability: float = inf
 
     def rows_together(self, compute_capability: float | None) -> Rows:
         """Return the tokens of a sequence that read index keys together on a GPU [token]."""
@@ -126,6 +129,7 @@ _CODES = {
     # All-reduces with norms: FlashInfer's, of as many tokens (`FUSE_ALLREDUCE_MAX_BATCH_SIZE`), by
     # default in models of a list (`_FLASHINFER_ALLREDUCE_FUSION_ARCHS` in
     # ``arg_groups/overrides.py`` of 0.5.23; in ``server_args.py`` of 0.5.9 and 0.5.13).
+    # Caches of sparse attention: "Setting KV cache dtype to ... for DeepSeek DSA", same files.
     "sglang": EngineCode(
         norm_limits=((9.0, _ANY), (10.0, _ANY), (10.3, _ANY), (0, ())),
         norm_tokens=2048.0,
@@ -134,6 +138,7 @@ _CODES = {
         beside_tokens=512.0,
         exchange="copies",
         mxfp4_multiples=((10, (128, 128)), (0, (1, 64))),
+        sparse_cache_capability=10.0,
     ),
     # Shared experts: likewise in CUDA graphs (`maybe_execute_in_parallel` of its
     # ``_torch/modules/multi_stream_utils.py``, which vLLM's of the same name cites).

@@ -223,6 +223,7 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "gpus": _gpus,
     "longest_measured": "{length} (the longest measured; --acceptance typical goes further)",
     "mean_host": "{speed:g} (mean of published hosts)",
+    "engine_kv_dtype": "{dtype} (by default of {engine} for sparse attention on this GPU)",
     "other_kv_dtype": "{dtype} ({other} by hf_quant_config.json, not taken)",
     "dtypes": lambda v: " and ".join(map(str, v["dtypes"])),
     "wider_arithmetic": "{dtype} (no {lacking} peak)",

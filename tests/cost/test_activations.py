@@ -5,8 +5,11 @@ Blackwell; gpt-oss has 16 bits on Blackwell too unless ``moe.activation`` is mxf
 mxfp8 in any case); SGLang 0.5.23, ``quantization/mxfp4.py`` (mxfp8 on Blackwell, else 16 bits).
 """
 
+from typing import Any
+
 import pytest
 
+import specmodel
 from specmodel import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.show.report import behind
@@ -90,3 +93,46 @@ def test_the_first_lines_tell_dtypes_of_quantised_weights_only():
     assert told == "Dtypes: weights fp4 computed in bf16; KV cache bf16."
     (told, *_) = behind(deployed("qwen3-30b-a3b", BLACKWELL, weight_dtype="nvfp4"))
     assert told == "Dtypes: weights fp4 computed in fp4; KV cache bf16."
+
+
+@pytest.mark.parametrize(
+    ("hardware", "stack", "given", "dtype"),
+    [
+        ("b200", "sglang", {}, "fp8"),
+        ("rtx_pro_6000", "sglang", {}, "fp8"),
+        ("h200", "sglang", {}, "bf16"),
+        ("b200", "vllm", {}, "bf16"),
+        ("b200", "sglang", {"kv_dtype": "bf16"}, "bf16"),
+    ],
+)
+def test_sglang_narrows_caches_of_sparse_attention(
+    hardware: str, stack: str, given: dict[str, Any], dtype: str
+) -> None:
+    where: dict[str, Any] = {"tensor_parallel": 8, "engine": stack} | given
+    deployment, _ = deploy(target="glm-5.2", hardware=hardware, **where)
+    assert deployment.target.kv_dtype == dtype
+    dense, _ = deploy(target="deepseek-v3", hardware=hardware, **where)
+    assert dense.target.kv_dtype == given.get("kv_dtype", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("hardware", "gpus", "alone", "sixteen", "prefill"),
+    [
+        ("h200", 8, 3.03, 12.44, 662), ("b200", 8, 2.30, 6.84, 334), ("gb300", 4, 2.78, 8.53, 393),
+    ],
+)  # fmt: skip
+def test_a_benchmark_in_lockstep(
+    hardware: str, gpus: int, alone: float, sixteen: float, prefill: float
+) -> None:
+    """GLM-5.2 in blocks of fp8 by SGLang 0.5.13, five MTP drafts, TPOT and TTFT published [ms].
+
+    The file ``glm-5.2-benchmarks.jsx`` of its documentation at 00081a0; 8,192 tokens for 1,024.
+    """
+    decoding = specmodel.predict(
+        target="glm-5.2", hardware=hardware, drafter="mtp", engine="sglang",
+        weight_dtype="fp8_block", tensor_parallel=gpus, draft_length=5, batch_size=[1, 16],
+        tokens_per_step=5.96, prompt_length=8192, output_length=1024, context_length=8704,
+        lockstep=True,
+    )  # fmt: skip
+    assert 1e3 * decoding.tpot == pytest.approx([alone, sixteen], rel=0.15)
+    assert 1e3 * decoding.prefill_time.max() == pytest.approx(prefill, rel=0.15)
