@@ -12,7 +12,6 @@ def where_options(
     *,
     required: bool = True,
     engine: str = "vllm",
-    has_drafter: bool = True,
     has_start: bool = False,
     has_words: bool = True,
     takes_drafter: bool = True,
@@ -24,12 +23,11 @@ def where_options(
     the question itself takes if not `takes_drafter`. Flags of an engine's start command are taken
     if `has_start`; words are another's if not `has_words`.
     """
-    usual_told = "  [default: the model's usual one]" if required else ""
-    drafters = [option("drafter", usual_told)] if has_drafter else []
+    drafter = option("drafter", "  [default: the model's usual one]" if required else "")
     words = two_words(required=required) if has_words else names_looked_up
     ignore = ignore_option("target", "drafter")
-    usual = [usual_drafter] if has_drafter and required and takes_drafter else []
+    usual = [usual_drafter] if required and takes_drafter else []
     more = (option("engine", f"  [default: {engine}]"), "host_speed", "stack")
     start = [start_flags] if has_start else []
-    named = options(words, "target", *drafters, "hardware", *more, ignore, *start, *usual)
+    named = options(words, "target", drafter, "hardware", *more, ignore, *start, *usual)
     return options(named, own("force", bool, _FORCE, default=None))
