@@ -248,7 +248,9 @@ def _best(rows: list[Row]) -> Row:
 def _alike(rows: list[Row]) -> str:
     """Say which policies may carry as much as the best one."""
     best = _best(rows)
-    names, name = report.alike(best, rows, "simulated"), _named(best["policy"])
+    low, others = best["simulated_low"], (row for row in rows if row is not best)
+    names = listed([r["policy"] for r in others if low and (r["simulated_high"] or 0) >= low])
+    name = _named(best["policy"])
     return f" Runs with other requests do not tell {name} and {names} apart." if names else ""
 
 

@@ -153,7 +153,7 @@ def _curve(spot: Row, prediction: report.Prediction, *, at_best: bool) -> list[R
     """Return the points of the curve of a sweet spot; nothing of too many to tell one by one."""
     curve = ["context_length", *([] if at_best else ["draft_length"])]
     rows = [row for row in prediction.rows() if all(row[name] == spot[name] for name in curve)]
-    rows = [row for row in rows if row["fits"]] or rows
+    rows = report.fitting(rows)
     return rows if len(_drafts(rows)) <= _MOST_JUDGED else []
 
 

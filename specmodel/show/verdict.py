@@ -70,7 +70,7 @@ def answer(
         parts += [component_tables(prediction)] if components else []
         is_long = VERBOSE.get() and not columns
         limits = glossary.limits_told({row["limited_by"] for row in rows} if is_long else set())
-        notes = [_held(prediction, rows)] if at_best else []
+        notes = [report.ended(report.fitting(rows), prediction)] if at_best else []
         notes += [operator.room_told(prediction, rows)] if at_best and VERBOSE.get() else []
         if not columns:
             notes = [*_one_length(prediction, rows), *notes]
@@ -91,17 +91,6 @@ def answer(
         warnings=prediction.warnings,
         case="" if columns else report.heading(prediction.deployment),
     )
-
-
-def _held(prediction: Prediction, rows: list[Row]) -> str:
-    """Say where a CUDA graph, and not acceptance, ends the drafts of a table."""
-    from numpy import array
-
-    kept = [row for row in rows if row["fits"]] or rows
-    drafts = [row for row in kept if row["draft_length"] < prediction.max_draft_length]
-    names = ("batch_size", "verify_tokens")
-    sizes, tokens = (array([row[name] for row in drafts]) for name in names)
-    return str(prediction.deployment.graph_note(sizes, tokens) or "")
 
 
 def _one_length(prediction: Prediction, rows: list[Row]) -> list[str]:
