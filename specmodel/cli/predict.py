@@ -130,7 +130,7 @@ def _side_by_side(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
 
     cases, refused = {}, {}
     for case in _cases(options):
-        name = "{target} with {drafter} on {hardware}".format_map(case)
+        name = case["target"], case["drafter"], case["hardware"]
         try:
             cases[name] = case_from(case)
         except InputError as error:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from specmodel.prediction.case import Case
     from specmodel.prediction.gains import Gain
 
+Named = tuple[str, str, str]
+"""Target, drafter and GPU that name a case."""
 _MOST_JUDGED = 1000
 """Points of a curve that are told one by one as sure or open [-]."""
 
@@ -61,11 +63,11 @@ def _warning_where_it_pays(p: report.Prediction) -> report.Prediction:
 
 
 def side_by_side(
-    cases: Mapping[str, Case], refused: Mapping[str, InputError], interval: bool | None = None
+    cases: Mapping[Named, Case], refused: Mapping[Named, InputError], interval: bool | None = None
 ) -> forms.Answer:
     """Return the sweet spots of the cases that have an answer, and why the others have none.
 
-    Cases are named by target, drafter and GPU; `refused` are those that could not be resolved.
+    `refused` are those that could not be resolved.
     """
     from specmodel.prediction.predicting import predicted
 
@@ -84,7 +86,7 @@ def side_by_side(
             continue
         heading = report.heading(p.deployment)
         predictions[heading] = _warning_where_it_pays(p)
-        named: Row = dict(zip(_NAMES, _split(name), strict=True))
+        named: Row = dict(zip(("target", "drafter", "hardware"), name, strict=True))
         told = {"num_gpus": p.deployment.layout.num_gpus}
         source = {"acceptance": case_of(p).acceptance_told, "case": heading}
         found += [named | told | row | source for row in spots]
@@ -93,7 +95,9 @@ def side_by_side(
     columns = dict.fromkeys(name for row in found for name in row)  # not all know intervals
     found = [{name: row.get(name) for name in columns} for row in found]
     lacking = {
-        name: f"--{error.argument.replace('_', '-')} needs {error.expected}"
+        "{} with {} on {}".format(
+            *name
+        ): f"--{error.argument.replace('_', '-')} needs {error.expected}"
         for name, error in refused.items()
     }
     notes = [
@@ -109,15 +113,6 @@ def side_by_side(
         fields=lambda: {**answer.fields(), "left_out": lacking},
         warnings=[*notes, *(f"{n}: {told}" for n, p in predictions.items() for told in p.warnings)],
     )
-
-
-_NAMES = ("target", "drafter", "hardware")
-
-
-def _split(name: str) -> list[str]:
-    """Return target, drafter and GPU of the name of a case."""
-    target, _, rest = name.partition(" with ")
-    return [target, *rest.split(" on ")]
 
 
 def verdict(rows: list[Row], prediction: report.Prediction, *, at_best: bool = False) -> str:
