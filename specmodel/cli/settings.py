@@ -208,6 +208,19 @@ def options(*names: str | Add, **changes: Any) -> Add:
     return add
 
 
+def changed(change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> Add:
+    """Give a command its options by name as a function changes them."""
+
+    def add(command: Any) -> Any:
+        @wraps(command)
+        def run(**options: Any) -> Any:
+            return command(**change(options))
+
+        return run
+
+    return add
+
+
 def ignore_option(*names: str) -> Add:
     """Add the option that leaves keys out of the ``config.json`` files that some options name."""
     words = "Read config.json as if this key, which may change the shape, was not in it."
@@ -271,25 +284,19 @@ def detail_options(*, lists: Iterable[str] = (), of: str = "") -> Add:
     )
     changes = own("set", "KEY=VALUE", words, to="changes", multiple=True)
     detail = [option(name, **listed.get(name, {})) for name in _DETAIL]
-    return options(*detail, changes, _set_apart(SETTABLE_OF[of]) if of else lambda run: run)
+    return options(
+        *detail, changes, *([changed(partial(_set_apart, SETTABLE_OF[of]))] if of else [])
+    )
 
 
-def _set_apart(names: tuple[str, ...]) -> Add:
-    """Give a command what --set says of its own settings as arguments by name."""
+def _set_apart(names: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with what --set says of these settings as options by name."""
+    from specmodel.cost.usual import literal
 
-    def add(command: Any) -> Any:
-        @wraps(command)
-        def run(*, changes: tuple[str, ...], **options: Any) -> Any:
-            from specmodel.cost.usual import literal
-
-            pairs = {text: text.partition("=") for text in changes}
-            own = {text: key.strip() for text, (key, _, _) in pairs.items() if key.strip() in names}
-            options |= {key: literal(pairs[text][2].strip()) for text, key in own.items()}
-            return command(changes=tuple(t for t in changes if t not in own), **options)
-
-        return run
-
-    return add
+    pairs = {text: text.partition("=") for text in options["changes"]}
+    own = {text: key.strip() for text, (key, _, _) in pairs.items() if key.strip() in names}
+    options |= {key: literal(pairs[text][2].strip()) for text, key in own.items()}
+    return options | {"changes": tuple(t for t in options["changes"] if t not in own)}
 
 
 def overwrite_option() -> Add:

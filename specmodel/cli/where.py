@@ -1,9 +1,9 @@
 """The options that say what runs where, with the words and flags that stand for them."""
 
-from specmodel.cli.settings import Add, ignore_option, option, options, own
+from specmodel.cli.settings import Add, changed, ignore_option, option, options, own
 from specmodel.cli.start_command import start_flags
-from specmodel.cli.taken import usual_drafter
-from specmodel.cli.words import names_looked_up, two_words
+from specmodel.cli.taken import with_usual_drafter
+from specmodel.cli.words import named, two_words
 
 _FORCE = "Take what no machine or model is likely to have."
 
@@ -24,10 +24,10 @@ def where_options(
     if `has_start`; words are another's if not `has_words`.
     """
     drafter = option("drafter", "  [default: the model's usual one]" if required else "")
-    words = two_words(required=required) if has_words else names_looked_up
+    words = two_words(required=required) if has_words else changed(named)
     ignore = ignore_option("target", "drafter")
-    usual = [usual_drafter] if required and takes_drafter else []
+    usual = [changed(with_usual_drafter)] if required and takes_drafter else []
     more = (option("engine", f"  [default: {engine}]"), "host_speed", "stack")
-    start = [start_flags] if has_start else []
-    named = options(words, "target", drafter, "hardware", *more, ignore, *start, *usual)
-    return options(named, own("force", bool, _FORCE, default=None))
+    start = [start_flags()] if has_start else []
+    where = options(words, "target", drafter, "hardware", *more, ignore, *start, *usual)
+    return options(where, own("force", bool, _FORCE, default=None))
