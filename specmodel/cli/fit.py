@@ -319,7 +319,6 @@ def _lengths(runs: Sequence[measured.Run]) -> list[str]:
 @own("stack", "NAME", "Whose kernels.  [default: the table's]")
 @own("max_error", float, "Status 1 if a component's mean error is above.")
 @own("figure", "FILE", "Predicted against measured: PNG, PDF or SVG.")
-@own("with_fallbacks", bool, "Judge fallback kernels too.")
 def check(profile: str | None, measurements: str | None, **options: Any) -> None:
     """Judge a hardware profile by a table of timings, or whole engines.
 
@@ -344,7 +343,7 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
     asked = options | {"profile": profile, "json": options["as_json"]}
     asked = {name: value for name, value in asked.items() if value is not False}
     if options["serving"] is not None:
-        refuse_given(asked, ["profile", "stack", "with_fallbacks"], "none with --serving")
+        refuse_given(asked, ["profile", "stack"], "none with --serving")
         error = _judge_engines(options)
     else:
         refuse_given(asked, ["json", "ttft"], "--serving FILE with it")
@@ -364,8 +363,7 @@ def _judge_kernels(profile: str, measurements: str, options: dict[str, Any]) -> 
 
     hardware = machines.load_hardware(profile, "profile")
     table = measure.read_measurements(measurements)
-    with_fallbacks = options["with_fallbacks"]
-    rows = predict_measured(table, hardware, options["stack"], with_fallbacks=with_fallbacks)
+    rows = predict_measured(table, hardware, options["stack"])
     errors = error_table(rows)
     if options["figure"] is not None:
         save_figure("predicted_against_measured", rows, options["figure"])

@@ -306,8 +306,7 @@ def _parquet_file(plan: Plan, working: Path) -> Iterator[Callable[[pa.Table], No
             if shutil.disk_usage(working.parent).free < need:
                 raise OSError(errno.ENOSPC, "")
             if not writers:
-                options = parquet_options(plan.telling, table.schema)
-                writer = pq.ParquetWriter(file, table.schema, **options)
+                writer = pq.ParquetWriter(file, table.schema, **parquet_options(table.schema))
                 writers.append(opened.enter_context(writer))
             writers[0].write_table(table)
 
