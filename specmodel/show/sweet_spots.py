@@ -137,10 +137,11 @@ def verdict(rows: list[Row], prediction: report.Prediction, *, at_best: bool = F
     ends = _peak_ends(best)
     drawn = f"; 80 % of draws peak at {ends}" if ends else ""
     near = f"{best['peak_speedup'] / 2**0.5:.2f}x (0.71 of the peak) or more at"
+    peak_range = ranges_text([(best["near_peak_first"], best["near_peak_last"])])
     return (
         f"Speculation {pays} most at {where}: {best['peak_speedup']:.2f}x{sure}. It"
         f" {told}{each}; its speedup is {near}"
-        f" {_near_peak(best)}{drawn}. Considered: up to {best['largest_batch_size']}."
+        f" {peak_range}{drawn}. Considered: up to {best['largest_batch_size']}."
     )
 
 
@@ -244,10 +245,6 @@ def _typical(acceptance: str) -> str:
     """Return the mark of a row whose acceptance is that of typical heads."""
     level = acceptance.partition(":")[0]
     return f" ({level})" if level.startswith("typical") else ""
-
-
-def _near_peak(row: Row) -> str:
-    return ranges_text([(row["near_peak_first"], row["near_peak_last"])])
 
 
 def _peak_ends(row: Row) -> str:
