@@ -30,11 +30,8 @@ def part_columns(part: Part, dtype: type[np.floating[Any]] = np.float64) -> dict
     prediction, found = part.predict(), dict[str, Column]()
     for name in part.columns:
         values = _column(prediction, part, name)
-        found[name] = np.empty(part.num_points, _dtype(name, values, dtype))
-        # converted before they are repeated: most depend on few axes
-        axes = (slice(1) if stride == 0 else slice(None) for stride in values.strides)
-        short = values[tuple(axes)].astype(found[name].dtype)
-        np.copyto(found[name].reshape(prediction.evaluation.shape), short)
+        every = np.broadcast_to(values, prediction.evaluation.shape)
+        found[name] = every.astype(_dtype(name, values, dtype), order="C").ravel()
     return found
 
 
