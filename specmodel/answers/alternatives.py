@@ -266,7 +266,7 @@ def listed(name: str, values: Any) -> list[Any]:
     listed = list(values) if isinstance(values, list | tuple | range) else [values]
     if isinstance(values, np.ndarray):
         listed = np.ravel(values).astype(int).tolist()
-    if len({map(str, listed)}) < 1 or len({*map(str, listed)}) < len(listed):
+    if not listed or len({*map(str, listed)}) < len(listed):
         raise InputError(name, values, "alternatives, each once")
     return listed
 

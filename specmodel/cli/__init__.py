@@ -13,12 +13,14 @@ _PLAIN = {"√": "sqrt ", "×": "x", "–": "-", "…": "..."}
 
 
 def run() -> int:
-    """Run as the program ``specmodel``; Ctrl-C and SIGTERM end it without a traceback."""
+    """Run as the program ``specmodel``; Ctrl-C, SIGTERM and SIGHUP end it without a traceback."""
     import codecs
     import gc
 
-    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _interrupt)
+    for name in ("SIGTERM", "SIGHUP"):  # the latter not on Windows
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     _open_closed_streams()
     codecs.register_error("plain", _plain)  # type: ignore[arg-type] # nothing is read
     for stream in (sys.stdout, sys.stderr):
@@ -43,10 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return carry_out(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
         return 130
-
-
-def _interrupt(_signal: int, _frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _open_closed_streams() -> None:

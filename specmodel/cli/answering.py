@@ -97,8 +97,8 @@ def progress_bar(length: int, label: str = "Replaying", **settings: Any) -> Any:
 
 
 @contextmanager
-def told_progress(length: int, label: str, of: str) -> Iterator[Callable[[int], None]]:
-    """Show how much is done: as a bar, or where nobody watches in a line every ten seconds."""
+def told_progress(length: int, of: str) -> Iterator[Callable[[int], None]]:
+    """Show how much is served: as a bar, or where nobody watches in a line every ten seconds."""
     began = time.monotonic()
     done, due = 0, began + _LINES
 
@@ -107,11 +107,11 @@ def told_progress(length: int, label: str, of: str) -> Iterator[Callable[[int], 
         bar.update(more)
         done, now = done + more, time.monotonic()
         if now >= due and not sys.stderr.isatty():
-            told = f"{label}: {done} of about {max(length, done)} {of}, {now - began:.0f} s"
+            told = f"Serving: {done} of about {max(length, done)} {of}, {now - began:.0f} s"
             click.echo(told, err=True)
             due = now + _LINES
 
-    with progress_bar(length, label) as bar:
+    with progress_bar(length, "Serving") as bar:
         yield tell
 
 

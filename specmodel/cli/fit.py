@@ -23,17 +23,8 @@ from specmodel.cli.helping import GroupedCommand, WholeList
 from specmodel.cli.settings import check_free, overwrite_option, own, refuse_inputs
 from specmodel.cli.where import where_options
 from specmodel.fit import measured
-from specmodel.show import accepted, forms, judged, report
+from specmodel.show import accepted, fitted, forms, judged, report
 from specmodel.show.assumed import assumed_text, what_if_text
-from specmodel.show.fitted import (
-    fit_warnings_text,
-    kernels_text,
-    moved_text,
-    run_notes,
-    runs_table,
-    speedups_text,
-    unlike_texts,
-)
 
 _UNTOLD = "what the files do not tell: a name or path"
 _NOT_TYPED_ON = (
@@ -105,7 +96,7 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
     source = options["source"] or f"{_named(measurements)}, measured on {device}"
     record = fit.fitted_stack(fits, version=version, source=source, date=date.today().isoformat())
     write_text(output, with_stack(text, stack, record))
-    click.echo(f"{kernels_text(fits)}\n\nWritten: {output}, [fitted.{stack}]")
+    click.echo(f"{fitted.kernels_text(fits)}\n\nWritten: {output}, [fitted.{stack}]")
 
 
 @fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)
@@ -243,11 +234,11 @@ def _from_runs(
         opening.append(f"Weights in {dtype}, as the name {options['target']} tells; {takes}.")
     parts = [
         "\n".join(map(wrap, opening)),
-        runs_table(runs, update),
-        speedups_text(update, rows),
-        "\n".join(map(wrap, [*run_notes(runs, rows), *unlike_texts(update)])),
-        fit_warnings_text(update, deployment, runs, rows),
-        "" if any(told.is_refused for told in update.fit_warnings) else moved_text(update),
+        fitted.runs_table(runs, update),
+        fitted.speedups_text(update, rows),
+        "\n".join(map(wrap, [*fitted.run_notes(runs, rows), *fitted.unlike_texts(update)])),
+        fitted.fit_warnings_text(update, deployment, runs, rows),
+        "" if any(told.is_refused for told in update.fit_warnings) else fitted.moved_text(update),
         assumed_text({n: v for n, v in assumed.items() if n not in ("engine", "host_speed")}),
     ]
     return update, "\n\n".join(filter(None, parts))
@@ -328,7 +319,6 @@ def _lengths(runs: Sequence[measured.Run]) -> list[str]:
 @own("stack", "NAME", "Whose kernels.  [default: the table's]")
 @own("max_error", float, "Status 1 if a component's mean error is above.")
 @own("figure", "FILE", "Predicted against measured: PNG, PDF or SVG.")
-@own("with_fallbacks", bool, "Judge fallback kernels too.")
 def check(profile: str | None, measurements: str | None, **options: Any) -> None:
     """Judge a hardware profile by a table of timings, or whole engines.
 
@@ -353,7 +343,7 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
     asked = options | {"profile": profile, "json": options["as_json"]}
     asked = {name: value for name, value in asked.items() if value is not False}
     if options["serving"] is not None:
-        refuse_given(asked, ["profile", "stack", "with_fallbacks"], "none with --serving")
+        refuse_given(asked, ["profile", "stack"], "none with --serving")
         error = _judge_engines(options)
     else:
         refuse_given(asked, ["json", "ttft"], "--serving FILE with it")
@@ -373,8 +363,7 @@ def _judge_kernels(profile: str, measurements: str, options: dict[str, Any]) -> 
 
     hardware = machines.load_hardware(profile, "profile")
     table = measure.read_measurements(measurements)
-    with_fallbacks = options["with_fallbacks"]
-    rows = predict_measured(table, hardware, options["stack"], with_fallbacks=with_fallbacks)
+    rows = predict_measured(table, hardware, options["stack"])
     errors = error_table(rows)
     if options["figure"] is not None:
         save_figure("predicted_against_measured", rows, options["figure"])

@@ -137,7 +137,7 @@ def load(**options: Any) -> Answer:
         with searching(options, len(question.policies)) as how:
             return loads.answer(question.answered(**how))
     refuse_given(options, ("workers", "scheduler"), FOR_LARGEST)
-    with told_progress(len(question.loads) * len(question.policies), "Serving", "runs") as tell:
+    with told_progress(len(question.loads) * len(question.policies), "runs") as tell:
         return loads.answer(question.answered(progress=tell))
 
 
@@ -150,7 +150,7 @@ def searching(options: Mapping[str, Any], pieces: int) -> Iterator[dict[str, Any
         usual = "2 runs of 1000 requests at each rate by default, not 5 of 2000"
         echo_warnings([f"without numba this takes minutes, with {usual}: {install('fast')}"])
     workers = 1 if options["workers"] is None else options["workers"]
-    with told_progress(_RATES_TRIED * pieces, "Serving", "rates tried") as tell:
+    with told_progress(_RATES_TRIED * pieces, "rates tried") as tell:
         yield {"workers": workers, "client": options["scheduler"], "progress": tell}
 
 

@@ -14,9 +14,8 @@ from specmodel.algebra.acceptance import typed_contexts, typed_rates
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import check_points, parse_numbers, parse_values
 from specmodel.base.units import parse_seconds
-from specmodel.cli.settings import OPTIONS, SHARE, TIME, flag
+from specmodel.cli.settings import OPTIONS, SHARE, flag
 from specmodel.cost.deploying import NAMES
-from specmodel.cost.layouts import HELD_REQUESTS
 from specmodel.cost.usual import literal, what_ifs
 from specmodel.prediction.case import ACCEPTANCE, Case, case_of
 
@@ -34,12 +33,12 @@ _PARSERS: dict[Any, Callable[[str, str], Any]] = {
     "RATES": lambda _argument, text: typed_rates(text)[0],
     "PAIRS": lambda _argument, text: typed_contexts(text),
 }
-"""How a list of values is read, by the kind of its option; times by `_times`, others as words."""
+"""How a list of values is read, by the kind of its option; others as words."""
 
 
-def case_from(options: dict[str, Any], requests: int = HELD_REQUESTS) -> Case:
-    """Return the case that options ask about; so many requests must fit where GPUs are not told."""
-    return case_of(arguments_from(options), is_drafting=False, requests=requests)
+def case_from(options: dict[str, Any]) -> Case:
+    """Return the case that options ask about."""
+    return case_of(arguments_from(options), is_drafting=False)
 
 
 def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
@@ -75,8 +74,7 @@ def axes_from(options: dict[str, Any]) -> dict[str, Any]:
     axes: dict[str, Any] = {}
     for name, text in options.items():
         if name != "changes":
-            kind = OPTIONS[name][0]
-            parse = _times if kind is TIME else _PARSERS.get(kind, _words)
+            parse = _PARSERS.get(OPTIONS[name][0], _words)
             axes[name] = None if text is None else parse(name, text)
     for key, value in what_ifs(options["changes"]).items():
         if key == "lookup_time":

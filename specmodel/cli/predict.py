@@ -99,9 +99,7 @@ def _how(view: str, options: dict[str, Any]) -> dict[str, Any]:
     others = [name for name in _HOW["verdict"] if name not in known]
     typed = {name: options.pop(name) for name in _HOW["verdict"]}
     refuse_given({n: v for n, v in typed.items() if v}, others, f"none with --view {view}")
-    return {name: typed[name] for name in known if typed[name] not in (None, False)} | (
-        {"interval": False} if "interval" in known and typed["interval"] is False else {}
-    )
+    return {name: typed[name] for name in known if typed[name] is not None}
 
 
 def _plain(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
@@ -130,7 +128,7 @@ def _side_by_side(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
 
     cases, refused = {}, {}
     for case in _cases(options):
-        name = "{target} with {drafter} on {hardware}".format_map(case)
+        name = case["target"], case["drafter"], case["hardware"]
         try:
             cases[name] = case_from(case)
         except InputError as error:

@@ -1,6 +1,5 @@
 """Options: those that several commands share, and how a command declares its own."""
 
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -22,31 +21,6 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic in newer click
-    """A time with its unit, such as 50us, or in seconds [s]; from `unit_from` on with a unit."""
-
-    name = "time"
-
-    def __init__(self, unit_from: float = math.inf) -> None:
-        self.unit_from = unit_from
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the seconds of what was typed."""
-        from specmodel.base.units import parse_seconds  # which imports what help does not need
-
-        try:
-            seconds = float(value)
-        except ValueError:
-            seconds = math.inf
-        if seconds >= self.unit_from:
-            return parse_seconds(str(param and param.name), str(value))
-        return seconds
-
-
-TIME = Seconds(unit_from=1.0)
-"""A short time."""
-
-
 class _Share(click.types.FloatParamType):
     """A share of 1, which may be typed in per cent [-]."""
 
@@ -59,7 +33,7 @@ class _Share(click.types.FloatParamType):
 
 
 SHARE = _Share()
-_Options = dict[str, tuple[type | str | Seconds | _Share, str]]
+_Options = dict[str, tuple[type | str | _Share, str]]
 
 _CASE: _Options = {
     "target": (
@@ -234,6 +208,19 @@ def options(*names: str | Add, **changes: Any) -> Add:
     return add
 
 
+def changed(change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> Add:
+    """Give a command its options by name as a function changes them."""
+
+    def add(command: Any) -> Any:
+        @wraps(command)
+        def run(**options: Any) -> Any:
+            return command(**change(options))
+
+        return run
+
+    return add
+
+
 def ignore_option(*names: str) -> Add:
     """Add the option that leaves keys out of the ``config.json`` files that some options name."""
     words = "Read config.json as if this key, which may change the shape, was not in it."
@@ -283,40 +270,33 @@ def acceptance_options(*, one_length: bool = True) -> Add:
     return options(*(option(name, more.get(name, "")) for name in _ACCEPTANCE))
 
 
-def detail_options(*, has_drafter: bool = True, lists: Iterable[str] = (), of: str = "") -> Add:
+def detail_options(*, lists: Iterable[str] = (), of: str = "") -> Add:
     """Add what says how the target runs: parallelism, dtypes, routing, --set.
 
     `lists` names those that take a list, as text; `of` is a command that --set has settings of.
     """
     listed: dict[str, Any] = {name: {"type": str, "metavar": "LIST"} for name in lists}
-    records = "engine, target or drafter" if has_drafter else "engine or target"
     words = (
-        f"What if: a field of hardware, {records} (specmodel list NAME has them), e.g."
-        " hardware.memory.peak_bytes_per_s=6e12 or target.experts_per_token=4"
+        "What if: a field of hardware, engine, target or drafter (specmodel list NAME has them),"
+        " e.g. hardware.memory.peak_bytes_per_s=6e12 or target.experts_per_token=4"
         + (",8, each an alternative" if listed else "")
         + f". Also {', '.join([*SETTABLE, *SETTABLE_OF.get(of, ())])}."
     )
     changes = own("set", "KEY=VALUE", words, to="changes", multiple=True)
     detail = [option(name, **listed.get(name, {})) for name in _DETAIL]
-    return options(*detail, changes, _set_apart(SETTABLE_OF[of]) if of else lambda run: run)
+    return options(
+        *detail, changes, *([changed(partial(_set_apart, SETTABLE_OF[of]))] if of else [])
+    )
 
 
-def _set_apart(names: tuple[str, ...]) -> Add:
-    """Give a command what --set says of its own settings as arguments by name."""
+def _set_apart(names: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with what --set says of these settings as options by name."""
+    from specmodel.cost.usual import literal
 
-    def add(command: Any) -> Any:
-        @wraps(command)
-        def run(*, changes: tuple[str, ...], **options: Any) -> Any:
-            from specmodel.cost.usual import literal
-
-            pairs = {text: text.partition("=") for text in changes}
-            own = {text: key.strip() for text, (key, _, _) in pairs.items() if key.strip() in names}
-            options |= {key: literal(pairs[text][2].strip()) for text, key in own.items()}
-            return command(changes=tuple(t for t in changes if t not in own), **options)
-
-        return run
-
-    return add
+    pairs = {text: text.partition("=") for text in options["changes"]}
+    own = {text: key.strip() for text, (key, _, _) in pairs.items() if key.strip() in names}
+    options |= {key: literal(pairs[text][2].strip()) for text, key in own.items()}
+    return options | {"changes": tuple(t for t in options["changes"] if t not in own)}
 
 
 def overwrite_option() -> Add:
@@ -324,13 +304,13 @@ def overwrite_option() -> Add:
     return own("overwrite", bool, "Replace what has that name.")
 
 
-def check_free(output: str, *, overwrite: bool, argument: str = "output") -> None:
+def check_free(output: str, *, overwrite: bool) -> None:
     """Refuse, before anything is computed, a file that cannot be written, or that is there."""
     from specmodel.base.files import check_writable
 
-    check_writable(output, argument)
+    check_writable(output, "output")
     if os.path.isfile(output) and not overwrite:  # noqa: PTH113 - pathlib is slow to import
-        raise InputError(argument, output, "another name, as this file is there, or --overwrite")
+        raise InputError("output", output, "another name, as this file is there, or --overwrite")
 
 
 def refuse_inputs(argument: str, output: str, inputs: Mapping[str, str | None]) -> None:

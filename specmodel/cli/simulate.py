@@ -127,16 +127,12 @@ def _check_files(options: dict[str, Any]) -> None:
         if Path(options["records"]).suffix != ".csv":
             raise InputError("records", options["records"], "a .csv file")
         check_writable(options["records"], "records")
-        names = ("trace", "step_times", "target", "drafter", "hardware", "engine")
-        inputs = {flag(name): options[name] for name in names}
+        inputs = {flag(name): options[name] for name in ("trace", "step_times")}
         inputs |= {
             f"that of --set {text}": text.partition("=")[2]
             for text in options["changes"]
             if text.startswith("popularity=")
         }
-        for policy in (options["policies"] or "").split(","):
-            if policy.startswith("table:"):
-                inputs[f"that of --policy {policy}"] = policy.partition(":")[2]
         refuse_inputs("records", options["records"], inputs)
 
 

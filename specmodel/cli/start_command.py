@@ -7,8 +7,7 @@ engine where none is typed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -59,15 +58,8 @@ _NOT_MODELLED = {
 """Heads that are known by their letters alone."""
 
 
-def start_flags(command: Any) -> Any:
+def start_flags() -> settings.Add:
     """Add the flags to a command with a drafter."""
-
-    @wraps(command)
-    def run(**options: Any) -> Any:
-        flags = {name: options.pop(name) for name in FLAGS}
-        typed = {name: value for name, value in flags.items() if value is not None}
-        return command(**(_filled(options, typed) if typed else options))
-
     short = {
         "speculative_algorithm": "--speculative-algo",
         "speculative_draft_model_path": "--speculative-draft-model",
@@ -77,12 +69,15 @@ def start_flags(command: Any) -> Any:
         for name, (kind, words) in _SGLANG.items()
     )
     vllm = settings.own("speculative_config", "JSON|FILE", _VLLM)
-    add: Callable[[Any], Any] = settings.options(vllm, *sglang)
-    return add(run)
+    return settings.options(vllm, *sglang, settings.changed(_filled))
 
 
-def _filled(options: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
+def _filled(options: dict[str, Any]) -> dict[str, Any]:
     """Return options with what the flags say; an option typed beside them is refused."""
+    flags = {name: options.pop(name) for name in FLAGS}
+    typed = given(flags, flags)
+    if not typed:
+        return options
     first = next(iter(typed))
     is_vllm = first == "speculative_config"
     if is_vllm and len(typed) > 1:

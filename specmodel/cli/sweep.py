@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -95,7 +93,7 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
         expected = f"--yes to compute more than {MOST_WITHOUT_YES:,} points"
         raise InputError("num_points", plan.num_points, expected)
     echo_warnings(plan.skipped, "skipped")
-    with _without_log(), _stopping():
+    with _without_log():
         if output is None:
             for text in sweeps.csv_chunks(plan, **where):
                 click.echo(text, nl=False)
@@ -168,20 +166,6 @@ def _without_log() -> Iterator[None]:
         yield
     finally:
         logging.disable(logging.NOTSET)
-
-
-@contextmanager
-def _stopping() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP, as of a batch system, as Ctrl-C: what was written is kept."""
-    asking = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    if threading.current_thread() is not threading.main_thread():
-        asking = []  # only the main one may say what a signal does
-    before = {each: signal.signal(each, signal.default_int_handler) for each in asking}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 def _rate(num_points: int, start: float) -> str:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from functools import wraps
 from typing import Any
 
 
-def usual_drafter(command: Any) -> Any:
-    """Let a command have the target's usual drafter where none is typed."""
-
-    @wraps(command)
-    def run(**options: Any) -> Any:
-        if options["drafter"] is None and options["target"] and "," not in options["target"]:
-            weights = (options.get("weight_dtype") or "").partition(",")[0]  # several are compared
-            options |= drafter_of(options["target"], weights or None)
-        return command(**options)
-
-    return run
+def with_usual_drafter(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with the target's usual drafter where none is typed."""
+    if options["drafter"] is not None or not options["target"] or "," in options["target"]:
+        return options
+    weights = (options.get("weight_dtype") or "").partition(",")[0]  # several are compared
+    return options | drafter_of(options["target"], weights or None)
 
 
 def drafter_of(target: str, weights: str | None) -> dict[str, Any]:

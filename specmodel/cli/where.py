@@ -1,9 +1,9 @@
 """The options that say what runs where, with the words and flags that stand for them."""
 
-from specmodel.cli.settings import Add, ignore_option, option, options, own
+from specmodel.cli.settings import Add, changed, ignore_option, option, options, own
 from specmodel.cli.start_command import start_flags
-from specmodel.cli.taken import usual_drafter
-from specmodel.cli.words import names_looked_up, two_words
+from specmodel.cli.taken import with_usual_drafter
+from specmodel.cli.words import named, two_words
 
 _FORCE = "Take what no machine or model is likely to have."
 
@@ -12,7 +12,6 @@ def where_options(
     *,
     required: bool = True,
     engine: str = "vllm",
-    has_drafter: bool = True,
     has_start: bool = False,
     has_words: bool = True,
     takes_drafter: bool = True,
@@ -24,12 +23,11 @@ def where_options(
     the question itself takes if not `takes_drafter`. Flags of an engine's start command are taken
     if `has_start`; words are another's if not `has_words`.
     """
-    usual_told = "  [default: the model's usual one]" if required else ""
-    drafters = [option("drafter", usual_told)] if has_drafter else []
-    words = two_words(required=required) if has_words else names_looked_up
+    drafter = option("drafter", "  [default: the model's usual one]" if required else "")
+    words = two_words(required=required) if has_words else changed(named)
     ignore = ignore_option("target", "drafter")
-    usual = [usual_drafter] if has_drafter and required and takes_drafter else []
+    usual = [changed(with_usual_drafter)] if required and takes_drafter else []
     more = (option("engine", f"  [default: {engine}]"), "host_speed", "stack")
-    start = [start_flags] if has_start else []
-    named = options(words, "target", *drafters, "hardware", *more, ignore, *start, *usual)
-    return options(named, own("force", bool, _FORCE, default=None))
+    start = [start_flags()] if has_start else []
+    where = options(words, "target", drafter, "hardware", *more, ignore, *start, *usual)
+    return options(where, own("force", bool, _FORCE, default=None))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import click
@@ -25,46 +25,23 @@ from specmodel.base.naming import (
     is_local,
     known_name,
 )
+from specmodel.cli.settings import Add, changed, options
 
 _ASKED = {"target": "a model", "hardware": "a GPU"}
 
 
-def two_words(*, required: bool = True) -> Callable[[Any], Any]:
+def two_words(*, required: bool = True) -> Add:
     """Let target and GPU stand without their options; either way is refused where both are given.
 
-    Names are looked up as by `names_looked_up`.
+    Names are looked up as by `named`.
     """
-
-    def add(command: Any) -> Any:
-        looked_up = names_looked_up(command)
-
-        @wraps(command)
-        def run(*, words: tuple[str, ...], **options: Any) -> Any:
-            return looked_up(**_with_words(options, words, required=required))
-
-        return click.argument("words", nargs=-1, metavar="[TARGET] [GPU]")(run)
-
-    return add
+    words = click.argument("words", nargs=-1, metavar="[TARGET] [GPU]")
+    return options(words, changed(partial(_with_words, required=required)), changed(named))
 
 
-def names_looked_up(command: Any) -> Any:
-    """Let a command have the names of models and GPUs that are meant by what was typed.
-
-    The command also gets `num_gpus`, the count of ``8xh200`` or None, and `taken`, what to say of
-    the names.
-    """
-
-    @wraps(command)
-    def run(**options: Any) -> Any:
-        return command(**_named(options))
-
-    return run
-
-
-def _with_words(
-    options: dict[str, Any], words: tuple[str, ...], *, required: bool
-) -> dict[str, Any]:
+def _with_words(options: dict[str, Any], *, required: bool) -> dict[str, Any]:
     """Return options with the words in their places."""
+    words = options.pop("words")
     if len(words) > 2:
         raise InputError("words", " ".join(words), "at most two, a model and a GPU")
     for name, word in zip(("target", "hardware"), words, strict=False):
@@ -92,8 +69,11 @@ def _is_gpu(word: str) -> bool:
     return known is not None
 
 
-def _named(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with names looked up, the count of GPUs, and what to say of them."""
+def named(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with the names of models and GPUs that are meant by what was typed.
+
+    And with `num_gpus`, the count of ``8xh200`` or None, and `taken`, what to say of the names.
+    """
     hardware, gpus = options["hardware"], None
     if hardware and "," not in hardware:
         gpus, hardware = counted(hardware)

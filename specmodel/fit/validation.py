@@ -22,25 +22,22 @@ def predict_measured(
     table: pd.DataFrame,
     hardware: HardwareProfile,
     stack: str | None = None,
-    *,
-    with_fallbacks: bool = False,
 ) -> pd.DataFrame:
     """Return the judged rows of a table with their predicted time.
 
-    Rows are judged if their role is "judge" (or "fallback", if asked for), or "fit" where a
-    component has none. Their case is the distribution of tokens over experts, or whether weights or
-    KV are streamed from memory or are so few that the kernel is short. Kernels are those of
-    `stack`, by default of the table's stack if the profile has it.
+    Rows are judged if their role is "judge", or "fit" where a component has none. Their case is the
+    distribution of tokens over experts, or whether weights or KV are streamed from memory or are so
+    few that the kernel is short. Kernels are those of `stack`, by default of the table's stack if
+    the profile has it.
     """
     device = str(table["hardware"].iloc[0])
     if device in list_hardware() and load_hardware(device).name != hardware.name:
         raise InputError("measurements.hardware", device, f"a table of {hardware.name}")
     check_plausible(table, hardware)
     kernels = choose_kernels(hardware, stack, str(table["stack"].iloc[0]))
-    roles = ["judge", "fallback"] if with_fallbacks else ["judge"]
     parts = []
     for kind, dtype, rows in groups(table):
-        judged = judged_rows(rows, roles)
+        judged = judged_rows(rows)
         if len(judged):
             judged = judge(kind, judged, hardware, kernels.parameters(kind, dtype))
             tokens = judged[next(name for name in _TOKENS if name in COLUMNS[kind])]

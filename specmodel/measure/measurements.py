@@ -10,7 +10,7 @@ A machine that slows down slows both alike. The median is then taken of the rati
 by the median reference of the group to give seconds again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -188,9 +188,9 @@ def _fitted_as(kind: str, part: pd.DataFrame) -> pd.Series:
     return pd.Series(names, part.index)
 
 
-def judged_rows(rows: pd.DataFrame, roles: Sequence[str] = ("judge",)) -> pd.DataFrame:
-    """Return the rows with some roles; the fitted rows where there are none."""
-    judged = rows[rows["role"].isin(roles)]
+def judged_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows to judge; the fitted rows where there are none."""
+    judged = rows[rows["role"] == "judge"]
     return judged if len(judged) else rows[rows["role"] == "fit"]
 
 

@@ -19,7 +19,7 @@ from specmodel.base.ranges import whole_of
 from specmodel.base.records import read_text
 from specmodel.replay.feedback import check_methods
 from specmodel.replay.plans import oracle_plan
-from specmodel.replay.policies import Cascade, CascadeSettings, Policy, scheduled_draft_length
+from specmodel.replay.policies import Policy, scheduled_draft_length
 from specmodel.replay.policies.policy import STATES, arguments_of, known_policies
 from specmodel.replay.sampling import POLICY, stream
 from specmodel.replay.times import ReplayTimes
@@ -72,7 +72,7 @@ class Choice:
         return self.factory is not None
 
 
-PolicyLike = str | CascadeSettings | Callable[..., Policy] | Choice
+PolicyLike = str | Callable[..., Policy] | Choice
 """What `choose` takes for a policy."""
 
 _PLANNERS: dict[str, Planner | None] = {
@@ -84,24 +84,20 @@ _PLANNERS: dict[str, Planner | None] = {
 
 
 def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
-    """Return a policy by name, settings or class.
+    """Return a policy by name or class.
 
     Parameters
     ----------
     policy
-        ``none``, ``fixed:K``, ``best-fixed``, ``greedy``, ``oracle``, ``table:FILE`` or
+        ``none``, ``fixed:K``, ``best-fixed``, ``oracle``, ``table:FILE`` or
         ``table:1-16=3:17-64=2`` (by batch size), ``cascade``, ``goodput``, ``sglang``, ``bandit``,
-        or ``my_module:MyPolicy``, each with settings such as ``:max_trials=3``; settings of
-        Cascade; or a class or function that gives a policy (`policy_maker`).
+        or ``my_module:MyPolicy``, each with settings such as ``:max_trials=3``; or a class or
+        function that gives a policy (`policy_maker`).
     folder
         Where ``my_module`` is looked for first, only while it is imported.
     """
     if isinstance(policy, Choice):
         return policy
-    if isinstance(policy, CascadeSettings):
-        defaults = vars(CascadeSettings())
-        changes = {name: v for name, v in vars(policy).items() if v != defaults[name]}
-        return _learner(_named("cascade", changes), Cascade, changes)
     if not isinstance(policy, str):
         return _given(policy)
     name, *words = policy.strip().split(":")
@@ -174,7 +170,8 @@ def _given(policy: object) -> Choice:
         raise InputError("policy", policy, "a name, a class or a function without arguments")
     bound = policy.keywords if isinstance(policy, partial) else {}
     function = policy.func if isinstance(policy, partial) else policy
-    name = _named(getattr(function, "__name__", type(function).__name__), bound)
+    title = getattr(function, "__name__", type(function).__name__)
+    name = ":".join([title, *(f"{key}={value}" for key, value in bound.items())])
     if name in (*_PLANNERS, *known_policies()):
         raise InputError("policy", policy, f"another name than {name}, which is taken")
     return _learner(name, policy, {})
@@ -197,10 +194,6 @@ def _learner(
         state=str(state),
         notes=made_by.notes if is_ours else (),
     )
-
-
-def _named(name: str, settings: dict[str, Any]) -> str:
-    return ":".join([name, *(f"{key}={value}" for key, value in settings.items())])
 
 
 def _planned(policy: str, words: Sequence[str]) -> Choice:

@@ -33,7 +33,7 @@ class PolicyAdapter:
 
     is_test = False
 
-    def __init__(self, policy: Any, longest: int, context: float, log: Log | None = None) -> None:
+    def __init__(self, policy: Any, longest: int, context: float, log: Log | None) -> None:
         self._policy, self._propose, self._observe = policy, policy.propose, policy.observe
         self._observe_step = getattr(policy, "observe_step", None)
         self._longest, self._context, self._log = longest, context, log

@@ -73,7 +73,7 @@ def simulate(
         A trace, or a `Sample` of requests to draw; step times, of which those of drafts longer than
         recorded are left out; how much times vary, by default `Variation()`.
     policies
-        Names, settings of Cascade, or classes; see `choices.choose`.
+        Names or classes; see `choices.choose`.
     seed, workers
         Seed of all that is drawn, and processes to work on it: any number gives the same records,
         with several all policies must be importable [-].

@@ -83,7 +83,23 @@ def of_benchmarks(drafted: Sequence[Run], paths: Sequence[str]) -> Answer:
 
 def of_scrape(measured: measure.MeasuredAcceptance) -> Answer:
     """Return the acceptance that a running server counted."""
-    return Answer(page=lambda: _text(measured), fields=lambda: _fields(measured))
+    # Not at the mean draft length: it need not be whole, and the engine is asked for the longest.
+    options = [
+        _by_position(measured.acceptance_by_position.tolist()),
+        f"--tokens-per-step {round(measured.tokens_per_step, 4):g}"
+        f" --measured-draft-length {measured.max_draft_length}",
+    ]
+    warning, figures = _warning(measured), plain_fields(measured)
+    name = figures.pop("model_name")
+    units = {f: "token" if "token" in f or f.endswith("length") else "-" for f in figures}
+    fields = {
+        "model_name": name,
+        "warnings": [warning] if warning else [],
+        "units": units | {"running_requests": "request"},
+        **figures,
+        "predict": options,
+    }
+    return Answer(page=lambda: _text(measured, warning, options), fields=lambda: fields)
 
 
 def of_log(logged: measure.LoggedAcceptance) -> Answer:
@@ -95,8 +111,6 @@ def of_log(logged: measure.LoggedAcceptance) -> Answer:
     mean = f"--tokens-per-step {round(logged.tokens_per_step, 4):g}"
     options = [_by_position(rates)] if rates else []
     options += [f"{mean} --measured-draft-length {length or 'STEPS'}"]
-    running = logged.running_requests
-    sizes = [] if running is None else [max(round(running), 1)]
     lines = f", {logged.num_lines} lines" if logged.num_lines > 1 else ""
     drafted = f" of {length} drafted" if length else ""
     told = f"{logged.engine}{lines}: {logged.tokens_per_step:.2f} tokens a step{drafted}."
@@ -105,6 +119,7 @@ def of_log(logged: measure.LoggedAcceptance) -> Answer:
         for i, (share, rate) in enumerate(zip(reached, rates, strict=True), 1)
     ]
     shown = {title: form for title, form in _COLUMNS.items() if title != "accepted"}
+    sizes = [] if logged.running_requests is None else [logged.running_requests]
     command = _command("", "GPU", sizes, [[option] for option in options], length or 0)
     parts = [told, *([table(rows, shown)] if rows else []), f"{_TO_PREDICT}\n{command}"]
     fields = plain_fields(logged) | {"acceptance_by_position": rates, "predict": options}
@@ -117,20 +132,20 @@ def _of_runs(runs: Sequence[Run]) -> str:
 
     counts = {run.num_gpus for run in runs}
     gpus = f"{counts.pop()}xGPU" if len(counts) == 1 and None not in counts else "GPU"
-    sizes = sorted({max(round(run.batch_size), 1) for run in runs})
-    longest = runs[0].draft_length or 0
+    sizes, longest = [run.batch_size for run in runs], runs[0].draft_length or 0
     return _command(named_model(runs), gpus, sizes, predict_options(runs), longest)
 
 
 def _command(
-    model: str, gpus: str, sizes: Sequence[int], forms: Sequence[Sequence[str]], longest: int
+    model: str, gpus: str, sizes: Sequence[float], forms: Sequence[Sequence[str]], longest: int
 ) -> str:
     """Return a whole predict with the first form of an acceptance, and the form for longer drafts.
 
     `longest` is the longest draft measured [token].
     """
     words = [f"specmodel predict {model or 'MODEL'} {gpus} --drafter DRAFTER"]
-    words += [f"--batch-size {','.join(map(str, sizes))}"] if sizes else []
+    whole = sorted({max(round(size), 1) for size in sizes})
+    words += [f"--batch-size {','.join(map(str, whole))}"] if sizes else []
     further = (
         f"Rates by position consider no draft longer than the {longest} measured; one rate"
         " throughout, in their place, does:"
@@ -181,17 +196,9 @@ def _by_position(rates: Sequence[float]) -> str:
     return f"--acceptance-by-position {'' if rises else 'conditional:'}{told}"
 
 
-def _fields(measured: measure.MeasuredAcceptance) -> dict[str, Any]:
-    """Return the fields of JSON."""
-    figures = plain_fields(measured)
-    name = {"model_name": figures.pop("model_name")}
-    units = {f: "token" if "token" in f or f.endswith("length") else "-" for f in figures}
-    units["running_requests"] = "request"
-    warnings = list(filter(None, [_warning(measured)]))
-    return name | {"warnings": warnings, "units": units} | figures | {"predict": _options(measured)}
+def _text(measured: measure.MeasuredAcceptance, warning: str, options: Sequence[str]) -> str:
+    from specmodel.fit.measured.runs import named_checkpoint
 
-
-def _text(measured: measure.MeasuredAcceptance) -> str:
     name = measured.model_name if measured.model_name.isprintable() else repr(measured.model_name)
     engines = f" of {measured.num_engines} engines" if measured.num_engines > 1 else ""
     summary = [
@@ -206,28 +213,17 @@ def _text(measured: measure.MeasuredAcceptance) -> str:
         {"position": i, "accepted": count, "share": count / measured.num_drafts, "rate": rate}
         for i, (count, rate) in enumerate(reached, 1)
     ]
-    warning = _warning(measured)
+    sizes = [] if measured.running_requests is None else [measured.running_requests]
+    model, forms = named_checkpoint(measured.model_name)[0], [[option] for option in options]
+    command = _command(model, "GPU", sizes, forms, measured.max_draft_length)
     sections = [
         wrap(f"{name}: {measured.num_drafts} drafts{engines}"),
         "\n".join(lines),
         table(rows, _COLUMNS),
-        *([wrap(f"Warning: {warning}.")] if warning else []),
-        *([wrap(_LOOK_UP)] if warning else []),
-        f"{_TO_PREDICT}\n{_of_scrape(measured)}",
+        *([wrap(f"Warning: {warning}."), wrap(_LOOK_UP)] if warning else []),
+        "\n".join([_TO_PREDICT, command, *([wrap(_RUNNING)] if sizes else [])]),
     ]
     return "\n\n".join(sections)
-
-
-def _of_scrape(measured: measure.MeasuredAcceptance) -> str:
-    """Return the command that predicts a running server, and what goes further."""
-    from specmodel.fit.measured.runs import named_checkpoint
-
-    running = measured.running_requests
-    sizes = [] if running is None else [max(round(running), 1)]
-    forms = [[line] for line in _options(measured)]
-    name, _ = named_checkpoint(measured.model_name)
-    told = _command(name, "GPU", sizes, forms, measured.max_draft_length)
-    return "\n".join([told, *([wrap(_RUNNING)] if sizes else [])])
 
 
 def _warning(measured: measure.MeasuredAcceptance) -> str:
@@ -241,13 +237,3 @@ def _warning(measured: measure.MeasuredAcceptance) -> str:
         " was not drafted as rejected, are too low. The lines below still give the tokens per step"
         f" at draft length {longest}; predict charges each step for a draft of full length"
     )
-
-
-def _options(measured: measure.MeasuredAcceptance) -> list[str]:
-    """Return what can be pasted behind ``specmodel predict``."""
-    # Not at the mean draft length: it need not be whole, and the engine is asked for the longest.
-    return [
-        _by_position(measured.acceptance_by_position.tolist()),
-        f"--tokens-per-step {round(measured.tokens_per_step, 4):g}"
-        f" --measured-draft-length {measured.max_draft_length}",
-    ]

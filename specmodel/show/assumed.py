@@ -41,7 +41,7 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
         return "Assumed: nothing."
     first = [name for name in FIRST if name in assumed]
     yours = [name for name in YOURS if name in assumed]
-    stored = [name for name in assumed if _is_stored(name) and name not in yours]
+    stored = [name for name in assumed if name.endswith(_CHECKPOINT) and name not in yours]
     ours = [name for name in assumed if name not in (*first, *yours, *stored)]
     groups = {"": first, "Yours to give": yours, "The checkpoint's": stored, "Ours": ours}
     told = [(title, _said(names, assumed)) for title, names in groups.items() if names]
@@ -60,10 +60,6 @@ def briefly(assumed: Mapping[str, Any]) -> str:
 def what_if_text(assumed: Mapping[str, Any]) -> list[str]:
     """Return what --set changed, as a sentence; nothing if nothing was set."""
     return [f"What if: {assumed[CHANGES]}."] if CHANGES in assumed else []
-
-
-def _is_stored(name: str) -> bool:
-    return name.endswith(_CHECKPOINT)
 
 
 def _said(names: Collection[str], assumed: Mapping[str, Any]) -> str:

@@ -77,16 +77,10 @@ def answer(found: Alternatives) -> forms.Answer:
 
 def _held(predictions: Mapping[str, report.Prediction], best: list[Row]) -> dict[str, str]:
     """Say of each alternative where CUDA graphs, and not acceptance, end its drafts."""
-    import numpy as np
-
     found = {}
     for name, p in predictions.items():
-        most = p.evaluation.max_draft_length if _is_at_best(p) else 0
         rows = [row for row in report.fitting(best) if row["alternative"] == name]
-        drafts = [row for row in rows if row["best_draft_length"] < most]
-        keys = ("batch_size", "best_draft_length")
-        sizes, lengths = (np.array([row[key] for row in drafts]) for key in keys)
-        found[name] = str(p.deployment.graph_note(sizes, lengths + 1.0) or "")
+        found[name] = report.ended(rows, p, "best_draft_length") if _is_at_best(p) else ""
     return found
 
 

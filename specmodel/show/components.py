@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 def fields_of(prediction: Prediction, rows: list[Row], *, with_components: bool) -> dict[str, Any]:
     """Return the JSON of a prediction, with the times of components if asked for."""
     if with_components:
-        for row, passes in zip(rows, _components(prediction), strict=True):
-            row["components"] = passes
+        for row, passes in zip(rows, _passes(prediction), strict=True):
+            row["components"] = {
+                kind: {name: component["time"] for name, component in of_pass.items()}
+                for kind, of_pass in passes.items()
+            }
     return report.case_fields(prediction) | {"units": prediction.units(), "rows": rows}
 
 
@@ -72,14 +75,6 @@ def _cells(row: Row | None, total: float) -> Row:
         "hidden_time": hidden or None,
         "peak": None if peak is None else 100 * peak,
     }
-
-
-def _components(prediction: Prediction) -> list[dict[str, dict[str, float]]]:
-    """Return for each point, by pass, the times of components and host [s]."""
-    return [
-        {kind: {name: row["time"] for name, row in rows.items()} for kind, rows in passes.items()}
-        for passes in _passes(prediction)
-    ]
 
 
 def _passes(prediction: Prediction) -> list[dict[str, dict[str, Row]]]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from specmodel import __version__
-from specmodel.base.text import SCREEN, VERBOSE, Columns, align, align_blocks, mimebundle
-from specmodel.prediction.table import Form, Row, columns_of, filler, fitted, left_out_told
+from specmodel.base.text import VERBOSE, Columns, align, align_blocks, mimebundle
+from specmodel.prediction.table import Form, Row, columns_of, filler
 
 if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame
@@ -102,20 +102,6 @@ def records(frame: DataFrame) -> list[Row]:
 def table(rows: Sequence[Row], forms: Mapping[str, Form], left: Collection[str] = ()) -> str:
     """Return rows as a table of columns by title; those titled in `left` are aligned left."""
     return align(columns_of(rows, forms.items()), left)
-
-
-def fitted_table(
-    rows: Sequence[Row],
-    forms: Iterable[tuple[str, Form]],
-    spare: Iterable[str],
-    left: Collection[str],
-) -> str:
-    """Return rows as a table of at most the screen's columns.
-
-    `spare` are titles that are dropped, in this order, until it fits; they are named below it.
-    """
-    kept, dropped = fitted(columns_of(rows, forms), spare, SCREEN.get())
-    return align(kept, left) + left_out_told(dropped, "--json has them")
 
 
 def by_batch_size(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from specmodel.base.text import listed, wrap
-from specmodel.prediction.table import Form, Row, seconds, varies
+from specmodel.base.text import SCREEN, listed, wrap
+from specmodel.prediction.table import Column, Form, Row, seconds, text_table
 from specmodel.show import forms
 
 _MOST_NAMED = 5
@@ -28,20 +28,24 @@ _TITLES = {
 _QUANTITIES = {"tpot": "TPOT", "ttft": "TTFT", "step_time": "step", "speedup": "speedup"}
 _MOST_ROWS = 20
 """Rows that are told one by one [-]."""
-_ROWS: dict[str, tuple[Form, str]] = {
-    "row": ("{row}", "row"),
-    "model": ("{target}", "target"),
-    "batch\nsize": ("{batch_size}", "batch_size"),
-    "draft\nlength": ("{draft_length}", "draft_length"),
-    "what": (lambda row: _QUANTITIES[row["quantity"]], "quantity"),
-    "measured": (lambda row: _value(row, "measured"), "measured"),
-    "predicted": (lambda row: _value(row, "predicted"), "predicted"),
-    "80 %\ninterval": (lambda row: f"{_value(row, 'low')} to {_value(row, 'high')}", "low"),
-    "error": ("{error:+.1%}", "error"),
-}
-"""Columns of that table, with the column of rows without which they are left out."""
-_SPARE = ("model", "draft\nlength")
-"""Columns that are left out where the table would be too wide."""
+_ROWS = (
+    Column("row", "-", "", "row"),
+    Column("target", "-", "", "model", spare=1, is_coordinate=True),
+    Column("batch_size", "request", "", "batch\nsize"),
+    Column("draft_length", "token", "", "draft\nlength", spare=2),
+    Column("quantity", "-", "", "what", lambda row: _QUANTITIES[row["quantity"]]),
+    Column("measured", "-", "", "measured", lambda row: _value(row, "measured")),
+    Column("predicted", "-", "", "predicted", lambda row: _value(row, "predicted")),
+    Column(
+        "low",
+        "-",
+        "",
+        "80 %\ninterval",
+        lambda row: f"{_value(row, 'low')} to {_value(row, 'high')}",
+    ),
+    Column("error", "-", "", "error", "+.1%"),
+)
+"""Columns of that table."""
 _SHARES = {*_TITLES, "bias", "coverage"} - {"value"}
 
 
@@ -72,7 +76,9 @@ def engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Answer]:
         parts += _stood_in(judged)
         parts += [f"Assumed: {name} {value}." for name, value in table.assumed.items()]
         hosts = [forms.table(speeds, _SPEEDS, left=[*_SPEEDS][:1])] if speeds else []
-        few = [_rows_table(judged)] if len(judged) <= _MOST_ROWS else []
+        how: dict[str, Any] = {"width": SCREEN.get(), "left": ("row", "model", "what")}
+        is_short = len(judged) <= _MOST_ROWS
+        few = [text_table(forms.records(judged), _ROWS, **how)] if is_short else []
         told = error_table(_told_apart(errors), left=["group", ""])
         headline = wrap(_headline(judged, errors))
         return "\n\n".join([headline, *few, told, *hosts, "\n".join(map(wrap, parts))])
@@ -91,14 +97,6 @@ def engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Answer]:
         }
 
     return judged, forms.Answer(page=page, fields=fields)
-
-
-def _rows_table(judged: forms.DataFrame) -> str:
-    """Return what was measured and predicted of each row."""
-    rows = forms.records(judged)
-    names = {*judged} - (set() if varies("target", rows) else {"target"})
-    kept = [(title, form) for title, (form, name) in _ROWS.items() if name in names]
-    return forms.fitted_table(rows, kept, _SPARE, left=("row", "model", "what"))
 
 
 def _value(row: Row, name: str) -> str:

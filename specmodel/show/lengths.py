@@ -24,17 +24,9 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
     rows = ({name: row[name] for name in _COLUMNS if name in row} for row in p.rows())
     found = [*{tuple(row.values()): row for row in rows}.values()]
     best = report.fitting([r for r in found if r["draft_length"] == r["best_draft_length"]])
-    return report.answer(p, found, lambda: (verdict(best, p), table(found), _held(best, p)))
-
-
-def _held(best: list[Row], prediction: report.Prediction) -> str:
-    """Say where a CUDA graph, and not acceptance, ends the drafts."""
-    import numpy as np
-
-    shorter = [row for row in best if row["draft_length"] < prediction.max_draft_length]
-    names = ("batch_size", "draft_length")
-    sizes, lengths = (np.array([row[name] for row in shorter]) for name in names)
-    return wrap(str(prediction.deployment.graph_note(sizes, lengths + 1.0) or ""))
+    return report.answer(
+        p, found, lambda: (verdict(best, p), table(found), wrap(report.ended(best, p)))
+    )
 
 
 def verdict(rows: list[Row], prediction: report.Prediction) -> str:
@@ -46,7 +38,9 @@ def verdict(rows: list[Row], prediction: report.Prediction) -> str:
     if round(top["speedup"], 2) <= 1:
         return f"Speculation {denial} with any draft length: at most {top['speedup']:.2f}x."
     (gain,) = gains_at(prediction, [top])
-    sure = f" ({report.may_pay(gain)})" if gain and gain.is_open else operator.ends(gain)
+    sure = operator.ends(gain)
+    if gain and gain.is_open:
+        sure = f" (may pay or not: {report.chances(gain)})"
     lengths = [row["draft_length"] for row in rows]
     idle = lengths.count(0)
     none = f"; none {pays} at {idle} of {len(rows)} points" if idle else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -58,55 +58,58 @@ _INTERVALS = (
 
 def answer(loaded: Loaded) -> Answer:
     """Return what was simulated of a load, in all forms."""
-    study, assumed = loaded.study, in_words(loaded.assumed)
     notes = [USUAL_POLICIES] if loaded.is_usual else []
-    if loaded.trial is not None:
-        return _largest(loaded.trial, loaded.rows, loaded.tried, assumed, notes)
-    return _at_rates(study, loaded.rows, loaded.targets, assumed, notes)
+    return _largest(loaded, loaded.trial, notes) if loaded.trial else _at_rates(loaded, notes)
 
 
-def _at_rates(
+def _answer(
     study: Study,
-    rows: list[Row],
-    targets: tuple[float | None, float | None],
     assumed: Mapping[str, Any],
-    notes: Sequence[str] = (),
+    warnings: Sequence[str],
+    page: Callable[[], tuple[str, str, Sequence[str]]],
+    **how: Any,
 ) -> Answer:
+    """Return an answer whose `page` gives verdict, table and notes; its fields begin alike."""
+    case, said = report.heading(study.deployment), how.pop("said")
+
+    def text() -> str:
+        verdict, table, notes = page()
+        behind = report.behind(study.deployment)
+        return report.laid_out(case, behind, assumed, warnings, [verdict], [table], notes)
+
+    fields = {"case": case, "assumptions": assumed, "warnings": warnings} | said
+    return Answer(page=text, fields=lambda: fields, warnings=warnings, case=case, **how)
+
+
+def _at_rates(loaded: Loaded, notes: Sequence[str]) -> Answer:
     """Return what requests meet at the loads asked for, in all forms."""
     from specmodel.prediction.cautions import beyond_context
     from specmodel.serving.study import not_carried
 
+    study, rows = loaded.study, loaded.rows
     beyond = beyond_context(study.deployment.target, study.typical.longest)
     warnings = [*map(str, beyond)]
     warnings += [_not_carried(rate, most) for rate, most in not_carried(rows).items()]
-    warnings += map(str, _beyond_graphs(study, rows))
-    warnings += map(str, study.notes)
+    warnings += map(str, (*_beyond_graphs(study, rows), *study.notes))
     scheduler = asdict(study.scheduler(drafts=True))
-    told = {**assumed, **{n: v for n, v in scheduler.items() if n not in dict(study.limits)}}
+    told = in_words(loaded.assumed)
+    told |= {n: v for n, v in scheduler.items() if n not in dict(study.limits)}
     if study.first_token_time:
         added = f"{seconds(study.first_token_time)} (HTTP, tokenization, as fitted)"
         told["first_token_time"] = added
-    asked = dict(zip(("ttft_p90", "tpot_p90"), targets, strict=True))
+    asked = dict(zip(("ttft_p90", "tpot_p90"), loaded.targets, strict=True))
     spare = sorted(_SPARE, key=lambda name: asked.get(name) is not None)
     all_carried = all(row["is_steady"] for row in rows)
     shown = [name for name in _AT_RATES if name != "is_steady" or not all_carried]
-    case = report.heading(study.deployment)
-    fields = {
-        "case": case,
-        "assumptions": told,
-        "warnings": warnings,
-        "scheduler": scheduler,
-        "units": _units(rows[0]),
-        "rows": rows,
-    }
-    table, notes = _table(rows, shown, spare), [f"TPOT counts each token once; {_NINETY}", *notes]
+    notes = [f"TPOT counts each token once; {_NINETY}", *notes]
     notes += [_TOGETHER] if rows[0]["users"] else []
-    return Answer(
-        page=lambda: _page(study, told, _fastest(rows), table, notes, warnings),
-        fields=lambda: fields,
+    return _answer(
+        study,
+        told,
+        warnings,
+        lambda: (_fastest(rows), _table(rows, shown, spare), notes),
+        said={"scheduler": scheduler, "units": _units(rows[0]), "rows": rows},
         rows=lambda: rows,
-        warnings=warnings,
-        case=case,
         figure="load",
     )
 
@@ -119,18 +122,6 @@ def _beyond_graphs(study: Study, rows: Sequence[Row]) -> tuple[Note, ...]:
     return study.deployment.graph_warnings(
         sizes.clip(1), array([row["drafted_tokens_per_step"] for row in rows]) + 1
     )
-
-
-def _page(
-    study: Study,
-    assumed: Mapping[str, Any],
-    verdict: str,
-    table: str,
-    notes: Sequence[str],
-    warnings: Sequence[str] = (),
-) -> str:
-    title, behind = report.heading(study.deployment), report.behind(study.deployment)
-    return report.laid_out(title, behind, assumed, warnings, [verdict], [table], notes)
 
 
 def _units(columns: Iterable[str]) -> dict[str, str]:
@@ -190,43 +181,27 @@ def _named(policy: str) -> str:
     return "plain decoding" if policy == "none" else policy
 
 
-def _largest(
-    trial: Trial,
-    rows: list[Row],
-    tried: Sequence[Row],
-    assumed: Mapping[str, Any],
-    notes: Sequence[str] = (),
-) -> Answer:
+def _largest(loaded: Loaded, trial: Trial, notes: Sequence[str]) -> Answer:
     """Return the largest rate of each policy and the rates that were tried, in all forms."""
+    study, rows, tried = trial.study, loaded.rows, loaded.tried
     again = [
         f"{row['policy']} meets the targets again at {row['passes_again']:.3g} requests/s."
         for row in rows
         if row["passes_again"]
     ]
-    study, notes = trial.study, [*again, *notes, _INTERVALS, _NINETY]
-    warnings = [*map(str, (*study.notes, *_beyond_graphs(study, tried)))]
-    case = report.heading(study.deployment)
-    fields = {
-        "case": case,
-        "assumptions": assumed,
-        "warnings": warnings,
-        "units": _units({**rows[0], **tried[0]}),
-        "rows": rows,
-        "rates_tried": tried,
-    }
-    return Answer(
-        page=lambda: _page(
-            study,
-            assumed,
-            _carries_most(trial, rows) + _alike(rows),
-            _table(rows, _LARGEST, _SPARE_LARGEST),
-            notes,
-            warnings,
-        ),
-        fields=lambda: fields,
+    notes = [*again, *notes, _INTERVALS, _NINETY]
+
+    def page() -> tuple[str, str, Sequence[str]]:
+        verdict = _carries_most(trial, rows) + _alike(rows)
+        return verdict, _table(rows, _LARGEST, _SPARE_LARGEST), notes
+
+    return _answer(
+        study,
+        in_words(loaded.assumed),
+        [*map(str, (*study.notes, *_beyond_graphs(study, tried)))],
+        page,
+        said={"units": _units({**rows[0], **tried[0]}), "rows": rows, "rates_tried": tried},
         rows=lambda: tried,
-        warnings=warnings,
-        case=case,
         figure="capacity",
     )
 
@@ -248,7 +223,9 @@ def _best(rows: list[Row]) -> Row:
 def _alike(rows: list[Row]) -> str:
     """Say which policies may carry as much as the best one."""
     best = _best(rows)
-    names, name = report.alike(best, rows, "simulated"), _named(best["policy"])
+    low, others = best["simulated_low"], (row for row in rows if row is not best)
+    names = listed([r["policy"] for r in others if low and (r["simulated_high"] or 0) >= low])
+    name = _named(best["policy"])
     return f" Runs with other requests do not tell {name} and {names} apart." if names else ""
 
 

@@ -192,10 +192,6 @@ def _typical_all_reduce(v: Values) -> str:
     return f"typical of other stacks or GPUs{within}"
 
 
-def _fits_at_bound(v: Values) -> str:
-    return " and ".join(f"{kind} {name} {value:.3g}" for kind, name, value in v["fits"])
-
-
 _WORDS: dict[str, str | Callable[[Values], str]] = {
     "at_context": lambda v: f"at context {v['context']}, {v['note']}",
     "beyond_memory": _beyond_memory,
@@ -234,6 +230,6 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "borrowed": _borrowed,
     "exchange": lambda v: _EXCHANGES[v["exchange"]],
     "typical_all_reduce": _typical_all_reduce,
-    "fits_at_bound": _fits_at_bound,
+    "fits_at_bound": lambda v: " and ".join("{} {} {:.3g}".format(*fit) for fit in v["fits"]),
 }
 """Words by the kind of a note: a template of its values, or a function of these."""

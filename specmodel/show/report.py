@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from specmodel.base.ranges import among, ranges_text, spans
-from specmodel.base.text import VERBOSE, listed, wrap
+from specmodel.base.text import VERBOSE, wrap
 from specmodel.prediction.table import Form, Row, varies
 from specmodel.show.assumed import assumed_text, briefly, what_if_text
 from specmodel.show.columns import units
@@ -78,11 +78,6 @@ def is_sure(gain: Gain | None, row: Row) -> bool:
     return gain.low > 1 if gain else round(row["speedup"], 2) > 1
 
 
-def may_pay(gain: Gain) -> str:
-    """Say of an open gain that it is open, and how much."""
-    return f"may pay or not: {chances(gain)}"
-
-
 def chances(gain: Gain) -> str:
     """Say how sure a gain is."""
     return f"80 % interval {gain.low:.2f} to {gain.high:.2f}, chance of a gain {gain.chance:.0%}"
@@ -99,13 +94,6 @@ def paying(sizes: Sequence[int], gains: Sequence[Gain | None]) -> str:
 
     told = where("pays", lambda gain: gain.low > 1)
     return ", ".join(told + where("may pay or not", lambda gain: gain.is_open))
-
-
-def alike(best: Row, rows: Sequence[Row], figure: str) -> str:
-    """List the policies whose interval of a figure overlaps that of the best; "" for none."""
-    low = best[f"{figure}_low"]
-    others = (row for row in rows if row is not best and low)
-    return listed([r["policy"] for r in others if (r[f"{figure}_high"] or 0) >= low])
 
 
 def why(row: Row, rows: list[Row], prediction: Prediction, where: str = "") -> str:
@@ -245,7 +233,8 @@ def page(
 
     assumed, d = dict(case.assumptions), case.deployment
     if "acceptance" in assumed and states_errors(d):
-        spread = _spread_of(case)
+        evaluation = getattr(case, "evaluation", None)
+        spread = evaluation.acceptance.spread if evaluation else 0.0
         exact = _HELD + (_HELD_BY_OTHERS if VERBOSE.get() else "")
         told = f"Intervals hold rates that differ by {spread:g} between tasks" if spread else exact
         if " by task)" in str(assumed["acceptance"]) and not VERBOSE.get():
@@ -285,12 +274,6 @@ def laid_out(
         "\n".join([*map(wrap, behind), (assumed_text if VERBOSE.get() else briefly)(assumed)]),
     ]
     return "\n\n".join(filter(None, blocks))
-
-
-def _spread_of(case: _Case) -> float:
-    """Return the spread of acceptance that intervals hold [-]."""
-    evaluation = getattr(case, "evaluation", None)
-    return evaluation.acceptance.spread if evaluation else 0.0
 
 
 def if_it_fitted(verdict: str, largest: int = 0, counted: str = "") -> str:
@@ -353,6 +336,15 @@ def by_length(found: Sequence[Row], title: str, form: Form) -> str:
         lacking = left_out(every) if len(contexts) > 1 else ""
         blocks.append(f"{title}, by draft length{of}:\n{cells}{lacking}")
     return "\n\n".join(blocks)
+
+
+def ended(rows: Sequence[Row], prediction: Prediction, length: str = "draft_length") -> str:
+    """Say where a CUDA graph, and not acceptance, ends the drafts of rows; else ""."""
+    from numpy import array
+
+    drafts = [row for row in rows if row[length] < prediction.max_draft_length]
+    sizes, lengths = (array([row[name] for row in drafts]) for name in ("batch_size", length))
+    return str(prediction.deployment.graph_note(sizes, lengths + 1.0) or "")
 
 
 def left_out(rows: Sequence[Row]) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from specmodel.prediction.case import Case
     from specmodel.prediction.gains import Gain
 
+Named = tuple[str, str, str]
+"""Target, drafter and GPU that name a case."""
 _MOST_JUDGED = 1000
 """Points of a curve that are told one by one as sure or open [-]."""
 
@@ -61,11 +63,11 @@ def _warning_where_it_pays(p: report.Prediction) -> report.Prediction:
 
 
 def side_by_side(
-    cases: Mapping[str, Case], refused: Mapping[str, InputError], interval: bool | None = None
+    cases: Mapping[Named, Case], refused: Mapping[Named, InputError], interval: bool | None = None
 ) -> forms.Answer:
     """Return the sweet spots of the cases that have an answer, and why the others have none.
 
-    Cases are named by target, drafter and GPU; `refused` are those that could not be resolved.
+    `refused` are those that could not be resolved.
     """
     from specmodel.prediction.predicting import predicted
 
@@ -84,7 +86,7 @@ def side_by_side(
             continue
         heading = report.heading(p.deployment)
         predictions[heading] = _warning_where_it_pays(p)
-        named: Row = dict(zip(_NAMES, _split(name), strict=True))
+        named: Row = dict(zip(("target", "drafter", "hardware"), name, strict=True))
         told = {"num_gpus": p.deployment.layout.num_gpus}
         source = {"acceptance": case_of(p).acceptance_told, "case": heading}
         found += [named | told | row | source for row in spots]
@@ -93,7 +95,9 @@ def side_by_side(
     columns = dict.fromkeys(name for row in found for name in row)  # not all know intervals
     found = [{name: row.get(name) for name in columns} for row in found]
     lacking = {
-        name: f"--{error.argument.replace('_', '-')} needs {error.expected}"
+        "{} with {} on {}".format(
+            *name
+        ): f"--{error.argument.replace('_', '-')} needs {error.expected}"
         for name, error in refused.items()
     }
     notes = [
@@ -109,15 +113,6 @@ def side_by_side(
         fields=lambda: {**answer.fields(), "left_out": lacking},
         warnings=[*notes, *(f"{n}: {told}" for n, p in predictions.items() for told in p.warnings)],
     )
-
-
-_NAMES = ("target", "drafter", "hardware")
-
-
-def _split(name: str) -> list[str]:
-    """Return target, drafter and GPU of the name of a case."""
-    target, _, rest = name.partition(" with ")
-    return [target, *rest.split(" on ")]
 
 
 def verdict(rows: list[Row], prediction: report.Prediction, *, at_best: bool = False) -> str:
@@ -142,10 +137,11 @@ def verdict(rows: list[Row], prediction: report.Prediction, *, at_best: bool = F
     ends = _peak_ends(best)
     drawn = f"; 80 % of draws peak at {ends}" if ends else ""
     near = f"{best['peak_speedup'] / 2**0.5:.2f}x (0.71 of the peak) or more at"
+    peak_range = ranges_text([(best["near_peak_first"], best["near_peak_last"])])
     return (
         f"Speculation {pays} most at {where}: {best['peak_speedup']:.2f}x{sure}. It"
         f" {told}{each}; its speedup is {near}"
-        f" {_near_peak(best)}{drawn}. Considered: up to {best['largest_batch_size']}."
+        f" {peak_range}{drawn}. Considered: up to {best['largest_batch_size']}."
     )
 
 
@@ -153,7 +149,7 @@ def _curve(spot: Row, prediction: report.Prediction, *, at_best: bool) -> list[R
     """Return the points of the curve of a sweet spot; nothing of too many to tell one by one."""
     curve = ["context_length", *([] if at_best else ["draft_length"])]
     rows = [row for row in prediction.rows() if all(row[name] == spot[name] for name in curve)]
-    rows = [row for row in rows if row["fits"]] or rows
+    rows = report.fitting(rows)
     return rows if len(_drafts(rows)) <= _MOST_JUDGED else []
 
 
@@ -249,10 +245,6 @@ def _typical(acceptance: str) -> str:
     """Return the mark of a row whose acceptance is that of typical heads."""
     level = acceptance.partition(":")[0]
     return f" ({level})" if level.startswith("typical") else ""
-
-
-def _near_peak(row: Row) -> str:
-    return ranges_text([(row["near_peak_first"], row["near_peak_last"])])
 
 
 def _peak_ends(row: Row) -> str:

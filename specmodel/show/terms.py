@@ -42,7 +42,8 @@ def answer(prediction: report.Prediction) -> forms.Answer:
         if p.speedup.size > MOST_EXPLAINED:
             expected = f"at most {MOST_EXPLAINED} points side by side, or --json or --csv"
             raise InputError("batch_size", f"{p.speedup.size} points", expected)
-        return verdict(found), tables(found), _terms(found)
+        lost = {name for each in _largest(found) for name in each}
+        return verdict(found), tables(found), wrap(limits_told(lost, "Lost to"))
 
     return report.answer(p, found.rows(), parts)
 
@@ -74,11 +75,6 @@ def _largest(explanation: answers.Explanation) -> list[dict[str, float]]:
     terms = (zip(explanation.speedup, losses, strict=True) for losses in zip(*columns, strict=True))
     two = (sorted(each, key=lambda term: -term[1])[:2] for each in terms)
     return [{name: loss for name, loss in each if loss > 0.005} for each in two]
-
-
-def _terms(explanation: answers.Explanation) -> str:
-    """Say what the terms mean that the verdict names."""
-    return wrap(limits_told({name for each in _largest(explanation) for name in each}, "Lost to"))
 
 
 def tables(explanation: answers.Explanation) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from specmodel.base.errors import InputError
+from specmodel.base.errors import refuse_given
 from specmodel.base.ranges import ranges_text
 from specmodel.base.text import TABLE, VERBOSE
 from specmodel.prediction.predicting import with_intervals, with_known_intervals
@@ -18,7 +18,7 @@ from specmodel.show.views import case as case_of
 from specmodel.show.within import within_target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from specmodel.prediction.outcome import Prediction, Turned
 
@@ -36,9 +36,8 @@ def answer(
     `interval` says whether errors are told, None where they are known.
     """
     if prediction.turned:
-        return turned_answer(
-            prediction, tpot_target=tpot_target, columns=columns, components=components
-        )
+        judged = {"tpot_target": tpot_target, "columns": columns}
+        return turned_answer(prediction, prediction.turned, judged, components=components)
     within = None
     if tpot_target is not None:
         has_interval = interval is not False
@@ -70,7 +69,7 @@ def answer(
         parts += [component_tables(prediction)] if components else []
         is_long = VERBOSE.get() and not columns
         limits = glossary.limits_told({row["limited_by"] for row in rows} if is_long else set())
-        notes = [_held(prediction, rows)] if at_best else []
+        notes = [report.ended(report.fitting(rows), prediction)] if at_best else []
         notes += [operator.room_told(prediction, rows)] if at_best and VERBOSE.get() else []
         if not columns:
             notes = [*_one_length(prediction, rows), *notes]
@@ -91,17 +90,6 @@ def answer(
         warnings=prediction.warnings,
         case="" if columns else report.heading(prediction.deployment),
     )
-
-
-def _held(prediction: Prediction, rows: list[Row]) -> str:
-    """Say where a CUDA graph, and not acceptance, ends the drafts of a table."""
-    from numpy import array
-
-    kept = [row for row in rows if row["fits"]] or rows
-    drafts = [row for row in kept if row["draft_length"] < prediction.max_draft_length]
-    names = ("batch_size", "verify_tokens")
-    sizes, tokens = (array([row[name] for row in drafts]) for name in names)
-    return str(prediction.deployment.graph_note(sizes, tokens) or "")
 
 
 def _one_length(prediction: Prediction, rows: list[Row]) -> list[str]:
@@ -163,23 +151,21 @@ _TAKEN = ("batch_size", "draft_length", "context_length", "forward_time", "limit
 
 
 def turned_answer(
-    prediction: Prediction, *, components: bool = False, **judged: object
+    prediction: Prediction, turned: Turned, judged: Mapping[str, Any], *, components: bool
 ) -> forms.Answer:
     """Return in all forms from which acceptance it pays, where none is known.
 
     Components, and what is `judged`, such as a target, ask for an acceptance.
     """
-    for name, value in judged.items():
-        if value is not None:
-            raise InputError(name, value, "an acceptance with it")
+    refuse_given(judged, judged, "an acceptance with it")
     if components:
         _ = case_of(prediction).known_acceptance  # refuses
-    rows = turned_rows(prediction)
+    rows = turned_rows(prediction, turned)
 
     def page() -> str:
-        words = turned_verdict(prediction, rows)
+        words = turned_verdict(prediction, turned, rows)
         words[0] += operator.would_hold(prediction)
-        table = turned_table(rows, _of(prediction), TABLE.get())
+        table = turned_table(rows, turned, TABLE.get())
         return report.page(prediction, words, table)
 
     units = prediction.units() | units_of(rows[0])
@@ -195,20 +181,13 @@ def turned_answer(
     )
 
 
-def _of(prediction: Prediction) -> Turned:
-    if prediction.turned is None:
-        raise InputError("acceptance", "known", "none, to turn the question round")
-    return prediction.turned
-
-
-def turned_rows(prediction: Prediction) -> list[Row]:
+def turned_rows(prediction: Prediction, turned: Turned) -> list[Row]:
     """Return the rows of a question turned round: what is needed, and what heads would give.
 
     The draft length is the best one with the median head; what is needed is at one of its own.
     """
     import numpy as np
 
-    turned = _of(prediction)
     needed = {
         "break_even_acceptance_rate": turned.rate_needed,
         "break_even_tokens_per_step": turned.tokens_needed,
@@ -228,13 +207,20 @@ def _column(level: str) -> str:
     return f"speedup_{level.replace(' ', '_')}"
 
 
-def turned_table(rows: Sequence[Row], turned: Turned, width: int = 80) -> str:
+def turned_table(rows: Sequence[Row], turned: Turned, width: int) -> str:
     """Return the table of a question turned round."""
     needed = "{break_even_tokens_per_step:.2f} of {break_even_draft_length:.0f}"
     pays = Column("break_even_tokens_per_step", "", "", title="pays from\ntokens/step", form=needed)
     heads = [
-        Column(_column(level), "-", "", title=title, form=f"{{{_column(level)}:.2f}}", spare=6 + i)
-        for i, (title, level) in enumerate(_short(turned).items())
+        Column(
+            _column(level),
+            "-",
+            "",
+            title=level.replace(" ", "\n") if " " in level else f"heads'\n{level}",
+            form=".2f",
+            spare=6 + i,
+        )
+        for i, level in enumerate(turned.speedups)
     ]
     names = ("batch_size", "context_length", "forward_time", pays, "break_even_acceptance_rate")
     length = ["draft_length"] if turned.heads else []
@@ -250,17 +236,8 @@ def turned_table(rows: Sequence[Row], turned: Turned, width: int = 80) -> str:
     return text_table(rows, shown, width=width, remedy="--csv has all")
 
 
-def _short(turned: Turned) -> dict[str, str]:
-    """Return levels of heads by the titles of their columns."""
-    return {
-        level.replace(" ", "\n") if " " in level else f"heads'\n{level}": level
-        for level in turned.speedups
-    }
-
-
-def turned_verdict(prediction: Prediction, rows: list[Row]) -> list[str]:
+def turned_verdict(prediction: Prediction, turned: Turned, rows: list[Row]) -> list[str]:
     """Say from which tokens a step drafting pays, and where published heads would gain."""
-    turned = _of(prediction)
     able = [row for row in rows if row["fits"] and row["break_even_tokens_per_step"]]
     able = able or [row for row in rows if row["break_even_tokens_per_step"]]
     if not able:

@@ -135,25 +135,25 @@ def test_a_closed_scheduler_ends_in_one_line_and_keeps_the_parts(
     assert not (tmp_path / "x").exists()
 
 
-def test_a_scheduler_without_workers(tmp_path):
+def test_a_scheduler_without_workers(tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, "WORKER_TIMEOUT", 1)
     message = r"^scheduler: got .*a scheduler with a worker"
     with (
         start(0) as cluster,
         distributed.Client(cluster) as client,
         pytest.raises(InputError, match=message),
     ):
-        sweep_to_file(plan_sweep(AXES), tmp_path / "one.csv", client=client, worker_timeout=1)
+        sweep_to_file(plan_sweep(AXES), tmp_path / "one.csv", client=client)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_scheduler_that_loses_all_workers_is_not_waited_for(expected, tmp_path):
+def test_a_scheduler_that_loses_all_workers_is_not_waited_for(expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, "WORKER_TIMEOUT", 1)
     with start(1) as cluster:
         leave = at_part(3, lambda: cluster.scale(0))
         plan, output = plan_sweep(AXES), f"{tmp_path}/x/"
-        with pytest.raises(InputError, match=r"^scheduler: .* a longer worker_timeout; the first"):
-            sweep_to_file(
-                plan, output, client=cluster.scheduler_address, worker_timeout=1, progress=leave
-            )
+        with pytest.raises(InputError, match=r"^scheduler: .* that keeps a worker; the first"):
+            sweep_to_file(plan, output, client=cluster.scheduler_address, progress=leave)
     kept = content(tmp_path / "x.partial")
     assert 3 <= len(kept) < len(expected)
     assert kept.items() <= expected.items()
@@ -161,6 +161,7 @@ def test_a_scheduler_that_loses_all_workers_is_not_waited_for(expected, tmp_path
 
 def test_a_result_that_is_lost_with_the_last_worker_is_not_waited_for(monkeypatch):
     """It is there when asked, and then its worker leaves before it is fetched."""
+    monkeypatch.setattr(workers, "WORKER_TIMEOUT", 0.5)
     with start(1) as cluster, distributed.Client(cluster) as client:
         future = client.submit(sum, [1, 2])
         distributed.wait(future, timeout=30)
@@ -170,7 +171,7 @@ def test_a_result_that_is_lost_with_the_last_worker_is_not_waited_for(monkeypatc
             time.sleep(0.05)
         monkeypatch.setattr(future, "done", lambda: True)
         with pytest.raises(workers._NoWorkersError):
-            workers._result(client, 0.5, future)
+            workers._result(client, future)
 
 
 @pytest.fixture

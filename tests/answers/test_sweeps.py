@@ -571,7 +571,7 @@ def test_every_form_holds_the_same(name, tmp_path, small_parts):
         assert names == [f"part-{i:05}.parquet" for i in range(plan_sweep(axes).num_parts)]
 
 
-def test_parquet_has_narrow_types_and_statistics_on_what_tells_parts_apart(tmp_path, small_parts):
+def test_parquet_has_narrow_types_and_statistics_of_what_tells_rows_apart(tmp_path, small_parts):
     pq = pytest.importorskip("pyarrow.parquet")
     axes = case("records and what-ifs") | {"tensor_parallel": [1, 2]}
     for output in ("one.parquet", "parts/"):
@@ -584,17 +584,14 @@ def test_parquet_has_narrow_types_and_statistics_on_what_tells_parts_apart(tmp_p
         assert types["target"].startswith("dictionary<values=string")
         assert types["limited_by"].startswith("dictionary<values=string")
         telling = {"hardware", "target", "hardware.memory.peak_bytes_per_s", "target.num_layers"}
-        telling |= {
-            "tensor_parallel",
-            "num_gpus",
-            "batch_size",
-        }  # which is cut; the axes within it are not
+        telling |= {"tensor_parallel", "num_gpus", "batch_size"}
         for i in range(file.metadata.num_row_groups):
             group = file.metadata.row_group(i)
             assert group.num_rows <= 10
             columns = [group.column(j) for j in range(group.num_columns)]
             selectable = {c.path_in_schema for c in columns if c.is_stats_set}
-            assert selectable == telling
+            assert telling < selectable
+            assert not {"speedup", "acceptance_rate"} & selectable
             batch = next(c.statistics for c in columns if c.path_in_schema == "batch_size")
             assert batch.min in BASE["batch_size"]
 

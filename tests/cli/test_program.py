@@ -85,7 +85,7 @@ def test_a_closed_stream(descriptor: int, command: str, status: int, said: str, 
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_ends_it_silently(name: str) -> None:
     assert run(PREDICT, KILL.format(name)) == (130, "", "")
 

@@ -770,20 +770,10 @@ def test_goodput_on_look_ups_is_told_what_was_drafted(times) -> None:
     assert told < 1.05 * best < 0.9 * untold
 
 
-def test_cascade_by_its_settings(times) -> None:
-    trace = bursty_trace(20, 22)
-    by_name = simulate(trace, times, ["cascade:max_trials=2:climb_step=2"], seed=0)
-    record = simulate(trace, times, [CascadeSettings(max_trials=2, climb_step=2)], seed=0)
-    assert by_name["time"].tolist() == record["time"].tolist()
-
-
-def test_settings_and_bound_classes_have_names_of_their_own(times) -> None:
-    settings = [CascadeSettings(), CascadeSettings(first_draft_length=1, tolerance=0.2)]
+def test_bound_classes_have_names_of_their_own(times) -> None:
     bound = [partial(Own, length=1), partial(Own, length=3)]
-    records = simulate(bursty_trace(5, 23, longest=4), times, [*settings, *bound], seed=0)
-    assert records["policy"].cat.categories.tolist() == [
-        "cascade", "cascade:first_draft_length=1:tolerance=0.2", "Own:length=1", "Own:length=3",
-    ]  # fmt: skip
+    records = simulate(bursty_trace(5, 23, longest=4), times, bound, seed=0)
+    assert records["policy"].cat.categories.tolist() == ["Own:length=1", "Own:length=3"]
 
     def oracle() -> Cascade:
         return Cascade()

@@ -68,9 +68,6 @@ def evaluate(
     return columns
 
 
-_OF_POINTS = ("batch_size", "draft_length", "context_length", "acceptance_rate")
-
-
 def _outcome(
     deployment: Deployment, point: OperatingPoint, values: dict[str, FloatArray]
 ) -> Evaluation:
@@ -100,8 +97,6 @@ def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deploymen
             for table in tables:
                 place = place.setdefault(table, {})
             place[field] = value
-    if values.keys() <= {*_OF_POINTS} | {name for name in values if name.endswith("error")}:
-        return deployment
     d, fits = deployment, _with_leaves(deployment.kernels.fits, tree["kernels"])
     return d.with_draws(
         hardware=_with_leaves(d.hardware, tree["hardware"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,23 +25,13 @@ CODED["limited_by"] = LIMITS
 """Columns that hold places in a list of words."""
 
 
-def part_columns(
-    part: Part,
-    dtype: type[np.floating[Any]] = np.float64,
-    empty: Callable[[int, Any], Column] = np.empty,
-) -> dict[str, Column]:
-    """Return the columns of a part flat; those of `CODED` hold places in their list of words.
-
-    Each is written once, into what `empty` gives for a size and a dtype.
-    """
+def part_columns(part: Part, dtype: type[np.floating[Any]] = np.float64) -> dict[str, Column]:
+    """Return the columns of a part flat; those of `CODED` hold places in their list of words."""
     prediction, found = part.predict(), dict[str, Column]()
     for name in part.columns:
         values = _column(prediction, part, name)
-        found[name] = empty(part.num_points, _dtype(name, values, dtype))
-        # converted before they are repeated: most depend on few axes
-        axes = (slice(1) if stride == 0 else slice(None) for stride in values.strides)
-        short = values[tuple(axes)].astype(found[name].dtype)
-        np.copyto(found[name].reshape(prediction.evaluation.shape), short)
+        every = np.broadcast_to(values, prediction.evaluation.shape)
+        found[name] = every.astype(_dtype(name, values, dtype), order="C").ravel()
     return found
 
 
@@ -86,7 +76,7 @@ def arrow_table(part: Part) -> pa.Table:
         short = np.min_scalar_type(-len(words[name])) if name in words else None
         columns[name] = np.full(part.num_points, code, short)
     arrays: dict[str, Any] = {}
-    for name, column in (columns | part_columns(part, np.float32, _kept)).items():
+    for name, column in (columns | part_columns(part, np.float32)).items():
         array = pa.array(column)
         if name in words:
             array = pa.DictionaryArray.from_arrays(array, pa.array(words[name]), safe=False)
@@ -102,28 +92,21 @@ def parquet_bytes(part: Part) -> bytes:
     import pyarrow.parquet as pq
 
     table, file = arrow_table(part), pa.BufferOutputStream()
-    pq.write_table(table, file, **parquet_options(part.telling, table.schema))
+    pq.write_table(table, file, **parquet_options(table.schema))
     encoded: bytes = file.getvalue().to_pybytes()
     return encoded
 
 
-def parquet_options(telling: Iterable[str], schema: pa.Schema) -> dict[str, Any]:
-    """Return how to write Parquet: statistics take as long as the rest, so only where they tell."""
+def parquet_options(schema: pa.Schema) -> dict[str, Any]:
+    """Return how to write Parquet, with statistics of all but float32, whose take long."""
     import pyarrow as pa
 
     return {
         "compression": "lz4",
         "use_dictionary": [f.name for f in schema if pa.types.is_dictionary(f.type)],
-        "write_statistics": [name for name in schema.names if name in telling],
+        "write_statistics": [f.name for f in schema if f.type != pa.float32()],
         "write_batch_size": 2**16,
     }
-
-
-def _kept(size: int, dtype: Any) -> Column:
-    """Return an array in memory that Arrow keeps for the next: new memory takes longer to fill."""
-    import pyarrow as pa
-
-    return np.frombuffer(pa.allocate_buffer(size * np.dtype(dtype).itemsize), dtype)
 
 
 def _categories(codes: Column, words: Sequence[str]) -> pd.Categorical[str]:

@@ -68,7 +68,6 @@ def sweep_to_file(
     overwrite: bool = False,
     workers: int | None = None,
     client: Client | str | None = None,
-    worker_timeout: float | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> int:
     """Compute a sweep of any size and write it while it is computed, in float32.
@@ -85,8 +84,8 @@ def sweep_to_file(
         parts, which are encoded where they are computed: the choice past one machine; whether an
         older file may be replaced, that to which a link leads, and a folder only if it holds
         nothing but parts.
-    workers, client, worker_timeout
-        As for `sweep` [-] [s].
+    workers, client
+        As for `sweep` [-].
     progress
         Called with the number of points of each part that is done, those kept first [-].
 
@@ -107,7 +106,7 @@ def sweep_to_file(
             for num_points in done:
                 if progress:
                     progress(num_points)
-            with chosen_workers(workers, client, worker_timeout) as pool:
+            with chosen_workers(workers, client) as pool:
                 encoded = results(plan, sink.encode, pool, len(done))
                 parts = itertools.islice(plan.parts(), len(done), None)
                 for part, content in zip(parts, encoded, strict=True):
@@ -307,8 +306,7 @@ def _parquet_file(plan: Plan, working: Path) -> Iterator[Callable[[pa.Table], No
             if shutil.disk_usage(working.parent).free < need:
                 raise OSError(errno.ENOSPC, "")
             if not writers:
-                options = parquet_options(plan.telling, table.schema)
-                writer = pq.ParquetWriter(file, table.schema, **options)
+                writer = pq.ParquetWriter(file, table.schema, **parquet_options(table.schema))
                 writers.append(opened.enter_context(writer))
             writers[0].write_table(table)
 

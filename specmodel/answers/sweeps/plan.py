@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -60,7 +59,7 @@ class Part:
 
     `labels` are its constant columns, `arguments` the operating points and acceptance as
     `predict_deployed` takes them, `columns` those wanted beside the labels, `words` what a label
-    may say in the whole sweep, `telling` columns that tell the parts apart.
+    may say in the whole sweep.
     """
 
     labels: dict[str, Any]
@@ -69,7 +68,6 @@ class Part:
     columns: tuple[str, ...]
     num_points: int
     words: Mapping[str, tuple[str, ...]]
-    telling: frozenset[str]
 
     def predict(self, **changes: Any) -> Prediction:
         """Predict its points, and what tokens cost if there is a price; `changes` are arguments."""
@@ -123,17 +121,6 @@ class Plan:
         names = [name for name, told in self.deployments[0][0].items() if isinstance(told, str)]
         told = [labels for labels, _ in self.deployments]
         return {name: tuple(dict.fromkeys(labels[name] for labels in told)) for name in names}
-
-    @cached_property
-    def telling(self) -> frozenset[str]:
-        """Columns that are not alike in all parts: what was cut, and labels that differ."""
-        told = {item for labels, _ in self.deployments for item in labels.items()}
-        cut = zip(next(blocks(self._shape, self._most)), self._shape, strict=True)
-        names = (*self.points, "acceptance_rate")
-        differing = Counter(name for name, _ in told)
-        return frozenset(name for name, count in differing.items() if count > 1) | frozenset(
-            itertools.compress(names, (part.stop < size for part, size in cut))
-        )
 
     @property
     def num_points(self) -> int:
@@ -231,7 +218,6 @@ class Plan:
             columns=self.columns,
             num_points=math.prod(cut.stop - cut.start for cut in block),
             words=self.words,
-            telling=self.telling,
         )
 
 

@@ -23,7 +23,6 @@ def sweep(
     *,
     workers: int | None = None,
     client: Client | str | None = None,
-    worker_timeout: float | None = None,
     **how: Any,
 ) -> pd.DataFrame:
     """Predict every combination of the axes.
@@ -32,9 +31,9 @@ def sweep(
     ----------
     axes
         As for `plan_sweep`.
-    workers, client, worker_timeout
+    workers, client
         Threads, one for each core by default [-]; or in their place a Dask client, or the address
-        of a scheduler, and how long it may be without any worker, 60 by default [s].
+        of a scheduler.
     **how
         Columns and other settings, as for `plan_sweep`.
 
@@ -55,7 +54,7 @@ def sweep(
     if plan.num_points > MOST_IN_FRAME:
         expected = f"at most {MOST_IN_FRAME:,} in a table: write more to a file"
         raise InputError("num_points", plan.num_points, expected)
-    with chosen_workers(workers, client, worker_timeout) as pool:
+    with chosen_workers(workers, client) as pool:
         found = list(results(plan, labelled_columns, pool))
     frame = data_frame(found)
     frame.attrs["skipped"] = list(plan.skipped)
@@ -67,16 +66,15 @@ def csv_chunks(
     *,
     workers: int | None = None,
     client: Client | str | None = None,
-    worker_timeout: float | None = None,
 ) -> Iterator[str]:
     """Yield a sweep as CSV text while it is computed: the header, then the lines of each part.
 
     Parameters
     ----------
-    plan, workers, client, worker_timeout
-        The sweep; where it is computed, as for `sweep` [-] [s].
+    plan, workers, client
+        The sweep; where it is computed, as for `sweep` [-].
     """
-    with chosen_workers(workers, client, worker_timeout) as pool:
+    with chosen_workers(workers, client) as pool:
         yield csv_header(plan)
         yield from results(plan, csv_text, pool)
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from specmodel import __version__
 from specmodel.answers.sweeps.plan import Part, Plan
 from specmodel.base.errors import InputError, install
-from specmodel.base.units import check
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -34,9 +33,8 @@ PATIENCE = 10
 """Seconds that a scheduler may take to answer [s]."""
 
 WORKER_TIMEOUT = 60.0
-"""Seconds that a scheduler may be without workers, unless told otherwise [s]."""
+"""Seconds that a scheduler may be without workers [s]."""
 
-_LONGEST = 1e6
 _LOOK = 1.0
 """Seconds between two looks at whether there are workers [s]."""
 
@@ -65,20 +63,16 @@ def results(
 
 
 def chosen_workers(
-    workers: int | None, client: Client | str | None, worker_timeout: float | None = None
+    workers: int | None, client: Client | str | None
 ) -> AbstractContextManager[Workers]:
     """Return the cluster that is given, or else threads: by default one for each core."""
     if client is None:
-        if worker_timeout is not None:
-            raise InputError("worker_timeout", worker_timeout, "none without --scheduler")
         has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS and Windows
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
         return threads(cores if workers is None else workers)
     if workers is not None:
         raise InputError("workers", workers, "none with a scheduler, which has its own")
-    timeout = WORKER_TIMEOUT if worker_timeout is None else worker_timeout
-    check("worker_timeout", timeout, above=0, maximum=_LONGEST)
-    return dask_workers(client, timeout)
+    return dask_workers(client)
 
 
 @contextmanager
@@ -94,7 +88,7 @@ def threads(workers: int) -> Iterator[Workers]:
 
 
 @contextmanager
-def dask_workers(client: Client | str, worker_timeout: float = WORKER_TIMEOUT) -> Iterator[Workers]:
+def dask_workers(client: Client | str) -> Iterator[Workers]:
     """Give the workers of a Dask cluster, by a client or the address of a scheduler."""
     try:
         import distributed
@@ -103,26 +97,25 @@ def dask_workers(client: Client | str, worker_timeout: float = WORKER_TIMEOUT) -
         expected = f"none, or for a cluster {install('dask')}"
         raise InputError("scheduler", str(client), expected) from None
     if isinstance(client, str):
-        with _connected(client) as opened, dask_workers(opened, worker_timeout) as workers:
+        with _connected(client) as opened, dask_workers(opened) as workers:
             yield workers
         return
     address = str(client.scheduler.address) if client.scheduler else str(client)
     try:
-        _check_workers(client, address, worker_timeout)
+        _check_workers(client, address)
         # Dask's executor would wait forever for results that are lost with the scheduler
-        wait = partial(_result, client, worker_timeout)
+        wait = partial(_result, client)
         yield partial(client.submit, pure=False), lambda: sum(client.nthreads().values()), wait
     except distributed.KilledWorker as error:
         expected = "workers with more memory, as a part ended several of them"
         raise InputError("scheduler", address, expected) from error
     except _NoWorkersError:
-        expected = "a scheduler that keeps a worker, or a longer worker_timeout"
-        raise InputError("scheduler", address, expected) from None
+        raise InputError("scheduler", address, "a scheduler that keeps a worker") from None
     except (CancelledError, ClosedClientError, OSError) as error:
         raise InputError("scheduler", address, "a scheduler that stays up") from error
 
 
-def _result(client: Client, worker_timeout: float, future: Any) -> Any:
+def _result(client: Client, future: Any) -> Any:
     """Wait for a result, but not for ever on a scheduler that has lost all workers."""
     from distributed import wait
 
@@ -131,10 +124,10 @@ def _result(client: Client, worker_timeout: float, future: Any) -> Any:
         with suppress(TimeoutError):
             wait(future, timeout=_LOOK)
             # a finished result is lost again if its worker leaves before it is fetched
-            return future.result(timeout=worker_timeout)
+            return future.result(timeout=WORKER_TIMEOUT)
         if client.nthreads():
             last_seen = time.monotonic()
-        elif time.monotonic() - last_seen > worker_timeout:
+        elif time.monotonic() - last_seen > WORKER_TIMEOUT:
             raise _NoWorkersError
 
 
@@ -163,10 +156,10 @@ def _connected(address: str) -> Iterator[Client]:
     raise InputError("scheduler", address, expected)
 
 
-def _check_workers(client: Client, address: str, worker_timeout: float) -> None:
+def _check_workers(client: Client, address: str) -> None:
     """Refuse a cluster without workers, or whose workers would compute other numbers."""
     try:
-        client.wait_for_workers(1, timeout=worker_timeout)
+        client.wait_for_workers(1, timeout=WORKER_TIMEOUT)
     except TimeoutError:
         raise InputError("scheduler", address, "a scheduler with a worker") from None
     try:
