@@ -26,8 +26,13 @@ def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
     than one pass (dense), 3 % (MoE) or 6 % (latent attention, which makes keys and values of the
     first chunk anew), eight chunks of 65,536 take 2, 4 and 14 %.
     """
+    return waiting(deployment, prompt_pass(deployment, prompt_length))
+
+
+def prompt_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
+    """Return the same with the host and launches apart, which what goes on beside may hide."""
     tokens = check("prompt_length", prompt_length, minimum=1)
-    return waiting(deployment, read_by_target(deployment, (whole_prompts(deployment, tokens),)))
+    return read_by_target(deployment, (whole_prompts(deployment, tokens),))
 
 
 def draft_prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime | None:

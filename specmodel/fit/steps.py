@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
@@ -98,11 +98,14 @@ class MeasuredSteps:
             rejection_time=engine.rejection_time(self.draft_length, self.requests) - waited,
             hides_host=hides,
         )
-        prefill = PassTime.of(
-            gpu * self.prefill_time, engine.pass_time, kernel_time * self.prefill_launches
-        )
-        carried = self.prefills * replace(times, plain_pass=prefill).forward_time
-        plain = times.forward_time + carried
+        alone, read = times.forward_time, gpu * self.prefill_time
+        launches = kernel_time * self.prefill_launches
+        if hides == "none":
+            added = PassTime.of(read, engine.pass_time, launches).total_time
+        else:  # `Evaluation.added_by_prompt`
+            added = PassTime.of(alone + read, 0.0, launches).waiting().total_time - alone
+        carried = self.prefills * added
+        plain = alone + carried
         step = times.step_time + self.tokens_per_step * carried
         ratio = self.tokens_per_step * plain / step
         return np.where(self.is_ratio, ratio, np.where(self.draft_length > 0, step, plain))

@@ -20,7 +20,7 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import KernelErrors, StepTimes, step_times
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
-from specmodel.cost.prefill import carried_prefill, draft_prefill_pass, prefill_pass
+from specmodel.cost.prefill import carried_prefill, draft_prefill_pass, prompt_pass, waiting
 from specmodel.layers.work import CAUSES
 from specmodel.prediction.best import Best, Held, best_of, held_by_memory, open_lengths
 
@@ -48,9 +48,10 @@ class Evaluation:
     name, and those of `LOAD` where steps carry prefill. `acceptance` is that of steps with a
     proposal. `times` are without the prefill that steps carry. `step_error` is a factor on steps
     with a draft, for errors of an engine [-]. `max_draft_length` is the longest draft considered
-    that acceptance is known for and the drafter makes [token]. `prefill` and `draft_prefill` are
-    passes of one prompt on each replica. `chains` are the same points at all `lengths_considered`,
-    where these were evaluated. `is_chain` says where drafts are chains, not trees.
+    that acceptance is known for and the drafter makes [token]. `prompt` and `draft_prefill` are
+    passes of one prompt on each replica, the first with its host apart. `chains` are the same
+    points at all `lengths_considered`, where these were evaluated. `is_chain` says where drafts are
+    chains, not trees.
     """
 
     deployment: Deployment
@@ -61,7 +62,7 @@ class Evaluation:
     is_chain: np.ndarray
     step_error: FloatArray | float = 1.0
     max_draft_length: int = 1
-    prefill: PassTime | None = None
+    prompt: PassTime | None = None
     draft_prefill: PassTime | None = None
     chains: Evaluation | None = None
 
@@ -71,19 +72,33 @@ class Evaluation:
         return np.broadcast_shapes(*map(np.shape, self.points.values()), self.acceptance.shape)
 
     @cached_property
+    def prefill(self) -> PassTime | None:
+        """The pass over a prompt, with the host time it waits for."""
+        return waiting(self.deployment, self.prompt) if self.prompt else None
+
+    @cached_property
     def carried(self) -> FloatArray | float:
         """Prefill of other requests for each token that a request makes [s]."""
-        return self._carried(self.prefill)
+        return 0.0 if self.prefill is None else self._carried(self.added_by_prompt)
+
+    @property
+    def added_by_prompt(self) -> FloatArray:
+        """What a prompt adds to a plain step, beside which the host launches both [s]."""
+        prompt, plain = self.prompt, self.times.forward_time
+        if not prompt or self.deployment.engine.hides_host == "none":
+            return prompt.total_time if prompt else np.zeros(())
+        both = PassTime.of(plain + prompt.gpu_time, 0.0, prompt.launch_time)
+        return waiting(self.deployment, both).total_time - plain
 
     @cached_property
     def carried_by_draft(self) -> FloatArray | float:
         """Prefill by a draft model for each token, in steps that draft [s]."""
-        return np.where(self.points["draft_length"] > 0, self._carried(self.draft_prefill), 0.0)
+        draft = self.draft_prefill
+        carried = self._carried(draft.total_time) if draft else 0.0
+        return np.where(self.points["draft_length"] > 0, carried, 0.0)
 
-    def _carried(self, prefill: PassTime | None) -> FloatArray | float:
-        if prefill is None:
-            return 0.0
-        return carried_prefill(self.deployment, self.points, prefill.total_time)
+    def _carried(self, added: FloatArray) -> FloatArray:
+        return carried_prefill(self.deployment, self.points, added)
 
     @property
     def forward_time(self) -> FloatArray:
@@ -211,7 +226,7 @@ class Evaluation:
             self.acceptance,
             known=times if isinstance(times, StepTimes) and self.is_chain.all() else None,
             max_draft_length=self.max_draft_length,
-            prefill=self.prefill,
+            prompt=self.prompt,
         )
 
     @cached_property
@@ -290,7 +305,7 @@ def evaluate(
     errors: KernelErrors | None = None,
     step_error: FloatArray | float = 1.0,
     max_draft_length: int = 1,
-    prefill: PassTime | None = None,
+    prompt: PassTime | None = None,
 ) -> Evaluation:
     """Return what speculation takes and gives at operating points; arrays may be draws.
 
@@ -318,9 +333,9 @@ def evaluate(
             known=known,
             errors=errors,
         )
-    if prefill is None and "prompt_length" in points:
-        prefill = prefill_pass(deployment, points["prompt_length"])
-        prefill = prefill.scaled(errors.verify, errors.deployment) if errors else prefill
+    if prompt is None and "prompt_length" in points:
+        prompt = prompt_pass(deployment, points["prompt_length"])
+        prompt = prompt.scaled(errors.verify, errors.deployment) if errors else prompt
     draft_prefill = None
     if "prompt_length" in points:
         draft_prefill = draft_prefill_pass(deployment, points["prompt_length"])
@@ -343,7 +358,7 @@ def evaluate(
         is_chain=is_chain,
         step_error=step_error,
         max_draft_length=max_draft_length,
-        prefill=prefill,
+        prompt=prompt,
         draft_prefill=draft_prefill,
     )
 

@@ -26,6 +26,8 @@ _FORMS_TYPED = {
     "acceptance_by_position": "rates by position ",
 }
 """How each form of acceptance is told."""
+_LEAST_TOLD = 1.01
+"""Tokens a step below which any acceptance would do, so that none is asked for [token]."""
 _MOST_JUDGED = 256
 """Points that the first line tells one by one; of more, how sure the best and the least are."""
 
@@ -169,25 +171,28 @@ def verdict(prediction: Prediction, rows: list[Row], gains: Sequence[Gain | None
     words = _gain(best, gain, judged, prediction)
     told = f"{opening} {words}."
     if not opening.startswith("Nothing") and not prediction.deployment.engine.is_ideal:
-        told = f"{_advice(words, best, gain)} {told}"
+        is_typed = not prediction.evaluation.acceptance.spread
+        told = f"{_advice(words, best, gain, is_typed=is_typed)} {told}"
     told += _risk(judged, prediction)
     points = [row for row, _ in judged]
     why = [report.why(best, points, prediction, place(best, points))] if VERBOSE.get() else []
     return [told, *why]
 
 
-def _advice(words: str, best: Row, top: Gain | None) -> str:
+def _advice(words: str, best: Row, top: Gain | None, *, is_typed: bool) -> str:
     """Say what to do, by how the verdict on gains begins."""
     if words.startswith("pays"):
-        return "Turn it on."
+        return "Turn it on where it pays." if "it does not at" in words else "Turn it on."
     if not words.startswith("may"):
         return "Leave it off."
     is_lost = top and top.word != "may" and top.chance < 0.5
-    told = "Leave it off" if is_lost else "It depends on your acceptance"
-    if not (needed := _needed(best)):
-        return f"{told}."
-    since = " below" if is_lost else ": from"
-    return f"{told}{since} {needed:.2f} tokens a step of {best['draft_length']}."
+    needed, length = _needed(best), best["draft_length"]
+    if not needed or needed < _LEAST_TOLD:
+        return "Leave it off." if is_lost else "Too close to call."
+    if is_lost:
+        return f"Leave it off below {needed:.2f} tokens a step of {length}."
+    told = "Too close to call: it pays" if is_typed else "It depends on your acceptance:"
+    return f"{told} from {needed:.2f} tokens a step of {length}."
 
 
 def _needed(row: Row) -> float | None:
@@ -228,7 +233,8 @@ def _gain(
     worst = min(rows, key=lambda row: row["speedup"])
     bottom = gains[rows.index(worst)]
     if top and top.is_open:
-        return f"may pay or not: {_at(best, rows)} ({report.chances(top)}; {top.held})"
+        told = f"may pay or not: {_at(best, rows)} ({report.chances(top)}; {top.held})"
+        return told + _losing(judged, rows)
     if not report.is_sure(top, best):
         return f"{denial}: {_at(best, rows)}{_sure_ends(top)}"
     if not all(gains):  # of many points the best and the least are judged, others by number
@@ -241,8 +247,18 @@ def _gain(
     unsure = [row for row, gain in judged if gain and gain.is_open and row["draft_length"]]
     told = f"{pays} at {places(sure, rows)}; best {_at(best, rows)}{_sure_ends(top)}"
     told += f"; it may pay or not at {places(unsure, rows)}" if unsure else ""
+    told += _losing(judged, rows)
     held = [row for row in rows if row["limited_by"] == "memory"]
     return told + (f"; no draft fits in memory at {places(held, rows)}" if held else "")
+
+
+def _losing(judged: Sequence[tuple[Row, Gain | None]], rows: list[Row]) -> str:
+    """Say where drafts lose whatever the errors, and where most."""
+    lost = [row for row, gain in judged if gain and gain.high < 1 and row["draft_length"]]
+    if not lost:
+        return ""
+    most = min(lost, key=lambda row: row["speedup"])
+    return f"; it does not at {places(lost, rows)}: {_at(most, rows)}"
 
 
 def _at(row: Row, rows: list[Row]) -> str:

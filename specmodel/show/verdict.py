@@ -72,7 +72,7 @@ def answer(
         notes = [report.ended(report.fitting(rows), prediction)] if at_best else []
         notes += [operator.room_told(prediction, rows)] if at_best and VERBOSE.get() else []
         if not columns:
-            notes = [*_one_length(prediction, rows), *notes]
+            notes = [*_to_paste(prediction, rows), *notes]
         return report.page(shown, words, *parts, notes=filter(None, [*notes, limits]), tasks=tasks)
 
     def told() -> Prediction:
@@ -92,31 +92,39 @@ def answer(
     )
 
 
-def _one_length(prediction: Prediction, rows: list[Row]) -> list[str]:
-    """Say which length serves all rows best, and the options for it.
+def _to_paste(prediction: Prediction, rows: list[Row]) -> list[str]:
+    """Say which length serves all rows best, or was typed, and the options for it.
 
-    Nothing where lengths were typed, contexts vary, or no row gains by a draft.
+    Nothing where contexts vary, no row has a draft, or none that was typed gains.
     """
     case = prediction.case
     drafts = {row["draft_length"] for row in rows if row["fits"]}
     has_one = len(set(prediction.batch_size.flat)) == prediction.speedup.size
-    if case is None or case.draft_length is not None or not has_one or not any(drafts):
+    if case is None or not has_one or not any(drafts):
         return []
-    length, alike, lost, where = _single_length(prediction)
+    if case.draft_length is not None:
+        gains = any(row["speedup"] > 1 for row in rows if row["fits"])
+        (told,) = [_paste(prediction, *drafts)] if len(drafts) == 1 and gains else [""]
+        return [told] if told else []
+    length, alike, lost, where, held = _single_length(prediction)
     if not length:
         return []
-    words = f"One length for all: {length}"
-    words += f" ({ranges_text([alike])} as good)" if len({*alike}) > 1 else ""
-    if lost >= 0.005:
-        words += f", {lost:.0%} less than each row's own, most at {where}"
-    return [f"{words}.{_paste(prediction, length)}"]
+    words, beside = f"One length for all: {length}", []
+    beside += [f"{ranges_text([alike])} as good"] if len({*alike}) > 1 else []
+    beside += [f"no room at {ranges_text([held])}"] if held else []
+    words += f" ({'; '.join(beside)})" if beside else ""
+    words += f", {lost:.0%} below each row's own" if lost >= 0.005 else ""
+    words += f", most at {where}" if lost >= 0.005 and not held else ""
+    return [" ".join(filter(None, [f"{words}.", _paste(prediction, length)]))]
 
 
-def _single_length(prediction: Prediction) -> tuple[int, tuple[int, int], float, int]:
+def _single_length(
+    prediction: Prediction,
+) -> tuple[int, tuple[int, int], float, int, tuple[int, int] | None]:
     """Return the length of the best mean speedup, those as good, and what it gives away.
 
-    That is a share of the best speedup of each batch size, in the mean over those that fit [-], and
-    the batch size where it is most.
+    That is a share of the best speedup of each batch size, in the mean over those that it fits at
+    [-], the batch size where it is most, and those it does not fit at though others do.
     """
     import numpy as np
 
@@ -132,8 +140,11 @@ def _single_length(prediction: Prediction) -> tuple[int, tuple[int, int], float,
     means = share.mean(axis=1)
     place = int(means.argmax())
     sizes = np.ravel(prediction.batch_size)[able]
-    lost = 1 - share[place]
-    return place, alike_places(means, place), float(lost.mean()), int(sizes[lost.argmax()])
+    served = share[place] > 0
+    lost, held = 1 - share[place, served], sizes[~served].astype(int).tolist()
+    where = int(sizes[served][lost.argmax()])
+    ends = (held[0], held[-1]) if held else None
+    return place, alike_places(means, place), float(lost.mean()), where, ends
 
 
 def _paste(prediction: Prediction, length: int) -> str:
@@ -144,7 +155,8 @@ def _paste(prediction: Prediction, length: int) -> str:
     d = prediction.deployment
     modules = max(len(d.drafter.parts), 1)
     options = one_length(d.engine.stack or "", drafter_kind(d.drafter, d.target), length, modules)
-    return f" Paste: {options}" if options else ""
+    own = " (DRAFTER: path of the head)" if "DRAFTER" in options else ""
+    return f"Paste{own}: {options}" if options else ""
 
 
 _TAKEN = ("batch_size", "draft_length", "context_length", "forward_time", "limited_by", "fits")
@@ -166,7 +178,11 @@ def turned_answer(
         words = turned_verdict(prediction, turned, rows)
         words[0] += operator.would_hold(prediction)
         table = turned_table(rows, turned, TABLE.get())
-        return report.page(prediction, words, table)
+        drafts = [row["draft_length"] for row in rows if row["fits"] and row["draft_length"]]
+        usual = max(drafts, key=drafts.count, default=0) if turned.heads else 0
+        paste = _paste(prediction, int(usual)) if usual else ""
+        told = f"Measure it with {usual:.0f} drafted. {paste}"
+        return report.page(prediction, words, table, notes=[told] if paste else [])
 
     units = prediction.units() | units_of(rows[0])
     return forms.Answer(

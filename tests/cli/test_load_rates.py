@@ -195,7 +195,10 @@ def test_the_names_of_before_tell_the_new_one(ended, name):
     "case", ["qwen3-235b-a22b 8xh200", "qwen3-30b-a3b h100", "qwen3-32b 2xh200"]
 )
 def test_one_load_has_one_answer(case, ended):
-    """By formula that of predict, with drafts and without; simulated, prompts come together."""
+    """By formula that of predict, with drafts and without.
+
+    Simulated, prompts of equal requests come together, and share the launches of their steps.
+    """
     lengths = "--prompt-length 1024 --output-length 256"
     drafts = "--drafter eagle3 --acceptance-rate 0.7"
     line = f"load {case} {drafts} {lengths} --users 32 --policy none,fixed:3 --requests 400 --json"
@@ -207,7 +210,7 @@ def test_one_load_has_one_answer(case, ended):
     assert plain["tpot_closed"] == pytest.approx(decoded["tpot"], rel=0.02)
     assert drafted["tpot_closed"] == pytest.approx(row["tpot"], rel=0.02)
     for own in (plain, drafted):
-        assert own["tpot"] == pytest.approx(own["tpot_closed"], rel=0.15)
+        assert 0.65 * own["tpot_closed"] < own["tpot"] < 1.02 * own["tpot_closed"]
 
 
 def test_runs_beyond_cuda_graphs_say_so(ended):
