@@ -184,10 +184,6 @@ def _read(
             else run
             for run in runs
         )
-    for run in runs:
-        if run.draft_length is None:
-            expected = f"that of {run.source}, whose file does not tell it"
-            raise InputError("draft_length", None, expected)
     drafts = any(run.is_speculative for run in runs)
     drafter = None if options["drafter"] == NO_DRAFTER else options["drafter"]
     if drafter is None and drafts:
