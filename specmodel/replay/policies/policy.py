@@ -1,10 +1,9 @@
-"""What a policy is: an object that is asked and told; and those of the package, by name."""
+"""What a policy is: an object that is asked and told."""
 
 import inspect
 import numbers
 from collections.abc import Callable
 from copy import copy
-from functools import cache
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from specmodel.base.errors import InputError
@@ -65,7 +64,7 @@ class LearningPolicy:
 
     `rule` changes the state after a step, from what was emitted [token], the time [s], and how many
     tokens were drafted [token]. It is written once: Python calls it with the policy, numba with a
-    record of the same attributes. A class of `known_policies` is known by its `name`; a class
+    record of the same attributes. A class of `known.KNOWN` goes by its `name`; a class
     method `by_settings` makes it from settings, if it does not take them itself.
     """
 
@@ -115,15 +114,6 @@ class LearningPolicy:
     def observe_step(self, step: Step) -> None:
         """Take in a step."""
         self.observe(step.emitted_tokens, step.step_time, step.drafted_tokens)
-
-
-@cache
-def known_policies() -> dict[str, type[LearningPolicy]]:
-    """Return the policies of the package that learn, by name."""
-    from specmodel.replay.policies import AdaptiveSteps, Cascade, DiscountedBandit, Goodput
-
-    kinds: tuple[type[LearningPolicy], ...] = (DiscountedBandit, Cascade, Goodput, AdaptiveSteps)
-    return {kind.name: kind for kind in kinds}
 
 
 def arguments_of(function: Any) -> set[str]:
