@@ -6,8 +6,6 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
-from specmodel.base.errors import InputError
-
 GIVEN = ("step_time", "max_draft_length", "draft_lengths", "generator")
 """Arguments that a policy is given if it takes them: step times by draft length, the longest draft,
 all draft lengths, and a random generator of its own."""
@@ -124,14 +122,6 @@ def arguments_of(function: Any) -> set[str]:
         return set()
 
 
-def is_number(value: object, *, whole: bool = False) -> bool:
+def is_number(value: object) -> bool:
     """Return whether `value` is a single number, NaN among them, and no truth value."""
-    kind = numbers.Integral if whole else numbers.Real
-    return isinstance(value, kind) and not isinstance(value, bool)
-
-
-def whole_number(name: str, value: Any, least: int, most: int = 10**9) -> int:
-    """Return a whole number within bounds, or refuse anything else."""
-    if not (is_number(value, whole=True) and least <= value <= most):
-        raise InputError(name, value, f"a whole number of at least {least}, at most {most}")
-    return int(value)
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
