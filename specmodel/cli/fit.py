@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
@@ -18,6 +17,7 @@ from specmodel.base.errors import InputError, in_one_line, refuse_given
 from specmodel.base.files import write_text
 from specmodel.base.naming import counted
 from specmodel.base.text import command_lines, wrap
+from specmodel.base.units import check as check_number
 from specmodel.cli import settings
 from specmodel.cli.helping import GroupedCommand, WholeList
 from specmodel.cli.settings import check_free, overwrite_option, own, refuse_inputs
@@ -334,8 +334,8 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
     tokens are judged by that.
     """
     most = options["max_error"]
-    if most is not None and not 0 <= most < math.inf:
-        raise InputError("max_error", most, "a number of at least 0")
+    if most is not None:
+        check_number("max_error", most, minimum=0)
     asked = options | {"profile": profile, "json": options["as_json"]}
     asked = {name: value for name, value in asked.items() if value is not False}
     if options["serving"] is not None:
