@@ -20,7 +20,7 @@ from specmodel.base.text import command_lines, wrap
 from specmodel.base.units import check as check_number
 from specmodel.cli import settings
 from specmodel.cli.helping import GroupedCommand, WholeList
-from specmodel.cli.settings import check_free, overwrite_option, own, refuse_inputs
+from specmodel.cli.settings import OVERWRITE, check_free, own, refuse_inputs
 from specmodel.cli.where import where_options
 from specmodel.fit import measured
 from specmodel.show import accepted, fitted, forms, judged, report
@@ -71,7 +71,7 @@ def fit_group() -> None:
 @fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)
 @click.argument("measurements")
 @own("output", "FILE", "Hardware profile to write.", required=True)
-@overwrite_option()
+@OVERWRITE
 @own("hardware", "NAME|PATH", "Profile to start from.  [default: measured]")
 @own("measured_on", "NAME", "Says that a table of another device will do: its chip.")
 @own("source", "TEXT", "What was measured.  [default: the file's name]")
@@ -102,7 +102,7 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
 @fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)
 @click.argument("measurements", nargs=-1, required=True)
 @own("output", "FILE", "Engine profile to write.  [default: none, the fit is shown]")
-@overwrite_option()
+@OVERWRITE
 @own("name", str, "Name of the engine, for people.  [default: the profile's]")
 @where_options(required=False, engine="by the files, else vllm", has_words=False)
 @own("draft_length", int, "Of runs whose files do not tell it, as where no drafts were counted.")
