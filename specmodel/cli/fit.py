@@ -17,7 +17,6 @@ from specmodel.base.errors import InputError, in_one_line, refuse_given
 from specmodel.base.files import write_text
 from specmodel.base.naming import counted
 from specmodel.base.text import command_lines, wrap
-from specmodel.base.units import check as check_number
 from specmodel.cli import settings
 from specmodel.cli.helping import GroupedCommand, WholeList
 from specmodel.cli.settings import OVERWRITE, check_free, own, refuse_inputs
@@ -333,6 +332,8 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
     measured_ttft_ms, at most 4 requests at once and prompts of at least 4000
     tokens are judged by that.
     """
+    from specmodel.base.units import check as check_number
+
     most = options["max_error"]
     if most is not None:
         check_number("max_error", most, minimum=0)
