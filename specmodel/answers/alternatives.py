@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.naming import model_name
 from specmodel.base.records import is_path
 from specmodel.base.text import Viewed
@@ -191,9 +191,7 @@ def _asked(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     given = {name: value for name, value in arguments.items() if value is not None}
     lists = {name: listed(name, given.get(name)) for name in LISTS}
     if not {*LOOKUPS} & {each for each in lists["drafter"] if isinstance(each, str)}:
-        for name in LOOKUP:
-            if name in given:
-                raise InputError(name, given[name], "the drafter ngram or suffix with it")
+        refuse_given(given, LOOKUP, "the drafter ngram or suffix with it")
     accepted = _accepted(given, len(lists["drafter"]))
     labelled = [[*zip(lists[name], _labels(name, lists[name]), strict=True)] for name in LISTS]
     has_ideal = "ideal" in lists["engine"] and lists["engine"] != ["ideal"]

@@ -37,9 +37,9 @@ _RATES = "P(token accepted, all before it were): one for all, or one for each dr
 @settings.own("acceptance", "LIST", _ACCEPTANCE)
 @settings.own("acceptance_rate", "VALUES", _RATES)
 @settings.option("proposal_rate")
-@settings.spread_option()
+@settings.SPREAD
 @settings.own("context_length", "VALUE", "KV entries before the step.  [default: 1024]")
-@settings.load_options()
+@settings.LENGTHS
 @settings.option("max_draft_length")
 @settings.detail_options(lists=settings.COMPARED)
 @for_load_options(_FOR_LOAD)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
@@ -20,7 +19,7 @@ from specmodel.base.naming import counted
 from specmodel.base.text import command_lines, wrap
 from specmodel.cli import settings
 from specmodel.cli.helping import GroupedCommand, WholeList
-from specmodel.cli.settings import check_free, overwrite_option, own, refuse_inputs
+from specmodel.cli.settings import OVERWRITE, check_free, own, refuse_inputs
 from specmodel.cli.where import where_options
 from specmodel.fit import measured
 from specmodel.show import accepted, fitted, forms, judged, report
@@ -71,7 +70,7 @@ def fit_group() -> None:
 @fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)
 @click.argument("measurements")
 @own("output", "FILE", "Hardware profile to write.", required=True)
-@overwrite_option()
+@OVERWRITE
 @own("hardware", "NAME|PATH", "Profile to start from.  [default: measured]")
 @own("measured_on", "NAME", "Says that a table of another device will do: its chip.")
 @own("source", "TEXT", "What was measured.  [default: the file's name]")
@@ -102,7 +101,7 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
 @fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)
 @click.argument("measurements", nargs=-1, required=True)
 @own("output", "FILE", "Engine profile to write.  [default: none, the fit is shown]")
-@overwrite_option()
+@OVERWRITE
 @own("name", str, "Name of the engine, for people.  [default: the profile's]")
 @where_options(required=False, engine="by the files, else vllm", has_words=False)
 @own("draft_length", int, "Of runs whose files do not tell it, as where no drafts were counted.")
@@ -184,10 +183,6 @@ def _read(
             else run
             for run in runs
         )
-    for run in runs:
-        if run.draft_length is None:
-            expected = f"that of {run.source}, whose file does not tell it"
-            raise InputError("draft_length", None, expected)
     drafts = any(run.is_speculative for run in runs)
     drafter = None if options["drafter"] == NO_DRAFTER else options["drafter"]
     if drafter is None and drafts:
@@ -337,9 +332,11 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
     measured_ttft_ms, at most 4 requests at once and prompts of at least 4000
     tokens are judged by that.
     """
+    from specmodel.base.units import check as check_number
+
     most = options["max_error"]
-    if most is not None and not 0 <= most < math.inf:
-        raise InputError("max_error", most, "a number of at least 0")
+    if most is not None:
+        check_number("max_error", most, minimum=0)
     asked = options | {"profile": profile, "json": options["as_json"]}
     asked = {name: value for name, value in asked.items() if value is not False}
     if options["serving"] is not None:

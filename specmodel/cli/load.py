@@ -98,7 +98,7 @@ def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
 @settings.command()
 @where_options()
 @_added(_LOADS | _TRAFFIC | _LARGEST)
-@settings.price_option()
+@settings.PRICE
 @_added(_SEARCH | _SERVER)
 @settings.acceptance_options()
 @settings.option("max_draft_length", words=_LONGEST)

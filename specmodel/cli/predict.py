@@ -41,14 +41,14 @@ _BATCHES = f"  [default: {BATCH_SIZES}; peak: {_SIZES['peak']}, terms: {_SIZES['
 @settings.option("batch_size", _BATCHES)
 @settings.option("draft_length", "  [default: the best of each batch size]")
 @settings.acceptance_options()
-@settings.spread_option()
+@settings.SPREAD
 @settings.options("context_length", "prompt_length", "output_length")
 @settings.option("lockstep", default=None)
 @settings.options("verify_tokens", "tree_width", "max_draft_length")
 @settings.detail_options()
 @settings.own("view", _TOLD, _VIEW, default="verdict")
 @settings.own("tpot_target", "SECONDS", _TARGET)
-@settings.price_option()
+@settings.PRICE
 @settings.own("columns", "LIST", _COLUMNS)
 @settings.own("interval/--no-interval", None, settings.INTERVAL, to="interval", default=None)
 @settings.own("components", bool, "Add the breakdown of each pass; CSV has it alone.")

@@ -48,7 +48,7 @@ _OF_SCHEDULES = ("max_batch_size", "tolerance")
 @where_options(engine="that of --for", has_start=True, takes_drafter=False)
 @settings.acceptance_options(one_length=False)
 @settings.option("context_length", words=_CONTEXT)
-@settings.load_options()
+@settings.LENGTHS
 @settings.option("max_draft_length", words=_LONGEST)
 @settings.own("max_batch_size", int, _LARGEST)
 @settings.own("batch_size", "VALUES", _REQUESTS)

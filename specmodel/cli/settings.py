@@ -242,23 +242,23 @@ def ignore_option(*names: str) -> Add:
     return add
 
 
-def price_option() -> Add:
-    """Add the price of a GPU, where a command tells a throughput."""
-    return own("gpu_hour_price", float, "Price of a GPU for an hour, for the cost of tokens.")
+PRICE = own("gpu_hour_price", float, "Price of a GPU for an hour, for the cost of tokens.")
+"""The price of a GPU, where a command tells a throughput."""
 
 
-def load_options() -> Add:
-    """Add the lengths of prompts and outputs where a command takes one of each."""
-    return options("prompt_length", "output_length", type=int, metavar="TOKENS")
+LENGTHS = options("prompt_length", "output_length", type=int, metavar="TOKENS")
+"""The lengths of prompts and outputs where a command takes one of each."""
 
 
-def spread_option() -> Add:
-    """Add how far acceptance differs, where a command has intervals."""
-    words = (
-        "Standard deviation of the acceptance rate, which intervals take too; alone, 0.095: that"
-        " between tasks of published heads.  [default: that of the kind, 0 of your own]"
-    )
-    return own("acceptance_spread", float, words, is_flag=False, flag_value=0.095)
+SPREAD = own(
+    "acceptance_spread",
+    float,
+    "Standard deviation of the acceptance rate, which intervals take too; alone, 0.095: that"
+    " between tasks of published heads.  [default: that of the kind, 0 of your own]",
+    is_flag=False,
+    flag_value=0.095,
+)
+"""How far acceptance differs, where a command has intervals."""
 
 
 def acceptance_options(*, one_length: bool = True) -> Add:
@@ -299,9 +299,8 @@ def _set_apart(names: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any
     return options | {"changes": tuple(t for t in options["changes"] if t not in own)}
 
 
-def overwrite_option() -> Add:
-    """Add the option without which `check_free` keeps a file that is there."""
-    return own("overwrite", bool, "Replace what has that name.")
+OVERWRITE = own("overwrite", bool, "Replace what has that name.")
+"""The option without which `check_free` keeps a file that is there."""
 
 
 def check_free(output: str, *, overwrite: bool) -> None:

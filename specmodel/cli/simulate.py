@@ -133,6 +133,9 @@ def _check_files(options: dict[str, Any]) -> None:
             for text in options["changes"]
             if text.startswith("popularity=")
         }
+        for policy in (options["policies"] or "").split(","):
+            if policy.startswith("table:"):
+                inputs[f"that of --policy {policy}"] = policy.partition(":")[2]
         refuse_inputs("records", options["records"], inputs)
 
 

@@ -57,7 +57,7 @@ _OUTPUT = (
 @own("set", "KEY=VALUES", _CHANGES, to="changes", multiple=True)
 @own("columns", "LIST", "Columns wanted, or all.  [default: times, speedup, memory]")
 @own("interval", bool, "Add central 80 % intervals.")
-@settings.price_option()
+@settings.PRICE
 @own("skip_impossible", bool, "Leave out combinations that cannot be, and say which.")
 @own("output", "FILE", _OUTPUT)
 @own("overwrite", bool, "Replace what has that name.")

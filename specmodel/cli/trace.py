@@ -11,7 +11,7 @@ import click
 from specmodel.base.errors import InputError
 from specmodel.base.text import Columns, align, wrap
 from specmodel.cli.helping import WholeList
-from specmodel.cli.settings import SETTINGS, check_free, overwrite_option, own, refuse_inputs
+from specmodel.cli.settings import OVERWRITE, SETTINGS, check_free, own, refuse_inputs
 from specmodel.prediction.table import Form
 from specmodel.replay import traces
 from specmodel.replay.named import DEFAULT_OUTPUT_TOKENS, DEFAULT_REQUESTS
@@ -52,7 +52,7 @@ def trace() -> None:
 @own("ngram", "FEWEST:MOST", "Last tokens looked for, the most first.", default="3:5")
 @own("match", ["first", "last"], "Which of several earlier occurrences is taken.", default="first")
 @own("max_proposal", int, "Longest proposal, in tokens.", default=20)
-@overwrite_option()
+@OVERWRITE
 def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any) -> None:
     """Compute the exact trace of a prompt-lookup drafter.
 
@@ -103,7 +103,7 @@ def _steps_table(trace: traces.Trace) -> str:
 @own("requests", int, "Requests to draw.", default=DEFAULT_REQUESTS)
 @own("output_tokens", int, "Output tokens of each.", default=DEFAULT_OUTPUT_TOKENS)
 @own("seed", int, "Of the draws.", default=0)
-@overwrite_option()
+@OVERWRITE
 def sample(
     preset: str, output: str, requests: int, output_tokens: int, seed: int, overwrite: bool
 ) -> None:

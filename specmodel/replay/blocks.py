@@ -140,8 +140,7 @@ def make_blocks(
     source: Source, times: ReplayTimes, variation: Variation, seed: int, policies: int = 1
 ) -> list[Block]:
     """Cut a replay of so many policies into pieces of work in the order of the requests."""
-    if seed < 0:
-        raise InputError("seed", seed, "a whole number of at least 0")
+    check("seed", seed, minimum=0, whole=True)
     return [
         Block(
             requests=source.part(first, last) if isinstance(source, Trace) else source,

@@ -20,7 +20,8 @@ from specmodel.base.records import read_text
 from specmodel.replay.feedback import check_methods
 from specmodel.replay.plans import oracle_plan
 from specmodel.replay.policies import Policy, scheduled_draft_length
-from specmodel.replay.policies.policy import STATES, arguments_of, known_policies
+from specmodel.replay.policies.known import KNOWN
+from specmodel.replay.policies.policy import STATES, arguments_of
 from specmodel.replay.sampling import POLICY, stream
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.traces import Trace
@@ -105,7 +106,7 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
         "fixed": _fixed,
         "table": _by_batch_size,
         **dict.fromkeys(_PLANNERS, _planned),
-        **dict.fromkeys(known_policies(), _learning),
+        **dict.fromkeys(KNOWN, _learning),
     }
     if name in named:
         return named[name](policy.strip(), words)
@@ -172,7 +173,7 @@ def _given(policy: object) -> Choice:
     function = policy.func if isinstance(policy, partial) else policy
     title = getattr(function, "__name__", type(function).__name__)
     name = ":".join([title, *(f"{key}={value}" for key, value in bound.items())])
-    if name in (*_PLANNERS, *known_policies()):
+    if name in (*_PLANNERS, *KNOWN):
         raise InputError("policy", policy, f"another name than {name}, which is taken")
     return _learner(name, policy, {})
 
@@ -181,7 +182,7 @@ def _learner(
     name: str, made_by: Any, settings: dict[str, Any], folder: Path | None = None
 ) -> Choice:
     """Return a policy that learns, of the package or of the user's own."""
-    is_ours = made_by in known_policies().values()
+    is_ours = made_by in KNOWN.values()
     state = getattr(made_by, "policy_state", "request")
     if state not in STATES:
         raise InputError("policy_state", state, " or ".join(STATES))
@@ -242,7 +243,7 @@ def _typed_entry(word: str) -> list[int]:
 
 def _learning(policy: str, words: Sequence[str]) -> Choice:
     """Take a policy of the package that learns, and settings that it has."""
-    kind = known_policies()[policy.split(":")[0]]
+    kind = KNOWN[policy.split(":")[0]]
     return _learner(policy, kind, _settings(policy, words, kind.settings_taken()))
 
 

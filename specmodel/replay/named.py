@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specmodel.base.errors import InputError, nearest
+from specmodel.base.errors import InputError, nearest, refuse_given
 from specmodel.replay import traces
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[
     from specmodel.replay.traces.files import SUFFIXES, TAKEN
 
     if Path(name).suffix in SUFFIXES:
-        for option, size in sizes.items():
-            raise InputError(option, size, "none, as the trace has its own")
+        refuse_given(sizes, sizes, "none, as the trace has its own")
         trace = traces.read_trace(name)
         told = [Path(name).name, f"{trace.num_requests} requests", trace.metadata.get(TAKEN)]
         return trace, ", ".join(filter(None, told)), []

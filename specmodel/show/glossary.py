@@ -102,9 +102,9 @@ WORDS = {
 
 def policy_words() -> dict[str, str]:
     """Return what policies do, by name: those that ``simulate`` replays, or ``load`` alone."""
-    from specmodel.replay.policies.policy import known_policies
+    from specmodel.replay.policies.known import KNOWN
 
-    learning = {name: kind.words for name, kind in known_policies().items()}
+    learning = {name: kind.words for name, kind in KNOWN.items()}
     return {
         "none": "never drafts",
         "fixed:K": "drafts K tokens in each step; sweeps of K are fixed:1,fixed:2,...",

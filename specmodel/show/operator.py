@@ -103,14 +103,7 @@ def with_alike(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def table(
-    prediction: Prediction,
-    rows: Sequence[Row],
-    *,
-    width: int = 80,
-    columns: str | None = None,
-    target: float | None = None,
-) -> str:
+def table(rows: Sequence[Row], *, width: int, columns: str | None, target: float | None) -> str:
     """Return rows as an operator reads them, or the columns that were asked for.
 
     What has no room is named below. Times that would read as the `target` have more digits [s].

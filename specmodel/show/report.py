@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from specmodel.base.ranges import among, ranges_text, spans
 from specmodel.base.text import VERBOSE, wrap
@@ -20,10 +20,14 @@ from specmodel.show.notes import in_words
 if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame
 
+    from specmodel.answers import Plan
+    from specmodel.answers.sensitivity import Sensitivity
     from specmodel.cost.deployment import Deployment as Deployment
     from specmodel.machines.engine import EngineFit
     from specmodel.prediction.gains import Gain
     from specmodel.prediction.outcome import Prediction as Prediction
+
+    Case = Prediction | Plan | Sensitivity
 
 _LEFT_OUT = ("host", "target")
 """Kinds of left-out error that are told, the one that matters most to a user first."""
@@ -39,19 +43,6 @@ _IDEAL_DRAFTS = " On the speedup, overhead of each pass acts up, of drafting and
 
 _WEIGHTS = {"weight_dtype": "weights", "expert_dtype": "experts", "attention_dtype": "attention"}
 """Words for fields of dtypes of weights."""
-
-
-class _Case(Protocol):
-    """What an answer rests on, such as a prediction."""
-
-    @property
-    def deployment(self) -> Deployment: ...
-
-    @property
-    def assumptions(self) -> Mapping[str, Any]: ...
-
-    @property
-    def warnings(self) -> Sequence[object]: ...
 
 
 def heading(deployment: Deployment) -> str:
@@ -221,7 +212,7 @@ def _kernels(deployment: Deployment) -> str:
 
 
 def page(
-    case: _Case, words: Iterable[str], *parts: str, notes: Iterable[str] = (), tasks: str = ""
+    case: Case, words: Iterable[str], *parts: str, notes: Iterable[str] = (), tasks: str = ""
 ) -> str:
     """Return the page of an answer: verdict, heading, other words, warnings, parts, what is behind.
 
@@ -356,7 +347,7 @@ def left_out(rows: Sequence[Row]) -> str:
     return f"\n{told}" if lacking else ""
 
 
-def case_fields(case: _Case) -> dict[str, Any]:
+def case_fields(case: Case) -> dict[str, Any]:
     """Return deployment, assumptions and warnings for JSON."""
     return {
         "deployment": deployment_fields(case.deployment),

@@ -134,8 +134,8 @@ def verdict(rows: list[Row], prediction: report.Prediction, *, at_best: bool = F
     each = ", with the best draft length of each" if at_best else each
     told = report.paying(*_judged(prediction, _curve(best, prediction, at_best=at_best)))
     told = told or f"{pays} at {best['paying']} by the central values"
-    ends = _peak_ends(best)
-    drawn = f"; 80 % of draws peak at {ends}" if ends else ""
+    low, high = best.get("peak_batch_size_low"), best.get("peak_batch_size_high")
+    drawn = f"; 80 % of draws peak at {ranges_text([(low, high)])}" if low and high else ""
     near = f"{best['peak_speedup'] / 2**0.5:.2f}x (0.71 of the peak) or more at"
     peak_range = ranges_text([(best["near_peak_first"], best["near_peak_last"])])
     return (
@@ -245,11 +245,6 @@ def _typical(acceptance: str) -> str:
     """Return the mark of a row whose acceptance is that of typical heads."""
     level = acceptance.partition(":")[0]
     return f" ({level})" if level.startswith("typical") else ""
-
-
-def _peak_ends(row: Row) -> str:
-    low, high = row.get("peak_batch_size_low"), row.get("peak_batch_size_high")
-    return ranges_text([(int(low), int(high))]) if low and high else ""
 
 
 _COLUMNS = (

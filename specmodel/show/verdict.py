@@ -63,9 +63,8 @@ def answer(
         shown = operator.with_tokens(prediction, [row for row, _ in judged], at_best=at_best)
         tasks = operator.tasks_told(prediction, [row for row, _ in judged])
         rows = kept(rows)
-        room: dict[str, Any] = {"width": TABLE.get(), "columns": columns}
-        room["target"] = within and within.target
-        parts = [operator.table(prediction, rows, **room)] if rows else []
+        how: dict[str, Any] = {"columns": columns, "target": within and within.target}
+        parts = [operator.table(rows, width=TABLE.get(), **how)] if rows else []
         parts += [component_tables(prediction)] if components else []
         is_long = VERBOSE.get() and not columns
         limits = glossary.limits_told({row["limited_by"] for row in rows} if is_long else set())

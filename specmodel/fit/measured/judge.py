@@ -112,24 +112,20 @@ def _judged(rows: list[Served]) -> list[dict[str, Any]]:
         predicted = predict_deployed(
             deployment, assumed, **points, acceptance=acceptance, max_draft_length=1, interval=True
         )
-    intervals = predicted.intervals or {}
+    interval = (predicted.intervals or {})[rows[0].quantity]
+    chance = np.full(len(rows), np.nan) if interval.chance is None else interval.chance
     return [
         described(row, deployment, points, i)
         | {
             "quantity": row.quantity,
             "measured": row.measured,
             "predicted": float(getattr(predicted, row.quantity)[i]),
-            "low": float(intervals[row.quantity].low[i]),
-            "high": float(intervals[row.quantity].high[i]),
-            "chance": _at(intervals[row.quantity].chance, i),
+            "low": float(interval.low[i]),
+            "high": float(interval.high[i]),
+            "chance": float(chance[i]),
         }
         for i, row in enumerate(rows)
     ]
-
-
-def _at(values: FloatArray | None, place: int) -> float:
-    """Return one of the values, NaN if there are none."""
-    return float("nan") if values is None else float(values[place])
 
 
 def serving_errors(judged: pd.DataFrame) -> pd.DataFrame:

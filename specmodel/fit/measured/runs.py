@@ -287,8 +287,8 @@ def served_runs(runs: Sequence[Run], deployment: Mapping[str, Any]) -> list[Serv
 
 def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
     if run.draft_length is None or run.verify_tokens is None:
-        expected = "a draft length for it, which its file does not tell"
-        raise InputError(f"{run.source} draft_length", None, expected)
+        expected = f"that of {run.source}, whose file does not tell it"
+        raise InputError("draft_length", None, expected)
     context = deployment.get("context_length")
     points: dict[str, float] = {
         "batch_size": run.batch_size,

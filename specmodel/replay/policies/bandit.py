@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from specmodel.base.errors import InputError
-from specmodel.replay.policies.policy import LearningPolicy, is_number, whole_number
+from specmodel.base.units import check
+from specmodel.replay.policies.policy import LearningPolicy
 
 
 def bandit(s: DiscountedBandit, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
@@ -68,14 +68,10 @@ class DiscountedBandit(LearningPolicy):
         discount: float = 0.98,
         width: float = 0.3,
     ) -> None:
-        if not (is_number(width) and 0 <= width < math.inf):
-            raise InputError("bandit width", width, "a number of at least 0")
-        if not (is_number(discount) and 0 < discount <= 1):
-            raise InputError("bandit discount", discount, "a number above 0, at most 1")
-        if not len(draft_lengths):
-            raise InputError("bandit draft_lengths", draft_lengths, "at least one draft length")
-        arms = [whole_number("bandit draft_lengths", each, 0) for each in draft_lengths]
+        lengths = check("bandit draft_lengths", draft_lengths, minimum=0, whole=True)
+        arms: list[int] = lengths.ravel().astype(int).tolist()
         super().__init__(arms[0])
-        self.discount, self.width = float(discount), float(width)
+        self.discount = float(check("bandit discount", discount, above=0, maximum=1))
+        self.width = float(check("bandit width", width, minimum=0))
         self.arms, self.num_arms, self.arm = arms, len(arms), 0
         self.weights, self.tokens, self.seconds = ([0.0] * len(arms) for _ in range(3))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
-from specmodel.replay.policies.policy import LearningPolicy, is_number, whole_number
+from specmodel.replay.policies.policy import LearningPolicy, is_number
 
 PAIR = 256
 """A step in the window is one number: drafted tokens times this, and those accepted."""
@@ -118,8 +118,9 @@ class Goodput(LearningPolicy):
             raise InputError("goodput step_time", step_time, "one list of times")
         self.first_rate, self.step_time = float(rate), times.tolist()
         self.longest = len(times) - 1
-        self.window = whole_number("goodput window", window, 1, MOST_STEPS)
-        self.probe_interval = whole_number("goodput probe_interval", probe_interval, 1)
+        steps = check("goodput window", window, minimum=1, maximum=MOST_STEPS, whole=True)
+        idle = check("goodput probe_interval", probe_interval, minimum=1, maximum=1e9, whole=True)
+        self.window, self.probe_interval = int(steps), int(idle)
         self.steps, self.oldest = [0] * self.window, 0  # of the window, and where the oldest is
         self.tries, self.hits = [0] * len(times), [0] * len(times)  # by position
         self.idle, self.has_drafted = 0, False  # steps without a draft; since the last choice

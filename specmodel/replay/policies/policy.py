@@ -1,13 +1,10 @@
-"""What a policy is: an object that is asked and told; and those of the package, by name."""
+"""What a policy is: an object that is asked and told."""
 
 import inspect
 import numbers
 from collections.abc import Callable
 from copy import copy
-from functools import cache
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
-
-from specmodel.base.errors import InputError
 
 GIVEN = ("step_time", "max_draft_length", "draft_lengths", "generator")
 """Arguments that a policy is given if it takes them: step times by draft length, the longest draft,
@@ -65,7 +62,7 @@ class LearningPolicy:
 
     `rule` changes the state after a step, from what was emitted [token], the time [s], and how many
     tokens were drafted [token]. It is written once: Python calls it with the policy, numba with a
-    record of the same attributes. A class of `known_policies` is known by its `name`; a class
+    record of the same attributes. A class of `known.KNOWN` goes by its `name`; a class
     method `by_settings` makes it from settings, if it does not take them itself.
     """
 
@@ -117,15 +114,6 @@ class LearningPolicy:
         self.observe(step.emitted_tokens, step.step_time, step.drafted_tokens)
 
 
-@cache
-def known_policies() -> dict[str, type[LearningPolicy]]:
-    """Return the policies of the package that learn, by name."""
-    from specmodel.replay.policies import AdaptiveSteps, Cascade, DiscountedBandit, Goodput
-
-    kinds: tuple[type[LearningPolicy], ...] = (DiscountedBandit, Cascade, Goodput, AdaptiveSteps)
-    return {kind.name: kind for kind in kinds}
-
-
 def arguments_of(function: Any) -> set[str]:
     """Return the arguments that a class or function takes by name, if it tells."""
     try:
@@ -134,14 +122,6 @@ def arguments_of(function: Any) -> set[str]:
         return set()
 
 
-def is_number(value: object, *, whole: bool = False) -> bool:
+def is_number(value: object) -> bool:
     """Return whether `value` is a single number, NaN among them, and no truth value."""
-    kind = numbers.Integral if whole else numbers.Real
-    return isinstance(value, kind) and not isinstance(value, bool)
-
-
-def whole_number(name: str, value: Any, least: int, most: int = 10**9) -> int:
-    """Return a whole number within bounds, or refuse anything else."""
-    if not (is_number(value, whole=True) and least <= value <= most):
-        raise InputError(name, value, f"a whole number of at least {least}, at most {most}")
-    return int(value)
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
