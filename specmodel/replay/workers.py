@@ -3,7 +3,7 @@
 import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import TypeVar
@@ -40,12 +40,21 @@ def spread(
 def _spread(
     function: Callable[[Piece], Result], pieces: Sequence[Piece], workers: int
 ) -> Iterator[tuple[Piece, Result]]:
-    """Yield each piece of work and its result from processes that were started for them."""
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_end_quietly)
+    """Keep two pieces waiting for each other process, and work on one here in the meantime."""
+    waiting, running = list(reversed(pieces)), dict[Future[Result], Piece]()
+    others = workers - 1  # this process works too: it need not start, and nothing is sent to it
+    pool = ProcessPoolExecutor(others, get_context("spawn"), initializer=_end_quietly)
     try:
-        running = {pool.submit(function, piece): piece for piece in pieces}
-        for future in as_completed(running):
-            yield running.pop(future), future.result()
+        while waiting or running:
+            while waiting and len(running) < 2 * others:
+                piece = waiting.pop()
+                running[pool.submit(function, piece)] = piece
+            if waiting:
+                piece = waiting.pop()
+                yield piece, function(piece)
+            done = wait(running, 0 if waiting else None, FIRST_COMPLETED).done
+            for future in done:
+                yield running.pop(future), future.result()
     except BrokenProcessPool:
         expected = "fewer, or more memory: one ended before its work was done"
         raise InputError("workers", workers, expected) from None
