@@ -201,6 +201,7 @@ def options(*names: str | Add, **changes: Any) -> Add:
     adding = [option(name, **changes) if isinstance(name, str) else name for name in names]
 
     def add(command: Any) -> Any:
+        """Add all of them to a command."""
         for decorate in reversed(adding):
             command = decorate(command)
         return command

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, check_activations, kernel_dtype
+from specmodel.cost.kinds import kernels_of
 from specmodel.layers.engines import engine_code
-from specmodel.layers.sparse import SparseAttention
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 
@@ -51,9 +51,9 @@ def with_usual_cache(
 
 def narrows_cache(target: Architecture, hardware: HardwareProfile, stack: str | None) -> bool:
     """Whether an engine keeps the target's cache in 8 bits on a GPU unless it is told."""
-    is_sparse = any(isinstance(mixer, SparseAttention) for mixer in target.mixers)
     least = engine_code(stack).sparse_cache_capability
-    return is_sparse and (hardware.compute_capability or 0.0) >= least
+    is_new = (hardware.compute_capability or 0.0) >= least
+    return is_new and "sparse_attention" in kernels_of(target)
 
 
 def _usual(

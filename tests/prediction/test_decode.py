@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from carried import added_by_prompt
 
 import specmodel
 from specmodel.answers import explain, pass_components

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from carried import added_by_prompt
 
 from specmodel import predict
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
-from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
+from specmodel.cost.prefill import draft_prefill_pass
 from specmodel.machines.engine import load_engine
 
 WHERE = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "h200_sxm"}
