@@ -2,6 +2,7 @@
 
 from specmodel.algebra import ranks
 from specmodel.algebra.ranks import Message
+from specmodel.layers.blocks import Tokens, between
 from specmodel.layers.cores import Heads
 from specmodel.layers.forms import Quantity
 from specmodel.layers.run import Pass
@@ -69,13 +70,17 @@ def partial_outputs(run: Pass, layers: int, tokens: Quantity, heads: Heads) -> d
 
     Queries of all heads are gathered, then the logarithms of sums of each part in 32 bits, and
     outputs weighted by them are summed and scattered (`cp_lse_ag_out_rs` of vLLM 0.24 and 0.33, the
-    default).
+    default). Kernels put queries in order, weight outputs, and put these in order too.
     """
-    n = heads.holders
+    n, (query, output) = heads.holders, heads.sizes
     if n == 1:
         return {}
-    row = n * heads.queries * (sum(heads.sizes) * run.stream.residual_bytes + n * _LOG_SUM_BYTES)
-    return {"context_exchange": gathers(run, tokens * (layers * row), 3 * layers)}
+    row = n * heads.queries * ((query + output) * run.stream.residual_bytes + n * _LOG_SUM_BYTES)
+    moved = n * heads.queries * (2 * query + 4 * output)
+    return {
+        "context_exchange": gathers(run, tokens * (layers * row), 3 * layers),
+        "context_merge": between(Tokens(run.stream, tokens), layers, moved, kernels=3),
+    }
 
 
 def gathers(run: Pass, gathered_bytes: Quantity, count: int) -> Work:

@@ -366,6 +366,8 @@ def test_gpus_that_share_a_cache_read_and_send_their_parts(
     assert shared["context_exchange"].link_bytes == pytest.approx(sent, rel=1e-12)
     assert shared["context_exchange"].collectives == 3 * layers
     assert shared["context_exchange"].link_hops == 3 * layers * (n - 1)
+    moved = 256 * layers * n * own * (2 * sizes[0] + 4 * sizes[1]) * 2
+    assert shared["context_merge"].activation_bytes == pytest.approx(moved, rel=1e-12)
 
 
 def test_prompts_gather_the_latents_of_their_context() -> None:
@@ -409,6 +411,15 @@ def test_gpus_that_share_a_cache_hold_more_requests() -> None:
     free = few.capacity_bytes - few.weight_bytes
     assert many.max_batch_size == free // (latents["deepseek-v3"] / 8)
     assert many.max_batch_size >= 8 * few.max_batch_size > 0
+
+
+def test_tokens_that_a_cache_holds_are_those_of_a_published_log() -> None:
+    """vLLM's recipe for Kimi-K2-Thinking on eight H200 (November 2025): 46.80 GiB are left."""
+    for n, tokens in ((1, 715_072), (8, 5_721_088)):
+        cut = {"tensor_parallel": 8, "decode_context_parallel": n}
+        deployment, _ = deploy(target="kimi-k2", hardware="h200", **cut)
+        each = MemoryUse(deployment, 0, 1).bytes_per_request
+        assert 46.80 * 2**30 / each == pytest.approx(tokens, rel=1e-4)
 
 
 def test_heads_that_cannot_share_a_cache_keep_it_whole() -> None:
