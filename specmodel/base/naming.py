@@ -97,6 +97,7 @@ SETTABLE = (
     "temperature",
     *("attention_dtype", "embedding_dtype", "mtp_dtype", "activation_dtype", "popularity"),
     *("popularity_exponent", "state_rollback", "draft_tensor_parallel", "lookup_time"),
+    "decode_context_parallel",
 )
 """Arguments that say how a model runs which the command line takes by --set alone."""
 

@@ -31,6 +31,7 @@ _CALLED = {
     "--tensor-parallel": "--tp --tp-size -tp --tensor-parallel-size --gpus --num-gpus",
     "--data-parallel": "--dp --dp-size -dp --data-parallel-size",
     "--expert-parallel": "--ep --ep-size -ep --expert-parallel-size --enable-expert-parallel",
+    "--set decode_context_parallel=": "--dcp --dcp-size -dcp",
     "--target": "--model --model-path",
     "--hardware": "--gpu",
     "--engine": "--backend",

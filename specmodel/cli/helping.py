@@ -44,12 +44,12 @@ class GroupedCommand(click.Command):
     """A command whose help shows its options in groups."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read what --set takes as options too: --temperature 0.7, --enforce-eager."""
+        """Read what --set takes as options too: --temperature 0.7, --enforce-eager, ...-size 2."""
         options = {word for parameter in self.params for word in parameter.opts}
         found, words = list[str](), iter(args)
         for word in words:
             name, has_value, value = word.partition("=")
-            key = name.removeprefix("--").replace("-", "_")
+            key = name.removeprefix("--").replace("-", "_").removesuffix("_size")
             is_setting = word.startswith("--") and "--set" in options and key in SETTABLE
             if not is_setting or name in options:
                 found.append(word)

@@ -48,6 +48,8 @@ class RunArguments(TypedDict, total=False):
     expert_parallel
         Groups of GPUs that routed experts are spread over; the GPUs of a group cut each of its
         experts. 1 cuts all experts over all GPUs; as many as there are GPUs cuts none [-].
+    decode_context_parallel
+        GPUs, of `tensor_parallel`, that share the cached tokens of each sequence; 1 by default [-].
     memory_utilization
         Share of a GPU's memory that weights and cache may fill, 0.9 by default as in engines [-].
     state_rollback
@@ -76,6 +78,7 @@ class RunArguments(TypedDict, total=False):
     tensor_parallel: int | None
     data_parallel: int | None
     expert_parallel: int | None
+    decode_context_parallel: int | None
     memory_utilization: float | None
     state_rollback: str | None
     temperature: float | None

@@ -51,7 +51,7 @@ ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 NAMES = (
     *(*RECORDS, "stack", "host_speed", "graph_limit", *SWITCHES, "tree_width", "state_rollback"),
     "temperature",
-    *(*DEGREES, *SHARES),
+    *(*DEGREES, "decode_context_parallel", *SHARES),
     *(*_ALL_DTYPES, *LOOKUP, *POPULARITY),
 )
 """What `resolve` takes beside fields of records."""
@@ -65,6 +65,7 @@ _DEFAULTS: dict[str, Any] = {
     "memory_utilization": TYPICAL_MEMORY_UTILIZATION,
     "state_rollback": "native",
     **dict.fromkeys(DEGREES, 1),
+    "decode_context_parallel": 1,
     "data_parallel": None,  # as many as expert_parallel needs
 }
 
@@ -152,6 +153,8 @@ def resolve(
         **{name: _degree(name, chosen) for name in DEGREES if chosen[name] is not None},
     )
     degrees, told = lay_out(deployment) if lay_out else ({}, None)
+    sharing = given.keys() & {"decode_context_parallel"}  # whose GPUs are known by now
+    degrees = {**degrees, **{name: _degree(name, given) for name in sharing}}
     return laid_out(deployment, values, degrees, told)
 
 
@@ -220,6 +223,8 @@ def _defaults_taken(deployment: Deployment, given: Mapping[str, Any]) -> dict[st
     if deployment.engine.is_of_mean_host:
         values["host_speed"] = Note("mean_host", {"speed": deployment.engine.host_speed})
     told = {*given} if target.is_moe else {*given, "routing_correlation", "expert_parallel"}
+    if len(target.token_cuts(deployment.tensor_parallel)) == 1:
+        told |= {"decode_context_parallel"}
     is_on_target = deployment.drafter.is_lookup or deployment.drafter.is_head
     told |= {"draft_tensor_parallel"} if is_on_target else set()
     is_recurrent = deployment.recurrent_model is not None

@@ -75,6 +75,9 @@ class Deployment:
         Groups of all GPUs that experts are spread over, each expert cut by the GPUs of its group
         (`Layout`). Experts of a draft model are cut over its GPUs in all replicas, as engines do
         [-].
+    decode_context_parallel
+        GPUs, of those that cut the target's matrices, that share the tokens of each sequence in the
+        cache; layers of a drafter that cannot be cut so keep all tokens on each [-].
     draft_tensor_parallel
         GPUs that a draft model is cut over; a head follows the target [-].
     routing_correlation, popularity, memory_utilization, tree_width, state_rollback, temperature
@@ -91,6 +94,7 @@ class Deployment:
     tensor_parallel: int = 1
     data_parallel: int | None = None
     expert_parallel: int = 1
+    decode_context_parallel: int = 1
     draft_tensor_parallel: int = 1
     routing_correlation: FloatArray | float = 0.0
     popularity: FloatArray | None = None
@@ -248,15 +252,20 @@ class Deployment:
         """How the target is spread over GPUs."""
         degrees = self.tensor_parallel, self.expert_parallel
         multiples = self.code.padded_to(self.hardware.compute_capability)
-        return Layout(*degrees, self._gpus_per_node, self.data_parallel, multiples)
+        shared = self.decode_context_parallel
+        return Layout(*degrees, self._gpus_per_node, self.data_parallel, multiples, shared)
 
     @cached_property
     def draft_layout(self) -> Layout:
         """How the drafter is spread over GPUs."""
-        if self.drafter.is_head:
-            return self.layout
-        replicas = self.layout.replicas
-        return Layout(self.draft_tensor_parallel, 1, self._gpus_per_node, replicas)
+        layout, shared = self.layout, self.decode_context_parallel
+        if not self.drafter.is_head:
+            own = Layout(self.draft_tensor_parallel, 1, self._gpus_per_node, layout.replicas)
+            layout = replace(own, decode_context_parallel=shared)
+        cuts = (m.token_cuts(layout.tensor_parallel) for m in self.drafter.architectures)
+        if all(shared in of_model for of_model in cuts):
+            return layout
+        return replace(layout, decode_context_parallel=1)
 
     @property
     def message_spread(self) -> float:

@@ -155,7 +155,8 @@ def _kept_of_request(model: Architecture, states: StateKeeping, layout: Layout) 
     for mixer, layers in model.mixers.items():
         reserved = mixer.reserved_bytes(tokens, states, stream, n)
         more = reserved - mixer.sequence_bytes(tokens, stream, n)
-        kept = kept + layers * (mixer.sequence_bytes(entries, stream, n) + more)
+        holders = 1 if mixer.is_recurrent else layout.decode_context_parallel
+        kept = kept + layers * (mixer.sequence_bytes(entries, stream, n) / holders + more)
     return kept
 
 

@@ -12,6 +12,7 @@ from specmodel.base.schemas import Count, Size
 from specmodel.layers.blocks import Tokens, between, linear
 from specmodel.layers.cores import Heads, attention, prompt_attention
 from specmodel.layers.forms import Quantity, at_most
+from specmodel.layers.messages import gathers, partial_outputs
 from specmodel.layers.parts import ContextMatrices, ForHeads, TokenMixer
 from specmodel.layers.run import Pass, Sequences
 from specmodel.layers.stream import Stream
@@ -165,6 +166,11 @@ class LatentAttention(LatentHeads):
         place = 1 if self.window is None else 2
         return replace(super().for_head, place=place, mixer=replace(self, window=None))
 
+    def cuts_tokens(self, degree: int, tensor_parallel: int) -> bool:
+        """Tell whether there is no window: each GPU has a copy of the latent otherwise."""
+        del degree, tensor_parallel
+        return self.window is None
+
     def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes that one layer keeps of a sequence, the same on each GPU [B]."""
         del tensor_parallel
@@ -181,23 +187,27 @@ class LatentAttention(LatentHeads):
             stream, dtype = run.stream, absorbed_dtype(run.stream)
             of_latents = self.absorbed_projections(run, layers, run.decoding, dtype)
             found["absorbed_projections"] = of_latents
+            holders = run.layout.decode_context_parallel
+            heads = self._heads(run, self.cache_size, self.kv_lora_rank, holders)
+            found |= partial_outputs(run, layers, run.decoding.num_tokens, heads)
             found["attention_core"] = attention(
                 stream,
                 layers,
                 run.decoding.attended(self.window),
-                self._heads(run, self.cache_size, self.kv_lora_rank),
+                heads,
                 dtype=latent_arithmetic(stream.kv_dtype, run.compute_capability),
                 kind="latent_attention",
             )
         return found | (self._prompts(run, layers, run.prompts) if run.prompts else {})
 
-    def _heads(self, run: Pass, key_size: int, value_size: int) -> Heads:
+    def _heads(self, run: Pass, key_size: int, value_size: int, holders: int = 1) -> Heads:
         """Return the heads on each GPU, over one latent of a token."""
         return Heads(
             queries=self.num_heads / run.layout.tensor_parallel,
             groups=1,
             sizes=(key_size, value_size),
             entry=float(self.cache_size),
+            holders=holders,
         )
 
     def _prompts(self, run: Pass, layers: int, prompts: Sequences) -> dict[str, Work]:
@@ -206,7 +216,7 @@ class LatentAttention(LatentHeads):
         heads = self._heads(run, self.qk_nope_head_dim + self.qk_rope_head_dim, self.v_head_dim)
         # weights are read again where there is a context
         context, has_any = prompts.counted("context"), prompts.counted("has_context")
-        return {
+        found = {
             "key_value_projections": self.made_keys_and_values(
                 run, layers, prompts.num_tokens, prompts.share
             ),
@@ -215,6 +225,10 @@ class LatentAttention(LatentHeads):
             ),
             "context_projections": self.made_keys_and_values(run, layers, context, has_any),
         }
+        if run.layout.decode_context_parallel > 1:  # each GPU then has all of a context's latents
+            size = self.cache_size * BYTES_PER_ELEMENT[run.stream.kv_dtype]
+            found["context_gather"] = gathers(run, context * (layers * size), layers)
+        return found
 
 
 def _of_share(work: Work, share: Quantity) -> Work:

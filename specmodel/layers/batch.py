@@ -37,7 +37,8 @@ class Layout:
     of its experts. `data_parallel` replicas of all the rest share the batch; if None as few as
     `expert_parallel` needs: ``expert_parallel / tensor_parallel``, or 1. Beyond the `gpus_per_node`
     that the fast link joins, messages take the network. `mxfp4_multiples` are what the engine pads
-    the model's width and that of a slice to in experts of mxfp4.
+    the model's width and that of a slice to in experts of mxfp4. `decode_context_parallel` of the
+    GPUs that cut matrices share the tokens of each sequence in the cache.
     """
 
     tensor_parallel: int = 1
@@ -45,6 +46,7 @@ class Layout:
     gpus_per_node: int = 8
     data_parallel: int | None = None
     mxfp4_multiples: tuple[int, int] = (1, 1)
+    decode_context_parallel: int = 1
 
     @property
     def replicas(self) -> int:

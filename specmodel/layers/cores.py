@@ -22,7 +22,8 @@ class Heads:
 
     `queries` share `groups` of keys and values; `sizes` are those of a key and of a value, and
     `entry` is what the cache holds of a token [-]. `is_written` is False for layers that read the
-    entries of an earlier one.
+    entries of an earlier one. `holders` are the GPUs that share the entries of a sequence, each
+    with the queries of all of them.
     """
 
     queries: Quantity
@@ -30,6 +31,7 @@ class Heads:
     sizes: tuple[Quantity, Quantity]
     entry: Quantity
     is_written: bool = True
+    holders: int = 1
 
 
 def prompt_arithmetic(kv_dtype: str) -> str:
@@ -55,16 +57,16 @@ def attention(
     # arithmetic; a head of 128 counts as one group, and half of that is there whatever the size d
     # of a head: a group counts 1/2 + 1/2 · d/128. Rows are the queries of one token that
     # share a KV head: torch's kernel, alone, is fitted with tiles, and takes tokens one by one.
-    key, value = heads.sizes
+    (key, value), n = heads.sizes, heads.holders
     values = heads.queries * (key + value)
     cached = attended.entries + attended.num_tokens if heads.is_written else attended.entries
     of_cache = BYTES_PER_ELEMENT[stream.kv_dtype]
     work = Work(
         flop=attended.pairs * (2 * values * layers),
-        activation_bytes=attended.num_tokens * (values * layers * stream.residual_bytes),
-        cache_bytes=cached * (heads.entry * layers * of_cache),
+        activation_bytes=attended.num_tokens * (values * n * layers * stream.residual_bytes),
+        cache_bytes=cached * (heads.entry / n * layers * of_cache),
         groups=attended.num_sequences * (layers * heads.groups * (0.5 + 0.5 * key / 128)),
-        rows=heads.queries / heads.groups,
+        rows=heads.queries * n / heads.groups,
         kernels=layers * attended.share,
         kind=kind,
         dtype=dtype or stream.arithmetic_dtype(stream.kv_dtype),
@@ -73,7 +75,7 @@ def attention(
     )
     if attended.walk is None:
         return work
-    depth = attended.walked * (layers * (heads.entry / heads.groups * of_cache))
+    depth = attended.walked * (layers * (heads.entry / n / heads.groups * of_cache))
     return replace(work, depth=depth, walk=attended.walk)
 
 
@@ -96,6 +98,6 @@ def prompt_attention(
     return replace(
         work,
         activation_bytes=work.activation_bytes + moved,
-        rows=attended.whole_tokens * (heads.queries / BLOCK),
+        rows=attended.whole_tokens * (heads.queries * heads.holders / BLOCK),
         groups=attended.pairs * (layers * heads.queries / BLOCK**2),
     )

@@ -13,6 +13,7 @@ from specmodel.base.schemas import Size
 from specmodel.layers.blocks import between, linear
 from specmodel.layers.cores import Heads, attention, prompt_attention
 from specmodel.layers.forms import Quantity, at_most
+from specmodel.layers.messages import partial_outputs
 from specmodel.layers.parts import Cached, ContextMatrices, ForHeads, TokenMixer
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
@@ -135,6 +136,12 @@ class GroupedAttention(GroupedHeads):
         place = 1 if self.window is None else 2
         return replace(super().for_head, place=place, mixer=replace(self, window=None))
 
+    def cuts_tokens(self, degree: int, tensor_parallel: int) -> bool:
+        """Tell whether GPUs with copies of a key-value head, and its query heads, are as many."""
+        # as vLLM 0.33 checks (`verify_with_parallel_config`, `SlidingWindowSpec`)
+        copies, queries = tensor_parallel // self.num_kv_heads, self.num_heads // self.num_kv_heads
+        return self.window is None and degree <= copies and not queries % degree
+
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights of one layer on each GPU [-]."""
         read, gate = self.input_size or hidden_size, int(self.has_output_gate)
@@ -169,6 +176,7 @@ class GroupedAttention(GroupedHeads):
             sizes=(self.head_dim, self.value_size),
             entry=entry,
             is_written=self.has_own_cache,
+            holders=run.layout.decode_context_parallel,
         )
         found = {
             "attention_projections": linear(
@@ -182,12 +190,13 @@ class GroupedAttention(GroupedHeads):
             "elementwise": between(run, layers, turned, kernels=1 + gate),
         }
         if run.decoding:
-            attended = run.decoding.attended(self.window, run.walk, heads.queries)
+            queries = heads.queries * heads.holders
+            attended = run.decoding.attended(self.window, run.walk, queries)
             found["attention_core"] = attention(run.stream, layers, attended, heads)
         if run.prompts:
             attended = run.prompts.attended(self.window)
             found["prompt_attention"] = prompt_attention(run.stream, layers, attended, heads)
-        return found
+        return found | partial_outputs(run, layers, run.num_tokens, heads)
 
     @property
     def _made_of_token(self) -> int:

@@ -2,6 +2,8 @@
 
 from specmodel.algebra import ranks
 from specmodel.algebra.ranks import Message
+from specmodel.layers.blocks import Tokens, between
+from specmodel.layers.cores import Heads
 from specmodel.layers.forms import Quantity
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
@@ -9,6 +11,9 @@ from specmodel.layers.work import Work
 DEEPEP_HOPS = 9
 """Hops of the network that a message of DeepEP waits for [-]. This is a fit: on 16 to 256 H800 both
 messages took 42 to 57 us more than their bytes at the network's peak."""
+
+_LOG_SUM_BYTES = 4
+"""Size of the logarithm of the sum of exponentials of a head's scores [B]."""
 
 
 def message(sent: Message, sent_bytes: Quantity, *, collectives: float, rounds: float) -> Work:
@@ -58,6 +63,31 @@ def exchanged(
         row = width * (scaled(value_bytes) + back)
         return {"all_to_all": _sent(run, layers, shares[1] * row, by)}
     return {"all_to_all": _sent(run, layers, shares[0] * width * (value_bytes + back), by)}
+
+
+def partial_outputs(run: Pass, layers: int, tokens: Quantity, heads: Heads) -> dict[str, Work]:
+    """Return the work of sharing queries, and outputs for parts of a sequence, among its holders.
+
+    Queries of all heads are gathered, then the logarithms of sums of each part in 32 bits, and
+    outputs weighted by them are summed and scattered (`cp_lse_ag_out_rs` of vLLM 0.24 and 0.33, the
+    default). Kernels put queries in order, weight outputs, and put these in order too.
+    """
+    n, (query, output) = heads.holders, heads.sizes
+    if n == 1:
+        return {}
+    row = n * heads.queries * ((query + output) * run.stream.residual_bytes + n * _LOG_SUM_BYTES)
+    moved = n * heads.queries * (2 * query + 4 * output)
+    return {
+        "context_exchange": gathers(run, tokens * (layers * row), 3 * layers),
+        "context_merge": between(Tokens(run.stream, tokens), layers, moved, kernels=3),
+    }
+
+
+def gathers(run: Pass, gathered_bytes: Quantity, count: int) -> Work:
+    """Return the work of so many gathers or scatters among GPUs that share a sequence's tokens."""
+    # each sends half of an all-reduce, in half the hops
+    sent = ranks.all_reduce(run.layout.decode_context_parallel, run.layout.gpus_per_node)
+    return message(sent, gathered_bytes / 2, collectives=count, rounds=count / 2)
 
 
 def scaled(value_bytes: float) -> float:

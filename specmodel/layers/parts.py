@@ -146,6 +146,11 @@ class TokenMixer(LayerPart):
     def cuts(self, degree: int) -> bool:
         """Tell whether tensor parallelism of this degree can cut it [-]."""
 
+    def cuts_tokens(self, degree: int, tensor_parallel: int) -> bool:
+        """Tell whether so many GPUs with the same cache can share its tokens, or it has none."""
+        del degree, tensor_parallel
+        return self.is_recurrent
+
     @abstractmethod
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights of one layer on each GPU [-]."""

@@ -236,6 +236,11 @@ class Architecture(Shape):
                 kind = mixer.kind.replace("_", " ")
                 expected = f"a degree that cuts the {kind} of {self.name} evenly: {fitting}"
                 raise InputError(f"{prefix}tensor_parallel", n, expected)
+        c, token_cuts = layout.decode_context_parallel, self.token_cuts(n)
+        if c not in token_cuts:
+            fitting = " or ".join(map(str, token_cuts))
+            expected = f"{fitting} for {self.name} with tensor_parallel {n}"
+            raise InputError(f"{prefix}decode_context_parallel", c, expected)
         e = int(check(f"{prefix}expert_parallel", layout.expert_parallel, minimum=1, whole=True))
         if e == 1 or not self.experts:
             return
@@ -244,6 +249,12 @@ class Architecture(Shape):
                 expected = f"a divisor of the {own.num_experts} experts of {self.name}"
                 raise InputError(f"{prefix}expert_parallel", e, expected)
         layout.check_groups(f"{prefix}expert_parallel")
+
+    def token_cuts(self, tensor_parallel: int) -> list[int]:
+        """Return over how many of the GPUs that cut it each sequence's tokens can be spread [-]."""
+        n, mixers = tensor_parallel, self.mixers
+        divisors = (i for i in range(2, n + 1) if not n % i)
+        return [1, *(i for i in divisors if all(mixer.cuts_tokens(i, n) for mixer in mixers))]
 
     @property
     def _embedding_width(self) -> int:

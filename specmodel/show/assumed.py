@@ -25,6 +25,7 @@ YOURS = (
     *("draft_tensor_parallel", "drafter", "acceptance", "context_length", "prefill"),
     *("carried", "batch_size", "draft_length", "engine", "stack", "max_draft_length"),
     *("memory_utilization", "proposal_rate", "lookup_time", "weight_dtype"),
+    "decode_context_parallel",
 )
 """What a user would know and give."""
 CHANGES = "changes"

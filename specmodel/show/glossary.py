@@ -71,6 +71,7 @@ WORDS = {
     "tensor parallel": "GPUs that each matrix is cut over",
     "data parallel": "replicas of all but the experts, which share the batch",
     "expert parallel": "groups of GPUs that whole experts are spread over",
+    "decode context parallel": "GPUs that share a sequence's tokens where each would cache all",
     "recurrence": "kernels of recurrent layers (linear attention), which keep a state, not KV",
     "state_rollback": "native: a state is kept for each token; replay: accepted ones run again",
     "state_slots": "states of recurrent layers that an engine reserves for each request",

@@ -51,6 +51,7 @@ def heading(deployment: Deployment) -> str:
     count = d.layout.num_gpus
     gpus = f"{count} x {d.hardware.name}" if count > 1 else d.hardware.name
     degrees = {"data": d.layout.replicas, "expert": d.expert_parallel}
+    degrees["decode context"] = d.decode_context_parallel
     if max(degrees.values()) > 1:
         named = [f"{name} parallel {n}" for name, n in degrees.items() if n > 1]
         gpus += f" ({', '.join([f'tensor parallel {d.tensor_parallel}', *named])})"
@@ -237,7 +238,7 @@ def page(
             source = "; from ".join([who, *caution])
         assumed["acceptance"] = ". ".join(filter(None, [source, told, tasks]))
     title = heading(d)
-    if d.layout.num_gpus == d.tensor_parallel > 1 and d.expert_parallel == 1:
+    if d.tensor_parallel > 1 and "tensor parallel" not in title:
         title += f" (tensor parallel {d.tensor_parallel})"
     return laid_out(title, behind(d), assumed, case.warnings, words, parts, notes)
 

@@ -190,6 +190,7 @@ def _command(plan: Plan) -> str:
     degrees = {
         "tensor-parallel-size": layout.tensor_parallel,
         "data-parallel-size": layout.replicas,
+        "decode-context-parallel-size": layout.decode_context_parallel,
     }
     words = [f"--{name} {degree}" for name, degree in degrees.items() if degree > 1]
     words += ["--enable-expert-parallel"] if plan.deployment.expert_parallel > 1 else []

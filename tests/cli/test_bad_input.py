@@ -280,6 +280,7 @@ POINTS = [
     *(
         (f"{command} {typed} 1", f"No such option '{typed}'. It is --set {name}= here.")
         for command, typed, name in (
+            (GOOD, "--dcp-size", "decode_context_parallel"),
             ("load qwen3-30b-a3b h100", "--block-size", "block_size"),
             ("simulate", "--timing-noise", "timing_noise"),
         )

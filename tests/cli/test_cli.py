@@ -234,6 +234,17 @@ def test_json_says_of_what_was_given_what_was_predicted(option, value, run):
     assert told["deployment"][name] == value
 
 
+def test_gpus_that_share_a_cache_are_told_as_vllm_is(run):
+    eight = f"{PREDICT} --tensor-parallel 8"
+    shared = parse(run(f"{eight} --decode-context-parallel 2 --json"))
+    assert shared == parse(run(f"{eight} --decode-context-parallel-size 2 --json"))
+    assert shared["deployment"]["decode_context_parallel"] == 2
+    assert parse(run(f"{eight} --json"))["assumptions"]["decode_context_parallel"] == 1
+    assert "decode_context_parallel" not in parse(run(f"{PREDICT} --json"))["assumptions"]
+    page = in_one_line(run(f"{eight} --decode-context-parallel 2"))
+    assert "(tensor parallel 8, decode context parallel 2)" in page
+
+
 def test_arithmetic_in_a_wider_dtype_is_said(run):
     assert "fp16" in run(PREDICT + " --hardware t4 --verbose").partition("Assumed:")[2]
 

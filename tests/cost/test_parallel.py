@@ -23,6 +23,7 @@ from specmodel.algebra.ranks import (
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
+from specmodel.cost.memory import MemoryUse
 from specmodel.drafters.models import ngram_drafter
 from specmodel.layers.attention import LatentAttention
 from specmodel.layers.batch import Layout
@@ -333,6 +334,102 @@ def test_memory_spreads_experts_over_ranks() -> None:
     assert spread.memory_bytes[()] == pytest.approx(weights - routed * 7 / 8 + kv, rel=1e-12)
 
 
+SHARING = {"tensor_parallel": 8, "decode_context_parallel": 2}
+
+
+@each_row(
+    ("name", "layers", "heads", "entry", "sizes"),
+    [
+        ("deepseek-v3", 61, 128, 576, (576, 512)),
+        ("qwen3-235b-a22b", 94, 64, 256, (128, 128)),  # 4 key-value heads: a pair has the same one
+    ],
+)
+@each_row("n", [1, 2, 8])
+def test_gpus_that_share_a_cache_read_and_send_their_parts(
+    name: str, layers: int, heads: int, entry: int, sizes: tuple[int, int], n: int
+) -> None:
+    """64 sequences of 1,000 entries verify four tokens, on eight GPUs."""
+    if n not in load_architecture(name).token_cuts(8):
+        return
+    alone, shared = (work_of(name, Layout(8, decode_context_parallel=i)).components for i in (1, n))
+    core = shared["attention_core"]
+    read_and_written = 64 * (1004 + 4)
+    assert core.cache_bytes == pytest.approx(read_and_written * layers * entry * 2 / n, rel=1e-12)
+    assert core.flop == alone["attention_core"].flop  # n times the heads, a part of the entries
+    assert core.rows == n * alone["attention_core"].rows
+    if n == 1:
+        assert "context_exchange" not in shared
+        return
+    own = heads / 8
+    queries, outputs, sums = (n * own * size for size in (sizes[0] * 2, sizes[1] * 2, 4 * n))
+    sent = 256 * layers * (queries + outputs + sums) * (n - 1) / n
+    assert shared["context_exchange"].link_bytes == pytest.approx(sent, rel=1e-12)
+    assert shared["context_exchange"].collectives == 3 * layers
+    assert shared["context_exchange"].link_hops == 3 * layers * (n - 1)
+    moved = 256 * layers * n * own * (2 * sizes[0] + 4 * sizes[1]) * 2
+    assert shared["context_merge"].activation_bytes == pytest.approx(moved, rel=1e-12)
+
+
+def test_prompts_gather_the_latents_of_their_context() -> None:
+    layout, prompt = Layout(8, decode_context_parallel=4), {"batch_size": 2, "context_length": 8192}
+    work = work_of("deepseek-v3", layout, tokens_per_sequence=4096, **prompt).components
+    latents = 2 * 8192 * 61 * 576 * 2
+    assert work["context_gather"].link_bytes == pytest.approx(latents * 3 / 4, rel=1e-12)
+    assert "context_exchange" not in work
+
+
+@each_row("name", ["qwen3-235b-a22b", "llama-3.1-8b", "qwen3-8b", "qwen3.5-397b-a17b"])
+@each_row("tensor", [1, 2, 4, 8, 16, 32])
+def test_tokens_of_grouped_heads_are_cut_as_vllm_checks(name: str, tensor: int) -> None:
+    """As `verify_with_parallel_config` of vLLM 0.33, of numbers that the model's card has."""
+    heads, kv_heads = {"qwen3-235b-a22b": (64, 4), "qwen3.5-397b-a17b": (32, 2)}.get(name, (32, 8))
+    allowed = [
+        n
+        for n in range(2, tensor + 1)
+        if tensor > kv_heads
+        and n <= tensor // kv_heads
+        and heads // kv_heads % n == 0
+        and tensor % n == 0
+    ]
+    assert load_architecture(name).token_cuts(tensor) == [1, *allowed]
+
+
+def test_gpus_that_share_a_cache_hold_more_requests() -> None:
+    """Latents are shared; recurrent states, cut by heads, stay as they are on each GPU."""
+    uses = {}
+    for name in ("deepseek-v3", "kimi-k3"):
+        for n in (1, 8):
+            cut = {"tensor_parallel": 8, "decode_context_parallel": n}
+            deployment, _ = deploy(target=name, hardware="b300", drafter="ngram", **cut)
+            uses[name, n] = MemoryUse(deployment, 32_768 - 4, 4)
+    latents = {"deepseek-v3": 61 * 32_768 * 576 * 2, "kimi-k3": 24 * 32_768 * 576 * 2}
+    for name, size in latents.items():
+        whole, part = (uses[name, n].bytes_per_request for n in (1, 8))
+        assert whole - part == pytest.approx(size * 7 / 8, rel=1e-12)
+    few, many = (uses["deepseek-v3", n] for n in (1, 8))
+    assert few.weight_bytes == many.weight_bytes
+    free = few.capacity_bytes - few.weight_bytes
+    assert many.max_batch_size == free // (latents["deepseek-v3"] / 8)
+    assert many.max_batch_size >= 8 * few.max_batch_size > 0
+
+
+def test_tokens_that_a_cache_holds_are_those_of_a_published_log() -> None:
+    """vLLM's recipe for Kimi-K2-Thinking on eight H200 (November 2025): 46.80 GiB are left."""
+    for n, tokens in ((1, 715_072), (8, 5_721_088)):
+        cut = {"tensor_parallel": 8, "decode_context_parallel": n}
+        deployment, _ = deploy(target="kimi-k2", hardware="h200", **cut)
+        each = MemoryUse(deployment, 0, 1).bytes_per_request
+        assert 46.80 * 2**30 / each == pytest.approx(tokens, rel=1e-4)
+
+
+def test_heads_that_cannot_share_a_cache_keep_it_whole() -> None:
+    """A head of latents shares as its target does; one with a key-value head on each GPU cannot."""
+    cut = {"tensor_parallel": 8, "decode_context_parallel": 8}
+    for drafter, n in (("mtp", 8), ("eagle3", 1), ("ngram", 8)):
+        deployment, _ = deploy(target="deepseek-v3", hardware="h200", drafter=drafter, **cut)
+        assert deployment.draft_layout.decode_context_parallel == n
+
+
 @each_row(
     ("target", "changes", "argument"),
     [
@@ -352,6 +449,11 @@ def test_memory_spreads_experts_over_ranks() -> None:
         ("deepseek-v3", {"tensor_parallel": 3}, "tensor_parallel"),
         ("qwen3-30b-a3b", {"tensor_parallel": 16, "hardware": "l4"}, "tensor_parallel"),
         ("qwen3-30b-a3b", {"expert_parallel": 16, "hardware": "l4"}, "expert_parallel"),
+        ("deepseek-v3", {"decode_context_parallel": 2}, "decode_context_parallel"),
+        ("deepseek-v3", SHARING | {"decode_context_parallel": 0}, "decode_context_parallel"),
+        ("deepseek-v3", SHARING | {"decode_context_parallel": 3}, "decode_context_parallel"),
+        ("deepseek-v3.2", SHARING, "decode_context_parallel"),
+        ("gpt-oss-120b", SHARING, "decode_context_parallel"),
         ("qwen3-30b-a3b", {"popularity": [0.5] * 16}, "popularity"),
         ("qwen3-30b-a3b", {"popularity": [0.5] * 128}, "popularity"),
         ("qwen3-30b-a3b", {"popularity": [8.0] + [0.0] * 127}, "popularity"),
