@@ -79,8 +79,8 @@ def test_predict_takes_lengths_of_prompts_and_outputs(capsys):
     assert status == 0
     (idle,), (loaded,) = (json.loads(text)["rows"] for text in (idle, loaded))
     assert not {"prompt_length", "output_length", "prefill_time"} & idle.keys()
-    carried = 63 / 256 * loaded["prefill_time"]
-    assert loaded["forward_time"] == pytest.approx(idle["forward_time"] + carried)
+    grown = loaded["forward_time"] - idle["forward_time"]
+    assert 0.8 < grown / (63 / 256 * loaded["prefill_time"]) <= 1  # launches go on beside both
     assert loaded["speedup"] < idle["speedup"]
 
 

@@ -98,10 +98,10 @@ def test_closed_forms_are_near_the_simulator(
         asked = draw_requests(Arrivals(request_rate=share * top), WORKLOADS[work], count, 1)
         run = service.run(asked)
         chain, root = chain_state(found, share * top), fluid_state(found, share * top)
-        assert run.mean_tpot == pytest.approx(float(chain.tpot), rel=0.02)
-        assert run.mean_tpot == pytest.approx(float(root.tpot), rel=0.04)
-        assert run.running == pytest.approx(float(chain.running), rel=0.03)
-        assert run.ttft[run.measured].mean() == pytest.approx(float(chain.ttft), rel=0.04)
+        assert run.mean_tpot == pytest.approx(float(chain.tpot), rel=0.04)
+        assert run.mean_tpot == pytest.approx(float(root.tpot), rel=0.06)
+        assert run.running == pytest.approx(float(chain.running), rel=0.06)
+        assert run.ttft[run.measured].mean() == pytest.approx(float(chain.ttft), rel=0.06)
 
 
 @pytest.mark.parametrize("prompt", [2048, 8192])
