@@ -42,11 +42,12 @@ def with_usual_activations(
 
 
 def with_usual_cache(
-    target: Architecture, hardware: HardwareProfile, stack: str | None, given: Mapping[str, str]
+    target: Architecture, hardware: HardwareProfile, stack: str | None, given: Mapping[str, Any]
 ) -> Architecture:
     """Return a target whose cache has the dtype that its engine keeps sparse attention's in."""
-    is_narrow = "kv_dtype" not in given and narrows_cache(target, hardware, stack)
-    return replace(target, kv_dtype="fp8") if is_narrow else target
+    if "kv_dtype" in given or BYTES_PER_ELEMENT[target.kv_dtype] < 2:
+        return target
+    return replace(target, kv_dtype="fp8") if narrows_cache(target, hardware, stack) else target
 
 
 def narrows_cache(target: Architecture, hardware: HardwareProfile, stack: str | None) -> bool:

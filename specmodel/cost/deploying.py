@@ -137,7 +137,7 @@ def resolve(
     kernels = choose_kernels(hardware, given.get("stack"), engine.stack)
     stack = engine.stack or kernels.stack
     target = with_usual_activations(target, hardware, stack, dtypes)
-    target = with_usual_cache(target, hardware, stack, dtypes)
+    target = with_usual_cache(target, hardware, stack, changes["target"] | dtypes)
     drafter = _drafter(given, target).run_by(engine.draft_model_first)
     deployment = Deployment(
         target=target,
@@ -232,7 +232,8 @@ def _defaults_taken(deployment: Deployment, given: Mapping[str, Any]) -> dict[st
     told |= {"state_slots"} if deployment.engine.state_slots else set()
     assumed = {n: value for n, value in values.items() if n not in told and value is not None}
     stack = deployment.engine.stack or deployment.kernels.stack
-    if "kv_dtype" in assumed and narrows_cache(target, deployment.hardware, stack):
+    is_narrow = target.kv_dtype == "fp8" and narrows_cache(target, deployment.hardware, stack)
+    if "kv_dtype" in assumed and is_narrow:
         assumed["kv_dtype"] = Note("engine_kv_dtype", {"dtype": target.kv_dtype, "engine": stack})
     elif "kv_dtype" in assumed and target.other_kv_dtype not in (None, target.kv_dtype):
         dtypes = {"dtype": assumed["kv_dtype"], "other": target.other_kv_dtype}

@@ -11,7 +11,7 @@ import pytest
 
 import specmodel
 from specmodel import InputError
-from specmodel.cost.deploying import deploy
+from specmodel.cost.deploying import deploy, resolve
 from specmodel.show.report import behind
 
 HOPPER, BLACKWELL = "h200_sxm", "b200"
@@ -103,16 +103,17 @@ def test_the_first_lines_tell_dtypes_of_quantised_weights_only():
         ("h200", "sglang", {}, "bf16"),
         ("b200", "vllm", {}, "bf16"),
         ("b200", "sglang", {"kv_dtype": "bf16"}, "bf16"),
+        ("b200", "sglang", {"target.kv_dtype": "bf16"}, "bf16"),
     ],
 )
 def test_sglang_narrows_caches_of_sparse_attention(
     hardware: str, stack: str, given: dict[str, Any], dtype: str
 ) -> None:
     where: dict[str, Any] = {"tensor_parallel": 8, "engine": stack} | given
-    deployment, _ = deploy(target="glm-5.2", hardware=hardware, **where)
+    deployment, _ = resolve(where | {"target": "glm-5.2", "hardware": hardware})
     assert deployment.target.kv_dtype == dtype
-    dense, _ = deploy(target="deepseek-v3", hardware=hardware, **where)
-    assert dense.target.kv_dtype == given.get("kv_dtype", "bf16")
+    dense, _ = resolve(where | {"target": "deepseek-v3", "hardware": hardware})
+    assert dense.target.kv_dtype == "bf16"
 
 
 @pytest.mark.parametrize(
