@@ -33,6 +33,7 @@ for name in specmodel.list_architectures():
 """
 
 
+# hatchling names the type of a builder's settings, which no hook needs
 class CompiledRecords(BuildHookInterface):  # type: ignore[type-arg]
     """Compile in a copy of the package as it is installed, and add what that keeps to the wheel."""
 

@@ -73,8 +73,9 @@ def main() -> None:
         process.join(left)
         if process.is_alive():
             print(f"{engine['name']} took longer than {left:.0f} s", flush=True)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid or 0, signal.SIGKILL)
+        if process.pid:
+            with contextlib.suppress(ProcessLookupError):  # what the engine left behind
+                os.killpg(process.pid, signal.SIGKILL)
         process.join()
 
 

@@ -153,8 +153,9 @@ def resolve(
         **{name: _degree(name, chosen) for name in DEGREES if chosen[name] is not None},
     )
     degrees, told = lay_out(deployment) if lay_out else ({}, None)
-    sharing = given.keys() & {"decode_context_parallel"}  # whose GPUs are known by now
-    degrees = {**degrees, **{name: _degree(name, given) for name in sharing}}
+    if "decode_context_parallel" in given:  # of GPUs that are known by now
+        shared = _degree("decode_context_parallel", given)
+        degrees = {**degrees, "decode_context_parallel": shared}
     return laid_out(deployment, values, degrees, told)
 
 

@@ -103,8 +103,7 @@ def _to_paste(prediction: Prediction, rows: list[Row]) -> list[str]:
         return []
     if case.draft_length is not None:
         gains = any(row["speedup"] > 1 for row in rows if row["fits"])
-        (told,) = [_paste(prediction, *drafts)] if len(drafts) == 1 and gains else [""]
-        return [told] if told else []
+        return [_paste(prediction, *drafts)] if len(drafts) == 1 and gains else []
     length, alike, lost, where, held = _single_length(prediction)
     if not length:
         return []

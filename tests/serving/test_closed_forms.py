@@ -97,11 +97,12 @@ def test_closed_forms_are_near_the_simulator(
     for share in (0.2, most):
         asked = draw_requests(Arrivals(request_rate=share * top), WORKLOADS[work], count, 1)
         run = service.run(asked)
+        near = (0.04, 0.05, 0.06, 0.05) if share > 0.6 else (0.02, 0.05, 0.03, 0.04)
         chain, root = chain_state(found, share * top), fluid_state(found, share * top)
-        assert run.mean_tpot == pytest.approx(float(chain.tpot), rel=0.04)
-        assert run.mean_tpot == pytest.approx(float(root.tpot), rel=0.06)
-        assert run.running == pytest.approx(float(chain.running), rel=0.06)
-        assert run.ttft[run.measured].mean() == pytest.approx(float(chain.ttft), rel=0.06)
+        assert run.mean_tpot == pytest.approx(float(chain.tpot), rel=near[0])
+        assert run.mean_tpot == pytest.approx(float(root.tpot), rel=near[1])
+        assert run.running == pytest.approx(float(chain.running), rel=near[2])
+        assert run.ttft[run.measured].mean() == pytest.approx(float(chain.ttft), rel=near[3])
 
 
 @pytest.mark.parametrize("prompt", [2048, 8192])
