@@ -10,7 +10,7 @@ from specmodel.base.ranges import ranges_text
 from specmodel.base.text import TABLE, VERBOSE
 from specmodel.prediction.predicting import with_intervals, with_known_intervals
 from specmodel.prediction.table import Column, Row, text_table
-from specmodel.show import forms, glossary, operator, report
+from specmodel.show import forms, glossary, operator, report, taken
 from specmodel.show.columns import chosen, units as units_of
 from specmodel.show.components import component_rows, component_tables, fields_of
 from specmodel.show.operator import ends, place, places
@@ -60,8 +60,8 @@ def answer(
         words = operator.verdict(prediction, *map(list, zip(*judged, strict=True)))
         told = within.told() if within else ""
         words[0] = f"{told} {words[0]}{operator.would_hold(prediction)}".lstrip()
-        shown = operator.with_tokens(prediction, [row for row, _ in judged], at_best=at_best)
-        tasks = operator.tasks_told(prediction, [row for row, _ in judged])
+        shown = taken.with_tokens(prediction, [row for row, _ in judged], at_best=at_best)
+        tasks = taken.tasks_told(prediction, [row for row, _ in judged])
         rows = kept(rows)
         how: dict[str, Any] = {"columns": columns, "target": within and within.target}
         parts = [operator.table(rows, width=TABLE.get(), **how)] if rows else []
