@@ -114,17 +114,20 @@ def _vllm_method(drafter: str, path: str) -> str:
     return method + ('"parallel_drafting": true, ' if drafter in ("p-eagle", "pard") else "")
 
 
-def one_length(engine: str, drafter: str, length: int, num_modules: int = 1) -> str:
-    """Return the options of an engine for one draft length at all batch sizes; "" if not known.
+def one_length(engine: str, drafter: str, length: int, num_modules: int = 1) -> tuple[str, str]:
+    """Return what an engine is told for one draft length at all batch sizes, and where; or "".
 
     `drafter` is its kind, for whose path DRAFTER stands [token].
     """
     if engine == "vllm" and (method := _vllm_method(drafter, "")):
-        tokens = _in_modules(length, num_modules)
-        return f"--speculative-config '{{{method}\"num_speculative_tokens\": {tokens}}}'"
+        fields = f'{method}"num_speculative_tokens": {_in_modules(length, num_modules)}'
+        return f"--speculative-config '{{{fields}}}'", "vllm serve"
     if engine == "sglang" and drafter in CONFIG_FORMATS["sglang"].drafters:
-        return _sglang_options(length, drafter, "")
-    return ""
+        return _sglang_options(length, drafter, ""), "sglang.launch_server"
+    if engine == "trtllm" and drafter in _TENSORRT_LLM:
+        fields = _TENSORRT_LLM[drafter].format(length)
+        return f"speculative_config: {{decoding_type: {fields}}}", "the YAML of trtllm-serve"
+    return "", ""
 
 
 def _vllm_place(_schedule: Schedule, drafter: str, path: str) -> str:
@@ -188,6 +191,12 @@ _VLLM_METHODS = {
     "p-eagle": "eagle3",
     "pard": "draft_model",
     "model": "draft_model",
+}
+
+_TENSORRT_LLM = {
+    "mtp": "MTP, num_nextn_predict_layers: {}",
+    "eagle3": "Eagle3, max_draft_len: {}, speculative_model: DRAFTER",
+    "ngram": "NGram, max_draft_len: {}",
 }
 
 CONFIG_FORMATS = {

@@ -97,7 +97,8 @@ class GraphLimit:
         is_held = (tokens <= room) & (tokens + 1 > room)
         if self.unit == "request" or not is_held.any():
             return None
-        return self._note("graphs_end_drafts", sizes[is_held], seconds, {})
+        needed = int(np.ceil(sizes[is_held].max() * tokens.max() / replicas))
+        return self._note("graphs_end_drafts", sizes[is_held], seconds, {"needed": needed})
 
     def _note(
         self, kind: str, requests: FloatArray, seconds: float, told: Mapping[str, object]

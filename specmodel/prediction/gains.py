@@ -46,11 +46,18 @@ class Gain:
         return "surely" if chance >= SURELY else "likely" if chance >= LIKELY else "may"
 
     @property
+    def is_lost(self) -> bool:
+        """Whether a loss is at least likely."""
+        return self.chance <= 1 - LIKELY
+
+    @property
     def held(self) -> str:
         """How sure it is, in words, with how often that held for others."""
         if self.chance < 0.5:
-            return f"{HELD_LOSSES:.0%} of such lost"
-        return f"{self.word}: {HELD[self.word]:.0%} of such gained"
+            return f"{HELD_LOSSES:.0%} of published cases so called lost"
+        called = "so open" if self.word == "may" else "so called"
+        certainty = "" if self.word == "may" else f"{self.word}: "
+        return f"{certainty}{HELD[self.word]:.0%} of published cases {called} gained"
 
 
 def gains_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]]) -> list[Gain | None]:

@@ -47,15 +47,14 @@ class Turned:
     heads
         What published heads of the drafter's kind reach; None where too few are published, for
         trees, and for longer drafts than theirs.
-    length_needed, rate_needed, tokens_needed
-        Draft length that asks for the least acceptance rate [token], that rate [-], and the tokens
-        per step that it is; NaN where none suffice [token].
+    rate_needed, tokens_needed
+        Acceptance rate from which that length pays [-], and the tokens per step that it is; NaN
+        where none suffice [token].
     speedups
         Speedup by level of the heads; empty without them [-].
     """
 
     heads: TypicalHeads | None
-    length_needed: FloatArray
     rate_needed: FloatArray
     tokens_needed: FloatArray
     speedups: dict[str, FloatArray]

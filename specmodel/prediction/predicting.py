@@ -223,19 +223,18 @@ def turned_round(case: Case) -> Prediction:
     tokens = np.where(each.relative_step_time <= lengths + 1, each.relative_step_time, np.nan)
     least = tokens if case.has_trees else each.break_even_acceptance_rate
     least = np.where(has_room, least, np.nan)
-    needed = np.where(np.isnan(least), np.inf, least).argmin(axis=0)[np.newaxis]
-    best = np.where(has_room, each.speedup, 0).argmax(axis=0)[np.newaxis] if heads else needed
+    asked_of = np.where(has_room, each.speedup, 0) if heads else -np.nan_to_num(least, nan=np.inf)
+    place = asked_of.argmax(axis=0)[np.newaxis]
 
-    def taken(values: FloatArray, place: np.ndarray = needed) -> FloatArray:
+    def taken(values: FloatArray) -> FloatArray:
         every = np.broadcast_to(values, each.speedup.shape)
         return np.asarray(np.take_along_axis(every, place, axis=0)[0])
 
     is_never = np.isnan(taken(least))
-    found = at_given_lengths(case, **told, draft_length=taken(lengths, best))
+    found = at_given_lengths(case, **told, draft_length=taken(lengths))
     levels = zip(heads.levels, heads.acceptance, strict=True) if heads else ()
     turned = Turned(
         heads=heads,
-        length_needed=np.where(is_never, np.nan, taken(lengths)),
         rate_needed=np.where(is_never, np.nan, taken(each.break_even_acceptance_rate)),
         tokens_needed=np.where(is_never, np.nan, taken(each.relative_step_time)),
         speedups={

@@ -118,7 +118,7 @@ def fitted(columns: Columns, spare: Iterable[str], width: int = 80) -> tuple[Col
 def left_out_told(titles: Iterable[str], remedy: str) -> str:
     """Return a line below a table that names columns without room, and what shows them; or ""."""
     told = ", ".join(" ".join(title.replace("-\n", "-").split()) for title in titles)
-    return f"\n{wrap(f'No room for: {told} ({remedy}).')}" if told else ""
+    return f"\n{wrap(f'Columns without room here: {told} ({remedy}).')}" if told else ""
 
 
 def varies(name: str, rows: Iterable[Row]) -> bool:

@@ -86,7 +86,6 @@ BREAK_EVEN = (
         "surely\npay",
         ".2f",
     ),
-    Column("break_even_draft_length", "token", "draft length that asks for the least acceptance"),
     Column(
         "sure_acceptance_rate",
         "-",

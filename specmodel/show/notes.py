@@ -102,8 +102,8 @@ def _beyond_graphs(v: Values) -> str:
 
 def _graphs_end_drafts(v: Values) -> str:
     return (
-        f"CUDA graphs ({v['count']} tokens) end drafts at {ranges_text([v['batch_sizes']])}:"
-        f" {v['option']}."
+        f"Graphs ({v['count']} tokens) end drafts at {ranges_text([v['batch_sizes']])}:"
+        f" {v['option']} {v['needed']}."
     )
 
 
@@ -111,8 +111,8 @@ def _memory_ends_drafts(v: Values) -> str:
     at = f" at {v['batch_size']:.0f}" if v["are_several"] else ""
     needed, usable = (_si(v[name], "B") for name in ("needed_bytes", "usable_bytes"))
     return (
-        f"memory ends drafts at batch size {v['batch_sizes']}: {v['draft_length']:.0f}{at}"
-        f" ({v['speedup']:.2f}x) need {needed} of {usable}"
+        f"no memory at batch size {v['batch_sizes']} for {v['draft_length']:.0f} drafted{at}"
+        f" ({v['speedup']:.2f}x): {needed} of {usable}"
     )
 
 

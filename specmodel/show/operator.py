@@ -158,7 +158,11 @@ def verdict(prediction: Prediction, rows: list[Row], gains: Sequence[Gain | None
     told = f"{opening} {words}."
     if not opening.startswith("Nothing") and not prediction.deployment.engine.is_ideal:
         is_typed = not prediction.evaluation.acceptance.spread
-        told = f"{_advice(words, best, gain, is_typed=is_typed)} {told}"
+        advice = _advice(words, best, gain, is_typed=is_typed)
+        lost = _losing(judged) if words.startswith("may") else ""
+        if lost:
+            advice = f"Leave it off {lost}. Elsewhere, {advice[:1].lower()}{advice[1:]}"
+        told = f"{advice} {told}"
     told += _risk(judged, prediction)
     points = [row for row, _ in judged]
     why = [report.why(best, points, prediction, place(best, points))] if VERBOSE.get() else []
@@ -171,10 +175,10 @@ def _advice(words: str, best: Row, top: Gain | None, *, is_typed: bool) -> str:
         return "Turn it on where it pays." if "it does not at" in words else "Turn it on."
     if not words.startswith("may"):
         return "Leave it off."
-    is_lost = top and top.word != "may" and top.chance < 0.5
+    is_lost = top is not None and top.is_lost
     needed, length = _needed(best), best["draft_length"]
     if not needed or needed < _LEAST_TOLD:
-        return "Leave it off." if is_lost else "Too close to call."
+        return "Leave it off." if is_lost else "Too close to call: leave it off unless you measure."
     if is_lost:
         return f"Leave it off below {needed:.2f} tokens a step of {length}."
     told = "Too close to call: it pays" if is_typed else "It depends on your acceptance:"
@@ -219,8 +223,7 @@ def _gain(
     worst = min(rows, key=lambda row: row["speedup"])
     bottom = gains[rows.index(worst)]
     if top and top.is_open:
-        told = f"may pay or not: {_at(best, rows)} ({report.chances(top)}; {top.held})"
-        return told + _losing(judged, rows)
+        return f"may pay or not: {_at(best, rows)} ({report.chances(top)}; {top.held})"
     if not report.is_sure(top, best):
         return f"{denial}: {_at(best, rows)}{_sure_ends(top)}"
     if not all(gains):  # of many points the best and the least are judged, others by number
@@ -233,18 +236,20 @@ def _gain(
     unsure = [row for row, gain in judged if gain and gain.is_open and row["draft_length"]]
     told = f"{pays} at {places(sure, rows)}; best {_at(best, rows)}{_sure_ends(top)}"
     told += f"; it may pay or not at {places(unsure, rows)}" if unsure else ""
-    told += _losing(judged, rows)
+    lost = _losing(judged)
+    told += f"; it does not {lost}" if lost else ""
     held = [row for row in rows if row["limited_by"] == "memory"]
     return told + (f"; no draft fits in memory at {places(held, rows)}" if held else "")
 
 
-def _losing(judged: Sequence[tuple[Row, Gain | None]], rows: list[Row]) -> str:
-    """Say where drafts lose whatever the errors, and where most."""
-    lost = [row for row, gain in judged if gain and gain.high < 1 and row["draft_length"]]
+def _losing(judged: Sequence[tuple[Row, Gain | None]]) -> str:
+    """Say where drafts surely or likely lose, and how much; "" if nowhere."""
+    rows = [row for row, _ in judged]
+    lost = [row for row, gain in judged if gain and gain.is_lost and row["draft_length"]]
     if not lost:
         return ""
-    most = min(lost, key=lambda row: row["speedup"])
-    return f"; it does not at {places(lost, rows)}: {_at(most, rows)}"
+    least = min(row["speedup"] for row in lost)
+    return f"at {places(lost, rows)} ({'down to ' * (len(lost) > 1)}{least:.2f}x)"
 
 
 def _at(row: Row, rows: list[Row]) -> str:

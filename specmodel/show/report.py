@@ -312,6 +312,14 @@ def fitting(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["fits"]] or [*rows]
 
 
+def with_room(rows: Sequence[Row], prediction: Prediction) -> list[Row]:
+    """Return the rows that a page shows: of the usual batch sizes those that fit."""
+    from specmodel.prediction.case import DEFAULT_BATCH_SIZES
+
+    is_usual = {*prediction.batch_size.flat} == {*DEFAULT_BATCH_SIZES}
+    return fitting(rows) if is_usual else [*rows]
+
+
 def by_length(found: Sequence[Row], title: str, form: Form) -> str:
     """Return cells of batch sizes down and draft lengths across, a table for each context."""
     kept, blocks = fitting(found), []

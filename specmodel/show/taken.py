@@ -46,7 +46,7 @@ def tasks_told(prediction: Prediction, rows: list[Row]) -> str:
     tokens = tokens_of_tasks(best, prediction)
     least, most = (best["speedup"] * each / best["tokens_per_step"] for each in tokens)
     told = f"In 80 % of tasks a head has {tokens[0]:.2f} to {tokens[1]:.2f}"
-    return f"{told}: {least:.2f}x to {most:.2f}x"
+    return f"{told}: {least:.2f}x to {most:.2f}x at batch size {best['batch_size']}"
 
 
 def has_tasks(row: Row, prediction: Prediction) -> bool:

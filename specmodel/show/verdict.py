@@ -54,9 +54,11 @@ def answer(
     def page() -> str:
         rows = operator.with_gains(prediction.rows(), gains)
         rows = operator.with_alike(prediction, rows) if at_best and not columns else rows
-        met = {*map(id, kept(rows))}
-        judged = [pair for pair in zip(rows, gains, strict=True) if id(pair[0]) in met]
-        judged = judged or [*zip(rows, gains, strict=True)]
+        pairs = [*zip(rows, gains, strict=True)]
+        rows = report.with_room(rows, prediction)
+        met, able = {*map(id, kept(rows))}, {*map(id, rows)}
+        judged = [pair for pair in pairs if id(pair[0]) in met]
+        judged = judged or [pair for pair in pairs if id(pair[0]) in able]
         words = operator.verdict(prediction, *map(list, zip(*judged, strict=True)))
         told = within.told() if within else ""
         words[0] = f"{told} {words[0]}{operator.would_hold(prediction)}".lstrip()
@@ -111,7 +113,7 @@ def _to_paste(prediction: Prediction, rows: list[Row]) -> list[str]:
     beside += [f"{ranges_text([alike])} as good"] if len({*alike}) > 1 else []
     beside += [f"no room at {ranges_text([held])}"] if held else []
     words += f" ({'; '.join(beside)})" if beside else ""
-    words += f", {lost:.0%} below each row's own" if lost >= 0.005 else ""
+    words += f", {lost:.0%} below best on average" if lost >= 0.005 else ""
     words += f", most at {where}" if lost >= 0.005 and not held else ""
     return [" ".join(filter(None, [f"{words}.", _paste(prediction, length)]))]
 
@@ -152,9 +154,10 @@ def _paste(prediction: Prediction, length: int) -> str:
 
     d = prediction.deployment
     modules = max(len(d.drafter.parts), 1)
-    options = one_length(d.engine.stack or "", drafter_kind(d.drafter, d.target), length, modules)
+    kind = drafter_kind(d.drafter, d.target)
+    options, where = one_length(d.engine.stack or "", kind, length, modules)
     own = " (DRAFTER: path of the head)" if "DRAFTER" in options else ""
-    return f"Paste{own}: {options}" if options else ""
+    return f"Paste into {where}{own}: {options}" if options else ""
 
 
 _TAKEN = ("batch_size", "draft_length", "context_length", "forward_time", "limited_by", "fits")
@@ -173,10 +176,11 @@ def turned_answer(
     rows = turned_rows(prediction, turned)
 
     def page() -> str:
-        words = turned_verdict(prediction, turned, rows)
+        able = report.with_room(rows, prediction)
+        words = turned_verdict(prediction, turned, able)
         words[0] += operator.would_hold(prediction)
-        table = turned_table(rows, turned, TABLE.get())
-        drafts = [row["draft_length"] for row in rows if row["fits"] and row["draft_length"]]
+        table = turned_table(able, turned, TABLE.get())
+        drafts = [row["draft_length"] for row in able if row["fits"] and row["draft_length"]]
         usual = max(drafts, key=drafts.count, default=0) if turned.heads else 0
         paste = _paste(prediction, int(usual)) if usual else ""
         told = f"Measure it with {usual:.0f} drafted. {paste}"
@@ -196,16 +200,12 @@ def turned_answer(
 
 
 def turned_rows(prediction: Prediction, turned: Turned) -> list[Row]:
-    """Return the rows of a question turned round: what is needed, and what heads would give.
-
-    The draft length is the best one with the median head; what is needed is at one of its own.
-    """
+    """Return the rows of a question turned round: what is needed, and what heads would give."""
     import numpy as np
 
     needed = {
         "break_even_acceptance_rate": turned.rate_needed,
         "break_even_tokens_per_step": turned.tokens_needed,
-        "break_even_draft_length": turned.length_needed,
     }
     needed |= {_column(level): values for level, values in turned.speedups.items()}
     columns = {name: np.ravel(values).tolist() for name, values in needed.items()}
@@ -223,7 +223,7 @@ def _column(level: str) -> str:
 
 def turned_table(rows: Sequence[Row], turned: Turned, width: int) -> str:
     """Return the table of a question turned round."""
-    needed = "{break_even_tokens_per_step:.2f} of {break_even_draft_length:.0f}"
+    needed = "{break_even_tokens_per_step:.2f} of {draft_length:.0f}"
     pays = Column("break_even_tokens_per_step", "", "", title="pays from\ntokens/step", form=needed)
     heads = [
         Column(
@@ -237,14 +237,12 @@ def turned_table(rows: Sequence[Row], turned: Turned, width: int) -> str:
         for i, level in enumerate(turned.speedups)
     ]
     names = ("batch_size", "context_length", "forward_time", pays, "break_even_acceptance_rate")
-    length = ["draft_length"] if turned.heads else []
     shown = chosen(
-        [*names, *heads, *length, "fits", "limited_by"],
+        [*names, *heads, "fits", "limited_by"],
         forward_time="TPOT\nplain",
         break_even_acceptance_rate="or rate",
-        draft_length="best\nlength",
     )
-    ranks = ("limited_by", "break_even_acceptance_rate", "forward_time", "draft_length", "fits")
+    ranks = ("limited_by", "break_even_acceptance_rate", "forward_time", "fits")
     spare = {name: rank for rank, name in enumerate(ranks, 1)}
     shown = [replace(c, spare=spare.get(c.name, c.spare)) for c in shown]
     return text_table(rows, shown, width=width, remedy="--csv has all")
@@ -257,7 +255,8 @@ def turned_verdict(prediction: Prediction, turned: Turned, rows: list[Row]) -> l
     if not able:
         return ["No acceptance makes speculation pay at any of these points."]
     low, high = (f(able, key=_needed) for f in (min, max))
-    opening = "Acceptance is not known. With the easiest draft length, speculation pays from"
+    best = "" if turned.heads else " With the easiest draft length,"
+    opening = f"Acceptance is not known.{best} {'speculation' if best else 'Speculation'} pays from"
     opening += f" {_needed(low):.2f} tokens a step ({_where(low, rows)})"
     if _needed(high) - _needed(low) > 0.005:
         opening += f" up to {_needed(high):.2f} ({_where(high, rows)})"
@@ -293,7 +292,7 @@ def _needed(row: Row) -> float:
 
 
 def _where(row: Row, rows: list[Row]) -> str:
-    return f"{row['break_even_draft_length']:.0f} drafted, {place(row, rows)}"
+    return f"{row['draft_length']:.0f} drafted, {place(row, rows)}"
 
 
 def _paying(able: list[Row], name: str, rows: list[Row]) -> str:

@@ -137,7 +137,7 @@ def test_the_table_fits_the_terminal_and_says_what_it_left_out(columns, run, mon
     assert len(rows) == 8
     said = in_one_line("\n".join(table[2 + len(rows) :]))
     for title in ("TPOT", "tokens/s", "interval", "length", "fits", "limited"):
-        assert (title in head) != (title in said.removeprefix("No room for")), title
+        assert (title in head) != (title in said.removeprefix("Columns without room here")), title
     assert bool(said) == (columns < 100)
     assert "speedup" in head
 

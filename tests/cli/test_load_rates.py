@@ -116,8 +116,8 @@ def test_columns_of_targets_are_kept(ended):
     line = "qwen3-30b-a3b h100 --request-rate 1 --requests 100 --policy"
     line += " none,fixed:3,schedule,sglang,adaptive-verification"
     page = ended(f"load {line} --tpot-target 20ms --ttft-target 1s")[1]
-    assert "No room for: TPOT by formula" in page
-    assert "No room for: TTFT 90 %" in ended(f"load {line} --tpot-target 20ms")[1]
+    assert "Columns without room here: TPOT by formula" in page
+    assert "Columns without room here: TTFT 90 %" in ended(f"load {line} --tpot-target 20ms")[1]
 
 
 @each_row(

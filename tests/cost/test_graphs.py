@@ -70,14 +70,14 @@ def test_beyond_it_the_host_launches_each_kernel():
 
 @pytest.mark.parametrize(("eager", "captured"), [(16.644e-3, 2.149e-3), (16.812e-3, 2.516e-3)])
 def test_a_kernel_takes_what_eager_passes_took(tmp_path, eager, captured):
-    """GLM-OCR's 16 layers of text in vLLM 0.17.1 on an A100: launches come a third too short."""
+    """GLM-OCR's 16 layers of text in vLLM 0.17.1 on an A100: launches are 0.7 as long."""
     config = {"model_type": "glm4", "hidden_size": 1024, "intermediate_size": 4096}
     config |= {"num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 8}
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config | {"head_dim": 128, "vocab_size": 59392}), encoding="utf-8")
     point = {"target": path, "hardware": "a100_sxm_80gb", "batch_size": 1, "enforce_eager": True}
     launched = float(decode(**point).evaluation.times.plain_pass.launch_time)
-    assert launched / (eager - captured) == pytest.approx(0.67, abs=0.02)
+    assert launched / (eager - captured) == pytest.approx(0.69, abs=0.02)
 
 
 def test_plain_passes_have_a_limit_too():
@@ -99,8 +99,8 @@ def test_requests_count_by_replica():
 
 
 @pytest.mark.parametrize(("engine", "replicas", "held"), [
-    ("vllm", 1, "CUDA graphs (512 tokens) end drafts at 64-128: "),
-    ("vllm", 2, "CUDA graphs (512 tokens) end drafts at 128-256: "),
+    ("vllm", 1, "Graphs (512 tokens) end drafts at 64-128: --max-cudagraph-capture-size 1024"),
+    ("vllm", 2, "Graphs (512 tokens) end drafts at 128-256: --max-cudagraph-capture-size 1024"),
     ("sglang", 1, ""), ("ideal", 1, ""),
 ])  # fmt: skip
 def test_drafts_that_a_graph_ends_are_told(engine, replicas, held):

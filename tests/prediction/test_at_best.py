@@ -56,7 +56,7 @@ def test_the_shortest_draft_that_would_gain_more_is_found(rate, is_grid):
     assert (rate == 0.02) == (not first.any())
     told = p.notes[0] if not is_grid else notes_at_best(p.evaluation, {})[0]
     assert (told.kind == "memory_ends_drafts") == bool(first.any())
-    assert str(told).startswith("memory ends drafts at batch size ") == bool(first.any())
+    assert str(told).startswith("no memory at batch size ") == bool(first.any())
     if not is_grid:
         is_idle = p.draft_length == 0
         assert ((p.limited_by == "memory") == (is_idle & (first > 0))).all()

@@ -197,7 +197,7 @@ def test_long_names_are_numbered_and_explained(run):
     labels = ["none", "cascade [1]", "cascade [2]", "test_simulate_po [3]"]
     top = next(i for i, line in enumerate(lines) if line.startswith("policy"))
     assert [re.split("  +", line)[0] for line in lines[top + 1 : top + 5]] == labels
-    assert lines[first - 2].startswith("No room for: 95th, mean of requests")
+    assert lines[first - 2].startswith("Columns without room here: 95th, mean of requests")
     heading = r"policy +speedup +95 % +% +worst +a step +testing +oracle"
     assert re.match(heading, lines[top])
 
