@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 LEAST_WIDTH, MOST_WIDTH = 3.0, 20.0
 """Widths between which a figure can be read, in inches."""
 
-_OUTCOME = "Of waterfalls, tornado, sobol: speedup or target_efficiency.  [default: both; speedup]"
-_MARKS = "Letters of limits and best draft lengths along curves.  [default: marks]"
+_OUTCOME = "Of waterfalls, tornado, sobol: speedup or target_efficiency.  [default: speedup]"
+_MARKS = "Best draft lengths along curves, and where CUDA graphs end.  [default: marks]"
 _WHERE = "Draw these rows only, e.g. draft_length=1,3,5 or target=olmoe-1b-7b."
 
 
@@ -39,6 +39,7 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
     \b
       speedup, target-efficiency    predict, sweep, compare; schedule (speedup)
       tpot, throughput, step-time   the same, where they have such a column
+      pareto                        compare, predict
       active-experts                none: measured unions, unless TABLE is given
       best-draft-length             predict --view lengths
       break-even                    break-even

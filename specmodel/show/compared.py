@@ -59,7 +59,8 @@ def answer(found: Alternatives) -> forms.Answer:
     for column in (name for name in (rows or [{}])[0] if name != "alternative"):
         told_of = {row["alternative"]: row[column] for row in rows}
         best = [row | {column: told_of.get(row["alternative"])} for row in best]
-    best = _with_gains(predictions, best)
+    asked = {f"{n}_target": found.targets[n] for n in ("tpot", "ttft") if found.targets.get(n)}
+    best = _with_gains(predictions, [row | asked for row in best])
 
     def text() -> str:
         ranking = Ranking(best, deployments)

@@ -87,7 +87,7 @@ def answer(
         fields=lambda: fields_of(told(), kept(told().rows()), with_components=components),
         rows=rows,
         warnings=prediction.warnings,
-        case="" if columns else report.heading(prediction.deployment),
+        case="" if columns else report.caption(prediction),
     )
 
 
@@ -191,7 +191,7 @@ def turned_answer(
         ),
         rows=lambda: rows,
         warnings=prediction.warnings,
-        case=report.heading(prediction.deployment),
+        case=report.caption(prediction),
     )
 
 
