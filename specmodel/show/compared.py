@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import among, ranges_text, spans
 from specmodel.base.text import wrap
-from specmodel.prediction.best import ALIKE, UNLIKE, as_good
 from specmodel.prediction.table import Form, Row, text_table
 from specmodel.show import forms, loads, report, within
 from specmodel.show.assumed import CHANGES, FOR_PROGRAMS, assumed_text, what_if_text
@@ -41,6 +40,7 @@ _FASTEST = (
 def answer(found: Alternatives) -> forms.Answer:
     """Return a comparison in all forms."""
     from specmodel.answers.curves import compared_rows
+    from specmodel.prediction.best import as_good
 
     predictions, notes = found.predictions, found.notes
     deployments = {name: p.deployment for name, p in predictions.items()}
@@ -161,6 +161,8 @@ class Ranking:
 
     def fastest(self, rows: Sequence[Row], by: str = "throughput_per_gpu") -> list[str]:
         """Return the fastest of the rows of a batch size, and those not told apart from it."""
+        from specmodel.prediction.best import as_good
+
         return as_good({row["alternative"]: row[by] for row in rows}, self.deployments)
 
     def close(self, rows: Sequence[Row]) -> str:
@@ -315,6 +317,8 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
 
     `rooms` are the requests that fit in memory with each [request]; `notes` follow the legend.
     """
+    from specmodel.prediction.best import ALIKE, UNLIKE
+
     legend = [
         f"[{i}] {name}: {f'{rooms[name]} requests fit' if rooms[name] else 'nothing fits'}"
         for i, name in enumerate(ranking.names, 1)

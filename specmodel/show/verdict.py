@@ -9,7 +9,7 @@ from specmodel.base.errors import refuse_given
 from specmodel.base.ranges import ranges_text
 from specmodel.base.text import TABLE, VERBOSE
 from specmodel.prediction.predicting import with_intervals, with_known_intervals
-from specmodel.prediction.table import Column, Row, text_table
+from specmodel.prediction.table import Column, Row, text_table, varies
 from specmodel.show import forms, glossary, operator, report, taken
 from specmodel.show.columns import chosen, units as units_of
 from specmodel.show.components import component_rows, component_tables, fields_of
@@ -68,7 +68,10 @@ def answer(
         parts += [component_tables(prediction)] if components else []
         is_long = VERBOSE.get() and not columns
         limits = glossary.limits_told({row["limited_by"] for row in rows} if is_long else set())
-        notes = [report.ended(report.fitting(rows), prediction)] if at_best else []
+        layout = "" if columns or not at_best else _layout(prediction, rows)
+        ended = report.ended(report.fitting(rows), prediction) if at_best else ""
+        # one line for what changes most, all in full
+        notes = [layout, ended] if VERBOSE.get() else [layout or ended]
         notes += [operator.room_told(prediction, rows)] if at_best and VERBOSE.get() else []
         if not columns:
             notes = [*_to_paste(prediction, rows), *notes]
@@ -116,6 +119,36 @@ def _to_paste(prediction: Prediction, rows: list[Row]) -> list[str]:
     return [" ".join(filter(None, [f"{words}.", _paste(prediction, length)]))]
 
 
+def _layout(prediction: Prediction, rows: list[Row]) -> str:
+    """Point to a layout of the same GPUs that carries more than any draft length does here.
+
+    One alone is tried, as all would take too long: experts spread over all GPUs, and the middle one
+    of the degrees over which the rest is cut.
+    """
+    from specmodel.cost.deploying import GPU_DEGREES
+    from specmodel.cost.layouts import layouts_of
+    from specmodel.prediction.best import ALIKE
+    from specmodel.prediction.predicting import predicted
+
+    case, fitting = prediction.case, [row for row in rows if row["fits"]]
+    is_typed = case is None or any(case.given.get(name) for name in GPU_DEGREES)
+    if case is None or is_typed or not fitting or varies("context_length", rows):
+        return ""
+    spread = [d for d in layouts_of(case.deployment) if d["expert_parallel"] > 1]
+    own = max(fitting, key=lambda row: int(row["batch_size"]))
+    if not spread:
+        return ""
+    degrees = spread[len(spread) // 2]
+    (other,) = predicted(case.laid_out(degrees).at(batch_size=[own["batch_size"]])).rows()
+    more = other["throughput"] / own["throughput"] - 1
+    if not other["fits"] or more < ALIKE:
+        return ""
+    named = zip(("TP", "DP", "EP"), degrees.values(), strict=True)
+    name = " ".join(f"{word}{n}" for word, n in named if n > 1)
+    at = f"{more:.0%} more tokens/s at {own['batch_size']}"
+    return f"Layout: {name} carries {at} (specmodel compare)."
+
+
 def _single_length(
     prediction: Prediction,
 ) -> tuple[int, tuple[int, int], float, int, tuple[int, int] | None]:
@@ -151,6 +184,8 @@ def _paste(prediction: Prediction, length: int) -> str:
     from specmodel.drafters.by_name import drafter_kind
 
     d = prediction.deployment
+    if d.tree_width > 1:  # options are of chains
+        return ""
     modules = max(len(d.drafter.parts), 1)
     options = one_length(d.engine.stack or "", drafter_kind(d.drafter, d.target), length, modules)
     own = " (DRAFTER: path of the head)" if "DRAFTER" in options else ""
