@@ -60,7 +60,6 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
       specmodel plot active-experts --output unions.svg
     """
     from specmodel.show.plots import KINDS
-    from specmodel.show.plots.batches import bands_told
     from specmodel.show.plots.figures import COLUMN_WIDTH, check_figure, kind_of, save_figure
 
     name = kind.replace("-", "_")
@@ -81,7 +80,7 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
     rows = _chosen(_table(name, table), where)
     has_title = options["has_title"]
     save_figure(name, rows, output, "output", width=inches, has_title=has_title, **choices)
-    click.echo(f"Wrote {output}.{bands_told(name, rows)}")
+    click.echo(f"Wrote {output}.")
 
 
 def _table(kind: str, path: str | None) -> "pd.DataFrame":

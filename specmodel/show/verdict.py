@@ -123,7 +123,7 @@ def _layout(prediction: Prediction, rows: list[Row]) -> str:
     """Point to a layout of the same GPUs that carries more than any draft length does here.
 
     One alone is tried, as all would take too long: experts spread over all GPUs, and the middle one
-    of the degrees over which the rest is cut.
+    of the degrees over which the rest is cut, where it has room for the largest batch.
     """
     from specmodel.cost.deploying import GPU_DEGREES
     from specmodel.cost.layouts import layouts_of
@@ -131,15 +131,18 @@ def _layout(prediction: Prediction, rows: list[Row]) -> str:
     from specmodel.prediction.predicting import predicted
 
     case, fitting = prediction.case, [row for row in rows if row["fits"]]
-    is_typed = case is None or any(case.given.get(name) for name in GPU_DEGREES)
-    if case is None or is_typed or not fitting or varies("context_length", rows):
+    if case is None or not fitting or varies("context_length", rows):
         return ""
     spread = [d for d in layouts_of(case.deployment) if d["expert_parallel"] > 1]
-    own = max(fitting, key=lambda row: int(row["batch_size"]))
-    if not spread:
+    if not spread or any(case.given.get(degree) is not None for degree in GPU_DEGREES):
         return ""
+    own = max(fitting, key=lambda row: int(row["batch_size"]))
     degrees = spread[len(spread) // 2]
-    (other,) = predicted(case.laid_out(degrees).at(batch_size=[own["batch_size"]])).rows()
+    laid = case.laid_out(degrees).at(batch_size=[own["batch_size"]])
+    memory = replace(prediction.evaluation.memory, deployment=laid.deployment)
+    if memory.max_batch_size.max() < own["batch_size"]:
+        return ""
+    (other,) = predicted(laid).rows()
     more = other["throughput"] / own["throughput"] - 1
     if not other["fits"] or more < ALIKE:
         return ""

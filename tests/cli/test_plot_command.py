@@ -62,22 +62,8 @@ def test_what_a_command_prints_is_drawn_from_a_pipe(kind, line, ended, monkeypat
     status, printed, _ = ended(line if line.startswith("sweep") else f"{line} --csv")
     assert status == 0
     pipe(printed, monkeypatch)
-    status, told, error = ended(f"plot {kind} - --output a.pdf")
-    assert (status, error) == (0, "")
-    assert told.startswith("Wrote a.pdf.")
+    assert ended(f"plot {kind} - --output a.pdf") == (0, "Wrote a.pdf.\n", "")
     assert Path("a.pdf").read_bytes().startswith(STARTS[".pdf"])
-
-
-@pytest.mark.parametrize(
-    ("lengths", "told"), [("1", ""), ("1,3", " Intervals are drawn of a single line; --where")]
-)
-def test_bands_that_are_not_drawn_are_told(lengths, told, ended) -> None:
-    pytest.importorskip("matplotlib")
-    line = f"predict {RATE} --batch-size 1,8 --draft-length {lengths} --interval --csv"
-    Path("bands.csv").write_text(ended(line)[1])
-    _, printed, _ = ended("plot speedup bands.csv --output a.pdf")
-    assert printed.startswith(f"Wrote a.pdf.{told}")
-    assert ("Intervals" in printed) == bool(told)
 
 
 @pytest.mark.parametrize(("suffix", "start"), STARTS.items())

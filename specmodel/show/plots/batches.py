@@ -57,14 +57,6 @@ def target_efficiency(table: pd.DataFrame, ax: Axes, *, marks: bool = True) -> A
     return over_batch_size(table, ax, "target_efficiency", marks=marks)
 
 
-def bands_told(kind: str, table: pd.DataFrame) -> str:
-    """Say that intervals of a table are not drawn, if they are not though it has them."""
-    if kind not in ("speedup", "target_efficiency") or f"{kind}_low" not in table:
-        return ""
-    _, parts = frames.lines(table, "batch_size", kind)
-    return " Intervals are drawn of a single line; --where keeps one." if len(parts) > 1 else ""
-
-
 def over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, *, marks: bool = True) -> Axes:
     """Draw any column of numbers over the batch size, a line for each value of what else varies.
 
