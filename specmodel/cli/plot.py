@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 LEAST_WIDTH, MOST_WIDTH = 3.0, 20.0
 """Widths between which a figure can be read, in inches."""
 
-_OUTCOME = "Of waterfalls, tornado, sobol: speedup or target_efficiency.  [default: both; speedup]"
-_MARKS = "Letters of limits and best draft lengths along curves.  [default: marks]"
+_OUTCOME = "Of waterfalls, tornado, sobol: speedup or target_efficiency.  [default: speedup]"
+_MARKS = "Best draft lengths along curves, and where CUDA graphs end.  [default: marks]"
 _WHERE = "Draw these rows only, e.g. draft_length=1,3,5 or target=olmoe-1b-7b."
 
 
@@ -39,6 +39,7 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
     \b
       speedup, target-efficiency    predict, sweep, compare; schedule (speedup)
       tpot, throughput, step-time   the same, where they have such a column
+      pareto                        compare, predict
       active-experts                none: measured unions, unless TABLE is given
       best-draft-length             predict --view lengths
       break-even                    break-even
@@ -59,7 +60,6 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
       specmodel plot active-experts --output unions.svg
     """
     from specmodel.show.plots import KINDS
-    from specmodel.show.plots.batches import bands_told
     from specmodel.show.plots.figures import COLUMN_WIDTH, check_figure, kind_of, save_figure
 
     name = kind.replace("-", "_")
@@ -80,7 +80,7 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
     rows = _chosen(_table(name, table), where)
     has_title = options["has_title"]
     save_figure(name, rows, output, "output", width=inches, has_title=has_title, **choices)
-    click.echo(f"Wrote {output}.{bands_told(name, rows)}")
+    click.echo(f"Wrote {output}.")
 
 
 def _table(kind: str, path: str | None) -> "pd.DataFrame":

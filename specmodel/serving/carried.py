@@ -49,11 +49,12 @@ def largest_rates(
     """
     check_costs(for_rate=for_rate, gpu_hour_price=gpu_hour_price)
     rows, tried = list[Row](), list[Row]()
+    asked = {f"{name}_target": getattr(trial.targets, name) for name in ("tpot", "ttft")}
     every = capacities([(trial, name) for name in policies], **how)
     for name, found in zip(policies, every, strict=True):
         rows.append(capacity_row(trial, name, found))
         ends = {key: rows[-1][key] for key in _OF_POLICY}
-        tried += [{**_load_row(trial, name, load), **ends} for load in found.loads]
+        tried += [{**_load_row(trial, name, load), **ends, **asked} for load in found.loads]
     if not any(row["capacity"] for row in rows):
         expected = "less: at no rate so many requests meet the targets"
         raise InputError("attainment", trial.targets.attainment, expected)

@@ -89,6 +89,7 @@ def _under_load(asked: Mapping[str, Any], searching: Searching) -> Alternatives:
 
     load = {name: asked[name] for name in OF_LOADS if name in asked and name not in _OF_EACH}
     found, trials = alternatives({n: v for n, v in asked.items() if n not in load}), {}
+    notes = list(found.notes)
     for name, case in found.cases.items():
         length = single("draft_length", case.draft_length, "one of each alternative")
         policies, longest = ["none"], 1
@@ -98,6 +99,8 @@ def _under_load(asked: Mapping[str, Any], searching: Searching) -> Alternatives:
         own = {**load, "prefill": found.prefill[name], "max_draft_length": longest}
         trial, _ = trial_of(case, own, policies, must_meet=False)
         trials[name] = trial, policies
+        if trial.study.prefill_servers:
+            notes.append(f"{name}: {trial.study.prefill_told}.")
     with searching(2 * len(trials)) as how:
         carried = carried_by(trials, found.prices, **how)
-    return replace(found, targets=vars(trial.targets), carried=carried)
+    return replace(found, targets=vars(trial.targets), carried=carried, notes=notes)

@@ -14,6 +14,7 @@ from specmodel.base.units import check
 from specmodel.cost.deployment import NO_DRAFTER, Deployment
 from specmodel.machines.engine import first_token_constants
 from specmodel.prediction.cautions import beyond_contexts
+from specmodel.prediction.table import seconds
 from specmodel.replay.choices import VERIFICATION
 from specmodel.replay.traces import Trace
 from specmodel.replay.traces.statistics import steps_at
@@ -119,6 +120,14 @@ class Study:
     def num_gpus(self) -> int:
         """GPUs of a server, those of disaggregated prefill included [-]."""
         return self.deployment.layout.num_gpus * (1 + self.prefill_servers)
+
+    @property
+    def prefill_told(self) -> str:
+        """What disaggregated prefill adds, in words."""
+        apart = disaggregated(self.deployment, self.prefill_servers)
+        sent = seconds(float(apart.transfer_time(self.typical).mean()))
+        gpus = self.num_gpus - self.deployment.layout.num_gpus
+        return f"{gpus} more GPUs prefill, and send on a prompt's cache in {sent} on average"
 
     @cached_property
     def typical(self) -> Requests:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from specmodel.base.text import SCREEN
 from specmodel.prediction.table import Row, text_table, varies
@@ -49,7 +50,8 @@ def answer(prediction: report.Prediction, *, unit: str = "tokens") -> forms.Answ
         known += _own([row for row in least if row["draft_length"] == usual]) if is_own else ""
         return verdict(least, p, usual) + known, table(least, unit, usual, tokens)
 
-    return report.answer(p, least, parts)
+    found = report.answer(p, least, parts)
+    return found if is_own else replace(found, case=report.heading(p.deployment))
 
 
 def _published(prediction: report.Prediction, length: int) -> tuple[float, str]:

@@ -213,6 +213,8 @@ LOADS = (
     Column("capacity_per_gpu", "request/s", "capacity of each GPU", "\nper GPU"),
     Column("capacity_if_looser", "request/s", "capacity with targets a tenth longer"),
     Column("passes_again", "request/s", "rate at which the targets are met again"),
+    Column("tpot_target", "s", "time per token that requests should meet"),
+    Column("ttft_target", "s", "time to the first token that they should meet"),
     Column(
         "simulated_low",
         "request/s",

@@ -8,16 +8,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
-from specmodel.base.ranges import among, ranges_text, runs, spans
+from specmodel.base.ranges import among, ranges_text, spans
 from specmodel.base.text import wrap
 from specmodel.prediction.table import Form, Row, text_table
 from specmodel.show import forms, loads, report, within
 from specmodel.show.assumed import CHANGES, FOR_PROGRAMS, assumed_text, what_if_text
 from specmodel.show.columns import chosen
-from specmodel.show.within import CLOSE
 
 if TYPE_CHECKING:
     from specmodel.answers.alternatives import Alternatives
+    from specmodel.cost.deployment import Deployment
 
 _FORMS: dict[str, Form] = {
     "tpot": "{tpot_plain:s}>{tpot:s}",
@@ -40,8 +40,10 @@ _FASTEST = (
 def answer(found: Alternatives) -> forms.Answer:
     """Return a comparison in all forms."""
     from specmodel.answers.curves import compared_rows
+    from specmodel.prediction.best import as_good
 
     predictions, notes = found.predictions, found.notes
+    deployments = {name: p.deployment for name, p in predictions.items()}
     contexts = {context for p in predictions.values() for context in p.context_length.ravel()}
     if len(contexts) > 1:
         raise InputError("context_length", sorted(map(int, contexts)), "one context length")
@@ -49,15 +51,19 @@ def answer(found: Alternatives) -> forms.Answer:
     rows, told, part = found.carried, "", ""
     if rows:
         told, part = loads.of_alternatives(found)
+        rates = {row["alternative"]: row["capacity_per_gpu"] for row in rows}
+        _, *close = as_good(rates, deployments)
+        told += f" Too close to tell apart: {'; '.join(close)}." if close else ""
     elif found.targets:
         rows, told, part = within.of_alternatives(found)
     for column in (name for name in (rows or [{}])[0] if name != "alternative"):
         told_of = {row["alternative"]: row[column] for row in rows}
         best = [row | {column: told_of.get(row["alternative"])} for row in best]
-    best = _with_gains(predictions, best)
+    asked = {f"{n}_target": found.targets[n] for n in ("tpot", "ttft") if found.targets.get(n)}
+    best = _with_gains(predictions, [row | asked for row in best])
 
     def text() -> str:
-        ranking = Ranking(best)
+        ranking = Ranking(best, deployments)
         counts = {p.deployment.layout.num_gpus for p in predictions.values()}
         models = {
             (p.deployment.target.name, p.assumptions.get(CHANGES)) for p in predictions.values()
@@ -136,10 +142,12 @@ class Ranking:
     best
         A row for each alternative and batch size, as `answers.compare` returns it. Rows that fit in
         memory are ranked, all if none fits.
+    deployments
+        Of each, which tell whether two err alike.
     """
 
-    def __init__(self, best: list[Row]) -> None:
-        self.best = best
+    def __init__(self, best: list[Row], deployments: Mapping[str, Deployment]) -> None:
+        self.best, self.deployments = best, deployments
         self.kept = report.fitting(best)
         self.names: list[str] = [*dict.fromkeys(row["alternative"] for row in best)]
         self.by_size: dict[int, list[Row]] = {}
@@ -151,10 +159,26 @@ class Ranking:
         """Return the number by which an alternative goes in tables."""
         return self.names.index(row["alternative"]) + 1
 
+    def fastest(self, rows: Sequence[Row], by: str = "throughput_per_gpu") -> list[str]:
+        """Return the fastest of the rows of a batch size, and those not told apart from it."""
+        from specmodel.prediction.best import as_good
+
+        return as_good({row["alternative"]: row[by] for row in rows}, self.deployments)
+
     def close(self, rows: Sequence[Row]) -> str:
         """Return the numbers of those that are not told apart from the fastest, the first."""
-        numbers = [self.number(row) for row in rows[1:] if _lag(row, rows) < CLOSE]
+        numbers = [self.names.index(name) + 1 for name in self.fastest(rows)[1:]]
         return among(range(1, len(self.names) + 1), numbers)
+
+    def winners(self, by: str = "throughput_per_gpu") -> dict[str, list[str]]:
+        """Return those that are the fastest, or not told apart from it, by runs of batch sizes."""
+        found = list[tuple[int, int, list[str]]]()
+        for size, rows in self.by_size.items():
+            names = self.fastest(rows, by)
+            both = [name for name in found[-1][2] if name in names] if found else []
+            first = found.pop()[0] if both else size
+            found.append((first, size, both or names))
+        return {ranges_text([(first, last)]): names for first, last, names in found}
 
     def for_all(self) -> tuple[str, float, int] | None:
         """Return which loses least where it loses most, how much there, and where; None if none.
@@ -186,19 +210,17 @@ def verdict(ranking: Ranking, *, is_even: bool = True, is_of_models: bool = Fals
     `is_even` tells whether all are on as many GPUs, and `is_of_models` whether models differ, so
     that speedups come first.
     """
-    sizes = [*ranking.by_size]
-    first = [rows[0]["alternative"] for rows in ranking.by_size.values()]
-    what = "Fastest with speculation" if is_even else "Most tokens/s per GPU with speculation"
-    one = ranking.for_all()
-    if len({*first}) == 1:
-        told = f"{what}, {_at(sizes)}: {first[0]}{_lead(ranking)}."
-    elif one and one[1] < CLOSE:
-        told = (
-            f"{what}, or not told apart from it, {_at(sizes)}: {one[0]}{_apart(ranking, one[0])}."
-        )
+    sizes, winners = [*ranking.by_size], ranking.winners()
+    told = "Fastest with speculation" if is_even else "Most tokens/s per GPU with speculation"
+    is_tied = any(ranking.close(rows) for rows in ranking.by_size.values())
+    told += ", or not told apart from it" if is_tied else ""
+    if len(winners) == 1:
+        (names,) = winners.values()
+        more = _apart(ranking, names) if is_tied else _lead(ranking)
+        told += f", {_at(sizes)}: {' or '.join(names)}{more}."
     else:
-        told = f"{what}, by batch size: {_by_size(first, sizes)}."
-        if one:
+        told += f", by batch size: {_by_size(winners)}."
+        if one := ranking.for_all():
             told += f" One for all: {one[0]}, at most {one[1]:.0%} slower than that (at {one[2]})."
     idle = [round(rows[0]["speedup"], 2) <= 1 for rows in ranking.by_size.values()]
     if all(idle):
@@ -222,7 +244,7 @@ def _gains(ranking: Ranking, *, by_size: bool) -> str:
     if not by_size:
         where = f"{top['alternative']} at batch size {top['batch_size']}"
         return f"Largest speedup: {most}, {where}."
-    names = _by_size([row["alternative"] for row in tops], [*ranking.by_size])
+    names = _by_size(ranking.winners("speedup"))
     return f"Largest speedup: {names}; most {most} at batch size {top['batch_size']}."
 
 
@@ -236,12 +258,11 @@ def _paying(ranking: Ranking) -> str:
     return f" With it speculation surely pays {where}." if any(pays) else ""
 
 
-def _by_size(names: list[str], sizes: list[int]) -> str:
-    """Name what holds at batch sizes, neighbours with the same name together."""
-    found = runs(names)
-    if len(found) == 1:
-        return names[0]
-    return "; ".join(f"{name} at {ranges_text([(sizes[i], sizes[j])])}" for i, j, name in found)
+def _by_size(winners: Mapping[str, Sequence[str]]) -> str:
+    """Name those that win by runs of batch sizes."""
+    told = [" or ".join(names) for names in winners.values()]
+    at = (f"{each} at {sizes}" for each, sizes in zip(told, winners, strict=True))
+    return told[0] if len(told) == 1 else "; ".join(at)
 
 
 def _speedup(row: Row) -> float:
@@ -257,14 +278,11 @@ def _lead(ranking: Ranking) -> str:
     return f"; the next is {low if low == high else f'{low} to {high}'} slower"
 
 
-def _apart(ranking: Ranking, name: str) -> str:
-    """Say where one is faster than all others by so much that they are told apart."""
-    alone = [
-        rows[0]["alternative"] == name and not ranking.close(rows)
-        for rows in ranking.by_size.values()
-    ]
+def _apart(ranking: Ranking, names: Sequence[str]) -> str:
+    """Say where one is told apart from all others."""
+    alone = [ranking.fastest(rows) == names for rows in ranking.by_size.values()]
     where = ranges_text(spans([*ranking.by_size], alone))
-    return f"; ahead of all others by {CLOSE:.0%} or more at {where}" if where else ""
+    return f"; ahead of all others at {where}" if where and len(names) == 1 else ""
 
 
 def _at(sizes: Sequence[int]) -> str:
@@ -299,6 +317,8 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
 
     `rooms` are the requests that fit in memory with each [request]; `notes` follow the legend.
     """
+    from specmodel.prediction.best import ALIKE, UNLIKE
+
     legend = [
         f"[{i}] {name}: {f'{rooms[name]} requests fit' if rooms[name] else 'nothing fits'}"
         for i, name in enumerate(ranking.names, 1)
@@ -318,7 +338,10 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
     ]
     told = text_table(shown, columns, left=["as fast"])
     if is_close:
-        note = f"As fast: less than {CLOSE:.0%} slower, which is too little to tell them apart."
+        note = (
+            f"As fast: less than {ALIKE:.0%} slower ({UNLIKE:.0%} where model, drafter, GPU or"
+            " engine differ), too little to tell them apart."
+        )
         told += f"\n{wrap(note)}"
     parts.append(told + report.left_out(ranking.best))
     if len(legend) > 1:

@@ -59,6 +59,18 @@ def heading(deployment: Deployment) -> str:
     return f"{models} on {gpus}"
 
 
+def caption(case: Case) -> str:
+    """Return the heading of a figure, with the engine and whose acceptance it is."""
+    d, asked = case.deployment, getattr(getattr(case, "prediction", case), "case", None)
+    source = case.assumptions.get("acceptance")
+    told = "typical" if "heads of" in str(source) else "as published"
+    words = [heading(d), d.engine.name, f"acceptance {told}"]
+    if source is None:
+        typed = asked.acceptance_told if asked and asked.acceptance else ""
+        words[2] = typed.replace("_", " ")
+    return ", ".join(filter(None, words))
+
+
 def verbs(deployment: Deployment) -> tuple[str, str]:
     """Return the verbs for a gain and for none; "may" for an engine without overheads."""
     may = deployment.engine.is_ideal
@@ -302,8 +314,10 @@ def comparison(
         return {"cases": cases, "units": units(found[0]), "rows": found}
 
     warnings = dict.fromkeys(warning for p in predictions.values() for warning in p.warnings)
-    cases = [heading(p.deployment) for p in predictions.values()]
-    case = cases[0] if len(cases) == 1 else ""
+    cases = {caption(p) for p in predictions.values()}
+    if len(cases) > 1:  # layouts may be all that differs
+        cases = {re.sub(r" \(tensor parallel[^)]*\)", "", case) for case in cases}
+    case = cases.pop() if len(cases) == 1 else ""
     return Answer(page=page, fields=fields, rows=lambda: found, warnings=[*warnings], case=case)
 
 

@@ -35,7 +35,7 @@ def answer(plan: Plan) -> Answer:
         fields=lambda: _fields(plan),
         rows=plan.rows_by_context if plan.alone else plan.rows,
         warnings=_advice(plan),
-        case=report.heading(plan.deployment),
+        case=report.caption(plan),
         fragment=plan.fragment,
         caveats=caveats if plan.fragment else (),
     )

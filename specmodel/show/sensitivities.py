@@ -48,7 +48,7 @@ def answer(found: Sensitivity) -> Answer:
         fields=lambda: _fields(found),
         rows=lambda: _tidy(found),
         warnings=found.warnings,
-        case=report.heading(found.deployment),
+        case=report.caption(found),
     )
 
 

@@ -84,7 +84,7 @@ def side_by_side(
         except InputError as error:
             refused[name] = error
             continue
-        heading = report.heading(p.deployment)
+        heading = report.caption(p)
         predictions[heading] = _warning_where_it_pays(p)
         named: Row = dict(zip(("target", "drafter", "hardware"), name, strict=True))
         told = {"num_gpus": p.deployment.layout.num_gpus}

@@ -9,7 +9,7 @@ from specmodel.base.errors import refuse_given
 from specmodel.base.ranges import ranges_text
 from specmodel.base.text import TABLE, VERBOSE
 from specmodel.prediction.predicting import with_intervals, with_known_intervals
-from specmodel.prediction.table import Column, Row, text_table
+from specmodel.prediction.table import Column, Row, text_table, varies
 from specmodel.show import forms, glossary, operator, report, taken
 from specmodel.show.columns import chosen, units as units_of
 from specmodel.show.components import component_rows, component_tables, fields_of
@@ -70,7 +70,10 @@ def answer(
         parts += [component_tables(prediction)] if components else []
         is_long = VERBOSE.get() and not columns
         limits = glossary.limits_told({row["limited_by"] for row in rows} if is_long else set())
-        notes = [report.ended(report.fitting(rows), prediction)] if at_best else []
+        layout = "" if columns or not at_best else _layout(prediction, rows)
+        ended = report.ended(report.fitting(rows), prediction) if at_best else ""
+        # one line for what changes most, all in full
+        notes = [layout, ended] if VERBOSE.get() else [layout or ended]
         notes += [operator.room_told(prediction, rows)] if at_best and VERBOSE.get() else []
         if not columns:
             notes = [*_to_paste(prediction, rows), *notes]
@@ -89,7 +92,7 @@ def answer(
         fields=lambda: fields_of(told(), kept(told().rows()), with_components=components),
         rows=rows,
         warnings=prediction.warnings,
-        case="" if columns else report.heading(prediction.deployment),
+        case="" if columns else report.caption(prediction),
     )
 
 
@@ -116,6 +119,39 @@ def _to_paste(prediction: Prediction, rows: list[Row]) -> list[str]:
     words += f", {lost:.0%} below best on average" if lost >= 0.005 else ""
     words += f", most at {where}" if lost >= 0.005 and not held else ""
     return [" ".join(filter(None, [f"{words}.", _paste(prediction, length)]))]
+
+
+def _layout(prediction: Prediction, rows: list[Row]) -> str:
+    """Point to a layout of the same GPUs that carries more than any draft length does here.
+
+    One alone is tried, as all would take too long: experts spread over all GPUs, and the middle one
+    of the degrees over which the rest is cut, where it has room for the largest batch.
+    """
+    from specmodel.cost.deploying import GPU_DEGREES
+    from specmodel.cost.layouts import layouts_of
+    from specmodel.prediction.best import ALIKE
+    from specmodel.prediction.predicting import predicted
+
+    case, fitting = prediction.case, [row for row in rows if row["fits"]]
+    if case is None or not fitting or varies("context_length", rows):
+        return ""
+    spread = [d for d in layouts_of(case.deployment) if d["expert_parallel"] > 1]
+    if not spread or any(case.given.get(degree) is not None for degree in GPU_DEGREES):
+        return ""
+    own = max(fitting, key=lambda row: int(row["batch_size"]))
+    degrees = spread[len(spread) // 2]
+    laid = case.laid_out(degrees).at(batch_size=[own["batch_size"]])
+    memory = replace(prediction.evaluation.memory, deployment=laid.deployment)
+    if memory.max_batch_size.max() < own["batch_size"]:
+        return ""
+    (other,) = predicted(laid).rows()
+    more = other["throughput"] / own["throughput"] - 1
+    if not other["fits"] or more < ALIKE:
+        return ""
+    named = zip(("TP", "DP", "EP"), degrees.values(), strict=True)
+    name = " ".join(f"{word}{n}" for word, n in named if n > 1)
+    at = f"{more:.0%} more tokens/s at {own['batch_size']}"
+    return f"Layout: {name} carries {at} (specmodel compare)."
 
 
 def _single_length(
@@ -153,6 +189,8 @@ def _paste(prediction: Prediction, length: int) -> str:
     from specmodel.drafters.by_name import drafter_kind
 
     d = prediction.deployment
+    if d.tree_width > 1:  # options are of chains
+        return ""
     modules = max(len(d.drafter.parts), 1)
     kind = drafter_kind(d.drafter, d.target)
     options, where = one_length(d.engine.stack or "", kind, length, modules)
@@ -195,7 +233,7 @@ def turned_answer(
         ),
         rows=lambda: rows,
         warnings=prediction.warnings,
-        case=report.heading(prediction.deployment),
+        case=report.caption(prediction),
     )
 
 

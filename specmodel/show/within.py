@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,14 +12,10 @@ from specmodel.show.columns import ALTERNATIVES, chosen
 
 if TYPE_CHECKING:
     from specmodel.answers.alternatives import Alternatives
+    from specmodel.cost.deployment import Deployment
     from specmodel.prediction.outcome import Prediction
 
 
-CLOSE = 0.1
-"""Share by which one alternative must be slower than another to be told apart from it [-]. Of pairs
-of published plain decode times of one model on one engine, of other GPUs or layouts, those that
-are predicted at least so far apart are in the predicted order in 97 %, the others in 69 %
-(`calibration/alternatives.py`, 2026-11-26)."""
 _MOST_SEARCHED = 4096
 """Most points that are tried for the largest batch within a target [-]."""
 _LARGEST_SEARCHED = 1024
@@ -216,25 +212,25 @@ def of_alternatives(found: Alternatives) -> tuple[list[Row], str, str]:
         every = predicted(found.cases[name].at(batch_size=range(1, most + 1)))
         own = Within(target=target, prediction=every).row(found.prices.get(name))
         rows.append({"alternative": name} | own)
-    return rows, *within_table(rows, seconds(target))
+    deployments = {name: case.deployment for name, case in found.cases.items()}
+    return rows, *within_table(rows, seconds(target), deployments)
 
 
-def within_table(rows: Sequence[Row], target: str) -> tuple[str, str]:
+def within_table(
+    rows: Sequence[Row], target: str, deployments: Mapping[str, Deployment]
+) -> tuple[str, str]:
     """Return what the largest batches within a time per token carry, in a sentence and a table."""
+    from specmodel.prediction.best import as_good
+
     rates = {row["alternative"]: row["throughput_per_gpu_within"] or 0.0 for row in rows}
-    best = max(rows, key=lambda row: rates[row["alternative"]])
-    most = rates[best["alternative"]]
-    if not most:
+    first, *close = as_good(rates, deployments)
+    if not rates[first]:
         return f"Within {target} a token no alternative has a batch.", ""
-    close = [
-        name
-        for name, rate in rates.items()
-        if name != best["alternative"] and rate * (1 + CLOSE) > most
-    ]
+    (size,) = (row["largest_batch_size"] for row in rows if row["alternative"] == first)
     near = f"; too close to tell apart: {'; '.join(close)}" if close else ""
     told = (
-        f"Within {target} a token, most per GPU: {best['alternative']}, {most:.0f} tokens/s with"
-        f" {best['largest_batch_size']} requests at once{near}. {_STEADY} (--for-load)."
+        f"Within {target} a token, most per GPU: {first}, {rates[first]:.0f} tokens/s with"
+        f" {size} requests at once{near}. {_STEADY} (--for-load)."
     )
     table = text_table(rows, chosen(_ALTERNATIVES, ALTERNATIVES), left=["alternative"])
     return told, f"Within {target} a token:\n{table}"

@@ -76,6 +76,9 @@ def test_prefill_apart_and_together_are_alternatives_and_all_gpus_count(capsys):
     line = f"{LINE} --tpot-target 9ms --for-load --prefill together,apart:1".replace(
         "h100,h200", "h100"
     )
+    assert carry_out(shlex.split(line)) == 0
+    told = "prefill apart:1: 1 more GPUs prefill, and send on a prompt's cache in "
+    assert told in " ".join(capsys.readouterr().out.split())
     assert carry_out(shlex.split(f"{line} --json")) == 0
     together, apart = json.loads(capsys.readouterr().out)["rows"]
     assert together["alternative"] == "prefill together"

@@ -28,6 +28,8 @@ OTHERS = [
     ("throughput", f"sweep {RATE} --batch-size 1,8,64"),
     ("speedup", "compare qwen3-30b-a3b h100,h200 --batch-size 1,8"),
     ("target-efficiency", "compare qwen3-30b-a3b h100,h200 --batch-size 1,8"),
+    ("pareto", "compare qwen3-30b-a3b h100,h200 --batch-size 1,8 --tpot-target 10ms"),
+    ("pareto", "predict qwen3-30b-a3b h200 --batch-size 1,8"),
     ("speedup", f"schedule --for vllm {RATE} --max-batch-size 64"),
     (
         "step-time",

@@ -140,9 +140,27 @@ def test_one_length_for_all_keeps_the_largest_mean_share_of_the_best(run, words)
 )
 def test_the_options_to_paste_draft_the_one_length(run, words):
     text = run(f"predict {words}", one_line=True)
-    options = re.search(r"Paste into [\w. -]+(?: \(.*?\))?: (--.*?)(?= Graphs| Assumed:)", text)[1]
+    found = r"Paste into [\w. -]+(?: \(.*?\))?: (--.*?)(?= Graphs| Layout:| Assumed:)"
+    options = re.search(found, text)[1]
     rows = json.loads(run(f"predict {words} {options} --json"))["rows"]
     assert {str(row["draft_length"]) for row in rows} == {ONE_LENGTH.search(text)[1]}
+
+
+def test_the_layout_that_carries_more_is_pointed_to_and_is_so(run):
+    """Where no degree was typed; the numbers are those of compare."""
+    text = run("predict qwen3.5-397b 8xh200", one_line=True)
+    name, more, size = re.search(
+        r"Layout: (.*?) carries (\d+)% more tokens/s at (\d+)", text
+    ).groups()
+    rows = json.loads(run(f"compare qwen3.5-397b 8xh200 --batch-size {size} --json"))["rows"]
+    rates = {row["alternative"]: row["throughput"] for row in rows}
+    assert f"{100 * (rates[name] / rates['TP8'] - 1):.0f}" == more
+    for words in (
+        "qwen3.5-397b 8xh200 --tensor-parallel 2",
+        "qwen3-30b-a3b h200",
+        "qwen3-32b 2xh200",
+    ):
+        assert "Layout:" not in run(f"predict {words}")
 
 
 def test_numbers_are_those_of_python(run):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         active_experts as active_experts,
         closed_loop as closed_loop,
         load as load,
+        pareto as pareto,
         predicted_against_measured as predicted_against_measured,
         timeline as timeline,
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specmodel.prediction.table import seconds
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import COLOURS, Style
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 _MANY, _MOST_CHARACTERS = 300, 36
 _PHASES = {"baseline": "0.72", "test": "0.93"}
-_MET = {"tpot_p90": "TPOT, p90 (ms)", "ttft_p90": "TTFT, p90 (ms)", "goodput": "in targets (%)"}
+_MET = {"tpot_p90": "TPOT, p90 (ms)", "ttft_p90": "TTFT, p90", "goodput": "in targets (%)"}
+_RATES = ("throughput_per_gpu", "throughput")
 _LOADS = {"request_rate": "rate of requests (requests/s)", "users": "users (requests)"}
 
 
@@ -106,8 +108,8 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
     ends = 0.9 * line[0], 1.1 * line[1]
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
     for axis in (ax.xaxis, ax.yaxis):
-        style.si_axis(axis)
-    ax.set(xlabel="measured time (s)", ylabel="predicted time (s)")
+        style.si_axis(axis, "s")
+    ax.set(xlabel="measured time", ylabel="predicted time")
     legend = style.legend_above(ax)
     for handle in legend.get_lines() if legend else ():
         handle.set(alpha=1, markersize=4)
@@ -157,6 +159,37 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     return axes
 
 
+def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw tokens a second by GPU over those by user, plain and with speculation as two fronts.
+
+    Parameters
+    ----------
+    table, ax
+        Columns batch_size, tpot, throughput_per_gpu or else throughput, and tpot_plain or else
+        forward_time; a line stands at tpot_target, if given. Points are those that fit in memory,
+        of all alternatives together; a front joins those that no other outdoes in both.
+    """
+    rate = next((name for name in _RATES if name in table), "throughput")
+    plain = "tpot_plain" if "tpot_plain" in table else "forward_time"
+    rows = frames.checked(table, ("tpot", plain, rate))
+    frames.need_positive(rows, "tpot", plain)
+    frames.need_single(rows, "context_length")
+    rows = rows[frames.fits(rows)]
+    for i, (name, time) in enumerate({"plain": plain, "with speculation": "tpot"}.items()):
+        points = rows.assign(user=1 / rows[time], rate=rows[rate] * rows["tpot"] / rows[time])
+        ax.plot(points["user"], points["rate"], **style.points(i, markersize=1.5))
+        front = points.sort_values(["user", "rate"], ascending=False)
+        front = front[front["rate"] > front["rate"].cummax().shift(fill_value=0.0)]
+        ax.plot(front["user"], front["rate"], **style.series(i, label=name))
+    for told, target in frames.targets(rows).items():
+        line: Style = {"color": "black", "linestyle": ":", "linewidth": 0.8}
+        ax.axvline(1 / target, label=f"{told} {seconds(target)}", **line)
+    ax.set(xlim=(0, None), ylim=(0, None), xlabel="tokens/s of a user")
+    ax.set_ylabel("tokens/s of a GPU" if rate == _RATES[0] else "tokens/s of all GPUs")
+    style.legend_above(ax)
+    return ax
+
+
 def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     """Draw TPOT, TTFT and the share of requests within targets over the rate, a line a policy.
 
@@ -164,10 +197,13 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     ----------
     table
         As `specmodel load --csv` prints it: policy, request_rate or users, tpot_p90, ttft_p90
-        and goodput, which is missing where there was no target; at most six policies.
+        and goodput, which is missing where there was no target; at most six policies. Lines stand
+        at tpot_target and ttft_target where there are such columns.
     axes
         Three, that share the horizontal axis.
     """
+    from matplotlib.lines import Line2D
+
     x = next((name for name in _LOADS if name in table and table[name].notna().any()), "users")
     x = x if {*_LOADS} & {*table} else "request_rate"
     rows = frames.checked(table, (x, *_MET), ("policy",), may_lack=["goodput"])
@@ -180,14 +216,19 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         ax.set(xscale="log", ylabel=label)
         style.si_axis(ax.xaxis)
     times, firsts, shares = axes
+    for told, target in frames.targets(rows).items():
+        ax = times if told == "TPOT" else firsts
+        ax.axhline(target, color="black", linestyle=":", linewidth=0.8, zorder=1)
     times.set_ylim(0, None)
     firsts.set_yscale("log")
-    style.si_axis(firsts.yaxis)
+    style.si_axis(firsts.yaxis, "s")
     style.in_milliseconds(times.yaxis)
-    style.in_milliseconds(firsts.yaxis)
     shares.set(xlabel=_LOADS[x], ylim=(-0.05, 1.05))
     style.in_percent(shares.yaxis)
     if rows["goodput"].isna().all():
         shares.text(0.5, 0.5, "no targets given", ha="center", transform=shares.transAxes)
-    style.legend_above(times)
+    handles = times.get_legend_handles_labels()[0]
+    if frames.targets(rows):
+        handles.append(Line2D([], [], color="black", ls=":", linewidth=0.8, label="target"))
+    style.legend_above(times, handles=handles)
     return axes

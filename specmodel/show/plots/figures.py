@@ -58,13 +58,14 @@ KINDS = {
         Kind(maps.break_even, 0.8, 0.2, most_height=3.5),
         Kind(passes.roofline, 2.4),
         Kind(passes.components, 2.3),
-        Kind(rows.waterfalls, 1.1, 0.24, panels=2),
+        Kind(rows.waterfalls, 0.8, 0.36),
         Kind(rows.tornado, 0.85, 0.36),
         Kind(rows.sobol, 1.0, 0.3),
         Kind(curves.predicted_against_measured, 3.2),
         Kind(curves.closed_loop, 2.2),
         Kind(curves.timeline, 2.8, panels=2),
         Kind(rows.policies, 0.6, 0.25),
+        Kind(curves.pareto, 2.4),
         Kind(curves.load, 4.2, panels=3),
         Kind(rows.capacity, 0.8, 0.3),
     )
@@ -115,10 +116,7 @@ def draw_figure(
     has_title: bool = True,
     **settings: Any,
 ) -> Figure:
-    """Draw a kind that `kind_of` knows, as high as need be, on a figure that is not pyplot's.
-
-    A kind of which one outcome is drawn has one panel.
-    """
+    """Draw a kind that `kind_of` knows, as high as need be, on a figure that is not pyplot's."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -126,8 +124,7 @@ def draw_figure(
     draft = chosen.most_height if chosen.row_height else chosen.height
     figure = Figure(figsize=(width, draft), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
-    panels = 1 if settings.get("outcome") else chosen.panels
-    axes = figure.subplots(panels, squeeze=False, sharex=kind in _SHARED)[:, 0]
+    axes = figure.subplots(chosen.panels, squeeze=False, sharex=kind in _SHARED)[:, 0]
     chosen.draw(table, axes if chosen.panels > 1 else axes[0], **settings)
     above = _title(figure, table) if has_title else 0.0
     num_rows = sum(abs(ax.get_ylim()[1] - ax.get_ylim()[0]) for ax in axes)

@@ -15,6 +15,9 @@ from specmodel.show.plots.style import MOST_LINES
 ARGUMENT = "table"
 """Name that errors carry, a column after a dot."""
 
+MEASURED = "measured"
+"""Column of what was measured of the quantity of a figure."""
+
 LARGEST_DRAWN = 1e100
 """Magnitude from which the arithmetic of axes overflows [-]."""
 
@@ -35,7 +38,7 @@ RATIOS = {"speedup": "×", "utility": "×", "target_efficiency": "ratio"}
 _LAST = ("draft_length", "verify_tokens", "tokens_per_step")
 """Columns that tell lines apart only if nothing else does."""
 _RESULTS = {*COLUMN_UNITS, "fits", "tpot_plain", "throughput_plain", "throughput_per_gpu"}
-_RESULTS = (_RESULTS | {"best_speedup", "num_tokens"}) - {"context_length"}
+_RESULTS = (_RESULTS | {"best_speedup", "num_tokens", MEASURED}) - {"context_length"}
 
 
 def checked(
@@ -133,6 +136,16 @@ def fits(rows: pd.DataFrame) -> pd.Series[bool]:
     if _of_memory(rows):
         return rows["batch_size"] <= rows["max_batch_size"]
     return pd.Series(True, index=rows.index)
+
+
+def targets(table: pd.DataFrame) -> dict[str, float]:
+    """Return the targets of a load that a table has, by what they are of [s]."""
+    told = {"TPOT": "tpot_target", "TTFT": "ttft_target"}
+    return {
+        words: float(table[name].iloc[0])
+        for words, name in told.items()
+        if name in table and table[name].notna().all()
+    }
 
 
 def titled(names: Sequence[str]) -> str:

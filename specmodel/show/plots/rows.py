@@ -10,6 +10,7 @@ import pandas as pd
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.units import format_si
+from specmodel.prediction.table import seconds
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import COLOURS, SMALL, Style
 
@@ -26,6 +27,25 @@ MOST_POLICIES = 24
 """Policies that a figure compares [-]."""
 
 _WIDTH = 24
+_MOST_WRITTEN = 2
+"""Points side by side whose bars have room for their values [-]."""
+_LEAST_WRITTEN = 0.005
+"""Least term that does not round to 0 [-]."""
+_TERMS = {
+    "ideal": "all drafts accepted, no step longer",
+    "bandwidth": "reading other weights",
+    "compute": "arithmetic",
+    "experts": "loading more experts",
+    "KV": "reading the KV cache",
+    "state": "states of recurrent layers",
+    "index": "choosing what is read",
+    "communication": "messages between GPUs",
+    "overhead": "launches and the host",
+    "prefill": "prompts of others",
+    "drafting": "the drafter's passes",
+    "rejection": "rejected tokens",
+}
+"""What a term of a waterfall is, in words that have room beside its bar."""
 _VISIBLE = 0.01
 """Least swing, or share of the variance, that is drawn, over the largest [-]."""
 _HINDSIGHT = ("best-fixed", "oracle")
@@ -33,10 +53,8 @@ _QUANTITIES = ("target_efficiency", "speedup")
 _POINT = ("batch_size", "draft_length", "context_length")
 
 
-def waterfalls(
-    table: pd.DataFrame, axes: Sequence[Axes], *, outcome: str | None = None
-) -> Sequence[Axes]:
-    """Draw what leads from the ideal to the predicted target efficiency, and speedup.
+def waterfalls(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
+    """Draw what leads from the ideal to the predicted speedup, or target efficiency.
 
     Parameters
     ----------
@@ -44,38 +62,33 @@ def waterfalls(
         As `answers.Explanation.to_frame` returns it: batch_size, draft_length, context_length,
         quantity, term and value, of at most four points. Terms that are 0 throughout are left
         out.
-    axes, outcome
-        Two, of target efficiency and of speedup, or one of the outcome of these.
+    ax, outcome
+        As for `tornado`.
     """
-    if outcome is not None:
-        _check_outcome(outcome)
-    quantities = (outcome,) if outcome else _QUANTITIES
+    _check_outcome(outcome)
     rows = frames.checked(table, (*_POINT, "value"), ("quantity", "term"))
     frames.need_distinct(rows, (*_POINT, "quantity", "term"))
     varying = [name for name in _POINT if rows[name].nunique() > 1]
     points = list(rows.groupby(list(_POINT), sort=False))
     frames.need_at_most(MOST_POINTS, len(points), "points")
-    for ax, quantity in zip(axes, quantities, strict=True):
-        own = rows[rows["quantity"] == quantity]
-        if own.empty:
-            found = ", ".join(rows["quantity"].unique())
-            expected = f"rows of {quantity} as well, or {found} as the outcome"
-            raise InputError(f"{frames.ARGUMENT}.quantity", found, expected)
-        moving = own.groupby("term", sort=False)["value"].apply(lambda v: bool(v.abs().max() > 0))
-        terms = list(moving[moving].index)
-        for i, (_, part) in enumerate(points):
-            label = ", ".join(f"{part[name].iloc[0]:g}" for name in varying)
-            is_inside = bool(frames.fits(part).all())
-            label += "" if is_inside else f"{' ' * bool(label)}(does not fit in memory)"
-            part = part[part["quantity"] == quantity]
-            values = part.set_index("term")["value"].reindex(terms, fill_value=0.0)
-            _waterfall(ax, values, (i, len(points)), label, is_inside=is_inside)
-        style.rows_axis(ax, [style.folded(str(term), _WIDTH) for term in terms])
-        ax.set(xlim=(0, 1.03 * max(ax.get_xlim()[1], 1)), xlabel=frames.titled([quantity]))
-    style.legend_above(axes[0], frames.titled(varying), side="right")
-    for ax in axes if len(points) == 1 else ():  # bars of several are too thin
-        _write(ax)
-    return axes
+    own = rows[rows["quantity"] == outcome]
+    if own.empty:
+        found = ", ".join(rows["quantity"].unique())
+        raise InputError(f"{frames.ARGUMENT}.quantity", found, f"rows of {outcome}")
+    moving = own.groupby("term", sort=False)["value"].apply(lambda v: bool(v.abs().max() > 0))
+    terms = list(moving[moving].index)
+    for i, (_, part) in enumerate(points):
+        label = ", ".join(f"{part[name].iloc[0]:g}" for name in varying)
+        is_inside = bool(frames.fits(part).all())
+        label += "" if is_inside else f"{' ' * bool(label)}(does not fit in memory)"
+        part = part[part["quantity"] == outcome]
+        values = part.set_index("term")["value"].reindex(terms, fill_value=0.0)
+        _waterfall(ax, values, (i, len(points)), label, is_inside=is_inside)
+    style.rows_axis(ax, [style.folded(_TERMS.get(str(t), str(t)), _WIDTH) for t in terms])
+    # on the right the values beside bars that end there
+    ax.set(xlim=(0, 1.25 * max(ax.get_xlim()[1], 1)), xlabel=frames.titled([outcome]))
+    style.legend_above(ax, frames.titled(varying), side="right")
+    return ax
 
 
 def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
@@ -180,13 +193,14 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw the rate that each policy carries, with its intervals by simulation and prediction.
+    """Draw the rate that each policy carries within targets, with its two intervals.
 
     Parameters
     ----------
     table, ax
         As for `load`, or a row a policy: policy, capacity, and the ends of both intervals, such as
-        predicted_low, which are missing where nothing is carried; at most 24 policies.
+        predicted_low, which are missing where nothing is carried; at most 24 policies. Targets,
+        where there are columns of them, are told below.
     """
     from matplotlib.ticker import EngFormatter
 
@@ -203,7 +217,9 @@ def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
         reach = _reach(values, rows[f"{kind}_low"], rows[f"{kind}_high"])
         bars: Style = {"linestyle": "", "color": colour, "elinewidth": width, "capsize": 2}
         ax.errorbar(values, rows.index, xerr=reach, label=f"80 % interval ({told})", **bars)
-    ax.set(xlim=(0, None), xlabel="rate carried (requests/s)")
+    targets = [f"{told} {seconds(value)}" for told, value in frames.targets(found).items()]
+    within = f"\nwithin {', '.join(targets)}" if targets else ""
+    ax.set(xlim=(0, None), xlabel=f"rate carried (requests/s){within}")
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     style.legend_above(ax, side="right")
     return ax
@@ -236,23 +252,17 @@ def _waterfall(
     start = np.where(is_end, 0.0, values.iloc[0] + np.cumsum(inner) - inner)
     height = 0.8 / count
     at = np.arange(len(values)) + (i - (count - 1) / 2) * height
-    ax.barh(
-        at, values, height, start, label=label or "_", **style.filled(i, i, is_hollow=not is_inside)
-    )
+    look = style.filled(i, i, is_hollow=not is_inside)
+    ax.barh(at, values, height, start, label=label or "_", **look)
+    own: Style = {"textcoords": "offset points", "va": "center", "size": SMALL}
+    own["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.2}
+    for y, x, value, is_total in zip(at, start + inner.clip(0), values, is_end, strict=True):
+        if count <= _MOST_WRITTEN and abs(value) >= _LEAST_WRITTEN:
+            told = f"{value:.2f}" if is_total else f"{value:+.2f}"
+            ax.annotate(told, (x + value * is_total, y), (2, 0), **own)
     reached, ends = start + values.to_numpy(), np.stack([at - height / 2, at + height / 2])
     ax.plot([reached, reached], np.where(values, ends, np.nan), color=COLOURS[i], linewidth=0.8)
     ax.plot([reached[:-1]] * 2, [at[:-1], at[1:]], color=style.GREY, linewidth=0.4, zorder=0)
-
-
-def _write(ax: Axes) -> None:
-    """Write into each bar its value, where it has room."""
-    ax.figure.figure.draw_without_rendering()  # the layout narrows axes for the names of rows
-    for bars in ax.containers:  # all of bars, which their type does not say
-        texts = ax.bar_label(bars, fmt="%.2f", label_type="center", size=SMALL)  # type: ignore[arg-type]
-        for bar, told in zip(bars, texts, strict=True):
-            told.set_color("black" if bar.get_facecolor()[:3] == (1, 1, 1) else "white")
-            if told.get_window_extent().width > 0.9 * bar.get_window_extent().width:
-                told.remove()
 
 
 def _wide(table: pd.DataFrame, analysis: str, columns: Sequence[str], outcome: str) -> pd.DataFrame:

@@ -136,7 +136,7 @@ def counts_axis(ax: Axes, values: Iterable[float], label: str) -> None:
     ax.xaxis.set_major_formatter(FuncFormatter(count_label))
 
 
-def si_axis(axis: XAxis | YAxis) -> None:
+def si_axis(axis: XAxis | YAxis, unit: str = "") -> None:
     """Give a logarithmic axis ticks with metric prefixes, which have no small exponents."""
     from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
@@ -144,7 +144,7 @@ def si_axis(axis: XAxis | YAxis) -> None:
     subs = (1.0, 2.0, 5.0) if high / low < 100 else (1.0,)
     is_wide = high / low > 10
     axis.set_major_locator(LogLocator(subs=subs, numticks=6) if is_wide else MaxNLocator(4))
-    axis.set_major_formatter(EngFormatter(sep=""))
+    axis.set_major_formatter(EngFormatter(unit, sep=" " if unit else ""))
     axis.minorticks_off()
 
 
@@ -185,7 +185,7 @@ def legend_above(
 def unity(ax: Axes, *, vertical: bool = False) -> None:
     """Draw the line at 1, where speculation changes nothing."""
     draw: Callable[..., Any] = ax.axvline if vertical else ax.axhline
-    draw(1, color=GREY, linewidth=0.6, zorder=1)
+    draw(1, color="black", linewidth=0.6, zorder=1)
 
 
 def rows_that_fit(ax: Axes, lines: int) -> int:

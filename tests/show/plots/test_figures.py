@@ -160,6 +160,12 @@ def parts_of_passes(sizes: list[int], changes: dict[str, object]) -> pd.DataFram
     return pass_components(points(sizes, [3], **changes))
 
 
+def fronts(sizes) -> pd.DataFrame:
+    table = pd.DataFrame({"batch_size": sizes, "tpot": [5e-3 + n * 1e-4 for n in sizes]})
+    rate = table["batch_size"] / table["tpot"]
+    return table.assign(forward_time=2 * table["tpot"], throughput=rate, tpot_target=0.02)
+
+
 def cases() -> Iterator[tuple[str, str, object]]:
     for name, sizes in SIZES.items():
         yield "speedup", f"{name} sizes", lambda s=sizes: curve(s, ["a"])
@@ -228,6 +234,8 @@ def cases() -> Iterator[tuple[str, str, object]]:
     ):
         yield "load", name, partial(carried, policies, rates)
         yield "capacity", name, partial(carried, policies, rates)
+    for name, sizes in (("one point", [1]), ("many", [1, 8, 64, 512])):
+        yield "pareto", name, partial(fronts, sizes)
     yield "closed_loop", "six lengths", lambda: loop([1, 3, 8], range(1, 7))
 
 

@@ -73,7 +73,7 @@ def test_best_lengths_are_one_line_that_says_where_they_change() -> None:
         context_length=4096, speedup=[2.5, 2.4, 2.6, 2.2], draft_length=[1, 1, 1, 4]
     )
     drawn = plots.speedup(best, ax())
-    assert [text.get_text() for text in drawn.texts] == ["3 E", "2", "10 O"]
+    assert [text.get_text() for text in drawn.texts] == ["3", "2", "10"]
     assert "numbers: draft length" in drawn.get_xlabel()
     assert len(drawn.collections) == 1
     drawn = plots.speedup(pd.concat([best, longer]), ax())
@@ -115,18 +115,28 @@ def test_bands_span_the_intervals() -> None:
     corners = {tuple(point) for point in band.get_paths()[0].vertices.tolist()}
     assert corners == {(1, 1.1), (2, 1.3), (1, 1.4), (2, 1.9)}
     assert "80 % interval" in legend(drawn)
-    (swatch,) = drawn.get_legend().legend_handles
+    _, swatch, _ = drawn.get_legend().legend_handles
     assert swatch.get_facecolor() == tuple(band.get_facecolor()[0])
 
 
 def test_marks_can_be_left_out() -> None:
     """With them the line of the axis that says what they mean."""
     table = pd.DataFrame({"batch_size": [1, 2, 8], "draft_length": [3, 3, 2], "speedup": 1.5})
-    table["limited_by"] = "experts"
+    table["in_graph"] = [True, True, False]
     marked, plain = (plots.speedup(table, ax(), marks=marks) for marks in (True, False))
-    assert [text.get_text() for text in marked.texts] == ["3 E", "2"]
-    assert "limited by" in marked.get_xlabel()
+    assert [text.get_text() for text in marked.texts] == ["3", "2"]
+    assert "CUDA graphs end" in legend(marked)
     assert (list(plain.texts), plain.get_xlabel()) == ([], "batch size (requests)")
+    assert "CUDA graphs end" not in legend(plain)
+
+
+def test_what_was_measured_is_drawn_as_crosses() -> None:
+    """Where there is a number; it tells no lines apart."""
+    table = pd.DataFrame({"batch_size": [1, 4], "speedup": [1.2, 1.3], "measured": [1.1, None]})
+    drawn = plots.speedup(table, ax())
+    (crosses,) = (line for line in drawn.lines if line.get_marker() == "x")
+    assert crosses.get_ydata()[0] == 1.1
+    assert "measured" in legend(drawn)
 
 
 @pytest.mark.parametrize("limit", [{"max_batch_size": 4}, {"fits": [True, True, False]}])
@@ -161,7 +171,7 @@ def test_lines_are_told_apart_by_what_varies_and_no_result(columns, told, labels
     table = pd.concat([one.assign(**{k: v[i] for k, v in columns.items()}) for i in (0, 1)])
     drawn = plots.speedup(table, ax())
     assert drawn.get_legend().get_title().get_text() == told
-    assert legend(drawn) == labels
+    assert legend(drawn) == [*labels, "break-even"]
 
 
 def test_two_things_that_vary_are_both_told() -> None:
@@ -171,7 +181,7 @@ def test_two_things_that_vary_are_both_told() -> None:
     assert drawn.get_legend().get_title().get_text() == (
         "draft length (tokens), context length (tokens)"
     )
-    assert legend(drawn) == ["1, 8", "1, 9", "2, 8", "2, 9"]
+    assert legend(drawn) == ["1, 8", "1, 9", "2, 8", "2, 9", "break-even"]
 
 
 def test_active_experts_draws_both_laws_and_the_measured() -> None:
@@ -340,6 +350,24 @@ def test_components_beyond_seven_are_one() -> None:
     assert drawn.get_ylabel() == "time of a pass (µs)"
 
 
+def test_fronts_hold_what_no_other_outdoes_plain_and_with_speculation() -> None:
+    """By GPU, of all alternatives that fit; plain rates are of the same batches."""
+    rows = [  # alternative, TPOT with and without, tokens a second and GPU
+        ("a", 0.01, 0.02, 100.0, True),
+        ("a", 0.02, 0.05, 400.0, True),
+        ("b", 0.02, 0.04, 300.0, True),
+        ("b", 0.05, 0.05, 500.0, True),
+        ("b", 0.1, 0.1, 900.0, False),
+    ]
+    names = ["alternative", "tpot", "tpot_plain", "throughput_per_gpu", "fits"]
+    drawn = plots.pareto(pd.DataFrame(rows, columns=names).assign(tpot_target=0.025), ax())
+    by_name = {line.get_label(): line.get_xydata().tolist() for line in drawn.lines}
+    assert by_name["with speculation"] == [[100, 100], [50, 400], [20, 500]]
+    assert np.allclose(by_name["plain"], [[50, 50], [25, 150], [20, 500]])
+    assert by_name["TPOT 25ms"][0][0] == 40
+    assert (drawn.get_xlabel(), drawn.get_ylabel()) == ("tokens/s of a user", "tokens/s of a GPU")
+
+
 def test_waterfalls_lead_from_the_ideal_to_the_predicted() -> None:
     values = {
         "target_efficiency": {"ideal": 1, "experts": -0.25, "KV": 0, "predicted": 0.75},
@@ -347,29 +375,27 @@ def test_waterfalls_lead_from_the_ideal_to_the_predicted() -> None:
     }
     rows = [(b, q, t, v) for b in (1, 8) for q, terms in values.items() for t, v in terms.items()]
     table = pd.DataFrame(rows, columns=["batch_size", "quantity", "term", "value"])
-    axes = Figure().subplots(2)
-    top, bottom = plots.waterfalls(table.assign(draft_length=3, context_length=9), axes)
-    spans = [[(x, x + width) for x, _, width, _ in bars(ax)] for ax in (top, bottom)]
-    assert [sorted(span) for span in spans[0]] == [[0, 1], [0.75, 1], [0, 0.75]] * 2
-    assert [sorted(span) for span in spans[1]] == [[0, 4], [3, 4], [2.5, 3], [0, 2.5]] * 2
-    assert [tick.get_text() for tick in top.get_yticklabels()] == ["ideal", "experts", "predicted"]
-    assert (top.get_xlabel(), bottom.get_xlabel()) == (
-        "target efficiency (ratio)",
-        "speedup (×)",
-    )
-    assert top.get_legend().get_title().get_text() == "batch size (requests)"
-    assert legend(top) == ["1", "8"]
-    (one,) = [Figure(figsize=(4, 3)).add_subplot()]
-    point = table[table["batch_size"] == 8].assign(draft_length=3, context_length=9)
-    plots.waterfalls(point, [one], outcome="speedup")
+    table = table.assign(draft_length=3, context_length=9)
+    spans = {}
+    for outcome in values:
+        drawn = plots.waterfalls(table, ax(), outcome=outcome)
+        spans[outcome] = [sorted((x, x + width)) for x, _, width, _ in bars(drawn)]
+        assert legend(drawn) == ["1", "8"]
+    assert spans["target_efficiency"] == [[0, 1], [0.75, 1], [0, 0.75]] * 2
+    assert spans["speedup"] == [[0, 4], [3, 4], [2.5, 3], [0, 2.5]] * 2
+    words = ["loading more experts", "the drafter's passes", "predicted"]
+    assert [tick.get_text() for tick in drawn.get_yticklabels()][1:] == words
+    assert drawn.get_xlabel() == "speedup (×)"
+    assert drawn.get_legend().get_title().get_text() == "batch size (requests)"
+    one = plots.waterfalls(table[table["batch_size"] == 8], ax())
     assert [text.get_text() for text in one.texts] == ["4.00", "-1.00", "-0.50", "2.50"]
-    assert one.get_xlabel() == "speedup (×)"
-    alone = point[point["quantity"] == "speedup"]
-    with pytest.raises(InputError, match=r"got 'speedup'; expected rows of target_efficiency as"):
-        plots.waterfalls(alone, Figure().subplots(2))
+    assert [text.xy[0] for text in one.texts] == [4, 4, 3, 2.5]
+    alone = table[table["quantity"] == "target_efficiency"]
+    with pytest.raises(InputError, match=r"got 'target_efficiency'; expected rows of speedup"):
+        plots.waterfalls(alone, ax())
 
 
-def test_values_stand_in_bars_that_hold_them_and_the_shortest_bars_are_seen() -> None:
+def test_values_stand_beside_bars_and_the_shortest_bars_are_seen() -> None:
     """Also where the layout moves axes; a bar ends in a line that is wider than nothing."""
     values = {"ideal": 1.0, "KV": -1e-5, "experts": -0.1, "predicted": 0.9 - 1e-5}
     table = pd.DataFrame({"term": list(values), "value": list(values.values())})
@@ -377,11 +403,11 @@ def test_values_stand_in_bars_that_hold_them_and_the_shortest_bars_are_seen() ->
     figure = draw_figure("waterfalls", table, outcome="speedup")
     figure.draw_without_rendering()
     (drawn,) = figure.axes
-    assert [text.get_text() for text in drawn.texts] == ["1.00", "0.90"]
-    for text, i in zip(drawn.texts, (0, 3), strict=True):
-        bar, inside = drawn.patches[i].get_window_extent(), text.get_window_extent()
-        assert bar.x0 < inside.x0 < inside.x1 < bar.x1
-        assert bar.height > 0.6 * inside.height
+    assert [text.get_text() for text in drawn.texts] == ["1.00", "-0.10", "0.90"]
+    for text, i in zip(drawn.texts, (0, 2, 3), strict=True):
+        bar, beside = drawn.patches[i].get_window_extent(), text.get_window_extent()
+        assert bar.x1 < beside.x0 < beside.x1 < drawn.bbox.x1
+        assert bar.y0 < beside.y0 < beside.y1 < bar.y1
     ends = [line for line in drawn.lines if line.get_linewidth() > 0.5]
     assert [line.get_xdata()[0] for line in ends] == pytest.approx([1, 1, 0.9, 0.9], abs=1e-4)
 
@@ -663,9 +689,9 @@ def test_waterfalls_of_what_does_not_fit_are_hollow():
         for size in (1, 64)
         for name in ("target_efficiency", "speedup")
     ]
-    top, bottom = plots.waterfalls(pd.concat(parts), Figure().subplots(2))
-    assert legend(top) == ["1", "64 (does not fit in memory)"]
-    assert [hollow(container) for container in bottom.containers] == [{False}, {True}]
+    drawn = plots.waterfalls(pd.concat(parts), ax())
+    assert legend(drawn) == ["1", "64 (does not fit in memory)"]
+    assert [hollow(container) for container in drawn.containers] == [{False}, {True}]
 
 
 def test_bars_of_what_does_not_fit_are_pale_and_said():
