@@ -41,14 +41,18 @@ class Viewed:
 
 
 def wrap(text: str, indent: str = "") -> str:
-    """Return a paragraph wrapped to the columns of the screen, its later lines indented."""
-    return textwrap.fill(
+    """Return a paragraph wrapped to the columns of the screen, its later lines indented.
+
+    It is broken at no \xa0, which becomes a space.
+    """
+    lines = textwrap.fill(
         text,
         SCREEN.get(),
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return lines.replace("\xa0", " ")
 
 
 def command_lines(words: Iterable[str]) -> str:

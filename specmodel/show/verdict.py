@@ -118,7 +118,7 @@ def _to_paste(prediction: Prediction, rows: list[Row]) -> list[str]:
     words += f" ({'; '.join(beside)})" if beside else ""
     words += f", {lost:.0%} below best on average" if lost >= 0.005 else ""
     words += f", most at {where}" if lost >= 0.005 and not held else ""
-    return [" ".join(filter(None, [f"{words}.", _paste(prediction, length)]))]
+    return [f"{words}.", _paste(prediction, length)]
 
 
 def _layout(prediction: Prediction, rows: list[Row]) -> str:
@@ -195,7 +195,8 @@ def _paste(prediction: Prediction, length: int) -> str:
     kind = drafter_kind(d.drafter, d.target)
     options, where = one_length(d.engine.stack or "", kind, length, modules)
     own = " (DRAFTER: path of the head)" if "DRAFTER" in options else ""
-    return f"Paste into {where}{own}: {options}" if options else ""
+    whole = options.replace("-config ", "-config\xa0")  # a shell ends a command where a line ends
+    return f"Paste into {where}{own}: {whole}" if options else ""
 
 
 _TAKEN = ("batch_size", "draft_length", "context_length", "forward_time", "limited_by", "fits")
