@@ -34,7 +34,8 @@ class RunArguments(TypedDict, total=False):
         Dtypes of the target; those of its architecture by default.
     attention_dtype, expert_dtype
         Dtypes of the weights of its attention (and other mixers), and of its routed experts; by
-        default those of its architecture, else `weight_dtype`.
+        default those of its architecture, else `weight_dtype`, but bf16 for mixers beside experts
+        in NVFP4, as in published checkpoints.
     routing_correlation, popularity
         How far tokens of one sequence share experts, from 0 to 1; probability that a token uses
         each expert, shape (num_experts,), a file of them, or "equal"; as unequal as the model's

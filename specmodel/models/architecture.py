@@ -127,7 +127,7 @@ class Architecture(Shape):
         beside = None if is_given else file.quantisation()
         fields = architecture_fields(file.content, file.argument, beside, is_dtype_given=is_given)
         own = records.build(cls, file.with_origin(fields), file.argument)
-        return own.with_changes(argument, {"weight_dtype": weight_dtype} if weight_dtype else {})
+        return own.with_changes(argument, _stored(own, weight_dtype) if weight_dtype else {})
 
     def with_changes(self, argument: str, changes: Mapping[str, object]) -> Self:
         """Return a validated copy with fields replaced, those of layers in all that have them.
@@ -319,13 +319,26 @@ def load_architecture(
     if ignore_keys:
         raise InputError("ignore_keys", ignore_keys, f"none, as {name} is no config.json")
     own = records.load(Architecture, name, FOLDER, argument)
-    return own.with_changes(argument, {"weight_dtype": weight_dtype} if weight_dtype else {})
+    return own.with_changes(argument, _stored(own, weight_dtype) if weight_dtype else {})
+
+
+def _stored(own: Architecture, dtype: str) -> dict[str, object]:
+    """Return what changes of a model whose linear layers are stored in another dtype.
+
+    In NVFP4, mixers beside experts keep 16 bits, as does the block for multi-token prediction:
+    NVIDIA's checkpoints of MiniMax, Kimi-K2, GLM-5, Qwen3.5, Gemma-4 (``exclude_modules``).
+    """
+    changes: dict[str, object] = {"weight_dtype": dtype}
+    if dtype == "fp4" and own.is_moe:
+        changes["attention_dtype"] = "bf16"
+    if dtype == "fp4" and own.num_mtp_modules:
+        changes["mtp_dtype"] = "bf16"
+    return changes
 
 
 def _published(own: Architecture, dtype: str, checkpoint: str) -> dict[str, object]:
     """Return what changes of a shipped model where a checkpoint's name tells another dtype.
 
-    In NVFP4, mixers beside experts keep 16 bits, as does the block for multi-token prediction.
     Where mixers are narrow and experts have a dtype of their own, the name tells that of experts.
     """
     if dtype == (own.expert_dtype or own.weight_dtype):
@@ -333,10 +346,7 @@ def _published(own: Architecture, dtype: str, checkpoint: str) -> dict[str, obje
     met = kernel_dtype(dtype) if kernel_dtype(dtype) in ("fp8", "int8", "fp4") else "bf16"
     changes: dict[str, object] = {"expert_dtype": dtype if own.expert_dtype else None}
     if own.expert_dtype is None or BYTES_PER_ELEMENT[own.weight_dtype] >= 2:
-        changes |= {"weight_dtype": dtype, "activation_dtype": met}
-        if dtype == "fp4":
-            changes["attention_dtype"] = "bf16" if own.is_moe else None
-            changes["mtp_dtype"] = "bf16" if own.num_mtp_modules else None
+        changes |= _stored(own, dtype) | {"activation_dtype": met}
     if dtype in ("fp8", "fp4") and keeps_cache_in_fp8(checkpoint):
         changes["kv_dtype"] = "fp8"
     return changes

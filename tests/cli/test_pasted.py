@@ -5,7 +5,7 @@ import json
 import pytest
 from rows import each_row
 
-from specmodel import cli
+from specmodel import cli, deploy
 from specmodel.base.dtypes import check_dtype
 from specmodel.base.naming import checkpoint, counted, known_name
 from specmodel.drafters.by_name import load_drafter
@@ -91,6 +91,11 @@ def test_dtypes_are_those_of_published_checkpoints(
     assert (own.weight_dtype, own.expert_dtype) == (weights, experts)
     assert (own.attention_dtype, own.activation_dtype) == (attention, activations)
     assert (own.kv_dtype, own.mtp_dtype) == (cache, module)
+    model, dtype = checkpoint(typed, list_architectures())
+    if dtype == "fp4" and experts is None:  # typed as a dtype, all but its cache is the same
+        where = {"hardware": "b200", "kv_dtype": cache}
+        given, _ = deploy(target=model, weight_dtype="nvfp4", **where)
+        assert given.target == deploy(target=typed, **where)[0].target
 
 
 @each_row(
@@ -208,14 +213,15 @@ def test_drafts_longer_than_published_are_answered_and_said(capsys, words, lengt
     assert "drafted on the last rate measured is assumed" in found["assumptions"]["acceptance"]
 
 
-@each_row(("tokens", "gain"), [(6.65, 2.65), (5.26, 2.10), (4.337, 1.73), (3.45, 1.37)])
+@each_row(("tokens", "gain"), [(6.65, 3.72), (5.263, 3.02), (4.337, 2.49), (3.448, 2.01)])
 def test_two_dgx_sparks_are_joined_by_their_network(capsys, tokens, gain):
+    """NVIDIA's checkpoint, whose attention has 16 bits, as reported without CUDA graphs."""
     line = "predict glm-5.3-flash 2xgb10 --weight-dtype nvfp4 --kv-dtype fp8 --drafter dflash"
     line += f" --draft-length 7 --tokens-per-step {tokens} --batch-size 1 --json"
     assert cli.main(line.split()) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert row["speedup"] == pytest.approx(gain, rel=0.02)
-    assert 1 / row["forward_time"] == pytest.approx(31, rel=0.05)
+    assert row["speedup"] == pytest.approx(gain, rel=0.14)
+    assert 1 / row["forward_time"] == pytest.approx(20.3, rel=0.05)
 
 
 @each_row(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from carried import added_by_prompt
+from rows import each_row
 
 import specmodel
 from specmodel.answers import explain, pass_components
@@ -134,3 +135,20 @@ def test_an_evaluation_without_load_carries_nothing():
     evaluation = evaluate(deployment, points, specmodel.Acceptance(acceptance_rate=0.0))
     assert evaluation.carried == 0.0
     assert evaluation.step_time is evaluation.times.step_time
+
+
+@each_row(
+    ("tokens", "milliseconds"),
+    [(1, 5.11), (8, 5.35), (16, 5.59), (32, 6.26), (64, 7.90), (128, 9.43), (256, 11.30)],
+)
+def test_passes_of_tokens_all_alike_take_what_vllm_timed_at_its_start(tokens, milliseconds):
+    """DeepSeek-V4-Flash on four B300, figure 2 of vLLM's post of 2026-08-14 (vector graphic).
+
+    Steps timed there have one token a request, all of id 0 on a cache of zeros (`make_dummy` and
+    `set_dummy_context` of ``v1/worker/gpu/input_batch.py``, 0.28): all choose the same six experts.
+    """
+    where = {"target": "deepseek-v4-flash", "hardware": "b300", "tensor_parallel": 4}
+    alike = [1.0] * 6 + [0.0] * 250
+    found = specmodel.decode(**where, batch_size=tokens, context_length=8191, popularity=alike)
+    assert found.active_experts == 6
+    assert 1e3 * found.times.forward.gpu_time == pytest.approx(milliseconds, rel=0.15)
