@@ -25,12 +25,15 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
     found = [*{tuple(row.values()): row for row in rows}.values()]
     best = report.fitting([r for r in found if r["draft_length"] == r["best_draft_length"]])
     return report.answer(
-        p, found, lambda: (verdict(best, p), table(found), wrap(report.ended(best, p)))
+        p, found, lambda: (verdict(best, p, found), table(found), wrap(report.ended(best, p)))
     )
 
 
-def verdict(rows: list[Row], prediction: report.Prediction) -> str:
-    """Say in one sentence which draft lengths are best, and where they gain most."""
+def verdict(rows: list[Row], prediction: report.Prediction, found: list[Row]) -> str:
+    """Say in one sentence which draft lengths are best, and where they gain most.
+
+    `rows` are those of the best lengths, `found` those of all.
+    """
     from specmodel.prediction.gains import gains_at
 
     pays, denial = report.verbs(prediction.deployment)
@@ -47,23 +50,42 @@ def verdict(rows: list[Row], prediction: report.Prediction) -> str:
     most = max(lengths)
     longest = f" ({most} is the longest considered)" * (most == prediction.max_draft_length)
     return (
-        f"Best draft length: {_lengths(rows)}{longest}; most gained at"
+        f"Best draft length: {_lengths(rows, found)}{longest}; most gained at"
         f" {operator.place(top, rows)}: {top['speedup']:.2f}x with {top['draft_length']}{sure}"
         f"{none}."
     )
 
 
-def _lengths(rows: list[Row]) -> str:
-    """Name the best length by batch size, or from the least to the largest of several contexts."""
+def _lengths(rows: list[Row], found: list[Row]) -> str:
+    """Name the best lengths by batch size, or from the least to the largest of several contexts.
+
+    Those that gain as much are a range.
+    """
     rows = sorted(rows, key=lambda row: int(row["batch_size"]))
     sizes, lengths = ([row[name] for row in rows] for name in ("batch_size", "draft_length"))
     if len({*sizes}) < len(rows):
         return ranges_text([(min(filter(None, lengths)), max(lengths))])
+    ends = [_alike([r for r in found if r["batch_size"] == size]) for size in sizes]
     told = [
-        f"{length or 'none'} at {ranges_text([(sizes[i], sizes[j])])}"
-        for i, j, length in runs(lengths)
+        f"{ranges_text([alike]) if any(alike) else 'none'} at {ranges_text([(sizes[i], sizes[j])])}"
+        for i, j, alike in runs(ends)
     ]
     return ", ".join(told)
+
+
+def _alike(rows: list[Row]) -> tuple[int, int]:
+    """Return the first and the last of the lengths of a point that gain as much; 0 for none."""
+    from numpy import array
+
+    from specmodel.prediction.best import alike_places
+
+    length = rows[0]["best_draft_length"]
+    drafts = [row for row in rows if row["draft_length"]]
+    gains = array([row["speedup"] * row["fits"] for row in drafts])
+    if not length or not gains.any():
+        return length, length
+    first, last = alike_places(gains, length - 1)
+    return first + 1, last + 1
 
 
 def table(found: list[Row]) -> str:

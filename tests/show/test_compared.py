@@ -72,6 +72,9 @@ def test_lengths_are_alike_by_the_same_rule_in_predict_and_compare(size, capsys)
     main(["predict", *asked])
     row = next(r for r in capsys.readouterr().out.splitlines() if r.split()[:1] == [str(size)])
     first, _, last = row.split()[5].partition("-")
+    main(["predict", *asked, "--view", "lengths"])
+    told = capsys.readouterr().out.partition(f" at {size}")[0]
+    assert told == f"Best draft length: {first}-{last}"
     main(["compare", *asked, "--draft-length", "1,2,3,4,5,6,7"])
     page = " ".join(capsys.readouterr().out.split())
     lengths = [*range(int(first), int(last or first) + 1)]
