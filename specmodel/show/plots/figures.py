@@ -67,6 +67,7 @@ KINDS = {
         Kind(rows.policies, 0.6, 0.25),
         Kind(curves.load, 4.2, panels=3),
         Kind(rows.capacity, 0.8, 0.3),
+        Kind(curves.drain, 3.8, panels=2),
     )
 }
 """Kinds of figures by the names of the functions that draw them."""
