@@ -324,25 +324,18 @@ def _lengths(
 
 
 def _typed_lengths(asked: Mapping[str, Any], positions: int) -> Lengths:
-    """Return lengths as typed, one or log-normal; the latter are cut to what a model's context has.
-
-    What is left of it beside a prompt of one length, or half of it, and never more than is usual.
-    """
+    """Return lengths as typed, one or log-normal, the latter cut to the context that is left."""
     laws = {n: _law_of(n, asked.get(n)) for n in ("prompt_length", "output_length")}
     plain_points(1, None, *(mean for mean, _ in laws.values()))  # refuses what lacks, or is none
     (prompt, prompt_spread), (output, output_spread) = laws.values()
     fixed = [int(mean or 0) for mean, spread in laws.values() if not spread]
-    longest = max(fixed, default=0)
-    if len(fixed) < len(laws):
-        context = positions or LONGEST
-        left = context - fixed[0] if fixed else context // 2
-        longest = max(min(Lengths.longest, left), longest)
+    left = min(Lengths.longest, (positions or LONGEST) - sum(fixed)) if len(fixed) < 2 else 1
     return Lengths(
         prompt_tokens=prompt or 0,
         output_tokens=output or 0,
         prompt_spread=prompt_spread,
         output_spread=output_spread,
-        longest=longest,
+        longest=max(left, *fixed, 1),
     )
 
 

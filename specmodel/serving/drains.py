@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -61,11 +62,11 @@ def answers(
         asked, made = _expected(lengths, count, seed)
     alike = np.argsort(asked, kind="stable").reshape(prompts, samples)
     alike = alike[np.argsort(alike.min(axis=1))]
-    asked = np.minimum(np.repeat(asked[alike[:, samples // 2]], samples), longest - 1)
+    asked = np.repeat(asked[alike[:, samples // 2]], samples)
     return Requests(
         arrival_time=np.arange(1.0, count + 1),
         prompt_tokens=asked,
-        output_tokens=np.minimum(made[alike].ravel(), longest - asked),
+        output_tokens=np.minimum(made[alike].ravel(), np.maximum(longest - asked, 1)),
     )
 
 
@@ -113,18 +114,12 @@ class Drain:
         every = self.study.typical
         place = np.arange(every.count)
         hits = np.where(place % self.samples, 1.0, self.study.prefix_hit_rate)
-        owner = place // self.samples % self.servers
-        return [
-            (
-                Requests(
-                    arrival_time=np.zeros(int((owner == server).sum())),
-                    prompt_tokens=every.prompt_tokens[owner == server],
-                    output_tokens=every.output_tokens[owner == server],
-                ),
-                hits[owner == server],
-            )
-            for server in range(self.servers)
-        ]
+        found = []
+        for server in range(self.servers):
+            own = place // self.samples % self.servers == server
+            lengths = {n: getattr(every, n)[own] for n in ("prompt_tokens", "output_tokens")}
+            found.append((Requests(arrival_time=np.zeros(own.sum()), **lengths), hits[own]))
+        return found
 
     def services(self, policy: str) -> Iterator[tuple[Service, Requests]]:
         """Yield each server under a policy, and what it is asked."""
@@ -142,12 +137,9 @@ class Drain:
 
     def closed(self, policy: str) -> list[Course] | None:
         """Return when answers are done by formula, by server; None where the policy learns."""
-        accepted, found = self.study.accepted, list[Course]()
-        for service, requests in self.services(policy):
-            if (own := course(service, requests, accepted)) is None:
-                return None
-            found.append(own)
-        return found
+        found = [course(*each, self.study.accepted) for each in self.services(policy)]
+        known = [own for own in found if own is not None]
+        return known if len(known) == len(found) else None
 
     def outcome(self, courses: Sequence[Course]) -> Row:
         """Return what comes of the answers of all servers until enough of them are done."""
@@ -225,27 +217,26 @@ def drained(
     tokens = len(policies) * float(study.typical.output_tokens.sum())
     compiled = is_worth_compiling(tokens)
     for name in policies:
-        closed, own = drain.closed(name), dict[str, Any]()
-        if drain.by_formula:
-            if closed is None:
-                raise InputError("policy", name, "one that does not learn, as of formulas")
-            courses: Sequence[Course] = closed
-        else:
+        courses = closed = drain.closed(name)
+        own: Row = {}
+        if not drain.by_formula:
             runs = drain.simulated(name, compiled=compiled)
             courses = [Course(begun=run.started, first=run.first, done=run.last) for run in runs]
             own["preemptions"] = sum(run.state.preemptions for run in runs)
+        if courses is None:
+            raise InputError("policy", name, "one that does not learn, as of formulas")
         by_formula = drain.outcome(closed)["makespan"] if closed else None
-        found = drain.outcome(courses)
-        sizes = {"policy": name, "speculates_up_to": _speculates_up_to(study.service(name))}
-        rows.append(sizes | {"makespan": None, "makespan_closed": by_formula} | found | own)
+        told = {"policy": name, "speculates_up_to": _speculates_up_to(study.service(name))}
+        told |= {"makespan": None, "makespan_closed": by_formula}
+        rows.append(told | drain.outcome(courses) | own)
         progress(1)
     plain = next((row["makespan"] for row in rows if row["policy"] == "none"), None)
-    names = sorted({n for row in rows for n in row}, key=[n for row in rows for n in row].index)
+    names = dict.fromkeys(name for row in rows for name in row)
     for row in rows:
         row["speedup"] = plain / row["makespan"] if plain else None
         if gpu_hour_price is not None:
             row["cost"] = row["gpu_hours"] * gpu_hour_price
-    return [{**dict.fromkeys(names), **row} for row in rows]
+    return [names | row for row in rows]
 
 
 def _speculates_up_to(service: Service) -> int | None:
@@ -264,22 +255,19 @@ def usual_policies(drain: Drain) -> list[str]:
     out, so that the same requests run together under all of them.
     """
     longest, accepted = drain.study.max_draft_length, drain.study.accepted
-    plain, totals = 0.0, dict[str, float]()
-    for place, (service, requests) in enumerate(drain.services(f"fixed:{longest}")):
+    courses, totals = drain.closed("none"), dict[str, float]()
+    plain = drain.outcome(courses)["makespan"] if courses else np.inf
+    for service, requests in drain.services(f"fixed:{longest}"):
         need = np.asarray(requests.output_tokens - 1.0)
         paces = [pace_of(service, accepted, k) for k in range(longest + 1)]
         line = timeline(service, requests, need, paces[0])
         times = [span_times(service, line, pace) for pace in paces]
-        most, found = int(line.running.max()), dict[str, float]()
-        for k in range(1, longest + 1):
-            found[f"fixed:{k}"] = times[k].sum()
-            for size in (1 << n for n in range(most.bit_length()) if 1 << n < most):
-                found[below(size, k)] = np.where(line.running <= size, times[k], times[0]).sum()
-        totals = {name: max(value, totals.get(name, 0.0)) for name, value in found.items()}
-        without = [*drain.services("none")][place][0]
-        bare = pace_of(without, accepted, 0)
-        line = timeline(without, requests, need, bare)
-        plain = max(plain, float(span_times(without, line, bare).sum()))
+        most = int(line.running.max())
+        sizes = [1 << n for n in range(most.bit_length()) if 1 << n < most]
+        for k, size in itertools.product(range(1, longest + 1), [*sizes, most]):
+            name = f"fixed:{k}" if size == most else below(size, k)
+            taken = float(np.where(line.running <= size, times[k], times[0]).sum())
+            totals[name] = max(taken, totals.get(name, 0.0))
     by_time = sorted(totals, key=lambda name: totals[name])
     paying = [name for name in by_time if name.startswith("fixed") and totals[name] < plain]
     parts = [name for name in by_time if name.startswith("below")]
