@@ -12,7 +12,7 @@ fitted to these rows, of which acceptance and lengths are taken.
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -48,8 +48,8 @@ def makespans(row: Any, **drain: Any) -> tuple[float, float]:
 
 def batches(table: pd.DataFrame) -> pd.DataFrame:
     """Return tokens a second as predicted beside those measured, a row each."""
-    found = []
-    for row in table.itertuples():
+    found, rows = [], cast(Any, table.itertuples())
+    for row in rows:
         prompt = max(int(row.context - OUTPUT // 2), 1)
         lengths = {"prompt_length": prompt, "output_length": OUTPUT}
         plain, drafted = makespans(row, drain=int(row.batch), **lengths)
@@ -88,8 +88,8 @@ def told_lengths(row: Any) -> Requests:
 
 def rollouts(table: pd.DataFrame) -> pd.DataFrame:
     """Return by setting what its steps take, and gain, as predicted and as measured."""
-    found = []
-    for row in table.itertuples():
+    found, rows = [], cast(Any, table.itertuples())
+    for row in rows:
         own = {"drain": int(row.prompts), "samples": int(row.samples)}
         found.append(makespans(row, workload=told_lengths(row), **own))
     taken = pd.DataFrame(found, columns=["plain", "drafted"], index=table.index)

@@ -153,7 +153,8 @@ def load(**options: Any) -> Answer:
             return loads.answer(question.answered(**how))
     refuse_given(options, ("workers", "scheduler"), FOR_LARGEST)
     with told_progress(max(len(question.loads), 1) * len(question.policies), "runs") as tell:
-        return loads.answer(question.answered(progress=tell))
+        found: Answer = question.answered(progress=tell).view()
+        return found
 
 
 @contextmanager

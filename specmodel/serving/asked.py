@@ -83,8 +83,6 @@ class Loaded(Viewed):
         What was assumed, by argument; whether policies are the usual ones.
     costs
         The price and the rate in all, as far as given.
-    drain
-        What is answered to the end, in place of loads.
     rows, tried
         A row for each load and policy, or for each policy; of a search for each rate tried. None
         before it is answered.
@@ -100,7 +98,6 @@ class Loaded(Viewed):
     assumed: Mapping[str, Any]
     is_usual: bool
     costs: Mapping[str, Any]
-    drain: Drain | None = None
     rows: list[Row] = field(default_factory=list)
     tried: Sequence[Row] = ()
 
@@ -109,11 +106,22 @@ class Loaded(Viewed):
         if self.trial is not None:
             found = largest_rates(self.trial, self.policies, **self.costs, progress=progress, **how)
             return replace(self, rows=found[0], tried=found[1])
-        if self.drain is not None:
-            rows = drained(self.drain, self.policies, **self.costs, progress=progress)
-            return replace(self, rows=rows)
         simulated = partial(under_load, self.study, self.loads, self.policies, self.targets)
         return replace(self, rows=simulated(**self.costs, progress=progress))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Drained(Loaded):
+    """A drain that `load` is asked about; its study has the lengths of all answers."""
+
+    room = "drains"
+
+    drain: Drain
+
+    def answered(self, progress: Callable[[int], object] = lambda done: None, **_: Any) -> Drained:
+        """Return it answered."""
+        rows = drained(self.drain, self.policies, **self.costs, progress=progress)
+        return replace(self, rows=rows)
 
 
 def load(
@@ -156,32 +164,24 @@ def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> 
     targets, policies = _targets(asked), _policies(asked, case)
     costs = given(asked, ("gpu_hour_price", "for_rate"))
     check_costs(**costs)
-    trial, drain, loads = None, None, list[Arrivals]()
+    told: dict[str, Any] = {"costs": costs, "targets": targets, "is_usual": "policy" not in asked}
     if "drain" in asked:
         expected = "none with --drain, of which all prompts are there at once"
         refuse_given(asked, (*_OF_ARRIVALS, *OF_SEARCH), expected)
-        study, assumed = _study(asked, case, policies)
+        study, told["assumed"] = _study(asked, case, policies)
         drain = drain_of(study, asked["drain"], **given(asked, OF_DRAINS))
-        study, policies = drain.study, policies if "policy" in asked else usual_policies(drain)
-    elif not given(asked, ("request_rate", "users")) and targets != (None, None):
-        trial, assumed = trial_of(case, asked, policies)
+        told["policies"] = usual_policies(drain) if told["is_usual"] else policies
+        return Drained(study=drain.study, loads=[], trial=None, drain=drain, **told)
+    refuse_given(asked, OF_DRAINS, "--drain with it")
+    trial, loads = None, list[Arrivals]()
+    if not given(asked, ("request_rate", "users")) and targets != (None, None):
+        trial, told["assumed"] = trial_of(case, asked, policies)
         study = trial.study
     else:
-        study, assumed = _study(asked, case, policies)
+        study, told["assumed"] = _study(asked, case, policies)
         loads = _arrivals(asked, study.lengths)
         refuse_given(asked, OF_SEARCH, FOR_LARGEST)
-    refuse_given({} if drain else asked, OF_DRAINS, "--drain with it")
-    return Loaded(
-        study=study,
-        policies=policies,
-        assumed=assumed,
-        is_usual="policy" not in asked,
-        targets=targets,
-        costs=costs,
-        loads=loads,
-        trial=trial,
-        drain=drain,
-    )
+    return Loaded(study=study, policies=policies, loads=loads, trial=trial, **told)
 
 
 def _resolved(arguments: Mapping[str, Any], *, is_drafting: bool) -> tuple[dict[str, Any], Case]:

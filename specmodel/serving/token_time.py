@@ -31,7 +31,13 @@ _ALIKE = 1e-6
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Course:
-    """When each request of a server was begun, made its first token, and was done [s]."""
+    """What came of the requests of a server.
+
+    Parameters
+    ----------
+    begun, first, done
+        When each was first scheduled, and made its first and last token [s].
+    """
 
     begun: FloatArray
     first: FloatArray

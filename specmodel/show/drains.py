@@ -13,7 +13,7 @@ from specmodel.show.loads import framed, graph_notes, named, table_of, units_of
 from specmodel.show.notes import in_words
 
 if TYPE_CHECKING:
-    from specmodel.serving.asked import Loaded
+    from specmodel.serving.asked import Drained
     from specmodel.serving.drains import Drain
 
 _SHOWN = (
@@ -38,23 +38,24 @@ _POLICIES = (
 )
 
 
-def answer(loaded: Loaded, drain: Drain) -> Answer:
+def answer(drained: Drained) -> Answer:
     """Return what was found of a drain, in all forms."""
     from specmodel.prediction.cautions import beyond_context
 
-    study, rows = drain.study, loaded.rows
+    drain, study, rows = drained.drain, drained.study, drained.rows
     peaks = [_at_peak(drain, row) for row in rows]
     warnings = [*map(str, beyond_context(study.deployment.target, study.typical.longest))]
     warnings += map(str, (*graph_notes(study, peaks), *study.notes))
-    notes = [_share_told(rows[0]), _CLOSED, *[_POLICIES] * loaded.is_usual]
+    notes = [_share_told(rows[0]), _CLOSED, *[_POLICIES] * drained.is_usual]
     notes += [_PREEMPTED] if any(row.get("preemptions") for row in rows) else []
+    times = {name: "s" for name in rows[0] if name.startswith("last_at_")}
     asked = {name: getattr(drain, name) for name in ("prompts", "samples", "servers", "finished")}
     return framed(
         study,
-        in_words(loaded.assumed),
+        in_words(drained.assumed),
         warnings,
         lambda: (verdict(drain, rows), table_of(rows, chosen(_SHOWN, DRAINS), _SPARE), notes),
-        said={"drain": asked, "units": units_of(rows[0]), "rows": rows},
+        said={"drain": asked, "units": units_of(rows[0]) | times, "rows": rows},
         rows=lambda: rows,
         figure="drain",
     )

@@ -57,11 +57,7 @@ _INTERVALS = (
 
 
 def answer(loaded: Loaded) -> Answer:
-    """Return what was simulated of a load or a drain, in all forms."""
-    if loaded.drain:
-        from specmodel.show import drains
-
-        return drains.answer(loaded, loaded.drain)
+    """Return what was simulated of a load, in all forms."""
     notes = [USUAL_POLICIES] if loaded.is_usual else []
     return _largest(loaded, loaded.trial, notes) if loaded.trial else _at_rates(loaded, notes)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from specmodel.base.errors import InputError
-from specmodel.serving.asked import load, load_question
-from specmodel.serving.drains import answers
+from specmodel.serving.asked import Drained, load, load_question
+from specmodel.serving.drains import Drain, answers
 from specmodel.serving.requests import WORKLOADS, Lengths, Requests
 
 WHERE: dict[str, Any] = {"target": "qwen3-30b-a3b", "hardware": "h200", "drafter": "eagle3"}
@@ -15,6 +15,13 @@ EQUAL = {"prompt_length": 200, "output_length": 600}
 SPREAD = {"prompt_length": 200, "output_length": "lognormal:300:0.8"}
 MEMORY = ("hardware.memory.capacity_bytes=8e10",)
 POLICIES = "none,fixed:3,schedule,below:16:4"
+
+
+def drain_asked(**asked: Any) -> Drain:
+    """Return the drain that arguments ask about."""
+    question = load_question({**WHERE, **asked})
+    assert isinstance(question, Drained)
+    return question.drain
 
 
 @pytest.mark.parametrize(
@@ -44,8 +51,7 @@ def test_the_closed_form_holds_where_memory_preempts() -> None:
 def test_tokens_and_time_are_conserved(servers: int) -> None:
     """Tokens out are the lengths; times at all batch sizes, waiting included, are the makespan."""
     asked = {"drain": 30, "samples": 2, "servers": servers, **SPREAD}
-    drain = load_question({**WHERE, **asked, "policy": POLICIES}).drain
-    assert drain is not None
+    drain = drain_asked(**asked, policy=POLICIES)
     rows = load(**WHERE, **asked, policy=POLICIES).rows
     every = drain.study.typical.output_tokens.sum()
     for row in rows:
@@ -83,11 +89,11 @@ def test_below_is_the_table_that_says_the_same() -> None:
 
 def test_usual_policies_have_at_most_three_lengths_and_the_best_below() -> None:
     question = load_question({**WHERE, "drain": 64, **SPREAD})
+    assert isinstance(question, Drained)
     fixed = [name for name in question.policies if name.startswith("fixed")]
     assert [question.policies[0], question.policies[-2]] == ["none", "schedule"]
     assert 1 <= len(fixed) <= 3
     drain, best = question.drain, question.policies[-1]
-    assert drain is not None
     size, length = map(int, best.split(":")[1:])
     others = [f"below:{size // 2}:{length}", f"below:{size}:{length - 1}"]
 
@@ -128,8 +134,7 @@ def test_expected_lengths_are_the_means_of_ordered_draws() -> None:
 
 
 def test_only_the_first_answer_to_a_prompt_is_prefilled_whole() -> None:
-    drain = load_question({**WHERE, "drain": 5, "samples": 4, "servers": 2, **EQUAL}).drain
-    assert drain is not None
+    drain = drain_asked(drain=5, samples=4, servers=2, **EQUAL)
     runs = drain.simulated("none")
     prompts = [3, 2]  # dealt in turn
     block = runs[0].limits.block_size
