@@ -95,8 +95,8 @@ def test_the_readme_is_short_and_names_pages_that_are_there():
     assert all((ROOT / name).is_file() for name in named)
 
 
-def test_the_guide_has_twelve_questions_that_open_with_what_why_and_cost():
-    assert len(GUIDE) == 12
+def test_the_guide_has_thirteen_questions_that_open_with_what_why_and_cost():
+    assert len(GUIDE) == 13
     for page in GUIDE:
         title, _, first, *_ = (text := page.read_text(encoding="utf-8")).splitlines()
         assert title.startswith("# ")

@@ -48,13 +48,14 @@ def answer(drained: Drained) -> Answer:
     warnings += map(str, (*graph_notes(study, peaks), *study.notes))
     notes = [_share_told(rows[0]), _CLOSED, *[_POLICIES] * drained.is_usual]
     notes += [_PREEMPTED] if any(row.get("preemptions") for row in rows) else []
+    shown = [name for name in _SHOWN if name != "makespan_closed" or not drain.by_formula]
     times = {name: "s" for name in rows[0] if name.startswith("last_at_")}
     asked = {name: getattr(drain, name) for name in ("prompts", "samples", "servers", "finished")}
     return framed(
         study,
         in_words(drained.assumed),
         warnings,
-        lambda: (verdict(drain, rows), table_of(rows, chosen(_SHOWN, DRAINS), _SPARE), notes),
+        lambda: (verdict(drain, rows), table_of(rows, chosen(shown, DRAINS), _SPARE), notes),
         said={"drain": asked, "units": units_of(rows[0]) | times, "rows": rows},
         rows=lambda: rows,
         figure="drain",
