@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ _DRAWS = 64
 """Draws whose ordered lengths are averaged to expected ones [-]."""
 _MOST_FIXED = 3
 """Single draft lengths that are compared where no policies are named [-]."""
-_HOUR = 3600.0
 
 
 def answers(
@@ -103,10 +102,9 @@ class Drain:
     finished: float = 1.0
     by_formula: bool = False
 
-    @property
-    def num_gpus(self) -> int:
-        """GPUs of all servers [-]."""
-        return self.servers * self.study.num_gpus
+    def waited_for(self, count: int) -> int:
+        """Return how many of so many answers are waited for, one at least [request]."""
+        return max(int(np.ceil(self.finished * count - 1e-9)), 1)
 
     @cached_property
     def parts(self) -> list[tuple[Requests, FloatArray]]:
@@ -144,7 +142,7 @@ class Drain:
     def outcome(self, courses: Sequence[Course]) -> Row:
         """Return what comes of the answers of all servers until enough of them are done."""
         done = np.concatenate([each.done for each in courses])
-        ends = np.sort(done)[: max(int(np.ceil(self.finished * len(done) - 1e-9)), 1)]
+        ends = np.sort(done)[: self.waited_for(len(done))]
         until = float(ends[-1])
         begun, first = (
             np.concatenate([getattr(each, name) for each in courses]) for name in ("begun", "first")
@@ -152,14 +150,14 @@ class Drain:
         lengths = np.concatenate([own.output_tokens for own, _ in self.parts])
         part = np.clip((until - first) / np.maximum(done - first, 1e-12), 0.0, 1.0)
         made = np.where(done <= until, lengths, (first <= until) + part * (lengths - 1))
-        spent, last = self._time_by_batch(courses, until)
+        spent, last = _time_by_batch(courses, until)
         at = {f"done_p{p}": float(ends[-(-p * len(ends) // 100) - 1]) for p in (50, 90, 99)}
         return {
             "makespan": until,
             **at,
             "output_tokens": float(made.sum()),
             "throughput": float(made.sum() / until),
-            "gpu_hours": self.num_gpus * until / _HOUR,
+            "gpu_hours": self.servers * self.study.num_gpus * until / 3600,
             "running": float((np.minimum(done, until) - np.minimum(begun, until)).sum())
             / (until * self.servers),
             "most_running": len(spent) - 1,
@@ -167,27 +165,26 @@ class Drain:
             **{f"last_at_{size}": float(last[size:].max()) for size, _ in _by_powers(spent)[1:]},
         }
 
-    def _time_by_batch(
-        self, courses: Sequence[Course], until: float
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return by running requests, from 0, how long and until when they ran on any server [s].
 
-        The time is that of all servers together; a server that is done waits for the others.
-        """
-        spent, last = np.zeros(1), np.zeros(1)
-        for own in courses:
-            times = np.concatenate([own.begun, own.done]).clip(max=until)
-            change = np.repeat([1, -1], len(own.begun))
-            order = np.argsort(times, kind="stable")
-            running = np.concatenate([[0], np.cumsum(change[order])])
-            times = np.concatenate([[0.0], times[order], [until]])
-            long, ends = np.diff(times), times[1:]
-            running, long, ends = (each[long > 0] for each in (running, long, ends))
-            size = max(len(spent), int(running.max()) + 1)
-            spent, last = (np.pad(each, (0, size - len(each))) for each in (spent, last))
-            np.add.at(spent, running, long)
-            np.maximum.at(last, running, ends)
-        return spent, last
+def _time_by_batch(courses: Sequence[Course], until: float) -> tuple[FloatArray, FloatArray]:
+    """Return by running requests, from 0, how long and until when they ran on any server [s].
+
+    The time is that of all servers together; a server that is done waits for the others.
+    """
+    spent, last = np.zeros(1), np.zeros(1)
+    for own in courses:
+        times = np.concatenate([own.begun, own.done]).clip(max=until)
+        change = np.repeat([1, -1], len(own.begun))
+        order = np.argsort(times, kind="stable")
+        running = np.concatenate([[0], np.cumsum(change[order])])
+        times = np.concatenate([[0.0], times[order], [until]])
+        long, ends = np.diff(times), times[1:]
+        running, long, ends = (each[long > 0] for each in (running, long, ends))
+        size = max(len(spent), int(running.max()) + 1)
+        spent, last = (np.pad(each, (0, size - len(each))) for each in (spent, last))
+        np.add.at(spent, running, long)
+        np.maximum.at(last, running, ends)
+    return spent, last
 
 
 def _by_powers(values: FloatArray) -> list[tuple[int, float]]:
@@ -227,8 +224,7 @@ def drained(
             raise InputError("policy", name, "one that does not learn, as of formulas")
         by_formula = drain.outcome(closed)["makespan"] if closed else None
         told = {"policy": name, "speculates_up_to": _speculates_up_to(study.service(name))}
-        told |= {"makespan": None, "makespan_closed": by_formula}
-        rows.append(told | drain.outcome(courses) | own)
+        rows.append(told | drain.outcome(courses) | {"makespan_closed": by_formula} | own)
         progress(1)
     plain = next((row["makespan"] for row in rows if row["policy"] == "none"), None)
     names = dict.fromkeys(name for row in rows for name in row)
@@ -263,10 +259,11 @@ def usual_policies(drain: Drain) -> list[str]:
         line = timeline(service, requests, need, paces[0])
         times = [span_times(service, line, pace) for pace in paces]
         most = int(line.running.max())
+        last = np.sort(line.done)[drain.waited_for(requests.count) - 1]
         sizes = [1 << n for n in range(most.bit_length()) if 1 << n < most]
         for k, size in itertools.product(range(1, longest + 1), [*sizes, most]):
             name = f"fixed:{k}" if size == most else below(size, k)
-            taken = float(np.where(line.running <= size, times[k], times[0]).sum())
+            taken = float(np.where(line.running <= size, times[k], times[0])[:last].sum())
             totals[name] = max(taken, totals.get(name, 0.0))
     by_time = sorted(totals, key=lambda name: totals[name])
     paying = [name for name in by_time if name.startswith("fixed") and totals[name] < plain]
@@ -282,14 +279,11 @@ def drain_of(study: Study, prompts: int, **how: Any) -> Drain:
     study, prompts
         What runs where, with lengths of prompts and answers, and how many prompts [request].
     """
-    whole = partial(check, minimum=1, whole=True)
-    samples, servers, finished = (how.get(n, 1) for n in ("samples", "servers", "finished"))
-    whole("drain", prompts, maximum=MOST_REQUESTS)
-    whole("samples", samples, maximum=MOST_REQUESTS // prompts)
-    whole("servers", servers)
-    if servers > prompts:
-        raise InputError("servers", servers, f"at most {prompts}, a prompt for each")
-    check("finished", finished, above=0, maximum=1)
+    check("drain", prompts, minimum=1, maximum=MOST_REQUESTS, whole=True)
+    samples = how.get("samples", 1)
+    check("samples", samples, minimum=1, maximum=MOST_REQUESTS // prompts, whole=True)
+    check("servers", how.get("servers", 1), minimum=1, maximum=prompts, whole=True)
+    check("finished", how.get("finished", 1), above=0, maximum=1)
     every = answers(
         study.lengths,
         int(prompts),

@@ -11,7 +11,6 @@ blocks of memory are taken as if they could be divided.
 from collections import deque
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,12 +87,8 @@ def pace_of(service: Service, acceptance: Acceptance, length: int | None = None)
     chances = survival(acceptance, int(lengths.max()))
     mean = 1 + chances.sum(axis=1)
     square = 1 + (chances * (2 * np.arange(chances.shape[1]) + 3)).sum(axis=1)
-    return Pace(
-        lengths=lengths,
-        tokens=mean,
-        spread=square / mean - mean,
-        beyond=(square / mean - 1) / 2,
-    )
+    spread, beyond = square / mean - mean, (square / mean - 1) / 2
+    return Pace(lengths=lengths, tokens=mean, spread=spread, beyond=beyond)
 
 
 class _Slots:
@@ -200,14 +195,9 @@ def timeline(service: Service, requests: Requests, need: FloatArray, pace: Pace)
         slots.admit()
         slots.step()
     tokens, running, context = np.array(slots.spans).T
-    places: dict[str, Any] = {n: np.array(getattr(slots, n)) for n in ("begun", "first", "done")}
-    return Timeline(
-        tokens=tokens,
-        running=running.astype(np.int64),
-        context=context,
-        prefills=np.array(slots.prefills),
-        **places,
-    )
+    found = {"tokens": tokens, "running": running.astype(np.int64), "context": context}
+    found |= {n: np.array(getattr(slots, n)) for n in ("prefills", "begun", "first", "done")}
+    return Timeline(**found)
 
 
 def span_times(service: Service, line: Timeline, pace: Pace) -> FloatArray:

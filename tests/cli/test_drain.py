@@ -76,7 +76,7 @@ def test_a_drain_is_drawn(ended, tmp_path):
         ("--drain 100000000", "--drain", "to 2e+06"),
         ("--drain 64 --samples 0", "--samples", "from 1"),
         ("--drain 64 --samples 100000", "--samples", "31250"),
-        ("--drain 2 --servers 3", "--servers", "at most 2"),
+        ("--drain 2 --servers 3", "--servers", "from 1 to 2"),
         ("--drain 64 --finished 0", "--finished", "above 0"),
         ("--drain 64 --finished 1.5", "--finished", "at most 1"),
         ("--samples 2 --request-rate 1", "--samples", "--drain"),
