@@ -71,7 +71,8 @@ def answers(
 
 def _expected(lengths: Lengths, count: int, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return lengths by the size of outputs, as expected over draws, in an order by chance."""
-    asked, made = (each.reshape(_DRAWS, count) for each in lengths.draw(_DRAWS * count, seed))
+    draws = max(min(_DRAWS, MOST_REQUESTS // count), 1)
+    asked, made = (each.reshape(draws, count) for each in lengths.draw(draws * count, seed))
     order = np.argsort(made, axis=1)
     both = (np.take_along_axis(each, order, axis=1).mean(axis=0) for each in (asked, made))
     mixed = np.random.default_rng(seed).permutation(count)

@@ -46,7 +46,8 @@ def answer(drained: Drained) -> Answer:
     peaks = [_at_peak(drain, row) for row in rows]
     warnings = [*map(str, beyond_context(study.deployment.target, study.typical.longest))]
     warnings += map(str, (*graph_notes(study, peaks), *study.notes))
-    notes = [_share_told(rows[0]), _CLOSED, *[_POLICIES] * drained.is_usual]
+    notes = [_share_told(row) for row in rows if row["policy"] == "none"]
+    notes = [*filter(None, notes), _CLOSED, *[_POLICIES] * drained.is_usual]
     notes += [_PREEMPTED] if any(row.get("preemptions") for row in rows) else []
     shown = [name for name in _SHOWN if name != "makespan_closed" or not drain.by_formula]
     times = {name: "s" for name in rows[0] if name.startswith("last_at_")}
@@ -86,7 +87,7 @@ def verdict(drain: Drain, rows: Sequence[Row]) -> str:
     return (
         f"{_advice(drain, best)}: {share}{what} are done in {duration(best['makespan'])} instead of"
         f" {duration(plain['makespan'])} ({best['speedup']:.2f}x), {hours}. {_share_told(best)}"
-    )
+    ).rstrip()
 
 
 def _advice(drain: Drain, row: Row) -> str:
@@ -107,11 +108,14 @@ def _advice(drain: Drain, row: Row) -> str:
 
 def _share_told(row: Row) -> str:
     """Say how much of the time few requests run, of a policy."""
-    sizes = [int(name.removeprefix("share_at_")) for name in row if name.startswith("share_at_")]
+    how = "Without drafts" if row["policy"] == "none" else "Then"
     limit = row["speculates_up_to"] or row["most_running"] // _FEW
-    few = max(size for size in sizes if size <= max(limit, 1))
+    if limit < 2:
+        return ""
+    sizes = [int(name.removeprefix("share_at_")) for name in row if name.startswith("share_at_")]
+    few = max(size for size in sizes if size <= limit)
     share = sum(row[f"share_at_{size}"] or 0.0 for size in sizes if size < few)
     return (
-        f"Of at most {row['most_running']} requests fewer than {few} run {100 * share:.0f} % of the"
-        f" time{'' if row['policy'] == 'none' else ' then'}."
+        f"{how} fewer than {few} of at most {row['most_running']} requests run {100 * share:.0f} %"
+        " of the time."
     )
