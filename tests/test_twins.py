@@ -336,6 +336,12 @@ LOADED = {
         *WORDS,
         {"tpot_target": 0.01, "requests": 50, "replications": 2, "policy": "none,fixed:1"},
     ),
+    "qwen3-30b-a3b h200 --drain 12 --samples 2 --servers 2 --finished 0.9 --prompt-length 100"
+    " --output-length lognormal:100:0.5 --policy none,below:4:2": (
+        *WORDS,
+        {"drain": 12, "samples": 2, "servers": 2, "finished": 0.9, "policy": "none,below:4:2"}
+        | {"prompt_length": 100, "output_length": "lognormal:100:0.5"},
+    ),
 }
 
 

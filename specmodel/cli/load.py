@@ -19,14 +19,21 @@ _RATES = (
     " target, the largest rate is found]"
 )
 _POLICIES = (
-    "none, fixed:K, schedule (the best length by batch), table:FILE, sglang, goodput,"
+    "none, fixed:K, schedule (the best length by batch), table:FILE, below:B:K, sglang, goodput,"
     " adaptive-verification (vLLM's, at mean survival); cascade and bandit with --policy-state"
-    " server.  [default: none, fixed:3, schedule]"
+    " server.  [default: none, fixed:3, schedule; of a drain, what pays]"
 )
 _LOADS: dict[str, tuple[Any, str]] = {
     "request_rate": ("RATES", _RATES),
     "users": ("VALUES", "Users who each ask again when answered, in place of rates."),
     "arrivals": ("LAW", "poisson, gamma:CV or bursts:N.  [default: poisson]"),
+}
+_DRAINS: dict[str, tuple[Any, str]] = {
+    "drain": (int, "Prompts that are all there at once, to be answered to the end."),
+    "samples": (int, "Answers to each prompt of a drain.  [default: 1]"),
+    "servers": (int, "Servers that share a drain; the slowest decides.  [default: 1]"),
+    "finished": (float, "Share of the answers that a drain waits for.  [default: 1]"),
+    "by_formula": (bool, "Drain by formula alone, at the lengths expected of a law."),
 }
 _TRAFFIC: dict[str, tuple[Any, str]] = {
     "workload": (
@@ -53,8 +60,11 @@ _LARGEST: dict[str, tuple[Any, str]] = {
     ),
 }
 _SERVER: dict[str, tuple[Any, str]] = {
-    "prompt_length": (int, "Tokens of every prompt, in place of the workload's."),
-    "output_length": (int, "Tokens of every output, likewise."),
+    "prompt_length": (
+        "LENGTH",
+        "Tokens of every prompt, in place of the workload's, or lognormal:MEAN:SPREAD.",
+    ),
+    "output_length": ("LENGTH", "Tokens of every output, likewise."),
     "requests": (int, "Requests of a run.  [default: 2000]"),
     "policy": ("LIST", _POLICIES),
     "policy_state": (["request", "server"], "Whose state policies have that keep one a request."),
@@ -97,14 +107,14 @@ def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
 
 @settings.command()
 @where_options()
-@_added(_LOADS | _TRAFFIC | _LARGEST)
+@_added(_LOADS | _DRAINS | _TRAFFIC | _LARGEST)
 @settings.PRICE
 @_added(_SEARCH | _SERVER)
 @settings.acceptance_options()
 @settings.option("max_draft_length", words=_LONGEST)
 @settings.detail_options(of="load")
 @own("seed", int, "Of all that is drawn.", default=0)
-@answering(rows=": a row for each rate, those tried included", figure="load or capacity")
+@answering(rows=": a row for each rate, those tried included", figure="load, capacity or drain")
 def load(**options: Any) -> Answer:
     """Simulate a server under load: what rates do, or the largest rate within targets.
 
@@ -118,6 +128,9 @@ def load(**options: Any) -> Answer:
     which too few meet both targets, then halved. The first interval is of these runs, the second
     of what predicted times may be off by.
 
+    With --drain all prompts are there at once, as in rollouts and offline batches: how long until
+    all answers are done, at which batch sizes, and what speculation saves.
+
     \b
     Examples:
       specmodel load qwen3-30b-a3b h100 --request-rate 1,2,4
@@ -129,6 +142,8 @@ def load(**options: Any) -> Answer:
       specmodel load qwen3-30b-a3b h100 --tpot-target 20ms
       specmodel load qwen3.5-397b 8xb200 --tpot-target 20ms \\
           --workload code --for-rate 40 --gpu-hour-price 4.5
+      specmodel load qwen3-30b-a3b h200 --drain 64 --samples 4 \\
+          --prompt-length 200 --output-length lognormal:1000:0.8
     """
     from specmodel.serving.asked import FOR_LARGEST, load_question
 
@@ -137,8 +152,9 @@ def load(**options: Any) -> Answer:
         with searching(options, len(question.policies)) as how:
             return loads.answer(question.answered(**how))
     refuse_given(options, ("workers", "scheduler"), FOR_LARGEST)
-    with told_progress(len(question.loads) * len(question.policies), "runs") as tell:
-        return loads.answer(question.answered(progress=tell))
+    with told_progress(max(len(question.loads), 1) * len(question.policies), "runs") as tell:
+        found: Answer = question.answered(progress=tell).view()
+        return found
 
 
 @contextmanager
@@ -162,4 +178,7 @@ def arguments_of_load(options: dict[str, Any]) -> dict[str, Any]:
         return arguments_from(options) | given(options, ["tpot_target"])
     from specmodel.serving.asked import OF_LOADS
 
-    return arguments_from(options) | given(options, (*OF_LOADS, "for_load"))
+    typed = given(options, ("prompt_length", "output_length"))
+    laws = {name: value for name, value in typed.items() if ":" in str(value)}
+    told = arguments_from(options | dict.fromkeys(laws))
+    return told | given(options, (*OF_LOADS, "for_load")) | laws

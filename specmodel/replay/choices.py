@@ -90,10 +90,10 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
     Parameters
     ----------
     policy
-        ``none``, ``fixed:K``, ``best-fixed``, ``oracle``, ``table:FILE`` or
-        ``table:1-16=3:17-64=2`` (by batch size), ``cascade``, ``goodput``, ``sglang``, ``bandit``,
-        or ``my_module:MyPolicy``, each with settings such as ``:max_trials=3``; or a class or
-        function that gives a policy (`policy_maker`).
+        ``none``, ``fixed:K``, ``best-fixed``, ``oracle``, ``table:FILE``,
+        ``table:1-16=3:17-64=2`` or ``below:64:3`` (by batch size), ``cascade``, ``goodput``,
+        ``sglang``, ``bandit``, or ``my_module:MyPolicy``, each with settings such as
+        ``:max_trials=3``; or a class or function that gives a policy (`policy_maker`).
     folder
         Where ``my_module`` is looked for first, only while it is imported.
     """
@@ -104,7 +104,7 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
     name, *words = policy.strip().split(":")
     named: dict[str, Callable[[str, Sequence[str]], Choice]] = {
         "fixed": _fixed,
-        "table": _by_batch_size,
+        **dict.fromkeys(("table", "below"), _by_batch_size),
         **dict.fromkeys(_PLANNERS, _planned),
         **dict.fromkeys(KNOWN, _learning),
     }
@@ -222,6 +222,8 @@ def _by_batch_size(policy: str, words: Sequence[str]) -> Choice:
 
 def schedule_of(policy: str, words: Sequence[str]) -> Any:
     """Return the schedule by batch size that a policy names after its colon, as it stands."""
+    if policy.strip().partition(":")[0] == "below":
+        return _below(policy, words)
     try:
         if len(words) == 1 and "=" not in words[0]:
             return json.loads(read_text(Path(words[0]), "policy table", "JSON"))
@@ -230,6 +232,15 @@ def schedule_of(policy: str, words: Sequence[str]) -> Any:
         reason = error.expected if isinstance(error, InputError) else error
         expected = "entries such as table:1-16=3:17-64=2, or a JSON file of [[1, 16, 3], ...]"
         raise InputError("policy", policy, f"{expected} ({reason})") from None
+
+
+def _below(policy: str, words: Sequence[str]) -> list[list[int]]:
+    """Return a schedule that drafts up to a batch size, and nothing beyond."""
+    numbers = [number for word in words if (number := whole_of(word))]
+    if len(words) != 2 or len(numbers) != 2:
+        raise InputError("policy", policy, "below:B:K, K tokens up to B requests: below:64:3")
+    size, length = numbers
+    return [[1, size, length], [size + 1, size + 1, 0]]
 
 
 def _typed_entry(word: str) -> list[int]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         fluid_state as fluid_state,
     )
     from specmodel.serving.compared import compare as compare
+    from specmodel.serving.drains import Drain as Drain, drained as drained
     from specmodel.serving.limits import Scheduler as Scheduler
     from specmodel.serving.outcome import Run as Run
     from specmodel.serving.requests import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from specmodel.serving.run import Service as Service, prepare as prepare
     from specmodel.serving.scheduled import schedule as schedule
     from specmodel.serving.study import Study as Study, under_load as under_load
+    from specmodel.serving.token_time import Course as Course
     from specmodel.serving.trial import Trial as Trial
 
 __getattr__, __dir__ = front(__name__)

@@ -30,7 +30,9 @@ from specmodel.replay.sampling import TRACE, stream
 from specmodel.replay.traces import Trace, join_traces, sample_trace
 from specmodel.serving.capacity import Targets
 from specmodel.serving.carried import check_alone, check_costs, largest_rates
+from specmodel.serving.drains import Drain, drain_of, drained, usual_policies
 from specmodel.serving.requests import (
+    LONGEST,
     MOST_REQUESTS,
     MOST_VARIATION,
     Arrivals,
@@ -47,10 +49,14 @@ LIMITS = ("max_running", "token_budget", "block_size", "reserved_tokens")
 OF_SEARCH = ("for_rate", "replications", "attainment")
 """What only a search for the largest rate takes."""
 FOR_LARGEST = "a target with it, and no rates or users, as it is for the largest rate"
+OF_DRAINS = ("samples", "servers", "finished", "by_formula")
+"""What only a drain takes."""
+_OF_ARRIVALS = ("request_rate", "users", "arrivals", "requests", "tpot_target", "ttft_target")
+"""What a drain does not take."""
 OF_LOADS = (
     *("request_rate", "users", "arrivals", "workload", "requests", "seed", "policy"),
     *("policy_state", "trace", "prefill", "prefix_hit_rate", "tpot_target", "ttft_target"),
-    *("gpu_hour_price", *LIMITS, *OF_SEARCH),
+    *("gpu_hour_price", *LIMITS, *OF_SEARCH, "drain", *OF_DRAINS),
 )
 """Arguments of a question of load beside those of a case."""
 
@@ -104,6 +110,20 @@ class Loaded(Viewed):
         return replace(self, rows=simulated(**self.costs, progress=progress))
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Drained(Loaded):
+    """A drain that `load` is asked about; its study has the lengths of all answers."""
+
+    room = "drains"
+
+    drain: Drain
+
+    def answered(self, progress: Callable[[int], object] = lambda done: None, **_: Any) -> Drained:
+        """Return it answered."""
+        rows = drained(self.drain, self.policies, **self.costs, progress=progress)
+        return replace(self, rows=rows)
+
+
 def load(
     target: Architecture | str | Path,
     hardware: HardwareProfile | str | Path,
@@ -123,7 +143,8 @@ def load(
     **arguments
         Those of `specmodel.predict` but for points, and `OF_LOADS`: options of the command, as
         numbers, lists or its texts. A target (`tpot_target`, `ttft_target` [s]) without
-        `request_rate` [request/s] or `users` asks for the largest rate.
+        `request_rate` [request/s] or `users` asks for the largest rate; `drain` prompts [request]
+        are all there at once, and are answered to the end.
 
     Examples
     --------
@@ -143,29 +164,31 @@ def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> 
     targets, policies = _targets(asked), _policies(asked, case)
     costs = given(asked, ("gpu_hour_price", "for_rate"))
     check_costs(**costs)
+    told: dict[str, Any] = {"costs": costs, "targets": targets, "is_usual": "policy" not in asked}
+    if "drain" in asked:
+        expected = "none with --drain, of which all prompts are there at once"
+        refuse_given(asked, (*_OF_ARRIVALS, *OF_SEARCH), expected)
+        study, told["assumed"] = _study(asked, case, policies)
+        drain = drain_of(study, asked["drain"], **given(asked, OF_DRAINS))
+        told["policies"] = usual_policies(drain) if told["is_usual"] else policies
+        return Drained(study=drain.study, loads=[], trial=None, drain=drain, **told)
+    refuse_given(asked, OF_DRAINS, "--drain with it")
     trial, loads = None, list[Arrivals]()
     if not given(asked, ("request_rate", "users")) and targets != (None, None):
-        trial, assumed = trial_of(case, asked, policies)
+        trial, told["assumed"] = trial_of(case, asked, policies)
         study = trial.study
     else:
-        study, assumed = _study(asked, case, policies)
+        study, told["assumed"] = _study(asked, case, policies)
         loads = _arrivals(asked, study.lengths)
         refuse_given(asked, OF_SEARCH, FOR_LARGEST)
-    return Loaded(
-        study=study,
-        policies=policies,
-        assumed=assumed,
-        is_usual="policy" not in asked,
-        targets=targets,
-        costs=costs,
-        loads=loads,
-        trial=trial,
-    )
+    return Loaded(study=study, policies=policies, loads=loads, trial=trial, **told)
 
 
 def _resolved(arguments: Mapping[str, Any], *, is_drafting: bool) -> tuple[dict[str, Any], Case]:
     """Return what was given, and the case of what runs where."""
     asked = given(arguments, arguments)
+    if not asked.get("by_formula"):
+        asked.pop("by_formula", None)  # a flag that is not set
     if "max_draft_length" in asked:
         longest = asked["max_draft_length"]
         check("max_draft_length", longest, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
@@ -205,21 +228,22 @@ def _study(
 ) -> tuple[Study, dict[str, Any]]:
     """Return what is compared, and what was assumed; lengths of a file may be drawn at random."""
     drafts = any(name != "none" for name in policies)
-    longest = max(_number_of("fixed", name) for name in policies)
+    longest = max(map(_length_of, policies))
     typed, seed, acceptance = asked.get("max_draft_length"), asked.get("seed", 0), None
     assumed, trace = {**case.assumed}, _trace(asked.get("trace"), seed)
     if trace is not None:
         refuse_given(asked, ACCEPTANCE, "no --trace")
         longest = max(typed or _USUAL, longest) if drafts else longest
     elif drafts:
-        are_open = (n != "none" and not _number_of("fixed", n) for n in policies)
+        are_open = (n != "none" and not _length_of(n) for n in policies)
         is_open = typed is None and any(are_open)
         longest = max(case.longest_draft() if is_open else typed or 1, longest)
         case.longest_draft(longest)  # refuses what is too long
         assumed |= case.longest_told(longest) if is_open else {}
         acceptance = case.known_acceptance
         assumed |= {"acceptance": acceptance.source} if acceptance.source else {}
-    lengths, told = _lengths(asked, is_drawn=is_drawn)
+    positions = case.deployment.target.max_positions
+    lengths, told = _lengths(asked, positions, is_drawn=is_drawn)
     study = Study(
         deployment=case.deployment,
         acceptance=acceptance,
@@ -253,6 +277,13 @@ def _number_of(kind: str, text: str) -> int:
     return (name == kind and whole_of(number)) or 0
 
 
+def _length_of(policy: str) -> int:
+    """Return the one length that a policy drafts, 0 if it drafts several or none [token]."""
+    name, *numbers = policy.split(":")
+    is_single = len(numbers) == {"fixed": 1, "below": 2}.get(name)
+    return (is_single and whole_of(numbers[-1])) or 0
+
+
 def _servers(text: str | None) -> int:
     """Return how many servers prefill for others, 0 if the same server does both."""
     servers = _number_of("apart", text or "")
@@ -276,17 +307,13 @@ def _trace(name: Trace | str | None, seed: int) -> Trace | None:
 
 
 def _lengths(
-    asked: Mapping[str, Any], *, is_drawn: bool
+    asked: Mapping[str, Any], positions: int, *, is_drawn: bool
 ) -> tuple[Lengths | Requests, dict[str, Any]]:
     """Return lengths of requests, and what was assumed of them."""
     typed, name = given(asked, ("prompt_length", "output_length")), asked.get("workload")
     if typed:
         refuse_given(asked, ("workload",), "either a workload or lengths")
-        names = ("prompt_length", "output_length")
-        both = [single(n, typed.get(n), "one length of all requests") for n in names]
-        plain_points(1, None, *both)  # refuses what is no length, or lacks
-        prompt, output = (int(n or 0) for n in both)
-        return Lengths(prompt_tokens=prompt, output_tokens=output, longest=max(prompt, output)), {}
+        return _typed_lengths(asked, positions), {}
     if isinstance(name, Lengths | Requests):
         return name, {}
     if name is not None and Path(name).suffix:
@@ -294,6 +321,36 @@ def _lengths(
         refuse_given(asked, alone, "none, as the file has them")
         return read_requests(name), {}
     return workload(name or "chat"), {} if name else {"workload": "chat"}
+
+
+def _typed_lengths(asked: Mapping[str, Any], positions: int) -> Lengths:
+    """Return lengths as typed, one or log-normal, the latter cut to the context that is left."""
+    laws = {n: _law_of(n, asked.get(n)) for n in ("prompt_length", "output_length")}
+    plain_points(1, None, *(mean for mean, _ in laws.values()))  # refuses what lacks, or is none
+    (prompt, prompt_spread), (output, output_spread) = laws.values()
+    fixed = [int(mean or 0) for mean, spread in laws.values() if not spread]
+    left = min(Lengths.longest, (positions or LONGEST) - sum(fixed)) if len(fixed) < 2 else 1
+    return Lengths(
+        prompt_tokens=prompt or 0,
+        output_tokens=output or 0,
+        prompt_spread=prompt_spread,
+        output_spread=output_spread,
+        longest=max(left, *fixed, 1),
+    )
+
+
+def _law_of(name: str, value: Any) -> tuple[float | None, float]:
+    """Return the mean [token] of a length and its spread, 0 for one of all requests [-]."""
+    if not isinstance(value, str):
+        return single(name, value, "one length of all requests, or lognormal:MEAN:SPREAD"), 0.0
+    kind, *numbers = value.split(":")
+    try:
+        mean, spread = map(float, numbers) if kind == "lognormal" else (float(kind), 0.0)
+    except ValueError:
+        expected = "tokens, or lognormal:MEAN:SPREAD, such as lognormal:4000:1"
+        raise InputError(name, value, expected) from None
+    check(name, spread, minimum=0, maximum=5)
+    return round(float(check(name, mean, minimum=1, maximum=LONGEST))), spread
 
 
 def _arrivals(asked: Mapping[str, Any], lengths: Lengths | Requests) -> list[Arrivals]:

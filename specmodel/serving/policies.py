@@ -102,6 +102,11 @@ def fixed(length: int, name: str = "") -> Drafting:
     return Drafting(name=name or f"fixed:{length}", by_batch=(length,), max_draft_length=length)
 
 
+def below(requests: int, length: int) -> str:
+    """Return the name of the policy that drafts where at most so many requests run [token]."""
+    return f"below:{requests}:{length}"
+
+
 def scheduled(lengths: list[int], name: str) -> Drafting:
     """Return a draft length by the requests of the step before, from 1 [token]."""
     whole = (lengths[0], *lengths)
@@ -133,13 +138,14 @@ def drafting(
 ) -> Drafting:
     """Return a policy by name for a server with these step times.
 
-    ``none``, ``fixed:K``, ``schedule`` (the best length by batch), ``table:...`` and the learning
-    ones of `replay.choices`; those that keep a state for each request are refused unless `state`
-    is "server": all requests then share one, which is told of each of them in turn.
+    ``none``, ``fixed:K``, ``schedule`` (the best length by batch), ``table:...``, ``below:B:K`` (K
+    tokens where at most B requests run, else none) and the learning ones of `replay.choices`; those
+    that keep a state for each request are refused unless `state` is "server": all requests then
+    share one, which is told of each of them in turn.
     """
     if isinstance(policy, str) and policy.strip() == "schedule":
         return scheduled(best_lengths(times, acceptance, max_draft_length, context), "schedule")
-    if isinstance(policy, str) and policy.strip().startswith("table:"):
+    if isinstance(policy, str) and policy.strip().split(":")[0] in ("table", "below"):
         _, *words = policy.strip().split(":")
         table = schedule_of(policy, words)
         found = scheduled(scheduled_draft_lengths(table, times.max_requests)[1:], policy)

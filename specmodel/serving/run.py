@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
-from specmodel.base.units import check
+from specmodel.base.units import Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.replay.traces import Trace
 from specmodel.serving.disaggregated import DisaggregatedPrefill
@@ -50,7 +50,7 @@ class Service:
     by_context
         The acceptance from contexts on, which rise, where it differs by context [token].
     prefix_hit_rate
-        Share of every prompt, in whole blocks, that is found in the prefix cache [-].
+        Share of every prompt, or of each, in whole blocks, that is found in the prefix cache [-].
     prefill
         Servers whose first tokens come before a request starts here; None for none.
     """
@@ -60,7 +60,7 @@ class Service:
     drafts: Drafting = field(default_factory=no_drafts)
     acceptance: Acceptance | Trace | None = None
     by_context: Mapping[float, Acceptance] = field(default_factory=dict)
-    prefix_hit_rate: float = 0.0
+    prefix_hit_rate: Numeric = 0.0
     prefill: DisaggregatedPrefill | None = None
 
     def __post_init__(self) -> None:
@@ -126,14 +126,19 @@ class Service:
         loop(limits, outcomes, tables, self.drafts.fresh(for_python=not compiled), engine)
         return _run(requests, engine, limits, places)
 
+    def cached_tokens(self, requests: Requests) -> NDArray[np.int64]:
+        """Return the tokens of each prompt that are found in the prefix cache [token]."""
+        prompts, block = requests.prompt_tokens, self.limits.block_size
+        hits = np.floor(np.multiply(self.prefix_hit_rate, prompts) / block).astype(np.int64) * block
+        return np.minimum(hits, prompts - 1)
+
     def _columns(self, requests: Requests, seed: int) -> dict[str, NDArray[Any]]:
         """Return what requests ask, and what another server did for them, by field."""
-        prompts, block = requests.prompt_tokens, self.limits.block_size
-        hits = np.floor(self.prefix_hit_rate * prompts / block).astype(np.int64) * block
+        prompts = requests.prompt_tokens
         columns = {
             "arrival": requests.arrival_time,
             "prompt_tokens": prompts,
-            "cached_tokens": np.minimum(hits, prompts - 1),
+            "cached_tokens": self.cached_tokens(requests),
             "output_tokens": requests.output_tokens,
             "key": requests.keys(seed),
         }

@@ -23,6 +23,19 @@ def _either(name: str, row: Row, form: str) -> str:
     return ">".join("-" if end is None else format(end, form) for end in ends)
 
 
+def duration(value: float) -> str:
+    """Return a time in seconds, minutes or hours, whichever has a few."""
+    for unit, long in (("h", 3600.0), ("min", 60.0)):
+        if value >= 2 * long:
+            return f"{value / long:.3g} {unit}"
+    return f"{value:.3g} s"
+
+
+def _long(name: str, meaning: str, title: str) -> Column:
+    form = lambda row: "-" if row[name] is None else duration(row[name])  # noqa: E731
+    return Column(name, "s", meaning, title, form)
+
+
 def _sizes(first: str, last: str, row: Row) -> str:
     from specmodel.base.ranges import ranges_text
 
@@ -247,6 +260,27 @@ LOADS = (
 )
 """Of servers under load."""
 
+DRAINS = (
+    Column("speculates_up_to", "request", "largest batch that is drafted for, where there is one"),
+    _long("makespan", "time until all answers are done that are waited for", "done in"),
+    _long("makespan_closed", "makespan by formula", "by\nformula"),
+    _long("done_p50", "time until half of them are done", "\n50 %"),
+    _long("done_p90", "time until 90 % of them are done", "\n90 %"),
+    _long("done_p99", "time until 99 % of them are done", "\n99 %"),
+    Column("output_tokens", "token", "made until then"),
+    Column("throughput", "token/s", "output tokens a second", "tokens\n/s"),
+    Column("running", "request", "requests of a server that run, in the mean", form=".1f"),
+    Column("most_running", "request", "most requests of a server that run at once"),
+    Column("gpu_hours", "-", "of all servers until then, in GPU hours", "GPU\nhours", ".3g"),
+    Column("cost", "-", "of these, in the currency of the price of a GPU", "$", ".4g"),
+    Column("speedup", "-", "makespan without speculation over this one", "speedup", ".2f"),
+    Column("preemptions", "-", "requests that memory preempted, each time"),
+    Column("share_at_0", "-", "share of the time of servers that wait for others"),
+    Column("share_at_1", "-", "share of the time at 1; share_at_4 at 4 to 7, and so on"),
+    Column("last_at_1", "s", "last time at which 1 or more run; last_at_4 4 or more, and so on"),
+)
+"""Of drains."""
+
 REPLAYS = (
     Column("speedup", "-", "of the whole workload", "speedup", ".3f"),
     Column(
@@ -287,7 +321,7 @@ REPLAYS = (
 )
 """Of policies replayed."""
 
-_ROOMS = (ALTERNATIVES, BREAK_EVEN, PEAKS, LOADS, REPLAYS)
+_ROOMS = (ALTERNATIVES, BREAK_EVEN, PEAKS, LOADS, DRAINS, REPLAYS)
 
 
 def by_name(*first: tuple[Column, ...]) -> dict[str, Column]:

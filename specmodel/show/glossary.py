@@ -111,6 +111,7 @@ def policy_words() -> dict[str, str]:
         "fixed:K": "drafts K tokens in each step; sweeps of K are fixed:1,fixed:2,...",
         "best-fixed": "the best fixed length in hindsight, a bound",
         "table:FILE": "the length that a schedule has for a batch of one (specmodel schedule)",
+        "below:B:K": "K tokens where at most B requests run, none where more do",
         **learning,
         "schedule": "load: the best length for the requests that run",
         "adaptive-verification": "load: vLLM's rule, which drafts in full and verifies by"

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.text import SCREEN, listed
-from specmodel.prediction.table import Row, seconds, text_table
+from specmodel.prediction.table import Column, Row, seconds, text_table
 from specmodel.show import report
 from specmodel.show.columns import ALTERNATIVES, LOADS, chosen, units
 from specmodel.show.forms import Answer
@@ -62,7 +62,7 @@ def answer(loaded: Loaded) -> Answer:
     return _largest(loaded, loaded.trial, notes) if loaded.trial else _at_rates(loaded, notes)
 
 
-def _answer(
+def framed(
     study: Study,
     assumed: Mapping[str, Any],
     warnings: Sequence[str],
@@ -90,7 +90,7 @@ def _at_rates(loaded: Loaded, notes: Sequence[str]) -> Answer:
     beyond = beyond_context(study.deployment.target, study.typical.longest)
     warnings = [*map(str, beyond)]
     warnings += [_not_carried(rate, most) for rate, most in not_carried(rows).items()]
-    warnings += map(str, (*_beyond_graphs(study, rows), *study.notes))
+    warnings += map(str, (*graph_notes(study, rows), *study.notes))
     scheduler = asdict(study.scheduler(drafts=True))
     told = in_words(loaded.assumed)
     told |= {n: v for n, v in scheduler.items() if n not in dict(study.limits)}
@@ -103,18 +103,18 @@ def _at_rates(loaded: Loaded, notes: Sequence[str]) -> Answer:
     shown = [name for name in _AT_RATES if name != "is_steady" or not all_carried]
     notes = [f"TPOT counts each token once; {_NINETY}", *notes]
     notes += [_TOGETHER] if rows[0]["users"] else []
-    return _answer(
+    return framed(
         study,
         told,
         warnings,
-        lambda: (_fastest(rows), _table(rows, shown, spare), notes),
-        said={"scheduler": scheduler, "units": _units(rows[0]), "rows": rows},
+        lambda: (_fastest(rows), table_of(rows, shown, spare), notes),
+        said={"scheduler": scheduler, "units": units_of(rows[0]), "rows": rows},
         rows=lambda: rows,
         figure="load",
     )
 
 
-def _beyond_graphs(study: Study, rows: Sequence[Row]) -> tuple[Note, ...]:
+def graph_notes(study: Study, rows: Sequence[Row]) -> tuple[Note, ...]:
     """Say at which requests that run, in the mean, no CUDA graph holds what they verify."""
     from numpy import array
 
@@ -124,11 +124,12 @@ def _beyond_graphs(study: Study, rows: Sequence[Row]) -> tuple[Note, ...]:
     )
 
 
-def _units(columns: Iterable[str]) -> dict[str, str]:
+def units_of(columns: Iterable[str]) -> dict[str, str]:
+    """Return the units of all columns of a row."""
     return dict.fromkeys(columns, "-") | units(columns, LOADS)
 
 
-def _table(rows: list[Row], names: Sequence[str], spare: Sequence[str]) -> str:
+def table_of(rows: list[Row], names: Sequence[str | Column], spare: Sequence[str]) -> str:
     """Return rows as a table, without columns of which no row has a value."""
     ranks = {name: rank for rank, name in enumerate(spare, 1)}
     columns = [replace(c, spare=ranks.get(c.name, 0)) for c in chosen(names, LOADS)]
@@ -152,7 +153,7 @@ def _fastest(rows: list[Row]) -> str:
             continue
         least = min(row["tpot"] for row in steady)
         best = [row["policy"] for row in steady if seconds(row["tpot"]) == seconds(least)]
-        fastest = f"{listed([*map(_named, best)])} {'is' if len(best) == 1 else 'are'} fastest"
+        fastest = f"{listed([*map(named, best)])} {'is' if len(best) == 1 else 'are'} fastest"
         text = f"at {where} {'likewise' if fastest == last else fastest}, {seconds(least)} a token"
         plain = next((row for row in own if row["policy"] == "none"), None)
         if plain is not None and "none" not in best:
@@ -176,7 +177,7 @@ def _a_second(rate: float) -> str:
     return f"{rate:.3g} request{'' if rate == 1 else 's'}/s"
 
 
-def _named(policy: str) -> str:
+def named(policy: str) -> str:
     """Return a policy as a sentence names it."""
     return "plain decoding" if policy == "none" else policy
 
@@ -193,14 +194,14 @@ def _largest(loaded: Loaded, trial: Trial, notes: Sequence[str]) -> Answer:
 
     def page() -> tuple[str, str, Sequence[str]]:
         verdict = _carries_most(trial, rows) + _alike(rows)
-        return verdict, _table(rows, _LARGEST, _SPARE_LARGEST), notes
+        return verdict, table_of(rows, _LARGEST, _SPARE_LARGEST), notes
 
-    return _answer(
+    return framed(
         study,
         in_words(loaded.assumed),
-        [*map(str, (*study.notes, *_beyond_graphs(study, tried)))],
+        [*map(str, (*study.notes, *graph_notes(study, tried)))],
         page,
-        said={"units": _units({**rows[0], **tried[0]}), "rows": rows, "rates_tried": tried},
+        said={"units": units_of({**rows[0], **tried[0]}), "rows": rows, "rates_tried": tried},
         rows=lambda: tried,
         figure="capacity",
     )
@@ -225,7 +226,7 @@ def _alike(rows: list[Row]) -> str:
     best = _best(rows)
     low, others = best["simulated_low"], (row for row in rows if row is not best)
     names = listed([r["policy"] for r in others if low and (r["simulated_high"] or 0) >= low])
-    name = _named(best["policy"])
+    name = named(best["policy"])
     return f" Runs with other requests do not tell {name} and {names} apart." if names else ""
 
 
@@ -235,7 +236,7 @@ def _carries_most(trial: Trial, rows: list[Row]) -> str:
     best = _best(rows)
     ends = best["predicted_low"], best["predicted_high"]
     sure = "" if None in ends else " (80 % interval {:.3g} to {:.3g})".format(*ends)
-    text = f"Within {within_targets(trial.targets)}, {_named(best['policy'])} carries most:"
+    text = f"Within {within_targets(trial.targets)}, {named(best['policy'])} carries most:"
     text += f" {best['capacity']:.3g} requests/s{sure}"
     if plain is None or best is plain:
         others = [f"{row['policy']} {row['capacity']:.3g}" for row in rows if row is not best]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from specmodel.show.plots.curves import (
         active_experts as active_experts,
         closed_loop as closed_loop,
+        drain as drain,
         load as load,
         pareto as pareto,
         predicted_against_measured as predicted_against_measured,

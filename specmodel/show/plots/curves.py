@@ -232,3 +232,36 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         handles.append(Line2D([], [], color="black", ls=":", linewidth=0.8, label="target"))
     style.legend_above(times, handles=handles)
     return axes
+
+
+def drain(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
+    """Draw the share of time at each number of running requests, and how they become fewer.
+
+    Parameters
+    ----------
+    table
+        As ``specmodel load --drain --csv`` prints it: policy, makespan, and share_at_1, last_at_1,
+        share_at_2 and so on; at most six policies.
+    axes
+        Two, over requests and over time.
+    """
+    sizes = [int(n.removeprefix("last_at_")) for n in map(str, table) if n.startswith("last_at_")]
+    columns = [f"{kind}_at_{size}" for kind in ("share", "last") for size in sizes]
+    rows = frames.checked(table, ("makespan", *columns), ("policy",), may_lack=columns)
+    frames.need_positive(rows, "makespan")
+    frames.need_distinct(rows, ["policy"])
+    frames.need_at_most(style.MOST_LINES, len(rows), "policies")
+    shares, times = axes
+    for i, (_, row) in enumerate(rows.iterrows()):
+        line = style.series(i, label=style.shortened(str(row["policy"]), 30))
+        shares.plot(sizes, row[[f"share_at_{size}" for size in sizes]].fillna(0.0), **line)
+        times.plot(row[[f"last_at_{size}" for size in sizes]], sizes, **line)
+    style.counts_axis(shares, sizes, "running requests, from")
+    shares.set(ylabel="share of time (%)", ylim=(0, None))
+    style.in_percent(shares.yaxis)
+    times.set(yscale="log", xlim=(0, None), xlabel="last time with so many (s)")
+    times.set_ylabel("running requests")
+    style.si_axis(times.yaxis)
+    times.locator_params(axis="x", nbins=4)
+    style.legend_above(shares)
+    return axes

@@ -68,6 +68,7 @@ KINDS = {
         Kind(curves.pareto, 2.4),
         Kind(curves.load, 4.2, panels=3),
         Kind(rows.capacity, 0.8, 0.3),
+        Kind(curves.drain, 3.8, panels=2),
     )
 }
 """Kinds of figures by the names of the functions that draw them."""

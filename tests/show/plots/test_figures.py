@@ -156,6 +156,17 @@ def carried(policies: list[str], rates: list[float]) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"predicted_low": float, "predicted_high": float})
 
 
+def drained(policies: list[str], sizes: list[int]) -> pd.DataFrame:
+    """What is found of drains in which more and more run, in ever less of the time."""
+    rows = [
+        {"policy": name, "makespan": 10.0 + i}
+        | {f"share_at_{size}": 1 / len(sizes) for size in sizes}
+        | {f"last_at_{size}": (10.0 + i) / size for size in sizes}
+        for i, name in enumerate(policies)
+    ]
+    return pd.DataFrame(rows)
+
+
 def parts_of_passes(sizes: list[int], changes: dict[str, object]) -> pd.DataFrame:
     return pass_components(points(sizes, [3], **changes))
 
@@ -234,6 +245,8 @@ def cases() -> Iterator[tuple[str, str, object]]:
     ):
         yield "load", name, partial(carried, policies, rates)
         yield "capacity", name, partial(carried, policies, rates)
+        sizes = [2**n for n in range(3 * len(policies))]
+        yield "drain", name, partial(drained, policies, sizes)
     for name, sizes in (("one point", [1]), ("many", [1, 8, 64, 512])):
         yield "pareto", name, partial(fronts, sizes)
     yield "closed_loop", "six lengths", lambda: loop([1, 3, 8], range(1, 7))

@@ -1,0 +1,250 @@
+"""How a fixed set of requests runs down, in closed form: running requests advance together.
+
+On the axis of token time each running request makes one token a unit, whatever steps take, so that
+who runs with whom follows from lengths alone: first come first served, in as many slots as the
+scheduler and memory have. A unit takes a step over its tokens, at the draft length, requests and
+mean context then; prompts add theirs. How lucky a request is with its drafts spreads its end as a
+normal law, of which each request gets a quantile; that luck of one slows others is left out, and
+blocks of memory are taken as if they could be divided.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.units import FloatArray
+from specmodel.serving.policies import survival
+from specmodel.serving.requests import Requests
+from specmodel.serving.run import Service
+from specmodel.serving.state import BY_BATCH
+
+_LUCKS = 16
+"""Quantiles of luck that are taken of each request [-]."""
+_ALIKE = 1e-6
+"""Requests whose ends are no farther apart end with the same step [token]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Course:
+    """What came of the requests of a server.
+
+    Parameters
+    ----------
+    begun, first, done
+        When each was first scheduled, and made its first and last token [s].
+    """
+
+    begun: FloatArray
+    first: FloatArray
+    done: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Timeline:
+    """Spans of token time in which the same requests run.
+
+    Parameters
+    ----------
+    tokens, running, context
+        How long each is [token], its requests [request], and their mean context [token].
+    prefills
+        Span in which prompts were taken in, their tokens, and entries that one sees [token].
+    begun, first, done
+        Span that each request was admitted before, began to decode before, and ended before [-].
+    """
+
+    tokens: FloatArray
+    running: NDArray[np.int64]
+    context: FloatArray
+    prefills: FloatArray
+    begun: NDArray[np.int64]
+    first: NDArray[np.int64]
+    done: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pace:
+    """Steps by draft length: tokens, their variance over the mean, and those beyond the last one.
+
+    `lengths` are draft lengths by running requests, from 0 to the most [token].
+    """
+
+    lengths: NDArray[np.int64]
+    tokens: FloatArray
+    spread: FloatArray
+    beyond: FloatArray
+
+
+def pace_of(service: Service, acceptance: Acceptance, length: int | None = None) -> Pace:
+    """Return what a policy, or one draft length in its place, makes of steps."""
+    most = min(service.limits.max_running, service.times.max_requests)
+    by_batch = np.array(service.drafts.by_batch if length is None else [length])
+    lengths = by_batch[np.minimum(np.arange(most + 1), len(by_batch) - 1)]
+    chances = survival(acceptance, int(lengths.max()))
+    mean = 1 + chances.sum(axis=1)
+    square = 1 + (chances * (2 * np.arange(chances.shape[1]) + 3)).sum(axis=1)
+    spread, beyond = square / mean - mean, (square / mean - 1) / 2
+    return Pace(lengths=lengths, tokens=mean, spread=spread, beyond=beyond)
+
+
+class _Slots:
+    """A server's slots and memory on the axis of token time."""
+
+    def __init__(self, service: Service, asked: dict[str, list[float]], pace: Pace) -> None:
+        self.limits, self.pace = service.limits, pace
+        self.prompts, self.cached, self.need = asked["prompts"], asked["cached"], asked["need"]
+        count = len(self.need)
+        self.waiting, self.ends = deque(range(count)), list[tuple[float, int, int]]()
+        self.order, self.entry = list[tuple[int, int]](), [0] * count
+        self.pending, self.now, self.gate, self.hold = list[int](), 0.0, 0.0, 0.0
+        self.free, self.running, self.context = float(self.limits.blocks), 0, 0.0
+        self.made, self.since, self.entries = [0.0] * count, [0.0] * count, 0
+        self.spans, self.prefills = list[tuple[float, int, float]](), list[tuple[float, ...]]()
+        self.begun, self.first, self.done = [-1] * count, [-1] * count, [0] * count
+
+    def held(self, i: int) -> float:
+        """Return the blocks of a request with what it has made [-]."""
+        limits = self.limits
+        entries = self.prompts[i] + self.made[i] + limits.reserved_tokens
+        return max(entries / limits.block_size + 0.5, 1.0) + limits.fixed_blocks
+
+    def admit(self) -> None:
+        """Take in prompts that fit into a step and into memory; they decode from the next on."""
+        while self.ends and self.entry[self.ends[0][2]] != self.ends[0][1]:
+            heappop(self.ends)  # of one that was preempted
+        others_end = bool(self.ends) and self.ends[0][0] < self.now + _ALIKE
+        if self.pending or others_end or (self.now < self.hold and self.running):
+            return
+        length = int(self.pace.lengths[self.running])
+        room = max(self.limits.token_budget - self.running * (length + 1), 1)
+        taken = seen = 0.0
+        while self.waiting and taken < room:
+            i = self.waiting[0]
+            busy = self.running + len(self.pending)
+            if busy == len(self.pace.lengths) - 1 or (busy and self.held(i) > self.free):
+                break
+            self.pending.append(self.waiting.popleft())
+            self.free -= self.held(i)
+            cached = 0.0 if self.made[i] else self.cached[i]
+            chunk = self.prompts[i] + self.made[i] - cached
+            taken, seen = taken + chunk, seen + chunk * (cached + (chunk + 1) / 2)
+            if self.begun[i] < 0:
+                self.begun[i] = len(self.spans)
+        if self.pending:
+            self.gate = self.now + self.pace.tokens[length] * max(taken / room, 1.0)
+            self.prefills.append((len(self.spans), taken, seen / taken, room))
+
+    def step(self) -> None:
+        """Go on to what comes next: a prompt is taken in, a request ends, or memory is full."""
+        end = self.ends[0][0] if self.ends else np.inf
+        gate = self.gate if self.pending else np.inf
+        blocks = self.free * self.limits.block_size
+        full = self.now + max(blocks, 0.0) / self.running if self.running > 1 else np.inf
+        then = min(end, gate, full)
+        made = then - self.now
+        context = (self.context / self.running + made / 2) if self.running else 0.0
+        self.spans.append((made, self.running, context))
+        self.free -= self.running * made / self.limits.block_size
+        self.context += self.running * made
+        self.now = then
+        if end <= then + _ALIKE:
+            self.leave(heappop(self.ends)[2], is_done=True)
+        elif then == gate:
+            self.begin()
+        else:
+            while self.entry[self.order[-1][1]] != self.order[-1][0]:
+                self.order.pop()  # of one that ended
+            self.leave(self.order.pop()[1], is_done=False)
+
+    def begin(self) -> None:
+        """Let requests whose prompts were taken in decode."""
+        for i in self.pending:
+            self.entries += 1
+            self.entry[i], self.since[i] = self.entries, self.now
+            self.order.append((self.entries, i))
+            heappush(self.ends, (self.now + self.need[i] - self.made[i], self.entries, i))
+            self.context += self.prompts[i] + self.made[i]
+            if self.first[i] < 0:
+                self.first[i] = len(self.spans)
+        self.running += len(self.pending)
+        self.pending.clear()
+
+    def leave(self, i: int, *, is_done: bool) -> None:
+        """Let a request end, or wait to be computed anew."""
+        self.made[i] += self.now - self.since[i]
+        self.running, self.entry[i] = self.running - 1, 0
+        self.context -= self.prompts[i] + self.made[i]
+        self.free += self.held(i)
+        if is_done:
+            self.done[i] = len(self.spans)
+        else:
+            self.waiting.appendleft(i)
+            self.hold = self.now + self.pace.tokens[self.pace.lengths[self.running]]
+
+
+def timeline(service: Service, requests: Requests, need: FloatArray, pace: Pace) -> Timeline:
+    """Return who runs with whom, where requests need so many tokens after the first [token]."""
+    cached = service.cached_tokens(requests)
+    asked = {"prompts": requests.prompt_tokens, "cached": cached, "need": need}
+    slots = _Slots(service, {name: values.tolist() for name, values in asked.items()}, pace)
+    while slots.waiting or slots.running or slots.pending:
+        slots.admit()
+        slots.step()
+    tokens, running, context = np.array(slots.spans).T
+    found = {"tokens": tokens, "running": running.astype(np.int64), "context": context}
+    found |= {n: np.array(getattr(slots, n)) for n in ("prefills", "begun", "first", "done")}
+    return Timeline(**found)
+
+
+def span_times(service: Service, line: Timeline, pace: Pace) -> FloatArray:
+    """Return how long spans take, by the draft lengths of a pace at their requests [s]."""
+    lengths, found = pace.lengths[line.running], np.zeros(len(line.tokens))
+    for k in np.unique(lengths):
+        own = (lengths == k) & (line.running > 0)
+        step = service.times.step_time(int(k), line.running[own], line.context[own])
+        found[own] = line.tokens[own] * step / pace.tokens[k]
+    span, taken, seen, room = line.prefills.T
+    at = span.astype(np.int64)
+    for k in np.unique(lengths[at]):
+        own = lengths[at] == k
+        part = np.minimum(taken, room)[own]
+        added = service.times.prompt_time(int(k), line.running[at[own]], part, seen[own])
+        found[at[own]] += added * taken[own] / part
+    return found
+
+
+def course(service: Service, requests: Requests, acceptance: Acceptance) -> Course | None:
+    """Return when requests that are all there at once are done; None where the policy learns."""
+    if service.drafts.kind != BY_BATCH or service.prefill is not None:
+        return None
+    pace, need = pace_of(service, acceptance), np.asarray(requests.output_tokens - 1.0)
+    line = timeline(service, requests, need, pace)
+    if pace.lengths.any():
+        line = timeline(service, requests, _by_luck(line, need, pace), pace)
+    ends = np.concatenate([[0.0], np.cumsum(span_times(service, line, pace))])
+    return Course(begun=ends[line.begun], first=ends[line.first], done=ends[line.done])
+
+
+def _by_luck(line: Timeline, need: FloatArray, pace: Pace) -> FloatArray:
+    """Return tokens that requests need, as if all advanced alike but some had farther to go.
+
+    Quantiles of all requests' ends together are given to them in the order of their own draws.
+    """
+    from scipy.special import ndtri
+
+    lengths = pace.lengths[line.running]
+    spread = np.concatenate([[0.0], np.cumsum(line.tokens * pace.spread[lengths])])
+    deviation = np.sqrt(spread[line.done] - spread[line.first])
+    place = (np.random.default_rng(0).permutation(len(need)) + 0.5) / len(need)
+    lucks = ndtri((np.arange(_LUCKS) + place[:, None]) / _LUCKS)
+    every = np.sort((need[:, None] + deviation[:, None] * lucks).ravel()).reshape(-1, _LUCKS)
+    found = np.empty_like(need)
+    middle = every[:, _LUCKS // 2 - 1 : _LUCKS // 2 + 1].mean(axis=1)
+    found[np.argsort(need + deviation * ndtri(place), kind="stable")] = middle
+    last = lengths[np.maximum(line.done - 1, 0)]
+    steps = np.rint((found + pace.beyond[last]) / pace.tokens[last])
+    return np.where(need > 0, np.maximum(steps, 1.0) * pace.tokens[last], 0.0)
