@@ -43,7 +43,7 @@ class Viewed:
 def wrap(text: str, indent: str = "") -> str:
     """Return a paragraph wrapped to the columns of the screen, its later lines indented.
 
-    It is broken at no \xa0, which becomes a space.
+    It is not broken at no-break spaces, which become spaces.
     """
     lines = textwrap.fill(
         text,
