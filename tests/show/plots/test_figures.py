@@ -246,8 +246,7 @@ def cases() -> Iterator[tuple[str, str, object]]:
         yield "load", name, partial(carried, policies, rates)
         yield "capacity", name, partial(carried, policies, rates)
         yield "drain", name, partial(drained, policies, [2**n for n in range(3 * len(policies))])
-    yield "pareto", "one point", partial(fronts, [1])
-    yield "pareto", "many", partial(fronts, [1, 8, 64, 512])
+    yield from (("pareto", f"{len(n)} sizes", partial(fronts, n)) for n in ([1], [1, 8, 64, 512]))
     yield "closed_loop", "six lengths", lambda: loop([1, 3, 8], range(1, 7))
 
 
