@@ -64,6 +64,8 @@ _TABLES = {
     "carried.csv": "policy,request_rate,tpot_p90,ttft_p90,goodput,capacity,simulated_low,"
     "simulated_high,predicted_low,predicted_high\nnone,1,0.01,0.1,1,1.5,1.4,1.6,1,2\n"
     "none,2,0.02,0.2,0.4,1.5,1.4,1.6,1,2\nfixed:3,1,0.01,0.1,1,4,3.9,4.2,3,5\n",
+    "drained.csv": "policy,makespan,share_at_0,share_at_1,share_at_2,last_at_1,last_at_2\n"
+    "none,9.5,0.1,0.3,0.6,9.5,4.5\nfixed:3,5,0,0.2,0.8,5,2.5\n",
     "looped.csv": "batch_size,draft_length,measured,predicted,spread\n1,1,0.7,0.69,0.02\n"
     "4,1,0.8,0.82,\n",
     "measured.csv": "engine,draft_length,tokens_per_step,concurrency,step_ms,step_batch,"

@@ -90,6 +90,8 @@ BASES = [
     f"load {WHERE} {RATE} --request-rate 1 --requests 20 --prompt-length 1 --output-length 1",
     f"load {WHERE} {RATE} --tpot-target 30ms --requests 20 --arrivals gamma:20 --attainment 0.95"
     " --policy none --replications 3 --workload code",
+    f"load {WHERE} {RATE} --drain 6 --samples 2 --servers 2 --finished 0.9 --prompt-length 9"
+    " --output-length lognormal:20:1 --policy none,below:4:2 --gpu-hour-price 2",
     f"predict {WHERE} {RATE} {SMALL} --set target.num_layers=4000 --force",
     f"predict qwen3-30b-a3b rtx_4090 --tensor-parallel 1 --drafter eagle3 --engine sglang-v1 {RATE}"
     " --context-length 0 --batch-size 1,7,54 --draft-length 1 --interval --csv",
@@ -152,6 +154,7 @@ BASES = [
             ("policies", "replayed"),
             ("load", "carried"),
             ("capacity", "carried"),
+            ("drain", "drained"),
             ("predicted-against-measured", "judged"),
             ("closed-loop", "looped"),
             ("timeline", "steps"),

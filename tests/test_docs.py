@@ -96,7 +96,7 @@ def test_the_readme_is_short_and_names_pages_that_are_there():
 
 
 def test_the_guide_has_thirteen_questions_that_open_with_what_why_and_cost():
-    assert len(GUIDE) == 13
+    assert len(GUIDE) == 14
     for page in GUIDE:
         title, _, first, *_ = (text := page.read_text(encoding="utf-8")).splitlines()
         assert title.startswith("# ")

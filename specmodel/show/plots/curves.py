@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specmodel.base.ranges import whole_of
 from specmodel.prediction.table import seconds
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import COLOURS, Style
@@ -245,7 +246,8 @@ def drain(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     axes
         Two, over requests and over time.
     """
-    sizes = [int(n.removeprefix("last_at_")) for n in map(str, table) if n.startswith("last_at_")]
+    found = [name.partition("last_at_")[2] for name in map(str, table)]
+    sizes = [size for text in found if (size := whole_of(text))] or [1]
     columns = [f"{kind}_at_{size}" for kind in ("share", "last") for size in sizes]
     rows = frames.checked(table, ("makespan", *columns), ("policy",), may_lack=columns)
     frames.need_positive(rows, "makespan")
