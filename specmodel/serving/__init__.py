@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from specmodel.serving.compared import compare as compare
     from specmodel.serving.limits import Scheduler as Scheduler
     from specmodel.serving.outcome import Run as Run
+    from specmodel.serving.recorded import read_requests as read_requests
     from specmodel.serving.requests import (
         Arrivals as Arrivals,
         Lengths as Lengths,
         Requests as Requests,
         draw_requests as draw_requests,
-        read_requests as read_requests,
     )
     from specmodel.serving.run import Service as Service, prepare as prepare
     from specmodel.serving.scheduled import schedule as schedule

@@ -30,13 +30,13 @@ from specmodel.replay.sampling import TRACE, stream
 from specmodel.replay.traces import Trace, join_traces, sample_trace
 from specmodel.serving.capacity import Targets
 from specmodel.serving.carried import check_alone, check_costs, largest_rates
+from specmodel.serving.recorded import read_requests
 from specmodel.serving.requests import (
     MOST_REQUESTS,
     MOST_VARIATION,
     Arrivals,
     Lengths,
     Requests,
-    read_requests,
     workload,
 )
 from specmodel.serving.run import has_numba
@@ -50,10 +50,12 @@ FOR_LARGEST = "a target with it, and no rates or users, as it is for the largest
 OF_LOADS = (
     *("request_rate", "users", "arrivals", "workload", "requests", "seed", "policy"),
     *("policy_state", "trace", "prefill", "prefix_hit_rate", "tpot_target", "ttft_target"),
+    *("time_window", "shared_prefix", "acceptance_spread"),
     *("gpu_hour_price", *LIMITS, *OF_SEARCH),
 )
 """Arguments of a question of load beside those of a case."""
 
+_OF_STUDY = ("prefix_hit_rate", "shared_prefix", "acceptance_spread")
 _USUAL = 3
 """Draft length that is compared where none is given, and the longest with a trace [token]."""
 _TTFT, _SHARE = 1.0, 0.9
@@ -209,7 +211,7 @@ def _study(
     typed, seed, acceptance = asked.get("max_draft_length"), asked.get("seed", 0), None
     assumed, trace = {**case.assumed}, _trace(asked.get("trace"), seed)
     if trace is not None:
-        refuse_given(asked, ACCEPTANCE, "no --trace")
+        refuse_given(asked, (*ACCEPTANCE, "acceptance_spread"), "no --trace")
         longest = max(typed or _USUAL, longest) if drafts else longest
     elif drafts:
         are_open = (n != "none" and not _number_of("fixed", n) for n in policies)
@@ -220,16 +222,19 @@ def _study(
         acceptance = case.known_acceptance
         assumed |= {"acceptance": acceptance.source} if acceptance.source else {}
     lengths, told = _lengths(asked, is_drawn=is_drawn)
+    if given(asked, ("shared_prefix",)):
+        refuse_given(asked, ("prefix_hit_rate",), "none beside --shared-prefix")
     study = Study(
         deployment=case.deployment,
         acceptance=acceptance,
         max_draft_length=longest,
         lengths=lengths,
-        num_requests=asked.get("requests", 2000),
+        is_redrawn=isinstance(lengths, Requests) and "workload" in told,
+        num_requests=asked.get("requests", getattr(lengths, "count", 2000)),
         limits=tuple(given(asked, LIMITS).items()),
         trace=trace,
         prefill_servers=_servers(asked.get("prefill")),
-        **given(asked, ("seed", "policy_state", "prefix_hit_rate")),
+        **given(asked, ("seed", "policy_state", *_OF_STUDY)),
     )
     return study, assumed | told | {"scheduling": "as vLLM 0.33"}
 
@@ -287,13 +292,36 @@ def _lengths(
         plain_points(1, None, *both)  # refuses what is no length, or lacks
         prompt, output = (int(n or 0) for n in both)
         return Lengths(prompt_tokens=prompt, output_tokens=output, longest=max(prompt, output)), {}
+    if isinstance(name, str | Path) and Path(name).suffix:
+        return _recorded(str(name), asked, is_drawn=is_drawn)
+    refuse_given(asked, ("time_window",), "a file of recorded requests with it")
     if isinstance(name, Lengths | Requests):
         return name, {}
-    if name is not None and Path(name).suffix:
-        alone = () if is_drawn else ("requests", "arrivals")
-        refuse_given(asked, alone, "none, as the file has them")
-        return read_requests(name), {}
     return workload(name or "chat"), {} if name else {"workload": "chat"}
+
+
+def _recorded(
+    name: str, asked: Mapping[str, Any], *, is_drawn: bool
+) -> tuple[Lengths | Requests, dict[str, Any]]:
+    """Return what a file recorded, to be drawn from where a law or a number is asked for."""
+    told, file = dict[str, Any](), name.removeprefix("lognormal:")
+    found = read_requests(file, asked.get("time_window"))
+    if file != name:
+        law = Lengths.fitted(found)
+        told["workload"] = (
+            f"log-normal as in the file: prompts of {law.prompt_tokens:.0f} tokens (spread"
+            f" {law.prompt_spread:.2f}), outputs of {law.output_tokens:.0f}"
+            f" ({law.output_spread:.2f}), correlation {law.correlation:.2f}"
+        )
+        return law, told
+    if found.cached_tokens is not None:
+        alone = ("prefix_hit_rate", "shared_prefix")
+        refuse_given(asked, alone, "none, as hash_ids of the file tell what is cached")
+        told["prefix_hit_rate"] = "all leading blocks (hash_ids) that came before"
+    if not is_drawn and given(asked, ("arrivals", "requests")):
+        told["workload"] = "pairs of lengths drawn from the file"
+        told |= {} if "arrivals" in asked else {"arrivals": "poisson"}
+    return found, told
 
 
 def _arrivals(asked: Mapping[str, Any], lengths: Lengths | Requests) -> list[Arrivals]:
