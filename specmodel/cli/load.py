@@ -53,9 +53,9 @@ _LARGEST: dict[str, tuple[Any, str]] = {
         "Runs of other requests at each rate that is tried.  [default: 5; 2 of 1000 without numba]",
     ),
 }
-_SPREAD = (
-    "By how much acceptance differs between requests: standard deviation of its logit, the mean of"
-    " tokens per step kept.  [default: 0]"
+_BY_REQUEST = (
+    "How much requests differ in what is accepted: standard deviation of the logit of a token's"
+    " acceptance, tokens per step in all kept; 0.5 is typical of tasks.  [default: 0]"
 )
 _SERVER: dict[str, tuple[Any, str]] = {
     "prompt_length": (int, "Tokens of every prompt, in place of the workload's."),
@@ -68,7 +68,7 @@ _SERVER: dict[str, tuple[Any, str]] = {
     "policy": ("LIST", _POLICIES),
     "policy_state": (["request", "server"], "Whose state policies have that keep one a request."),
     "trace": ("FILE|PRESET", "Recorded acceptance of requests (specmodel list presets)."),
-    "acceptance_spread": (float, _SPREAD),
+    "acceptance_by_request": (float, _BY_REQUEST),
     "max_running": (int, "Most running requests: max_num_seqs.  [default: vLLM's for the GPU]"),
     "token_budget": (int, "Most tokens of a step: max_num_batched_tokens.  [default: vLLM's]"),
     "prefill": (

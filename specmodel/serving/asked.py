@@ -50,12 +50,12 @@ FOR_LARGEST = "a target with it, and no rates or users, as it is for the largest
 OF_LOADS = (
     *("request_rate", "users", "arrivals", "workload", "requests", "seed", "policy"),
     *("policy_state", "trace", "prefill", "prefix_hit_rate", "tpot_target", "ttft_target"),
-    *("time_window", "shared_prefix", "acceptance_spread"),
+    *("time_window", "shared_prefix", "acceptance_by_request"),
     *("gpu_hour_price", *LIMITS, *OF_SEARCH),
 )
 """Arguments of a question of load beside those of a case."""
 
-_OF_STUDY = ("prefix_hit_rate", "shared_prefix", "acceptance_spread")
+_OF_STUDY = ("prefix_hit_rate", "shared_prefix", "acceptance_by_request")
 _USUAL = 3
 """Draft length that is compared where none is given, and the longest with a trace [token]."""
 _TTFT, _SHARE = 1.0, 0.9
@@ -211,7 +211,7 @@ def _study(
     typed, seed, acceptance = asked.get("max_draft_length"), asked.get("seed", 0), None
     assumed, trace = {**case.assumed}, _trace(asked.get("trace"), seed)
     if trace is not None:
-        refuse_given(asked, (*ACCEPTANCE, "acceptance_spread"), "no --trace")
+        refuse_given(asked, (*ACCEPTANCE, "acceptance_by_request"), "no --trace")
         longest = max(typed or _USUAL, longest) if drafts else longest
     elif drafts:
         are_open = (n != "none" and not _number_of("fixed", n) for n in policies)

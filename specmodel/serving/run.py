@@ -49,7 +49,7 @@ class Service:
         What decides draft lengths, and how drafts fare: at random by position, or as recorded.
     by_context
         The acceptance from contexts on, which rise, where it differs by context [token].
-    acceptance_spread
+    acceptance_by_request
         By how much acceptance differs between requests, as `spread_survival` takes it [-].
     prefix_hit_rate, shared_prefix
         Share of every prompt that is found in the prefix cache [-], or the tokens with which all
@@ -63,7 +63,7 @@ class Service:
     drafts: Drafting = field(default_factory=no_drafts)
     acceptance: Acceptance | Trace | None = None
     by_context: Mapping[float, Acceptance] = field(default_factory=dict)
-    acceptance_spread: float = 0.0
+    acceptance_by_request: float = 0.0
     prefix_hit_rate: float = 0.0
     shared_prefix: int = 0
     prefill: DisaggregatedPrefill | None = None
@@ -71,7 +71,7 @@ class Service:
     def __post_init__(self) -> None:
         check("prefix_hit_rate", self.prefix_hit_rate, minimum=0, maximum=1)
         check("shared_prefix", self.shared_prefix, minimum=0, maximum=LONGEST, whole=True)
-        check("acceptance_spread", self.acceptance_spread, minimum=0, maximum=5)
+        check("acceptance_by_request", self.acceptance_by_request, minimum=0, maximum=5)
         if self.drafts.max_draft_length > self.times.max_draft_length:
             expected = f"at most {self.times.max_draft_length}, the longest draft with a time"
             raise InputError("draft_length", self.drafts.max_draft_length, expected)
@@ -175,7 +175,7 @@ class Service:
             raise InputError("acceptance", None, "how often drafted tokens are accepted")
         every = [self.acceptance, *self.by_context.values()] if self.acceptance else []
         chances = np.array([survival(each, longest) for each in every] or [np.zeros((1, 1))])
-        by_class = spread_survival(chances, self.acceptance_spread)
+        by_class = spread_survival(chances, self.acceptance_by_request)
         levels = np.rint(by_class * 2**32).astype(np.int64)
         contexts = np.rint([*self.by_context]).astype(np.int64)
         return Outcomes(

@@ -54,7 +54,7 @@ class Study:
         "server" for policies that keep a state for each request: all share one.
     trace
         Recorded acceptance in place of chances by position; closed forms then take its means.
-    acceptance_spread
+    acceptance_by_request
         Standard deviation between requests of the logit of acceptance [-].
     prefix_hit_rate, shared_prefix
         What is found in the prefix cache, as `Service` takes it [-] [token].
@@ -72,7 +72,7 @@ class Study:
     limits: tuple[tuple[str, Any], ...] = ()
     policy_state: str = "request"
     trace: Trace | None = None
-    acceptance_spread: float = 0.0
+    acceptance_by_request: float = 0.0
     prefix_hit_rate: float = 0.0
     shared_prefix: int = 0
     prefill_servers: int = 0
@@ -190,7 +190,7 @@ class Study:
             drafts=drafts,
             acceptance=self.trace or self.accepted,
             by_context=self.by_context,
-            acceptance_spread=self.acceptance_spread,
+            acceptance_by_request=self.acceptance_by_request,
             prefix_hit_rate=self.prefix_hit_rate,
             shared_prefix=self.shared_prefix,
             prefill=prefill,

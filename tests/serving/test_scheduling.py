@@ -74,7 +74,7 @@ def cases(draw: st.DrawFn) -> tuple[Requests, Service]:
         drafts = drafting(
             name, times=times, acceptance=ACCEPTED, max_draft_length=longest, context=50.0
         )
-    how = {"drafts": drafts, "acceptance_spread": draw(st.sampled_from([0.0, 1.0]))}
+    how = {"drafts": drafts, "acceptance_by_request": draw(st.sampled_from([0.0, 1.0]))}
     return requests, Service(times=times, limits=limits, acceptance=ACCEPTED, **how)
 
 
@@ -136,7 +136,7 @@ def test_numba_gives_the_same_event_by_event(policy: str, blocks: int) -> None:
         drafts=drafting(policy, times=times, **options),
         acceptance=ACCEPTED,
         by_context={0: ACCEPTED, 100: Acceptance(acceptance_rate=0.3)},
-        acceptance_spread=0.5,
+        acceptance_by_request=0.5,
     )
     slow, fast = (ran(requests, service, compiled=compiled) for compiled in (False, True))
     names = ("started", "first", "last", "drafted_tokens", "accepted_tokens", "intervals", "log")
@@ -243,7 +243,7 @@ def test_requests_differ_by_the_spread_and_together_fare_as_without() -> None:
         drafts=fixed(3),
         acceptance=ACCEPTED,
     )
-    alike, spread = (ran(requests, replace(service, acceptance_spread=sd)) for sd in (0.0, 1.0))
+    alike, spread = (ran(requests, replace(service, acceptance_by_request=sd)) for sd in (0.0, 1.0))
     assert spread.tokens_per_step == pytest.approx(alike.tokens_per_step, rel=0.02)
     assert spread.mean_tpot == pytest.approx(alike.mean_tpot, rel=0.03)
     rates = [np.std(run.accepted_tokens / run.drafted_tokens) for run in (alike, spread)]
