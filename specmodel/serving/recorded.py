@@ -15,13 +15,15 @@ from specmodel.base.notes import Note
 from specmodel.base.tables import MOST_BYTES, as_numbers, numbers, read_table
 from specmodel.base.units import FloatArray, parse_seconds
 from specmodel.replay.traces.files import json_lines
-from specmodel.serving.requests import LONGEST, MOST_REQUESTS, Requests
+from specmodel.serving.requests import LONGEST, MOST_REQUESTS, Requests, Whole
 
 _CACHED, _PHASE = "hash_ids", "metadata.benchmark_phase"
 _BLOCK = 512
 """Tokens of a block that Mooncake's hash_ids name [token]."""
 _LATEST = 1e19
 """Largest time that a file may have, in its unit: nanoseconds since 1970 are above 1e18 [-]."""
+_HEAD = 100
+"""Lines of a file that tell its kind, of which the first may be of failed requests [-]."""
 _RARE, _LONG = 0.02, 1000.0
 """A rate below which whole times that go on for so long look like milliseconds [request/s] [-]."""
 
@@ -129,12 +131,8 @@ def read_requests(
         numbers(table, name, minimum=1, maximum=LONGEST, whole=True, argument=argument)
         for name in (form.prompt, form.output)
     )
-    order = np.argsort(times, kind="stable")
+    order = _in_order(times, form, argument)
     if (np.diff(order) < 0).any():
-        if not form.is_by_end:
-            row = int(np.argmax(np.diff(times) < 0)) + 1
-            expected = f"times that never fall, as in row {row} after {times[row - 1]:g} s"
-            raise InputError(f"{argument}.{form.time}", float(times[row]), expected)
         notes.append(Note("sorted_by_arrival", {"name": form.name}))
     times = times[order] - times[order[0]]
     kept = _inside(times, time_window, str(path), is_whole=is_whole)
@@ -160,7 +158,8 @@ def _table(path: Path, argument: str) -> tuple[pd.DataFrame, _Format]:
     if path.suffix not in (".csv", ".parquet"):
         raise InputError(argument, str(path), "a .csv, .parquet, .jsonl or .json file")
     table = read_table(path, (), argument, most=MOST_REQUESTS + 1)
-    return table, _format_of([*table], argument)
+    form = _format_of([*table], argument)
+    return table[[*form.columns]], form
 
 
 def _format_of(names: list[str], argument: str) -> _Format:
@@ -173,13 +172,14 @@ def _format_of(names: list[str], argument: str) -> _Format:
 def _from_lines(path: Path, argument: str) -> tuple[pd.DataFrame, _Format]:
     """Return requests of JSON lines, those of a warm-up left out, with what a cache holds."""
     lines = (record for _, record in json_lines(path, argument))
-    first = next(lines, None)
-    if not isinstance(first, dict):
+    head = [*islice(lines, _HEAD)]
+    if not head:
         raise InputError(argument, str(path), f"at least one request: {_EXPECTED}")
-    known = [name for form in FORMATS for name in form.columns if _at(first, name) is not None]
-    form = _format_of(known or [*first], argument)
-    names = [*form.columns, *([_CACHED] if _CACHED in first else [])]
-    records = _of_lines(chain([first], lines), names)
+    own = dict.fromkeys(name for record in head if isinstance(record, dict) for name in record)
+    told = [name for form in FORMATS for name in form.columns if any(_at(r, name) for r in head)]
+    form = _format_of([*own, *told], argument)
+    names = [*form.columns, *([_CACHED] if _CACHED in own else [])]
+    records = _of_lines(chain(head, lines), names)
     return pd.DataFrame(islice(records, MOST_REQUESTS + 1), columns=names), form
 
 
@@ -246,6 +246,16 @@ def _seconds(table: pd.DataFrame, form: _Format, argument: str) -> FloatArray:
         expected = "a date such as 2023-11-16 18:15:46.68"
         raise InputError(f"{argument}.{form.time}", culprit, expected)
     return np.asarray((dates - dates.min()).dt.total_seconds(), np.float64)
+
+
+def _in_order(times: FloatArray, form: _Format, argument: str) -> Whole:
+    """Return the places of requests in the order of arrival; refuse a file that should have it."""
+    falls = np.flatnonzero(np.diff(times) < 0)
+    if len(falls) and not form.is_by_end:
+        row = int(falls[0]) + 1
+        expected = f"times that never fall, as in row {row} after {times[row - 1]:g} s"
+        raise InputError(f"{argument}.{form.time}", float(times[row]), expected)
+    return np.argsort(times, kind="stable")
 
 
 def _inside(times: FloatArray, window: str | None, path: str, *, is_whole: bool) -> Any:

@@ -230,7 +230,7 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "borrowed": _borrowed,
     "exchange": lambda v: _EXCHANGES[v["exchange"]],
     "typical_all_reduce": _typical_all_reduce,
-    "failed_left_out": "{count:,} requests without an output token, which failed, are left out",
+    "failed_left_out": "requests without an output token, which failed, are left out: {count:,}",
     "sorted_by_arrival": "{name} writes requests in another order: sorted by their arrival",
     "perhaps_milliseconds": "arrival_time is taken in seconds, which makes {rate:.2g} requests/s:"
     " where it is in milliseconds, divide it by 1,000",
