@@ -208,7 +208,7 @@ def open_loads() -> None:
 
 
 def _open(deployment: Any, row: Any) -> Run:
-    """Return a run of a published load: lengths normal within bounds, arrivals as told."""
+    """Return a run of a published load: lengths normal within bounds, arrivals at random."""
     count, length = int(row["requests"]), int(row["draft_length"])
     random = np.random.default_rng(0)
     prompts, outputs = (
@@ -216,9 +216,8 @@ def _open(deployment: Any, row: Any) -> Run:
                 row[f"{n}_least"], row[f"{n}_most"]).astype(np.int64)
         for n in ("prompt", "output")
     )  # fmt: skip
-    times = (np.arange(count) + 1) / row["request_rate"]
-    if row["arrivals"] == "poisson":
-        times = Arrivals(request_rate=row["request_rate"]).times(count, 0)
+    times = Arrivals(request_rate=row["request_rate"]).times(count, 0)
+    times *= count / row["request_rate"] / times[-1]  # all of them within the stage
     requests = Requests(arrival_time=times, prompt_tokens=prompts, output_tokens=outputs)
     scheduler = replace(
         usual_scheduler(deployment, length),

@@ -33,11 +33,12 @@ def read_table(
     argument: str = ARGUMENT,
     *,
     comments: bool = True,
+    most: int | None = None,
 ) -> pd.DataFrame:
     """Return the unchecked rows of a CSV or Parquet file, which its suffix tells apart.
 
     `text_columns` are text even if they look like numbers, such as a version 1.10; with `comments`,
-    what follows a # in a CSV is one.
+    what follows a # in a CSV is one; `most` is how many rows are read, None for all.
     """
     path = Path(path)
     if path.suffix not in (".csv", ".parquet"):
@@ -45,9 +46,9 @@ def read_table(
     check_readable(path, argument, "CSV or Parquet")
     try:
         if path.suffix == ".parquet":
-            return _read_parquet(path, argument)
+            return _read_parquet(path, argument)[:most]
         with path.open("rb") as file:
-            return parse_csv(file, text_columns, str(path), argument, comments=comments)
+            return parse_csv(file, text_columns, str(path), argument, comments=comments, most=most)
     except ImportError:
         expected = f"CSV, or pyarrow to be installed: {install('datasets')}"
         raise InputError(argument, str(path), expected) from None
@@ -67,8 +68,9 @@ def parse_csv(
     argument: str = ARGUMENT,
     *,
     comments: bool = True,
+    most: int | None = None,
 ) -> pd.DataFrame:
-    """Return the table in a stream of CSV; errors say that `name` was given."""
+    """Return the table in a stream of CSV, cut to `most` rows; errors say that `name` was given."""
     kinds = dict.fromkeys(text_columns, str)
     try:
         if not stream.seekable():
@@ -76,7 +78,9 @@ def parse_csv(
         _check_header(stream, name, argument)
         stream.seek(0)
         mark = "#" if comments else None
-        return pd.read_csv(stream, comment=mark, dtype=kinds, low_memory=False, compression=None)
+        return pd.read_csv(
+            stream, comment=mark, dtype=kinds, low_memory=False, compression=None, nrows=most
+        )
     except InputError:
         raise
     except (ValueError, csv.Error) as error:

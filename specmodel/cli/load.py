@@ -38,8 +38,9 @@ _DRAINS: dict[str, tuple[Any, str]] = {
 _TRAFFIC: dict[str, tuple[Any, str]] = {
     "workload": (
         "NAME|FILE",
-        "Lengths: chat, code, summaries, math, or CSV of arrival_time, prompt_tokens,"
-        " output_tokens.  [default: chat]",
+        "Lengths: chat, code, summaries, math, lognormal:FILE, or a recording: CSV of arrival_time,"
+        " prompt_tokens, output_tokens; Azure's, BurstGPT's, Mooncake's; vLLM's --save-detailed,"
+        " AIPerf's records.  [default: chat]",
     ),
     "tpot_target": ("SECONDS", "Time per output token that a request should meet."),
     "ttft_target": ("SECONDS", "Time to the first token that a request should meet."),
@@ -59,16 +60,25 @@ _LARGEST: dict[str, tuple[Any, str]] = {
         "Runs of other requests at each rate that is tried.  [default: 5; 2 of 1000 without numba]",
     ),
 }
+_BY_REQUEST = (
+    "How much requests differ in what is accepted: standard deviation of the logit of a token's"
+    " acceptance, tokens per step in all kept; 0.5 is typical of tasks.  [default: 0]"
+)
 _SERVER: dict[str, tuple[Any, str]] = {
     "prompt_length": (
         "LENGTH",
         "Tokens of every prompt, in place of the workload's, or lognormal:MEAN:SPREAD.",
     ),
     "output_length": ("LENGTH", "Tokens of every output, likewise."),
-    "requests": (int, "Requests of a run.  [default: 2000]"),
+    "requests": (
+        int,
+        "Requests of a run; of a file, drawn from it.  [default: 2000; of a file, its own]",
+    ),
+    "time_window": ("FROM:TO", "Part of a recording: seconds since its first, or as 10m:1h."),
     "policy": ("LIST", _POLICIES),
     "policy_state": (["request", "server"], "Whose state policies have that keep one a request."),
     "trace": ("FILE|PRESET", "Recorded acceptance of requests (specmodel list presets)."),
+    "acceptance_by_request": (float, _BY_REQUEST),
     "max_running": (int, "Most running requests: max_num_seqs.  [default: vLLM's for the GPU]"),
     "token_budget": (int, "Most tokens of a step: max_num_batched_tokens.  [default: vLLM's]"),
     "prefill": (
@@ -76,6 +86,7 @@ _SERVER: dict[str, tuple[Any, str]] = {
         "together, or apart:N, N servers that prefill and hand on.  [default: together]",
     ),
     "prefix_hit_rate": (float, "Share of a prompt found in the prefix cache.  [default: 0]"),
+    "shared_prefix": (int, "Tokens that all prompts begin with, cached after the first request."),
 }
 _LONGEST = (
     "Longest draft of any policy.  [default: as far as acceptance is known or is drafted at once,"

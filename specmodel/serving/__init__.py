@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from specmodel.serving.drains import Drain as Drain, drained as drained
     from specmodel.serving.limits import Scheduler as Scheduler
     from specmodel.serving.outcome import Run as Run
+    from specmodel.serving.recorded import read_requests as read_requests
     from specmodel.serving.requests import (
         Arrivals as Arrivals,
         Lengths as Lengths,
         Requests as Requests,
         draw_requests as draw_requests,
-        read_requests as read_requests,
     )
     from specmodel.serving.run import Service as Service, prepare as prepare
     from specmodel.serving.scheduled import schedule as schedule

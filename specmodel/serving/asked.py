@@ -31,6 +31,7 @@ from specmodel.replay.traces import Trace, join_traces, sample_trace
 from specmodel.serving.capacity import Targets
 from specmodel.serving.carried import check_alone, check_costs, largest_rates
 from specmodel.serving.drains import Drain, drain_of, drained, usual_policies
+from specmodel.serving.recorded import read_requests
 from specmodel.serving.requests import (
     LONGEST,
     MOST_REQUESTS,
@@ -38,7 +39,6 @@ from specmodel.serving.requests import (
     Arrivals,
     Lengths,
     Requests,
-    read_requests,
     workload,
 )
 from specmodel.serving.run import has_numba
@@ -56,10 +56,12 @@ _OF_ARRIVALS = ("request_rate", "users", "arrivals", "requests", "tpot_target", 
 OF_LOADS = (
     *("request_rate", "users", "arrivals", "workload", "requests", "seed", "policy"),
     *("policy_state", "trace", "prefill", "prefix_hit_rate", "tpot_target", "ttft_target"),
+    *("time_window", "shared_prefix", "acceptance_by_request"),
     *("gpu_hour_price", *LIMITS, *OF_SEARCH, "drain", *OF_DRAINS),
 )
 """Arguments of a question of load beside those of a case."""
 
+_OF_STUDY = ("prefix_hit_rate", "shared_prefix", "acceptance_by_request")
 _USUAL = 3
 """Draft length that is compared where none is given, and the longest with a trace [token]."""
 _TTFT, _SHARE = 1.0, 0.9
@@ -232,7 +234,7 @@ def _study(
     typed, seed, acceptance = asked.get("max_draft_length"), asked.get("seed", 0), None
     assumed, trace = {**case.assumed}, _trace(asked.get("trace"), seed)
     if trace is not None:
-        refuse_given(asked, ACCEPTANCE, "no --trace")
+        refuse_given(asked, (*ACCEPTANCE, "acceptance_by_request"), "no --trace")
         longest = max(typed or _USUAL, longest) if drafts else longest
     elif drafts:
         are_open = (n != "none" and not _length_of(n) for n in policies)
@@ -244,16 +246,19 @@ def _study(
         assumed |= {"acceptance": acceptance.source} if acceptance.source else {}
     positions = case.deployment.target.max_positions
     lengths, told = _lengths(asked, positions, is_drawn=is_drawn)
+    if given(asked, ("shared_prefix",)):
+        refuse_given(asked, ("prefix_hit_rate",), "none beside --shared-prefix")
     study = Study(
         deployment=case.deployment,
         acceptance=acceptance,
         max_draft_length=longest,
         lengths=lengths,
-        num_requests=asked.get("requests", 2000),
+        is_redrawn=isinstance(lengths, Requests) and "workload" in told,
+        num_requests=asked.get("requests", getattr(lengths, "count", 2000)),
         limits=tuple(given(asked, LIMITS).items()),
         trace=trace,
         prefill_servers=_servers(asked.get("prefill")),
-        **given(asked, ("seed", "policy_state", "prefix_hit_rate")),
+        **given(asked, ("seed", "policy_state", *_OF_STUDY)),
     )
     return study, assumed | told | {"scheduling": "as vLLM 0.33"}
 
@@ -314,12 +319,11 @@ def _lengths(
     if typed:
         refuse_given(asked, ("workload",), "either a workload or lengths")
         return _typed_lengths(asked, positions), {}
+    if isinstance(name, str | Path) and Path(name).suffix:
+        return _recorded(str(name), asked, is_drawn=is_drawn)
+    refuse_given(asked, ("time_window",), "a file of recorded requests with it")
     if isinstance(name, Lengths | Requests):
         return name, {}
-    if name is not None and Path(name).suffix:
-        alone = () if is_drawn else ("requests", "arrivals")
-        refuse_given(asked, alone, "none, as the file has them")
-        return read_requests(name), {}
     return workload(name or "chat"), {} if name else {"workload": "chat"}
 
 
@@ -351,6 +355,30 @@ def _law_of(name: str, value: Any) -> tuple[float | None, float]:
         raise InputError(name, value, expected) from None
     check(name, spread, minimum=0, maximum=5)
     return round(float(check(name, mean, minimum=1, maximum=LONGEST))), spread
+
+
+def _recorded(
+    name: str, asked: Mapping[str, Any], *, is_drawn: bool
+) -> tuple[Lengths | Requests, dict[str, Any]]:
+    """Return what a file recorded, to be drawn from where a law or a number is asked for."""
+    told, file = dict[str, Any](), name.removeprefix("lognormal:")
+    found = read_requests(file, asked.get("time_window"))
+    if file != name:
+        law = Lengths.fitted(found)
+        told["workload"] = (
+            f"log-normal as in the file: prompts of {law.prompt_tokens:.0f} tokens (spread"
+            f" {law.prompt_spread:.2f}), outputs of {law.output_tokens:.0f}"
+            f" ({law.output_spread:.2f}), correlation {law.correlation:.2f}"
+        )
+        return law, told
+    if found.cached_tokens is not None:
+        alone = ("prefix_hit_rate", "shared_prefix")
+        refuse_given(asked, alone, "none, as hash_ids of the file tell what is cached")
+        told["prefix_hit_rate"] = "all leading blocks (hash_ids) that came before"
+    if not is_drawn and given(asked, ("arrivals", "requests")):
+        told["workload"] = "pairs of lengths drawn from the file"
+        told |= {} if "arrivals" in asked else {"arrivals": "poisson"}
+    return found, told
 
 
 def _arrivals(asked: Mapping[str, Any], lengths: Lengths | Requests) -> list[Arrivals]:

@@ -108,14 +108,16 @@ def load_curves(
     step, tokens = np.empty(limit), np.empty(limit)
     added = np.empty((_COUNTS[-1] + 1, limit))
     every = max(requests.count // _PROMPTS, 1)
-    prompts = requests.prompt_tokens[::every][:, None].astype(float)
+    cached = service.cached_tokens(requests)[::every][:, None]
+    prompts = (requests.prompt_tokens[::every][:, None] - cached).astype(float)
+    seen = cached + (prompts + 1) / 2
     for k in np.unique(lengths):
         own = lengths == k
         tokens[own] = float(acceptance.expected_tokens_per_step(k)) if acceptance and k else 1.0
         step[own] = times.step_time(int(k), sizes[own], context)
         others = np.maximum(sizes[own] - 1, 1)
-        added[:, own] = _added_by_count(times, int(k), others, prompts, limits.token_budget)
-    alone = times.prompt_time(int(lengths[0]), 0, prompts, (prompts + 1) / 2).mean()
+        added[:, own] = _added_by_count(times, int(k), others, prompts, seen, limits.token_budget)
+    alone = times.prompt_time(int(lengths[0]), 0, prompts, seen).mean()
     prompts_a_step = tokens * (sizes - 1) / output
     chances = _chances(prompts_a_step) if at_random else _one_by_one(prompts_a_step)
     by_others, square = (chances * added).sum(axis=0), (chances * added**2).sum(axis=0)
@@ -130,10 +132,15 @@ def load_curves(
 
 
 def _added_by_count(
-    times: TabulatedTimes, length: int, others: FloatArray, prompts: FloatArray, budget: float
+    times: TabulatedTimes,
+    length: int,
+    others: FloatArray,
+    prompts: FloatArray,
+    seen: FloatArray,
+    budget: float,
 ) -> FloatArray:
     """Return what so many prompts add to a step, by their count from 0 and requests beside [s]."""
-    seen, most = (prompts + 1) / 2, max(budget / prompts.mean(), 1.0)
+    most = max(budget / prompts.mean(), 1.0)
     counts = _COUNTS[: np.searchsorted(_COUNTS, most, "right")]
     found = [times.prompt_time(length, others, n * prompts, seen).mean(axis=0) for n in counts]
     every = np.arange(_COUNTS[-1] + 1.0)

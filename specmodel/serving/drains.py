@@ -108,23 +108,29 @@ class Drain:
         return max(int(np.ceil(self.finished * count - 1e-9)), 1)
 
     @cached_property
-    def parts(self) -> list[tuple[Requests, FloatArray]]:
-        """What each server is asked, and the share of each prompt that it finds in its cache."""
+    def parts(self) -> list[Requests]:
+        """What each server is asked, with what it finds of each prompt in its cache."""
         every = self.study.typical
-        place = np.arange(every.count)
-        hits = np.where(place % self.samples, 1.0, self.study.prefix_hit_rate)
+        place, prompts = np.arange(every.count), every.prompt_tokens
+        first = self.study.prefix_hit_rate * prompts + self.study.shared_prefix * (place > 0)
+        cached = np.where(place % self.samples, prompts, first.astype(np.int64))
         found = []
         for server in range(self.servers):
             own = place // self.samples % self.servers == server
-            lengths = {n: getattr(every, n)[own] for n in ("prompt_tokens", "output_tokens")}
-            found.append((Requests(arrival_time=np.zeros(own.sum()), **lengths), hits[own]))
+            found.append(
+                Requests(
+                    arrival_time=np.zeros(own.sum()),
+                    prompt_tokens=prompts[own],
+                    output_tokens=every.output_tokens[own],
+                    cached_tokens=cached[own],
+                )
+            )
         return found
 
     def services(self, policy: str) -> Iterator[tuple[Service, Requests]]:
         """Yield each server under a policy, and what it is asked."""
         service = self.study.service(policy)
-        for requests, hits in self.parts:
-            yield replace(service, prefix_hit_rate=hits), requests
+        yield from ((service, requests) for requests in self.parts)
 
     def simulated(self, policy: str, *, compiled: bool | None = None) -> list[Run]:
         """Return a run of each server under a policy, with luck of its own."""
@@ -148,7 +154,7 @@ class Drain:
         begun, first = (
             np.concatenate([getattr(each, name) for each in courses]) for name in ("begun", "first")
         )
-        lengths = np.concatenate([own.output_tokens for own, _ in self.parts])
+        lengths = np.concatenate([own.output_tokens for own in self.parts])
         part = np.clip((until - first) / np.maximum(done - first, 1e-12), 0.0, 1.0)
         made = np.where(done <= until, lengths, (first <= until) + part * (lengths - 1))
         spent, last = _time_by_batch(courses, until)

@@ -238,9 +238,10 @@ def accepted_tokens(outcomes: Outcomes, request: Request, place: int, length: in
         found = trace[outcomes.first[own] + request.emitted_tokens % outcomes.lengths[own]]
         return int(found) if found < length else length
     noise = uniform_hash(request.key, request.emitted_tokens)
-    held, first = 0, length * outcomes.longest
+    table = (request.key * outcomes.classes >> 32) * (len(outcomes.contexts) + 1)
     for least in outcomes.contexts:
-        first += (request.context >= least) * (outcomes.longest + 1) * outcomes.longest
+        table += request.context >= least
+    held, first = 0, (table * (outcomes.longest + 1) + length) * outcomes.longest
     for j in range(first, first + length):
         held += noise < outcomes.thresholds[j]
     return held

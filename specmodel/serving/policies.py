@@ -1,6 +1,7 @@
 """Draft lengths of a server: policies by name, as the loop over steps reads them."""
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,10 @@ from specmodel.replay.policies.sglang import adapt, read_slots
 from specmodel.replay.times import ReplayTimes
 from specmodel.serving.state import BY_BATCH, SHARED, SLOTS, Server
 from specmodel.serving.times import Tables, TabulatedTimes, decode_time
+
+CLASSES = 8
+"""Classes of requests, equally many in each, where acceptance differs between requests [-]."""
+_BISECTIONS = 50
 
 
 def end_step(
@@ -219,6 +224,32 @@ def survival(acceptance: Acceptance, longest: int) -> FloatArray:
     for k in range(1, longest + 1):
         own = np.full(k, float(acceptance.rate())) if rates is None else rates
         found[k, :k] = np.cumprod(own[k - 1] if own.ndim == 2 else own)[:k]
+    return found
+
+
+def spread_survival(chances: FloatArray, spread: float) -> FloatArray:
+    """Return such chances of tables, by length and position, for classes of requests [-].
+
+    Each class has a logit of acceptance that is off by a quantile of a normal law with this
+    standard deviation, and by what is the same for all classes of a table and length: so much that
+    tokens over steps, of classes that make equally many tokens, stay those of the table.
+    """
+    if spread == 0:
+        return chances[None]
+    law = NormalDist()
+    quantiles = np.array([law.inv_cdf((i + 0.5) / CLASSES) for i in range(CLASSES)])
+    off = (spread * quantiles / quantiles.std())[:, None]
+    before = np.concatenate([np.ones_like(chances[..., :1]), chances[..., :-1]], axis=-1)
+    rates = np.divide(chances, before, out=np.zeros_like(chances), where=before > 0)
+    tokens = 1 + chances.sum(axis=-1)
+    found = np.zeros((CLASSES, *chances.shape))
+    ends = np.stack([np.full(tokens.shape, off.min()), np.full(tokens.shape, off.max())])
+    for _ in range(_BISECTIONS):
+        shift = ends.mean(axis=0)
+        odds = np.exp(off[..., None] + shift)[..., None]
+        found = np.cumprod(rates * odds / (1 - rates + rates * odds), axis=-1)
+        is_less = 1 / (1 / (1 + found.sum(axis=-1))).mean(axis=0) < tokens
+        ends = np.where([is_less, ~is_less], shift, ends)
     return found
 
 

@@ -1,14 +1,13 @@
 """Requests that arrive at a server: when they do, with how long prompts and outputs."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.tables import need_columns, numbers, read_table
+from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, check
 from specmodel.replay.sampling import stream
 
@@ -18,6 +17,9 @@ MOST_REQUESTS, LONGEST = 2 * 10**6, 10**7
 """Most requests of a run [request], and the longest prompt or output that is taken [token]."""
 MOST_VARIATION = 20
 """Largest coefficient of variation of intervals: beyond, all of a few requests come at once [-]."""
+
+ASKED = ("prompt_tokens", "output_tokens", "cached_tokens")
+"""Fields of what requests ask, the last one only where it is told."""
 
 Process = Literal["poisson", "gamma", "bursts"]
 Whole = NDArray[np.int64]
@@ -101,6 +103,22 @@ class Lengths:
         check("correlation", self.correlation, minimum=-1, maximum=1)
         check("longest", self.longest, minimum=1, maximum=LONGEST, whole=True)
 
+    @classmethod
+    def fitted(cls, requests: "Requests") -> "Lengths":
+        """Return the law with the means, spreads and correlation of recorded requests."""
+        both = requests.prompt_tokens, requests.output_tokens
+        logs = np.log(both)
+        spreads = np.minimum(logs.std(axis=1), 5.0)
+        is_spread = len(logs.T) > 1 and spreads.min() > 0
+        return cls(
+            prompt_tokens=float(both[0].mean()),
+            output_tokens=float(both[1].mean()),
+            prompt_spread=float(spreads[0]),
+            output_spread=float(spreads[1]),
+            correlation=float(np.corrcoef(logs)[0, 1].clip(-1, 1)) if is_spread else 0.0,
+            longest=int(np.max(both)),
+        )
+
     def draw(self, count: int, seed: int) -> tuple[Whole, Whole]:
         """Return the prompts and the outputs of so many requests [token]."""
         first, other = stream(seed, LENGTHS).standard_normal((2, count))
@@ -148,12 +166,19 @@ class Requests:
         Lengths; each request makes all its tokens [token].
     users
         How many users ask one after another, 0 where arrivals are given [request].
+    cached_tokens
+        Of each prompt, from its beginning, found in the prefix cache; None where nothing tells
+        them [token].
+    notes
+        What the reader must know of a recording.
     """
 
     arrival_time: FloatArray
     prompt_tokens: Whole
     output_tokens: Whole
     users: int = 0
+    cached_tokens: Whole | None = None
+    notes: tuple[Note, ...] = ()
 
     def __post_init__(self) -> None:
         check("arrival_time", self.arrival_time, minimum=0)
@@ -163,14 +188,24 @@ class Requests:
             check(name, getattr(self, name), minimum=1, maximum=LONGEST, whole=True)
 
     @property
+    def asked(self) -> tuple[Whole, ...]:
+        """The fields of `ASKED` that are told [token]."""
+        return tuple(own for name in ASKED if (own := getattr(self, name)) is not None)
+
+    @property
     def count(self) -> int:
         """Requests in all [request]."""
         return len(self.prompt_tokens)
 
     def first(self, count: int) -> "Requests":
         """Return the first so many."""
-        names = ("arrival_time", "prompt_tokens", "output_tokens")
-        return replace(self, **{name: getattr(self, name)[:count] for name in names})
+        asked: dict[str, Any] = dict(zip(ASKED, (own[:count] for own in self.asked), strict=False))
+        return replace(self, arrival_time=self.arrival_time[:count], **asked)
+
+    def draw(self, count: int, seed: int) -> tuple[Whole, ...]:
+        """Return what so many requests ask, each drawn anew from all [token]."""
+        picked = stream(seed, LENGTHS).integers(0, self.count, count)
+        return tuple(own[picked] for own in self.asked)
 
     @property
     def longest(self) -> int:
@@ -195,54 +230,22 @@ class Requests:
 
 
 def draw_requests(
-    arrivals: Arrivals, lengths: Lengths, num_requests: int, seed: int = 0
+    arrivals: Arrivals, lengths: Lengths | Requests, num_requests: int, seed: int = 0
 ) -> Requests:
     """Return requests at random: the same seed gives the same requests at every rate.
 
     Parameters
     ----------
     arrivals, lengths
-        When they come, and how long they are.
+        When they come, and how long they are: by a law, or as any of recorded ones.
     num_requests, seed
         How many [request], and what decides what is drawn [-].
     """
     check("num_requests", num_requests, minimum=1, maximum=MOST_REQUESTS, whole=True)
     check("seed", seed, minimum=0, whole=True)
-    prompts, outputs = lengths.draw(num_requests, seed)
+    asked: dict[str, Any] = dict(zip(ASKED, lengths.draw(num_requests, seed), strict=False))
     times = arrivals.times(num_requests, seed)
-    return Requests(
-        arrival_time=times, prompt_tokens=prompts, output_tokens=outputs, users=arrivals.users
-    )
-
-
-def read_requests(path: str | Path, argument: str = "workload") -> Requests:
-    """Return recorded requests.
-
-    Parameters
-    ----------
-    path, argument
-        CSV or Parquet with the columns arrival_time [s], prompt_tokens and output_tokens, in the
-        order of arrival; what errors call the file.
-    """
-    table = read_table(path, (), argument)
-    need_columns(table, ["arrival_time", "prompt_tokens", "output_tokens"], argument=argument)
-    if table.empty:
-        raise InputError(argument, str(path), "at least one request")
-    times = numbers(table, "arrival_time", above=-1, minimum=0, argument=argument)
-    falling = np.flatnonzero(np.diff(times) < 0)
-    if len(falling):
-        row = int(falling[0]) + 1
-        expected = f"times that never fall, as in row {row} after {times[row - 1]:g}"
-        raise InputError(f"{argument}.arrival_time", float(times[row]), expected)
-    prompts, outputs = (
-        numbers(table, name, minimum=1, maximum=LONGEST, whole=True, argument=argument)
-        for name in ("prompt_tokens", "output_tokens")
-    )
-    return Requests(
-        arrival_time=times,
-        prompt_tokens=prompts.astype(np.int64),
-        output_tokens=outputs.astype(np.int64),
-    )
+    return Requests(arrival_time=times, users=arrivals.users, **asked)
 
 
 def workload(name: str) -> Lengths:

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
-from specmodel.base.units import Numeric, check
+from specmodel.base.units import check
 from specmodel.cost.deployment import Deployment
 from specmodel.replay.traces import Trace
 from specmodel.serving.disaggregated import DisaggregatedPrefill
 from specmodel.serving.limits import Scheduler, check_fits, limits_for
 from specmodel.serving.loop import compiled_serve, serve
 from specmodel.serving.outcome import EDGES, Run
-from specmodel.serving.policies import Drafting, no_drafts, survival
-from specmodel.serving.requests import Requests
+from specmodel.serving.policies import Drafting, no_drafts, spread_survival, survival
+from specmodel.serving.requests import LONGEST, Requests
 from specmodel.serving.state import (
     Engine,
     Limits,
@@ -49,8 +49,11 @@ class Service:
         What decides draft lengths, and how drafts fare: at random by position, or as recorded.
     by_context
         The acceptance from contexts on, which rise, where it differs by context [token].
-    prefix_hit_rate
-        Share of every prompt, or of each, in whole blocks, that is found in the prefix cache [-].
+    acceptance_by_request
+        By how much acceptance differs between requests, as `spread_survival` takes it [-].
+    prefix_hit_rate, shared_prefix
+        Share of every prompt that is found in the prefix cache [-], or the tokens with which all
+        prompts begin, found there after the first [token]; of requests that tell theirs, neither.
     prefill
         Servers whose first tokens come before a request starts here; None for none.
     """
@@ -60,11 +63,15 @@ class Service:
     drafts: Drafting = field(default_factory=no_drafts)
     acceptance: Acceptance | Trace | None = None
     by_context: Mapping[float, Acceptance] = field(default_factory=dict)
-    prefix_hit_rate: Numeric = 0.0
+    acceptance_by_request: float = 0.0
+    prefix_hit_rate: float = 0.0
+    shared_prefix: int = 0
     prefill: DisaggregatedPrefill | None = None
 
     def __post_init__(self) -> None:
         check("prefix_hit_rate", self.prefix_hit_rate, minimum=0, maximum=1)
+        check("shared_prefix", self.shared_prefix, minimum=0, maximum=LONGEST, whole=True)
+        check("acceptance_by_request", self.acceptance_by_request, minimum=0, maximum=5)
         if self.drafts.max_draft_length > self.times.max_draft_length:
             expected = f"at most {self.times.max_draft_length}, the longest draft with a time"
             raise InputError("draft_length", self.drafts.max_draft_length, expected)
@@ -127,10 +134,13 @@ class Service:
         return _run(requests, engine, limits, places)
 
     def cached_tokens(self, requests: Requests) -> NDArray[np.int64]:
-        """Return the tokens of each prompt that are found in the prefix cache [token]."""
+        """Return what of each prompt is found in the prefix cache, in whole blocks [token]."""
         prompts, block = requests.prompt_tokens, self.limits.block_size
-        hits = np.floor(np.multiply(self.prefix_hit_rate, prompts) / block).astype(np.int64) * block
-        return np.minimum(hits, prompts - 1)
+        found = requests.cached_tokens
+        if found is None:
+            later = np.arange(requests.count) > 0
+            found = self.prefix_hit_rate * prompts + self.shared_prefix * later
+        return np.minimum(np.floor(found / block).astype(np.int64) * block, prompts - 1)
 
     def _columns(self, requests: Requests, seed: int) -> dict[str, NDArray[Any]]:
         """Return what requests ask, and what another server did for them, by field."""
@@ -160,14 +170,17 @@ class Service:
             starts, lengths = (
                 np.asarray(each, np.int64) for each in (trace.starts, trace.output_tokens)
             )
-            return Outcomes(nothing, 1, accepted, starts, lengths, nothing)
+            return Outcomes(nothing, 1, accepted, starts, lengths, nothing, 1)
         if self.acceptance is None and longest:
             raise InputError("acceptance", None, "how often drafted tokens are accepted")
         every = [self.acceptance, *self.by_context.values()] if self.acceptance else []
-        chances = [survival(each, longest) for each in every] or [np.zeros((1, 1))]
-        levels = np.rint(np.array(chances) * 2**32).astype(np.int64)
+        chances = np.array([survival(each, longest) for each in every] or [np.zeros((1, 1))])
+        by_class = spread_survival(chances, self.acceptance_by_request)
+        levels = np.rint(by_class * 2**32).astype(np.int64)
         contexts = np.rint([*self.by_context]).astype(np.int64)
-        return Outcomes(levels.ravel(), levels.shape[2], nothing, nothing, nothing, contexts)
+        return Outcomes(
+            levels.ravel(), levels.shape[3], nothing, nothing, nothing, contexts, len(levels)
+        )
 
 
 def prepare(

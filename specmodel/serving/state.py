@@ -130,7 +130,8 @@ class Outcomes(NamedTuple):
     """What is accepted: thresholds of noise by draft length and position, or a recorded trace.
 
     A trace has accepted tokens by position, with requests from `first` on, of `lengths` tokens.
-    From each of `contexts` on, which rise, the next table of thresholds holds.
+    From each of `contexts` on, which rise, the next table of thresholds holds. All these tables are
+    there for each of so many classes of requests, alike in number, which keys choose.
     """
 
     thresholds: Any
@@ -139,6 +140,7 @@ class Outcomes(NamedTuple):
     first: Any
     lengths: Any
     contexts: Any
+    classes: int
 
 
 class Limits(NamedTuple):

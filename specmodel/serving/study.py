@@ -44,8 +44,9 @@ class Study:
     deployment, acceptance, max_draft_length
         What runs where, how drafts fare (None where nothing is drafted, or a trace tells it), and
         the longest draft of any policy [token].
-    lengths
-        Laws of prompts and outputs, or recorded requests.
+    lengths, is_redrawn
+        Laws of prompts and outputs, or recorded requests; whether requests ask at random what
+        recorded ones do, and come otherwise.
     num_requests, seed
         Requests of a run [request], and what decides what is drawn [-].
     limits
@@ -54,26 +55,32 @@ class Study:
         "server" for policies that keep a state for each request: all share one.
     trace
         Recorded acceptance in place of chances by position; closed forms then take its means.
-    prefix_hit_rate, prefill_servers
-        Share of every prompt that is found in the prefix cache [-]; servers of
-        disaggregated prefill, 0 for none [-].
+    acceptance_by_request
+        Standard deviation between requests of the logit of acceptance [-].
+    prefix_hit_rate, shared_prefix
+        What is found in the prefix cache, as `Service` takes it [-] [token].
+    prefill_servers
+        Servers of disaggregated prefill, 0 for none [-].
     """
 
     deployment: Deployment
     acceptance: Acceptance | None = None
     max_draft_length: int
     lengths: Lengths | Requests
+    is_redrawn: bool = False
     num_requests: int = 2000
     seed: int = 0
     limits: tuple[tuple[str, Any], ...] = ()
     policy_state: str = "request"
     trace: Trace | None = None
+    acceptance_by_request: float = 0.0
     prefix_hit_rate: float = 0.0
+    shared_prefix: int = 0
     prefill_servers: int = 0
 
     def requests(self, arrivals: Arrivals) -> Requests:
         """Return requests that come at a rate or from users; recorded ones at that rate."""
-        if isinstance(self.lengths, Lengths):
+        if isinstance(self.lengths, Lengths) or self.is_redrawn:
             return draw_requests(arrivals, self.lengths, self.num_requests, self.seed)
         recorded = self.lengths
         if arrivals.users:
@@ -112,9 +119,10 @@ class Study:
 
     @property
     def notes(self) -> list[Note]:
-        """What the reader must know: contexts beyond those at which acceptance was measured."""
+        """What the reader must know: of a recording, and of contexts beyond those measured."""
         contexts = np.array([self.typical.prompt_tokens.min(), self.typical.longest])
-        return beyond_contexts(self.measured_by_context, contexts)
+        of_recording = () if isinstance(self.lengths, Lengths) else self.lengths.notes
+        return [*of_recording, *beyond_contexts(self.measured_by_context, contexts)]
 
     @property
     def num_gpus(self) -> int:
@@ -191,7 +199,9 @@ class Study:
             drafts=drafts,
             acceptance=self.trace or self.accepted,
             by_context=self.by_context,
+            acceptance_by_request=self.acceptance_by_request,
             prefix_hit_rate=self.prefix_hit_rate,
+            shared_prefix=self.shared_prefix,
             prefill=prefill,
         )
 

@@ -99,7 +99,10 @@ class TabulatedTimes:
     def prompt_time(
         self, draft_length: int, requests: Numeric, tokens: Numeric, seen: Numeric
     ) -> FloatArray:
-        """Return what chunks of so many tokens add, which see so many entries in the mean [s]."""
+        """Return what chunks of so many tokens add, which see so many entries in the mean [s].
+
+        More tokens than a step takes are added by several.
+        """
         size = np.asarray(np.multiply(requests, draft_length + 1) + tokens, dtype=float)
         is_beyond = np.where(size > self.graph_tokens, len(self.base), 0)
         place, found = draft_length + is_beyond, []
@@ -112,7 +115,7 @@ class TabulatedTimes:
         for di, dj, dk in np.ndindex(2, 2, 2):
             weight = (a if di else 1 - a) * (b if dj else 1 - b) * (c if dk else 1 - c)
             total = total + weight * self.more[place, i + di, j + dj, k + dk]
-        return np.asarray(total)
+        return np.asarray(total * np.maximum(tokens / self.nodes[1][-1], 1.0))
 
     def flat(self) -> Tables:
         """Return the tables as the loop reads them."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.base.units import FloatArray, check
+from specmodel.base.units import check
 from specmodel.prediction.decoding import decode_deployed
 from specmodel.prediction.predicting import predict_deployed
 from specmodel.replay.sampling import stream
@@ -22,7 +22,7 @@ from specmodel.serving.capacity import (
 )
 from specmodel.serving.closed_forms import LoadCurves, fluid_state
 from specmodel.serving.outcome import WARM_UP, Run
-from specmodel.serving.requests import LENGTHS, Arrivals, Lengths, Requests, Whole
+from specmodel.serving.requests import ASKED, LENGTHS, Arrivals, Lengths, Requests, Whole
 from specmodel.serving.run import Service, is_worth_compiling
 from specmodel.serving.study import Study
 
@@ -67,7 +67,7 @@ class Trial:
         check("requests", self.study.num_requests, minimum=20, maximum=_MOST_REQUESTS, whole=True)
 
     @cached_property
-    def _blocks(self) -> dict[tuple[int, int], tuple[FloatArray, Whole, Whole]]:
+    def _blocks(self) -> dict[tuple[int, int], tuple[Any, ...]]:
         return {}
 
     @cached_property
@@ -173,45 +173,39 @@ class Trial:
         of_users = load.users * longest / self.mean_output
         after = int(1.1 * (of_users or load.request_rate * longest * tpot)) + 1
         most = min(count + after, 2 * _MOST_REQUESTS)
-        times, prompts, outputs = self._drawn(replication, most)
-        work = float(outputs[:count].sum()) / times[count - 1] / self.mean_output
+        times, *asked = self._drawn(replication, most)
+        work = float(asked[1][:count].sum()) / times[count - 1] / self.mean_output
         return Requests(
             arrival_time=times * work / (load.request_rate or np.inf),
-            prompt_tokens=prompts,
-            output_tokens=outputs,
             users=load.users,
+            **dict(zip(ASKED, asked, strict=False)),
         )
 
-    def _drawn(self, replication: int, count: int) -> tuple[FloatArray, Whole, Whole]:
-        """Return when the first requests of a replication come at a rate of 1, and their lengths.
+    def _drawn(self, replication: int, count: int) -> tuple[Any, ...]:
+        """Return when the first requests of a replication come at a rate of 1, and what they ask.
 
         More begin with fewer.
         """
         blocks = [self._block(replication, i) for i in range(-(-count // _BLOCK))]
-        times, prompts, outputs = (np.concatenate(each) for each in zip(*blocks, strict=True))
+        times, *asked = (np.concatenate(each) for each in zip(*blocks, strict=True))
         begins = np.cumsum([0.0, *(block[0][-1] for block in blocks)])[:-1]
         times = times + np.repeat(begins, _BLOCK)
-        return times[:count], prompts[:count], outputs[:count]
+        return times[:count], *(own[:count] for own in asked)
 
-    def _block(self, replication: int, place: int) -> tuple[FloatArray, Whole, Whole]:
+    def _block(self, replication: int, place: int) -> tuple[Any, ...]:
         """Return requests drawn by seed, replication and place, no longer than typical ones."""
         if (replication, place) not in self._blocks:
             seed = int(stream(self.study.seed, LENGTHS, replication, place).integers(2**31))
-            source = self.study.lengths
-            if isinstance(source, Lengths):
-                lengths = source.draw(_BLOCK, seed)
-            else:
-                picked = stream(seed, LENGTHS).integers(0, source.count, _BLOCK)
-                lengths = source.prompt_tokens[picked], source.output_tokens[picked]
             times = self.arrivals.times(_BLOCK, seed)
-            self._blocks[replication, place] = times, *self._cut(*lengths)
+            asked = self.study.lengths.draw(_BLOCK, seed)
+            self._blocks[replication, place] = times, *self._cut(*asked)
         return self._blocks[replication, place]
 
-    def _cut(self, prompts: Whole, outputs: Whole) -> tuple[Whole, Whole]:
+    def _cut(self, prompts: Whole, outputs: Whole, *cached: Whole) -> tuple[Whole, ...]:
         """Return prompts and outputs that are together no longer than typical ones [token]."""
         longest = self.study.typical.longest
         prompts = np.minimum(prompts, longest - 1)
-        return prompts, np.minimum(outputs, longest - prompts)
+        return prompts, np.minimum(outputs, longest - prompts), *cached
 
     def _run(self, service: Service, requests: Requests, place: int, until: int) -> Run:
         seed = int(stream(self.study.seed, LENGTHS, place).integers(2**31))

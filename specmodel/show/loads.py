@@ -159,6 +159,10 @@ def _fastest(rows: list[Row]) -> str:
         if plain is not None and "none" not in best:
             how = f"{plain['tpot'] / least:.2f}x faster than without drafts"
             text += f", {how if plain['is_steady'] else 'a load not carried without drafts'}"
+            late = min(row["tpot_p90"] for row in steady if row["policy"] in best)
+            if plain["is_steady"] and late > plain["tpot_p90"]:
+                text += f", though one request in ten takes more than {seconds(late)}"
+                text += f" ({seconds(plain['tpot_p90'])} without)"
         told, last = [*told, text], fastest
     text = "; ".join(told)
     return f"{text[0].upper()}{text[1:]}."

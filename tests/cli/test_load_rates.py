@@ -48,6 +48,41 @@ def test_recorded_requests_come_at_their_own_rate_or_another(ended, tmp_path):
     assert float(faster["running"]) > 1.5 * float(own["running"])
 
 
+def test_what_is_drawn_from_a_recording_is_told(ended, tmp_path):
+    file = tmp_path / "trace.jsonl"
+    record = {"timestamp": 0, "input_length": 900, "output_length": 9, "hash_ids": [1]}
+    file.write_text("".join(f"{json.dumps(record | {'timestamp': 500 * i})}\n" for i in range(60)))
+    line = "load qwen3-30b-a3b h100 --policy none --json"
+    replayed, drawn, fitted = (
+        json.loads(ended(f"{line} {more}")[1])
+        for more in (
+            f"--workload {file}",
+            f"--workload {file} --requests 90 --time-window 0:10",
+            f"--workload lognormal:{file} --request-rate 2 --requests 90",
+        )
+    )
+    cached = "all leading blocks (hash_ids) that came before"
+    assert replayed["assumptions"]["prefix_hit_rate"] == cached
+    assert "arrivals" not in replayed["assumptions"]
+    assert replayed["rows"][0]["request_rate"] == pytest.approx(60 / 29.5)
+    assert drawn["assumptions"]["prefix_hit_rate"] == cached
+    assert drawn["assumptions"]["arrivals"] == "poisson"
+    assert "drawn from the file" in drawn["assumptions"]["workload"]
+    assert "prompts of 900 tokens (spread 0.00)" in fitted["assumptions"]["workload"]
+    status, _, refused = ended(f"{line} --workload {file} --shared-prefix 9")
+    assert status == 2
+    assert "none, as hash_ids of the file tell what is cached" in refused
+
+
+def test_a_longer_tail_with_drafts_is_told(ended):
+    line = "load qwen3-32b h200 --request-rate 4 --acceptance-rate 0.3 --policy none,fixed:2"
+    _, alike, _ = ended(line)
+    _, spread, _ = ended(f"{line} --acceptance-by-request 2")
+    told = "though one request in ten takes more than"
+    assert told not in " ".join(alike.split())
+    assert told in " ".join(spread.split())
+
+
 @pytest.mark.parametrize(
     "policy", ["sglang", "goodput", "table:1-4=3:5-64=1", "schedule", "adaptive-verification"]
 )
@@ -134,7 +169,14 @@ def test_columns_of_targets_are_kept(ended):
         ("--request-rate 1 --prompt-length 10", "--output-length", "as prompt_length is given"),
         ("--request-rate 1 --prompt-length 0 --output-length 5", "--prompt-length", "from 1"),
         ("--request-rate 1 --workload essays", "--workload", "or a file"),
-        ("--request-rate 1 --workload nowhere.csv", "--requests", "as the file has them"),
+        ("--request-rate 1 --workload nowhere.csv", "--workload", "No such file"),
+        ("--request-rate 1 --time-window 0:9", "--time-window", "a file of recorded requests"),
+        ("--request-rate 1 --acceptance-by-request 9", "--acceptance-by-request", "from 0 to 5"),
+        (
+            "--request-rate 1 --shared-prefix 9 --prefix-hit-rate 0.1",
+            "--prefix-hit-rate",
+            "none beside --shared-prefix",
+        ),
         ("--request-rate 1 --arrivals gamma:nan", "--arrivals", "at most 20"),
         ("--request-rate 1 --arrivals gamma:100", "--arrivals", "at most 20"),
         ("--request-rate 1 --max-draft-length -2", "--max-draft-length", "from 1"),

@@ -105,6 +105,22 @@ def test_closed_forms_are_near_the_simulator(
         assert run.ttft[run.measured].mean() == pytest.approx(float(chain.ttft), rel=near[3])
 
 
+@pytest.mark.parametrize("share", [0.0, 0.75])
+def test_prompts_beyond_a_steps_tokens_or_cached_are_in_the_closed_form(share: float) -> None:
+    deployment, _ = deploy(target="qwen3-8b", hardware="h100")
+    lengths = Lengths(prompt_tokens=20_000, output_tokens=300)
+    requests = draw_requests(Arrivals(request_rate=1.0), lengths, 600, 1)
+    service = prepare(
+        deployment, usual_scheduler(deployment, 0), requests, 0, prefix_hit_rate=share
+    )
+    found = load_curves(service, requests)
+    rate = 0.4 * chain_state(found, 1e-3).largest_rate
+    run = service.run(draw_requests(Arrivals(request_rate=rate), lengths, 600, 1))
+    state = chain_state(found, rate)
+    assert run.mean_tpot == pytest.approx(float(state.tpot), rel=0.06)
+    assert run.ttft[run.measured].mean() == pytest.approx(float(state.ttft), rel=0.12)
+
+
 @pytest.mark.parametrize("prompt", [2048, 8192])
 def test_a_wave_of_equal_requests_is_in_lockstep(prompt: int) -> None:
     deployment, _ = deploy(target="qwen3-8b", hardware="h200")

@@ -57,14 +57,6 @@ def test_fixed_lengths_are_fixed() -> None:
     assert requests.users == 3
 
 
-def test_recorded_requests_are_read(tmp_path: Path) -> None:
-    file = tmp_path / "load.csv"
-    file.write_text("arrival_time,prompt_tokens,output_tokens\n0,5,3\n0.5,7,2\n")
-    requests = serving.read_requests(file)
-    assert requests.arrival_time.tolist() == [0, 0.5]
-    assert requests.rate == 4
-
-
 @pytest.mark.parametrize(
     ("rows", "culprit"),
     [

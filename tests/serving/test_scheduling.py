@@ -15,7 +15,7 @@ from specmodel.cost.deploying import deploy
 from specmodel.cost.memory import MemoryUse
 from specmodel.serving.limits import Scheduler, check_fits, limits_for
 from specmodel.serving.outcome import Run
-from specmodel.serving.policies import Drafting, drafting, fixed
+from specmodel.serving.policies import Drafting, drafting, fixed, spread_survival, survival
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
 from specmodel.serving.run import Service
 from specmodel.serving.state import Limits
@@ -53,6 +53,8 @@ def cases(draw: st.DrawFn) -> tuple[Requests, Service]:
         burst=draw(st.integers(1, 7)),
     )
     requests = draw_requests(arrivals, HALF, count, draw(st.integers(0, 1000)))
+    if draw(st.booleans()):
+        requests = replace(requests, cached_tokens=requests.prompt_tokens * 2 // 3)
     longest = draw(st.integers(0, 4))
     limits = Limits(
         blocks=0,
@@ -72,7 +74,8 @@ def cases(draw: st.DrawFn) -> tuple[Requests, Service]:
         drafts = drafting(
             name, times=times, acceptance=ACCEPTED, max_draft_length=longest, context=50.0
         )
-    return requests, Service(times=times, limits=limits, drafts=drafts, acceptance=ACCEPTED)
+    how = {"drafts": drafts, "acceptance_by_request": draw(st.sampled_from([0.0, 1.0]))}
+    return requests, Service(times=times, limits=limits, acceptance=ACCEPTED, **how)
 
 
 def ran(requests: Requests, service: Service, *, compiled: bool = False, seed: int = 0) -> Run:
@@ -133,6 +136,7 @@ def test_numba_gives_the_same_event_by_event(policy: str, blocks: int) -> None:
         drafts=drafting(policy, times=times, **options),
         acceptance=ACCEPTED,
         by_context={0: ACCEPTED, 100: Acceptance(acceptance_rate=0.3)},
+        acceptance_by_request=0.5,
     )
     slow, fast = (ran(requests, service, compiled=compiled) for compiled in (False, True))
     names = ("started", "first", "last", "drafted_tokens", "accepted_tokens", "intervals", "log")
@@ -209,6 +213,42 @@ def test_prompts_found_in_the_cache_are_not_prefilled() -> None:
     for share, prefilled in ((0.0, 1600), (0.5, 800), (1.0, 10)):
         run = ran(requests, Service(times=times, limits=limits, prefix_hit_rate=share))
         assert run.state.prefilled_tokens == prefilled
+    run = ran(requests, Service(times=times, limits=limits, shared_prefix=100))
+    assert run.state.prefilled_tokens == 1600 - 9 * 96, "whole blocks, of all but the first"
+    told = replace(requests, cached_tokens=np.arange(10) * 16)
+    run = ran(told, Service(times=times, limits=limits, prefix_hit_rate=0.5))
+    assert run.state.prefilled_tokens == 1600 - 45 * 16, "a recording that tells it decides"
+
+
+@pytest.mark.parametrize("longest", [1, 3, 7])
+@pytest.mark.parametrize("spread", [0.4, 1.0])
+def test_a_spread_of_acceptance_keeps_tokens_per_step(longest: int, spread: float) -> None:
+    """Of classes that make equally many tokens, so that slow ones have more of the steps."""
+    rates = Acceptance(acceptance_by_position=[0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3])
+    reached = survival(rates, longest)
+    by_class = spread_survival(reached[None], spread)[:, 0]
+    tokens = 1 + by_class.sum(axis=-1)
+    assert (np.diff(tokens[:, 1:], axis=0) > 0).all()
+    np.testing.assert_allclose(1 / (1 / tokens).mean(axis=0), 1 + reached.sum(axis=-1), rtol=1e-9)
+    first = by_class[:, 1, 0]
+    assert np.log(first / (1 - first)).std() == pytest.approx(spread)
+    assert (spread_survival(reached[None], 0.0) == reached).all()
+
+
+def test_requests_differ_by_the_spread_and_together_fare_as_without() -> None:
+    requests = draw_requests(Arrivals(users=8), Lengths(prompt_tokens=5, output_tokens=600), 1000)
+    service = Service(
+        times=growing_times(3, 8),
+        limits=Limits(blocks=10_000),
+        drafts=fixed(3),
+        acceptance=ACCEPTED,
+    )
+    alike, spread = (ran(requests, replace(service, acceptance_by_request=sd)) for sd in (0.0, 1.0))
+    assert spread.tokens_per_step == pytest.approx(alike.tokens_per_step, rel=0.02)
+    assert spread.mean_tpot == pytest.approx(alike.mean_tpot, rel=0.03)
+    rates = [np.std(run.accepted_tokens / run.drafted_tokens) for run in (alike, spread)]
+    assert rates[1] > 5 * rates[0]
+    assert np.quantile(spread.tpot, 0.9) > 1.2 * np.quantile(alike.tpot, 0.9)
 
 
 @pytest.mark.parametrize(("load", "is_steady"), [(0.7, True), (1.4, False)])

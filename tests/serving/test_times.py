@@ -92,7 +92,7 @@ def test_the_table_is_near_the_program_in_mixed_steps(name: str) -> None:
     errors = np.abs([under_load.table_error(study, step) for step in mixed])
     assert len(errors) > 40
     assert np.median(errors) < 0.01
-    assert errors.max() < 0.035
+    assert errors.max() < 0.045
 
 
 def test_times_never_fall_with_work() -> None:
