@@ -11,7 +11,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
-from specmodel.serving.requests import Requests
+from specmodel.serving.requests import Requests, Whole
 from specmodel.serving.times import TabulatedTimes
 
 
@@ -34,16 +34,17 @@ class DisaggregatedPrefill:
         check("prefill", self.servers, minimum=1, maximum=1e6, whole=True)
 
     def ready_times(
-        self, requests: Requests, times: TabulatedTimes, token_budget: int
+        self, requests: Requests, cached: Whole, times: TabulatedTimes, token_budget: int
     ) -> FloatArray:
         """Return when each prompt's entries are where it decodes, its first token with them [s].
 
-        A prompt beyond the budget is cut, each part seeing those before it.
+        What is cached of it is not computed. A rest beyond the budget is cut, each part seeing
+        those before it.
         """
         if requests.users:
             expected = "together, or rates in place of users"
             raise InputError("prefill", f"apart:{self.servers}", expected)
-        left, seen = requests.prompt_tokens.astype(float), np.zeros(requests.count)
+        left, seen = (requests.prompt_tokens - cached).astype(float), cached.astype(float)
         takes = np.zeros(requests.count)
         while (left > 0).any():
             part = np.minimum(left, token_budget)

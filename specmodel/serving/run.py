@@ -144,17 +144,18 @@ class Service:
 
     def _columns(self, requests: Requests, seed: int) -> dict[str, NDArray[Any]]:
         """Return what requests ask, and what another server did for them, by field."""
-        prompts = requests.prompt_tokens
+        prompts, cached = requests.prompt_tokens, self.cached_tokens(requests)
         columns = {
             "arrival": requests.arrival_time,
             "prompt_tokens": prompts,
-            "cached_tokens": self.cached_tokens(requests),
+            "cached_tokens": cached,
             "output_tokens": requests.output_tokens,
             "key": requests.keys(seed),
         }
         if self.prefill is None:
             return columns
-        ready = self.prefill.ready_times(requests, self.times, self.limits.token_budget)
+        budget = self.limits.token_budget
+        ready = self.prefill.ready_times(requests, cached, self.times, budget)
         columns |= {"arrival": ready, "first_token": ready, "cached_tokens": prompts}
         return columns | {"emitted_tokens": np.ones_like(prompts)}
 

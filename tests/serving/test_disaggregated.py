@@ -1,5 +1,7 @@
 """Disaggregated prefill: queues, order, and steps that carry none."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from constant_steps import constant_times
@@ -49,6 +51,8 @@ def test_a_prompt_beyond_the_budget_is_cut() -> None:
         arrival_time=np.zeros(1), prompt_tokens=np.array([20_000]), output_tokens=np.array([2])
     )
     assert ran(requests, 1, 0.0).ttft.tolist() == [3.0]  # of 8,192 tokens, two whole and a rest
+    cached = replace(requests, cached_tokens=np.array([12_000]))
+    assert ran(cached, 1, 0.0).ttft.tolist() == [1.0], "what is cached is not computed"
 
 
 def test_users_are_refused() -> None:
