@@ -84,7 +84,7 @@ CHOICES = (
     ),
     Choice(
         "attention of MoEs in fp4 checkpoints",
-        {"16 bits": of_all(), "4 bits": of_dtype("fp4", **{"target.attention_dtype": None})},
+        {"16 bits": of_all(), "4 bits": of_dtype("fp4", **{"target.attention_dtype": "fp4"})},
     ),
     Choice("prefill of others", {"carried": of_all(), "none": of_all()}),
 )

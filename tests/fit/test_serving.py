@@ -118,8 +118,7 @@ def test_dtypes_are_those_that_checkpoints_run_in():
     moe, dense = (load_architecture(name) for name in ("deepseek-r1", "llama-3.1-70b"))
     fp4 = {"weight_dtype": "fp4", "activation_dtype": "fp4", "kv_dtype": "fp8"}
     assert dtypes_of("nvfp4", dense, "vllm") == fp4
-    attention = {"target.attention_dtype": "bf16"}
-    assert dtypes_of("nvfp4 experts, bf16 attention", moe, "trtllm") == fp4 | attention
+    assert dtypes_of("nvfp4 experts, bf16 attention", moe, "trtllm") == fp4
     assert dtypes_of("fp8", moe, "vllm")["kv_dtype"] == "bf16"
     assert dtypes_of("fp8", moe, "trtllm")["kv_dtype"] == "fp8"
     assert dtypes_of("fp8", moe, "vllm", "fp8")["kv_dtype"] == "fp8"

@@ -56,8 +56,6 @@ _CHANGES: dict[str, dict[str, Any]] = {
 }
 """By dtype, what such checkpoints change; those of mxfp4 and int4 change a single field."""
 
-_CHANGES_OF_MOE = {"fp4": {"target.attention_dtype": "bf16"}}  # with experts, also
-
 
 def shipped_model(name: str) -> str:
     """Return the shipped architecture that a name, its beginning or a hub id stands for."""
@@ -145,8 +143,7 @@ def dtypes_of(label: str, model: Architecture, stack: str, kv_dtype: str = "") -
     """Return the dtypes that a checkpoint runs in, as `deploy` takes them.
 
     What published checkpoints run in: with fp8, some models scale blocks, others tensors. With
-    nvfp4, experts and dense blocks have four bits, the attention of MoEs 16 (``exclude_modules``
-    and ``ignore`` of NVIDIA's DeepSeek and MiniMax), and the KV cache 8 (``kv_cache_quant_algo``).
+    nvfp4, the KV cache has 8 bits (``kv_cache_quant_algo``).
     With fp8, the cache has 8 bits in TensorRT-LLM and for NVIDIA's dense checkpoints, which scale
     tensors; it has 16 in vLLM and SGLang for other checkpoints, by the default of the model.
     """
@@ -167,4 +164,4 @@ def _changes(dtype: str, label: str, *, is_moe: bool) -> dict[str, Any]:
         return {"expert_dtype" if is_moe else "weight_dtype": dtype}
     if dtype not in _CHANGES:
         raise InputError("dtype", label, "bf16, fp16, fp8, fp8_block, fp4 (nvfp4), mxfp4 or int4")
-    return _CHANGES[dtype] | (_CHANGES_OF_MOE.get(dtype, {}) if is_moe else {})
+    return dict(_CHANGES[dtype])
