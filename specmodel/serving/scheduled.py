@@ -50,7 +50,7 @@ def schedule(
     --------
     >>> plan = schedule("qwen3-30b-a3b", "h200", acceptance=0.7, max_batch_size=16)
     >>> plan.schedule.ranges
-    ((1, 4, 4), (5, 16, 5))
+    ((1, 5, 4), (6, 16, 5))
     """
     asked = {**arguments, "target": target, "hardware": hardware}
     how = {"workers": workers, "client": client}
