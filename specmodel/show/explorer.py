@@ -293,6 +293,7 @@ def draw(shown: View) -> Figure:
     right.set_ylim(0, 1.05)
     handles, labels = left.get_legend_handles_labels()
     entries = dict(zip(labels, handles, strict=True))
+    del entries["predicted"]  # the only line
     figure.legend(entries.values(), entries.keys(), loc="lower center", ncols=3, frameon=False)
     return figure
 
