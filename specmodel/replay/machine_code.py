@@ -19,12 +19,12 @@ Function = Callable[..., Any]
 
 
 def compiled_function(
-    function: Callable[..., None], given: Sequence[Function], hot: Collection[Function] = ()
+    function: Callable[..., None], given: Sequence[Function]
 ) -> Callable[..., None] | None:
     """Return a function as numba compiles it, or None where numba is not installed.
 
-    `given` are one or two functions that it takes as its first arguments; those that are `hot` are
-    copied to where they are called. Nothing in it, or in what it calls, may allocate.
+    `given` are one or two functions that it takes as its first arguments. All that it calls is
+    copied to where that is done; nothing in it may allocate.
     """
     try:
         import numba
@@ -34,16 +34,16 @@ def compiled_function(
     parts = _parts((function, *given))
     # nothing is allocated, so that references to arrays need not be counted, which takes most time
     for part in parts:
-        register_jitable(_nrt=False, inline="always" if part in hot else "never")(part)
+        register_jitable(_nrt=False, forceinline=True, no_cfunc_wrapper=True)(part)
     stamp = _stamp(parts)
     entry = _stamped(function, given, stamp)
     # numba reads all that a file of its own lists at once, which must not name what is gone
     entry.__qualname__ += f"_{stamp[:12]}"
     njit = cast(Any, numba.njit)  # whose types lack `_nrt`
     try:
-        compiled: Callable[..., None] = njit(cache=True, _nrt=False)(entry)
+        compiled: Callable[..., None] = njit(cache=True, nogil=True, _nrt=False)(entry)
     except RuntimeError:  # there is no folder to keep machine code in
-        compiled = njit(_nrt=False)(entry)
+        compiled = njit(nogil=True, _nrt=False)(entry)
     return compiled
 
 

@@ -118,20 +118,33 @@ def preempt(engine: Engine) -> None:
 
 
 def schedule_running(limits: Limits, engine: Engine, step: Step, verified: int) -> None:
-    """Schedule the running requests, in order of admission."""
-    state, i = engine.state, 0
+    """Schedule the running requests, in order of admission.
+
+    Those seen are never preempted, so that what the step has of them is counted aside.
+    """
+    state, requests, running = engine.state, engine.requests, engine.running
+    i = decoding = context = chunks = 0
+    budget = step.budget
     while i < state.running:
-        request = engine.requests[engine.running[i]]
-        tokens = verified if request.prefill_tokens == 0 else request.prefill_tokens
-        if tokens > step.budget:
-            tokens = step.budget
+        request = requests[running[i]]
+        rest = request.prefill_tokens
+        tokens = verified if rest == 0 else rest
+        if tokens > budget:
+            tokens = budget
         short = tokens + limits.reserved_tokens - request.free_slots
         if tokens > 0 and short > 0 and not allocate(limits, engine, i, short):
-            return
-        request.scheduled_tokens = 0
-        if tokens > 0:
-            add_to_step(step, request, tokens)
+            break
+        request.scheduled_tokens = tokens
+        budget -= tokens
+        if rest > 0:
+            chunks += tokens > 0
+            step.prompt_tokens += tokens
+        elif tokens > 0:
+            decoding += 1
+            context += request.context
         i += 1
+    step.budget, step.batch, step.chunks = budget, decoding + chunks, chunks
+    step.decoding, step.context = decoding, context
 
 
 def schedule_waiting(limits: Limits, engine: Engine, step: Step, verified: int) -> None:
@@ -265,15 +278,16 @@ def verify(
     take_in: Function, outcomes: Outcomes, server: Server, request: Request, place: int, step: Step
 ) -> int:
     """Let a request accept what it can of its draft; return the tokens emitted [token]."""
-    drafted = request.scheduled_tokens - 1
-    held = accepted_tokens(outcomes, request, place, drafted)
+    drafted, held = request.scheduled_tokens - 1, 0
     left = request.output_tokens - request.emitted_tokens
+    if drafted > 0:
+        held = accepted_tokens(outcomes, request, place, drafted)
+        request.drafted_tokens += drafted
+        request.accepted_tokens += held
+        step.accepted_tokens += held
     made = held + 1 if held < left else left
     request.context += made
     request.free_slots -= made
-    request.drafted_tokens += drafted
-    request.accepted_tokens += held
-    step.accepted_tokens += held
     if server.kind == SHARED:
         take_in(server.states[0], held + 1, step.step_time, drafted)
     return made
@@ -292,7 +306,8 @@ def finish(engine: Engine, request: Request, place: int) -> None:
 
 def emit(take_in: Function, outcomes: Outcomes, server: Server, engine: Engine, step: Step) -> None:
     """Let requests emit what the step gave them; those that are done leave."""
-    requests, running, state, kept = engine.requests, engine.running, engine.state, 0
+    requests, running, state = engine.requests, engine.running, engine.state
+    kept = emitted = 0
     for i in range(state.running):
         place = running[i]
         request, made = requests[place], 0
@@ -302,13 +317,14 @@ def emit(take_in: Function, outcomes: Outcomes, server: Server, engine: Engine, 
             else:
                 made = verify(take_in, outcomes, server, request, place, step)
         request.emitted_tokens += made
-        step.emitted_tokens += made
+        emitted += made
         if request.emitted_tokens == request.output_tokens:
             finish(engine, request, place)
         else:
             running[kept] = place
             kept += 1
     state.running = step.running = kept
+    step.emitted_tokens = emitted
     step.waiting = state.preempted + state.arrived - state.admitted
     step.free_blocks = state.free_blocks
 
@@ -343,8 +359,4 @@ def serve(
 @cache
 def compiled_serve(take_in: Function, end_step: Function) -> Callable[..., None] | None:
     """Return the loop as numba compiles it for a policy, or None where numba is not installed."""
-    return compiled_function(serve, (take_in, end_step), hot=HOT)
-
-
-HOT = (uniform_hash, accepted_tokens, verify, add_to_step)
-"""The functions that numba copies into the loop."""
+    return compiled_function(serve, (take_in, end_step))
