@@ -1,6 +1,8 @@
 """What a policy of a study carries within targets: rates simulated with replications."""
 
+from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -36,6 +38,8 @@ _MOST_REQUESTS = 100_000
 """Most requests of a run: rates that need more are far beyond what is carried [request]."""
 _MANY = 200_000
 """Requests whose lengths give their mean [request]."""
+_FEWEST = 2
+"""Runs that can make clear whether a rate passes [-]."""
 _ALONE = 40
 """Requests, one after another, that tell what a request takes alone [request]."""
 RUNS = {True: (5, 2000), False: (2, 1000)}
@@ -71,40 +75,55 @@ class Trial:
         return {}
 
     @cached_property
+    def _servers(self) -> dict[str, tuple[Service, LoadCurves]]:
+        return {}
+
+    @cached_property
     def mean_output(self) -> float:
         """Mean tokens of an output by its law, cut as those that are drawn [token]."""
         if isinstance(self.study.lengths, Lengths):
             return float(self._cut(*self.study.lengths.draw(_MANY, 0))[1].mean())
         return float(self.study.typical.output_tokens.mean())
 
-    def load(self, name: str, load: Arrivals, *, in_all: bool = True) -> Load:
+    def load(
+        self, name: str, load: Arrivals, *, in_all: bool = True, runs: list[Run] | None = None
+    ) -> Load:
         """Return what requests meet at a rate, or with so many users, under a policy.
 
-        In all replications, or in as many as make clear whether the targets are met.
+        In all replications, or in as many as make clear whether the targets are met. `runs` are
+        the first of them, as far as there are any, to which others are added.
         """
-        service = self.study.service(name)
-        curves = self.curves(name)
+        service, curves = self.server(name)
+        runs = [] if runs is None else runs
         slowest = float(curves.tpot.max())
         present = load.users or _present(curves, load.request_rate)
         measured = int(max(self.study.num_requests, np.ceil(RESIDENCES * present)))
         measured = min(measured, _MOST_REQUESTS)
         first = int(WARM_UP * measured)
-        own, runs = slice(first, first + measured), list[Run]()
+        own = slice(first, first + measured)
         rate, added = load.request_rate or load.users, self.study.first_token_time
-        for i in range(self.replications):
-            requests = self._requests(i, load, own.stop, slowest)
-            runs.append(self._run(service, requests, i, own.stop))
-            if not in_all or i + 1 == self.replications:
-                found = load_of(rate, runs, own, self.targets, added)
-                if found.is_clear(self.targets.attainment):
-                    break
+
+        def run(place: int) -> Run:
+            requests = self._requests(place, load, own.stop, slowest)
+            return self._run(service, requests, place, own.stop)
+
+        every = self.replications
+        fewest = every if in_all else min(_FEWEST, every)
+        for count in range(fewest, every + 1):
+            if len(runs) < count:  # beside it run all that would be next
+                most = fewest if count == fewest else every
+                with ThreadPoolExecutor(most) as pool:
+                    runs += pool.map(run, range(len(runs), most))
+            found = load_of(rate, runs[:count], own, self.targets, added)
+            if found.is_clear(self.targets.attainment):
+                break
         return found
 
     def alone(self, name: str) -> tuple[float, float]:
         """Return TTFT and TPOT within which enough requests are where each is alone [s]."""
-        rare = Arrivals(request_rate=1e-5 / self.curves(name).residence[0])
-        requests = self._requests(0, rare, _ALONE, 0.0)
-        run = self._run(self.study.service(name), requests, 0, _ALONE)
+        service, curves = self.server(name)
+        requests = self._requests(0, Arrivals(request_rate=1e-5 / curves.residence[0]), _ALONE, 0.0)
+        run = self._run(service, requests, 0, _ALONE)
         share = self.targets.attainment
         ttft, tpot = (float(np.quantile(times[:_ALONE], share)) for times in (run.ttft, run.tpot))
         return ttft + self.study.first_token_time, tpot
@@ -118,11 +137,13 @@ class Trial:
         if self.targets.slowness(ttft - added, tpot, added)[0] > 1:
             return NOTHING
 
+        done = defaultdict[float, list[Run]](list)
+
         def try_rate(rate: float, in_all: bool) -> Load:
             progress(1)
-            return self.load(name, Arrivals(request_rate=rate), in_all=in_all)
+            return self.load(name, Arrivals(request_rate=rate), in_all=in_all, runs=done[rate])
 
-        start = 0.6 * self._guess(self.curves(name))
+        start = 0.6 * self._guess(self.server(name)[1])
         found = search(try_rate, self.targets.attainment, start)
         if found.met is None or self.study.deployment.kernels.record is None:
             return found
@@ -135,7 +156,7 @@ class Trial:
             "context_length": round(self.study.typical.mean_context),
             "interval": True,
         }
-        if self.study.service(name).drafts.max_draft_length:
+        if self.server(name)[0].drafts.max_draft_length:
             predicted = predict_deployed(
                 self.study.deployment,
                 {},
@@ -150,11 +171,16 @@ class Trial:
         low, high = (float((end / predicted.tpot)[0]) for end in (interval.low, interval.high))
         return low, high
 
-    def curves(self, name: str) -> LoadCurves:
-        """Return what a request takes by how many run, without drafts of a policy that learns."""
-        found = self.study.curves(name) or self.study.curves("none")
-        assert found is not None  # noqa: S101 - none learns nothing
-        return found
+    def server(self, name: str) -> tuple[Service, LoadCurves]:
+        """Return the server of a policy, and what a request takes by how many run there.
+
+        The second is without drafts of a policy that learns.
+        """
+        if name not in self._servers:
+            curves = self.study.curves(name) or self.study.curves("none")
+            assert curves is not None  # noqa: S101 - none learns nothing
+            self._servers[name] = self.study.service(name), curves
+        return self._servers[name]
 
     def _guess(self, curves: LoadCurves) -> float:
         """Return about the capacity, from the means of the closed form [request/s]."""
