@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import sys
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import is_dataclass
 from types import FunctionType
 from typing import Any, cast
@@ -41,10 +42,33 @@ def compiled_function(
     entry.__qualname__ += f"_{stamp[:12]}"
     njit = cast(Any, numba.njit)  # whose types lack `_nrt`
     try:
-        compiled: Callable[..., None] = njit(cache=True, nogil=True, _nrt=False)(entry)
+        compiled = njit(cache=True, nogil=True, _nrt=False)(entry)
     except RuntimeError:  # there is no folder to keep machine code in
-        compiled = njit(nogil=True, _nrt=False)(entry)
-    return compiled
+        return cast(Function, njit(nogil=True, _nrt=False)(entry))
+    _forgive(compiled._cache)
+    return cast(Function, compiled)
+
+
+def _forgive(cache: Any) -> None:
+    """Let what numba keeps be made anew where it cannot be read, and be lost where not written."""
+    load, save = cache.load_overload, cache.save_overload
+
+    def load_if_whole(*of: Any) -> Any:
+        found = None
+        try:
+            found = load(*of)
+        except Exception:  # a broken file may raise anything
+            with suppress(OSError):
+                cache.flush()
+        if found is None and sys.stderr.isatty():
+            sys.stderr.write("specmodel: numba compiles the loop, once: a few seconds\n")
+        return found
+
+    def save_if_possible(*of: Any) -> None:
+        with suppress(Exception):
+            save(*of)
+
+    cache.load_overload, cache.save_overload = load_if_whole, save_if_possible
 
 
 def _parts(functions: Collection[Function]) -> list[Function]:
