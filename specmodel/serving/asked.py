@@ -194,7 +194,13 @@ def trial_of(
     study, assumed = _study({**asked, "requests": requests}, case, policies, is_drawn=True)
     told["requests"] = f"{requests} and more, {runs} times"
     law = Arrivals(request_rate=1.0, **_law(asked.get("arrivals")))
-    trial = Trial(study=study, targets=targets, replications=runs, arrivals=law)
+    trial = Trial(
+        study=study,
+        targets=targets,
+        replications=runs,
+        arrivals=law,
+        is_coarse=not has_numba(),
+    )
     if must_meet:
         check_alone(trial, policies, told)
     return trial, assumed | told

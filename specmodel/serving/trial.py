@@ -28,8 +28,10 @@ from specmodel.serving.requests import LENGTHS, Arrivals, Lengths, Requests, Who
 from specmodel.serving.run import Service, is_worth_compiling
 from specmodel.serving.study import Study
 
-RESIDENCES = 20
-"""Least length of a run, in times that a request stays [-]."""
+RESIDENCES, _COARSE_RESIDENCES = 20, 5
+"""Least length of a run, and of a coarse one, in times that a request stays [-]."""
+_COARSE = {"halvings": 3, "beyond": 0}
+"""How a coarse search goes, as `search` takes it [-]."""
 _BLOCK = 2000
 """Requests that are drawn together [request]."""
 _RATES = 30
@@ -42,7 +44,7 @@ _FEWEST = 2
 """Runs that can make clear whether a rate passes [-]."""
 _ALONE = 40
 """Requests, one after another, that tell what a request takes alone [request]."""
-RUNS = {True: (5, 2000), False: (2, 1000)}
+RUNS = {True: (5, 2000), False: (2, 500)}
 """Usual runs at each rate [-] and their requests [request], with numba or not."""
 
 
@@ -59,12 +61,15 @@ class Trial:
         What requests should meet, and how many runs of other requests there are at each rate [-].
     arrivals
         The process in which requests come.
+    is_coarse
+        Whether runs are shorter and rates further apart, as where numba is not installed.
     """
 
     study: Study
     targets: Targets
     replications: int = 8
     arrivals: Arrivals = field(default_factory=lambda: Arrivals(request_rate=1.0))
+    is_coarse: bool = False
 
     def __post_init__(self) -> None:
         check("replications", self.replications, minimum=1, maximum=100, whole=True)
@@ -97,7 +102,8 @@ class Trial:
         runs = [] if runs is None else runs
         slowest = float(curves.tpot.max())
         present = load.users or _present(curves, load.request_rate)
-        measured = int(max(self.study.num_requests, np.ceil(RESIDENCES * present)))
+        residences = _COARSE_RESIDENCES if self.is_coarse else RESIDENCES
+        measured = int(max(self.study.num_requests, np.ceil(residences * present)))
         measured = min(measured, _MOST_REQUESTS)
         first = int(WARM_UP * measured)
         own = slice(first, first + measured)
@@ -144,7 +150,8 @@ class Trial:
             return self.load(name, Arrivals(request_rate=rate), in_all=in_all, runs=done[rate])
 
         start = 0.6 * self._guess(self.server(name)[1])
-        found = search(try_rate, self.targets.attainment, start)
+        how = _COARSE if self.is_coarse else {}
+        found = search(try_rate, self.targets.attainment, start, **how)
         if found.met is None or self.study.deployment.kernels.record is None:
             return found
         return widened(found, try_rate, self.factors(name, found.met))

@@ -194,6 +194,26 @@ def test_a_row_tells_how_sure_a_capacity_is():
     assert (nothing["capacity"], nothing["tpot"], nothing["predicted_low"]) == (0, None, None)
 
 
+@pytest.mark.parametrize("policy", ["none", "fixed:3"])
+def test_a_coarse_search_is_shorter_and_a_tenth_off_at_most(policy, monkeypatch):
+    seen, run_one, fine = [], Trial._run, capacity(policy).rate
+
+    def run(self, *given):
+        found = run_one(self, *given)
+        seen.append(found.state.request_steps)
+        return found
+
+    monkeypatch.setattr(Trial, "_run", run)
+    found, works = {}, {}
+    for is_coarse in (True, False):
+        seen.clear()
+        found[is_coarse] = trial(is_coarse=is_coarse).capacity(policy).rate
+        works[is_coarse] = sum(seen)
+    assert found[False] == fine
+    assert found[True] == pytest.approx(fine, rel=0.1)
+    assert works[True] < 0.7 * works[False]
+
+
 def test_arrivals_in_bursts_carry_less():
     bursts = Arrivals(request_rate=1.0, process="bursts", burst=20)
     assert trial(arrivals=bursts).capacity("none").rate < capacity("none").rate
