@@ -18,9 +18,9 @@ from specmodel.serving.outcome import Run, are_steady
 
 GROWTH = 1.25
 """From one rate of the grid to the next, of which all policies share the rates [-]."""
-HALVINGS = 5
-"""How often a step of the grid is halved [-]."""
-WIDTH = GROWTH ** (0.5**HALVINGS)
+_HALVINGS, _COARSE_HALVINGS = 5, 3
+"""How often a step of the grid is halved, and is where a search is coarse [-]."""
+WIDTH = GROWTH ** (0.5**_HALVINGS)
 """From the capacity to the first rate found to fail [-]."""
 _CLEAR = 0.85, 1.6
 """A slowness up to which a rate passes clearly, and one from which it fails clearly, if two
@@ -213,8 +213,7 @@ def search(
     attainment: float,
     start: float,
     *,
-    halvings: int = HALVINGS,
-    beyond: int = BEYOND,
+    is_coarse: bool = False,
 ) -> Capacity:
     """Return the capacity: up a geometric grid to the first rate that fails, halved there.
 
@@ -228,8 +227,8 @@ def search(
         share of them that should meet the targets [-].
     start
         About where to begin; if that fails, the grid is gone down first [request/s].
-    halvings, beyond
-        How often a step is halved, and rates of the grid above the first that fails [-].
+    is_coarse
+        Whether a step is halved less often, and no rate is tried above the first that fails.
     """
     found = _Search(try_rate, attainment)
     low = first = found.down(round(np.log(start) / np.log(GROWTH)), in_all=False)
@@ -238,10 +237,10 @@ def search(
         if low - first > _MOST_STEPS:
             expected = "targets that some rate fails: all up to that rate meet them"
             raise InputError("request_rate", float(f"{GROWTH**low:.3g}"), expected)
-    for step in range(2, beyond + 2):
+    for step in range(2, 2 if is_coarse else BEYOND + 2):
         found.passes(low + step)
     low = found.down(low, in_all=True)
-    for halving in range(1, halvings + 1):
+    for halving in range(1, (_COARSE_HALVINGS if is_coarse else _HALVINGS) + 1):
         low += 0.5**halving * found.passes(low + 0.5**halving, in_all=True)
     return found.capacity(low)
 

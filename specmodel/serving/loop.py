@@ -76,19 +76,6 @@ def arrive(engine: Engine) -> None:
         state.arrived += 1
 
 
-def add_to_step(step: Step, request: Request, tokens: int) -> None:
-    """Schedule so many tokens of a request in the step [token]."""
-    request.scheduled_tokens = tokens
-    step.budget -= tokens
-    step.batch += 1
-    if request.prefill_tokens == 0:
-        step.decoding += 1
-        step.context += request.context
-    else:
-        step.chunks += 1
-        step.prompt_tokens += tokens
-
-
 def allocate(limits: Limits, engine: Engine, i: int, tokens: int) -> bool:
     """Give a running request more slots, preempting the last ones; tell whether it still runs."""
     state = engine.state
@@ -178,7 +165,15 @@ def schedule_waiting(limits: Limits, engine: Engine, step: Step, verified: int) 
         request.free_slots = (blocks - limits.fixed_blocks) * limits.block_size - cached
         engine.running[state.running] = place
         state.running += 1
-        add_to_step(step, request, tokens)
+        request.scheduled_tokens = tokens
+        step.budget -= tokens
+        step.batch += 1
+        if rest > 0:
+            step.chunks += 1
+            step.prompt_tokens += tokens
+        else:
+            step.decoding += 1
+            step.context += request.context
 
 
 def schedule(limits: Limits, engine: Engine, step: Step, length: int) -> None:
@@ -306,8 +301,7 @@ def finish(engine: Engine, request: Request, place: int) -> None:
 
 def emit(take_in: Function, outcomes: Outcomes, server: Server, engine: Engine, step: Step) -> None:
     """Let requests emit what the step gave them; those that are done leave."""
-    requests, running, state = engine.requests, engine.running, engine.state
-    kept = emitted = 0
+    requests, running, state, kept = engine.requests, engine.running, engine.state, 0
     for i in range(state.running):
         place = running[i]
         request, made = requests[place], 0
@@ -317,14 +311,13 @@ def emit(take_in: Function, outcomes: Outcomes, server: Server, engine: Engine, 
             else:
                 made = verify(take_in, outcomes, server, request, place, step)
         request.emitted_tokens += made
-        emitted += made
+        step.emitted_tokens += made
         if request.emitted_tokens == request.output_tokens:
             finish(engine, request, place)
         else:
             running[kept] = place
             kept += 1
     state.running = step.running = kept
-    step.emitted_tokens = emitted
     step.waiting = state.preempted + state.arrived - state.admitted
     step.free_blocks = state.free_blocks
 

@@ -28,10 +28,8 @@ from specmodel.serving.requests import LENGTHS, Arrivals, Lengths, Requests, Who
 from specmodel.serving.run import Service, is_worth_compiling
 from specmodel.serving.study import Study
 
-RESIDENCES, _COARSE_RESIDENCES = 20, 5
-"""Least length of a run, and of a coarse one, in times that a request stays [-]."""
-_COARSE = {"halvings": 3, "beyond": 0}
-"""How a coarse search goes, as `search` takes it [-]."""
+RESIDENCES = 20
+"""Least length of a run, in times that a request stays; a quarter where it is coarse [-]."""
 _BLOCK = 2000
 """Requests that are drawn together [request]."""
 _RATES = 30
@@ -40,8 +38,6 @@ _MOST_REQUESTS = 100_000
 """Most requests of a run: rates that need more are far beyond what is carried [request]."""
 _MANY = 200_000
 """Requests whose lengths give their mean [request]."""
-_FEWEST = 2
-"""Runs that can make clear whether a rate passes [-]."""
 _ALONE = 40
 """Requests, one after another, that tell what a request takes alone [request]."""
 RUNS = {True: (5, 2000), False: (2, 500)}
@@ -102,7 +98,7 @@ class Trial:
         runs = [] if runs is None else runs
         slowest = float(curves.tpot.max())
         present = load.users or _present(curves, load.request_rate)
-        residences = _COARSE_RESIDENCES if self.is_coarse else RESIDENCES
+        residences = RESIDENCES / 4 if self.is_coarse else RESIDENCES
         measured = int(max(self.study.num_requests, np.ceil(residences * present)))
         measured = min(measured, _MOST_REQUESTS)
         first = int(WARM_UP * measured)
@@ -114,7 +110,7 @@ class Trial:
             return self._run(service, requests, place, own.stop)
 
         every = self.replications
-        fewest = every if in_all else min(_FEWEST, every)
+        fewest = every if in_all else min(2, every)
         for count in range(fewest, every + 1):
             if len(runs) < count:  # beside it run all that would be next
                 most = fewest if count == fewest else every
@@ -150,8 +146,7 @@ class Trial:
             return self.load(name, Arrivals(request_rate=rate), in_all=in_all, runs=done[rate])
 
         start = 0.6 * self._guess(self.server(name)[1])
-        how = _COARSE if self.is_coarse else {}
-        found = search(try_rate, self.targets.attainment, start, **how)
+        found = search(try_rate, self.targets.attainment, start, is_coarse=self.is_coarse)
         if found.met is None or self.study.deployment.kernels.record is None:
             return found
         return widened(found, try_rate, self.factors(name, found.met))
