@@ -81,12 +81,12 @@ class Targets:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Load:
-    """What requests met at one rate, or with so many users, over all replications.
+    """What requests met at one rate over all replications.
 
     Parameters
     ----------
     rate
-        Requests a second, or users [request/s].
+        Requests that come [request/s].
     slowness
         Of the requests of each replication, rising [-].
     is_steady

@@ -87,9 +87,9 @@ class Trial:
         return float(self.study.typical.output_tokens.mean())
 
     def load(
-        self, name: str, load: Arrivals, *, in_all: bool = True, runs: list[Run] | None = None
+        self, name: str, rate: float, *, in_all: bool = True, runs: list[Run] | None = None
     ) -> Load:
-        """Return what requests meet at a rate, or with so many users, under a policy.
+        """Return what requests meet at a rate under a policy [request/s].
 
         In all replications, or in as many as make clear whether the targets are met. `runs` are
         the first of them, as far as there are any, to which others are added.
@@ -97,16 +97,16 @@ class Trial:
         service, curves = self.server(name)
         runs = [] if runs is None else runs
         slowest = float(curves.tpot.max())
-        present = load.users or _present(curves, load.request_rate)
         residences = RESIDENCES / 4 if self.is_coarse else RESIDENCES
-        measured = int(max(self.study.num_requests, np.ceil(residences * present)))
+        lasts = np.ceil(residences * _present(curves, rate))
+        measured = int(max(self.study.num_requests, lasts))
         measured = min(measured, _MOST_REQUESTS)
         first = int(WARM_UP * measured)
         own = slice(first, first + measured)
-        rate, added = load.request_rate or load.users, self.study.first_token_time
+        added = self.study.first_token_time
 
         def run(place: int) -> Run:
-            requests = self._requests(place, load, own.stop, slowest)
+            requests = self._requests(place, rate, own.stop, slowest)
             return self._run(service, requests, place, own.stop)
 
         every = self.replications
@@ -124,7 +124,7 @@ class Trial:
     def alone(self, name: str) -> tuple[float, float]:
         """Return TTFT and TPOT within which enough requests are where each is alone [s]."""
         service, curves = self.server(name)
-        requests = self._requests(0, Arrivals(request_rate=1e-5 / curves.residence[0]), _ALONE, 0.0)
+        requests = self._requests(0, 1e-5 / curves.residence[0], _ALONE, 0.0)
         run = self._run(service, requests, 0, _ALONE)
         share = self.targets.attainment
         ttft, tpot = (float(np.quantile(times[:_ALONE], share)) for times in (run.ttft, run.tpot))
@@ -143,7 +143,7 @@ class Trial:
 
         def try_rate(rate: float, in_all: bool) -> Load:
             progress(1)
-            return self.load(name, Arrivals(request_rate=rate), in_all=in_all, runs=done[rate])
+            return self.load(name, rate, in_all=in_all, runs=done[rate])
 
         start = 0.6 * self._guess(self.server(name)[1])
         found = search(try_rate, self.targets.attainment, start, is_coarse=self.is_coarse)
@@ -192,22 +192,20 @@ class Trial:
         meets &= state.ttft + self.study.first_token_time <= (targets.ttft or np.inf)
         return float(rates[meets].max(initial=rates[0]))
 
-    def _requests(self, replication: int, load: Arrivals, count: int, tpot: float) -> Requests:
+    def _requests(self, replication: int, rate: float, count: int, tpot: float) -> Requests:
         """Return so many requests of a replication, others coming until these have left.
 
         They come so fast that the work until then is what the rate and the mean output make of it.
         """
         longest = self._drawn(replication, count)[2].max()
-        of_users = load.users * longest / self.mean_output
-        after = int(1.1 * (of_users or load.request_rate * longest * tpot)) + 1
+        after = int(1.1 * (rate * longest * tpot)) + 1
         most = min(count + after, 2 * _MOST_REQUESTS)
         times, prompts, outputs = self._drawn(replication, most)
         work = float(outputs[:count].sum()) / times[count - 1] / self.mean_output
         return Requests(
-            arrival_time=times * work / (load.request_rate or np.inf),
+            arrival_time=times * work / rate,
             prompt_tokens=prompts,
             output_tokens=outputs,
-            users=load.users,
         )
 
     def _drawn(self, replication: int, count: int) -> tuple[FloatArray, Whole, Whole]:
