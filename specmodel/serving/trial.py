@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -104,12 +104,7 @@ class Trial:
         first = int(WARM_UP * measured)
         own = slice(first, first + measured)
         added = self.study.first_token_time
-
-        def run(place: int) -> Run:
-            requests = self._requests(place, rate, own.stop, slowest)
-            return self._run(service, requests, place, own.stop)
-
-        every = self.replications
+        run, every = partial(self._run, service, rate, own.stop, slowest), self.replications
         fewest = every if in_all else min(2, every)
         for count in range(fewest, every + 1):
             if len(runs) < count:  # beside it run all that would be next
@@ -124,8 +119,7 @@ class Trial:
     def alone(self, name: str) -> tuple[float, float]:
         """Return TTFT and TPOT within which enough requests are where each is alone [s]."""
         service, curves = self.server(name)
-        requests = self._requests(0, 1e-5 / curves.residence[0], _ALONE, 0.0)
-        run = self._run(service, requests, 0, _ALONE)
+        run = self._run(service, 1e-5 / curves.residence[0], _ALONE, 0.0, 0)
         share = self.targets.attainment
         ttft, tpot = (float(np.quantile(times[:_ALONE], share)) for times in (run.ttft, run.tpot))
         return ttft + self.study.first_token_time, tpot
@@ -239,7 +233,9 @@ class Trial:
         prompts = np.minimum(prompts, longest - 1)
         return prompts, np.minimum(outputs, longest - prompts)
 
-    def _run(self, service: Service, requests: Requests, place: int, until: int) -> Run:
+    def _run(self, service: Service, rate: float, until: int, tpot: float, place: int) -> Run:
+        """Return a replication by its place, with a time per token at most."""
+        requests = self._requests(place, rate, until, tpot)
         seed = int(stream(self.study.seed, LENGTHS, place).integers(2**31))
         searched = _RATES * self.replications * until * self.mean_output
         compiled = is_worth_compiling(searched)

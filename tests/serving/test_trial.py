@@ -85,9 +85,9 @@ def test_runs_are_long_and_others_come_until_the_measured_have_left(monkeypatch)
         seen.append((rate, list(runs), own))
         return load_of(rate, runs, own, targets, added)
 
-    def run(self, service, requests, place, until):
-        found = run_one(self, service, requests, place, until)
-        asked[found] = requests.arrival_time
+    def run(self, service, rate, until, tpot, place):
+        found = run_one(self, service, rate, until, tpot, place)
+        asked[found] = self._requests(place, rate, until, tpot).arrival_time
         return found
 
     monkeypatch.setattr("specmodel.serving.trial.load_of", note)
