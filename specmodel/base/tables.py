@@ -1,18 +1,22 @@
 """Tables of measurements from files, and their columns as checked numbers."""
 
+from __future__ import annotations
+
 import csv
 import io
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from specmodel.base.errors import InputError, install
 from specmodel.base.files import check_readable
 from specmodel.base.units import LARGEST_NUMBER, FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ARGUMENT = "measurements"
 """Name that errors carry unless told otherwise; a column follows after a dot."""
@@ -71,6 +75,8 @@ def parse_csv(
     most: int | None = None,
 ) -> pd.DataFrame:
     """Return the table in a stream of CSV, cut to `most` rows; errors say that `name` was given."""
+    import pandas as pd
+
     kinds = dict.fromkeys(text_columns, str)
     try:
         if not stream.seekable():
@@ -89,6 +95,7 @@ def parse_csv(
 
 def _read_parquet(path: Path, argument: str) -> pd.DataFrame:
     """Return a table if its metadata says that it takes no more memory than `MOST_BYTES`."""
+    import pandas as pd
     from pyarrow import parquet
 
     with path.open("rb") as file:  # Arrow takes no path that is not UTF-8
@@ -142,8 +149,10 @@ def as_number(value: Any) -> float:
         return np.nan
 
 
-def as_numbers(column: "pd.Series[Any]") -> "pd.Series[float]":
+def as_numbers(column: pd.Series[Any]) -> pd.Series[float]:
     """Return a column as numbers, NaN where there is none."""
+    import pandas as pd
+
     try:
         return pd.to_numeric(column, errors="coerce").astype(float)
     except (TypeError, OverflowError):  # a list, or an integer beyond all floats

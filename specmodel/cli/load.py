@@ -57,7 +57,7 @@ _LARGEST: dict[str, tuple[Any, str]] = {
     "for_rate": (float, "Requests a second for which replicas and GPUs are told."),
     "replications": (
         int,
-        "Runs of other requests at each rate that is tried.  [default: 5; 2 of 1000 without numba]",
+        "Runs of other requests at each rate that is tried.  [default: 5; 2 of 500 without numba]",
     ),
 }
 _BY_REQUEST = (
@@ -170,12 +170,12 @@ def load(**options: Any) -> Answer:
 
 @contextmanager
 def searching(options: Mapping[str, Any], pieces: int) -> Iterator[dict[str, Any]]:
-    """Yield where so many searches are computed and who is told; say if they will take minutes."""
+    """Yield where so many searches are computed and who is told; say if they are coarse."""
     from specmodel.serving.run import has_numba
 
     if not has_numba():
-        usual = "2 runs of 1000 requests at each rate by default, not 5 of 2000"
-        echo_warnings([f"without numba this takes minutes, with {usual}: {install('fast')}"])
+        usual = "2 short runs at each rate by default, rates 3 % apart, up to a tenth too much"
+        echo_warnings([f"without numba the search is coarse, with {usual}: {install('fast')}"])
     workers = 1 if options["workers"] is None else options["workers"]
     with told_progress(_RATES_TRIED * pieces, "rates tried") as tell:
         yield {"workers": workers, "client": options["scheduler"], "progress": tell}

@@ -4,13 +4,14 @@ Requests come from a recorded trace, or are drawn from processes block by block.
 on the requests alone: the same seed gives the same records on any number of workers.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
@@ -22,6 +23,9 @@ from specmodel.replay.sampling import NOISE, TRACE, Variation, draw_noise, strea
 from specmodel.replay.serial_loop import DrawnBlock, RequestTotals
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.traces import Process, Trace, join_traces, sample_trace
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SERVERS = 8
 """States that requests are dealt to in order, where a server has one, not a request [-]."""
@@ -199,6 +203,8 @@ def replay_blocks(work: Work, kept: dict[str, Any] | None = None) -> list[dict[s
 
     `kept` are the states that servers keep from one block to the next, by policy.
     """
+    import pandas as pd
+
     blocks, choices = work
     states = {} if kept is None else kept
     found = []

@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import sys
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import is_dataclass
 from types import FunctionType
 from typing import Any, cast
@@ -19,12 +20,12 @@ Function = Callable[..., Any]
 
 
 def compiled_function(
-    function: Callable[..., None], given: Sequence[Function], hot: Collection[Function] = ()
+    function: Callable[..., None], given: Sequence[Function]
 ) -> Callable[..., None] | None:
     """Return a function as numba compiles it, or None where numba is not installed.
 
-    `given` are one or two functions that it takes as its first arguments; those that are `hot` are
-    copied to where they are called. Nothing in it, or in what it calls, may allocate.
+    `given` are one or two functions that it takes as its first arguments. All that it calls is
+    copied to where that is done; nothing in it may allocate.
     """
     try:
         import numba
@@ -34,17 +35,40 @@ def compiled_function(
     parts = _parts((function, *given))
     # nothing is allocated, so that references to arrays need not be counted, which takes most time
     for part in parts:
-        register_jitable(_nrt=False, inline="always" if part in hot else "never")(part)
+        register_jitable(_nrt=False, forceinline=True, no_cfunc_wrapper=True)(part)
     stamp = _stamp(parts)
     entry = _stamped(function, given, stamp)
     # numba reads all that a file of its own lists at once, which must not name what is gone
     entry.__qualname__ += f"_{stamp[:12]}"
     njit = cast(Any, numba.njit)  # whose types lack `_nrt`
     try:
-        compiled: Callable[..., None] = njit(cache=True, _nrt=False)(entry)
+        compiled = njit(cache=True, nogil=True, _nrt=False)(entry)
     except RuntimeError:  # there is no folder to keep machine code in
-        compiled = njit(_nrt=False)(entry)
-    return compiled
+        return cast(Function, njit(nogil=True, _nrt=False)(entry))
+    _forgive(compiled._cache)
+    return cast(Function, compiled)
+
+
+def _forgive(cache: Any) -> None:
+    """Let what numba keeps be made anew where it cannot be read, and be lost where not written."""
+    load, save = cache.load_overload, cache.save_overload
+
+    def load_if_whole(*of: Any) -> Any:
+        found = None
+        try:
+            found = load(*of)
+        except Exception:  # a broken file may raise anything
+            with suppress(OSError):
+                cache.flush()
+        if found is None and sys.stderr.isatty():
+            sys.stderr.write("specmodel: numba compiles the loop, once: a few seconds\n")
+        return found
+
+    def save_if_possible(*of: Any) -> None:
+        with suppress(Exception):
+            save(*of)
+
+    cache.load_overload, cache.save_overload = load_if_whole, save_if_possible
 
 
 def _parts(functions: Collection[Function]) -> list[Function]:

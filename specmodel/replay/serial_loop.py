@@ -129,7 +129,7 @@ def replay_request(
 @cache
 def compiled_loop(rule: Function) -> Callable[..., None] | None:
     """Return the loop as numba compiles it for a rule, or None where numba is not installed."""
-    return compiled_function(serial_loop, (rule,), hot=(rule,))
+    return compiled_function(serial_loop, (rule,))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

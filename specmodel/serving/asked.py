@@ -24,7 +24,6 @@ from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.prediction.case import ACCEPTANCE, Case, case_of
 from specmodel.prediction.predicting import plain_points
-from specmodel.replay.blocks import Sample
 from specmodel.replay.named import named_requests
 from specmodel.replay.sampling import TRACE, stream
 from specmodel.replay.traces import Trace, join_traces, sample_trace
@@ -219,7 +218,8 @@ def trial_of(
     study, assumed = _study({**asked, "requests": requests}, case, policies, is_drawn=True)
     told["requests"] = f"{requests} and more, {runs} times"
     law = Arrivals(request_rate=1.0, **_law(asked.get("arrivals")))
-    trial = Trial(study=study, targets=targets, replications=runs, arrivals=law)
+    how = {"replications": runs, "arrivals": law, "is_coarse": not has_numba()}
+    trial = Trial(study=study, targets=targets, **how)
     if must_meet:
         check_alone(trial, policies, told)
     return trial, assumed | told
@@ -302,7 +302,7 @@ def _trace(name: Trace | str | None, seed: int) -> Trace | None:
     if name is None or isinstance(name, Trace):
         return name
     source, _, _ = named_requests(name, {})
-    if not isinstance(source, Sample):
+    if isinstance(source, Trace):
         return source
     drawn = [
         sample_trace(process, _DRAWN, _DRAWN_TOKENS, stream(seed, TRACE, i))

@@ -18,8 +18,8 @@ from specmodel.serving.outcome import Run, are_steady
 
 GROWTH = 1.25
 """From one rate of the grid to the next, of which all policies share the rates [-]."""
-_HALVINGS = 5
-"""How often a step of the grid is halved [-]."""
+_HALVINGS, _COARSE_HALVINGS = 5, 3
+"""How often a step of the grid is halved, and is where a search is coarse [-]."""
 WIDTH = GROWTH ** (0.5**_HALVINGS)
 """From the capacity to the first rate found to fail [-]."""
 _CLEAR = 0.85, 1.6
@@ -81,12 +81,12 @@ class Targets:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Load:
-    """What requests met at one rate, or with so many users, over all replications.
+    """What requests met at one rate over all replications.
 
     Parameters
     ----------
     rate
-        Requests a second, or users [request/s].
+        Requests that come [request/s].
     slowness
         Of the requests of each replication, rising [-].
     is_steady
@@ -208,7 +208,13 @@ def quantile(slowness: FloatArray, share: float) -> float:
     return float(np.partition(slowness, place)[place])
 
 
-def search(try_rate: Callable[[float, bool], Load], attainment: float, start: float) -> Capacity:
+def search(
+    try_rate: Callable[[float, bool], Load],
+    attainment: float,
+    start: float,
+    *,
+    is_coarse: bool = False,
+) -> Capacity:
     """Return the capacity: up a geometric grid to the first rate that fails, halved there.
 
     Rates are of one grid whatever the targets, so that looser ones never carry less if they start
@@ -221,6 +227,8 @@ def search(try_rate: Callable[[float, bool], Load], attainment: float, start: fl
         share of them that should meet the targets [-].
     start
         About where to begin; if that fails, the grid is gone down first [request/s].
+    is_coarse
+        Whether a step is halved less often, and no rate is tried above the first that fails.
     """
     found = _Search(try_rate, attainment)
     low = first = found.down(round(np.log(start) / np.log(GROWTH)), in_all=False)
@@ -229,10 +237,10 @@ def search(try_rate: Callable[[float, bool], Load], attainment: float, start: fl
         if low - first > _MOST_STEPS:
             expected = "targets that some rate fails: all up to that rate meet them"
             raise InputError("request_rate", float(f"{GROWTH**low:.3g}"), expected)
-    for step in range(2, BEYOND + 2):
+    for step in range(2, 2 if is_coarse else BEYOND + 2):
         found.passes(low + step)
     low = found.down(low, in_all=True)
-    for halving in range(1, _HALVINGS + 1):
+    for halving in range(1, (_COARSE_HALVINGS if is_coarse else _HALVINGS) + 1):
         low += 0.5**halving * found.passes(low + 0.5**halving, in_all=True)
     return found.capacity(low)
 

@@ -76,19 +76,6 @@ def arrive(engine: Engine) -> None:
         state.arrived += 1
 
 
-def add_to_step(step: Step, request: Request, tokens: int) -> None:
-    """Schedule so many tokens of a request in the step [token]."""
-    request.scheduled_tokens = tokens
-    step.budget -= tokens
-    step.batch += 1
-    if request.prefill_tokens == 0:
-        step.decoding += 1
-        step.context += request.context
-    else:
-        step.chunks += 1
-        step.prompt_tokens += tokens
-
-
 def allocate(limits: Limits, engine: Engine, i: int, tokens: int) -> bool:
     """Give a running request more slots, preempting the last ones; tell whether it still runs."""
     state = engine.state
@@ -118,20 +105,33 @@ def preempt(engine: Engine) -> None:
 
 
 def schedule_running(limits: Limits, engine: Engine, step: Step, verified: int) -> None:
-    """Schedule the running requests, in order of admission."""
-    state, i = engine.state, 0
+    """Schedule the running requests, in order of admission.
+
+    Those seen are never preempted, so that what the step has of them is counted aside.
+    """
+    state, requests, running = engine.state, engine.requests, engine.running
+    i = decoding = context = chunks = 0
+    budget = step.budget
     while i < state.running:
-        request = engine.requests[engine.running[i]]
-        tokens = verified if request.prefill_tokens == 0 else request.prefill_tokens
-        if tokens > step.budget:
-            tokens = step.budget
+        request = requests[running[i]]
+        rest = request.prefill_tokens
+        tokens = verified if rest == 0 else rest
+        if tokens > budget:
+            tokens = budget
         short = tokens + limits.reserved_tokens - request.free_slots
         if tokens > 0 and short > 0 and not allocate(limits, engine, i, short):
-            return
-        request.scheduled_tokens = 0
-        if tokens > 0:
-            add_to_step(step, request, tokens)
+            break
+        request.scheduled_tokens = tokens
+        budget -= tokens
+        if rest > 0:
+            chunks += tokens > 0
+            step.prompt_tokens += tokens
+        elif tokens > 0:
+            decoding += 1
+            context += request.context
         i += 1
+    step.budget, step.batch, step.chunks = budget, decoding + chunks, chunks
+    step.decoding, step.context = decoding, context
 
 
 def schedule_waiting(limits: Limits, engine: Engine, step: Step, verified: int) -> None:
@@ -165,7 +165,15 @@ def schedule_waiting(limits: Limits, engine: Engine, step: Step, verified: int) 
         request.free_slots = (blocks - limits.fixed_blocks) * limits.block_size - cached
         engine.running[state.running] = place
         state.running += 1
-        add_to_step(step, request, tokens)
+        request.scheduled_tokens = tokens
+        step.budget -= tokens
+        step.batch += 1
+        if rest > 0:
+            step.chunks += 1
+            step.prompt_tokens += tokens
+        else:
+            step.decoding += 1
+            step.context += request.context
 
 
 def schedule(limits: Limits, engine: Engine, step: Step, length: int) -> None:
@@ -266,15 +274,16 @@ def verify(
     take_in: Function, outcomes: Outcomes, server: Server, request: Request, place: int, step: Step
 ) -> int:
     """Let a request accept what it can of its draft; return the tokens emitted [token]."""
-    drafted = request.scheduled_tokens - 1
-    held = accepted_tokens(outcomes, request, place, drafted)
+    drafted, held = request.scheduled_tokens - 1, 0
     left = request.output_tokens - request.emitted_tokens
+    if drafted > 0:
+        held = accepted_tokens(outcomes, request, place, drafted)
+        request.drafted_tokens += drafted
+        request.accepted_tokens += held
+        step.accepted_tokens += held
     made = held + 1 if held < left else left
     request.context += made
     request.free_slots -= made
-    request.drafted_tokens += drafted
-    request.accepted_tokens += held
-    step.accepted_tokens += held
     if server.kind == SHARED:
         take_in(server.states[0], held + 1, step.step_time, drafted)
     return made
@@ -344,8 +353,4 @@ def serve(
 @cache
 def compiled_serve(take_in: Function, end_step: Function) -> Callable[..., None] | None:
     """Return the loop as numba compiles it for a policy, or None where numba is not installed."""
-    return compiled_function(serve, (take_in, end_step), hot=HOT)
-
-
-HOT = (uniform_hash, accepted_tokens, verify, add_to_step)
-"""The functions that numba copies into the loop."""
+    return compiled_function(serve, (take_in, end_step))

@@ -1,8 +1,10 @@
 """What a policy of a study carries within targets: rates simulated with replications."""
 
+from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,7 @@ from specmodel.serving.run import Service, is_worth_compiling
 from specmodel.serving.study import Study
 
 RESIDENCES = 20
-"""Least length of a run, in times that a request stays [-]."""
+"""Least length of a run, in times that a request stays; a quarter where it is coarse [-]."""
 _BLOCK = 2000
 """Requests that are drawn together [request]."""
 _RATES = 30
@@ -38,7 +40,7 @@ _MANY = 200_000
 """Requests whose lengths give their mean [request]."""
 _ALONE = 40
 """Requests, one after another, that tell what a request takes alone [request]."""
-RUNS = {True: (5, 2000), False: (2, 1000)}
+RUNS = {True: (5, 2000), False: (2, 500)}
 """Usual runs at each rate [-] and their requests [request], with numba or not."""
 
 
@@ -55,12 +57,15 @@ class Trial:
         What requests should meet, and how many runs of other requests there are at each rate [-].
     arrivals
         The process in which requests come.
+    is_coarse
+        Whether runs are shorter and rates further apart, as where numba is not installed.
     """
 
     study: Study
     targets: Targets
     replications: int = 8
     arrivals: Arrivals = field(default_factory=lambda: Arrivals(request_rate=1.0))
+    is_coarse: bool = False
 
     def __post_init__(self) -> None:
         check("replications", self.replications, minimum=1, maximum=100, whole=True)
@@ -71,40 +76,50 @@ class Trial:
         return {}
 
     @cached_property
+    def _servers(self) -> dict[str, tuple[Service, LoadCurves]]:
+        return {}
+
+    @cached_property
     def mean_output(self) -> float:
         """Mean tokens of an output by its law, cut as those that are drawn [token]."""
         if isinstance(self.study.lengths, Lengths):
             return float(self._cut(*self.study.lengths.draw(_MANY, 0))[1].mean())
         return float(self.study.typical.output_tokens.mean())
 
-    def load(self, name: str, load: Arrivals, *, in_all: bool = True) -> Load:
-        """Return what requests meet at a rate, or with so many users, under a policy.
+    def load(
+        self, name: str, rate: float, *, in_all: bool = True, runs: list[Run] | None = None
+    ) -> Load:
+        """Return what requests meet at a rate under a policy [request/s].
 
-        In all replications, or in as many as make clear whether the targets are met.
+        In all replications, or in as many as make clear whether the targets are met. `runs` are
+        the first of them, as far as there are any, to which others are added.
         """
-        service = self.study.service(name)
-        curves = self.curves(name)
+        service, curves = self.server(name)
+        runs = [] if runs is None else runs
         slowest = float(curves.tpot.max())
-        present = load.users or _present(curves, load.request_rate)
-        measured = int(max(self.study.num_requests, np.ceil(RESIDENCES * present)))
+        residences = RESIDENCES / 4 if self.is_coarse else RESIDENCES
+        lasts = np.ceil(residences * _present(curves, rate))
+        measured = int(max(self.study.num_requests, lasts))
         measured = min(measured, _MOST_REQUESTS)
         first = int(WARM_UP * measured)
-        own, runs = slice(first, first + measured), list[Run]()
-        rate, added = load.request_rate or load.users, self.study.first_token_time
-        for i in range(self.replications):
-            requests = self._requests(i, load, own.stop, slowest)
-            runs.append(self._run(service, requests, i, own.stop))
-            if not in_all or i + 1 == self.replications:
-                found = load_of(rate, runs, own, self.targets, added)
-                if found.is_clear(self.targets.attainment):
-                    break
+        own = slice(first, first + measured)
+        added = self.study.first_token_time
+        run, every = partial(self._run, service, rate, own.stop, slowest), self.replications
+        fewest = every if in_all else min(2, every)
+        for count in range(fewest, every + 1):
+            if len(runs) < count:  # beside it run all that would be next
+                most = fewest if count == fewest else every
+                with ThreadPoolExecutor(most) as pool:
+                    runs += pool.map(run, range(len(runs), most))
+            found = load_of(rate, runs[:count], own, self.targets, added)
+            if found.is_clear(self.targets.attainment):
+                break
         return found
 
     def alone(self, name: str) -> tuple[float, float]:
         """Return TTFT and TPOT within which enough requests are where each is alone [s]."""
-        rare = Arrivals(request_rate=1e-5 / self.curves(name).residence[0])
-        requests = self._requests(0, rare, _ALONE, 0.0)
-        run = self._run(self.study.service(name), requests, 0, _ALONE)
+        service, curves = self.server(name)
+        run = self._run(service, 1e-5 / curves.residence[0], _ALONE, 0.0, 0)
         share = self.targets.attainment
         ttft, tpot = (float(np.quantile(times[:_ALONE], share)) for times in (run.ttft, run.tpot))
         return ttft + self.study.first_token_time, tpot
@@ -118,12 +133,14 @@ class Trial:
         if self.targets.slowness(ttft - added, tpot, added)[0] > 1:
             return NOTHING
 
+        done = defaultdict[float, list[Run]](list)
+
         def try_rate(rate: float, in_all: bool) -> Load:
             progress(1)
-            return self.load(name, Arrivals(request_rate=rate), in_all=in_all)
+            return self.load(name, rate, in_all=in_all, runs=done[rate])
 
-        start = 0.6 * self._guess(self.curves(name))
-        found = search(try_rate, self.targets.attainment, start)
+        start = 0.6 * self._guess(self.server(name)[1])
+        found = search(try_rate, self.targets.attainment, start, is_coarse=self.is_coarse)
         if found.met is None or self.study.deployment.kernels.record is None:
             return found
         return widened(found, try_rate, self.factors(name, found.met))
@@ -135,7 +152,7 @@ class Trial:
             "context_length": round(self.study.typical.mean_context),
             "interval": True,
         }
-        if self.study.service(name).drafts.max_draft_length:
+        if self.server(name)[0].drafts.max_draft_length:
             predicted = predict_deployed(
                 self.study.deployment,
                 {},
@@ -150,11 +167,16 @@ class Trial:
         low, high = (float((end / predicted.tpot)[0]) for end in (interval.low, interval.high))
         return low, high
 
-    def curves(self, name: str) -> LoadCurves:
-        """Return what a request takes by how many run, without drafts of a policy that learns."""
-        found = self.study.curves(name) or self.study.curves("none")
-        assert found is not None  # noqa: S101 - none learns nothing
-        return found
+    def server(self, name: str) -> tuple[Service, LoadCurves]:
+        """Return the server of a policy, and what a request takes by how many run there.
+
+        The second is without drafts of a policy that learns.
+        """
+        if name not in self._servers:
+            curves = self.study.curves(name) or self.study.curves("none")
+            assert curves is not None  # noqa: S101 - none learns nothing
+            self._servers[name] = self.study.service(name), curves
+        return self._servers[name]
 
     def _guess(self, curves: LoadCurves) -> float:
         """Return about the capacity, from the means of the closed form [request/s]."""
@@ -164,20 +186,18 @@ class Trial:
         meets &= state.ttft + self.study.first_token_time <= (targets.ttft or np.inf)
         return float(rates[meets].max(initial=rates[0]))
 
-    def _requests(self, replication: int, load: Arrivals, count: int, tpot: float) -> Requests:
+    def _requests(self, replication: int, rate: float, count: int, tpot: float) -> Requests:
         """Return so many requests of a replication, others coming until these have left.
 
         They come so fast that the work until then is what the rate and the mean output make of it.
         """
         longest = self._drawn(replication, count)[2].max()
-        of_users = load.users * longest / self.mean_output
-        after = int(1.1 * (of_users or load.request_rate * longest * tpot)) + 1
+        after = int(1.1 * (rate * longest * tpot)) + 1
         most = min(count + after, 2 * _MOST_REQUESTS)
         times, *asked = self._drawn(replication, most)
         work = float(asked[1][:count].sum()) / times[count - 1] / self.mean_output
         return Requests(
-            arrival_time=times * work / (load.request_rate or np.inf),
-            users=load.users,
+            arrival_time=times * work / rate,
             **dict(zip(ASKED, asked, strict=False)),
         )
 
@@ -207,7 +227,9 @@ class Trial:
         prompts = np.minimum(prompts, longest - 1)
         return prompts, np.minimum(outputs, longest - prompts), *cached
 
-    def _run(self, service: Service, requests: Requests, place: int, until: int) -> Run:
+    def _run(self, service: Service, rate: float, until: int, tpot: float, place: int) -> Run:
+        """Return a replication by its place, with a time per token at most."""
+        requests = self._requests(place, rate, until, tpot)
         seed = int(stream(self.study.seed, LENGTHS, place).integers(2**31))
         searched = _RATES * self.replications * until * self.mean_output
         compiled = is_worth_compiling(searched)

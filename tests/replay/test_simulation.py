@@ -1,9 +1,10 @@
 """The simulator: identities, the oracle, both forms of a replay, noise, workers."""
 
+import pickle
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
@@ -28,6 +29,7 @@ from specmodel.replay import (
 from specmodel.replay.blocks import block_bounds, replay_adapted
 from specmodel.replay.choices import choose
 from specmodel.replay.feedback import Policies
+from specmodel.replay.machine_code import compiled_function
 from specmodel.replay.policies import (
     AdaptiveSteps,
     Cascade,
@@ -388,6 +390,41 @@ def test_numba_compiles_the_loop() -> None:
     loop = compiled_loop(learn_nothing)
     assert loop is not None
     assert type(loop).__module__.startswith("numba.")
+
+
+def _doubled(rule, totals) -> None:
+    rule(totals)
+    rule(totals)
+
+
+def _one_more(totals) -> None:
+    totals[0] += 1
+
+
+def _refuse(*paths) -> None:
+    raise OSError("the disk is full")
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", pickle.dumps("another version") + b"junk"])
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+def test_broken_machine_code_is_made_anew(content, ending, tmp_path, monkeypatch) -> None:
+    numba = pytest.importorskip("numba")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+    def hits() -> int:
+        totals = np.zeros(1, np.int64)
+        loop = cast(Any, compiled_function(_doubled, (_one_more,)))
+        loop(totals)
+        assert totals[0] == 2
+        return sum(loop.stats.cache_hits.values())
+
+    assert [hits(), hits()] == [0, 1]
+    (kept,) = tmp_path.rglob(f"*.{ending}")
+    kept.write_bytes(content)
+    assert [hits(), hits()] == [0, 1]
+    kept.write_bytes(content)
+    monkeypatch.setattr("os.replace", _refuse)
+    assert [hits(), hits()] == [0, 0]
 
 
 def test_plans_and_policies_replay_the_same(times) -> None:

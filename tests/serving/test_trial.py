@@ -85,9 +85,9 @@ def test_runs_are_long_and_others_come_until_the_measured_have_left(monkeypatch)
         seen.append((rate, list(runs), own))
         return load_of(rate, runs, own, targets, added)
 
-    def run(self, service, requests, place, until):
-        found = run_one(self, service, requests, place, until)
-        asked[found] = requests.arrival_time
+    def run(self, service, rate, until, tpot, place):
+        found = run_one(self, service, rate, until, tpot, place)
+        asked[found] = self._requests(place, rate, until, tpot).arrival_time
         return found
 
     monkeypatch.setattr("specmodel.serving.trial.load_of", note)
@@ -117,15 +117,14 @@ def test_few_requests_are_compiled_where_runs_last_many_residences(monkeypatch):
     tried = trial(Lengths(prompt_tokens=50, output_tokens=200), replications=1)
     tried = replace(tried, study=replace(tried.study, num_requests=20))
     for rate in (0.01, 10.0):
-        tried.load("none", Arrivals(request_rate=rate))
+        tried.load("none", rate)
     assert seen == [False, True]
 
 
 def test_the_same_seed_gives_the_same_in_any_order_and_another_nearly_the_same():
-    load = Arrivals(request_rate=20.0)
     first, second, other = trial(), trial(), trial(seed=5)
-    first.load("none", load)
-    found, again, differs = (tried.load("fixed:2", load) for tried in (first, second, other))
+    first.load("none", 20.0)
+    found, again, differs = (tried.load("fixed:2", 20.0) for tried in (first, second, other))
     assert again.means == found.means
     assert differs.means != found.means
     assert differs.means["tpot"] == pytest.approx(found.means["tpot"], rel=0.05)
@@ -145,7 +144,7 @@ def test_the_work_of_a_run_is_what_rate_and_mean_output_make_of_it():
     """So that the noise of lengths and arrivals does not pass for load."""
     tried = trial(Lengths(prompt_tokens=50, output_tokens=60, output_spread=1.0))
     for seed in range(3):
-        found = tried._requests(seed, Arrivals(request_rate=7.0), 400, 0.01).first(400)
+        found = tried._requests(seed, 7.0, 400, 0.01).first(400)
         work = found.output_tokens.sum() / found.arrival_time[-1]
         assert work == pytest.approx(7.0 * tried.mean_output)
     assert tried.mean_output == pytest.approx(60, rel=0.03)  # the longest are cut
@@ -153,7 +152,7 @@ def test_the_work_of_a_run_is_what_rate_and_mean_output_make_of_it():
 
 def test_higher_rates_have_the_same_requests_and_more():
     tried = trial()
-    few, many = (tried._requests(1, Arrivals(request_rate=rate), 500, 0.01) for rate in (1.0, 50.0))
+    few, many = (tried._requests(1, rate, 500, 0.01) for rate in (1.0, 50.0))
     assert few.count < many.count
     for name in ("prompt_tokens", "output_tokens"):
         assert (getattr(few, name) == getattr(many, name)[: few.count]).all()
@@ -194,6 +193,26 @@ def test_a_row_tells_how_sure_a_capacity_is():
     assert (nothing["capacity"], nothing["tpot"], nothing["predicted_low"]) == (0, None, None)
 
 
+@pytest.mark.parametrize("policy", ["none", "fixed:3"])
+def test_a_coarse_search_is_shorter_and_a_tenth_off_at_most(policy, monkeypatch):
+    seen, run_one, fine = [], Trial._run, capacity(policy).rate
+
+    def run(self, *given):
+        found = run_one(self, *given)
+        seen.append(found.state.request_steps)
+        return found
+
+    monkeypatch.setattr(Trial, "_run", run)
+    found, works = {}, {}
+    for is_coarse in (True, False):
+        seen.clear()
+        found[is_coarse] = trial(is_coarse=is_coarse).capacity(policy).rate
+        works[is_coarse] = sum(seen)
+    assert found[False] == fine
+    assert found[True] == pytest.approx(fine, rel=0.1)
+    assert works[True] < 0.7 * works[False]
+
+
 def test_arrivals_in_bursts_carry_less():
     bursts = Arrivals(request_rate=1.0, process="bursts", burst=20)
     assert trial(arrivals=bursts).capacity("none").rate < capacity("none").rate
@@ -205,7 +224,7 @@ def test_recorded_requests_are_drawn_from():
         prompt_tokens=np.array([50, 60, 70]),
         output_tokens=np.array([40, 50, 90]),
     )
-    drawn = trial(recorded)._requests(0, Arrivals(request_rate=2.0), 300, 0.01)
+    drawn = trial(recorded)._requests(0, 2.0, 300, 0.01)
     pairs = set(zip(drawn.prompt_tokens.tolist(), drawn.output_tokens.tolist(), strict=True))
     assert pairs == {(50, 40), (60, 50), (70, 90)}
 
