@@ -50,6 +50,7 @@ ENGINES: dict[str, dict[str, Any]] = {
         "name": "SGLang spec v1",
         "source": "SpecBundle, SpecForge#339, LMSYS and PR 12128, on H200 and H100",
         "stack": "sglang",
+        "all_reduces": "vllm",
         "graphs": "sglang",
         "hides_host": "plain",
         "draft_model_first": "verified",

@@ -136,6 +136,9 @@ def resolve(
     target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
     kernels = choose_kernels(hardware, given.get("stack"), engine.stack)
     stack = engine.stack or kernels.stack
+    timed = hardware.link.all_reduce if hardware.link else {}
+    if {engine.all_reduces, kernels.link_stack} <= timed.keys():
+        kernels = replace(kernels, all_reduces=engine.all_reduces)
     target = with_usual_activations(target, hardware, stack, dtypes)
     target = with_usual_cache(target, hardware, stack, changes["target"] | dtypes)
     drafter = _drafter(given, target).run_by(engine.draft_model_first)

@@ -190,6 +190,8 @@ class EngineProfile(Record):
         (`layers.engines`); none if they take turns.
     fuses_norms
         Whether one kernel does small all-reduces with the norm behind (`layers.engines`).
+    all_reduces
+        Stack whose all-reduces it runs where a link has them, if not those of its own.
     runs_idle_drafter
         Whether a drafter that is loaded runs, and is waited for, in steps that draft nothing: as in
         vLLM 0.33 under a schedule of draft lengths.
@@ -235,6 +237,7 @@ class EngineProfile(Record):
     exchange: Exchange | None = None
     shared_beside: Annotated[tuple[Beside, ...], FROM_LIST] = ()
     fuses_norms: bool = False
+    all_reduces: Literal["sglang", "trtllm", "vllm"] | None = None
     runs_idle_drafter: bool = False
     split_tokens: SplitTokens | None = None
     flash_split_tokens: SplitTokens | None = None

@@ -56,10 +56,16 @@ ROWS: dict[str, dict[tuple[int, ...], dict[str, Any]]] = {
         (0, 33): {},
     },
     # disable_overlap_schedule in arg_groups/speculative_hook.py; read in 0.5.13 and 0.5.23;
-    # all-reduces fused with norms on Hopper too from 0.5.9 on, not in 0.5.6
+    # all-reduces fused with norms on Hopper too from 0.5.9 on, not in 0.5.6; its own all-reduces
+    # (custom_all_reduce_v2.py) by default from 0.5.12 on, not in 0.5.11: before, those of vLLM
     "sglang": {
-        (0, 5, 6): {"waits_for": [*_LOOKUPS, "block head"], "fuses_norms": False},
-        (0, 5, 9): {"waits_for": [*_LOOKUPS, "block head"]},
+        (0, 5, 6): {
+            "waits_for": [*_LOOKUPS, "block head"],
+            "fuses_norms": False,
+            "all_reduces": "vllm",
+        },
+        (0, 5, 9): {"waits_for": [*_LOOKUPS, "block head"], "all_reduces": "vllm"},
+        (0, 5, 12): {"waits_for": [*_LOOKUPS, "block head"]},
         (0, 5, 23): {},
     },
 }

@@ -23,6 +23,7 @@ from specmodel.algebra.ranks import (
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
+from specmodel.cost.links import links_of
 from specmodel.cost.memory import MemoryUse
 from specmodel.drafters.models import ngram_drafter
 from specmodel.layers.attention import LatentAttention
@@ -506,6 +507,29 @@ def test_norms_in_the_kernels_of_all_reduces_launch_nothing_up_to_a_limit(
     np.testing.assert_allclose(others.kernels - own.kernels, shares * model.num_norms)
     read = sizes * shares * model.num_norms * 2 * model.hidden_size
     np.testing.assert_allclose(others.activation_bytes - own.activation_bytes, read)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "engine", "timed"),
+    [  # microseconds of 8 and 64 KB on 2, 4 and 8 GPUs: aiconfigurator-core, SGLang 0.5.9, 0.5.14
+        ("b200", "sglang-0.5.9", [[7.0, 7.8], [7.1, 8.0], [7.5, 8.6]]),
+        ("b300", "sglang-0.5.11", [[7.0, 7.8], [7.0, 8.2], [7.5, 8.7]]),
+        ("h100_sxm", "sglang-0.5.9", [[4.7, 4.7], [4.8, 5.2], [5.2, 6.5]]),
+        ("h200_sxm", "sglang-v1", [[4.3, 4.6], [4.5, 5.1], [4.9, 6.4]]),
+        ("b200", "sglang-0.5.12", [[3.9, 4.7], [4.6, 5.5], [5.1, 6.2]]),
+        ("h200_sxm", "sglang", [[2.5, 2.9], [2.8, 3.5], [3.6, 5.0]]),
+    ],
+)
+def test_sglang_before_0_5_12_sums_by_the_kernel_of_vllm(
+    hardware: str, engine: str, timed: list[list[float]]
+) -> None:
+    own, _ = deploy(target="qwen3-32b", hardware=hardware, engine=engine)
+    links = links_of(own.hardware, own.kernels.link_stack)
+    assert links.link
+    assert links.all_reduce
+    peak, sizes = links.link.peak_bytes_per_s, np.array([8192.0, 65536.0])
+    found = [all_reduce_time(sizes, gpus, peak, links.all_reduce) for gpus in (2, 4, 8)]
+    np.testing.assert_allclose(1e6 * np.array(found), timed, rtol=0.16)
 
 
 def test_norms_over_all_heads_sum_squares_over_gpus() -> None:

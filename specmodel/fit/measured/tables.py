@@ -162,8 +162,9 @@ def _plain_row(values: Mapping[str, Any], label: str) -> Served:
     first_token = _number(values, "measured_ttft_ms", np.nan)
     told = _said(values.get("backend_version")) or _said(values.get("date"))
     profile, changes = profile_of(backend, told)
-    name = "engine.fuses_norms"
-    where[name] = changes.get(name, load_engine(profile).fuses_norms)
+    for name in ("fuses_norms", "all_reduces"):
+        key = f"engine.{name}"
+        where[key] = changes.get(key, getattr(load_engine(profile), name))
     return Served(
         row=label,
         labels=_labels(values, where, "model", "dtype", "backend"),
