@@ -1,6 +1,6 @@
 """What tokens cost, from the price of a GPU and how many it makes."""
 
-from specmodel.base.units import FloatArray, Numeric, check
+from specmodel.base.units import LARGEST_PRICE, FloatArray, Numeric, check
 
 
 def cost_per_million_tokens(
@@ -23,6 +23,6 @@ def cost_per_million_tokens(
     >>> round(float(cost_per_million_tokens(3.6, 2, 1000)), 9)
     2.0
     """
-    price = check("gpu_hour_price", gpu_hour_price, minimum=0)
+    price = check("gpu_hour_price", gpu_hour_price, minimum=0, maximum=LARGEST_PRICE)
     gpus = check("num_gpus", num_gpus, minimum=1)
     return price * gpus / 3600 / check("throughput", throughput, above=0) * 1e6

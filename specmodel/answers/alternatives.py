@@ -15,7 +15,7 @@ from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.naming import model_name
 from specmodel.base.records import is_path
 from specmodel.base.text import Viewed
-from specmodel.base.units import Numeric, check, parse_seconds
+from specmodel.base.units import LARGEST_PRICE, Numeric, check, parse_seconds
 from specmodel.cost.deploying import LOOKUP
 from specmodel.cost.layouts import layouts_of
 from specmodel.cost.usual import literal, with_counted_gpus
@@ -311,7 +311,7 @@ def _prices(price: Numeric | None, hardware: Any, cases: Mapping[str, Case]) -> 
         return {}
     names = listed("hardware", hardware)
     gpus = [_counted(with_counted_gpus({"hardware": name})) for name in names]
-    prices = np.ravel(check("gpu_hour_price", price, minimum=0)).tolist()
+    prices = np.ravel(check("gpu_hour_price", price, minimum=0, maximum=LARGEST_PRICE)).tolist()
     if len(prices) not in (1, len(gpus)):
         expected = f"one price, or one for each of {len(gpus)} GPUs"
         raise InputError("gpu_hour_price", price, expected)

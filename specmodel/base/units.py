@@ -24,8 +24,8 @@ LARGEST_NUMBER = 1e15
 NORMAL_80 = 1.2815515594
 """Deviations from the mean within which 80 % of a normal distribution lie [-]."""
 
-_A_SECOND = {"ms": 1e3, "us": 1e6, "s": 1.0, "m": 1 / 60, "h": 1 / 3600}
-"""Units of time, how many are a second [-]."""
+LARGEST_PRICE = 1e9
+"""Largest price of a GPU for an hour that is accepted, in any currency [-]."""
 
 _PREFIXES = {1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "u", 1e-9: "n"}
 
@@ -120,7 +120,7 @@ def format_si(value: float, unit: str, digits: int = 3) -> str:
 
 
 def parse_seconds(argument: str, text: str | float) -> float:
-    """Return a time that is typed as ``20ms``, ``0.02`` or ``10m`` [s]; from 1 on with a unit.
+    """Return a time that is typed as ``20ms``, ``0.02`` or ``0.02 s`` [s]; from 1 on with a unit.
 
     A number is one of seconds [s].
 
@@ -131,7 +131,7 @@ def parse_seconds(argument: str, text: str | float) -> float:
         return float(check(argument, text, above=0))
     number = text.strip().lower()
     divisor = 1.0  # exact, as 1e-6 is not
-    for unit, of_a_second in _A_SECOND.items():
+    for unit, of_a_second in {"ms": 1e3, "us": 1e6, "s": 1.0}.items():
         if number.endswith(unit):
             number, divisor = number.removesuffix(unit).strip(), of_a_second
             break

@@ -223,7 +223,9 @@ def turned_round(case: Case) -> Prediction:
     tokens = np.where(each.relative_step_time <= lengths + 1, each.relative_step_time, np.nan)
     least = tokens if case.has_trees else each.break_even_acceptance_rate
     least = np.where(has_room, least, np.nan)
-    asked_of = np.where(has_room, each.speedup, 0) if heads else -np.nan_to_num(least, nan=np.inf)
+    # among the lengths that some acceptance makes pay, if there are any
+    able = has_room & (~np.isnan(least) | np.isnan(least).all(axis=0))
+    asked_of = np.where(able, each.speedup, 0) if heads else -np.nan_to_num(least, nan=np.inf)
     place = asked_of.argmax(axis=0)[np.newaxis]
 
     def taken(values: FloatArray) -> FloatArray:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from specmodel.algebra.money import cost_per_million_tokens
 from specmodel.base.errors import InputError
-from specmodel.base.units import check
+from specmodel.base.units import LARGEST_PRICE, check
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.table import Column
 
@@ -23,7 +23,7 @@ def priced(prediction: Prediction, gpu_hour_price: float | None) -> Prediction:
         return prediction
     if prediction.turned:
         raise InputError("gpu_hour_price", gpu_hour_price, "an acceptance with it")
-    price = check("gpu_hour_price", gpu_hour_price, minimum=0)
+    price = check("gpu_hour_price", gpu_hour_price, minimum=0, maximum=LARGEST_PRICE)
     gpus = prediction.deployment.layout.num_gpus
     made = next(column.of for column in prediction.shown if column.name == "throughput")
     cost = replace(COST, source=lambda e: cost_per_million_tokens(price, gpus, made(e)))

@@ -171,6 +171,10 @@ def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> 
         refuse_given(asked, (*_OF_ARRIVALS, *OF_SEARCH), expected)
         study, told["assumed"] = _study(asked, case, policies)
         drain = drain_of(study, asked["drain"], **given(asked, OF_DRAINS))
+        if isinstance(study.lengths, Requests):
+            held, count = study.lengths.count, drain.study.num_requests
+            which = f"the first {count}" if count <= held else f"all {held}, again and again,"
+            told["assumed"] |= {"workload": f"{which} of the file"}
         told["policies"] = usual_policies(drain) if told["is_usual"] else policies
         return Drained(study=drain.study, loads=[], trial=None, drain=drain, **told)
     refuse_given(asked, OF_DRAINS, "--drain with it")
@@ -206,6 +210,8 @@ def trial_of(
     that a request alone misses under all policies.
     """
     asked = {**case.given, **given(arguments, arguments)}
+    others = ("request_rate", "users", "drain", *OF_DRAINS)
+    refuse_given(asked, others, "none, as the largest rate is searched")
     (ttft, tpot), told = _targets(asked), dict[str, Any]()
     if ttft is None and tpot is not None:
         ttft, told["ttft_target"] = _TTFT, f"{_TTFT:g}s"
@@ -218,7 +224,8 @@ def trial_of(
     study, assumed = _study({**asked, "requests": requests}, case, policies, is_drawn=True)
     told["requests"] = f"{requests} and more, {runs} times"
     law = Arrivals(request_rate=1.0, **_law(asked.get("arrivals")))
-    how = {"replications": runs, "arrivals": law, "is_coarse": not has_numba()}
+    is_coarse = not has_numba() and not given(asked, usual)
+    how = {"replications": runs, "arrivals": law, "is_coarse": is_coarse}
     trial = Trial(study=study, targets=targets, **how)
     if must_meet:
         check_alone(trial, policies, told)
@@ -253,7 +260,9 @@ def _study(
         acceptance=acceptance,
         max_draft_length=longest,
         lengths=lengths,
-        is_redrawn=isinstance(lengths, Requests) and "workload" in told,
+        is_redrawn=isinstance(lengths, Requests)
+        and not is_drawn
+        and bool(given(asked, ("arrivals", "requests"))),
         num_requests=asked.get("requests", getattr(lengths, "count", 2000)),
         limits=tuple(given(asked, LIMITS).items()),
         trace=trace,
@@ -320,7 +329,7 @@ def _lengths(
         refuse_given(asked, ("workload",), "either a workload or lengths")
         return _typed_lengths(asked, positions), {}
     if isinstance(name, str | Path) and Path(name).suffix:
-        return _recorded(str(name), asked, is_drawn=is_drawn)
+        return _recorded(str(name), asked, positions, is_drawn=is_drawn)
     refuse_given(asked, ("time_window",), "a file of recorded requests with it")
     if isinstance(name, Lengths | Requests):
         return name, {}
@@ -340,6 +349,7 @@ def _typed_lengths(asked: Mapping[str, Any], positions: int) -> Lengths:
         prompt_spread=prompt_spread,
         output_spread=output_spread,
         longest=max(left, *fixed, 1),
+        together=positions if positions and len(fixed) < 2 else Lengths.together,
     )
 
 
@@ -354,17 +364,18 @@ def _law_of(name: str, value: Any) -> tuple[float | None, float]:
         expected = "tokens, or lognormal:MEAN:SPREAD, such as lognormal:4000:1"
         raise InputError(name, value, expected) from None
     check(name, spread, minimum=0, maximum=5)
-    return round(float(check(name, mean, minimum=1, maximum=LONGEST))), spread
+    most = Lengths.longest if spread else LONGEST
+    return round(float(check(name, mean, minimum=1, maximum=most))), spread
 
 
 def _recorded(
-    name: str, asked: Mapping[str, Any], *, is_drawn: bool
+    name: str, asked: Mapping[str, Any], positions: int, *, is_drawn: bool
 ) -> tuple[Lengths | Requests, dict[str, Any]]:
     """Return what a file recorded, to be drawn from where a law or a number is asked for."""
     told, file = dict[str, Any](), name.removeprefix("lognormal:")
     found = read_requests(file, asked.get("time_window"))
     if file != name:
-        law = Lengths.fitted(found)
+        law = replace(Lengths.fitted(found), together=positions or Lengths.together)
         told["workload"] = (
             f"log-normal as in the file: prompts of {law.prompt_tokens:.0f} tokens (spread"
             f" {law.prompt_spread:.2f}), outputs of {law.output_tokens:.0f}"

@@ -12,7 +12,7 @@ import numpy as np
 from specmodel.algebra.money import cost_per_million_tokens
 from specmodel.answers.sweeps.workers import dask_workers
 from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray, check, format_si
+from specmodel.base.units import LARGEST_PRICE, FloatArray, check, format_si
 from specmodel.replay.workers import spread
 from specmodel.serving.capacity import MEANS, NOTHING, Capacity, Load
 from specmodel.serving.study import Row, add_costs
@@ -69,7 +69,7 @@ def check_costs(*, for_rate: float | None = None, gpu_hour_price: float | None =
     """Refuse a rate in all or a price of a GPU that cannot be [request/s] [-]."""
     if for_rate is not None:
         check("for_rate", for_rate, above=0)
-    check("gpu_hour_price", gpu_hour_price or 0.0, minimum=0)
+    check("gpu_hour_price", gpu_hour_price or 0.0, minimum=0, maximum=LARGEST_PRICE)
 
 
 def with_single_lengths(schedule: Schedule, speedup: FloatArray) -> dict[str, Schedule]:

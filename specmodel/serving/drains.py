@@ -50,11 +50,10 @@ def answers(
     is_drawn
         False for the lengths that are expected of a law, in the order of their size.
     """
-    count = prompts * samples
+    count, cached = prompts * samples, None
     if isinstance(lengths, Requests):
-        asked, made = (
-            np.resize(each, count) for each in (lengths.prompt_tokens, lengths.output_tokens)
-        )
+        asked, made, *others = (np.resize(each, count) for each in lengths.asked)
+        cached = others[0] if others else None
     elif is_drawn:
         asked, made = lengths.draw(count, seed)
     else:
@@ -66,6 +65,8 @@ def answers(
         arrival_time=np.arange(1.0, count + 1),
         prompt_tokens=asked,
         output_tokens=np.minimum(made[alike].ravel(), np.maximum(longest - asked, 1)),
+        cached_tokens=None if cached is None else np.minimum(cached[alike].ravel(), asked),
+        notes=getattr(lengths, "notes", ()),
     )
 
 
@@ -112,12 +113,14 @@ class Drain:
         """What each server is asked, with what it finds of each prompt in its cache."""
         every = self.study.typical
         place, prompts = np.arange(every.count), every.prompt_tokens
-        first = self.study.prefix_hit_rate * prompts + self.study.shared_prefix * (place > 0)
-        cached = np.where(place % self.samples, prompts, first.astype(np.int64))
-        found = []
+        later = place >= self.samples * self.servers  # the first prompt of each finds nothing
+        found = self.study.prefix_hit_rate * prompts + self.study.shared_prefix * later
+        first = found.astype(np.int64) if every.cached_tokens is None else every.cached_tokens
+        cached = np.where(place % self.samples, prompts, first)
+        parts = []
         for server in range(self.servers):
             own = place // self.samples % self.servers == server
-            found.append(
+            parts.append(
                 Requests(
                     arrival_time=np.zeros(own.sum()),
                     prompt_tokens=prompts[own],
@@ -125,7 +128,7 @@ class Drain:
                     cached_tokens=cached[own],
                 )
             )
-        return found
+        return parts
 
     def services(self, policy: str) -> Iterator[tuple[Service, Requests]]:
         """Yield each server under a policy, and what it is asked."""
@@ -275,7 +278,8 @@ def usual_policies(drain: Drain) -> list[str]:
     by_time = sorted(totals, key=lambda name: totals[name])
     paying = [name for name in by_time if name.startswith("fixed") and totals[name] < plain]
     parts = [name for name in by_time if name.startswith("below")]
-    return ["none", *sorted(paying[:_MOST_FIXED]), "schedule", *parts[:1]]
+    paying = sorted(paying[:_MOST_FIXED], key=lambda name: int(name.partition(":")[2]))
+    return ["none", *paying, "schedule", *parts[:1]]
 
 
 def drain_of(study: Study, prompts: int, **how: Any) -> Drain:
@@ -291,6 +295,10 @@ def drain_of(study: Study, prompts: int, **how: Any) -> Drain:
     check("samples", samples, minimum=1, maximum=MOST_REQUESTS // prompts, whole=True)
     check("servers", how.get("servers", 1), minimum=1, maximum=prompts, whole=True)
     check("finished", how.get("finished", 1), above=0, maximum=1)
+    differs = study.trace is not None or study.acceptance_by_request or study.prefill_servers
+    if how.get("by_formula") and differs:
+        expected = "a simulation where requests differ in acceptance or prefill is apart"
+        raise InputError("by_formula", True, expected)
     every = answers(
         study.lengths,
         int(prompts),

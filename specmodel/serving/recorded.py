@@ -13,7 +13,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.files import check_readable, parsed_json
 from specmodel.base.notes import Note
 from specmodel.base.tables import MOST_BYTES, as_numbers, numbers, read_table
-from specmodel.base.units import FloatArray, parse_seconds
+from specmodel.base.units import FloatArray
 from specmodel.replay.traces.files import json_lines
 from specmodel.serving.requests import LONGEST, MOST_REQUESTS, Requests, Whole
 
@@ -22,6 +22,8 @@ _BLOCK = 512
 """Tokens of a block that Mooncake's hash_ids name [token]."""
 _LATEST = 1e19
 """Largest time that a file may have, in its unit: nanoseconds since 1970 are above 1e18 [-]."""
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+"""Units of a window, how long each is [s]."""
 _HEAD = 100
 """Lines of a file that tell its kind, of which the first may be of failed requests [-]."""
 _RARE, _LONG = 0.02, 1000.0
@@ -139,7 +141,8 @@ def read_requests(
     order, times = order[kept], times[kept]
     cached = table[_CACHED].to_numpy(np.int64)[order] if _CACHED in table else None
     if form is OURS and _look_like_milliseconds(times):
-        notes.append(Note("perhaps_milliseconds", {"rate": len(times) / times[-1]}))
+        rate = len(times) / (times[-1] - times[0])
+        notes.append(Note("perhaps_milliseconds", {"rate": rate}))
     return Requests(
         arrival_time=times - times[0],
         prompt_tokens=prompts[order].astype(np.int64),
@@ -179,11 +182,11 @@ def _from_lines(path: Path, argument: str) -> tuple[pd.DataFrame, _Format]:
     told = [name for form in FORMATS for name in form.columns if any(_at(r, name) for r in head)]
     form = _format_of([*own, *told], argument)
     names = [*form.columns, *([_CACHED] if _CACHED in own else [])]
-    records = _of_lines(chain(head, lines), names)
+    records = _of_lines(chain(head, lines), names, f"{argument}.{_CACHED}")
     return pd.DataFrame(islice(records, MOST_REQUESTS + 1), columns=names), form
 
 
-def _of_lines(lines: Iterator[Any], names: list[str]) -> Iterator[list[Any]]:
+def _of_lines(lines: Iterator[Any], names: list[str], argument: str) -> Iterator[list[Any]]:
     """Yield the columns of each line, of its blocks how many tokens came before at its head."""
     seen = set[Any]()
     for record in lines:
@@ -191,7 +194,7 @@ def _of_lines(lines: Iterator[Any], names: list[str]) -> Iterator[list[Any]]:
             continue
         row = [_at(record, name) for name in names]
         if names[-1] == _CACHED:
-            row[-1] = _seen_before(row[-1], seen)
+            row[-1] = _seen_before(row[-1], seen, argument)
         yield row
 
 
@@ -202,14 +205,13 @@ def _at(record: Any, path: str) -> Any:
     return record
 
 
-def _seen_before(blocks: Any, seen: set[Any]) -> int:
+def _seen_before(blocks: Any, seen: set[Any], argument: str) -> int:
     """Return the tokens of the leading blocks that came before, and take in all [token]."""
-    try:
-        new = (place for place, block in enumerate(blocks) if block not in seen)
-        known = next(new, len(blocks))
-        seen.update(blocks)
-    except TypeError:
-        raise InputError(_CACHED, blocks, "a list of numbers of blocks") from None
+    if not isinstance(blocks, list) or not all(isinstance(block, int) for block in blocks):
+        raise InputError(argument, blocks, "a list of numbers of blocks")
+    new = (place for place, block in enumerate(blocks) if block not in seen)
+    known = next(new, len(blocks))
+    seen.update(blocks)
     return known * _BLOCK
 
 
@@ -272,17 +274,14 @@ def _inside(times: FloatArray, window: str | None, path: str, *, is_whole: bool)
 
 def _parse_window(text: str) -> tuple[float, float]:
     """Return the ends of FROM:TO, in seconds unless a unit follows [s]."""
-    ends = [part.strip() for part in str(text).split(":")]
     try:
         since, until = (
-            parse_seconds("time_window", f"{end}s" if end[-1:].isdigit() else end)
-            if end.strip("0")
-            else 0.0
-            for end in ends
+            float(end.rstrip("smh")) * _SECONDS[end.lstrip("0123456789.")]
+            for end in str(text).replace(" ", "").split(":")
         )
-    except ValueError:
+    except (ValueError, KeyError):
         since = until = 0.0
-    if since >= until:
+    if not 0 <= since < until:
         raise InputError("time_window", text, "FROM:TO, such as 0:1h, 10m:20m or 600:1200")
     return since, until
 

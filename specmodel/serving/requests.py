@@ -84,8 +84,9 @@ class Lengths:
         Standard deviations of their logarithms, 0 for fixed lengths [-].
     correlation
         Correlation of the logarithms of a request's two lengths [-].
-    longest
-        Prompts and outputs that are longer are cut to this [token].
+    longest, together
+        Prompts and outputs that are longer are cut to this, and outputs to what a prompt leaves of
+        both together [token].
     """
 
     prompt_tokens: float
@@ -94,6 +95,7 @@ class Lengths:
     output_spread: float = 0.0
     correlation: float = 0.0
     longest: int = 32768
+    together: int = 2 * LONGEST
 
     def __post_init__(self) -> None:
         for name in ("prompt_tokens", "output_tokens"):
@@ -129,6 +131,7 @@ class Lengths:
             np.clip(np.rint(mean * np.exp(spread * z - spread**2 / 2)), 1, self.longest)
             for (mean, spread), z in zip(laws, (first, second), strict=True)
         )
+        outputs = np.minimum(outputs, np.maximum(self.together - prompts, 1))
         return prompts.astype(np.int64), outputs.astype(np.int64)
 
 

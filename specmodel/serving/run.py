@@ -104,9 +104,9 @@ class Service:
         if compiled is None:
             compiled = is_worth_compiling(float(requests.output_tokens.sum()))
         rules = self.drafts.rules
-        loop = compiled_serve(*rules) if compiled else partial(serve, *rules)
-        if loop is None:
-            raise InputError("compiled", compiled, "numba, which is not installed (the extra fast)")
+        loop = compiled_serve(*rules) if compiled else None
+        compiled = loop is not None  # an installed numba may not do
+        loop = loop or partial(serve, *rules)
         columns = self._columns(requests, seed)
         order = np.argsort(columns["arrival"], kind="stable")
         places = np.argsort(order, kind="stable")[:until]  # where the first requests stand

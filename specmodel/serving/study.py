@@ -10,7 +10,7 @@ import numpy as np
 from specmodel.algebra.acceptance import Acceptance, acceptance_from_lengths
 from specmodel.algebra.money import cost_per_million_tokens
 from specmodel.base.notes import Note
-from specmodel.base.units import check
+from specmodel.base.units import LARGEST_PRICE, check
 from specmodel.cost.deployment import NO_DRAFTER, Deployment
 from specmodel.machines.engine import first_token_constants
 from specmodel.prediction.cautions import beyond_contexts
@@ -86,6 +86,9 @@ class Study:
         if arrivals.users:
             zeros = np.zeros(recorded.count)
             return replace(recorded, arrival_time=zeros, users=arrivals.users)
+        if not np.isfinite(recorded.rate):  # of requests that all came at once
+            times = np.arange(recorded.count) / arrivals.request_rate
+            return replace(recorded, arrival_time=times)
         scale = recorded.rate / arrivals.request_rate
         return replace(recorded, arrival_time=recorded.arrival_time * scale)
 
@@ -236,7 +239,7 @@ def under_load(
         Price of a GPU for an hour, where costs are wanted [-]; what is told after each run that one
         more is done [-].
     """
-    check("gpu_hour_price", gpu_hour_price or 0.0, minimum=0)
+    check("gpu_hour_price", gpu_hour_price or 0.0, minimum=0, maximum=LARGEST_PRICE)
     rows, runs = [], len(arrivals) * len(policies)
     compiled = is_worth_compiling(runs * float(study.typical.output_tokens.sum()))
     for load in arrivals:

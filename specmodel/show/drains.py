@@ -47,7 +47,8 @@ def answer(drained: Drained) -> Answer:
     warnings = [*map(str, beyond_context(study.deployment.target, study.typical.longest))]
     warnings += map(str, (*graph_notes(study, peaks), *study.notes))
     notes = [_share_told(row) for row in rows if row["policy"] == "none"]
-    notes = [*filter(None, notes), _CLOSED, *[_POLICIES] * drained.is_usual]
+    has_formula = any(row["makespan_closed"] for row in rows)
+    notes = [*filter(None, notes), *[_CLOSED] * has_formula, *[_POLICIES] * drained.is_usual]
     notes += [_PREEMPTED] if any(row.get("preemptions") for row in rows) else []
     shown = [name for name in _SHOWN if name != "makespan_closed" or not drain.by_formula]
     times = {name: "s" for name in rows[0] if name.startswith("last_at_")}
@@ -82,6 +83,7 @@ def verdict(drain: Drain, rows: Sequence[Row]) -> str:
     if plain is None or best["makespan"] > (1 - _WORTH) * plain["makespan"]:
         taken = f"{share}{what} are done in {duration((plain or best)['makespan'])}"
         told = f"Do not speculate: {taken}" if plain else f"With {best['policy']} {taken}"
+        told = taken[:1].upper() + taken[1:] if len(rows) == 1 and plain else told
         return f"{told}, {(plain or best)['gpu_hours']:.3g} GPU hours."
     hours = f"{best['gpu_hours']:.3g} GPU hours for {plain['gpu_hours']:.3g}"
     return (

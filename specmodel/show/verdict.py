@@ -219,7 +219,8 @@ def turned_answer(
         words = turned_verdict(prediction, turned, able)
         words[0] += operator.would_hold(prediction)
         table = turned_table(able, turned, TABLE.get())
-        drafts = [row["draft_length"] for row in able if row["fits"] and row["draft_length"]]
+        paying = [row for row in able if row["fits"] and row["break_even_tokens_per_step"]]
+        drafts = [row["draft_length"] for row in paying if row["draft_length"]]
         usual = max(drafts, key=drafts.count, default=0) if turned.heads else 0
         paste = _paste(prediction, int(usual)) if usual else ""
         told = f"Measure it with {usual:.0f} drafted. {paste}"

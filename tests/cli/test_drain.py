@@ -28,7 +28,7 @@ def test_the_page_begins_with_what_to_do_and_has_80_columns(ended):
     ("policy", "told"),
     [
         ("none,fixed:3", "Speculate throughout with 3 drafted: 32 prompts are done in"),
-        ("none", "Do not speculate: 32 prompts are done in"),
+        ("none", "32 prompts are done in"),
         ("fixed:3", "With fixed:3 32 prompts are done in"),
         ("none,below:31:3", "Speculate while at most 31 requests run, with 3 drafted"),
     ],

@@ -143,6 +143,36 @@ def test_only_the_first_answer_to_a_prompt_is_prefilled_whole() -> None:
         assert run.state.prefilled_tokens == count * (200 + 3 * left)
 
 
+def test_what_a_recording_had_cached_stays_cached() -> None:
+    asked = np.array([600, 900, 1200, 700])
+    recorded = Requests(
+        arrival_time=np.zeros(4), prompt_tokens=asked, output_tokens=asked, cached_tokens=asked // 2
+    )
+    drain = drain_asked(drain=4, servers=2, workload=recorded)
+    found = np.concatenate([part.cached_tokens for part in drain.parts])
+    assert sorted(found) == sorted(asked // 2)
+
+
+def test_each_server_reads_a_shared_prefix_once() -> None:
+    drain = drain_asked(drain=4, samples=2, servers=2, shared_prefix=64, **EQUAL)
+    cached = [[] if p.cached_tokens is None else p.cached_tokens.tolist() for p in drain.parts]
+    assert cached == [[0, 200, 64, 200]] * 2
+
+
+@pytest.mark.parametrize(
+    "more", [{"acceptance_by_request": 0.5}, {"trace": "chat-eagle"}, {"prefill": "apart:1"}]
+)
+def test_formulas_are_refused_where_requests_differ(more: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="by_formula"):
+        drain_asked(drain=8, by_formula=True, **EQUAL, **more)
+
+
+def test_both_lengths_of_a_law_fit_the_context() -> None:
+    laws = {"prompt_length": "lognormal:900:1", "output_length": "lognormal:900:1"}
+    asked = {"target": "opt-30b", "hardware": "h200", "drain": 200, "acceptance": 0.7, **laws}
+    assert load_question(asked).study.typical.longest <= 2050
+
+
 def test_policies_that_learn_have_no_formula() -> None:
     row = load(**WHERE, drain=16, policy="goodput", **EQUAL).rows[0]
     assert row["makespan_closed"] is None
