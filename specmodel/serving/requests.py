@@ -131,7 +131,8 @@ class Lengths:
             np.clip(np.rint(mean * np.exp(spread * z - spread**2 / 2)), 1, self.longest)
             for (mean, spread), z in zip(laws, (first, second), strict=True)
         )
-        outputs = np.minimum(outputs, np.maximum(self.together - prompts, 1))
+        prompts = np.minimum(prompts, self.together - 1)
+        outputs = np.minimum(outputs, self.together - prompts)
         return prompts.astype(np.int64), outputs.astype(np.int64)
 
 
