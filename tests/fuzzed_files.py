@@ -71,6 +71,12 @@ _TABLES = {
     "measured.csv": "engine,draft_length,tokens_per_step,concurrency,step_ms,step_batch,"
     "step_spread,repeats\nvllm,0,1,4,21.5,3.9,0.02,3\nvllm,3,2.4,4,33.1,3.8,0.03,3\n",
     "own.csv": "request,proposed_tokens,accepted_tokens\na,4,2\na,4,1\nb,0,0\n",
+    "came.jsonl": "".join(
+        f'{{"timestamp": {900 * i}, "input_length": {600 + i}, "output_length": 9,'
+        f' "hash_ids": [0, {i}]}}\n'
+        for i in range(12)
+    ),
+    "came.json": '{"input_lens": [7, 5, 8], "output_lens": [2, 3, 4], "start_times": [5, 4, 6.5]}',
     "steps.csv": "draft_length,emitted_tokens,phase,utility,window_utility\n0,1,baseline,,\n"
     "3,3,test,1.5,\n3,4,set,1.5,1.2\n",
     "engines.csv": "model,dtype,system,backend,gpus,isl,osl,concurrency,measured_tpot_ms,"

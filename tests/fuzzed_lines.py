@@ -78,6 +78,8 @@ BASES = [
     f"simulate {NGRAM} --trace preset.toml {DRAWN} --policy sglang:config=slots.json",
     f"load {WHERE} {RATE} --request-rate 1,4 --requests 30 --policy none,fixed:2,schedule --json",
     f"load {WHERE} {RATE} --workload load.csv --policy table:lengths.json --csv",
+    f"load {WHERE} {RATE} --workload came.jsonl --time-window 1:8 --policy none,fixed:2",
+    f"load {WHERE} {RATE} --workload came.json --drain 6 --samples 2 --policy none,below:4:2",
     f"load {NGRAM} --tokens-per-step 1.4 --measured-draft-length 3 --users 4 --requests 20"
     " --prompt-length 90 --output-length 20 --policy none,sglang:config=slots.json",
     f"load {WHERE} --trace trace.jsonl --request-rate 2 --requests 20 --prefill apart:1"
@@ -144,6 +146,7 @@ BASES = [
         for kind, table in (
             ("speedup", "predicted"),
             ("target-efficiency", "predicted"),
+            ("pareto", "predicted"),
             ("roofline", "parts"),
             ("components", "parts"),
             ("waterfalls", "explained"),

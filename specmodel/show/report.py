@@ -20,6 +20,7 @@ from specmodel.show.notes import in_words
 if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame
 
+    from specmodel.algebra.acceptance import Acceptance
     from specmodel.answers import Plan
     from specmodel.answers.sensitivity import Sensitivity
     from specmodel.cost.deployment import Deployment as Deployment
@@ -66,9 +67,18 @@ def caption(case: Case) -> str:
     told = "typical" if "heads of" in str(source) else "as published"
     words = [heading(d), d.engine.name, f"acceptance {told}"]
     if source is None:
-        typed = asked.acceptance_told if asked and asked.acceptance else ""
-        words[2] = typed.replace("_", " ")
+        words[2] = _given(asked.acceptance) if asked and asked.acceptance else ""
     return ", ".join(filter(None, words))
+
+
+def _given(acceptance: Acceptance) -> str:
+    """Return an acceptance as it was given, in few words."""
+    from numpy import ravel
+
+    if pairs := acceptance.at_context(0).measured_by_context:
+        return "acceptance by context " + ",".join(f"{at:g}:{tokens:g}" for at, tokens in pairs)
+    values = ravel(getattr(acceptance, acceptance.form))
+    return f"{acceptance.form.replace('_', ' ')} {','.join(f'{value:g}' for value in values)}"
 
 
 def verbs(deployment: Deployment) -> tuple[str, str]:

@@ -529,8 +529,8 @@ def test_the_figure_shows_every_judged_point_in_seconds() -> None:
     for kind in KINDS:
         rows = judged[judged["component"] == kind]
         np.testing.assert_array_equal(drawn[kind.replace("_", " ")], rows[["latency", "predicted"]])
-    assert "(s)" in ax.get_xlabel()
-    assert "(s)" in ax.get_ylabel()
+    assert [ax.get_xlabel(), ax.get_ylabel()] == ["measured time", "predicted time"]
+    assert ax.xaxis.get_major_formatter()(2e-5) == "20 µs"
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
 
 
