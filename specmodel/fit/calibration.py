@@ -149,12 +149,19 @@ def drift(rows: pd.DataFrame) -> float:
     return float((medians.iloc[:, -1] / medians.iloc[:, 0] - 1).median())
 
 
+_RATED = {COPY: ("bytes",), "gemm": ("num_tokens", "input_size", "output_size")}
+"""What the best rates of a device without a data sheet are taken from, by component."""
+
+
 def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
     """Return a profile of a device without a data sheet, with the best measured rates as peaks."""
     timed = rows[rows["note"].isna()]
     if not (timed["component"] == "gemm").any():
         expected = "products to take the peaks from; --again gemm times them anew"
         raise InputError("hardware", "no gemm that was timed", expected)
+    for kind, names in _RATED.items():
+        for name in names:  # one cell of text would make a column of text
+            numbers(timed[timed["component"] == kind], name)
     medians = timed.groupby(["component", "point"]).median(numeric_only=True)
     component = medians.index.get_level_values("component")
     copied, products = medians[component == COPY], medians[component == "gemm"]

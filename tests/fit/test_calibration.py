@@ -14,10 +14,12 @@ from published.tables import STACKS
 from specmodel import predict
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
+from specmodel.fit.calibration import measured_profile
 from specmodel.layers.kinds import MAIN_KINDS
 from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import list_hardware, load_hardware
 from specmodel.machines.kernels import fitted_dtype, load_typical
+from specmodel.measure.kernels.device import DeviceInfo
 
 TABLES = Path(__file__).parents[2] / "calibration" / "tables"
 
@@ -327,3 +329,13 @@ def test_an_engine_is_fitted_to_layouts_as_they_ran(spelled: bool) -> None:
         )  # fmt: skip
     fitting = fit_engine(pd.DataFrame(rows), load_engine("ideal"), ["pass_time"], date="2026-11-21")
     assert fitting.result.parameters["pass_time"] == pytest.approx(2e-3, rel=1e-6)
+
+
+def test_a_size_that_is_no_number_is_named_before_rates_are_taken() -> None:
+    sizes = {"num_tokens": 8, "input_size": 64, "output_size": 64, "bytes": None, "note": None}
+    row = {"component": "gemm", "point": "gemm-1", "latency": 1e-5, **sizes}
+    rows = pd.DataFrame([row, row | {"point": "gemm-2", "output_size": "6 4"}])
+    told = {"kind": "cpu", "name": "x", "hardware": "x", "driver": "", "torch": ""}
+    info = DeviceInfo(**told, num_multiprocessors=1, capacity_bytes=1e9, l2_bytes=1)
+    with pytest.raises(InputError, match="output_size"):
+        measured_profile(rows, info)
