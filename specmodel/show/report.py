@@ -75,10 +75,11 @@ def _given(acceptance: Acceptance) -> str:
     """Return an acceptance as it was given, in few words."""
     from numpy import ravel
 
-    if pairs := acceptance.at_context(0).measured_by_context:
-        return "acceptance by context " + ",".join(f"{at:g}:{tokens:g}" for at, tokens in pairs)
-    values = ravel(getattr(acceptance, acceptance.form))
-    return f"{acceptance.form.replace('_', ' ')} {','.join(f'{value:g}' for value in values)}"
+    if pairs := acceptance.acceptance_by_context:
+        told = [f"{context:g}:{tokens:g}" for context, tokens in dict(pairs).items()]
+    else:
+        told = [f"{value:g}" for value in ravel(getattr(acceptance, acceptance.form))]
+    return f"{acceptance.form.replace('_', ' ')} {','.join(told)}"
 
 
 def verbs(deployment: Deployment) -> tuple[str, str]:
