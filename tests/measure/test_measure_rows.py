@@ -132,6 +132,7 @@ def test_the_beginning_of_a_row_is_cut_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", [
     "p,g,1,copy", "p,g,1.5,copy" + ",1" * 33, "p,g,1,copy" + ",1" * 40, ",".join("x" * 37),
     "p,g,1,copy" + "," * 33, "p,g,1,copy,,,,,nan,1" + "," * 27, "p,g,1,copy,,,,,one,1" + "," * 27,
+    "p,g,1,copy,,,,,1,1,nan" + "," * 26,
 ])  # fmt: skip
 def test_a_damaged_row_is_named_and_kept(tmp_path: Path, line: str) -> None:
     path = tmp_path / "rows.csv"

@@ -215,6 +215,8 @@ def _damage(row: Mapping[Any, Any]) -> str | None:
         return "its number of cells"
     if whole_of(row["repeat"]) is None:
         return f"repeat {row['repeat']!r}"
+    if lacking := [name for name, cell in row.items() if cell.lower() == "nan"]:
+        return f"{lacking[0]} 'nan'"
     for name in () if row["note"] else ("latency", "reference_latency"):
         if not 0.0 < as_number(row[name]) < math.inf:
             return f"{name} {row[name]!r}"
