@@ -19,26 +19,23 @@ from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.base.ranges import parse_numbers, parse_values, whole_of
 from specmodel.base.text import Viewed
-from specmodel.base.units import check, parse_seconds, single
+from specmodel.base.units import check, parse_seconds
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.prediction.case import ACCEPTANCE, Case, case_of
-from specmodel.prediction.predicting import plain_points
 from specmodel.replay.named import named_requests
 from specmodel.replay.sampling import TRACE, stream
 from specmodel.replay.traces import Trace, join_traces, sample_trace
 from specmodel.serving.capacity import Targets
 from specmodel.serving.carried import check_alone, check_costs, largest_rates
 from specmodel.serving.drains import Drain, drain_of, drained, usual_policies
-from specmodel.serving.recorded import read_requests
+from specmodel.serving.lengths import lengths_asked
 from specmodel.serving.requests import (
-    LONGEST,
     MOST_REQUESTS,
     MOST_VARIATION,
     Arrivals,
     Lengths,
     Requests,
-    workload,
 )
 from specmodel.serving.run import has_numba
 from specmodel.serving.study import Row, Study, under_load
@@ -60,7 +57,6 @@ OF_LOADS = (
 )
 """Arguments of a question of load beside those of a case."""
 
-_OF_STUDY = ("prefix_hit_rate", "shared_prefix", "acceptance_by_request")
 _USUAL = 3
 """Draft length that is compared where none is given, and the longest with a trace [token]."""
 _TTFT, _SHARE = 1.0, 0.9
@@ -252,7 +248,7 @@ def _study(
         acceptance = case.known_acceptance
         assumed |= {"acceptance": acceptance.source} if acceptance.source else {}
     positions = case.deployment.target.max_positions
-    lengths, told = _lengths(asked, positions, is_drawn=is_drawn)
+    lengths, told = lengths_asked(asked, positions, is_drawn=is_drawn)
     if given(asked, ("shared_prefix",)):
         refuse_given(asked, ("prefix_hit_rate",), "none beside --shared-prefix")
     study = Study(
@@ -267,7 +263,8 @@ def _study(
         limits=tuple(given(asked, LIMITS).items()),
         trace=trace,
         prefill_servers=_servers(asked.get("prefill")),
-        **given(asked, ("seed", "policy_state", *_OF_STUDY)),
+        **given(asked, ("seed", "policy_state", "prefix_hit_rate", "shared_prefix")),
+        **given(asked, ("acceptance_by_request",)),
     )
     return study, assumed | told | {"scheduling": "as vLLM 0.33"}
 
@@ -318,78 +315,6 @@ def _trace(name: Trace | str | None, seed: int) -> Trace | None:
         for i, process in enumerate(source.processes)
     ]
     return join_traces(drawn)
-
-
-def _lengths(
-    asked: Mapping[str, Any], positions: int, *, is_drawn: bool
-) -> tuple[Lengths | Requests, dict[str, Any]]:
-    """Return lengths of requests, and what was assumed of them."""
-    typed, name = given(asked, ("prompt_length", "output_length")), asked.get("workload")
-    if typed:
-        refuse_given(asked, ("workload",), "either a workload or lengths")
-        return _typed_lengths(asked, positions), {}
-    if isinstance(name, str | Path) and Path(name).suffix:
-        return _recorded(str(name), asked, positions, is_drawn=is_drawn)
-    refuse_given(asked, ("time_window",), "a file of recorded requests with it")
-    if isinstance(name, Lengths | Requests):
-        return name, {}
-    return workload(name or "chat"), {} if name else {"workload": "chat"}
-
-
-def _typed_lengths(asked: Mapping[str, Any], positions: int) -> Lengths:
-    """Return lengths as typed, one or log-normal, the latter cut to the context that is left."""
-    laws = {n: _law_of(n, asked.get(n)) for n in ("prompt_length", "output_length")}
-    plain_points(1, None, *(mean for mean, _ in laws.values()))  # refuses what lacks, or is none
-    (prompt, prompt_spread), (output, output_spread) = laws.values()
-    fixed = [int(mean or 0) for mean, spread in laws.values() if not spread]
-    left = min(Lengths.longest, (positions or LONGEST) - sum(fixed)) if len(fixed) < 2 else 1
-    return Lengths(
-        prompt_tokens=prompt or 0,
-        output_tokens=output or 0,
-        prompt_spread=prompt_spread,
-        output_spread=output_spread,
-        longest=max(left, *fixed, 1),
-        together=positions if positions and len(fixed) < 2 else Lengths.together,
-    )
-
-
-def _law_of(name: str, value: Any) -> tuple[float | None, float]:
-    """Return the mean [token] of a length and its spread, 0 for one of all requests [-]."""
-    if not isinstance(value, str):
-        return single(name, value, "one length of all requests, or lognormal:MEAN:SPREAD"), 0.0
-    kind, *numbers = value.split(":")
-    try:
-        mean, spread = map(float, numbers) if kind == "lognormal" else (float(kind), 0.0)
-    except ValueError:
-        expected = "tokens, or lognormal:MEAN:SPREAD, such as lognormal:4000:1"
-        raise InputError(name, value, expected) from None
-    check(name, spread, minimum=0, maximum=5)
-    most = Lengths.longest if spread else LONGEST
-    return round(float(check(name, mean, minimum=1, maximum=most))), spread
-
-
-def _recorded(
-    name: str, asked: Mapping[str, Any], positions: int, *, is_drawn: bool
-) -> tuple[Lengths | Requests, dict[str, Any]]:
-    """Return what a file recorded, to be drawn from where a law or a number is asked for."""
-    told, file = dict[str, Any](), name.removeprefix("lognormal:")
-    found = read_requests(file, asked.get("time_window"))
-    if file != name:
-        law = replace(Lengths.fitted(found), together=positions or Lengths.together)
-        told["workload"] = (
-            f"log-normal as in the file: prompts of {law.prompt_tokens:.0f} tokens (spread"
-            f" {law.prompt_spread:.2f}), outputs of {law.output_tokens:.0f}"
-            f" ({law.output_spread:.2f}), correlation {law.correlation:.2f}"
-        )
-        return law, told
-    if found.cached_tokens is not None:
-        alone = ("prefix_hit_rate", "shared_prefix")
-        refuse_given(asked, alone, "none, as hash_ids of the file tell what is cached")
-        told["prefix_hit_rate"] = "all leading blocks (hash_ids) that came before"
-    if not is_drawn and given(asked, ("arrivals", "requests")):
-        told["workload"] = "pairs of lengths drawn from the file"
-        told |= {} if "arrivals" in asked else {"arrivals": "poisson"}
-    return found, told
 
 
 def _arrivals(asked: Mapping[str, Any], lengths: Lengths | Requests) -> list[Arrivals]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -130,22 +130,18 @@ class Drain:
             )
         return parts
 
-    def services(self, policy: str) -> Iterator[tuple[Service, Requests]]:
-        """Yield each server under a policy, and what it is asked."""
-        service = self.study.service(policy)
-        yield from ((service, requests) for requests in self.parts)
-
     def simulated(self, policy: str, *, compiled: bool | None = None) -> list[Run]:
         """Return a run of each server under a policy, with luck of its own."""
-        seed = self.study.seed
+        service = self.study.service(policy)
         return [
-            service.run(requests, seed=seed + place, compiled=compiled)
-            for place, (service, requests) in enumerate(self.services(policy))
+            service.run(requests, seed=seed, compiled=compiled)
+            for seed, requests in enumerate(self.parts, self.study.seed)
         ]
 
     def closed(self, policy: str) -> list[Course] | None:
         """Return when answers are done by formula, by server; None where the policy learns."""
-        found = [course(*each, self.study.accepted) for each in self.services(policy)]
+        service, accepted = self.study.service(policy), self.study.accepted
+        found = [course(service, requests, accepted) for requests in self.parts]
         known = [own for own in found if own is not None]
         return known if len(known) == len(found) else None
 
@@ -263,9 +259,10 @@ def usual_policies(drain: Drain) -> list[str]:
     longest, accepted = drain.study.max_draft_length, drain.study.accepted
     courses, totals = drain.closed("none"), dict[str, float]()
     plain = drain.outcome(courses)["makespan"] if courses else np.inf
-    for service, requests in drain.services(f"fixed:{longest}"):
+    service = drain.study.service(f"fixed:{longest}")
+    paces = [pace_of(service, accepted, k) for k in range(longest + 1)]
+    for requests in drain.parts:
         need = np.asarray(requests.output_tokens - 1.0)
-        paces = [pace_of(service, accepted, k) for k in range(longest + 1)]
         line = timeline(service, requests, need, paces[0])
         times = [span_times(service, line, pace) for pace in paces]
         most = int(line.running.max())

@@ -34,7 +34,7 @@ from specmodel.serving.times import TabulatedTimes, tabulate
 
 WORTH_COMPILING = 1_000_000
 """Output tokens from which numba is imported, where it is installed: Python takes some 3 seconds
-for them, and numba half of one to be ready, 20 the very first time [token]."""
+for them, and numba half of one to be ready, 5 the very first time [token]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

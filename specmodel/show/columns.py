@@ -32,7 +32,9 @@ def duration(value: float) -> str:
 
 
 def _long(name: str, meaning: str, title: str) -> Column:
-    form = lambda row: "-" if row[name] is None else duration(row[name])  # noqa: E731
+    def form(row: Row) -> str:
+        return "-" if row[name] is None else duration(row[name])
+
     return Column(name, "s", meaning, title, form)
 
 
