@@ -163,7 +163,8 @@ def first_tokens(path: Path, hardware: str, engine: EngineProfile) -> pd.DataFra
     found = []
     for row in pd.read_csv(path).to_dict("records"):
         target = shipped_model(str(row["model"]).replace("__", "/"))
-        deployment, _ = deploy(target=target, hardware=hardware, engine=engine, **RANDOM)
+        routing = RANDOM if load_architecture(target).is_moe else {}
+        deployment, _ = deploy(target=target, hardware=hardware, engine=engine, **routing)
         seconds = float(prefill_pass(deployment, float(row["prompt_tokens"])).total_time)
         told = {name: row[name] for name in ("name", "prompt_tokens", "ttft_ms")}
         found.append(told | {"predicted_ms": 1e3 * seconds})

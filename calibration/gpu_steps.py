@@ -12,8 +12,10 @@ time; a row is written as soon as it is measured. Drafts of n-gram are drawn at 
 random weights reject them. A step is the median time between outputs once every request decodes.
 
 Where a plan names prompts (lengths), OUT.prompts.csv tells how long each takes alone to its first
-token; where it names loads (rate, requests, prompt, output, seed), OUT.requests.csv has a row for
-each request of Poisson arrivals, as load_judge.py reads it.
+token; where it names beside (pairs of batch and prompt), OUT.beside.csv tells how much longer a
+step is that takes such a prompt beside a batch that decodes; where it names loads (rate, requests,
+prompt, output, seed), OUT.requests.csv has a row for each request of Poisson arrivals, as
+load_judge.py reads it: at rate 0 all come at once, and with sigma outputs are log-normal.
 """
 
 import argparse
@@ -36,6 +38,10 @@ FIELDS = (
     *("step_ms", "p10_ms", "p90_ms", "draft", "limit", "temperature", "sync", "version"),
 )
 PROMPT_FIELDS = ("name", "model", "method", "draft_length", "prompt_tokens", "ttft_ms", "version")
+BESIDE_FIELDS = (
+    *("name", "model", "method", "draft_length", "batch", "prompt_tokens", "context"),
+    *("step_ms", "added_ms", "version"),
+)
 REQUEST_FIELDS = (
     *("name", "draft_length", "request_rate", "seed", "repeat", "number", "arrival_time"),
     *("first_token", "last_token", "prompt_tokens", "output_tokens", "events"),
@@ -45,8 +51,10 @@ STEPS, WARM, FEWEST = 40, 6, 8
 MOST_SECONDS = 170.0
 """What an engine may take, its compilation included [s]."""
 PROMPT_REPEATS = 5
-SPREAD = 0.3
-"""By how much prompts and outputs under load differ from their mean [-]."""
+BESIDE_CONTEXT, BESIDE_REPEATS, BESIDE_STEPS = 512, 12, 6
+"""Context of those that decode, prompts taken beside them, and steps from one to the next."""
+SPREAD, MOST_OUTPUT = 0.3, 7000
+"""By how much prompts and outputs under load differ from their mean [-], and the longest output."""
 
 
 def main() -> None:
@@ -125,6 +133,12 @@ def measure(engine: dict[str, Any], configs: Path, output: Path) -> None:
         }
         _append(output.with_suffix(".prompts.csv"), PROMPT_FIELDS, row)
         print(f"{engine['name']} prompt of {tokens}: {row['ttft_ms']} ms", flush=True)
+    for batch, tokens in engine.get("beside", []):
+        step, added = _beside(started, engine, batch, tokens, vocabulary)
+        row = about | {"batch": batch, "prompt_tokens": tokens, "context": BESIDE_CONTEXT}
+        row |= {"step_ms": round(1e3 * step, 4), "added_ms": round(1e3 * added, 4)}
+        _append(output.with_suffix(".beside.csv"), BESIDE_FIELDS, row)
+        print(f"{engine['name']} {tokens} beside {batch}: {row['added_ms']} ms", flush=True)
     for load in engine.get("loads", []):
         for row in _load(started, load, vocabulary):
             _append(output.with_suffix(".requests.csv"), REQUEST_FIELDS, about | row)
@@ -219,6 +233,47 @@ def _first_token(started: Any, tokens: int, vocabulary: int) -> float:
     return time.perf_counter() - begun
 
 
+def _beside(
+    started: Any, engine: dict[str, Any], batch: int, tokens: int, vocabulary: int
+) -> tuple[float, float]:
+    """Return a step's seconds while a batch decodes, and what a prompt in it adds [s]."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    length = engine.get("draft_length", 0)
+    shared = {"ignore_eos": True, "detokenize": False, "output_kind": RequestOutputKind.DELTA}
+    steps = (BESIDE_REPEATS + 8) * BESIDE_STEPS
+    sampling = SamplingParams(max_tokens=steps * (length + 1), **shared)
+    names = [f"beside-{batch}-{tokens}-{place}" for place in range(batch)]
+    for name in names:
+        prompt = {"prompt_token_ids": _prompt(BESIDE_CONTEXT, vocabulary)}
+        started.add_request(name, prompt, sampling)
+    marks, sent, seen = list[float](), 0, set[str]()
+    while started.has_unfinished_requests() and len(marks) < steps - 2 * BESIDE_STEPS:
+        outputs, now = started.step(), time.perf_counter()
+        seen |= {each.request_id for each in outputs}
+        if len(seen & set(names)) < batch or not outputs:
+            continue
+        marks.append(now)
+        place = len(marks) - 5 * BESIDE_STEPS
+        if place >= 0 and place % BESIDE_STEPS == 0 and sent < BESIDE_REPEATS:
+            prompt = {"prompt_token_ids": _prompt(tokens, vocabulary)}
+            once = SamplingParams(max_tokens=1, **shared)
+            started.add_request(f"beside-{batch}-{tokens}-prompt-{sent}", prompt, once)
+            sent += 1
+    started.abort_request(names)
+    while started.has_unfinished_requests():
+        started.step()
+    between = [later - first for first, later in itertools.pairwise(marks)]
+    plain = statistics.median(between[BESIDE_STEPS : 5 * BESIDE_STEPS - 2])
+    windows = [
+        between[start : start + BESIDE_STEPS]
+        for start in range(5 * BESIDE_STEPS, len(between), BESIDE_STEPS)
+    ][:sent]
+    added = [sum(window) - len(window) * plain for window in windows]
+    return plain, statistics.median(added[1:])
+
+
 def _load(started: Any, load: dict[str, Any], vocabulary: int) -> list[dict[str, Any]]:
     """Return requests that came at random, when they had their first and last tokens [s]."""
     from vllm import SamplingParams
@@ -227,11 +282,14 @@ def _load(started: Any, load: dict[str, Any], vocabulary: int) -> list[dict[str,
     draw = random.Random(load.get("seed", 1))
     rows, at = list[dict[str, Any]](), 0.0
     for number in range(load["requests"]):
-        at += draw.expovariate(load["rate"])
+        at += draw.expovariate(load["rate"]) if load["rate"] else 0.0
         lengths = [
             round(draw.uniform(1 - SPREAD, 1 + SPREAD) * load[name])
             for name in ("prompt", "output")
         ]
+        if sigma := load.get("sigma"):
+            factor = draw.lognormvariate(-(sigma**2) / 2, sigma)
+            lengths[1] = max(1, min(round(factor * load["output"]), MOST_OUTPUT))
         rows.append(
             {"request_rate": load["rate"], "seed": load.get("seed", 1), "repeat": 0}
             | {"number": number, "arrival_time": at, "events": 0}
