@@ -12,7 +12,8 @@ tokens again and again. The host is fitted to all rows of the first table, by de
 results/h200_vllm; printed are the errors of each configuration as the engine ships, on the fitted
 host, and on a host fitted without any row of the configuration; what became of the host's seconds;
 and the errors of further tables, which nothing is fitted to, with those of FILE.prompts.csv beside
-them: first tokens of prompts that come alone. --output writes the engine on this host.
+them, first tokens of prompts that come alone, and of FILE.beside.csv, what a prompt adds to a step
+of a batch. --output writes the engine on this host.
 """
 
 import argparse
@@ -27,18 +28,20 @@ import pandas as pd
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
 from specmodel.cost.deploying import deploy
-from specmodel.cost.prefill import prefill_pass
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.prefill import prefill_pass, whole_prompts
 from specmodel.fit import update_engine
 from specmodel.fit.measured.aliases import shipped_model
 from specmodel.fit.measured.tables import Served
 from specmodel.fit.steps import measured_steps
 from specmodel.machines.engine import EngineProfile, load_engine
 from specmodel.models.architecture import load_architecture
+from specmodel.serving.times import mixed_step_time
 
 RESULTS = Path(__file__).parent / "results/h200_vllm"
-STEPS, OTHERS = RESULTS / "steps.csv", RESULTS / "steps_2.csv"
+STEPS, OTHERS, THIRD = (RESULTS / f"steps{number}.csv" for number in ("", "_2", "_3"))
 """Steps of vLLM 0.24 on one H200 of a virtual machine with 16 cores (torch 2.11, 2026-11-26), and
-on another a day later, that nothing was fitted to."""
+on two others a day later, that nothing was fitted to."""
 RANDOM_HOST = "h200-random"
 RANDOM: dict[str, Any] = {"routing_correlation": 0.0, "popularity_exponent": 0.0}
 """Routing of random weights over random tokens [-]."""
@@ -162,13 +165,35 @@ def first_tokens(path: Path, hardware: str, engine: EngineProfile) -> pd.DataFra
     """Return how long prompts took to their first token, alone, beside their passes [ms]."""
     found = []
     for row in pd.read_csv(path).to_dict("records"):
-        target = shipped_model(str(row["model"]).replace("__", "/"))
-        routing = RANDOM if load_architecture(target).is_moe else {}
-        deployment, _ = deploy(target=target, hardware=hardware, engine=engine, **routing)
+        deployment = _plain(row, hardware, engine)
         seconds = float(prefill_pass(deployment, float(row["prompt_tokens"])).total_time)
         told = {name: row[name] for name in ("name", "prompt_tokens", "ttft_ms")}
         found.append(told | {"predicted_ms": 1e3 * seconds})
     return pd.DataFrame(found)
+
+
+def added(path: Path, hardware: str, engine: EngineProfile) -> pd.DataFrame:
+    """Return what prompts added to steps of plain batches, beside what is predicted [ms]."""
+    found = []
+    for row in pd.read_csv(path).query("method == 'none'").to_dict("records"):
+        deployment = _plain(row, hardware, engine)
+        prompt = whole_prompts(deployment, float(row["prompt_tokens"]))
+        step: dict[str, Any] = {
+            "requests": float(row["batch"]),
+            "draft_length": 0,
+            "context": float(row["context"]),
+        }
+        both, alone = (mixed_step_time(deployment, **step, prompts=p) for p in ((prompt,), ()))
+        told = {name: row[name] for name in ("name", "batch", "prompt_tokens", "added_ms")}
+        found.append(told | {"predicted_ms": 1e3 * float(both - alone)})
+    return pd.DataFrame(found)
+
+
+def _plain(row: Mapping[Any, Any], hardware: str, engine: EngineProfile) -> Deployment:
+    """Return the deployment of a row without a drafter."""
+    target = shipped_model(str(row["model"]).replace("__", "/"))
+    routing = RANDOM if load_architecture(target).is_moe else {}
+    return deploy(target=target, hardware=hardware, engine=engine, **routing)[0]
 
 
 def main() -> None:
@@ -176,7 +201,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("fit", type=Path, nargs="?", default=STEPS, help="to fit the host to")
-    parser.add_argument("judge", type=Path, nargs="*", default=[OTHERS], help="to judge it by")
+    parser.add_argument(
+        "judge", type=Path, nargs="*", default=[OTHERS, THIRD], help="to judge it by"
+    )
     parser.add_argument("--engine", default="vllm-0.24")
     parser.add_argument("--hardware", default="h200")
     parser.add_argument("--output", type=Path, help="engine on this host to write")
@@ -192,9 +219,10 @@ def main() -> None:
         others = read_steps(path, options.hardware)
         found = judged(others, {"shipped": engine, "fitted": update.profile})
         print(means(found).to_string(index=False, formatters=shares))
-        if (prompts := path.with_suffix(".prompts.csv")).is_file():
-            first = first_tokens(prompts, options.hardware, engine)
-            print(first.to_string(index=False, float_format="{:.1f}".format))
+        for suffix, judge in ((".prompts.csv", first_tokens), (".beside.csv", added)):
+            if (beside := path.with_suffix(suffix)).is_file():
+                told = judge(beside, options.hardware, engine)
+                print(told.to_string(index=False, float_format="{:.1f}".format))
     if options.output:
         write_text(options.output, toml_text(update.profile) + "\n")
 

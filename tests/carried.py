@@ -5,10 +5,23 @@ from typing import Any
 import numpy as np
 
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.prefill import prompt_pass
+from specmodel.cost.latency import target_pass
+from specmodel.cost.prefill import prompt_pass, whole_prompts
+from specmodel.layers.batch import sequence_group
 
 
-def added_by_prompt(deployment: Deployment, plain_time: Any, tokens: float) -> np.ndarray:
-    """Return the root of the squares of GPU and launches, less the step without [s]."""
-    read = prompt_pass(deployment, tokens)
-    return np.asarray(np.hypot(plain_time + read.gpu_time, read.launch_time) - plain_time)
+def added_by_prompt(
+    deployment: Deployment, plain_time: Any, tokens: float, batch_size: Any, context: float
+) -> np.ndarray:
+    """Return the root of the squares of GPU and launches, less the step without [s].
+
+    The GPU reads prompt and batch in one pass, at the clock that its arithmetic leaves it.
+    """
+    decoding = sequence_group(batch_size=batch_size, context_length=context)
+    alone = target_pass(deployment, decoding)
+    both = target_pass(deployment, (whole_prompts(deployment, tokens), decoding))
+    computing = sum(part.compute_time for part in both.components.values())
+    kept = deployment.hardware.sustained(deployment.target.activation_dtype)
+    slower = both.gpu_time + computing * (1 / kept - 1)
+    gpu = plain_time - alone.gpu_time + slower
+    return np.asarray(np.hypot(gpu, prompt_pass(deployment, tokens).launch_time) - plain_time)

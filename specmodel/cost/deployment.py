@@ -23,6 +23,9 @@ from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import DATA_SHEET_KERNELS, Kernels
 from specmodel.models.architecture import Architecture
 
+PREFILLS_FIRST = "sglang"
+"""Stack of engines that prefill all prompts before they decode."""
+
 _STATE_SLOTS: dict[str, Slots] = {"sglang": "scratch"}
 """What engines reserve of recurrent states, by stack; other stacks are taken to do as vLLM does."""
 
@@ -170,6 +173,11 @@ class Deployment:
     def engine_seconds(self) -> Overheads:
         """Seconds that the engine adds on its host."""
         return self.engine_overheads.on_host()
+
+    @property
+    def prefills_first(self) -> bool:
+        """Whether prompts have passes of their own, before others decode again."""
+        return PREFILLS_FIRST in (self.engine.stack, self.kernels.stack)
 
     @property
     def stack(self) -> str | None:

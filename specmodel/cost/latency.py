@@ -213,15 +213,9 @@ def step_times(
     drafter.check_draft(gamma, verify_tokens)
     _check_chain(deployment, gamma, verify_tokens)
     rate = drafter.proposal_rate
-    chance, share = proposals(rate, B)
+    chance, _ = proposals(rate, B)
     plain = SequenceGroup(batch_size=B, context_length=context)
-    verified = SequenceGroup(
-        batch_size=B,
-        tokens_per_sequence=check("verify_tokens", verify_tokens, minimum=1),
-        context_length=context,
-        speculating_share=share,
-        speculating_chance=chance,
-    )
+    verified = verifying(d, B, check("verify_tokens", verify_tokens, minimum=1), context)
     forward = known.plain_pass if known else target_pass(d, plain, only)
     forward = forward if known else launched(d, forward, B, B)
     is_tree = (gamma > 0) & ((verify_tokens != gamma + 1) | (deployment.tree_width > 1))
@@ -265,6 +259,20 @@ def step_times(
         lookup_time=np.where(gamma > 0, drafter.lookup_time * own, 0.0),
         rejection_time=np.where(is_idle & (not d.runs_idle_drafter), 0.0, rejection),
         hides_host=deployment.hides_host,
+    )
+
+
+def verifying(
+    deployment: Deployment, batch_size: FloatArray, tokens: FloatArray, context: FloatArray
+) -> SequenceGroup:
+    """Return sequences that verify so many tokens each where they have a proposal [token]."""
+    chance, share = proposals(deployment.drafter.proposal_rate, batch_size)
+    return SequenceGroup(
+        batch_size=batch_size,
+        tokens_per_sequence=tokens,
+        context_length=context,
+        speculating_share=share,
+        speculating_chance=chance,
     )
 
 

@@ -14,12 +14,13 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import StepTimes, step_times
 from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import (
+    added_by_prompts,
     carried_prefill,
     read_by_drafter,
-    read_by_target,
     whole_prompts,
 )
 from specmodel.fit.measured.tables import Served
+from specmodel.layers.batch import sequence_group
 from specmodel.machines.engine import EngineProfile, Hiding, Overheads, load_engine
 
 HOST_SECONDS = (
@@ -36,7 +37,7 @@ class MeasuredSteps:
     plain_time: FloatArray
     verify_time: FloatArray
     draft_time: FloatArray  # of all draft passes of a step [s]
-    prefill_time: FloatArray  # of one prompt, by the draft model too if there is one [s]
+    prefill_time: FloatArray  # that one prompt adds, by the draft model too if there is one [s]
     prefill_launches: FloatArray  # of its kernels that no CUDA graph holds [-]
     prefills: FloatArray  # prompts of other requests for each token that a request makes [-]
     draft_passes: FloatArray
@@ -177,7 +178,10 @@ def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[s
         return {"prefill_time": 1.0, "prefill_launches": 0.0, "prefills": 0.0}
     prompts = (whole_prompts(deployment, points["prompt_length"]),)
     drafts = read_by_drafter(deployment, prompts) if points["draft_length"] > 0 else None
-    reads = [read_by_target(deployment, prompts), *([drafts] if drafts else [])]
+    decoding = sequence_group(
+        batch_size=points["batch_size"], context_length=points["context_length"]
+    )
+    reads = [added_by_prompts(deployment, prompts, decoding), *([drafts] if drafts else [])]
     return {
         "prefill_time": sum(float(read.gpu_time) for read in reads),
         "prefill_launches": sum(float(read.launch_time) for read in reads),

@@ -49,10 +49,15 @@ Capacity = Annotated[float, Setting(gt=0, le=LARGEST_NUMBER)]
 
 @dataclass(frozen=True, kw_only=True)
 class DtypePeak(Record):
-    """Dense peak arithmetic rate of one dtype [FLOP/s], and where the figure comes from."""
+    """Dense peak arithmetic rate of one dtype [FLOP/s], and where the figure comes from.
+
+    `sustained` is the share of the rate of kernels timed alone that long passes of them keep: their
+    power lowers the clock [-].
+    """
 
     peak_flops_per_s: Rate
     source: Source
+    sustained: Annotated[float, Setting(gt=0.2, le=1)] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,6 +248,11 @@ class HardwareProfile(Record):
         """Return the peak rate at which arithmetic on `dtype` runs [FLOP/s]."""
         peaks: Mapping[str, DtypePeak] = self.dtype  # type: ignore[assignment]  # keys are strings
         return peaks[self.compute_dtype(dtype)].peak_flops_per_s
+
+    def sustained(self, dtype: str) -> float:
+        """Return the share of that rate which long passes keep [-]."""
+        peaks: Mapping[str, DtypePeak] = self.dtype  # type: ignore[assignment]  # keys are strings
+        return peaks[self.compute_dtype(dtype)].sustained
 
     def ridge_point(self, dtype: str) -> float:
         """Return peak arithmetic over peak bandwidth for `dtype` [FLOP/B]."""

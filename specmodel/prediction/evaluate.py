@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,12 +16,20 @@ from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance, mean_tokens_per_step
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
-from specmodel.cost.blocks import FEW, MANY, MOST, BlockedTimes, keep_memory
+from specmodel.cost.blocks import FEW, MANY, MOST, BlockedTimes, Cuts, keep_memory
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import KernelErrors, StepTimes, step_times
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
-from specmodel.cost.prefill import carried_prefill, draft_prefill_pass, prompt_pass, waiting
+from specmodel.cost.prefill import (
+    added_by_prompts,
+    carried_prefill,
+    draft_prefill_pass,
+    prompt_pass,
+    waiting,
+    whole_prompts,
+)
+from specmodel.layers.batch import SequenceGroup
 from specmodel.layers.work import CAUSES
 from specmodel.prediction.best import Best, Held, best_of, held_by_memory, open_lengths
 
@@ -40,6 +49,13 @@ COORDINATES = ("batch_size", "context_length", *LOAD, LOCKSTEP)
 """Coordinates that drafts of all lengths have in common."""
 
 
+class Prompt(NamedTuple):
+    """The pass of a prompt on each replica, host apart, and what it adds to a plain pass."""
+
+    alone: PassTime
+    added: PassTime
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Evaluation:
     """Times and tokens of operating points, and what follows from them; arrays broadcast.
@@ -49,7 +65,7 @@ class Evaluation:
     proposal. `times` are without the prefill that steps carry. `step_error` is a factor on steps
     with a draft, for errors of an engine [-]. `max_draft_length` is the longest draft considered
     that acceptance is known for and the drafter makes [token]. `prompt` and `draft_prefill` are
-    passes of one prompt on each replica, the first with its host apart. `chains` are the same
+    passes of one prompt on each replica. `chains` are the same
     points at all `lengths_considered`, where these were evaluated. `is_chain` says where drafts are
     chains, not trees.
     """
@@ -62,7 +78,7 @@ class Evaluation:
     is_chain: np.ndarray
     step_error: FloatArray | float = 1.0
     max_draft_length: int = 1
-    prompt: PassTime | None = None
+    prompt: Prompt | None = None
     draft_prefill: PassTime | None = None
     chains: Evaluation | None = None
 
@@ -74,7 +90,7 @@ class Evaluation:
     @cached_property
     def prefill(self) -> PassTime | None:
         """The pass over a prompt, with the host time it waits for."""
-        return waiting(self.deployment, self.prompt) if self.prompt else None
+        return waiting(self.deployment, self.prompt.alone) if self.prompt else None
 
     @cached_property
     def carried(self) -> FloatArray | float:
@@ -84,10 +100,12 @@ class Evaluation:
     @property
     def added_by_prompt(self) -> FloatArray:
         """What a prompt adds to a plain step, beside which the host launches both [s]."""
-        prompt, plain = self.prompt, self.times.forward_time
-        if not prompt or self.deployment.engine.hides_host == "none":
-            return prompt.total_time if prompt else np.zeros(())
-        both = PassTime.of(plain + prompt.gpu_time, 0.0, prompt.launch_time)
+        if not self.prompt:
+            return np.zeros(())
+        added, plain = self.prompt.added, self.times.forward_time
+        if self.deployment.engine.hides_host == "none":
+            return added.total_time
+        both = PassTime.of(plain + added.gpu_time, 0.0, added.launch_time)
         return waiting(self.deployment, both).total_time - plain
 
     @cached_property
@@ -296,6 +314,30 @@ class Evaluation:
         return open_lengths(points["batch_size"] <= memory.max_batch_size, self.plain_fits)
 
 
+def _added(
+    deployment: Deployment, points: Mapping[str, FloatArray], errors: KernelErrors | None
+) -> PassTime:
+    """Return what a prompt adds to a plain pass, in blocks of many points."""
+    names = ("batch_size", "context_length", "prompt_length")
+
+    def of(requests: FloatArray, context: FloatArray, tokens: FloatArray) -> PassTime:
+        decoding = SequenceGroup(batch_size=requests, context_length=context)
+        prompts = (whole_prompts(deployment, tokens),)
+        return added_by_prompts(deployment, prompts, decoding, errors=errors)
+
+    arrays = [points[name] for name in names]
+    cuts = Cuts(np.broadcast_shapes(*map(np.shape, arrays)))
+    if errors or not cuts.shape:
+        return of(*arrays)
+    parts = ("gpu_time", "host_time", "launch_time")
+
+    def of_block(block: slice) -> dict[str, FloatArray]:
+        added = of(*(cuts.cut(array, block) for array in arrays))
+        return {name: getattr(added, name) for name in parts}
+
+    return PassTime.of(**cuts.whole(of_block))
+
+
 def evaluate(
     deployment: Deployment,
     points: Mapping[str, FloatArray],
@@ -305,7 +347,7 @@ def evaluate(
     errors: KernelErrors | None = None,
     step_error: FloatArray | float = 1.0,
     max_draft_length: int = 1,
-    prompt: PassTime | None = None,
+    prompt: Prompt | None = None,
 ) -> Evaluation:
     """Return what speculation takes and gives at operating points; arrays may be draws.
 
@@ -334,8 +376,9 @@ def evaluate(
             errors=errors,
         )
     if prompt is None and "prompt_length" in points:
-        prompt = prompt_pass(deployment, points["prompt_length"])
-        prompt = prompt.scaled(errors.verify, errors.deployment) if errors else prompt
+        alone = prompt_pass(deployment, points["prompt_length"])
+        alone = alone.scaled(errors.verify, errors.deployment) if errors else alone
+        prompt = Prompt(alone, _added(deployment, points, errors))
     draft_prefill = None
     if "prompt_length" in points:
         draft_prefill = draft_prefill_pass(deployment, points["prompt_length"])

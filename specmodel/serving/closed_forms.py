@@ -123,9 +123,10 @@ def load_curves(
     by_others, square = (chances * added).sum(axis=0), (chances * added**2).sum(axis=0)
     left = (step**2 + 2 * step * by_others + square) / (step + by_others) / 2
     own_beside = (chances[:-1] * added[1:]).sum(axis=0) + chances[-1] * added[-1]
+    own_steps = np.ceil(prompts / limits.token_budget).mean() * step
     return LoadCurves(
         tpot=(step + by_others) / tokens,
-        prefill=np.concatenate([[alone], step[:-1] + own_beside[1:]]),
+        prefill=np.concatenate([[alone], own_steps[:-1] + own_beside[1:]]),
         joining=np.concatenate([[0.0], left[:-1]]),
         output_tokens=output,
     )

@@ -1,7 +1,7 @@
 """Seconds of a step that decodes, verifies and prefills: from the program, and tabulated from it.
 
-What chunks of prompts do on the GPU adds to the rest of a step, as `prefill.carried_prefill` has it
-of `predict`; the host prepares both at once, and launches beside the GPU what no graph holds.
+What chunks of prompts add on the GPU is that of `prefill.added_by_prompts`; the host prepares both
+at once, and launches beside the GPU what no graph holds.
 
 The table is what the simulator's loop reads. A step without prompts is tabulated by draft length,
 every number of requests and mean context. What chunks of prompts add to it is tabulated by draft
@@ -18,9 +18,9 @@ import numpy as np
 
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import step_times
+from specmodel.cost.latency import step_times, verifying
 from specmodel.cost.passes import PassTime
-from specmodel.cost.prefill import read_by_drafter, read_by_target, waiting
+from specmodel.cost.prefill import added_by_prompts, read_by_drafter, read_by_target, waiting
 from specmodel.layers.batch import SequenceGroup, sequence_group
 
 ROWS = 96
@@ -152,11 +152,16 @@ def mixed_step_time(
     )
     if not prompts:
         return times.step_time
+    size, seen = np.asarray(requests, float), np.asarray(context, float)
     plain, verify = (
         _with_prompts(
-            deployment, each, prompts, np.multiply(requests, n) if beside is None else beside
+            deployment,
+            each,
+            prompts,
+            verifying(deployment, size, n, seen),
+            size * n if beside is None else beside,
         )
-        for each, n in ((times.plain_pass, 1.0), (times.verify_pass, gamma + 1))
+        for each, n in ((times.plain_pass, np.ones(())), (times.verify_pass, gamma + 1))
     )
     mixed = replace(times, plain_pass=plain, verify_pass=verify)
     return mixed.step_time + _read_by_drafter(deployment, prompts)
@@ -171,10 +176,14 @@ def prompts_step_time(
 
 
 def _with_prompts(
-    deployment: Deployment, time: PassTime, prompts: tuple[SequenceGroup, ...], beside: Numeric
+    deployment: Deployment,
+    time: PassTime,
+    prompts: tuple[SequenceGroup, ...],
+    decoding: SequenceGroup,
+    beside: Numeric,
 ) -> PassTime:
-    read = read_by_target(deployment, prompts, beside)
-    return PassTime.of(time.gpu_time + read.gpu_time, time.host_time, read.launch_time)
+    added = added_by_prompts(deployment, prompts, decoding, beside)
+    return PassTime.of(time.gpu_time + added.gpu_time, time.host_time, added.launch_time)
 
 
 def _read_by_drafter(

@@ -37,5 +37,30 @@ def test_first_tokens_of_prompts_alone() -> None:
     path = gpu_engine.OTHERS.with_suffix(".prompts.csv")
     found = gpu_engine.first_tokens(path, "h200", ENGINE)
     ratio = found["predicted_ms"] / found["ttft_ms"]
-    assert ((ratio > 0.55) & (ratio < 1.05)).all()
-    assert (ratio[found["prompt_tokens"] >= 4096] > 0.85).all()
+    assert ((ratio > 0.55) & (ratio < 1.1)).all()
+    assert (ratio[found["prompt_tokens"] >= 8192] > 0.98).all()
+
+
+def test_long_prompts_run_at_the_clock_that_power_leaves() -> None:
+    """At full clock, prompts of Qwen3-32B were 14 to 21 % too short, at 1,680 MHz 1 to 10."""
+    found = gpu_engine.first_tokens(gpu_engine.THIRD.with_suffix(".prompts.csv"), "h200", ENGINE)
+    dense = found[found["name"] == "q32-plain"]
+    assert len(dense) == 4
+    assert ((dense["predicted_ms"] / dense["ttft_ms"]).between(0.88, 1.02)).all()
+
+
+def test_a_batch_reads_its_weights_once_with_a_prompt_beside() -> None:
+    """A prompt of 256 tokens takes 23 ms alone, and adds 3 to a step of 64 requests."""
+    found = gpu_engine.added(gpu_engine.THIRD.with_suffix(".beside.csv"), "h200", ENGINE)
+    in_graphs = found["batch"] + found["prompt_tokens"] <= 512
+    apart = (found["predicted_ms"] - found["added_ms"])[in_graphs].abs()
+    assert len(apart) == 7
+    assert apart.max() < 4
+    assert apart[found["batch"] == 8].max() < 1
+
+
+def test_long_contexts_with_drafts_take_what_short_ones_do() -> None:
+    """Ten rows of 256 to 32,000 entries; FlashAttention 3 reads keys once for all drafts."""
+    rows = [r for r in gpu_engine.read_steps(gpu_engine.THIRD) if "eagle3" in r.row]
+    assert len(rows) == 10
+    assert gpu_engine.errors(rows, ENGINE).abs().mean() < 0.06

@@ -258,7 +258,7 @@ def test_replicas_prefill_side_by_side_and_share_the_experts() -> None:
     base = {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "context_length": 4352}
     load = {"prompt_length": 4096, "output_length": 256}
     idle, loaded = (decode(**base, batch_size=[8, 80], data_parallel=8, **x) for x in ({}, load))
-    added = added_by_prompt(loaded.deployment, idle.tpot, 4096)
+    added = added_by_prompt(loaded.deployment, idle.tpot, 4096, np.array([8.0, 80.0]), 4352)
     carried = np.array([0, 9]) / 256 * added
     np.testing.assert_allclose(loaded.tpot - idle.tpot, carried, rtol=1e-9, atol=1e-15)
     alone = decode(**base, batch_size=80, **load)

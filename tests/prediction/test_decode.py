@@ -61,7 +61,7 @@ def test_under_load_each_token_takes_the_others_prefill_over_the_output_length()
     assert loaded.assumptions["context_length"] == 4096 + 256
     prefill = prefill_pass(loaded.deployment, 4096).total_time
     np.testing.assert_allclose(loaded.prefill_time, prefill, rtol=1e-12)
-    carried = (SIZES - 1) / 512 * added_by_prompt(loaded.deployment, idle.tpot, 4096)
+    carried = (SIZES - 1) / 512 * added_by_prompt(loaded.deployment, idle.tpot, 4096, SIZES, 4352)
     np.testing.assert_allclose(loaded.tpot, idle.tpot + carried, rtol=1e-12)
     assert loaded.largest_share[-1] == "prefill"
     assert loaded.tpot[0] == idle.tpot[0]
@@ -70,7 +70,7 @@ def test_under_load_each_token_takes_the_others_prefill_over_the_output_length()
 def test_a_speculating_step_carries_as_many_times_the_prefill_as_it_makes_tokens():
     context = {"context_length": 4352}
     idle, loaded = _predict(**context), _predict(**context, **LOAD)
-    added = added_by_prompt(idle.deployment, idle.forward_time, 4096)
+    added = added_by_prompt(idle.deployment, idle.forward_time, 4096, SIZES, 4352)
     tokens, carried = idle.tokens_per_step, (SIZES - 1) / 512 * added
     plain, verify = idle.forward_time + carried, idle.verify_time + tokens * carried
     np.testing.assert_allclose(loaded.step_time, idle.step_time + tokens * carried, rtol=1e-12)

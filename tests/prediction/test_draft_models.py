@@ -52,7 +52,7 @@ def test_steps_that_draft_carry_prompts_of_the_draft_model(draft_length):
     idle = predict(**own, context_length=1088)
     loaded = predict(**own, context_length=1088, prompt_length=1024, output_length=128)
     deployment, _ = deploy(**WHERE)
-    both = float(added_by_prompt(deployment, idle.forward_time, 1024))
+    both = float(added_by_prompt(deployment, idle.forward_time, 1024, 8, 1088))
     if draft_length:
         both += float(draft_prefill_pass(deployment, 1024).total_time)
     tokens = float(idle.tokens_per_step)

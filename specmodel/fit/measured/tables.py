@@ -12,6 +12,7 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.tables import as_number, need_columns, read_table
+from specmodel.cost.deployment import PREFILLS_FIRST
 from specmodel.fit.measured.aliases import (
     drafter_of,
     dtypes_of,
@@ -27,7 +28,6 @@ from specmodel.models.architecture import load_architecture
 
 MOST_QUEUED = 0.3  # with more time in queues, a row measures no batch of its size [-]
 MOST_UNEQUAL = 0.01  # share by which the lengths of lockstep differ from the longest at most [-]
-PREFILLS_FIRST = "sglang"  # stack of engines that prefill all prompts before they decode
 DEFAULT_CONTEXT = 1000  # context where a table of pairs has no lengths [token]
 
 PLAIN = ("model", "dtype", "system", "backend", "gpus", "isl", "osl", "concurrency")
