@@ -13,6 +13,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from vllm.vllm_flash_attn import flash_attn_varlen_func, get_scheduler_metadata
@@ -79,10 +80,10 @@ def time_of(shape: dict[str, int], planned: bool, memory: torch.Tensor) -> float
     copies = int(min(CALLS, max(1, L2_BYTES // one), len(memory) // one))
     sizes = (copies, 2, batch * pages, PAGE, shape["num_kv_heads"], shape["head_dim"])
     caches = memory[: copies * one].view(sizes)
-    kind = {"device": "cuda", "dtype": torch.bfloat16}
+    kind: dict[str, Any] = {"device": "cuda", "dtype": torch.bfloat16}
     query = torch.randn(batch * queries, shape["num_heads"], shape["head_dim"], **kind)
     out = torch.empty_like(query)
-    whole = {"device": "cuda", "dtype": torch.int32}
+    whole: dict[str, Any] = {"device": "cuda", "dtype": torch.int32}
     table = torch.randperm(batch * pages, device="cuda").to(torch.int32).view(batch, pages)
     starts = torch.arange(0, (batch + 1) * queries, queries, **whole)
     used = torch.full((batch,), shape["context"], **whole)
@@ -133,7 +134,7 @@ def _graph_time(call: Callable[[int], None]) -> float:
             call(number)
     times = list[float]()
     for _ in range(REPEATS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         start.record()
         graph.replay()
         end.record()
