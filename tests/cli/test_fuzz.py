@@ -10,6 +10,7 @@ import inspect
 import json
 import pkgutil
 import random
+import re
 import shlex
 import sys
 import textwrap
@@ -153,6 +154,24 @@ IN_FUNCTIONS = [
      lines("file", "gone", "trace.jsonl")),
 ]  # fmt: skip
 """Mends within functions, their words, what was there before, and what finds it."""
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "field"),
+    [
+        ("sweep --target model.toml", "hardware.toml", "memory_efficiency"),
+        ("simulate --target model.toml", "preset.toml", "short_stop"),
+    ],
+)
+def test_a_number_next_to_zero_that_would_divide_is_refused(line, name, field, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    text = Path(name).read_text(encoding="utf-8")
+    Path(name).write_text(re.sub(f"{field} = .*", f"{field} = 1e-308", text), encoding="utf-8")
+    words = next(words for words in fuzzed_lines.BASES if words.startswith(line) and name in words)
+    ended = fuzzed_runs.run(shlex.split(words))
+    Path(name).write_text(text, encoding="utf-8")
+    assert not [*fuzzed_runs.faults(ended)]
+    assert re.search(rf"{name}.*{field}: got 1e-308; expected .* 0.0001", ended.err)
 
 
 @pytest.mark.slow
