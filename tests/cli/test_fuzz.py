@@ -101,8 +101,10 @@ def test_the_fuzz_starts_from_lines_that_work_and_reach_all_commands_and_readers
         kinds |= {words[1].replace("-", "_")} if words[0] == "plot" else set()
     for line in fuzzed_lines.BASES:
         if "swept.csv" in line or "parts/" in line:
-            assert not fuzzed.interrupted(shlex.split(line), tmp_path, random.Random(0))
-            fuzzed_files.restore(tmp_path, kept)
+            for more in ("", " --interval --batch-size 1 --draft-length 1,2"):
+                words = shlex.split(line + more)
+                assert not fuzzed.interrupted(words, tmp_path, random.Random(0))
+                fuzzed_files.restore(tmp_path, kept)
     is_on = False
     assert {*commands_of(fuzzed.main_group)} <= named
     assert kinds == {*KINDS}
