@@ -159,21 +159,33 @@ IN_FUNCTIONS = [
 
 
 @pytest.mark.parametrize(
-    ("line", "name", "field"),
+    ("line", "name", "there", "wrong", "told"),
     [
-        ("sweep --target model.toml", "hardware.toml", "memory_efficiency"),
-        ("simulate --target model.toml", "preset.toml", "short_stop"),
+        ("sweep --target model.toml", "hardware.toml", "memory_efficiency = .*",
+         "memory_efficiency = 1e-308", "memory_efficiency: got 1e-308; expected .* 0.0001"),
+        ("simulate --target model.toml", "preset.toml", "short_stop = .*", "short_stop = 1e-308",
+         "short_stop: got 1e-308; expected .* 0.0001"),
+        ("fit engine vllm_plain", "vllm_eagle3.json", '"spec_decode_num_drafts": [^,}]*',
+         '"spec_decode_num_drafts": 1e-308', "spec_decode_num_drafts: got 1e-308; expected"),
+        ("fit engine vllm_plain", "vllm_eagle3.json", '"spec_decode_draft_tokens": [^,}]*',
+         '"spec_decode_draft_tokens": 2.7e13', "'1e.12 a draft'; expected one draft length"),
+        ("calibrate --device cpu", "mine.csv", "torch,[^,]*,([^,]*,[^,]*,[^,]*),1,,",
+         r"torch,2.13.0,\1,x,,", "num_tokens: got 'x'; expected"),
+        ("calibrate --device cpu", "mine.csv", "torch,[^,]*,[^,]*,", "torch,2.13.0,1e-308,",
+         "damaged: latency '1e-308'"),
     ],
-)
-def test_a_number_next_to_zero_that_would_divide_is_refused(line, name, field, folder, monkeypatch):
+)  # fmt: skip
+def test_an_absurd_number_of_a_file_is_named(line, name, there, wrong, told, folder, monkeypatch):
     monkeypatch.chdir(folder)
+    kept = fuzzed_files.contents(folder)
     text = Path(name).read_text(encoding="utf-8")
-    Path(name).write_text(re.sub(f"{field} = .*", f"{field} = 1e-308", text), encoding="utf-8")
-    words = next(words for words in fuzzed_lines.BASES if words.startswith(line) and name in words)
+    Path(name).write_text(re.sub(there, wrong, text, count=1), encoding="utf-8")
+    named = Path(name).stem
+    words = next(base for base in fuzzed_lines.BASES if base.startswith(line) and named in base)
     ended = fuzzed_runs.run(shlex.split(words))
-    Path(name).write_text(text, encoding="utf-8")
+    fuzzed_files.restore(folder, kept)
     assert not [*fuzzed_runs.faults(ended)]
-    assert re.search(rf"{name}.*{field}: got 1e-308; expected .* 0.0001", ended.err)
+    assert re.search(told, ended.err)
 
 
 @pytest.mark.slow
