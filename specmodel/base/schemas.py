@@ -11,8 +11,6 @@ from operator import or_
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from specmodel.base.units import LARGEST_NUMBER
-
 Schema = dict[str, Any]
 
 
@@ -69,6 +67,8 @@ def schema_of(kind: Any) -> Schema:
     if is_dataclass(kind):
         return _of_record(kind)
     if kind in (int, float):
+        from specmodel.base.units import LARGEST_NUMBER  # with NumPy, which records need not
+
         most = int(LARGEST_NUMBER)
         return {"type": kind.__name__, "ge": -most, "le": most}
     if origin is None:
