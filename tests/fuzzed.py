@@ -167,11 +167,13 @@ def interrupted(words: list[str], folder: Path, rng: random.Random) -> list[str]
     at, most = words.index("--output") + 1, rng.randint(1, 4)
     output = words[at]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("specmodel.answers.sweeps.plan.PART", 2)
+        for points in ("PART", "MOST_WITH_INTERVAL"):
+            patch.setattr(f"specmodel.answers.sweeps.plan.{points}", 2)
         words[at] = f"whole{Path(output).suffix}" + "/" * output.endswith("/")
         whole, made = run(words), _made(words[at], folder)
         words[at] = output
-        _interrupt(words, most)
+        if not _interrupt(words, most).status:  # it has no more parts
+            return []
         if output.endswith(".parquet"):  # which is begun again only if told so
             return [*faults(run([*words, "--overwrite"]))]
         again, now = run(words), _made(output, folder)

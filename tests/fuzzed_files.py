@@ -238,6 +238,7 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
 
 
 _CELLS = ["nan", "NaN", "+Inf", "-inf", "0", "-1", "-0", "1e400", "1e-400", "true", "", "x", "1.5"]
+_ABSURD = ["1e-308", "5e-324", "1e-30", "1e-9", "1e9", "1e30", "1e200", "1e308"]
 DEEP = b"[" * 100_000
 
 
@@ -252,6 +253,14 @@ def _cell(path: Path, rng: random.Random) -> None:
     cells[rng.randrange(len(cells))] = rng.choice(_CELLS)
     lines[at] = mark.join(cells) + "\n"
     path.write_text("".join(lines), encoding="utf-8")
+
+
+def _absurd(path: Path, rng: random.Random) -> None:
+    """Another number, such as a slip of the exponent makes it."""
+    content = path.read_bytes()
+    if found := list(re.finditer(rb"(?<=[:=,\[ ])\d[\d.]*(e[+-]?\d+)?(?![\w.])", content)):
+        start, end = rng.choice(found).span()
+        path.write_bytes(content[:start] + rng.choice(_ABSURD).encode() + content[end:])
 
 
 def _value(path: Path, rng: random.Random) -> None:
@@ -314,6 +323,7 @@ FAULTS: dict[str, Callable[[Path, random.Random], None]] = {
     "bytes": _bytes,
     "cell": _cell,
     "value": _value,
+    "absurd": _absurd,
     "deep": _deep,
     "circle": _circle,
     "pipe": _pipe,
@@ -322,6 +332,6 @@ FAULTS: dict[str, Callable[[Path, random.Random], None]] = {
     "large": _large,
 }
 """What may be wrong with a file."""
-USUAL = [*FAULTS] * 10 + ["cell", "value", "bytes"] * 30
+USUAL = [*FAULTS] * 10 + ["cell", "value", "absurd", "bytes"] * 30
 USUAL = [kind for at, kind in enumerate(USUAL) if kind != "large" or at < len(FAULTS)]
 """What goes wrong, by how often: what is large takes seconds."""

@@ -1,7 +1,7 @@
 """Schemas of records: what pydantic's core is told of a dataclass, to check tables of users' files.
 
-Types are strict, keys known, and numbers finite. Bounds are settings of a type, as
-``Annotated[int, Setting(ge=1)]``.
+Types are strict, keys known, and numbers no larger than `LARGEST_NUMBER`. Other bounds are settings
+of a type, as ``Annotated[int, Setting(ge=1)]``.
 """
 
 from collections.abc import Callable, Iterable
@@ -49,6 +49,12 @@ Size = Annotated[int, Setting(ge=1, le=10**7)]
 Count = Annotated[int, Setting(ge=0, le=10**7)]
 Spread = Annotated[float, Setting(ge=0, le=10)]
 
+LEAST = 1e-4
+"""Least factor, share or number that something is divided by: less is no machine's and nobody's,
+and a quotient may be beyond all numbers [-]."""
+Portion = Annotated[float, Setting(ge=LEAST, le=1)]
+"""A share that something is divided by."""
+
 Day = Annotated[str, Setting(pattern=r"^\d{4}-\d{2}-\d{2}$")]
 """A day as 2026-11-21."""
 
@@ -60,8 +66,13 @@ def schema_of(kind: Any) -> Schema:
     origin, inner = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
         return _of_record(kind)
+    if kind in (int, float):
+        from specmodel.base.units import LARGEST_NUMBER  # with NumPy, which records need not
+
+        most = int(LARGEST_NUMBER)
+        return {"type": kind.__name__, "ge": -most, "le": most}
     if origin is None:
-        return {"type": kind.__name__}  # bool, int, float or str
+        return {"type": kind.__name__}  # bool or str
     if origin is Annotated and isinstance(inner[1], Kinds):
         return schema_of(Annotated[inner[1].found(), BY_KIND])
     if origin is Annotated:

@@ -184,7 +184,7 @@ def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
     verified = typed.get("speculative_num_draft_tokens")
     steps = None if drafter in BLOCKS else steps  # which SGLang has at 1 for a block
     if steps is None and verified is not None:
-        steps = verified - 1
+        steps = _length(verified, "speculative_num_draft_tokens", least=1) - 1
     if steps is not None:
         said["draft_length"] = str(_length(steps, "speculative_num_steps"))
     if width is not None and width > 1:
@@ -248,7 +248,7 @@ def _kind(method: str, model: str, letters: str) -> str:
     return method if method in DRAFTERS else method.replace("-", " ")
 
 
-def _length(value: Any, argument: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InputError(argument, value, "a whole number of tokens")
+def _length(value: Any, argument: str, least: int = 0) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InputError(argument, value, f"a whole number of tokens, at least {least}")
     return value

@@ -117,7 +117,7 @@ class Deployment:
             expected = f"1, as {self.target.name} has no routed experts"
             raise InputError("expert_parallel", self.expert_parallel, expected)
         check("routing_correlation", self.routing_correlation, minimum=0, maximum=1)
-        check("memory_utilization", self.memory_utilization, above=0, maximum=1)
+        check("memory_utilization", self.memory_utilization, minimum=0.01, maximum=1)
         check("temperature", self.temperature, minimum=0, maximum=100)
         if self.popularity is not None:
             check_popularity(

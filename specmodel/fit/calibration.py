@@ -159,12 +159,7 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
     if not (timed["component"] == "gemm").any():
         expected = "products to take the peaks from; --again gemm times them anew"
         raise InputError("hardware", "no gemm that was timed", expected)
-    for kind, names in _RATED.items():
-        for name in names:  # one cell of text would make a column of text
-            numbers(timed[timed["component"] == kind], name)
-    medians = timed.groupby(["component", "point"]).median(numeric_only=True)
-    component = medians.index.get_level_values("component")
-    copied, products = medians[component == COPY], medians[component == "gemm"]
+    copied, products = (_medians(timed, kind) for kind in (COPY, "gemm"))
     size = products["input_size"] * products["output_size"]
     streamed = pd.concat([
         2 * copied["bytes"] / copied["latency"], 2 * size / products["latency"]
@@ -188,6 +183,14 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
         "dtype": {info.dtype: {"peak_flops_per_s": _rounded(computed.max()), "source": source}},
     }
     return build(HardwareProfile, data, "hardware")
+
+
+def _medians(timed: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """Return medians over the repeats of each point of a component, of what it is rated by."""
+    rows = timed[timed["component"] == kind]
+    # of other components, one cell of text makes a column of text
+    columns = {name: numbers(rows, name) for name in (*_RATED[kind], "latency")}
+    return pd.DataFrame(columns).groupby(rows["point"].to_numpy()).median()
 
 
 def measured_link(rows: pd.DataFrame) -> Link | None:

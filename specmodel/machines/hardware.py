@@ -11,7 +11,7 @@ from specmodel.base import records
 from specmodel.base.dtypes import Dtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import HIDDEN, Record
-from specmodel.base.schemas import Setting
+from specmodel.base.schemas import LEAST, Portion, Setting
 from specmodel.base.units import LARGEST_NUMBER, LARGEST_RATE
 from specmodel.machines.kernels import TYPICAL, FittedStack
 
@@ -41,10 +41,10 @@ activations of 16 bits, as in vLLM 0.33 (its Marlin kernels refuse NVFP4 with FP
 Source = Annotated[str, Setting(min_length=3)]
 Number = Annotated[int, Setting(ge=1, le=10**6)]
 Latency = Annotated[float, Setting(ge=0, le=1)]
-Efficiency = Annotated[float, Setting(gt=0, le=2)]
+Efficiency = Annotated[float, Setting(ge=LEAST, le=2)]
 Error = Annotated[float, Setting(ge=0, le=10)]
-Rate = Annotated[float, Setting(gt=0, le=LARGEST_RATE)]
-Capacity = Annotated[float, Setting(gt=0, le=LARGEST_NUMBER)]
+Rate = Annotated[float, Setting(ge=LEAST, le=LARGEST_RATE)]
+Capacity = Annotated[float, Setting(ge=LEAST, le=LARGEST_NUMBER)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class Link(Record):
     kind: Literal["nvlink", "pcie", "infinity_fabric", "network"]
     num_gpus: Number
     peak_bytes_per_s: Rate
-    efficiency: Annotated[float, Setting(gt=0, le=1)] = 1.0
+    efficiency: Portion = 1.0
     collective_latency: Latency
     hop_latency: Latency
     source: Source

@@ -11,11 +11,10 @@ from specmodel.base import records
 from specmodel.base.dtypes import FitDtype, StorageDtype, names_of_fits
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
-from specmodel.base.schemas import Day, Setting, Spread
+from specmodel.base.schemas import LEAST, Day, Portion, Setting, Spread
 from specmodel.layers.kinds import FITTED_KINDS, kernel_kind
 from specmodel.machines.covariance import check_covariance
 
-Share = Annotated[float, Setting(gt=0, le=1)]
 Points = Annotated[int, Setting(ge=0, le=10**9)]
 
 TYPICAL = "typical"
@@ -64,9 +63,9 @@ class KernelFit(Record):
     """
 
     launch_time: Annotated[float, Setting(ge=0, le=1)]
-    memory_efficiency: Share
-    compute_efficiency: Share = 1.0
-    activation_efficiency: Annotated[float, Setting(gt=0, le=100)] | None = None
+    memory_efficiency: Portion
+    compute_efficiency: Portion = 1.0
+    activation_efficiency: Annotated[float, Setting(ge=LEAST, le=100)] | None = None
     sharpness: Annotated[float, Setting(ge=1, le=64)]
     tile_rows: Annotated[float, Setting(ge=0, le=4096)] = 0.0
     tile_growth: Annotated[float, Setting(ge=0, lt=1)] = 0.0
@@ -74,7 +73,7 @@ class KernelFit(Record):
     group_time: Annotated[float, Setting(ge=0, le=1e-3)] = 0.0
     ramp_time: Annotated[float, Setting(ge=0, le=1)] = 0.0
     depth_time: Annotated[float, Setting(ge=0, le=1e-3)] = 0.0
-    depth_limit: Annotated[float, Setting(gt=0, le=1e9)] = 1e9
+    depth_limit: Annotated[float, Setting(ge=1, le=1e9)] = 1e9
     arithmetic_dtype: str
     num_points: Points
     num_judged: Points

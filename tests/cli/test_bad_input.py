@@ -527,6 +527,11 @@ SPREAD = [
         f"{MOE} --target qwen1.5-moe-a2.7b --tensor-parallel 4 --expert-parallel 6",
         *("--expert-parallel", "got 6;", "divisor or multiple of tensor_parallel = 4"),
     ),
+    (f"{MOE} --memory-utilization 1e-320", "--memory-utilization", "got 1e-320;", "0.01 to 1"),
+    (
+        f"{GOOD} --speculative-algorithm NGRAM --speculative-num-draft-tokens 0",
+        *("--speculative-num-draft-tokens", "got 0;"),
+    ),
     (f"{MOE} --data-parallel 0", "--data-parallel", "got 0;"),
     (f"{MOE} --data-parallel two", "--data-parallel", "'two'"),
     (f"{MOE} --hardware l4 --data-parallel 16", "--data-parallel", "got 16;", "network"),

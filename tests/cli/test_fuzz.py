@@ -10,6 +10,7 @@ import inspect
 import json
 import pkgutil
 import random
+import re
 import shlex
 import sys
 import textwrap
@@ -100,8 +101,10 @@ def test_the_fuzz_starts_from_lines_that_work_and_reach_all_commands_and_readers
         kinds |= {words[1].replace("-", "_")} if words[0] == "plot" else set()
     for line in fuzzed_lines.BASES:
         if "swept.csv" in line or "parts/" in line:
-            assert not fuzzed.interrupted(shlex.split(line), tmp_path, random.Random(0))
-            fuzzed_files.restore(tmp_path, kept)
+            for more in ("", " --interval --batch-size 1 --draft-length 1,2"):
+                words = shlex.split(line + more)
+                assert not fuzzed.interrupted(words, tmp_path, random.Random(0))
+                fuzzed_files.restore(tmp_path, kept)
     is_on = False
     assert {*commands_of(fuzzed.main_group)} <= named
     assert kinds == {*KINDS}
@@ -153,6 +156,36 @@ IN_FUNCTIONS = [
      lines("file", "gone", "trace.jsonl")),
 ]  # fmt: skip
 """Mends within functions, their words, what was there before, and what finds it."""
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "there", "wrong", "told"),
+    [
+        ("sweep --target model.toml", "hardware.toml", "memory_efficiency = .*",
+         "memory_efficiency = 1e-308", "memory_efficiency: got 1e-308; expected .* 0.0001"),
+        ("simulate --target model.toml", "preset.toml", "short_stop = .*", "short_stop = 1e-308",
+         "short_stop: got 1e-308; expected .* 0.0001"),
+        ("fit engine vllm_plain", "vllm_eagle3.json", '"spec_decode_num_drafts": [^,}]*',
+         '"spec_decode_num_drafts": 1e-308', "spec_decode_num_drafts: got 1e-308; expected"),
+        ("fit engine vllm_plain", "vllm_eagle3.json", '"spec_decode_draft_tokens": [^,}]*',
+         '"spec_decode_draft_tokens": 2.7e13', "'1e.12 a draft'; expected one draft length"),
+        ("calibrate --device cpu", "mine.csv", "torch,[^,]*,([^,]*,[^,]*,[^,]*),1,,",
+         r"torch,2.13.0,\1,x,,", "num_tokens: got 'x'; expected"),
+        ("calibrate --device cpu", "mine.csv", "torch,[^,]*,[^,]*,", "torch,2.13.0,1e-308,",
+         "damaged: latency '1e-308'"),
+    ],
+)  # fmt: skip
+def test_an_absurd_number_of_a_file_is_named(line, name, there, wrong, told, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    kept = fuzzed_files.contents(folder)
+    text = Path(name).read_text(encoding="utf-8")
+    Path(name).write_text(re.sub(there, wrong, text, count=1), encoding="utf-8")
+    named = Path(name).stem
+    words = next(base for base in fuzzed_lines.BASES if base.startswith(line) and named in base)
+    ended = fuzzed_runs.run(shlex.split(words))
+    fuzzed_files.restore(folder, kept)
+    assert not [*fuzzed_runs.faults(ended)]
+    assert re.search(told, ended.err)
 
 
 @pytest.mark.slow

@@ -15,7 +15,14 @@ from rows import each_row
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import HIDDEN, Record, as_table, build, toml_text, unchecked
-from specmodel.base.schemas import BY_KIND, FROM_LIST, Day, Setting
+from specmodel.base.schemas import BY_KIND, FROM_LIST, Day, Setting, schema_of
+from specmodel.base.units import LARGEST_RATE
+from specmodel.machines.engine import EngineProfile
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.models.architecture import Architecture
+from specmodel.replay.policies.sglang import Slot
+from specmodel.replay.traces.copying import CopyProcess
+from specmodel.replay.traces.synthetic import AcceptanceProcess
 
 Length = Annotated[float, Setting(gt=0, le=10)]
 
@@ -201,3 +208,23 @@ def test_records_of_the_same_fields_are_one_key():
     assert Square(side=1.0) != Square(side=2.0)
     with pytest.raises(TypeError, match="unhashable"):
         hash(HOUSE)
+
+
+def numbers(schema):
+    """Give the schemas of numbers within a schema."""
+    if isinstance(schema, dict):
+        if schema.get("type") in ("int", "float"):
+            yield schema
+        schema = list(schema.values())
+    for inner in schema if isinstance(schema, list) else ():
+        yield from numbers(inner)
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [Architecture, HardwareProfile, EngineProfile, Slot, CopyProcess, AcceptanceProcess],
+)
+def test_no_number_of_a_file_may_be_beyond_all_or_next_to_zero_where_it_divides(cls):
+    found = [*numbers(schema_of(cls))]
+    assert found
+    assert all("gt" not in one and one["ge"] < one["le"] <= LARGEST_RATE for one in found)

@@ -57,7 +57,8 @@ class Cells:
     def positive(self, path: str, expected: str) -> float:
         """Return a finite positive number; refuse anything else."""
         value = self.find(path)
-        if type(value) in (int, float) and 0.0 < (number := as_number(value)) <= LARGEST_NUMBER:
+        number = as_number(value) if type(value) in (int, float) else np.nan
+        if 1 / LARGEST_NUMBER <= number <= LARGEST_NUMBER:
             return number
         raise InputError(f"{self.prefix}{path}", value, expected)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from specmodel.algebra.acceptance import conditional_acceptance
+from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError
 from specmodel.base.tables import as_number
 from specmodel.fit.measured.parse_cells import Cells, check_milliseconds
@@ -89,7 +90,7 @@ def _drafting(found: Cells, paths: Sequence[str]) -> dict[str, Any]:
     """Return acceptance and draft length by counts of drafts, drafted tokens and tokens a step."""
     drafts, drafted, tokens = (found.positive(path, "a positive number") for path in paths)
     mean = drafted / drafts
-    length = max(round(mean), 1)
+    length = round(min(max(mean, 1.0), MAX_DRAFT_LENGTH))
     if abs(mean - length) > NEAR_WHOLE:
         expected = "one draft length in a run: no schedule of lengths, no n-gram drafter"
         raise InputError(f"{found.prefix}{paths[1]}", f"{mean:.3g} a draft", expected)

@@ -9,7 +9,6 @@ import contextlib
 import csv
 import io
 import json
-import math
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -22,6 +21,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.files import check_readable, parsed_json, write_text
 from specmodel.base.ranges import whole_of
 from specmodel.base.tables import as_number, read_table
+from specmodel.base.units import LONGEST_TIME
 
 SYNC_INTERVAL = 1.0
 """Longest time until rows reach the disk, even if the machine stops [s]."""
@@ -218,6 +218,6 @@ def _damage(row: Mapping[Any, Any]) -> str | None:
     if lacking := [name for name, cell in row.items() if cell.lower() == "nan"]:
         return f"{lacking[0]} 'nan'"
     for name in () if row["note"] else ("latency", "reference_latency"):
-        if not 0.0 < as_number(row[name]) < math.inf:
+        if not 1e-9 <= as_number(row[name]) <= LONGEST_TIME:
             return f"{name} {row[name]!r}"
     return None

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import whole_of
 from specmodel.base.records import Record, build, field_names, read_mapping
-from specmodel.base.schemas import Setting
+from specmodel.base.schemas import Portion, Setting
 from specmodel.replay.policies.policy import LearningPolicy
 
 
@@ -24,7 +24,7 @@ class Slot(Record):
     """Settings of a slot: its candidates [token], and how their choice follows the average [-]."""
 
     candidate_steps: Annotated[list[Annotated[int, Setting(ge=0, le=255)]], Setting(min_length=1)]
-    ema_alpha: Annotated[float, Setting(gt=0, le=1)] = 0.2
+    ema_alpha: Portion = 0.2
     update_interval: Annotated[int, Setting(ge=1, le=10**9)] = 5
     warmup_batches: Annotated[int, Setting(ge=0, le=10**9)] = 10
     up_hysteresis: float = 0.0

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.base.records import Record
-from specmodel.base.schemas import Setting
+from specmodel.base.schemas import LEAST, Portion, Setting
 from specmodel.base.units import FloatArray
 from specmodel.replay.traces.record import LONGEST_DRAFT, Counts
 from specmodel.replay.traces.statistics import TraceStatistics
@@ -30,8 +30,7 @@ LEVELS = 1 << 16
 """Resolution of the chance that a position of a gap has a proposal [-]."""
 
 Share = Annotated[float, Setting(ge=0, le=1)]
-Chance = Annotated[float, Setting(gt=0, le=1)]
-Positive = Annotated[float, Setting(gt=0, le=1e6)]
+Positive = Annotated[float, Setting(ge=LEAST, le=1e6)]
 Whole = NDArray[np.int64]
 
 
@@ -53,12 +52,12 @@ class CopyRuns(Record):
         Chance of a wrong proposal at a position of a gap, and behind the last token of a run [-].
     """
 
-    start_chance: Chance
+    start_chance: Portion
     start_shape: Positive = 1e6
     short_share: Share = 1.0
     share_concentration: Positive = 1e6
-    short_stop: Chance
-    long_stop: Chance = 1.0
+    short_stop: Portion
+    long_stop: Portion = 1.0
     wrong_in_gaps: Share = 0.0
     wrong_at_end: Share = 1.0
 
