@@ -126,6 +126,7 @@ class Drain:
                     prompt_tokens=prompts[own],
                     output_tokens=every.output_tokens[own],
                     cached_tokens=cached[own],
+                    samples=self.samples,
                 )
             )
         return parts

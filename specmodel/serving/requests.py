@@ -173,6 +173,8 @@ class Requests:
     cached_tokens
         Of each prompt, from its beginning, found in the prefix cache; None where nothing tells
         them [token].
+    samples
+        Requests, one after another, that have the same prompt [request].
     notes
         What the reader must know of a recording.
     """
@@ -182,6 +184,7 @@ class Requests:
     output_tokens: Whole
     users: int = 0
     cached_tokens: Whole | None = None
+    samples: int = 1
     notes: tuple[Note, ...] = ()
 
     def __post_init__(self) -> None:
