@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
+from specmodel.prediction.intervals import states_errors
 from specmodel.serving.outcome import Run
 from specmodel.serving.policies import below
 from specmodel.serving.requests import MOST_REQUESTS, Lengths, Requests
@@ -237,9 +238,28 @@ def drained(
     names = dict.fromkeys(name for row in rows for name in row)
     for row in rows:
         row["speedup"] = plain / row["makespan"] if plain else None
+        if states_errors(study.deployment):
+            row |= _interval(study, row)
         if gpu_hour_price is not None:
             row["cost"] = row["gpu_hours"] * gpu_hour_price
     return [names | row for row in rows]
+
+
+def _interval(study: Study, row: Row) -> Row:
+    """Return ends of 80 % intervals, of predicted times alike at all batch sizes of a drain."""
+    sizes = [int(name.removeprefix("share_at_")) for name in row if name.startswith("share_at_")]
+    running, drafts = np.array(sizes[1:]), study.service(row["policy"]).drafts
+    lengths = np.full_like(running, drafts.max_draft_length)
+    if drafts.kind == BY_BATCH:
+        lengths = np.array(drafts.by_batch)[np.minimum(running, len(drafts.by_batch) - 1)]
+    factors = study.error_factors(running, lengths)
+    shares = np.array([row[f"share_at_{size}"] for size in running])
+    found: Row = {}
+    for name, by in (("makespan", "tpot"), ("speedup", "speedup")):
+        low, high = (factors[by] * shares).sum(axis=1) / shares.sum()
+        own = row[name]
+        found |= {f"{name}_low": own and own * low, f"{name}_high": own and own * high}
+    return found
 
 
 def _speculates_up_to(service: Service) -> int | None:
