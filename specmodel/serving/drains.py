@@ -67,6 +67,7 @@ def answers(
         prompt_tokens=asked,
         output_tokens=np.minimum(made[alike].ravel(), np.maximum(longest - asked, 1)),
         cached_tokens=None if cached is None else np.minimum(cached[alike].ravel(), asked),
+        samples=samples,
         notes=getattr(lengths, "notes", ()),
     )
 
@@ -111,26 +112,11 @@ class Drain:
 
     @cached_property
     def parts(self) -> list[Requests]:
-        """What each server is asked, with what it finds of each prompt in its cache."""
+        """What each server is asked."""
         every = self.study.typical
-        place, prompts = np.arange(every.count), every.prompt_tokens
-        later = place >= self.samples * self.servers  # the first prompt of each finds nothing
-        found = self.study.prefix_hit_rate * prompts + self.study.shared_prefix * later
-        first = found.astype(np.int64) if every.cached_tokens is None else every.cached_tokens
-        cached = np.where(place % self.samples, prompts, first)
-        parts = []
-        for server in range(self.servers):
-            own = place // self.samples % self.servers == server
-            parts.append(
-                Requests(
-                    arrival_time=np.zeros(own.sum()),
-                    prompt_tokens=prompts[own],
-                    output_tokens=every.output_tokens[own],
-                    cached_tokens=cached[own],
-                    samples=self.samples,
-                )
-            )
-        return parts
+        server = np.arange(every.count) // self.samples % self.servers
+        parts = (every.at(server == n) for n in range(self.servers))
+        return [replace(part, arrival_time=np.zeros(part.count)) for part in parts]
 
     def simulated(self, policy: str, *, compiled: bool | None = None) -> list[Run]:
         """Return a run of each server under a policy, with luck of its own."""

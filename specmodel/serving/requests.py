@@ -204,10 +204,10 @@ class Requests:
         """Requests in all [request]."""
         return len(self.prompt_tokens)
 
-    def first(self, count: int) -> "Requests":
-        """Return the first so many."""
-        asked: dict[str, Any] = dict(zip(ASKED, (own[:count] for own in self.asked), strict=False))
-        return replace(self, arrival_time=self.arrival_time[:count], **asked)
+    def at(self, places: Any) -> "Requests":
+        """Return those at some places, a slice or a mask."""
+        asked: dict[str, Any] = dict(zip(ASKED, (own[places] for own in self.asked), strict=False))
+        return replace(self, arrival_time=self.arrival_time[places], **asked)
 
     def draw(self, count: int, seed: int) -> tuple[Whole, ...]:
         """Return what so many requests ask, each drawn anew from all [token]."""

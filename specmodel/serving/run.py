@@ -137,10 +137,11 @@ class Service:
     def cached_tokens(self, requests: Requests) -> NDArray[np.int64]:
         """Return what of each prompt is found in the prefix cache, in whole blocks [token]."""
         prompts, block = requests.prompt_tokens, self.limits.block_size
-        found = requests.cached_tokens
+        found, place = requests.cached_tokens, np.arange(requests.count)
         if found is None:
-            later = np.arange(requests.count) > 0
+            later = place >= requests.samples  # the first prompt of all finds nothing
             found = self.prefix_hit_rate * prompts + self.shared_prefix * later
+        found = np.where(place % requests.samples, prompts, found)
         return np.minimum(np.floor(found / block).astype(np.int64) * block, prompts - 1)
 
     def shared_blocks(self, requests: Requests) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -254,7 +255,7 @@ def _run(requests: Requests, engine: Engine, limits: Limits, places: NDArray[np.
     found, log = as_array(Request, engine.requests), as_array(Step, engine.log)
     state = engine.state if isinstance(engine.state, State) else State(*engine.state.item())
     own, emitted = found[places], found["emitted_tokens"]
-    requests = requests.first(len(own))
+    requests = requests.at(slice(len(own)))
     if requests.users:
         requests = replace(requests, arrival_time=own["arrival"])
     later, chunks = emitted.sum() - (emitted > 0).sum(), np.sum(engine.intervals)
