@@ -1,13 +1,14 @@
 """Seconds of a prompt's prefill, and how much of it steps carry for other requests."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import draft_pass, launched, target_pass
-from specmodel.cost.passes import PassTime
+from specmodel.cost.passes import PassTime, time_by_cause
 from specmodel.layers.batch import SequenceGroup, sequence_group
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
@@ -44,14 +45,23 @@ def draft_prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTi
 def read_by_target(
     deployment: Deployment, prompts: tuple[SequenceGroup, ...], beside: Numeric = 0.0
 ) -> PassTime:
-    """Return the target's pass over prompts, launched with so many tokens beside them.
+    """Return the target's pass over prompts, and what decodes there, with so many tokens beside.
 
     vLLM's whole graphs hold steps in which all requests decode alike; with prompts a pass runs from
     graphs in pieces up to the same number of tokens, and above from none. What SGLang does with
     prompts is not told by its limit, which counts requests.
     """
-    read = target_pass(deployment, prompts)
+    read = _at_power(deployment, target_pass(deployment, prompts))
     return _launched(deployment, read, deployment.target, prompts, beside)
+
+
+def _at_power(deployment: Deployment, time: PassTime) -> PassTime:
+    """Return a pass that computes so long that the GPU's power limits its clock."""
+    clock = deployment.hardware.sustained_clock
+    if clock == 1:
+        return time
+    slower = time_by_cause(time)["compute"] * (1 / clock - 1)
+    return replace(time, beside=time.beside + slower)
 
 
 def read_by_drafter(deployment: Deployment, prompts: tuple[SequenceGroup, ...]) -> PassTime | None:

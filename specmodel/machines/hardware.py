@@ -167,6 +167,8 @@ class HardwareProfile(Record):
     compute_capability
         NVIDIA's version of the architecture, which kernels are chosen by: 9.0 is Hopper; None for
         devices of others. From https://developer.nvidia.com/cuda-gpus [-].
+    sustained_clock
+        Clock at the power limit, where long passes compute, over that of short kernels [-].
     reported_names
         Names that CUDA reports for the device, without "NVIDIA", by which `measure` finds the
         profile. No part of what a copy of a profile holds or shows.
@@ -183,6 +185,7 @@ class HardwareProfile(Record):
     kind: Literal["gpu", "cpu"]
     num_multiprocessors: Number
     compute_capability: Annotated[float, Setting(ge=5, lt=100)] | None = None
+    sustained_clock: Annotated[float, Setting(gt=0, le=1)] = 1.0
     reported_names: list[str] = field(default_factory=list, metadata=HIDDEN)
     memory: Memory
     link: Link | None = None
