@@ -1,7 +1,8 @@
 """Seconds of a step that decodes, verifies and prefills: from the program, and tabulated from it.
 
-What chunks of prompts do on the GPU adds to the rest of a step, as `prefill.carried_prefill` has it
-of `predict`; the host prepares both at once, and launches beside the GPU what no graph holds.
+Requests that decode and chunks of prompts share one pass of the target, which reads its weights
+once; the host prepares both at once, and launches beside the GPU what no graph holds. Replicas that
+share experts wait for each other: as many tokens of prompts as a step of one takes are one's own.
 
 The table is what the simulator's loop reads. A step without prompts is tabulated by draft length,
 every number of requests and mean context. What chunks of prompts add to it is tabulated by draft
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from specmodel.algebra.acceptance import proposals
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times
@@ -37,7 +39,8 @@ class Tables(NamedTuple):
 
     `base` is by draft length, requests and row of context, of which `rows_per_token` make a token;
     `more` by draft length and nodes of requests, chunks' tokens and entries seen, `lengths` of them
-    for steps of up to `graph_tokens`, and as many for others.
+    for steps of up to `graph_tokens`, and as many for others, of which tokens of prompts count
+    `spread` times, where other replicas wait for the one that reads them.
     """
 
     base: Any
@@ -46,6 +49,7 @@ class Tables(NamedTuple):
     rows_per_token: float
     lengths: int
     graph_tokens: float
+    spread: float
     more: Any
     at_requests: Any
     at_tokens: Any
@@ -66,9 +70,10 @@ class TabulatedTimes:
         What chunks of prompts add, by draft length and three nodes; all of the step where nothing
         decodes [s]. These are requests that decode [request], tokens of all chunks, and entries
         that such a token sees, itself included, in the mean [token].
-    graph_tokens
+    graph_tokens, spread
         Tokens up to which graphs, in pieces, hold steps with prompts; `more` has a second row for
-        each draft length, of larger steps, where they end [token].
+        each draft length, of larger steps, where they end [token]. Replicas that wait for the one
+        that reads a prompt [-].
     """
 
     base: FloatArray
@@ -76,6 +81,7 @@ class TabulatedTimes:
     more: FloatArray
     nodes: tuple[FloatArray, FloatArray, FloatArray]
     graph_tokens: float = np.inf
+    spread: float = 1.0
 
     @property
     def max_draft_length(self) -> int:
@@ -103,7 +109,7 @@ class TabulatedTimes:
 
         More tokens than a step takes are added by several.
         """
-        size = np.asarray(np.multiply(requests, draft_length + 1) + tokens, dtype=float)
+        size = np.multiply(requests, draft_length + 1) + np.multiply(tokens, self.spread)
         is_beyond = np.where(size > self.graph_tokens, len(self.base), 0)
         place, found = draft_length + is_beyond, []
         for values, given in zip(self.nodes, (requests, tokens, seen), strict=True):
@@ -125,7 +131,8 @@ class TabulatedTimes:
             for each in (self.base, self.more, *self.nodes)
         )
         lengths, end = len(self.base), float(self.graph_tokens)
-        return Tables(base, requests, rows, 1 / self.context_step, lengths, end, more, *nodes)
+        sizes = requests, rows, 1 / self.context_step, lengths, end, float(self.spread)
+        return Tables(base, *sizes, more, *nodes)
 
 
 def mixed_step_time(
@@ -135,12 +142,11 @@ def mixed_step_time(
     draft_length: Numeric,
     context: Numeric,
     prompts: tuple[SequenceGroup, ...] = (),
-    beside: Numeric | None = None,
+    beside: Numeric = 0.0,
 ) -> FloatArray:
     """Return a step of the deployment's program that decodes, with chunks of prompts beside [s].
 
-    `beside` are the tokens that decide with those of prompts which graphs hold the step, those of
-    its requests by default [token].
+    `beside` are tokens that with its own decide which graphs hold the step [token].
     """
     gamma = np.asarray(draft_length, dtype=float)
     times = step_times(
@@ -152,13 +158,17 @@ def mixed_step_time(
     )
     if not prompts:
         return times.step_time
-    plain, verify = (
-        _with_prompts(
-            deployment, each, prompts, np.multiply(requests, n) if beside is None else beside
-        )
-        for each, n in ((times.plain_pass, 1.0), (times.verify_pass, gamma + 1))
+    size, seen = np.asarray(requests, dtype=float), np.asarray(context, dtype=float)
+    chance, share = proposals(deployment.drafter.proposal_rate, size)
+    plain = SequenceGroup(batch_size=size, context_length=seen)
+    verified = replace(
+        plain, tokens_per_sequence=gamma + 1, speculating_share=share, speculating_chance=chance
     )
-    mixed = replace(times, plain_pass=plain, verify_pass=verify)
+    mixed = replace(
+        times,
+        plain_pass=_with_prompts(deployment, times.plain_pass, (plain, *prompts), beside),
+        verify_pass=_with_prompts(deployment, times.verify_pass, (verified, *prompts), beside),
+    )
     return mixed.step_time + _read_by_drafter(deployment, prompts)
 
 
@@ -171,10 +181,10 @@ def prompts_step_time(
 
 
 def _with_prompts(
-    deployment: Deployment, time: PassTime, prompts: tuple[SequenceGroup, ...], beside: Numeric
+    deployment: Deployment, time: PassTime, groups: tuple[SequenceGroup, ...], beside: Numeric
 ) -> PassTime:
-    read = read_by_target(deployment, prompts, beside)
-    return PassTime.of(time.gpu_time + read.gpu_time, time.host_time, read.launch_time)
+    read = read_by_target(deployment, groups, beside)
+    return PassTime.of(read.gpu_time, time.host_time, read.launch_time)
 
 
 def _read_by_drafter(
@@ -235,7 +245,7 @@ def tabulate(
     more, draft = [], _draft_times(deployment, lengths, np.ones(1), mean_context)[..., None]
     for beside in (-np.inf, np.inf) if ends else (0.0,):  # in graphs and beyond, whatever the size
         added = [_added(deployment, k, nodes, mean_context, beside) for k in lengths]
-        alone = prompts_step_time(deployment, chunks(nodes[1][:, None], nodes[2]), beside)
+        alone = prompts_step_time(deployment, _read_together(deployment, nodes), beside)
         more.append(np.array(added))
         more[-1][:, 0] = draft + alone
     return TabulatedTimes(
@@ -244,6 +254,7 @@ def tabulate(
         more=np.concatenate(more),
         nodes=nodes,
         graph_tokens=limit.count * deployment.layout.replicas if limit and ends else np.inf,
+        spread=_spread(deployment),
     )
 
 
@@ -260,6 +271,21 @@ def _without_prompts(
     return np.concatenate([np.zeros((1, ROWS)), np.array(rows).T])
 
 
+def _read_together(
+    deployment: Deployment, nodes: tuple[FloatArray, FloatArray, FloatArray]
+) -> SequenceGroup:
+    """Return chunks at nodes, of one replica where others, which share experts, wait for it."""
+    tokens = nodes[1][:, None]
+    group = chunks(tokens, nodes[2])
+    most = np.minimum(_spread(deployment), np.maximum(tokens[-1] / tokens, 1.0))
+    return replace(group, batch_size=group.batch_size * most)
+
+
+def _spread(deployment: Deployment) -> int:
+    """Return how many replicas wait for each other, as their experts are shared [-]."""
+    return deployment.layout.replicas if deployment.layout.expert_parallel > 1 else 1
+
+
 def _added(
     deployment: Deployment,
     draft_length: float,
@@ -268,12 +294,11 @@ def _added(
     beside: float,
 ) -> FloatArray:
     """Return what chunks add at nodes, where some request decodes, and 0 where none does [s]."""
-    requests, tokens, seen = nodes
-    group, found = chunks(tokens[:, None], seen), np.zeros([len(each) for each in nodes])
+    group, found = _read_together(deployment, nodes), np.zeros([len(each) for each in nodes])
     without, whole = (
         mixed_step_time(
             deployment,
-            requests=requests[1:, None, None],
+            requests=nodes[0][1:, None, None],
             draft_length=draft_length,
             context=context,
             prompts=prompts,
@@ -384,7 +409,7 @@ def prompt_time(tables: Tables, length: int, requests: int, tokens: float, seen:
     c = (seen - sights[k]) / (sights[k + 1] - sights[k])
     c = 0.0 if c < 0 else 1.0 if c > 1 else c
     row, plane = len(sights), len(sights) * len(lengths)
-    is_beyond = requests * (length + 1) + tokens > tables.graph_tokens
+    is_beyond = requests * (length + 1) + tokens * tables.spread > tables.graph_tokens
     place = length + tables.lengths if is_beyond else length
     at = (place * len(sizes) + i) * plane + j * row + k
     total, more = 0.0, tables.more

@@ -132,7 +132,7 @@ def test_a_wave_of_equal_requests_is_in_lockstep(prompt: int) -> None:
         float(decode_deployed(deployment, {}, **load, lockstep=is_so).tpot)
         for is_so in (True, False)
     )
-    assert run.tpot.mean() == pytest.approx(together, rel=0.03)
+    assert run.tpot.mean() == pytest.approx(together, rel=0.05)  # which reads weights twice
     assert run.tpot.mean() < 0.95 * at_random
 
 
