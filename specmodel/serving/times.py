@@ -1,8 +1,8 @@
 """Seconds of a step that decodes, verifies and prefills: from the program, and tabulated from it.
 
 Requests that decode and chunks of prompts share one pass of the target, which reads its weights
-once; the host prepares both at once, and launches beside the GPU what no graph holds. Replicas that
-share experts wait for each other: as many tokens of prompts as a step of one takes are one's own.
+once (on CPUs they take as long as both apart); the host prepares both at once, and launches beside
+the GPU what no graph holds. Replicas that share experts wait for the one that reads a prompt.
 
 The table is what the simulator's loop reads. A step without prompts is tabulated by draft length,
 every number of requests and mean context. What chunks of prompts add to it is tabulated by draft
@@ -183,8 +183,10 @@ def prompts_step_time(
 def _with_prompts(
     deployment: Deployment, time: PassTime, groups: tuple[SequenceGroup, ...], beside: Numeric
 ) -> PassTime:
-    read = read_by_target(deployment, groups, beside)
-    return PassTime.of(read.gpu_time, time.host_time, read.launch_time)
+    apart = deployment.hardware.kind == "cpu"  # met loads of one so; no such step was timed there
+    read = read_by_target(deployment, groups[1:] if apart else groups, beside)
+    gpu = time.gpu_time + read.gpu_time if apart else read.gpu_time
+    return PassTime.of(gpu, time.host_time, read.launch_time)
 
 
 def _read_by_drafter(
