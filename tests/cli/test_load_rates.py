@@ -237,7 +237,7 @@ def test_the_names_of_before_tell_the_new_one(ended, name):
     "case", ["qwen3-235b-a22b 8xh200", "qwen3-30b-a3b h100", "qwen3-32b 2xh200"]
 )
 def test_one_load_has_one_answer(case, ended):
-    """By formula that of predict, with drafts and without.
+    """By formula at most that of predict, whose prompts of others read the weights once more.
 
     Simulated, prompts of equal requests come together, and share the launches of their steps.
     """
@@ -249,8 +249,8 @@ def test_one_load_has_one_answer(case, ended):
     (decoded,) = json.loads(ended(f"predict {at} --view plain")[1])["rows"]
     (row,) = json.loads(ended(f"predict {at} {drafts} --draft-length 3")[1])["rows"]
     assert decoded["tpot"] == row["forward_time"]
-    assert plain["tpot_closed"] == pytest.approx(decoded["tpot"], rel=0.02)
-    assert drafted["tpot_closed"] == pytest.approx(row["tpot"], rel=0.02)
+    assert 0.95 < plain["tpot_closed"] / decoded["tpot"] < 1
+    assert 0.9 < drafted["tpot_closed"] / row["tpot"] < 1
     for own in (plain, drafted):
         assert 0.65 * own["tpot_closed"] < own["tpot"] < 1.02 * own["tpot_closed"]
 
